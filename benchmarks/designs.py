@@ -35,7 +35,9 @@ NEGATIVE: Final = (
 )
 BLIND: Final = ("no tools", "tools vanish", "too short", "degenerate")
 POSITIVE: Final = tuple(f"growth {size:g}x" for size in GROWTHS)
-CLASSES: Final = NEGATIVE + POSITIVE + BLIND
+BY_NATS: Final = "growth in both, more nats after tools"
+LATE: Final = "growth in the last fifth"
+CLASSES: Final = (*NEGATIVE, *POSITIVE, BY_NATS, LATE, *BLIND)
 
 
 def flat(u: FloatArray) -> FloatArray:
@@ -133,7 +135,14 @@ def of_class(design: Design, generator: np.random.Generator) -> Design:
         return grown(replace(design, p99=log_uniform(generator, 0.02, 0.5), growth=size), generator)
     if kind == "uniform growth":
         curve = shape("exponential", size, generator)
-        return replace(design, p99=late / size, post=curve, text=curve)
+        return replace(design, p99=late / size, text_p99=late / size, post=curve, text=curve)
+    if kind == BY_NATS:  # the same ratio in both slices, from 0.1 in one and from more than 1 nat in the other
+        curve = shape("exponential", size, generator)
+        low, high = generator.uniform(0.05, 0.15), generator.uniform(1.0, 1.5)
+        return replace(design, after=max(design.after, 0.3), p99=high, text_p99=low, post=curve, text=curve)
+    if kind == LATE:
+        onset, jump = generator.uniform(0.8, 0.95), log_uniform(generator, 2.5, 8.0)
+        return replace(design, p99=late / jump, post=lambda u: np.where(u < onset, 1.0, jump))
     if kind == "text-only growth":
         return replace(design, text=shape("exponential", size, generator))
     if kind == "text-only decline":

@@ -30,6 +30,13 @@ STORIES: dict[str, Story] = {
     "high but stable": Story(post=steady(1.0)),
     "more tools, same tails": Story(post=steady(1.0), tool_share=lambda done: 0.2 + 0.8 * done),
     "alike": Story(text=GROWS, post=GROWS),
+    "both, more nats after tools": Story(text=rising(0.05, 0.2), post=rising(0.6, 2.4)),
+    "late": Story(post=lambda done: 0.2 if done < 0.92 else 1.2),
+    "late everywhere": Story(
+        text=lambda done: 0.2 if done < 0.85 else 1.2, post=lambda done: 0.2 if done < 0.85 else 1.2
+    ),
+    "too late": Story(steps=40, sequences=6, post=lambda done: 0.3 if done < 0.96 else 1.5),
+    "high and short": Story(post=steady(3.0), steps=11),
     "text only": Story(text=GROWS, post=steady(0.05)),
     "hump": Story(post=hump(0.05, 1.0)),
     "rise that came back": Story(steps=90, post=lambda done: 0.05 if done < 0.4 else 1.5 if done < 0.82 else 0.06),
@@ -144,7 +151,43 @@ def test_where_nothing_grew_there_is_nothing_to_note(story: str) -> None:
 def test_growth_everywhere_is_a_finding_of_its_own() -> None:
     verdict = judged("alike").verdict
     assert isinstance(verdict, Broken)
-    assert [(one.id, one.severity) for one in verdict.findings] == [("tail-growth-everywhere", Severity.MEDIUM)]
+    # as bad as the level that it reached, whatever its name
+    assert [(one.id, one.severity) for one in verdict.findings] == [("tail-growth-everywhere", Severity.CRITICAL)]
+
+
+def test_tails_that_treble_from_little_in_text_do_not_excuse_nats_after_tools() -> None:
+    judgement = judged("both, more nats after tools")
+    assert judgement.signature.status is Answer.FOUND
+    growth = judgement.signature.growth
+    assert growth["text_only"].p95 is not None
+    assert growth["text_only"].p95 > 2.0
+
+
+def test_a_rise_in_the_last_twelfth_is_found_with_the_step_it_began_at() -> None:
+    judgement = judged("late")
+    assert judgement.signature.status is Answer.FOUND
+    steps = STORIES["late"].steps
+    assert judgement.signature.onset_step == pytest.approx(0.92 * steps, abs=0.05 * steps)
+    low, high = judgement.signature.onset_interval or (0, 0)
+    assert low <= 0.92 * steps + 1 <= high
+    assert "before the end" in judgement.signature.reason
+
+
+def test_a_late_rise_of_both_slices_is_not_the_signature() -> None:
+    assert judged("late everywhere").signature.status is not Answer.FOUND
+
+
+def test_a_rise_too_late_to_test_is_never_healthy() -> None:
+    judgement = judged("too late")
+    assert judgement.signature.status is not Answer.NOT_FOUND
+    assert not isinstance(judgement.verdict, Healthy)
+
+
+def test_a_high_tail_is_a_finding_although_growth_cannot_be_tested() -> None:
+    judgement = judged("high and short")
+    assert judgement.signature.status is Answer.CANNOT_SAY
+    assert isinstance(judgement.verdict, Broken)
+    assert [(one.id, one.severity) for one in judgement.verdict.findings] == [("tails-high", Severity.HIGH)]
 
 
 @pytest.mark.parametrize(
@@ -165,6 +208,9 @@ def test_where_the_tails_cannot_be_judged_it_says_why_and_never_healthy(story: s
     judgement = judged(story)
     assert judgement.signature.status is Answer.CANNOT_SAY
     assert why in judgement.signature.reason
+    if isinstance(judgement.verdict, Broken):  # that it is high is known
+        assert [one.id for one in judgement.verdict.findings] == ["tails-high"]
+        return
     assert isinstance(judgement.verdict, NotJudged)
     assert judgement.verdict.reason == judgement.signature.reason
     assert judgement.verdict.enable
@@ -181,17 +227,17 @@ def test_a_run_in_which_every_log_ratio_is_missing_has_no_tails() -> None:
     assert evidence_of(sequences_of(Story(steps=12, nan_share=1.0))).tails is None
 
 
-def test_a_trend_alone_is_no_growth_where_the_interval_of_late_over_early_holds_one() -> None:
-    held = evidence("found")
+def test_a_few_wild_blocks_are_no_growth() -> None:
+    held = evidence("no growth")
     assert held.tails is not None
-    unsure = {
-        name: replace(one, windows_drawn=np.sort(one.windows_drawn[[2, 1, 2]]))
-        for name, one in held.tails.post.percentiles.items()
-    }
-    tails = replace(held.tails, post=replace(held.tails.post, percentiles=unsure))
+    wild = {}
+    for name, one in held.tails.post.percentiles.items():
+        times = np.ones(len(one.blocks))
+        times[[-12, -7, -2]] = 20.0
+        wild[name] = replace(one, blocks=one.blocks * times, drawn=one.drawn * times[:, None])
+    tails = replace(held.tails, post=replace(held.tails.post, percentiles=wild))
     judgement = judge(replace(held, tails=tails), aggregates())
-    assert judgement.signature.p_value == judged("found").signature.p_value
-    assert judgement.signature.conditions["growth"] is False
+    assert judgement.signature.conditions["growth"] is not True
 
 
 def test_limits_set_by_the_user_are_those_in_force() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,9 +19,10 @@ from ptt.diagnostics.statistics.percentiles import inverse_moments, moments, per
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.statistics.tail_growth import TAIL_QUANTILES, SliceTails, block_count, slice_tails
-from ptt.diagnostics.statistics.windows import WINDOWS, Span, label_spans, sliding_windows, split_steps
+from ptt.diagnostics.statistics.windows import WINDOWS, Span, label_spans, sliding_windows, split_bursts, split_steps
 
 ESS_WINDOWS = 24  # about so many windows, overlapping by three quarters
+TAIL_NATS = math.log(2.0)  # a weight of two or of a half: the usual truncation cap begins to bite
 IDS = ("group_id", "trajectory_id", "sample_id")
 
 
@@ -39,6 +41,8 @@ class Tails:
     steps: int  # with tokens
     tool_free_tokens: int  # text-only tokens of sequences without any observation
     unit: str  # what was resampled as a whole: "prompt group" or "sequence"
+    late_tail_share: float  # of the late window's tokens with |r| above TAIL_NATS: the share that follows a tool call
+    late_token_share: float  # of all tokens of the late window: likewise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +75,7 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
     units = int(sequences.select(pl.struct("step", "unit").n_unique()).item())
     fewest = int(cells.group_by("slice").agg(pl.col("n").cast(pl.Int64).sum())["n"].to_numpy().min())
     count = block_count(steps=len(steps), units=units, tokens=fewest)  # of the slice with fewer tokens
-    blocks, windows, sixths = split_steps(steps, count), split_steps(steps, 3), split_steps(steps, 6)
+    blocks, windows, sixths = split_bursts(steps, count), split_steps(steps, 3), split_steps(steps, 6)
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     slices = {
         number: slice_tails(
@@ -98,6 +102,8 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
         steps=len(steps),
         tool_free_tokens=int(rows.filter(pl.col("n_obs") == 0)["n_model"].cast(pl.Int64).sum()),
         unit=unit,
+        late_tail_share=_post_share(cells, windows[-1], beyond=TAIL_NATS),
+        late_token_share=_post_share(cells, windows[-1], beyond=-1.0),
     )
     tables = {
         "tail_emergence": _emergence(slices, blocks, sequences),
@@ -107,6 +113,14 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
         "step_stats": step_stats(tokens, names),
     }
     return tails, tables
+
+
+def _post_share(cells: pl.DataFrame, window: Span, *, beyond: float) -> float:
+    """Return the share of post-tool tokens among the window's tokens with |r| above `beyond`; NaN without any."""
+    inside = cells.filter(pl.col("step").is_between(window.first, window.last), pl.col("s_abs") > beyond * pl.col("n"))
+    counts = inside.select("slice", pl.col("n").cast(pl.Int64))
+    total = int(counts["n"].sum())
+    return int(counts.filter(pl.col("slice") == POST_TOOL)["n"].sum()) / total if total else math.nan
 
 
 def profile_of(tokens: Tokens, *, post_name: str) -> Profile | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -43,13 +43,17 @@ from ptt.diagnostics.model import (
 from ptt.diagnostics.rules import interface
 from ptt.diagnostics.rules.interface import Limits, identified
 from ptt.diagnostics.rules.single_series import lasting_excess
+from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.bootstrap import interval
 from ptt.diagnostics.statistics.tail_growth import (
     FLOOR,
     MIN_BLOCK_TOKENS,
+    LateRise,
     Percentile,
     SliceTails,
     TailShift,
+    excess_growth,
+    late_rise,
     tail_shift,
 )
 from ptt.diagnostics.statistics.trend import MIN_SHIFT_BLOCKS
@@ -70,8 +74,10 @@ class JudgedTail:
 
     name: str
     post: Percentile
-    p_value: float
+    p_value: float  # of growth and localisation, the larger
+    growth_p: float
     conditions: Mapping[str, bool | None]
+    end: LateRise | None = None  # where the tail rose, or may have risen, in the last blocks and not before
 
     @property
     def grew(self) -> bool:
@@ -79,9 +85,20 @@ class JudgedTail:
         return self.conditions["growth"] is True
 
 
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """The percentile that made a severity: the limit it passed, and how far it came, in nats."""
+
+    name: str
+    limit: float
+    observed: float
+
+
 def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
     """Return what the tail did, and which condition decided."""
     conditions = tail.conditions
+    if tail.end is not None:
+        return _reason_of_end(tails, tail, tail.end)
     post = tails.post.percentiles[tail.name]
     grew = f"{_label(tails).lower()} {tail.name} of |r| went {_path(post)} nats"
     text = f"text-only {_path(tails.text.percentiles[tail.name])}"
@@ -92,14 +109,14 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
         return f"{grew}, which is immaterial: its late p99 of {p99:.2g} lies below {nats(limits['material_p99'])}"
     if conditions["lasting"] is False:
         return f"{grew} and came back: {post.last_sixth:.3g} in the last sixth"
-    if conditions["localised"] is False:
-        return f"{grew}, but {text} as much: growth everywhere, not after tools"
-    if conditions["growth"] is None and math.isnan(tail.p_value):
+    if conditions["growth"] is None and math.isnan(tail.growth_p):
         return f"{grew}, but too few blocks of steps hold such tokens to test it"
     if conditions["growth"] is None:
         return (
-            f"{grew}: much, but noise of this run could give as much in one of {1 / max(tail.p_value, 1e-3):.0f} runs"
+            f"{grew}: much, but noise of this run could give as much in one of {1 / max(tail.growth_p, 1e-3):.0f} runs"
         )
+    if conditions["localised"] is False:
+        return f"{grew}, but {text} as well: growth everywhere, not after tools"
     if conditions["lasting"] is None:
         return f"{grew}, but the last sixth of the run holds no such tokens to tell whether it lasts"
     if conditions["localised"] is None:
@@ -109,6 +126,36 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
     if conditions["material"] is None:
         return f"{grew}; its late p99 of {p99:.2g} cannot be told from the limit of {nats(limits['material_p99'])}"
     return f"{grew} while {text}"
+
+
+def _reason_of_end(tails: Tails, tail: JudgedTail, end: LateRise) -> str:
+    """Return what the tail did in the last blocks, and which condition decided."""
+    before, after = _around(tail.post, end)
+    first = tails.blocks[end.blocks[0]].first
+    rose = (
+        f"{_label(tails).lower()} {tail.name} of |r| went {before:.3g} → {after:.3g} nats from step {first} on, "
+        f"{tails.blocks[end.blocks[-1]].last - first + 1} steps before the end"
+    )
+    conditions = tail.conditions
+    if conditions["growth"] is None:
+        return f"{rose}: too late to tell from noise, which gives as much in one of {1 / end.p_value:.0f} runs"
+    if conditions["material"] is not True:
+        p99 = _around(tails.post.percentiles["p99"], end)[1]
+        return f"{rose}, which is immaterial so far: p99 is {p99:.2g} nats there"
+    text_before, text_after = _around(tails.text.percentiles[tail.name], end)
+    text = f"text-only {text_before:.3g} → {text_after:.3g}"
+    if conditions["localised"] is None:
+        return f"{rose}; whether it outgrew {text} cannot be told from noise"
+    return f"{rose}, but {text} as well" if conditions["localised"] is False else f"{rose} while {text}"
+
+
+def _around(percentile: Percentile, end: LateRise) -> tuple[float, float]:
+    """Return the mean of a percentile's blocks before the last ones, and of these."""
+    rose = np.isin(np.arange(len(percentile.blocks)), end.blocks)
+    return tuple(  # type: ignore[return-value]
+        float(np.mean(part)) if len(part := values[np.isfinite(values)]) else math.nan
+        for values in (percentile.blocks[~rose], percentile.blocks[rose])
+    )
 
 
 def _label(tails: Tails) -> str:
@@ -145,26 +192,28 @@ def _numbers(bounds: Interval) -> Interval | None:
     return bounds if all(math.isfinite(bound) for bound in bounds) else None
 
 
-def finding(tails: Tails, signature: Signature, severity: Severity, level: tuple[str, float]) -> Finding:
-    """Return the finding; `level` is the percentile that made its severity, and the limit it passed."""
-    name, limit = level
-    observed = float(tails.post.percentiles[name].windows[2])
+def finding(tails: Tails, tail: JudgedTail, signature: Signature, severity: Severity, level: Level) -> Finding:
+    """Return the finding; `level` is the percentile that made its severity, the limit it passed and how far it came."""
     rise, text = signature.growth[tails.post.name], signature.growth[tails.text.name]
+    grew = (
+        f"p95 of |r| ×{rise.p95:.2g}, p99 ×{rise.p99:.2g} (text-only ×{text.p95:.2g}, ×{text.p99:.2g})"
+        if tail.end is None
+        else signature.reason
+    )
     return Finding(
         id=ID,
         severity=severity,
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
-        claim=f"{_label(tails)} log-ratio tails grew: p95 of |r| ×{rise.p95:.2g}, p99 ×{rise.p99:.2g} (text-only "
-        f"×{text.p95:.2g}, ×{text.p99:.2g}); {name} is past {nats(limit)}",
-        observed=observed,
-        limit=limit,
+        claim=f"{_label(tails)} log-ratio tails grew: {grew}; {level.name} is past {nats(level.limit)}",
+        observed=level.observed,
+        limit=level.limit,
         unit="nats",
         onset_step=signature.onset_step,
         onset_interval=signature.onset_interval,
         evidence={
             "pair": tails.pair,
-            "percentile": name,
+            "percentile": level.name,
             "growth_p95": rise.p95,
             "growth_p99": rise.p99,
             "late_p95": number(float(tails.post.percentiles["p95"].windows[2])),
@@ -189,7 +238,7 @@ def finding(tails: Tails, signature: Signature, severity: Severity, level: tuple
     )
 
 
-def not_found(tails: Tails, tail: JudgedTail, signature: Signature) -> RuleVerdict:
+def not_found(tails: Tails, tail: JudgedTail, signature: Signature, severity: Severity) -> RuleVerdict:
     """What is not the signature may still be worth knowing, or be a finding of its own."""
     conditions = tail.conditions
     late = float(tail.post.windows[2])
@@ -200,26 +249,67 @@ def not_found(tails: Tails, tail: JudgedTail, signature: Signature) -> RuleVerdi
         claim = f"Tails grew but do not matter yet: {signature.reason}"
         notes = (_note("tail-growth-immaterial", claim, base, evidence),)
     elif tail.grew and conditions["localised"] is False:
-        return Broken(findings=(_everywhere(tails, tail, signature, base | {"evidence": evidence}),))
+        return Broken(findings=(_everywhere(tails, tail, signature, severity, base | {"evidence": evidence}),))
     elif conditions["lasting"] is False and _humped(tail.post, tails.windows):
         notes = (_note("tail-hump", f"Post-tool tails rose and came back: {signature.reason}", base, evidence),)
     return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=notes)
 
 
-def _everywhere(tails: Tails, tail: JudgedTail, signature: Signature, base: Mapping[str, object]) -> Finding:
+def _everywhere(
+    tails: Tails, tail: JudgedTail, signature: Signature, severity: Severity, base: Mapping[str, object]
+) -> Finding:
     """Return the finding of growth in both slices, from the step at which the later of the two lies above halfway."""
     onset, interval = _both_since(tails, tail.name) or (None, None)
+    after_tools = f"{tails.late_tail_share:.0%} of the late tail lies after tool calls: read those samples first"
     return Finding(
         id="tail-growth-everywhere",
-        severity=Severity.MEDIUM,
-        claim=f"Tails grew in text-only and post-tool tokens alike: {signature.reason}",
+        severity=severity,
+        claim=f"Tails grew in text-only and post-tool tokens: {signature.reason}",
         limit=None,
         onset_step=onset,
         onset_interval=interval,
         causes=("the policy drifts as a whole: learning rate, KL coefficient",),
         confirm=("plot the mean KL over the same steps: it rises with the tails, where the policy drifts as a whole",),
-        next=("look at mean KL and the learning rate before looking at tools",),
+        next=(
+            *((after_tools,) if tails.late_tail_share > 0.5 else ()),
+            "look at mean KL and the learning rate over the same steps",
+        ),
         **base,  # type: ignore[arg-type]
+    )
+
+
+def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
+    """Return the finding of a late tail past the critical level of which nothing else speaks, or None."""
+    late, limit = float(tails.post.percentiles["p95"].windows[-1]), limits["critical_p95"]
+    if int(tails.post.window_tokens[-1]) < MIN_WINDOW_TOKENS or not late > limit:
+        return None
+    return Finding(
+        id="tails-high",
+        severity=Severity.HIGH,
+        link=Link.POLICY_UPDATE,
+        slice=tails.post.name,
+        claim=f"{_label(tails)} log-ratio tails are high: p95 of |r| is {late:.3g} nats in the last third "
+        f"(one token in twenty carries a weight beyond {math.exp(late):,.0f}); growth: {signature.reason}",
+        observed=late,
+        limit=limit,
+        unit="nats",
+        onset_step=None,
+        evidence={
+            "pair": tails.pair,
+            "percentile": "p95",
+            "late_p95": number(late),
+            "late_p99": number(float(tails.post.percentiles["p99"].windows[-1])),
+            "late_tail_share_post_tool": number(tails.late_tail_share),
+        },
+        causes=(
+            "the policy left its reference before the recorded steps, or too fast for growth to be tested",
+            "the reference is not the model that training started from",
+        ),
+        confirm=("check that both columns come from the same checkpoint family, temperature and mask",),
+        next=(
+            "read the post-tool samples with the largest |r| of the late window",
+            "raise the KL coefficient or move the reference, nothing else changed, and compare the same figure",
+        ),
     )
 
 
@@ -251,11 +341,16 @@ def _note(name: str, claim: str, base: Mapping[str, object], evidence: Mapping[s
 FALSE_ALARMS: Final = 0.01  # of the whole decision: growth and localisation are both tested at it
 MIN_GROWTH: Final = 1.2  # late over early, of the tail and of its ratio to text: less is no alarm
 MAX_TREND_P: Final = 0.05  # p of the rank trend over blocks: a few wild blocks are no growth
-LARGE_GROWTH: Final = 2.0  # late over early: so much may not be called no growth where p is below MAX_UNSURE_P
-MAX_UNSURE_P: Final = 0.05
+LARGE_GROWTH: Final = 1.5  # late over early: so much may not be called no growth where p is below MAX_UNSURE_P
+MAX_UNSURE_P: Final = 0.1
+MAX_LATE_P: Final = 0.02  # of a rise in the last blocks: so clear, it may not be called no growth
+LARGE_LATE_GROWTH: Final = 1.5  # last blocks over all before them: likewise
+END_RANK: Final = 0.8  # of the blocks before that most of the last ones lie above
+END_SLACK: Final = 2  # blocks on either side of where the last blocks begin that may hold the onset
 MAX_TEXT_P: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
 MIN_DRAWN_SHARE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
 MATERIAL_P99: Final = math.log(2.0)  # nats: the usual truncation cap C = 2 starts to bite at 1 % of tokens
+EXCESS_NATS: Final = math.log(2.0)  # post-tool over text-only growth: another factor of two on the weights
 HIGH_P95: Final = 1.0  # nats: 5 % of tokens carry a weight beyond e
 CRITICAL_P95: Final = 2.0  # nats: 5 % of tokens carry a weight beyond 7; the batch hangs on them
 MIN_STEPS: Final = 12
@@ -289,7 +384,10 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
         return cannot_say(reason, None, aggregates, missing=evidence.tails_missing)
     blocked = _blocked(tails)
     if blocked is not None:
-        return cannot_say(blocked, tails.pair, aggregates)
+        judgement = cannot_say(blocked, tails.pair, aggregates)
+        if not _is_short(tails):
+            return judgement
+        return replace(judgement, verdict=_with_level(judgement.verdict, tails, judgement.signature, limits))
     return _conclude(tails, _judged(tails, limits), limits, aggregates, evidence)
 
 
@@ -303,7 +401,7 @@ def _blocked(tails: Tails) -> str | None:
     if not tails.post.window_tokens.sum():
         return "no token follows a tool observation"
     early, late = int(tails.post.window_tokens[0]), int(tails.post.window_tokens[-1])
-    if tails.steps < MIN_STEPS or len(tails.blocks) < MIN_BLOCKS:
+    if _is_short(tails):
         return f"{tails.steps} steps with recorded tokens are too few to tell growth from noise; {MIN_STEPS} are needed"
     if late < min(MIN_WINDOW_TOKENS, MIN_LEFT_SHARE * early):
         return f"tool use vanished: {early} post-tool tokens in the early window, {late} in the late one"
@@ -316,31 +414,106 @@ def _blocked(tails: Tails) -> str | None:
     return None
 
 
+def _is_short(tails: Tails) -> bool:
+    return tails.steps < MIN_STEPS or len(tails.blocks) < MIN_BLOCKS
+
+
 def _judged(tails: Tails, limits: Limits) -> JudgedTail:
     steps = tails.steps / len(tails.blocks)
     own = tail_shift(tails.post, None, steps=steps)
     p_value = own.p_value
     localised: bool | None = None
     if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) >= MIN_WINDOW_TOKENS:
-        relative = tail_shift(tails.post, tails.text, steps=steps)
-        if math.isfinite(relative.p_value):
-            of_text = tail_shift(tails.text, None, steps=steps)  # that text grew as well takes proof of its own
-            text_grew = of_text.p_value < MAX_TEXT_P and of_text.factor >= MIN_GROWTH
-            localised = True if _moved(relative, limits) else False if text_grew else None
-            p_value = max(p_value, relative.p_value)
+        localised, of_localised = _localised(tails, limits, steps=steps)
+        p_value = max(p_value, of_localised) if math.isfinite(of_localised) else p_value
     percentiles = tails.post.percentiles
     name = "p95" if percentiles["p95"].growth() >= MIN_GROWTH else "p99"
-    return JudgedTail(
+    tail = JudgedTail(
         name=name,
         post=percentiles[name],
         p_value=p_value,
+        growth_p=own.p_value,
         conditions={
             "growth": _grew(own, limits, steady=any(_steady(part) for part in percentiles.values())),
             "localised": localised,
             "lasting": _lasting(tails.post),
-            "material": _material(percentiles["p99"], limits["material_p99"]),
+            "material": _material(percentiles["p99"].windows_drawn[2], limits["material_p99"]),
         },
     )
+    return _late(tails, tail, limits, steps=steps) or tail
+
+
+def _late(tails: Tails, tail: JudgedTail, limits: Limits, *, steps: float) -> JudgedTail | None:
+    """Return the tail as it rose in the last blocks, where the whole run shows no signature; None where it did not."""
+    if tail.grew:
+        return None
+    end = late_rise(tails.post, None, steps=steps)
+    if end.factor < MIN_GROWTH or not _is_rise(tails.post, end):
+        return None
+    sure = end.p_value < limits["false_alarms"]
+    unsure = end.p_value < MAX_LATE_P and end.factor >= LARGE_LATE_GROWTH and tail.conditions["growth"] is False
+    if not sure and not unsure:
+        return None
+    p99 = tails.post.percentiles["p99"]
+    material = _material(np.nanmean(p99.drawn[list(end.blocks)], axis=0), limits["material_p99"])
+    if material is not True:
+        return None
+    localised, p_value = _late_localised(tails, end, limits, steps=steps) if sure else (None, math.nan)
+    name = "p95" if _around(tails.post.percentiles["p95"], end)[1] > limits["material_p99"] else "p99"
+    return JudgedTail(
+        name=name,
+        post=tails.post.percentiles[name],
+        p_value=max(end.p_value, p_value) if math.isfinite(p_value) else end.p_value,
+        growth_p=end.p_value,
+        conditions={"growth": True if sure else None, "localised": localised, "lasting": True, "material": material},
+        end=end,
+    )
+
+
+def _is_rise(post: SliceTails, end: LateRise) -> bool:
+    """Return whether the last blocks lie above the others in p95 or p99, as ranks and as redrawn: no few wild ones."""
+    for percentile in post.percentiles.values():
+        usable = np.isfinite(percentile.blocks)
+        rose = np.isin(np.arange(len(usable)), end.blocks)
+        before, after = percentile.blocks[usable & ~rose], percentile.blocks[usable & rose]
+        if not len(before) or not len(after):
+            continue
+        drawn = percentile.drawn[usable & rose].mean(axis=0)
+        by_rank = (after > np.quantile(before, END_RANK)).mean() >= END_RANK
+        if by_rank and interval(drawn)[0] > before.mean():
+            return True
+    return False
+
+
+def _late_localised(tails: Tails, end: LateRise, limits: Limits, *, steps: float) -> tuple[bool | None, float]:
+    """Return whether the last blocks rose against text-only tails as well, by ratio or by nats, and the p-value."""
+    size = len(end.blocks)
+    ratio = late_rise(tails.post, tails.text, steps=steps, size=size)
+    if ratio.p_value < limits["false_alarms"] and ratio.factor >= MIN_GROWTH:
+        return True, ratio.p_value
+    text = late_rise(tails.text, None, steps=steps, size=size)
+    return False if text.p_value < MAX_TEXT_P and text.factor >= MIN_GROWTH else None, ratio.p_value
+
+
+def _localised(tails: Tails, limits: Limits, *, steps: float) -> tuple[bool | None, float]:
+    """Return whether post-tool tails outgrew text-only tails, by ratio or by nats, and the p-value of the clearer one.
+
+    By nats only where most of the late tail lies after tools, and more of it than of the tokens.
+    """
+    ratio = tail_shift(tails.post, tails.text, steps=steps)
+    if math.isnan(ratio.p_value):
+        return None, math.nan
+    held = tails.late_tail_share > max(0.5, tails.late_token_share)
+    excess = excess_growth(tails.post, tails.text, steps=steps, margin=EXCESS_NATS) if held else None
+    by_nats = excess is not None and excess.p_value < limits["false_alarms"]
+    p_value = ratio.p_value if excess is None else min(ratio.p_value, excess.p_value)
+    if by_nats or _moved(ratio, limits):
+        return True, p_value
+    if excess is not None and excess.nats > EXCESS_NATS:  # so much more, but noise could have done it
+        return None, p_value
+    of_text = tail_shift(tails.text, None, steps=steps)  # that text grew as well takes proof of its own
+    text_grew = of_text.p_value < MAX_TEXT_P and of_text.factor >= MIN_GROWTH
+    return False if text_grew else None, p_value
 
 
 def _steady(percentile: Percentile) -> bool:
@@ -349,12 +522,10 @@ def _steady(percentile: Percentile) -> bool:
 
 
 def _grew(shift: TailShift, limits: Limits, *, steady: bool) -> bool | None:
-    """Return whether the tail grew; None where it could not be tested, or noise might rarely have done it."""
+    """Return whether the tail grew; None where it could not be tested, or much growth is not quite beyond noise."""
     if math.isnan(shift.p_value):  # too few blocks with tokens: no test was made
         return None
-    if not steady:
-        return False
-    if _moved(shift, limits):
+    if steady and _moved(shift, limits):
         return True
     return None if shift.factor >= LARGE_GROWTH and shift.p_value < MAX_UNSURE_P else False
 
@@ -373,9 +544,8 @@ def _lasting(post: SliceTails) -> bool | None:
     return bool(last >= math.sqrt(windows[0] * np.nanmax(windows)))
 
 
-def _material(late: Percentile, limit: float) -> bool | None:
-    """Return whether the late p99 lies above the limit, by nine of ten redrawings."""
-    drawn = late.windows_drawn[2]
+def _material(drawn: FloatArray, limit: float) -> bool | None:
+    """Return whether a late p99 lies above the limit, by nine of ten of its redrawings."""
     drawn = drawn[np.isfinite(drawn)]
     if not len(drawn):
         return None
@@ -387,8 +557,10 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
     conditions = tail.conditions
     values = list(conditions.values())
     status = Answer.NOT_FOUND if False in values else Answer.CANNOT_SAY if None in values else Answer.FOUND
-    severity, level = _severity(tails.post, limits)
-    onset = tails.post.percentiles[level[0]].onset(level[1], tails.blocks) if status is Answer.FOUND else None
+    if conditions["growth"] is None and False not in (conditions["material"], conditions["lasting"]):
+        status = Answer.CANNOT_SAY  # that text-only tails grew as well says nothing of growth that could not be tested
+    severity, level = _severity(tails.post, tail.end, limits)
+    onset = _onset(tails, tail, level) if status is Answer.FOUND else None
     lead, at_least, known = _lead(onset, aggregates, evidence.run.last_step)
     signature = Signature(
         status=status,
@@ -407,11 +579,13 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
     )
     verdict: RuleVerdict
     if status is Answer.FOUND:
-        verdict = Broken(findings=(finding(tails, signature, severity, level),))
+        verdict = Broken(findings=(finding(tails, tail, signature, severity, level),))
     elif status is Answer.CANNOT_SAY:
         verdict = NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=MORE)
     else:
-        verdict = not_found(tails, tail, signature)
+        verdict = not_found(tails, tail, signature, severity)
+    if False not in (conditions["growth"], conditions["lasting"]):
+        verdict = _with_level(verdict, tails, signature, limits)
     return Judgement(signature=signature, verdict=verdict)
 
 
@@ -421,14 +595,34 @@ def _apart_from_reference(pair: str, status: Answer) -> str:
     return f"; {pair} says nothing of the distance from the reference, which was not recorded" if quiet else ""
 
 
-def _severity(post: SliceTails, limits: Limits) -> tuple[Severity, tuple[str, float]]:
+def _with_level(verdict: RuleVerdict, tails: Tails, signature: Signature, limits: Limits) -> RuleVerdict:
+    """Return the verdict, or the finding on a high tail where the verdict holds none."""
+    high = None if isinstance(verdict, Broken) else _high(tails, signature, limits)
+    return verdict if high is None else Broken(findings=(high,))
+
+
+def _severity(post: SliceTails, end: LateRise | None, limits: Limits) -> tuple[Severity, Level]:
     """Return the severity by the size of the late tail, and the percentile and limit that made it so."""
-    late = float(post.percentiles["p95"].windows[2])
-    if late > limits["critical_p95"]:
-        return Severity.CRITICAL, ("p95", limits["critical_p95"])
-    if late > limits["high_p95"]:
-        return Severity.HIGH, ("p95", limits["high_p95"])
-    return Severity.MEDIUM, ("p99", limits["material_p99"])
+    p95, p99 = (
+        float(part.windows[2]) if end is None else _around(part, end)[1]
+        for part in (post.percentiles["p95"], post.percentiles["p99"])
+    )
+    if p95 > limits["critical_p95"]:
+        return Severity.CRITICAL, Level(name="p95", limit=limits["critical_p95"], observed=p95)
+    if p95 > limits["high_p95"]:
+        return Severity.HIGH, Level(name="p95", limit=limits["high_p95"], observed=p95)
+    return Severity.MEDIUM, Level(name="p99", limit=limits["material_p99"], observed=p99)
+
+
+def _onset(tails: Tails, tail: JudgedTail, level: Level) -> tuple[int, Steps] | None:
+    """Return the step from which on the tail lies above its limit, with its interval; of a late rise, its beginning."""
+    if tail.end is None:
+        return tails.post.percentiles[level.name].onset(level.limit, tails.blocks)
+    first = tail.end.blocks[0]
+    return tails.blocks[first].first, (
+        tails.blocks[max(0, first - END_SLACK)].first,
+        tails.blocks[min(len(tails.blocks) - 1, first + END_SLACK)].last,
+    )
 
 
 def _lead(

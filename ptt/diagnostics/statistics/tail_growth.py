@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +24,7 @@ from ptt.diagnostics.statistics.bootstrap import (
 )
 from ptt.diagnostics.statistics.detrended_noise import block_means
 from ptt.diagnostics.statistics.percentiles import percentiles
-from ptt.diagnostics.statistics.trend import first_lasting_excess, shift_p_value, trend_p_value
+from ptt.diagnostics.statistics.trend import first_lasting_excess, late_shift, shift_p_value, trend_p_value
 from ptt.diagnostics.statistics.windows import Span, label_spans
 
 TAIL_QUANTILES: Final = {"p95": 0.95, "p99": 0.99}
@@ -40,6 +40,10 @@ MAX_OWN_SHARE_DIFFERENCE: Final = (
 MIN_BLOCK_TOKENS: Final = 50  # below it a block's p99 is its largest token or two
 FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 """Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
+GROWTH_OFFSET: Final = 0.2
+"""In nats, added before the log: growth is proportional above it and counts in nats below, where weights are near 1."""
+END_SHARES: Final = (0.2, 0.125, 0.075)  # of the blocks: the ends in which a late rise is looked for
+MIN_END_BLOCKS: Final = 2  # of a rise: one block alone is an accident
 LEVEL_FLOOR: Final = 0.02
 """In nats: below it weights are within 2 % of 1. A run that starts at its reference, where r is 0, would otherwise
 owe its scatter to its first steps, and no growth could be distinguished from it."""
@@ -120,19 +124,91 @@ def tail_shift(post: SliceTails, text: SliceTails | None, *, steps: float) -> Ta
     usable = level[np.isfinite(level)]
     third = len(usable) // 3
     factor = math.exp(usable[-third:].mean() - usable[:third].mean()) if third else math.nan
+    if text is None:
+        level, own = _growth_level(post)
     p_value = shift_p_value(level, own=own, steps=steps, most_own=max_own, seed=SEED + 20)
     return TailShift(factor=factor, p_value=p_value)
 
 
-def _level(part: SliceTails) -> tuple[FloatArray, float]:
+@dataclass(frozen=True, kw_only=True)
+class LateRise:
+    """A rise in the last blocks: how many of them, how far, and the p-value of one so clear at any of the ends."""
+
+    blocks: tuple[int, ...]  # indices of those that rose
+    factor: float
+    p_value: float
+
+
+def late_rise(post: SliceTails, text: SliceTails | None, *, steps: float, size: int = 0) -> LateRise:
+    """Return the clearest rise in the last blocks of one slice's tail, or of its ratio to another's.
+
+    `size`: look at that many last blocks only. A change near the end is diluted in the late third.
+    """
+    level, own = _growth_level(post)
+    max_own = MAX_OWN_SHARE
+    if text is not None:
+        (level, own), (other_level, other_own) = _level(post), _level(text)
+        level, own, max_own = level - other_level, own + other_own, MAX_OWN_SHARE_DIFFERENCE
+    usable = np.flatnonzero(np.isfinite(level))
+    sizes = [size] if size else sorted({max(MIN_END_BLOCKS, round(share * len(usable))) for share in END_SHARES})
+    p_value, rose = late_shift(level, own=own, steps=steps, most_own=max_own, seed=SEED + 21, sizes=sizes)
+    if not rose:
+        return LateRise(blocks=(), factor=math.nan, p_value=math.nan)
+    end, rest = usable[-rose:], usable[:-rose]
+    floored, _ = _level(post)
+    shift = floored[end].mean() - floored[rest].mean()
+    if text is not None:
+        shift = level[end].mean() - level[rest].mean()
+    return LateRise(blocks=tuple(int(index) for index in end), factor=math.exp(shift), p_value=p_value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExcessGrowth:
+    """How far one slice's percentile grew beyond another slice's, in nats, and the p-value of more than a margin."""
+
+    percentile: str
+    nats: float
+    p_value: float
+
+
+def excess_growth(post: SliceTails, text: SliceTails, *, steps: float, margin: float) -> ExcessGrowth:
+    """Return the percentile whose growth in nats exceeds the other slice's most clearly, late third over early third.
+
+    r is a log already: importance weights go with nats, not with the ratio of percentiles. The p-value is of an excess
+    above `margin` nats, Bonferroni-corrected for the two percentiles.
+    """
+    grown = []
+    for name, percentile in post.percentiles.items():
+        other = text.percentiles[name]
+        difference = percentile.blocks - other.blocks
+        usable = difference[np.isfinite(difference)]
+        third = len(usable) // 3
+        excess = float(usable[-third:].mean() - usable[:third].mean()) if third else math.nan
+        drawn = percentile.drawn - other.drawn
+        drawn = drawn[np.isfinite(difference) & np.isfinite(drawn).all(axis=1)]
+        own = float(drawn.var(axis=1).mean()) if len(drawn) else math.nan
+        p_value = shift_p_value(
+            difference, own=own, steps=steps, most_own=MAX_OWN_SHARE_DIFFERENCE, seed=SEED + 20, margin=margin
+        )
+        grown.append(ExcessGrowth(percentile=name, nats=excess, p_value=min(1.0, len(post.percentiles) * p_value)))
+    return min(grown, key=lambda growth: (math.isnan(growth.p_value), growth.p_value, -growth.nats))
+
+
+def _growth_level(part: SliceTails) -> tuple[FloatArray, float]:
+    """Return `_level` on log(x + GROWTH_OFFSET): what a run gains from nothing in its first steps is no noise."""
+    return _level(part, lambda nats: np.log(nats + GROWTH_OFFSET))
+
+
+def _level(
+    part: SliceTails, scale: Callable[[FloatArray], FloatArray] = lambda nats: np.log(np.maximum(nats, LEVEL_FLOOR))
+) -> tuple[FloatArray, float]:
     """Return the blocks' mean log percentile, and the mean variance that redrawing a block's units gives it."""
     levels, variances = [], []
     for percentile in part.percentiles.values():
-        levels.append(np.log(np.maximum(percentile.blocks, LEVEL_FLOOR)))
+        levels.append(scale(percentile.blocks))
         usable = np.isfinite(percentile.blocks) & np.isfinite(percentile.drawn).all(axis=1)
         if usable.any():
-            levels_drawn = np.log(np.maximum(percentile.drawn[usable], LEVEL_FLOOR))
-            variances.append(float(levels_drawn.var(axis=1).mean()))
+            variances.append(float(scale(percentile.drawn[usable]).var(axis=1).mean()))
     return np.mean(levels, axis=0), float(np.mean(variances)) if variances else math.nan
 
 

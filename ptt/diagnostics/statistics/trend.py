@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -42,38 +43,75 @@ def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) ->
 
 
 def shift_p_value(
-    values: FloatArray, *, own: float, steps: float, most_own: float, seed: int, draws: int = 4999
+    values: FloatArray, *, own: float, steps: float, most_own: float, seed: int, margin: float = 0.0, draws: int = 4999
 ) -> float:
-    """Return the one-sided p-value of a late third above the early third, against steps that follow each other.
+    """Return the one-sided p-value of a late third more than `margin` above the early one.
 
-    values: block values on the log scale; own: the variance a block has by itself, from redrawing its
-    sequences; steps: in a block. The statistic is Student's, its scatter from how neighbouring blocks differ
-    within the two thirds: growth, whatever its shape, then hardly passes for noise. Its null is drawn: the share
-    `own` of the scatter (`most_own` at most) independent from block to block, the rest an AR(1) of STEP_LIKENESS
+    values: block values on a scale where noise adds up; own: the variance a block has by itself, from redrawing its
+    sequences; steps: in a block, which follow each other. The statistic is Student's, its scatter from how neighbouring
+    blocks differ within the two thirds: growth, whatever its shape, then hardly passes for noise. Its null is drawn:
+    the share `own` of the scatter (`most_own` at most) independent from block to block, the rest an AR(1) of STEP_AR1
     over steps.
     """
     usable = values[np.isfinite(values)]
-    count = len(usable)
-    if count < MIN_SHIFT_BLOCKS:
+    if len(usable) < MIN_SHIFT_BLOCKS:
         return math.nan
-    observed, scatter = (float(value) for value in _thirds_statistic(usable))
+    observed, scatter = (float(value) for value in _thirds_statistic(usable, margin))
     if scatter <= MIN_VARIANCE:  # no noise at all: any shift is one
         return 1.0 if observed <= 0 else 1 / (1 + draws)
-    own_share = min(most_own, own / scatter) if math.isfinite(own) else 0.0
-    correlation = (1 - own_share) * block_correlation(count, max(1, round(steps))) + own_share * np.eye(count)
-    noise = product(np.random.default_rng(seed).normal(size=(draws, count)), np.linalg.cholesky(correlation).T)
-    drawn, _ = _thirds_statistic(noise)
+    drawn, _ = _thirds_statistic(
+        _noise(len(usable), own / scatter, steps=steps, most_own=most_own, seed=seed, draws=draws)
+    )
     return float((1 + np.count_nonzero(drawn >= observed - 1e-9)) / (1 + draws))
 
 
-def _thirds_statistic(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return late minus early mean in standard errors, and the variance within thirds; last axis: blocks."""
+def late_shift(
+    values: FloatArray, *, own: float, steps: float, most_own: float, seed: int, sizes: Sequence[int], draws: int = 4999
+) -> tuple[float, int]:
+    """Return the p-value of a rise in the last blocks, and how many blocks rose most clearly.
+
+    As `shift_p_value`, with the last `size` blocks against all before them; the statistic is the largest over `sizes`
+    and its null is drawn as that maximum, so that looking at several ends costs nothing.
+    """
+    usable = values[np.isfinite(values)]
+    sizes = [size for size in sizes if 1 <= size <= len(usable) - 3]
+    if len(usable) < MIN_SHIFT_BLOCKS or not sizes:
+        return math.nan, 0
+    results = [_end_statistic(usable, size) for size in sizes]
+    observed = max(float(statistic) for statistic, _ in results)
+    best = max(range(len(sizes)), key=lambda index: float(results[index][0]))
+    scatter = float(results[best][1])
+    if scatter <= MIN_VARIANCE:
+        return (1.0 if observed <= 0 else 1 / (1 + draws)), sizes[best]
+    noise = _noise(len(usable), own / scatter, steps=steps, most_own=most_own, seed=seed, draws=draws)
+    drawn = np.max([_end_statistic(noise, size)[0] for size in sizes], axis=0)
+    return float((1 + np.count_nonzero(drawn >= observed - 1e-9)) / (1 + draws)), sizes[best]
+
+
+def _noise(count: int, own_share: float, *, steps: float, most_own: float, seed: int, draws: int) -> FloatArray:
+    """Draw block noise without any shift, (draws, count): the blocks' own, and an AR(1) of STEP_AR1 over steps."""
+    share = min(most_own, own_share) if math.isfinite(own_share) else 0.0
+    correlation = (1 - share) * block_correlation(count, max(1, round(steps))) + share * np.eye(count)
+    return product(np.random.default_rng(seed).normal(size=(draws, count)), np.linalg.cholesky(correlation).T)
+
+
+def _end_statistic(values: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
+    """Return the mean of the last `size` blocks minus that of the others in standard errors, and the variance."""
+    rest, end = values[..., :-size], values[..., -size:]
+    squares = np.square(np.diff(rest, axis=-1)).sum(axis=-1) + np.square(np.diff(end, axis=-1)).sum(axis=-1)
+    variance = squares / (2 * (values.shape[-1] - 2))
+    error = np.sqrt(np.maximum(variance, MIN_VARIANCE) * (1 / size + 1 / rest.shape[-1]))
+    return (end.mean(axis=-1) - rest.mean(axis=-1)) / error, variance
+
+
+def _thirds_statistic(values: FloatArray, margin: float = 0.0) -> tuple[FloatArray, FloatArray]:
+    """Return late minus early mean minus `margin` in standard errors, and the variance within thirds (last axis)."""
     third = values.shape[-1] // 3
     early, late = values[..., :third], values[..., -third:]
     squares = [np.square(np.diff(part, axis=-1)).sum(axis=-1) for part in (early, late)]
     variance = (squares[0] + squares[1]) / (4 * (third - 1))
     error = np.sqrt(np.maximum(variance, MIN_VARIANCE) * 2 / third)
-    return (late.mean(axis=-1) - early.mean(axis=-1)) / error, variance
+    return (late.mean(axis=-1) - early.mean(axis=-1) - margin) / error, variance
 
 
 def block_correlation(count: int, steps: int, likeness: float = STEP_AR1) -> FloatArray:

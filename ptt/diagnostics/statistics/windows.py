@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 WINDOWS: Final = ("early", "mid", "late")
+BURST_GAP: Final = 2  # times the smallest gap between recorded steps: a larger one ends a burst
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,26 @@ def split_steps(steps: Sequence[int], count: int) -> tuple[Span, ...]:
     """Cut distinct, ascending steps into `count` parts of as equal a number of steps as can be (fewer if too few)."""
     pieces = np.array_split(np.asarray(steps, dtype=np.int64), max(1, min(count, len(steps))))
     return tuple(Span(int(piece[0]), int(piece[-1])) for piece in pieces if len(piece))
+
+
+def split_bursts(steps: Sequence[int], count: int) -> tuple[Span, ...]:
+    """Cut distinct, ascending steps into at most `count` parts, never inside a burst.
+
+    A recorder that keeps some steps in a row and then skips many records updates on one and the same batch of rollouts:
+    a burst is one observation. Steps recorded at one spacing are bursts of one step each.
+    """
+    given = np.asarray(steps, dtype=np.int64)
+    gaps = np.diff(given)
+    within = gaps.min(initial=1)
+    starts = np.flatnonzero(np.append(True, gaps > BURST_GAP * within))
+    if len(starts) == 1:  # one spacing throughout
+        return split_steps(steps, count)
+    firsts = given[starts]
+    lasts = given[np.append(starts[1:], len(given)) - 1]
+    return tuple(
+        Span(int(firsts[part[0]]), int(lasts[part[-1]]))
+        for part in np.array_split(np.arange(len(starts)), max(1, min(count, len(starts))))
+    )
 
 
 def sliding_windows(steps: Sequence[int], *, width: int, stride: int) -> tuple[Span, ...]:

@@ -19,6 +19,7 @@ SHOWS: Final = "This run shows "
 OF_ONE_RULE: Final = {
     "tail-growth-everywhere": tool_tail_growth.ID,
     "tail-growth-immaterial": tool_tail_growth.ID,
+    "tails-high": tool_tail_growth.ID,
 }
 """Findings that a rule of another name makes."""
 _HEADING: Final = re.compile(r"^([A-Z][a-z ]+): ", re.MULTILINE)
