@@ -139,9 +139,9 @@ def _reason_of_end(tails: Tails, tail: JudgedTail, end: LateRise) -> str:
     conditions = tail.conditions
     if conditions["growth"] is None:
         return f"{rose}: too late to tell from noise, which gives as much in one of {1 / end.p_value:.0f} runs"
-    if conditions["material"] is not True:
+    if conditions["material"] is None:
         p99 = _around(tails.post.percentiles["p99"], end)[1]
-        return f"{rose}, which is immaterial so far: p99 is {p99:.2g} nats there"
+        return f"{rose}; its p99 of {p99:.2g} nats there cannot be told from the limit"
     text_before, text_after = _around(tails.text.percentiles[tail.name], end)
     text = f"text-only {text_before:.3g} → {text_after:.3g}"
     if conditions["localised"] is None:
@@ -456,7 +456,7 @@ def _late(tails: Tails, tail: JudgedTail, limits: Limits, *, steps: float) -> Ju
         return None
     p99 = tails.post.percentiles["p99"]
     material = _material(np.nanmean(p99.drawn[list(end.blocks)], axis=0), limits["material_p99"])
-    if material is not True:
+    if material is False:
         return None
     localised, p_value = _late_localised(tails, end, limits, steps=steps) if sure else (None, math.nan)
     name = "p95" if _around(tails.post.percentiles["p95"], end)[1] > limits["material_p99"] else "p99"

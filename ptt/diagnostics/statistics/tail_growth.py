@@ -42,7 +42,7 @@ FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 """Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
 GROWTH_OFFSET: Final = 0.2
 """In nats, added before the log: growth is proportional above it and counts in nats below, where weights are near 1."""
-END_SHARES: Final = (0.2, 0.125, 0.075)  # of the blocks: the ends in which a late rise is looked for
+MAX_END_SHARE: Final = 0.2  # of the blocks: a rise that began earlier moves the late third enough
 MIN_END_BLOCKS: Final = 2  # of a rise: one block alone is an accident
 LEVEL_FLOOR: Final = 0.02
 """In nats: below it weights are within 2 % of 1. A run that starts at its reference, where r is 0, would otherwise
@@ -150,7 +150,7 @@ def late_rise(post: SliceTails, text: SliceTails | None, *, steps: float, size: 
         (level, own), (other_level, other_own) = _level(post), _level(text)
         level, own, max_own = level - other_level, own + other_own, MAX_OWN_SHARE_DIFFERENCE
     usable = np.flatnonzero(np.isfinite(level))
-    sizes = [size] if size else sorted({max(MIN_END_BLOCKS, round(share * len(usable))) for share in END_SHARES})
+    sizes = [size] if size else range(MIN_END_BLOCKS, max(MIN_END_BLOCKS, round(MAX_END_SHARE * len(usable))) + 1)
     p_value, rose = late_shift(level, own=own, steps=steps, most_own=max_own, seed=SEED + 21, sizes=sizes)
     if not rose:
         return LateRise(blocks=(), factor=math.nan, p_value=math.nan)
