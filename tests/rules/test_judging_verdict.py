@@ -124,15 +124,34 @@ def test_what_cannot_be_said_comes_with_what_to_record() -> None:
     assert len(found.not_judged) == 9
 
 
-def test_the_first_broken_link_is_that_of_the_earliest_root_not_of_the_worst() -> None:
+def test_the_headline_is_the_worst_root_and_of_equals_the_earliest() -> None:
     found = diagnosis(
         finding("late", Severity.CRITICAL, 90, Link.NUMERICS),
+        finding("later", Severity.CRITICAL, 95, Link.CRITIC),
         finding("early", Severity.MEDIUM, 10, Link.REWARD),
         finding("earlier but harmless", Severity.LOW, 1, Link.ENVIRONMENT),
     )
-    assert found.verdict.first_broken_link is Link.REWARD
-    assert found.verdict.headline.startswith("early happened")
+    assert found.verdict.first_broken_link is Link.NUMERICS
+    assert found.verdict.headline.startswith("late happened")
     assert found.verdict.status is Status.UNSTABLE
+
+
+def test_a_root_counts_as_bad_as_the_worst_that_follows_from_it() -> None:
+    found = diagnosis(
+        finding("stale-rollouts", Severity.MEDIUM, 10, Link.DATA_FRESHNESS),
+        finding("tool-tail-growth", Severity.CRITICAL, 20),
+        finding("x", Severity.HIGH, 5, Link.REWARD),
+    )
+    assert found.verdict.first_broken_link is Link.DATA_FRESHNESS
+
+
+def test_slowness_that_nothing_follows_from_is_no_headline_over_a_fault_of_the_policy() -> None:
+    found = diagnosis(
+        finding("throughput-drop", Severity.HIGH, 5, Link.SYSTEMS), finding("x", Severity.MEDIUM, 50, Link.REWARD)
+    )
+    assert found.verdict.first_broken_link is Link.REWARD
+    alone = diagnosis(finding("throughput-drop", Severity.HIGH, 5, Link.SYSTEMS))
+    assert alone.verdict.first_broken_link is Link.SYSTEMS
 
 
 def test_of_findings_that_start_together_the_outer_link_broke_first() -> None:
@@ -237,8 +256,8 @@ def test_a_note_explains_no_failure() -> None:
 def test_next_steps_are_those_of_the_roots_first_one_first_without_repeats_and_few() -> None:
     found = diagnosis(
         finding("kl-over-target", onset=30, steps=("of a consequence",)),
-        finding("x", Severity.CRITICAL, 50, steps=("c", "a", "d", "e", "f", "g", "h")),
-        finding("tool-tail-growth", onset=20, steps=("a", "b")),
+        finding("x", Severity.HIGH, 50, steps=("c", "a", "d", "e", "f", "g", "h")),
+        finding("tool-tail-growth", Severity.CRITICAL, onset=20, steps=("a", "b")),
     )
     assert found.verdict.next == ("a", "b", "c", "d", "e", "f")
     assert len(found.verdict.next) == MAX_NEXT
