@@ -40,7 +40,7 @@ def by_hand(calls: list[Call]) -> list[tuple[list[int], list[bool]]]:
         if best is None:
             best = {"tokens": [], "mask": []}
         else:
-            chains.remove(best)
+            chains = [chain for chain in chains if chain is not best]  # not one that merely equals it
             best["tokens"] += prompt[best_shared:]
             best["mask"] += [False] * len(prompt[best_shared:])
         best["tokens"] += completion

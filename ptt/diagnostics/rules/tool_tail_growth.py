@@ -283,6 +283,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
     late, limit = float(tails.post.percentiles["p95"].windows[-1]), limits["critical_p95"]
     if int(tails.post.window_tokens[-1]) < MIN_WINDOW_TOKENS or not late > limit:
         return None
+    onset = tails.post.percentiles["p95"].onset(limit, tails.blocks)
     return Finding(
         id="tails-high",
         severity=Severity.HIGH,
@@ -293,7 +294,8 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
         observed=late,
         limit=limit,
         unit="nats",
-        onset_step=None,
+        onset_step=None if onset is None else onset[0],
+        onset_interval=None if onset is None else onset[1],
         evidence={
             "pair": tails.pair,
             "percentile": "p95",
