@@ -158,6 +158,7 @@ def test_a_run_that_is_read_whole_has_nothing_to_sample(tmp_path: Path) -> None:
     assert not (tmp_path / "s.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_sample_is_small_whatever_the_run_holds(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

@@ -89,6 +89,7 @@ def test_several_paths_are_several_runs() -> None:
     assert index("ptt-report/diagnose")["reason"] == ""
 
 
+@pytest.mark.slow
 def test_runs_of_one_name_get_folders_of_their_own(here: Path) -> None:
     shutil.move(here / "runs", here / "a" / "runs")
     write_state(here / "b" / "seed_1", rows_of(5))
@@ -96,6 +97,7 @@ def test_runs_of_one_name_get_folders_of_their_own(here: Path) -> None:
     assert sorted(names("ptt-report/diagnose")) == ["b-seed_1", "runs-seed_1", "seed_2"]
 
 
+@pytest.mark.slow
 def test_a_folder_nested_one_deeper_is_the_same(here: Path) -> None:
     shutil.move(here / "runs", here / "sweep" / "experiment")
     assert ptt_says("diagnose", "sweep").exit_code == 0
@@ -170,6 +172,7 @@ def test_a_crash_of_ours_costs_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ValueError: odd" in index()["runs"][0]["error"]
 
 
+@pytest.mark.slow
 def test_two_folders_of_one_name_are_not_mixed(here: Path) -> None:
     ptt_says("diagnose", "runs")
     shutil.copytree(here / "runs", here / "later" / "runs")
@@ -185,6 +188,7 @@ def test_nothing_is_written_into_the_folder_of_runs(here: Path) -> None:
     assert {path.name for path in (here / "runs").iterdir()} == {"seed_1", "seed_2", "README.md"}
 
 
+@pytest.mark.slow
 def test_figures_go_into_a_folder_a_run(here: Path) -> None:
     ptt_says("diagnose", "runs", "--figures", "figures")
     assert sorted(path.name for path in (here / "figures").iterdir()) == ["seed_1", "seed_2"]
@@ -222,6 +226,7 @@ def test_other_commands_name_the_runs_and_what_to_give(command: str, here: Path)
     assert not list((here / "runs").glob("**/store"))
 
 
+@pytest.mark.slow
 def test_compare_names_the_runs() -> None:
     done = ptt_says("compare", "runs", "runs/seed_1")
     assert done.exit_code == 2

@@ -26,6 +26,7 @@ RUNS = 40
 LEAST_SEEN = 0.7  # of forty runs: four of five are meant, less what forty leave open
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likeness", [0.0, 0.5, 0.8])
 @pytest.mark.parametrize("count", [100, 250])
 @pytest.mark.parametrize(
