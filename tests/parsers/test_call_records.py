@@ -558,6 +558,7 @@ def fits_the_schema(found: list[Piece]) -> bool:
     return all(dict(piece.frame.schema).items() <= TABLES[piece.table].items() for piece in frames)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rel", MUDDLED)
 @pytest.mark.parametrize("share", [0.01, 0.1])
 def test_values_of_any_kind_anywhere_never_raise(tmp_path: Path, rel: str, share: float) -> None:

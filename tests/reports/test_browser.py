@@ -34,6 +34,7 @@ def pages(samples: dict[str, Diagnosis], tmp_path_factory: pytest.TempPathFactor
     return {name: path.as_uri() for name, path in files.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_page_is_silent_and_alone(name: str, browser: Any, pages: dict[str, str]) -> None:
     browser.get_log("performance")
@@ -77,6 +78,7 @@ def test_print_opens_what_is_folded(browser: Any, pages: dict[str, str]) -> None
     assert browser.execute_script(evidence) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 768, 1280])
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_overflows_sideways(name: str, width: int, browser: Any, pages: dict[str, str]) -> None:

@@ -229,6 +229,7 @@ def urls(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dic
     return {name: write_text(folder / f"{name}.html", page).as_uri() for name, page in pages.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_page_is_silent_and_alone(name: str, browser: Any, urls: dict[str, str]) -> None:
     browser.get_log("performance")
@@ -239,6 +240,7 @@ def test_page_is_silent_and_alone(name: str, browser: Any, urls: dict[str, str])
     assert {url for url in asked if not url.startswith(("chrome:", "data:"))} == {urls[name]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 500, 1280])
 @pytest.mark.parametrize("name", MADE)
 def test_nothing_overflows_sideways(name: str, width: int, browser: Any, urls: dict[str, str]) -> None:
@@ -306,6 +308,7 @@ return [...document.querySelectorAll('figure svg')].flatMap(svg => {
 });"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [500, 1280])
 @pytest.mark.parametrize("name", ["two", "missing", "ten", "hostile"])
 def test_no_label_lies_over_another_or_outside(name: str, width: int, browser: Any, urls: dict[str, str]) -> None:
@@ -344,6 +347,7 @@ def _only(*names: str) -> Comparison:
     return replace(compared, tables=tables)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_odd_tables_make_a_page(name: str) -> None:
     page = Structure()

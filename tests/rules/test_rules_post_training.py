@@ -454,6 +454,7 @@ def healthy_run(seed: int) -> tuple[dict[str, Array], Series]:
     return metrics, series_of("eval/loss", held_out, steps=(places + 1).tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [DPO, ORPO, KTO, SFT, MODEL, Algorithm()], ids=lambda one: str(one.name))
 def test_two_hundred_healthy_runs_give_no_alarm(algorithm: Algorithm) -> None:
     alarms: list[tuple[int, Finding]] = []

@@ -145,6 +145,7 @@ BOMBS: dict[str, tuple[bytes, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_with_a_reason_in_time(worker: Worker, tmp_path: Path, name: str) -> None:
     data, reasons = BOMBS[name]
