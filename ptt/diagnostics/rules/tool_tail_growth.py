@@ -104,7 +104,8 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
     text = f"text-only {_path(tails.text.percentiles[tail.name])}"
     p99 = float(tails.post.percentiles["p99"].windows[2])
     if conditions["growth"] is False:
-        return f"{grew}: no growth beyond the run's own noise"
+        much = f" (p = {tail.growth_p:.2g})" if post.growth() >= LARGE_GROWTH and tail.growth_p < MAX_NAMED_P else ""
+        return f"{grew}: no growth beyond the run's own noise{much}"
     if conditions["material"] is False:
         return f"{grew}, which is immaterial: its late p99 of {p99:.2g} lies below {nats(limits['material_p99'])}"
     if conditions["lasting"] is False:
@@ -290,7 +291,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
         claim=f"{_label(tails)} log-ratio tails are high: p95 of |r| is {late:.3g} nats in the last third "
-        f"(one token in twenty carries a weight beyond {math.exp(late):,.0f}); growth: {signature.reason}",
+        f"(one token in twenty carries a weight beyond {math.exp(late):,.0f}); whether they grew cannot be told",
         observed=late,
         limit=limit,
         unit="nats",
@@ -302,6 +303,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
             "late_p95": number(late),
             "late_p99": number(float(tails.post.percentiles["p99"].windows[-1])),
             "late_tail_share_post_tool": number(tails.late_tail_share),
+            "growth": signature.reason,
         },
         causes=(
             "the policy left its reference before the recorded steps, or too fast for growth to be tested",
@@ -345,6 +347,7 @@ MIN_GROWTH: Final = 1.2  # late over early, of the tail and of its ratio to text
 MAX_TREND_P: Final = 0.05  # p of the rank trend over blocks: a few wild blocks are no growth
 LARGE_GROWTH: Final = 1.5  # late over early: so much may not be called no growth where p is below MAX_UNSURE_P
 MAX_UNSURE_P: Final = 0.1
+MAX_NAMED_P: Final = 0.2  # of growth by LARGE_GROWTH or more that is called none: the reason names it
 MAX_LATE_P: Final = 0.02  # of a rise in the last blocks: so clear, it may not be called no growth
 LARGE_LATE_GROWTH: Final = 1.5  # last blocks over all before them: likewise
 END_RANK: Final = 0.8  # of the blocks before that most of the last ones lie above
@@ -436,7 +439,12 @@ def _judged(tails: Tails, limits: Limits) -> JudgedTail:
         p_value=p_value,
         growth_p=own.p_value,
         conditions={
-            "growth": _grew(own, limits, steady=any(_steady(part) for part in percentiles.values())),
+            "growth": _grew(
+                own,
+                limits,
+                steady=any(_steady(part) for part in percentiles.values()),
+                high=float(percentiles["p95"].windows[2]) > limits["high_p95"],
+            ),
             "localised": localised,
             "lasting": _lasting(tails.post),
             "material": _material(percentiles["p99"].windows_drawn[2], limits["material_p99"]),
@@ -523,13 +531,15 @@ def _steady(percentile: Percentile) -> bool:
     return percentile.trend_p < MAX_TREND_P and percentile.growth_interval()[0] > 1.0
 
 
-def _grew(shift: TailShift, limits: Limits, *, steady: bool) -> bool | None:
+def _grew(shift: TailShift, limits: Limits, *, steady: bool, high: bool) -> bool | None:
     """Return whether the tail grew; None where it could not be tested, or much growth is not quite beyond noise."""
     if math.isnan(shift.p_value):  # too few blocks with tokens: no test was made
         return None
     if steady and _moved(shift, limits):
         return True
-    return None if shift.factor >= LARGE_GROWTH and shift.p_value < MAX_UNSURE_P else False
+    unsure = shift.factor >= LARGE_GROWTH and shift.p_value < MAX_UNSURE_P
+    clear = steady and shift.p_value < MAX_LATE_P  # a low tail that wobbles is no reason to doubt a healthy run
+    return None if unsure and (high or clear) else False
 
 
 def _moved(shift: TailShift, limits: Limits) -> bool:
