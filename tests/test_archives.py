@@ -52,6 +52,7 @@ def _packed(kind: str, folder: Path) -> Path:
     return target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "tar.zst"])
 def test_an_archive_is_judged_as_its_folder_is(kind: str, tmp_path: Path) -> None:
     assert ptt.diagnose(_packed(kind, tmp_path)).to_json() == ptt.diagnose(SAMPLE).to_json()

@@ -49,6 +49,7 @@ def short_lists(path: Path) -> None:
     frame.with_columns(wrong).write_parquet(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("harm", "says", "bad"),
     [

@@ -45,6 +45,7 @@ def late(story: str) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("story", STORIES)
 def test_shares_sum_to_one(story: str) -> None:
     table = diagnosis(story).tables["attribution"].filter(pl.col("by") != "top sequences")

@@ -141,6 +141,7 @@ def test_show_is_the_recorded_one(both: Path) -> None:
     recorded("show", text)
 
 
+@pytest.mark.slow
 def test_diff_of_two_files_and_of_a_run(both: Path) -> None:
     ptt("update", "healthy.toml", HEALTHY, "--out", both.parent / "stores")
     code, text = ptt("diff", "healthy.toml", both)

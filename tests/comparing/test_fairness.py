@@ -69,6 +69,7 @@ def of(table: pl.DataFrame, arm: str) -> list[tuple[object, ...]]:
     return table.filter(arm=arm).rows()
 
 
+@pytest.mark.slow
 def test_what_moved_first_in_an_arm_does_not_depend_on_who_else_is_there(
     pair_alone: Comparison, with_third: Comparison
 ) -> None:
@@ -201,6 +202,7 @@ def test_another_reward_function_is_always_a_caution(tmp_path: Path) -> None:
     assert said.startswith("other: another reward: proxy_reward is logged by other and not by base, correct_reward is")
 
 
+@pytest.mark.slow
 def test_a_run_and_its_copy_are_identical_and_nothing_else_is_said(tmp_path: Path, kept: Path) -> None:
     api.compare([SAMPLES / "tool_tail_growth", SAMPLES / "kl_penalised"], out=kept)
     found = api.compare([SAMPLES / "tool_tail_growth", kept / "tool_tail_growth" / "store"])

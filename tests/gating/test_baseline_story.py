@@ -67,6 +67,7 @@ def checks(run: int = 0) -> dict[str, dict[str, Any]]:
     return {check["id"]: check for check in told()["runs"][run]["checks"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["two.toml", "three.toml"])
 def test_another_seed_of_the_setting_passes(file: str) -> None:
     done = gate("runs/seed-4", "--baseline", file)

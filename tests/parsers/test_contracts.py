@@ -66,6 +66,7 @@ def test_reading_twice_gives_the_same_rows(samples: dict[str, Path], rel: str) -
             assert one == other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [parser.name for parser in PARSERS])
 def test_any_parser_survives_being_given_any_sample(samples: dict[str, Path], name: str) -> None:
     for rel, path in samples.items():

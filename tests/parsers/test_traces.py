@@ -409,6 +409,7 @@ def test_long_conversations_take_no_more_than_their_length(tmp_path: Path) -> No
     assert time.process_time() - start < 30
 
 
+@pytest.mark.slow
 def test_a_zip_file_whose_members_lie_on_top_of_each_other_is_not_unpacked(tmp_path: Path) -> None:
     packed = zip_file({"samples/00000_epoch_1.json": b" " * (200 << 20)})
     at = packed.index(b"PK\x01\x02")

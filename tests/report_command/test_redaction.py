@@ -354,6 +354,7 @@ def test_a_name_that_is_a_word_of_ours_is_hidden_in_compounds_too(tool: str, jud
     assert tool not in f"{made.claim} {made.slice} {dict(made.evidence)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reward loss", "policy update", "🦄 run", "2026-11-21", "17", "the", "node-17"])
 def test_a_runs_name_is_hidden_whatever_it_is(name: str, judged: dict[str, api.Diagnosis], tmp_path: Path) -> None:
     whole = judged["tool_tail_growth"]

@@ -37,6 +37,7 @@ def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_store_gives_the_report_of_the_run_to_the_last_byte(diagnosed: Path, tmp_path: Path) -> None:
     before = tree(diagnosed)
     for source in (diagnosed, diagnosed / "store"):

@@ -98,6 +98,7 @@ def test_page_is_closed_in_itself(name: str, pages: dict[str, str], read: dict[s
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in pages[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["missing", "hostile"])
 def test_same_comparison_gives_same_page(name: str, pages: dict[str, str]) -> None:
     assert render_compare_html(MADE[name]()) == pages[name]

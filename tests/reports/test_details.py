@@ -242,6 +242,7 @@ def test_foreign_text_is_escaped(behind: Diagnosis) -> None:
     assert len(section(render_html(replace(behind, tables={"top_sequences": long})))) < 5000
 
 
+@pytest.mark.slow
 def test_the_same_tables_give_the_same_section(behind: Diagnosis) -> None:
     again = tables(growing())
     assert all(again[name].equals(frame) for name, frame in tables(growing()).items())

@@ -19,6 +19,7 @@ def made(**changes: Any) -> Tails:
     return tails_of(sequences_of(Story(**changes)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.0, 2.0, 8.0])
 def test_a_known_growth_factor_lies_in_its_interval(factor: float) -> None:
     """Late over early is known: the scale of all tokens changes at half of the run."""

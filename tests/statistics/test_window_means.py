@@ -31,6 +31,7 @@ def test_mean_and_count_are_those_of_the_finite_values(values: list[float]) -> N
         assert not found.error < 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likeness", [0.0, 0.4, 0.8])
 @pytest.mark.parametrize("shape", list(SHAPES))
 def test_interval_holds_the_true_late_mean(likeness: float, shape: str) -> None:
