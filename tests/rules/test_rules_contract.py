@@ -20,7 +20,13 @@ from ptt.diagnostics.model import Answer, NotJudged
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.rules.interface import Rule
 
-SHARED = {"__init__", "interface", "reward_outcome", "single_series"}  # no rules, but what rules are made with
+SHARED = {
+    "__init__",
+    "interface",
+    "reward_outcome",
+    "single_series",
+    "tail_conditions",
+}  # no rules, but what rules are made with
 HOME = Path(str(rules.__file__)).parent
 FILES = sorted(path.stem for path in HOME.rglob("*.py"))
 MODULES = {

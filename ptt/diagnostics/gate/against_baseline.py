@@ -158,7 +158,7 @@ def _withhold_pass(comparison: BaselineComparison, distrust: str | None) -> Base
     if comparison.statistic != TAILS or distrust is None or comparison.outcome != "passed":
         return comparison
     why = f"the logprobs cannot be trusted: {distrust}"
-    return replace(comparison, outcome="blind", words=why, next=("mend how they are recorded first",))
+    return replace(comparison, outcome="blind", words=why, next=("fix how they are recorded first",))
 
 
 @dataclass(frozen=True, kw_only=True)

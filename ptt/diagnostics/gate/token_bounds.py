@@ -52,7 +52,7 @@ def token_statistic(bound: Bound, subject: Tail | Ess, run: RunSeries) -> Measur
     if distrust is not None:
         return Unmeasured(
             reason=f"the logprobs cannot be trusted: {distrust}",
-            enable="mend how they are recorded first",
+            enable="fix how they are recorded first",
             no_number=True,
         )
     if subject.slice not in profile.slices.values():

@@ -1,4 +1,4 @@
-"""Lines of console logs that hold metrics: a table of dialects, each of which reads a line or says that it is none.
+"""Console lines that hold metrics: a table of dialects, each of which parses a line or returns None.
 
 A line counts where it holds a counter (`step 12`, `[12/100]`, `Epoch 3`) beside numbers by name, or where the names are
 metrics that we know; `io/console_pairs.py` reads both.

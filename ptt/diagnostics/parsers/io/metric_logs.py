@@ -131,7 +131,7 @@ def sample_keys(row: Mapping[str, Any]) -> set[str]:
 
 
 def _is_log(calls: Sequence[Flat], counter: Counter) -> bool:
-    """Judge rows of which no tracker's step tells what they are."""
+    """Judge rows that carry no tracker's step."""
     names = _numeric_names(calls, counter)
     if counter.unit == "row":  # of a table of settings, each has a row of its own
         names = [name for name in names if sum(name in call for call in calls) > 1]

@@ -139,7 +139,7 @@ class ProgressBars:
         return Placement(steps=steps, by=f"progress bars{every}", total=total, lost=lost)
 
     def _by_neighbours(self, total: int) -> Placement | None:
-        """Place rows that stand right behind a bar each, of which every one counts equally more than the one before."""
+        """Place rows that each follow a bar, where the bars advance by one spacing."""
         training = [index for index, row in enumerate(self.rows) if row.training]
         steps = [self.rows[index].at for index in training if self.rows[index].total == total]
         known = [step for step in steps if step is not None]
@@ -198,7 +198,7 @@ class ProgressBars:
 
 
 def _carried(rows: Sequence[PrintedRow], steps: Sequence[int]) -> tuple[int, ...]:
-    """Give rows of evaluations, and the closing one, the step of the training row before them."""
+    """Return rows with evaluations and the closing row at the step of the training row before them."""
     placed: list[int] = []
     following = iter(steps)
     step = 0
