@@ -119,11 +119,12 @@ def _agreeing(rows: pl.DataFrame, wide: WideMetrics | None, spellings: Spellings
         [(name, raw) for name, raws in spellings.items() for raw in raws], ["name", "name_raw"], orient="row"
     )
     key = ["name", "name_raw", "step", "value", "flag", "priority", "source", "seq"]
+    columns = set() if wide is None else set(wide.spellings()["name_raw"])
     frames = [rows.join(every, on=["name", "name_raw"], how="semi").select(key)]
     frames += [
         wide.column(raw).frame().with_columns(pl.lit(name).alias("name"), pl.lit(raw).alias("name_raw")).select(key)
         for name, raw in every.iter_rows()
-        if wide is not None and raw in set(wide.spellings()["name_raw"])
+        if wide is not None and raw in columns
     ]
     found = with_rounding(pl.concat(frames, how="vertical_relaxed"), ["name", "name_raw"])
     single = found.sort("priority", "seq", descending=[False, True]).unique(
