@@ -10,7 +10,7 @@ SAMPLE ?= sample_logs/tool_tail_growth
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
 
-test: $(STAMP)  ## what every change is held to, two at a time: some four minutes
+test: $(STAMP)  ## what every change is held to, two at a time: under four minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q -m "not slow and not writers"
 
 test-all: $(STAMP)  ## all tests, and that every rule has its three cases

@@ -83,6 +83,7 @@ def healthy_series(seed: int) -> dict[str, Array]:
     }
 
 
+@pytest.mark.slow
 def test_the_rules_of_the_page_are_silent_on_healthy_runs() -> None:
     rules = page_rules()
     for seed in range(200):

@@ -101,6 +101,7 @@ def test_an_archive_of_the_same_size_and_time_is_told_by_its_ends(tmp_path: Path
         assert api.kept_run(packed, out=tmp_path / "o") is not None
 
 
+@pytest.mark.slow
 def test_a_folder_and_its_archive_are_the_same_source(tmp_path: Path) -> None:
     packed = archive(SAMPLES / "healthy", tmp_path / "h.tar.gz")
     other = opened(SAMPLES / "collapse", tmp_path / "c").source
@@ -147,6 +148,7 @@ def test_a_damaged_record_is_made_anew(damage: str, tmp_path: Path) -> None:
     assert texts(opened(SAMPLES / "healthy", tmp_path / "o").diagnosis) == texts(first.diagnosis)
 
 
+@pytest.mark.slow
 def test_a_store_made_by_ingest_is_judged_without_the_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(SAMPLES / "tool_tail_growth", run)
@@ -166,6 +168,7 @@ def test_a_store_whose_tokens_lie_in_the_run_says_so(tmp_path: Path) -> None:
         opened(tmp_path / "o", tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_kept_with_what_was_left_of_it(tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(SAMPLES / "healthy", run)
@@ -206,6 +209,7 @@ def test_values_come_back_with_their_types(tmp_path: Path) -> None:
     assert read_kept(tmp_path, "another mark") is None
 
 
+@pytest.mark.slow
 def test_a_folder_of_stores_is_no_run(tmp_path: Path) -> None:
     for name in ("healthy", "collapse"):
         opened(SAMPLES / name, tmp_path / "c" / "runs" / name)

@@ -106,6 +106,7 @@ def test_a_store_without_tokens_is_never_passed_off_as_judged_with_other_setting
     assert again.diagnosis.judged_with == ""
 
 
+@pytest.mark.slow
 def test_the_report_command_shows_a_store_as_it_was_judged_and_says_so(
     made: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +175,7 @@ def test_a_table_of_other_bytes_is_never_shown_beside_the_record(made: tuple[Pat
         api.open_run(store, out=tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_a_table_that_is_no_parquet_is_a_sentence(made: tuple[Path, Path, Path], tmp_path: Path) -> None:
     store = copied(made[1], tmp_path / "judged")
     (store / "store/kept/ecdf.parquet").write_bytes(b"PAR1 nothing")

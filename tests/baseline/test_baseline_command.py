@@ -70,6 +70,7 @@ def test_update_writes_the_same_bytes_each_time_and_says_what_moved(tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["made.toml"]
 
 
+@pytest.mark.slow
 def test_an_archive_gives_the_same_baseline(tmp_path: Path) -> None:
     shutil.make_archive(str(tmp_path / "healthy"), "zip", HEALTHY)
     ptt("update", "folder.toml", HEALTHY, "--name", "x")
@@ -77,6 +78,7 @@ def test_an_archive_gives_the_same_baseline(tmp_path: Path) -> None:
     assert Path("folder.toml").read_bytes() == Path("archive.toml").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_with_high_findings_is_refused(tmp_path: Path) -> None:
     code, text = ptt("update", "made.toml", HEALTHY, BROKEN)
     assert code == 3
@@ -109,6 +111,7 @@ def test_the_run_is_never_written_to(tmp_path: Path) -> None:
     assert not (run / "baseline.toml").exists()
 
 
+@pytest.mark.slow
 def test_one_run_is_no_two_seeds(tmp_path: Path) -> None:
     copy = shutil.copytree(HEALTHY, tmp_path / "copy")
     code, text = ptt("update", "made.toml", HEALTHY, copy)

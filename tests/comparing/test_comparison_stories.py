@@ -167,6 +167,7 @@ def test_an_easier_task_is_named_as_a_caution(kept: Path) -> None:
     assert any("lies lower from the start" in line for line in found.sentences)
 
 
+@pytest.mark.slow
 def test_seeds_of_a_group_are_pooled_and_how_far_they_lie_apart_counts(kept: Path) -> None:
     runs = [SAMPLES / name for name in ("tool_tail_growth", "kl_penalised", "healthy")]
     alone = api.compare(runs[:2], out=kept)

@@ -108,6 +108,7 @@ def test_an_arm_of_few_steps_is_told_of_nothing(tmp_path: Path, last: int) -> No
     assert found.tables["divergence"].is_empty()
 
 
+@pytest.mark.slow
 def test_a_run_with_too_few_recorded_steps_is_named(tmp_path: Path) -> None:
     found = api.compare([FIXTURES / "nan.tar.zst", SAMPLES / "collapse"], out=tmp_path)
     why = {item.what: item.reason for item in found.not_compared}

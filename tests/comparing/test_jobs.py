@@ -20,6 +20,7 @@ def test_two_at_a_time_say_what_one_by_one_do(tmp_path: Path) -> None:
     assert told == [(1, 2), (2, 2)]
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_read_is_told_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "bad.tar.gz").write_bytes(b"no archive")
     with pytest.raises(InputError, match=r"bad\.tar\.gz"):

@@ -133,6 +133,7 @@ def test_sarif_s_own_syntax_in_foreign_text_means_nothing() -> None:
     assert "{{0}} [here] (http://evil)" in result["message"]["text"]
 
 
+@pytest.mark.slow
 def test_more_results_than_code_scanning_keeps_are_cut_worst_first_and_counted() -> None:
     many = [replace(BLIND, id=f"b{i}") for i in range(10)] + [replace(BOUND, id=f"f{i}") for i in range(4_995)]
     log = log_of(report(run("r", *many)))

@@ -313,6 +313,7 @@ def _in_child(path: Path, parser: str) -> str:
     return note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", [False, True])
 def test_a_zip_bomb_is_refused_whatever_size_it_claims(tmp_path: Path, lie: bool) -> None:
     data = zip_file({"header.json": b"{}", "samples/a_epoch_1.json": b" " * (300 << 20)})

@@ -392,6 +392,7 @@ def test_crashes_tell_their_kind_and_our_line_alone(judged: dict[str, api.Diagno
     ]
 
 
+@pytest.mark.slow
 def test_the_report_says_that_it_is_redacted(judged: dict[str, api.Diagnosis]) -> None:
     made = redacted(judged["healthy"], salt="s")
     assert render_html(made).count("Redacted. Texts of the run are left out") == 1

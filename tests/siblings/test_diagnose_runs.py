@@ -195,6 +195,7 @@ def test_figures_go_into_a_folder_a_run(here: Path) -> None:
     assert list((here / "figures" / "seed_1").glob("*.svg"))
 
 
+@pytest.mark.slow
 def test_archives_in_a_folder_are_judged_each(here: Path) -> None:
     for name in ("seed_1", "seed_2"):
         pack(here / "runs" / name)
@@ -204,6 +205,7 @@ def test_archives_in_a_folder_are_judged_each(here: Path) -> None:
     assert names() == ["seed_2", "seed_1"]
 
 
+@pytest.mark.slow
 def test_an_archive_of_several_runs_is_judged_run_by_run(here: Path) -> None:
     pack(here / "runs")
     done = ptt_says("diagnose", "runs.tar.gz")
@@ -273,6 +275,7 @@ def test_the_door_for_notebooks_refuses_and_offers(here: Path) -> None:
     assert ptt.runs_in("kept/seed_1").runs == ()
 
 
+@pytest.mark.slow
 def test_runs_of_a_sweep_are_named_after_the_tracker(here: Path) -> None:
     for run in ("a1b2c3d4", "e5f6a7b8"):
         write_wandb(here / "sweep", run, rows_of(ord(run[0])))

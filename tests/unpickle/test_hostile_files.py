@@ -157,6 +157,7 @@ def test_a_bomb_is_refused_with_a_reason_in_time(worker: Worker, tmp_path: Path,
     assert read(worker, tmp_path, pickled([1, 2])) is not None
 
 
+@pytest.mark.slow
 def test_memory_stays_bounded(tmp_path: Path) -> None:
     """The greatest part of a process's memory while it reads bombs: it never holds what they ask for."""
     resource = pytest.importorskip("resource")
