@@ -166,20 +166,21 @@ def _point_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of an object that holds the points of a curve under each metric."""
     by_count: dict[tuple[str, int], dict[str, Any]] = {}
     curves = {name: curve for name, inner in found.items() if (curve := _points(inner))[1]}
-    for name, (counted, points) in curves.items() if 2 * len(curves) > len(found) else ():
+    is_log = 2 * len(curves) > len(found) and any(len(points) > 1 for _, points in curves.values())
+    for name, (counted, points) in curves.items() if is_log else ():
         for count, value in points:
             by_count.setdefault((counted, count), {counted: count})[name] = value
     return [by_count[key] for key in sorted(by_count)]
 
 
 def _points(found: Any) -> tuple[str, list[tuple[int, Any]]]:
-    """Return what counts the points of a curve, and count and value of each."""
+    """Return what counts the points of a curve, and count and value of each; one alone where it says what it is."""
     pairs: list[tuple[Any, Any]] = []
-    counted = "step"
+    counted, minimum = "step", 2
     if isinstance(found, dict):
         steps, values = found.get("steps", found.get("step")), found.get("values", found.get("value"))
         if isinstance(steps, list) and isinstance(values, list) and len(steps) == len(values):
-            pairs = list(zip(steps, values, strict=True))
+            pairs, minimum = list(zip(steps, values, strict=True)), 1
         elif isinstance(values, dict) and all(map(str.isdecimal, values)):
             pairs = [(int(step), value) for step, value in values.items()]
     elif isinstance(found, list):
@@ -195,7 +196,7 @@ def _points(found: Any) -> tuple[str, list[tuple[int, Any]]]:
                 return counted, []
     points = [(count, value) for at, value in pairs if (count := as_step(at)) is not None and _is_cell(value)]
     rising = all(one[0] <= other[0] for one, other in pairwise(points))
-    return counted, points if len(points) > 1 and len(points) == len(pairs) and rising else []
+    return counted, points if minimum <= len(points) == len(pairs) and rising else []
 
 
 def _is_cell(value: Any) -> bool:
