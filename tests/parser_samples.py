@@ -16,9 +16,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import samples_calls
-from samples_carriers import CARRIERS
-from samples_token_lines import TOKEN_LINES
-from samples_traces import TRACE_SAMPLES
+import samples_carriers
+import samples_token_lines
+import samples_traces
 from torch_files import data_proto, safetensors, torch_file
 
 from ptt.diagnostics.parsers import PARSERS, InPlace, Lost, Parser, Piece, Rows, RunFile
@@ -282,11 +282,106 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "wide.csv": ("metrics_csv", WIDE.encode()),
     "long.tsv": ("metrics_csv", LONG.encode()),
     "weights/model.safetensors": ("git_lfs_pointer", lfs_pointer(4_976_698_672)),
-    **CARRIERS,
+    **samples_carriers.CARRIERS,
     **samples_calls.SAMPLES,
-    **TRACE_SAMPLES,
-    **TOKEN_LINES,
+    **samples_traces.TRACE_SAMPLES,
+    **samples_token_lines.TOKEN_LINES,
 }
+ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
+    "tokens/step_000001.jsonl": (
+        "sequences",
+        ("step", "reward", "token_ids", "model_mask", "policy_logp", "ref_logp"),
+        [
+            (1, 1.0, [5, 6, 7, 8], [True, False, False, True], [-0.5, None, -0.25, -1.0], [-0.5, -0.125, -0.75, -2.0]),
+            (2, 1.0, [5, 6, 7, 8], [True, False, False, True], [-0.5, None, -0.25, -2.0], [-0.5, -0.125, -0.75, -2.0]),
+        ],
+    ),
+    "train_data/3.pt": (
+        "sequences",
+        ("step", "token_ids", "model_mask", "old_logp", "rollout_logp"),
+        [
+            (3, [5, 6], [True, True], [-0.5, -0.25], [-0.5, -0.125]),
+        ],
+    ),
+    "dumped_data/global_step_1_training_input.pkl": (
+        "sequences",
+        ("step", "token_ids", "model_mask"),
+        [
+            (1, [52, 69, 70, 55, 28, 63], [True, True, False, False, True, True]),
+            (1, [19, 83, 27, 54, 32, 21], [True, True, False, False, True, True]),
+            (1, [89, 23, 97, 98, 42, 9], [True, True, False, False, True, True]),
+            (1, [64, 33, 91, 8, 89, 25], [True, True, False, False, True, True]),
+        ],
+    ),
+    "dumped/5/gen_batch.dp": (
+        "sequences",
+        ("step", "token_ids", "model_mask", "old_logp", "rollout_logp"),
+        [
+            (5, [5, 6, 7, 8], [True, False, False, True], [-0.5, -9.0, -9.0, -0.25], [-0.5, 0.0, 0.0, -0.125]),
+            (5, [9, 2], [True, True], [-1.0, -2.0], [-1.0, -2.5]),
+        ],
+    ),
+    "hook/step_1.pt": (
+        "sequences",
+        ("step", "token_ids", "model_mask", "old_logp", "rollout_logp"),
+        [
+            (1, [5, 6, 7, 8], [True, False, False, True], [-0.5, -9.0, -9.0, -0.25], [-0.5, 0.0, 0.0, -0.125]),
+            (1, [9, 2], [True, True], [-1.0, -2.0], [-1.0, -2.5]),
+        ],
+    ),
+    "hook/step_4.parquet": (
+        "sequences",
+        ("step", "reward", "token_ids", "model_mask", "old_logp", "rollout_logp"),
+        [
+            (5, 0.5, [5, 6, 7, 8], [True, False, False, True], [-0.5, -9.0, -9.0, -0.25], [-0.5, 0.0, 0.0, -0.125]),
+            (5, 0.5, [5, 6, 7, 8], [True, False, False, True], [-0.5, -9.0, -9.0, -0.25], [-0.5, 0.0, 0.0, -0.125]),
+        ],
+    ),
+    "completions/completions_00003.parquet": (
+        "trajectories",
+        ("step", "split", "reward", "n_turns", "n_tool_calls", "n_tool_fail"),
+        [
+            (3, "unknown", 1.0, 2, 2, 1),
+            (3, "unknown", 0.125, 1, 0, 0),
+            (3, "unknown", 0.125, 1, 0, 0),
+        ],
+    ),
+    "runs/events.out.tfevents.1700000000.host.1.0": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (1, "train/loss", "loss/total", 0.25),
+            (1, "train/kl", "kl/ref", None),
+            (2, "train/loss", "loss/total", None),
+            (2, "train/kl", "kl/ref", None),
+            (3, "eval/loss", "eval/loss", 0.125),
+        ],
+    ),
+    "ptt_run/metrics.jsonl": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (1, "grpo_loss", "loss/total", 0.25),
+            (1, "kl", "kl/ref", 0.5),
+            (1, "reward_mean", "reward/mean", 1.0),
+            (2, "grpo_loss", "loss/total", 0.125),
+            (2, "kl", "kl/ref", None),
+        ],
+    ),
+    "ptt_run/resume_validation.json": (
+        "events",
+        ("step", "kind", "text"),
+        [
+            (1, "restart", "resumed from step 1"),
+            (1, "alert", "on resume, warning: seed differs"),
+        ],
+    ),
+    **samples_calls.ROWS,
+    **samples_carriers.ROWS,
+    **samples_token_lines.ROWS,
+    **samples_traces.ROWS,
+}
+"""What a sample gives: a table, columns of it, and the values of all rows, as the bytes above have them."""
 
 
 def run_file(path: Path, rel: str | None = None) -> RunFile:

@@ -271,3 +271,120 @@ SAMPLES: dict[str, tuple[str, bytes | Callable[[Path], None]]] = {
     "calls/step_2.json": ("openai_logprobs", json.dumps(chat([1, 2], [3, 4])).encode()),
     "calls/log.jsonl": ("openai_logprobs", lines(CHATS)),
 }
+ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
+    "rollouts/run_rollouts_000000.jsonl": (
+        "sequences",
+        ("step", "reward", "rollout_logp"),
+        [
+            (
+                7,
+                0.0,
+                [
+                    -0.5,
+                    -0.5,
+                    -0.5,
+                    -0.5,
+                    -0.5,
+                    -0.5,
+                    None,
+                    None,
+                    None,
+                    -0.25,
+                    -0.25,
+                    0.0,
+                    -0.75,
+                    -0.75,
+                    None,
+                    None,
+                    None,
+                    None,
+                    -1.0,
+                    -1.0,
+                    -1.0,
+                    -1.0,
+                ],
+            ),
+            (
+                7,
+                1.0,
+                [
+                    -0.5,
+                    -0.5,
+                    -0.5,
+                    -0.5,
+                    -0.5,
+                    -0.5,
+                    None,
+                    None,
+                    None,
+                    -0.25,
+                    -0.25,
+                    0.0,
+                    -0.75,
+                    -0.75,
+                    None,
+                    None,
+                    None,
+                    None,
+                    -1.0,
+                    -1.0,
+                    -1.0,
+                    -1.0,
+                ],
+            ),
+        ],
+    ),
+    "log/capture/sample.jsonl": (
+        "sequences",
+        ("step", "token_ids", "model_mask", "rollout_logp"),
+        [
+            (
+                3,
+                [3, 4, 50, 51, 52, 6],
+                [True, True, False, False, False, True],
+                [-0.375, -0.5, None, None, None, -0.75],
+            ),
+            (3, [9, 8, 7], [True, True, True], [-1.125, -1.0, -0.875]),
+        ],
+    ),
+    "log/iteration_000003/train_rollout_summaries.jsonl": (
+        "trajectories",
+        ("step", "split", "reward", "n_turns"),
+        [
+            (3, "train", 1.5, 2),
+        ],
+    ),
+    "gateway.db": (
+        "sequences",
+        ("step", "token_ids", "model_mask", "rollout_logp"),
+        [
+            (
+                5,
+                [3, 4, 50, 51, 52, 6],
+                [True, True, False, False, False, True],
+                [-0.375, -0.5, None, None, None, -0.75],
+            ),
+        ],
+    ),
+    "eval/episodes/episode_000000_task.json": (
+        "sequences",
+        ("step", "reward", "token_ids", "model_mask", "rollout_logp"),
+        [
+            (
+                4,
+                1.0,
+                [3, 4, 50, 51, 52, 6],
+                [True, True, False, False, False, True],
+                [-0.375, -0.5, None, None, None, -0.75],
+            ),
+        ],
+    ),
+    "calls/step_2.json": (
+        "sequences",
+        ("step", "token_ids", "model_mask", "rollout_logp"),
+        [
+            (2, [3, 4], [True, True], [-0.375, -0.5]),
+        ],
+    ),
+}
+"""What a sample gives: a table, columns of it, and the values of all rows, as the bytes above have them."""

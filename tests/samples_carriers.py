@@ -278,8 +278,126 @@ CARRIERS: dict[str, tuple[str, Make]] = {
     "perf_tracer/sessions-r1.jsonl": ("areal_perf", SESSIONS),
 }
 LINES = tuple(rel for rel in CARRIERS if rel.endswith((".txt", ".log", ".jsonl", "result.json")) or "/metrics/" in rel)
+OF_GIVEN_DATA = {"hf/training_logs.json", "llamafactory/trainer_log.jsonl"}
+"""Samples that log a loss, and what stands beside one: no training that samples its own data can be told by them."""
 NOTES = {
     "hf/train.log": "hf/train.log: 2 row(s) name no step; they are numbered from 1 in their order.",
     "weights/model.safetensors": "weights/model.safetensors is a Git LFS pointer: its content (4,976,698,672 bytes) "
     'was never downloaded. Fetch it in its repository: git lfs pull --include="model.safetensors"',
 }
+ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
+    "stages/summary.json": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (1, "reward", "reward/mean", 0.5),
+            (2, "kl", "kl/ref", 0.1),
+        ],
+    ),
+    "perf_tracer/sessions-r1.jsonl": (
+        "ranks",
+        ("rank", "name", "value"),
+        [
+            (1, "session/total_s", 4.0),
+            (1, "session/generate_s", 2.5),
+            (1, "session/toolcall_s", 1.25),
+        ],
+    ),
+    "wandb/offline-run-1/run-1.wandb": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (1, "profiling/wait", None, 0.5),
+            (1, "train/loss", "loss/total", 0.25),
+            (2, "train/loss", "loss/total", None),
+            (2, "train/kl", "kl/ref", None),
+            (2, "a.b", None, 0.001),
+            (2, "best", None, 0.75),
+        ],
+    ),
+    "mlflow.db": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (1, "train/loss", "loss/total", 0.25),
+            (2, "train/loss", "loss/total", None),
+            (2, "train/kl", "kl/ref", None),
+        ],
+    ),
+    f"mlruns/1/{RUN}/metrics/train/loss": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (1, "train/loss", "loss/total", 0.25),
+            (2, "train/loss", "loss/total", None),
+            (3, "train/loss", "loss/total", None),
+        ],
+    ),
+    "trackio/p.db": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (1, "train/loss", "loss/total", 0.25),
+            (2, "train/loss", "loss/total", None),
+        ],
+    ),
+    "home/train_log.txt": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (1, "mean_reward", None, 0.25),
+            (1, "loss", "loss/total", None),
+            (1, "eval/mean_reward", None, 0.5),
+            (1, "eval/accuracy", None, 0.5),
+            (2, "mean_reward", None, 0.75),
+            (2, "loss", "loss/total", 0.5),
+            (2, "eval/mean_reward", None, 0.75),
+            (2, "eval/accuracy", None, 0.75),
+        ],
+    ),
+    "sacred/1/metrics.json": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (1, "train.loss", None, 0.5),
+            (2, "train.loss", None, 0.25),
+            (3, "train.loss", None, 0.125),
+            (3, "eval.accuracy", None, 0.75),
+        ],
+    ),
+    "sb3/progress.csv": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (2048, "time/iterations", None, 1.0),
+            (4096, "rollout/ep_rew_mean", "reward/mean", -3.5),
+            (4096, "time/iterations", None, 2.0),
+            (4096, "train/loss", "loss/total", 0.5),
+            (6144, "rollout/ep_rew_mean", "reward/mean", -2.0),
+            (6144, "time/iterations", None, 3.0),
+            (6144, "train/loss", "loss/total", 0.25),
+        ],
+    ),
+    "export/history.parquet": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (1, "profiling/wait", None, 0.5),
+            (1, "train/loss", "loss/total", 0.25),
+            (2, "train/loss", "loss/total", None),
+        ],
+    ),
+    "torchtune/log_1700000000.txt": (
+        "metrics",
+        ("step", "name_raw", "name", "value"),
+        [
+            (1, "loss", "loss/total", 0.5),
+            (1, "lr", "lr", 0.001),
+            (1, "kl_loss", "kl/ref", None),
+            (2, "loss", "loss/total", 0.25),
+            (2, "lr", "lr", 0.001),
+            (2, "rewards", "reward/mean", 0.75),
+        ],
+    ),
+}
+"""What a sample gives: a table, columns of it, and the values of all rows, as the bytes above have them."""

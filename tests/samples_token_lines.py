@@ -188,3 +188,62 @@ TOKEN_LINES: dict[str, tuple[str, bytes | Callable[[Path], None]]] = {
     "evals/results.jsonl": ("verifiers_results", lines(RESULTS)),
     "evals/metadata.json": ("verifiers_metadata", json.dumps(METADATA).encode()),
 }
+ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
+    "exp_001/train_data_step7.jsonl": (
+        "sequences",
+        ("step", "reward", "token_ids", "model_mask", "old_logp", "rollout_logp"),
+        [
+            (
+                7,
+                1.0,
+                [7, 8, 9, 10, 11, 12],
+                [True, True, False, False, True, True],
+                [-0.625, -0.25, -3.0, -4.0, -1.5, -2.0],
+                [-0.5, -0.25, 0.0, 0.0, -1.0, -2.0],
+            ),
+            (7, 0.0, [13, 14], [True, True], [-0.125, -0.5], [-0.125, -0.75]),
+        ],
+    ),
+    "exp_001/val_data_step7.jsonl": (
+        "trajectories",
+        ("step", "split", "reward", "n_turns", "n_tool_calls", "n_tool_fail"),
+        [
+            (7, "eval", 1.0, 1, 0, 0),
+            (7, "eval", 0.5, 1, 0, 0),
+        ],
+    ),
+    "token_exports/step_3/rank_0.jsonl": (
+        "sequences",
+        ("step", "token_ids", "model_mask", "policy_logp", "rollout_logp"),
+        [
+            (3, [3, 4, 5, 6], [True, False, False, True], [-0.5, -0.0, -0.0, -0.5], [-0.75, -0.0, -0.0, -0.75]),
+            (3, [7, 8, 9], [True, True, True], [None, -0.5, -0.5], [-0.75, -0.75, -0.75]),
+        ],
+    ),
+    "rollouts/step_3/train/effective/traces.jsonl": (
+        "sequences",
+        ("step", "reward", "token_ids", "model_mask", "policy_logp", "rollout_logp"),
+        [
+            (3, 0.75, [3, 4, 5, 6], [True, False, False, True], [-0.5, None, None, -1.0], [-0.75, None, None, -0.75]),
+            (3, 0.75, [7, 8], [True, True], [None, None], [-0.75, -0.75]),
+        ],
+    ),
+    "evals/results.jsonl": (
+        "trajectories",
+        ("split", "reward", "n_turns", "n_tool_calls", "n_tool_fail"),
+        [
+            ("eval", 1.0, 2, 1, 0),
+            ("eval", 0.0, 1, 0, 0),
+        ],
+    ),
+    "evals/metadata.json": (
+        "evals",
+        ("suite", "metric", "value"),
+        [
+            ("calc", "reward", 0.5),
+            ("calc", "correct", 0.5),
+            ("calc", "pass@1", 0.5),
+        ],
+    ),
+}
+"""What a sample gives: a table, columns of it, and the values of all rows, as the bytes above have them."""

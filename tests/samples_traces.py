@@ -298,3 +298,92 @@ TRACE_SAMPLES: dict[str, tuple[str, bytes]] = {
     "otel/traces.jsonl": ("otel_spans", lines([exports(SPANS[:3]), exports(SPANS[3:])])),
     "agents/run.jsonl": ("microsoft_agents", lines(EPISODES)),
 }
+ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
+    "validation/5.jsonl": (
+        "trajectories",
+        ("step", "split", "reward"),
+        [
+            (5, "eval", 1.0),
+            (5, "eval", 0.0),
+            (5, "eval", 0.5),
+        ],
+    ),
+    "exports/dumped_evals/global_step_8_evals/openai_gsm8k.jsonl": (
+        "trajectories",
+        ("step", "split", "reward"),
+        [
+            (8, "eval", 1.0),
+            (8, "eval", 0.5),
+        ],
+    ),
+    "areal/rollout/7/3.jsonl": (
+        "trajectories",
+        ("step", "split", "reward"),
+        [
+            (7, "train", 0.0),
+            (7, "train", 1.0),
+        ],
+    ),
+    "roll/rollout_dump_data.step_4.jsonl": (
+        "trajectories",
+        ("step", "split", "reward"),
+        [
+            (4, "train", 1.0),
+            (4, "train", 0.0),
+        ],
+    ),
+    "swift/completions.jsonl": (
+        "trajectories",
+        ("step", "split", "reward"),
+        [
+            (3, "unknown", 1.5),
+            (3, "unknown", 0.0),
+        ],
+    ),
+    "art/trajectories/train/0002.jsonl": (
+        "trajectories",
+        ("step", "split", "reward", "n_turns", "n_tool_calls", "n_tool_fail"),
+        [
+            (2, "train", 1.0, 2, 1, 0),
+            (2, "train", 0.0, 1, 0, 0),
+        ],
+    ),
+    "inspect/sums.eval": (
+        "trajectories",
+        ("step", "split", "reward", "success", "n_turns", "n_tool_calls", "n_tool_fail"),
+        [
+            (40, "eval", 1.0, True, 1, 1, 0),
+        ],
+    ),
+    "swe/astropy__astropy-1/astropy__astropy-1.traj": (
+        "trajectories",
+        ("split", "n_turns", "n_tool_calls", "n_tool_fail"),
+        [
+            ("eval", 3, 3, 1),
+        ],
+    ),
+    "tau/tool-calling-m-0.0_range_0-2.json": (
+        "trajectories",
+        ("split", "reward", "success", "n_turns", "n_tool_calls", "n_tool_fail"),
+        [
+            ("eval", 0.0, False, 3, 2, 1),
+            ("eval", 1.0, True, 1, 0, 0),
+        ],
+    ),
+    "otel/traces.jsonl": (
+        "trajectories",
+        ("split", "n_turns", "n_tool_calls", "n_tool_fail"),
+        [
+            ("unknown", 2, 2, 1),
+        ],
+    ),
+    "agents/run.jsonl": (
+        "trajectories",
+        ("split", "reward", "success", "n_turns", "n_tool_calls", "n_tool_fail"),
+        [
+            ("unknown", 0.5, True, 1, 2, 1),
+            ("unknown", None, None, 0, 0, 0),
+        ],
+    ),
+}
+"""What a sample gives: a table, columns of it, and the values of all rows, as the bytes above have them."""

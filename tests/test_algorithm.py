@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from builders import evidence_of
 from parser_samples import SAMPLES, make_samples
+from samples_carriers import OF_GIVEN_DATA
 
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family, detect_algorithm
 from ptt.diagnostics.evidence.series import read_series, training_metric_names
@@ -103,9 +104,6 @@ def test_a_logged_critic_means_that_no_group_is_compared() -> None:
 def test_logprobs_of_an_engine_prove_that_something_was_sampled() -> None:
     assert detect_algorithm({}, (), sampled=True).family is Family.ONLINE
     assert detect_algorithm({}, ("dpo/margin",), sampled=True).family is Family.PREFERENCE
-
-
-OF_GIVEN_DATA = {"hf/training_logs.json", "llamafactory/trainer_log.jsonl"}  # a loss, and what stands beside one
 
 
 @pytest.mark.parametrize("sample", sorted(SAMPLES.keys() - OF_GIVEN_DATA))

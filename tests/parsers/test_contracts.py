@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from parser_samples import (
+    ROWS,
     SAMPLES,
     SEQUENCE_ROWS,
     checked,
@@ -18,13 +19,14 @@ from parser_samples import (
     parser_named,
     read_as,
     run_file,
+    table,
     takers,
 )
 from samples_carriers import NOTES
 
 from ptt.diagnostics import parsers
 from ptt.diagnostics.errors import InputError
-from ptt.diagnostics.parsers import PARSERS, Rows, run_files
+from ptt.diagnostics.parsers import PARSERS, Parser, Rows, run_files
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,16 @@ def test_every_parser_has_a_sample() -> None:
     assert {parser.name for parser in PARSERS} - {name for name, _ in SAMPLES.values()} == set()
 
 
+def test_every_parser_has_a_sample_whose_values_are_known() -> None:
+    known = {SAMPLES[rel][0] for rel in ROWS}
+    assert {parser.name for parser in PARSERS} - known == {"git_lfs_pointer", "recorder"}  # they copy no rows
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
+def test_a_parser_says_what_it_was_held_against(parser: Parser) -> None:
+    assert parser.held_against.startswith(("real: ", "source: "))
+
+
 @pytest.mark.parametrize("rel", SAMPLES)
 def test_exactly_one_parser_takes_each_sample(samples: dict[str, Path], rel: str) -> None:
     assert takers(run_file(samples[rel], rel)) == [SAMPLES[rel][0]]
@@ -53,6 +65,13 @@ def test_rows_match_the_schema_and_nothing_is_lost_of_a_whole_file(samples: dict
     pieces = list(parser_named(SAMPLES[rel][0]).read(run_file(samples[rel], rel)))
     assert checked(pieces) > 0 or SAMPLES[rel][0] == "git_lfs_pointer"  # it stands for a file that is not there
     assert losses(pieces) == (0, 0, NOTES.get(rel, ""))
+
+
+@pytest.mark.parametrize("rel", ROWS)
+def test_a_sample_gives_the_values_that_stand_beside_it(samples: dict[str, Path], rel: str) -> None:
+    name, columns, rows = ROWS[rel]
+    pieces = list(parser_named(SAMPLES[rel][0]).read(run_file(samples[rel], rel)))
+    assert table(pieces, name).select(columns).rows() == rows
 
 
 @pytest.mark.parametrize("rel", SAMPLES)

@@ -75,6 +75,7 @@ def _add_session(row: dict[str, Any], machine: MachineLog) -> None:
 PARSER = Parser(
     name="areal_perf",
     describes="AReaL's perf_tracer, a file a rank: durations of phases and of rollout sessions by rank.",
+    held_against="source: inclusionAI/AReaL `areal/utils/perf_tracer.py`",
     priority=10,
     of_training=False,
     recognises=recognises,

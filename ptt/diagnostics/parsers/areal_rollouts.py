@@ -53,6 +53,7 @@ def _add(row: dict[str, Any], samples: Samples) -> bool:
 PARSER = Parser(
     name="areal_rollouts",
     describes="AReaL's rollout dumps: trajectories with reward and policy version.",
+    held_against="source: inclusionAI/AReaL `areal/infra/workflow_executor.py`",
     priority=10,
     of_training=False,
     recognises=recognises,

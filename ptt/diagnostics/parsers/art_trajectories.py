@@ -114,6 +114,7 @@ def _add(
 PARSER = Parser(
     name="art_trajectories",
     describes="ART's trajectories, Parquet and the older lines: trajectories, turns, tool calls, rewards, evaluations.",
+    held_against="real: ART 0.5.18",
     priority=10,
     of_training=False,
     recognises=recognises,

@@ -406,6 +406,7 @@ def _unnumbered_pieces(frames: Iterable[pl.DataFrame], numbers: list[int] | None
 PARSER = Parser(
     name="console_log",
     describes="Console logs of any trainer: metrics as they are printed, how the run ended, lines of trouble.",
+    held_against="real: TRL, veRL and minimind console logs; torchtune, Megatron, NeMo-RL and Lightning by source",
     priority=50,
     recognises=recognises,
     read=read,

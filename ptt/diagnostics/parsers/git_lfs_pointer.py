@@ -59,6 +59,7 @@ def command(paths: list[str]) -> str:
 PARSER = Parser(
     name="git_lfs_pointer",
     describes="Git LFS pointers, which stand for files that were never downloaded: nothing but a note.",
+    held_against="source: git-lfs/git-lfs `docs/spec.md`",
     priority=90,
     recognises=recognises,
     read=read,

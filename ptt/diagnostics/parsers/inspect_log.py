@@ -194,6 +194,7 @@ def _seconds(event: dict[str, Any]) -> float | None:
 PARSER = Parser(
     name="inspect_log",
     describes="Logs of Inspect AI (.eval, .json): evaluations, trajectories, turns, tool calls, scores.",
+    held_against="real: Inspect AI 0.3.285",
     priority=80,
     of_training=False,
     recognises=recognises,

@@ -323,6 +323,7 @@ def _of_evaluation(cells: pl.DataFrame, rows: pl.DataFrame, seq: int) -> pl.Data
 PARSER = Parser(
     name="metrics_csv",
     describes="Metric tables as CSV or TSV, wide (a column each) or long (one value a row): metrics.",
+    held_against="source: pandas and W&B's chart exports, stable-baselines3's and Keras' CSV loggers, Gym's monitor",
     priority=30,
     recognises=recognises,
     read=read,

@@ -312,6 +312,8 @@ def _facts(found: Any, series: Sequence[Series]) -> Iterator[Context]:
 PARSER = Parser(
     name="metrics_json",
     describes="Metric logs as a JSON document (log histories, Keras, sacred, AllenNLP, home-made): metrics.",
+    held_against="source: transformers' log history, Keras, sacred's FileStorageObserver, AllenNLP; files of home-made "
+    "loops",
     priority=22,
     recognises=recognises,
     read=read,

@@ -375,6 +375,8 @@ def _calls(file: RunFile, block: bytes) -> Iterator[dict[str, Any] | Lost | None
 PARSER = Parser(
     name="metrics_jsonl",
     describes="Metric logs as JSON lines (veRL's file logger, prime-rl, ART, Tinker, home-made): metrics.",
+    held_against="real: veRL 0.9.1's file logger and prime-rl's monitor; ms-swift, ART, Tinker, LLaMA-Factory and "
+    "RLlib by source",
     priority=20,
     recognises=recognises,
     read=read,

@@ -230,6 +230,7 @@ def _machine(file: RunFile, entries: pl.DataFrame) -> Iterator[Piece]:
 PARSER = Parser(
     name="metrics_parquet",
     describes="Metric tables as Parquet (W&B history exports, trackio's exports, home-made), wide or long: metrics.",
+    held_against="real: trackio 0.43's export; W&B's history export by source",
     priority=32,
     recognises=recognises,
     read=read,

@@ -120,6 +120,7 @@ def _message(step: dict[str, Any]) -> dict[str, Any]:
 PARSER = Parser(
     name="microsoft_agents",
     describes="Agent episodes of Microsoft's post-training toolkit: trajectories, turns, tool calls, outcomes.",
+    held_against="source: microsoft/post-training-toolkit",
     priority=60,
     of_training=False,
     recognises=recognises,

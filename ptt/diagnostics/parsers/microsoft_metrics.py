@@ -146,6 +146,7 @@ def _named(frame: pl.DataFrame, algorithm: object) -> pl.DataFrame:
 PARSER = Parser(
     name="microsoft_metrics",
     describes="Metrics that Microsoft's post-training toolkit wrote beside a run: metrics, rounded.",
+    held_against="real: Microsoft's callback beside TRL runs",
     priority=60,
     recognises=recognises,
     read=read,

@@ -150,6 +150,7 @@ def _word(value: object) -> str | None:
 PARSER = Parser(
     name="microsoft_records",
     describes="Small files of Microsoft's post-training toolkit: settings, versions, why a run ended, resumes.",
+    held_against="real: metadata and resume check beside TRL runs; postmortem and critical failure by source",
     priority=60,
     of_training=False,
     recognises=recognises,

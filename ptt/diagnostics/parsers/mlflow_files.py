@@ -110,6 +110,7 @@ def _logs_nothing(file: RunFile) -> bool:
 PARSER = Parser(
     name="mlflow_files",
     describes="MLflow's file store (`mlruns/`): a metric a file, and its settings.",
+    held_against="real: MLflow 3.17.2, file store",
     priority=28,
     recognises=recognises,
     read=read,

@@ -291,6 +291,7 @@ def value_of(value: float) -> float:
 PARSER = Parser(
     name="mlflow_sqlite",
     describes="MLflow's SQLite store: metrics of its largest run, settings, machine; veRL's traced rollouts.",
+    held_against="real: MLflow 3.17.2",
     priority=27,
     recognises=recognises,
     read=read,

@@ -123,6 +123,7 @@ def _prompt_groups(frame: pl.DataFrame, step: int) -> pl.Series:
 PARSER = Parser(
     name="nemo_tokens",
     describes="NeMo-RL's train_data_step*.jsonl: log-probabilities of engine and trainer token by token, rewards.",
+    held_against="real: NeMo-RL's own logger, replaying a recorded run",
     priority=10,
     recognises=recognises,
     read=read,

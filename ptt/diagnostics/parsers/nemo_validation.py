@@ -76,6 +76,7 @@ def _first(value: Any) -> float | None:
 PARSER = Parser(
     name="nemo_validation",
     describes="NeMo-RL's val_data_step*.jsonl: conversations of a validation, rewards and their mean.",
+    held_against="source: NVIDIA-NeMo/RL `nemo_rl/utils/logger.py`",
     priority=12,
     of_training=False,
     recognises=recognises,

@@ -213,6 +213,7 @@ def _stats(listed: Any) -> list[dict[str, Any]]:
 PARSER = Parser(
     name="open_instruct",
     describes="open-instruct's saved rollouts: engine log-probabilities, rewards, tool calls with success and runtime.",
+    held_against="source: allenai/open-instruct `rl_utils.py`",
     priority=10,
     recognises=recognises,
     read=read,

@@ -209,6 +209,7 @@ def _opening(request: dict[str, Any], record: dict[str, Any]) -> int:
 PARSER = Parser(
     name="openai_logprobs",
     describes="Answers with log-probabilities as vLLM, SGLang and gateways log them (JSON, JSON lines): rollout_logp.",
+    held_against="source: OpenAI's API reference, vLLM and SGLang",
     priority=30,
     recognises=recognises,
     read=read,

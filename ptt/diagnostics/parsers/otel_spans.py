@@ -280,6 +280,7 @@ def items(found: Any, key: str) -> list[Any]:
 PARSER = Parser(
     name="otel_spans",
     describes="OpenTelemetry spans of agents (OTLP JSON): trajectories, turns, tool calls with latencies, evaluations.",
+    held_against="source: OpenTelemetry GenAI semantic conventions, OTLP JSON",
     priority=80,
     of_training=False,
     recognises=recognises,

@@ -104,6 +104,7 @@ def _holds(column: pl.Series) -> bool:
 PARSER = Parser(
     name="prime_tokens",
     describes="prime-rl's token_exports: log-probabilities of trainer and engine token by token, entropy, advantages.",
+    held_against="real: prime-rl's TokenExporter, replaying a recorded run",
     priority=10,
     recognises=recognises,
     read=read,

@@ -107,6 +107,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 PARSER = Parser(
     name="recorder",
     describes="Recorder files in Parquet: log-probabilities token by token, scanned where they lie.",
+    held_against="real: `ptt.recorders` inside TRL 1.16 runs, and the sample runs",
     priority=10,
     recognises=recognises,
     read=read,

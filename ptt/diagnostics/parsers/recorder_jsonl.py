@@ -133,6 +133,7 @@ def _converted_list(name: str, values: list[Any]) -> list[Any] | None:
 PARSER = Parser(
     name="recorder_jsonl",
     describes="Recorder files as JSON lines, plain, gzip or zstd: log-probabilities token by token.",
+    held_against="source: docs/recorder.md",
     priority=10,
     recognises=recognises,
     read=read,

@@ -161,6 +161,7 @@ def _advantages(joined: Joined) -> Array | None:
 PARSER = Parser(
     name="rllm_episodes",
     describes="rLLM's episodes (evaluation store, episode log): trajectories, turns, tool calls; tokens if kept.",
+    held_against="source: rllm-org/rllm `eval/episode_store.py`",
     priority=10,
     recognises=recognises,
     read=read,

@@ -200,6 +200,7 @@ def _tools(joined: Joined) -> list[str | None] | None:
 PARSER = Parser(
     name="rllm_gateway",
     describes="rLLM's gateway traces (SQLite): engine log-probabilities by session, turns, tool calls, weight version.",
+    held_against="real: rllm-model-gateway 0.1.0",
     priority=10,
     recognises=recognises,
     read=read,

@@ -56,6 +56,7 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
 PARSER = Parser(
     name="roll_rollouts",
     describes="ROLL's rollout_dump_dir: trajectories with score and domain.",
+    held_against="source: alibaba/ROLL `roll/pipeline/rlvr/utils.py`",
     priority=10,
     of_training=False,
     recognises=recognises,

@@ -104,6 +104,7 @@ PARSER = Parser(
     name="skyrl_batches",
     describes="SkyRL training batches (`global_step_N_training_input.pkl`): log-probabilities of trainer, engine and "
     "reference, token by token.",
+    held_against="real: SkyRL 0.3's serialiser",
     priority=20,
     recognises=recognises,
     read=read,

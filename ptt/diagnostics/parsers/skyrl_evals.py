@@ -86,6 +86,7 @@ def _score(score: Any) -> float | None:
 PARSER = Parser(
     name="skyrl_evals",
     describes="SkyRL's dumped_evals: trajectories of the evaluation, and evaluations by data source.",
+    held_against="source: NovaSky-AI/SkyRL `train/utils/trainer_utils.py`",
     priority=10,
     of_training=False,
     recognises=recognises,

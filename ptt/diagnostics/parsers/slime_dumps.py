@@ -204,6 +204,7 @@ PARSER = Parser(
     name="slime_dumps",
     describes="Debug dumps of slime and miles (`.pt`, train data of formats 1 and 2, rollout data): log-probabilities "
     "of trainer, engine and reference, token by token.",
+    held_against="real: slime's `save_debug_train_data`, replaying a recorded run; format 2 by source",
     priority=20,
     recognises=recognises,
     read=read,

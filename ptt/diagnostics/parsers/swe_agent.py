@@ -117,6 +117,7 @@ def _looks_failed(output: str) -> bool:
 PARSER = Parser(
     name="swe_agent",
     describes="SWE-agent's .traj files: trajectories, turns and tool calls, their success guessed from the output.",
+    held_against="source: SWE-agent/SWE-agent `sweagent/types.py`",
     priority=80,
     of_training=False,
     recognises=recognises,

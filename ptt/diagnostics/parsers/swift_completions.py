@@ -83,6 +83,7 @@ def _sample(row: dict[str, Any]) -> Sample | None:
 PARSER = Parser(
     name="swift_completions",
     describes="ms-swift's completions.jsonl: trajectories, rewards by function, advantages.",
+    held_against="source: modelscope/ms-swift `grpo_trainer.py`",
     priority=10,
     of_training=False,
     recognises=recognises,

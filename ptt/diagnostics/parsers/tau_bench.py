@@ -157,6 +157,7 @@ def _timing(message: dict[str, Any]) -> dict[str, Any]:
 PARSER = Parser(
     name="tau_bench",
     describes="Results of tau-bench and tau2-bench: trajectories, turns, tool calls, rewards, evaluations.",
+    held_against="source: sierra-research tau-bench and tau2-bench data models",
     priority=80,
     of_training=False,
     recognises=recognises,

@@ -276,6 +276,7 @@ def _stored(data: bytes, places: NDArray[np.int64]) -> NDArray[np.uint32]:
 PARSER = Parser(
     name="tensorboard",
     describes="TensorBoard event files of any framework: scalars as metrics; the rest is ignored.",
+    held_against="real: tensorboard's own writer, in every test run",
     priority=40,
     recognises=recognises,
     read=read,

@@ -182,6 +182,7 @@ class _Reader:
 PARSER = Parser(
     name="tinker_capture",
     describes="Tinker's captured calls, JSON lines or SQLite: engine log-probabilities by trajectory, training calls.",
+    held_against="real: tinker-cookbook 0.6.1's exporter and store",
     priority=30,
     recognises=recognises,
     read=read,

@@ -61,6 +61,7 @@ def _add(row: dict[str, Any], samples: Samples) -> bool:
 PARSER = Parser(
     name="tinker_rollouts",
     describes="Tinker's rollout summaries: trajectories with rewards, turn lengths and the sampler's step; no tokens.",
+    held_against="real: tinker-cookbook 0.6.1",
     priority=10,
     of_training=False,
     recognises=recognises,

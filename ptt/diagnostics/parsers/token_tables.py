@@ -98,6 +98,7 @@ PARSER = Parser(
     name="token_tables",
     describes="Token dumps of a hook as Parquet or JSON lines by the names TRL, veRL or recorders give: "
     "log-probabilities token by token.",
+    held_against="real: dumps of TRL 1.16 runs",
     priority=21,
     recognises=recognises,
     read=read,

@@ -71,6 +71,7 @@ PARSER = Parser(
     name="token_tensors",
     describes="Token dumps of a hook (`.pt`, `.npz`, `.safetensors`) by the names TRL, veRL or recorders give: "
     "log-probabilities token by token.",
+    held_against="real: dumps of TRL 1.16 runs",
     priority=20,
     recognises=recognises,
     read=read,

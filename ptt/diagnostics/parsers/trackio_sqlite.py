@@ -143,6 +143,7 @@ class _Run:
 PARSER = Parser(
     name="trackio_sqlite",
     describes="Trackio's projects (`{project}.db`): metrics of its largest run, settings, machine, alerts.",
+    held_against="real: trackio 0.43",
     priority=26,
     recognises=recognises,
     read=read,

@@ -119,6 +119,7 @@ def _type_of(schema: pa.Schema, name: str) -> pa.DataType:
 PARSER = Parser(
     name="trl_completions",
     describes="Completions that TRL logs as Parquet: trajectories, turns, tool calls, rewards; texts on request.",
+    held_against="real: TRL 1.16 runs with tools",
     priority=10,
     of_training=False,
     recognises=recognises,

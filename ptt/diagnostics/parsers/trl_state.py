@@ -157,6 +157,7 @@ def _framework(history: list[Any]) -> str:
 PARSER = Parser(
     name="trl_state",
     describes="trainer_state.json of TRL, Unsloth and other Hugging Face trainers, under any name: all logged metrics.",
+    held_against="real: TRL 1.16 runs (GRPO, DPO, SFT)",
     priority=10,
     recognises=recognises,
     read=read,

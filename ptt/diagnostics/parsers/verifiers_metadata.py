@@ -63,6 +63,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 PARSER = Parser(
     name="verifiers_metadata",
     describes="verifiers' metadata.json (up to 0.3): mean reward and metrics of an evaluation, model, sampling.",
+    held_against="source: PrimeIntellect-ai/verifiers, legacy types",
     priority=12,
     of_training=False,
     recognises=recognises,

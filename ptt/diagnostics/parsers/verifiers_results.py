@@ -83,6 +83,7 @@ def _unpacked(call: Any) -> Any:
 PARSER = Parser(
     name="verifiers_results",
     describes="verifiers' results.jsonl (up to 0.3): trajectories, turns, tool calls, rewards; texts on request.",
+    held_against="source: PrimeIntellect-ai/verifiers, legacy types",
     priority=12,
     of_training=False,
     recognises=recognises,

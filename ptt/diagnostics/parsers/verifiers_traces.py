@@ -212,6 +212,7 @@ def _sequence_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
 PARSER = Parser(
     name="verifiers_traces",
     describes="verifiers' traces.jsonl, also of prime-rl: log-probabilities, tools, turns, calls, rewards, versions.",
+    held_against="real: verifiers 0.4, replaying a recorded run",
     priority=12,
     recognises=recognises,
     read=read,

@@ -135,6 +135,7 @@ PARSER = Parser(
     name="verl_batches",
     describes="veRL's saved rollouts (`tq_batch.pt`, `gen_batch.dp`, pickles of a DataProto): log-probabilities of the "
     "engine, and of trainer and reference where the batch holds them.",
+    held_against="real: veRL 0.9.1's DataProto and TransferQueue dumps",
     priority=20,
     recognises=recognises,
     read=read,

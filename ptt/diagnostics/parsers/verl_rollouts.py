@@ -79,6 +79,7 @@ def _score(value: Any) -> float | None:
 PARSER = Parser(
     name="verl_rollouts",
     describes="veRL's rollout_data_dir and validation_data_dir: trajectories, reward components, evaluations.",
+    held_against="real: veRL 0.9.1's `_write_generations`",
     priority=10,
     of_training=False,
     recognises=recognises,

@@ -386,6 +386,7 @@ class _Run:
 PARSER = Parser(
     name="wandb",
     describes="W&B's `.wandb` logs, offline or online: metrics, samples of the machine, output that speaks of trouble.",
+    held_against="real: wandb 0.31, offline",
     priority=25,
     recognises=recognises,
     read=read,

@@ -123,6 +123,7 @@ class Parser:
 
     name: str
     describes: str  # one line for the docs: whose file it is and what it yields
+    held_against: str  # for the docs: "real: " files of the writer itself, or "source: " its code, read field by field
     priority: int  # on the same metric at the same step the lower number wins
     of_training: bool = True  # False: samples, spans or evaluations alone; a lost file of them counts by its size
     recognises: Callable[[RunFile], bool]
