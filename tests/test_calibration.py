@@ -1,116 +1,233 @@
-"""A small part of the calibration bench in every test run, and that its tables report failure as failure."""
+"""The calibration bench: its truths against brute force, its rates against scipy, and a few of its runs judged."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
-from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from benchmarks import naive
-from benchmarks.calibration import GROWING, SEEDS, summary, table
-from benchmarks.designs import BLIND, CLASSES, NEGATIVE, base
-from benchmarks.outcomes import Outcome, outcome
-from ptt.diagnostics.model import Answer
+from benchmarks.calibration import SEEDS, lines_of, tasks_of
+from benchmarks.span.draw import draw
+from benchmarks.span.dump import make, rounded
+from benchmarks.span.faults import PLANTED
+from benchmarks.span.judged import Judged, judge
+from benchmarks.span.run import Attribute, Drawn, Growth
+from benchmarks.span.strata import Rate, answers, recall_strata, required, sort
+from benchmarks.span.truth import Truth, ends, truth_of
 
-pytestmark = pytest.mark.slow
-
-RUNS = 2  # of each class
-MOST_TOKENS = 150_000  # of a run here: the bench's go up to 400,000
-RIGHT = Outcome(
-    kind="stable",
-    answer=Answer.NOT_FOUND,
-    aggregates="quiet",
-    alarms_truly=False,
-    onset_error=None,
-    covered=None,
-    lead=None,
-    naive=(False, True, False),
+FIRST = SEEDS["tests"].start
+TRUE = Truth(
+    signature=True,
+    why="",
+    size=4.0,
+    nats=3.0,
+    late_p99=4.0,
+    rare=False,
+    late=False,
+    carried=3.0,
+    start=50,
+    halfway=60,
+    holder=None,
 )
+RIGHT = Judged(
+    seed=0,
+    fault="",
+    plan="growth",
+    form="scale",
+    shape="step",
+    spacing="every",
+    precision="float32",
+    recorded=100,
+    span=100,
+    truth=TRUE,
+    status="found",
+    verdict="unstable",
+    reason="",
+    severity="critical",
+    onset=55,
+    interval=(45, 62),
+    passed=None,
+    truly_passed=None,
+    holder_named=None,
+    faults=(),
+    blocked=False,
+    alarms_truly=False,
+    aggregates="quiet",
+    lead=None,
+    naive=(True, False, True),
+    crashes=(),
+)
+FLAT = replace(RIGHT, plan="quiet", truth=replace(TRUE, signature=False), status="not_found", verdict="healthy")
 
 
-def small_seeds(kind: str) -> list[int]:
-    """Give the first seeds of the tests' own block whose run is small."""
-    drawn = ((seed, base(kind, np.random.default_rng([seed, CLASSES.index(kind)]))) for seed in SEEDS["tests"])
-    small = (seed for seed, one in drawn if one.steps * one.per_step * one.length <= MOST_TOKENS)
-    return list(islice(small, RUNS))
+def plain(**changes: Any) -> Drawn:
+    """A run with many tokens, little noise, and one tool, so that its made percentiles are near its true ones."""
+    drawn = next(one for one in map(draw, range(FIRST, FIRST + 60)) if one.plan == "quiet" and one.after > 0.3)
+    steps = np.arange(1, 41)
+    layout = replace(
+        drawn.layout,
+        steps=steps,
+        per_step=np.full(40, 64),
+        length=np.full(40, 100.0),
+        duplicates=0.0,
+        precision="float32",
+        group=8,
+    )
+    noise = replace(drawn.noise, step_sd=np.full(40, 1e-6), rho=0.0, token_ar=0.0)
+    env = Attribute(name="env", values=("a", "b"), shares=np.repeat([[0.75], [0.25]], 40, axis=1), scales=np.ones(2))
+    tool = Attribute(
+        name="tool", values=("x", "y"), shares=np.stack([np.linspace(1, 0.5, 40), np.linspace(0, 0.5, 40)]),
+        scales=np.array([1.0, 1.3]),
+    )  # fmt: skip
+    whole = replace(
+        drawn, layout=layout, noise=noise, attributes=(tool, env), tools=np.full(40, 0.9), level=np.ones(40), p99=0.5
+    )
+    return replace(whole, **changes)
 
 
-@cache
-def outcomes(kind: str) -> tuple[Outcome, ...]:
-    return tuple(outcome((kind, seed)) for seed in small_seeds(kind))
+def made_level(drawn: Drawn, quantile: float, *, last: bool) -> float:
+    """The percentile of the made run's post-tool tokens in its first or last eight steps."""
+    import polars as pl
+
+    table = pl.from_arrow(make(drawn).select(["step", "model_mask", "policy_logp", "ref_logp"]))
+    assert isinstance(table, pl.DataFrame)
+    step, r, post = naive.tokens_of(table)
+    part = step > drawn.layout.steps[-9] if last else step <= drawn.layout.steps[7]
+    return float(np.quantile(np.abs(r[post & part]), quantile))
 
 
-@pytest.mark.parametrize("kind", NEGATIVE)
-def test_a_run_without_the_signature_raises_no_alarm(kind: str) -> None:
-    assert len(outcomes(kind)) == RUNS
-    assert Answer.FOUND not in {one.answer for one in outcomes(kind)}
+STEP = Growth(shape="step", size=4.0, start=0.5, end=0.5, curve=lambda u: (u >= 0.5).astype(np.float64))
 
 
-@pytest.mark.parametrize("kind", ["growth 4x", "growth 10x"])
-def test_large_growth_is_found(kind: str) -> None:
-    assert [one.answer for one in outcomes(kind)] == [Answer.FOUND] * RUNS
-    assert all(one.onset_error is not None and one.onset_error < 0.25 for one in outcomes(kind))
+@pytest.mark.parametrize(
+    "growth",
+    [
+        STEP,
+        replace(STEP, attribute="env", value="b"),
+        replace(STEP, attribute="tool", value="y"),
+        replace(STEP, form="share", share=0.2, size=8.0),
+        replace(STEP, form="rare", share=0.008, size=30.0),
+    ],
+    ids=["everywhere", "in one environment", "after one tool", "in a share of sequences", "in few tokens"],
+)
+@pytest.mark.parametrize("quantile", [0.95, 0.99])
+def test_the_true_levels_are_those_of_the_made_tokens(growth: Growth, quantile: float) -> None:
+    drawn = plain(post=growth)
+    places = np.arange(40)
+    true = drawn.levels("post", quantile, places)
+    assert made_level(drawn, quantile, last=False) == pytest.approx(true[:8].mean(), rel=0.12)
+    assert made_level(drawn, quantile, last=True) == pytest.approx(true[-8:].mean(), rel=0.12)
 
 
-@pytest.mark.parametrize("kind", BLIND)
-def test_a_run_of_which_nothing_can_be_said_is_not_judged(kind: str) -> None:
-    assert [one.answer for one in outcomes(kind)] == [Answer.CANNOT_SAY] * RUNS
+def test_growth_that_meets_every_condition_is_the_signature_and_each_that_fails_one_is_not() -> None:
+    assert truth_of(plain(post=STEP)).signature is True
+    assert truth_of(plain(post=STEP)).start == truth_of(plain(post=STEP)).halfway == 21
+    assert truth_of(plain(post=Growth(), p99=2.0)).why == "growth"
+    assert truth_of(plain(post=STEP, p99=0.05)).why == "material"
+    bell = replace(STEP, shape="spike", curve=lambda u: np.exp(-(((u - 0.5) / 0.2) ** 2)))
+    assert truth_of(plain(post=bell)).signature is False
+    assert truth_of(plain(post=STEP, text=STEP, text_p99=0.5)).why == "localised"
+    assert ends(plain(post=STEP), 0.99)[1] / ends(plain(post=STEP), 0.99)[0] == pytest.approx(4.0, rel=0.2)
 
 
-@pytest.mark.parametrize("kind", CLASSES)
-def test_the_usual_curves_alarm_where_they_truly_do(kind: str) -> None:
-    for one in outcomes(kind):
-        assert (one.aggregates == "alarming") == one.alarms_truly
+def test_the_noisier_the_run_the_less_it_can_carry() -> None:
+    quiet, loud = (
+        plain(post=STEP, noise=replace(plain().noise, step_sd=np.full(40, sd), rho=0.6)) for sd in (0.05, 0.2)
+    )
+    assert truth_of(quiet).carried > 2 * truth_of(loud).carried > 0
 
 
-def made(found: float, *, blind: Answer = Answer.CANNOT_SAY) -> list[Outcome]:
-    """Twenty runs a class: right, but that only `found` of those with the signature are."""
-    every = []
-    for kind in CLASSES:
-        answer = blind if kind in BLIND else Answer.FOUND if kind in GROWING else Answer.NOT_FOUND
-        for number in range(20):
-            missed = kind in GROWING and number >= found * 20
-            every.append(replace(RIGHT, kind=kind, answer=Answer.NOT_FOUND if missed else answer))
-    return every
+def test_the_same_seed_draws_and_makes_the_same_run() -> None:
+    assert make(draw(FIRST)).equals(make(draw(FIRST)))
 
 
-def failed(every: list[Outcome]) -> set[str]:
-    return {line.split(":")[0].removeprefix("FAIL ") for line in summary(every) if line.startswith("FAIL")}
+def test_every_plan_and_precision_is_drawn() -> None:
+    drawn = [draw(seed) for seed in SEEDS["tests"]]
+    assert len({one.plan for one in drawn}) == 10
+    assert {one.layout.precision for one in drawn} == {"float32", "bfloat16", "float16", "4 decimals"}
+    assert len({one.layout.spacing for one in drawn}) == 4
 
 
-def test_the_summary_passes_what_is_right_and_fails_each_figure_that_is_not() -> None:
-    assert failed(made(1.0)) == set()
-    late = "growth in the last fifth found or told"
-    assert failed(made(0.85)) == {"recall at 2.5x or more", late}
-    missed = {"recall at 2.5x or more", "recall at 1.6x", "recall by nats", "recall of growth in the last fifth", late}
-    assert failed(made(0.5)) == missed
-    assert failed(made(1.0, blind=Answer.NOT_FOUND)) == {"cannot say where nothing can be said"}
-    alarmed = [replace(one, answer=Answer.FOUND) if one.kind == "hump" else one for one in made(1.0)]
-    assert failed(alarmed) == {"false alarms"}
-    assert failed([replace(one, alarms_truly=True) for one in made(1.0)]) == {"aggregates right"}
+def test_bfloat16_is_the_upper_half_of_a_float32_rounded() -> None:
+    values = -np.random.default_rng(0).exponential(1.0, 10_000).astype(np.float32)
+    bits = values.view(np.uint32)
+    halves = ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+    assert np.array_equal(rounded(values.astype(np.float64), "bfloat16"), halves)
+
+
+@pytest.mark.parametrize(("hits", "of"), [(0, 30), (3, 200), (29, 30), (30, 30)])
+def test_intervals_are_wilsons(hits: int, of: int) -> None:
+    reference = binomtest(hits, of).proportion_ci(method="wilson")
+    assert Rate(name="", hits=hits, of=of).interval == pytest.approx((reference.low, reference.high), abs=1e-9)
+
+
+def failed(judged: list[Judged]) -> set[str]:
+    return {one.name for one in required(sort(judged)) if one.met is False}
+
+
+def test_each_aim_that_is_missed_is_called_missed() -> None:
+    right = [RIGHT] * 40 + [FLAT] * 100
+    late = replace(RIGHT, truth=replace(TRUE, late=True))
+    rare = replace(RIGHT, truth=replace(TRUE, rare=True))
+    assert failed(right) == set()
+    assert failed([*right, *[replace(FLAT, status="found")] * 2]) == {"false alarms"}
+    assert failed([*right, *[replace(RIGHT, status="not_found")] * 2]) == {"recall at 2.5x or more"}
+    assert failed([*right, replace(late, status="not_found", verdict="healthy")]) == {
+        "growth in the last fifth found",
+        "else cannot say, since it came late",
+        "growth in the last fifth called healthy",
+    }
+    too_late = replace(late, status="cannot_say", reason="it began 3 steps before the end")
+    assert failed([*right, late, late, too_late]) == set()
+    assert failed([*right, *[replace(FLAT, status="cannot_say", reason=too_late.reason)] * 4]) == {
+        "that reason in flat runs"
+    }
+    assert failed([*right, replace(rare, status="not_found")]) == {"recall of rare and extreme tails"}
+    assert failed([*right, *[replace(RIGHT, onset=80, interval=(70, 85))] * 4]) == {
+        "onset within a tenth of the run",
+        "onset's interval covers",
+    }
 
 
 def test_without_runs_no_figure_passes() -> None:
-    with np.errstate(invalid="ignore"), pytest.warns(RuntimeWarning, match="empty"):
-        assert not [line for line in summary([]) if line.startswith("PASS")]
+    assert not [one for one in required(sort([])) if one.met]
 
 
-def test_the_table_shows_every_class_with_the_naive_detectors_alarms() -> None:
-    head, _, *rows = table(made(0.85))
-    names = [cell.strip() for cell in head.strip("|").split("|")]
-    assert names[-len(naive.NAMES) :] == list(naive.NAMES)
-    cells = {row[0]: dict(zip(names, row, strict=True)) for row in (_cells(row) for row in rows)}
-    assert list(cells) == list(CLASSES)
-    assert {row["mean KL"] for row in cells.values()} == {"100%"}
-    assert {row["KS on tokens"] for row in cells.values()} == {"0%"}
-    assert cells["growth 4x"]["recall"] == "85.0%"
-    assert cells["hump"]["false alarms"] == "0.0%"
-    wrong = [replace(one, answer=Answer.FOUND) for one in made(1.0) if one.kind == "hump"]
-    assert _cells(table(wrong)[2])[names.index("false alarms")] == "100.0%"
+def test_what_a_run_cannot_carry_is_counted_apart_and_not_dropped() -> None:
+    small = replace(RIGHT, truth=replace(TRUE, carried=0.7), status="not_found")
+    runs = sort([RIGHT, small])
+    assert failed([RIGHT, small]) == set()
+    assert any("0.5 to 1 of the least" in line and "| 1 | 0 | 0 | 0 | 1 |" in line for line in answers(runs))
+    assert {one.of for one in recall_strata(runs)} == {1}
 
 
-def _cells(row: str) -> list[str]:
-    return [cell.strip() for cell in row.strip("|").split("|")]
+def test_the_page_names_every_planted_fault() -> None:
+    lines = "\n".join(lines_of(sort([RIGHT, FLAT])))
+    assert all(f"planted: {name}" in lines for name in PLANTED)
+    assert len(tasks_of(3, 2, "held-out")) == 3 + 2 * len(PLANTED)
+
+
+@pytest.mark.slow
+def test_runs_without_the_signature_raise_no_alarm_and_large_growth_is_found() -> None:
+    drawn = [(seed, truth_of(draw(seed))) for seed in SEEDS["tests"]]
+    quiet = [seed for seed, truth in drawn if truth.signature is False][:12]
+    large = [
+        seed for seed, truth in drawn
+        if truth.signature and truth.carried > 2 and truth.size > 2.5 and not truth.rare and not truth.late
+    ][:6]  # fmt: skip
+    assert [judge((seed, "")).status for seed in quiet].count("found") == 0
+    told = [judge((seed, "")).status for seed in large]
+    assert "not_found" not in told
+    assert told.count("found") >= 0.7 * len(large) >= 2
+    assert len(quiet) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_named(fault: str) -> None:
+    found = judge((FIRST + 1, fault)).faults
+    assert {one.split()[0] for one in found} & set(PLANTED[fault][1])
