@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.loop.judged import Judged, Task, judge, tasks_of
+from benchmarks.loop.judged import Judged, Task, judge, spanned_tasks, tasks_of
 from benchmarks.loop.made import ALGORITHMS
 from benchmarks.loop.page import page, summary
 from benchmarks.loop.real import REAL
@@ -28,6 +28,7 @@ SEEDS: Final = {"tuning": 0, "held-out": 100_000, "tests": 200_000}
 HERE: Final = Path(__file__).parent
 PAGE: Final = HERE.parent / "docs" / "truth_table.md"
 RIVAL: Final = HERE / "loop" / "rival.json"
+SPANNED: Final = 50_000  # of a block: where the seeds of runs over random spans begin
 CHUNK: Final = 8
 
 
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="healthy runs of each algorithm")
     parser.add_argument("--fault-seeds", type=int, default=20, help="runs of each fault, size and algorithm")
+    parser.add_argument("--span-seeds", type=int, default=40, help="healthy runs of each algorithm over random spans")
+    parser.add_argument("--span-fault-seeds", type=int, default=4, help="runs of each fault and algorithm over them")
     parser.add_argument("--seed-block", choices=sorted(SEEDS), default="tuning")
     parser.add_argument("--only", action="append", default=[], help="faults by name, or `healthy`; all by default")
     parser.add_argument("--algorithm", action="append", default=[], choices=(*ALGORITHMS, REAL))
@@ -67,11 +70,21 @@ def main(arguments: Sequence[str]) -> None:
         range(first, first + chosen.fault_seeds),
         chosen.algorithm or (*ALGORITHMS, REAL),
     )
+    tasks += spanned_tasks(
+        range(first + SPANNED, first + SPANNED + chosen.span_seeds),
+        range(first + SPANNED, first + SPANNED + chosen.span_fault_seeds),
+        chosen.algorithm or ALGORITHMS,
+    )
     tasks = [task for task in tasks if not chosen.only or (task.fault or "healthy") in chosen.only]
     if chosen.rival:
         RIVAL.write_text(
             json.dumps(
-                results(chosen.rival, [one for one in tasks if one.algorithm != REAL], chosen.rival_is), indent=1
+                results(
+                    chosen.rival,
+                    [one for one in tasks if one.algorithm != REAL and not one.spanned],
+                    chosen.rival_is,
+                ),
+                indent=1,
             )
             + "\n",
             encoding="utf-8",
@@ -82,6 +95,7 @@ def main(arguments: Sequence[str]) -> None:
     rival = json.loads(RIVAL.read_text(encoding="utf-8")) if RIVAL.exists() else None
     command = (
         f"python -m benchmarks.loop_truth --seeds {chosen.seeds} --fault-seeds {chosen.fault_seeds} "
+        f"--span-seeds {chosen.span_seeds} --span-fault-seeds {chosen.span_fault_seeds} "
         f"--seed-block {chosen.seed_block} --write"
     )
     text = page(found, rival, command)

@@ -152,6 +152,19 @@ def test_the_page_counts_what_was_named_and_what_was_missed() -> None:
     assert {line.split()[0] for line in summary([accused, missed])} == {"FAIL", "PASS"}
 
 
+def test_runs_over_random_spans_begin_anywhere_at_any_size_and_are_counted_apart() -> None:
+    broken = [Task(algorithm="grpo", seed=SEED + number, fault="kl-over-target", spanned=True) for number in range(12)]
+    drawn = [(make(task), healthy("grpo", task.seed)) for task in broken]
+    places = [(onset - run.steps[0]) / (run.steps[-1] - run.steps[0]) for (run, onset), _ in drawn if onset is not None]
+    assert min(places) < 0.3 < 0.7 < max(places)
+    assert len({int(np.diff(run.steps).max()) for (run, _), _ in drawn}) > 2
+    late = replace(RIGHT, task=broken[0], place=0.8, size=0.6, findings=())
+    early = replace(RIGHT, task=broken[0], place=0.4, size=1.2)
+    text = page([RIGHT, late, early], None, "make it")
+    assert "PASS faults over random spans named: 100.0% of 1" in text
+    assert "| 0 to 0.7 of the usual | 70% to 100% of the run | 1 | 0% |" in text
+
+
 def test_sizes_are_of_the_usual_one() -> None:
     for fault in FAULTS:
         assert sizes_of(fault)["usual"] == 1.0

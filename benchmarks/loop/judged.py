@@ -13,6 +13,7 @@ from benchmarks.loop.files import write
 from benchmarks.loop.healthy import healthy
 from benchmarks.loop.made import Made
 from benchmarks.loop.real import FITS, REAL, real
+from benchmarks.loop.span import size_of, spread
 from ptt import api
 from ptt.diagnostics.model import Finding, Severity
 
@@ -27,11 +28,13 @@ class Task:
     seed: int
     fault: str = ""
     size: str = "usual"
+    spanned: bool = False  # spread over what real logs span; the fault's size is drawn then
 
     @property
     def title(self) -> str:
         """Name the run."""
-        return f"{self.fault or 'healthy'} {self.size} {self.algorithm} {self.seed}"
+        size = "spanned" if self.spanned else self.size
+        return f"{self.fault or 'healthy'} {size} {self.algorithm} {self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,8 @@ class Judged:
     headline: str
     first_link: str | None
     crashes: tuple[str, ...]
+    place: float | None = None  # of the true onset, from 0 at the first step to 1 at the last
+    size: float = 1.0  # of the fault, of its usual one
 
     @property
     def alarms(self) -> tuple[Told, ...]:
@@ -90,14 +95,21 @@ class Judged:
 
 def make(task: Task) -> tuple[Made, int | None]:
     """Make the run of a task, and give the true onset where it has one."""
-    if task.algorithm == REAL:
-        run = replace(real(), seed=task.seed)
-    else:
-        run = healthy(task.algorithm, task.seed, dialects=BY_NAME[task.fault].dialects if task.fault else ())
+    run = _healthy(task)
     if not task.fault:
         return run, None
-    fault = BY_NAME[task.fault]
-    return fault.inject(run, sizes_of(fault)[task.size])
+    return BY_NAME[task.fault].inject(run, _size(task, run))
+
+
+def _healthy(task: Task) -> Made:
+    if task.algorithm == REAL:
+        return replace(real(), seed=task.seed)
+    run = healthy(task.algorithm, task.seed, dialects=BY_NAME[task.fault].dialects if task.fault else ())
+    return spread(run) if task.spanned else run
+
+
+def _size(task: Task, run: Made) -> float:
+    return size_of(run, task.fault) if task.spanned else sizes_of(BY_NAME[task.fault])[task.size]
 
 
 def sizes_of(fault: Fault) -> dict[str, float]:
@@ -108,6 +120,7 @@ def sizes_of(fault: Fault) -> dict[str, float]:
 def judge(task: Task) -> Judged:
     """Make a run, write it, judge it, and forget it."""
     run, onset = make(task)
+    first, last = int(run.steps[0]), int(_healthy(task).steps[-1])  # a fault may end the run
     with TemporaryDirectory(prefix="loop-") as folder:
         found = api.diagnose(write(run, Path(folder) / "run"))
     return Judged(
@@ -115,6 +128,8 @@ def judge(task: Task) -> Judged:
         dialect=run.dialect,
         steps=int(run.steps[-1] - run.steps[0]),
         onset=onset,
+        place=None if onset is None else (onset - first) / max(1, last - first),
+        size=_size(task, run) if task.fault else 1.0,
         findings=tuple(_told(finding) for finding in found.findings),
         headline=found.verdict.headline,
         first_link=str(found.verdict.first_broken_link) if found.verdict.first_broken_link else None,
@@ -130,6 +145,19 @@ def _told(finding: Finding) -> Told:
         onset=finding.onset_step,
         cause=finding.consequence_of,
     )
+
+
+def spanned_tasks(healthy_seeds: Sequence[int], fault_seeds: Sequence[int], algorithms: Sequence[str]) -> list[Task]:
+    """List runs that are spread over what real logs span: healthy ones, and each fault at a size drawn for each."""
+    made = [one for one in algorithms if one != REAL]
+    tasks = [Task(algorithm=algorithm, seed=seed, spanned=True) for algorithm in made for seed in healthy_seeds]
+    return tasks + [
+        Task(algorithm=algorithm, seed=seed, fault=fault.name, spanned=True)
+        for fault in FAULTS
+        for algorithm in fault.algorithms
+        if algorithm in made
+        for seed in fault_seeds
+    ]
 
 
 def tasks_of(healthy_seeds: Sequence[int], fault_seeds: Sequence[int], algorithms: Sequence[str]) -> list[Task]:

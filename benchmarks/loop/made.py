@@ -51,6 +51,8 @@ class Made:
     planned: int = 0  # steps the run was to have
     restart: tuple[int, int] | None = None  # killed after the first, resumed behind the second
     ranks: dict[str, FloatArray] = field(default_factory=dict)  # by rank's own name, one value a row
+    begins: tuple[float, float] | None = None  # between which shares of the rows a fault begins; None: as it says
+    stretch: float = 1.0  # times the usual width over which a fault sets in
 
     @property
     def count(self) -> int:
@@ -67,12 +69,12 @@ class Made:
 
     def ramp(self, onset: int, width: float = 0.1) -> FloatArray:
         """Give 0 until a step, 1 after a share `width` of the run, and a straight line between."""
-        span = max(1.0, width * float(self.steps[-1] - self.steps[0]))
+        span = max(1.0, self.stretch * width * float(self.steps[-1] - self.steps[0]))
         return np.clip((self.steps - onset + 1) / span, 0, 1)
 
     def ramp_evals(self, onset: int, width: float = 0.1) -> FloatArray:
         """Give the same at the evaluations' steps."""
-        span = max(1.0, width * float(self.steps[-1] - self.steps[0]))
+        span = max(1.0, self.stretch * width * float(self.steps[-1] - self.steps[0]))
         return np.clip((self.evals.steps - onset + 1) / span, 0, 1)
 
     def change(self, name: str, factor: FloatArray | float = 1.0, plus: FloatArray | float = 0.0) -> None:

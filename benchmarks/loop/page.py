@@ -12,6 +12,7 @@ from benchmarks.loop.faults import FAULTS, NOT_MADE
 from benchmarks.loop.judged import BY_NAME, Judged, sizes_of
 from benchmarks.loop.made import ALGORITHMS
 from benchmarks.loop.real import REAL
+from benchmarks.span.strata import Rate
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.rules import RULES
 
@@ -39,6 +40,14 @@ marked `note`). `called`: what they were called, most often first; `missed` wher
 number of findings at or above medium that follow from no other; one is wanted. `onset error`: in logged steps,
 median, and the range from the 5th to the 95th percentile, found minus true; not asked for faults that are there
 from the first step."""
+OVER_SPANS: Final = """\
+The same healthy runs and faults once more, spread over what real logs span, drawn at random for each run: rows at every
+step or every 2 to 25, in a third of the runs at another spacing from some row on; values as they are, in bfloat16, or
+with four or three digits; faults of half to 1.6 times the usual size that set in at once or slowly (0.3 to 2.5 times
+the usual width) and begin anywhere between a tenth of the run and nine tenths. Not every such fault can be seen: one of
+half the size that begins slowly in the last rows has hardly happened. What is held against an aim is a fault of the
+usual size or more with three tenths of the run still to come; the rest is counted beside it."""
+LEFT: Final = 0.7  # of the run: a fault that begins later has little time to show
 REAL_RUNS: Final = """\
 The same faults in the log history of `sample_logs/healthy`, a real GRPO run of 500 steps with tools that has learnt
 its task by step 150; its samples are left out. The onset and the noise of the fault follow from the seed."""
@@ -46,8 +55,10 @@ its task by step 150; its samples are left out. The onset and the noise of the f
 
 def page(found: Sequence[Judged], rival: Mapping[str, Any] | None, command: str) -> str:
     """Give the document."""
+    everything = found
     of_real = [one for one in found if one.task.algorithm == REAL]
-    found = [one for one in found if one.task.algorithm != REAL]
+    spanned = [one for one in found if one.task.spanned]
+    found = [one for one in found if one.task.algorithm != REAL and not one.task.spanned]
     parts = [
         "# Truth table", "", f"Made by `{command}`.", "", ABOUT, "",
         "## Healthy runs", "", *healthy_table(found, rival), "",
@@ -55,7 +66,8 @@ def page(found: Sequence[Judged], rival: Mapping[str, Any] | None, command: str)
         "Not made, since only recorded sequences or timed calls show them, another row covers them, or they are none: "
         + ", ".join(f"`{name}`" for name in NOT_MADE) + ".", "",
         "## Broken real runs", "", REAL_RUNS, "", *fault_table(of_real, None), "",
-        "## Required", "", *(f"- {line}" for line in summary([*found, *of_real])),
+        "## Over random spans", "", OVER_SPANS, "", *healthy_table(spanned, None), "", *span_table(spanned), "",
+        "## Required", "", *(f"- {line}" for line in summary(everything)),
     ]  # fmt: skip
     if rival is not None:
         parts += ["", "## Beside it", "", *beside(rival)]
@@ -139,8 +151,50 @@ def _onsets(name: str, mine: Sequence[Judged]) -> str:
     return f"{np.median(errors):+.0f} ({low:+.0f} to {high:+.0f})"
 
 
+def span_table(spanned: Sequence[Judged]) -> list[str]:
+    """Give how many faults were named, by their size and by how much of the run was gone when they began."""
+    broken = [one for one in spanned if one.task.fault]
+    sizes, places = ((0.0, 0.7), (0.7, 1.0), (1.0, 9.0)), ((0.0, 0.3), (0.3, LEFT), (LEFT, 1.1))
+    lines = [
+        "| size of the fault | begins at | runs | named | 95 % interval | headline right | missed most often |",
+        "|---|---|---:|---:|---:|---:|---|",
+    ]
+    for smallest, largest in sizes:
+        for earliest, latest in places:
+            mine = [one for one in broken if smallest <= one.size < largest
+                    and earliest <= (0.0 if one.place is None else one.place) < latest]  # fmt: skip
+            if not mine:
+                continue
+            named = Rate(name="", hits=sum(one.naming is not None for one in mine), of=len(mine))
+            low, high = named.interval
+            missed = Counter(one.task.fault for one in mine if one.naming is None)
+            size = f"{smallest:g} to {largest:g} of the usual" if largest < 2 else f"{smallest:g} or more of the usual"
+            place = f"{earliest:.0%} to {min(latest, 1):.0%} of the run"
+            told = ", ".join(f"{name} {count}" for name, count in missed.most_common(3))
+            headed = f"{np.mean([one.headed for one in mine]):.0%}"
+            cells = [size, place, len(mine), f"{named.share:.0%}", f"{low:.0%} to {high:.0%}", headed, told]
+            lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return lines
+
+
 def summary(found: Sequence[Judged]) -> list[str]:
     """Give each required figure, and whether it is met."""
+    plain = [one for one in found if not one.task.spanned]
+    lines = _summary_of(plain) if plain else []
+    spanned = [one for one in found if one.task.spanned]
+    well = [one for one in spanned if not one.task.fault]
+    if well:
+        share = sum(bool(one.alarms) for one in well) / len(well)
+        lines.append(_line("healthy over random spans accused", share, FALSE_ALARMS, len(well), at_most=True))
+    seen = [one for one in spanned if one.task.fault and one.size >= 1 and (one.place or 0.0) < LEFT]
+    if seen:
+        named = sum(one.naming is not None for one in seen) / len(seen)
+        lines.append(_line("faults over random spans named", named, NAMED, len(seen)))
+    crashed = sum(bool(one.crashes) for one in found)
+    return [*lines, f"{'PASS' if not crashed else 'FAIL'} runs in which a rule crashed: {crashed}"]
+
+
+def _summary_of(found: Sequence[Judged]) -> list[str]:
     lines = []
     for algorithm in ALGORITHMS:
         well = [one for one in found if not one.task.fault and one.task.algorithm == algorithm]
@@ -160,8 +214,6 @@ def summary(found: Sequence[Judged]) -> list[str]:
             serious = [one for one in broken if BY_NAME[one.task.fault].least.at_least(Severity.MEDIUM)]
             single = float(np.mean([len(one.roots) == 1 for one in serious]))
             lines.append(_line(f"{of} with one root finding", single, NAMED, len(serious)))
-    crashed = sum(bool(one.crashes) for one in found)
-    lines.append(f"{'PASS' if not crashed else 'FAIL'} runs in which a rule crashed: {crashed}")
     return lines
 
 

@@ -51,7 +51,8 @@ class Fault:
 
 
 def begin(run: Made, generator: Generator, low: float = 0.35, high: float = 0.6) -> int:
-    """Draw the step of a row in the middle of the run."""
+    """Draw the step of a row in the middle of the run, or wherever the run says that faults begin."""
+    low, high = run.begins or (low, high)
     return int(run.steps[int(generator.uniform(low, high) * run.count)])
 
 
