@@ -19,7 +19,8 @@ FITS: Final = (
     "tool-failures", "reward-fell", "refusals-rise", "repetition-rise", "slice-degradation", "truncated-share",
     "empty-responses", "kl-over-target", "one-sided-clipping", "policy-drift", "entropy-explosion",
     "length-collapse", "stale-rollouts", "metrics-lost", "nan-precursors", "gradient-spikes", "gradient-vanished",
-    "frozen-loss", "loss-scale-drops", "throughput-drop", "stragglers", "run-cut-short",
+    "frozen-loss", "loss-scale-drops", "throughput-drop", "stragglers", "run-cut-short", "learning-rate-jump",
+    "learning-rate-zero",
 )  # fmt: skip
 """The faults it can have: it logs the curves they show in, and is no longer learning when they come."""
 

@@ -48,6 +48,7 @@ def healthy_run(number: int) -> Evidence:
     returns = around(0.4, 0.9, noise=0.05)
     metrics = {
         "reward/mean": share(0.4, 0.9),
+        "lr": 1e-6 * np.minimum(1.0, np.arange(1, count + 1) / 10) * (1 - 0.9 * done),
         "kl/ref": around(0.002, 0.08),
         "kl/old": around(0.004, 0.001),
         "clip/frac": share(0.05, 0.1),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.loop.faults import environment, machines, offline, rewards, updates
+from benchmarks.loop.faults import environment, learning_rates, machines, offline, rewards, updates
 from benchmarks.loop.faults.fault import Fault
 
 FAULTS: Final[tuple[Fault, ...]] = (
     *environment.FAULTS,
     *rewards.FAULTS,
     *updates.FAULTS,
+    *learning_rates.FAULTS,
     *machines.FAULTS,
     *offline.FAULTS,
 )

@@ -15,7 +15,8 @@ from ptt.diagnostics.model import Link, Severity
 DIES: Final = ("loss", "grad_norm", "kl", "entropy", "reward", "margin", "token_accuracy", "clip", "ppo_kl", "vf_loss")
 
 
-def _die(run: Made, onset: int) -> None:
+def die(run: Made, onset: int) -> None:
+    """Let nothing be a number from a step on."""
     late = run.late(onset)
     for name in DIES:
         if name in run.train:
@@ -26,7 +27,7 @@ def _die(run: Made, onset: int) -> None:
 def dead(run: Made, generator: Generator, _size: float) -> int:
     """From one step on, nothing is a number."""
     onset = begin(run, generator)
-    _die(run, onset)
+    die(run, onset)
     return onset
 
 
@@ -39,7 +40,7 @@ def dying(run: Made, generator: Generator, size: float) -> int:
     climb[place : place + reach] = np.exp(np.linspace(np.log(4), np.log(300 * size), reach))
     run.change("grad_norm", climb)
     run.change("loss", np.where(climb > 30, 1.5, 1.0))
-    _die(run, int(run.steps[place + reach]))
+    die(run, int(run.steps[place + reach]))
     return onset
 
 

@@ -53,10 +53,14 @@ from ptt.diagnostics.rules.numerics import (
 from ptt.diagnostics.rules.policy_update import (
     clip_fraction_high,
     kl_over_target,
+    learning_rate_high,
+    learning_rate_jump,
+    learning_rate_zero,
     one_sided_clipping,
     policy_drift,
     ratio_explosion,
     update_too_large,
+    warmup_unfinished,
 )
 from ptt.diagnostics.rules.post_training import (
     at_chance,
@@ -163,10 +167,14 @@ TRAINING_SIGNAL_RULES: tuple[Rule, ...] = (
 POLICY_UPDATE_RULES: tuple[Rule, ...] = (
     clip_fraction_high.RULE,
     kl_over_target.RULE,
+    learning_rate_high.RULE,
+    learning_rate_jump.RULE,
+    learning_rate_zero.RULE,
     one_sided_clipping.RULE,
     policy_drift.RULE,
     ratio_explosion.RULE,
     update_too_large.RULE,
+    warmup_unfinished.RULE,
 )
 CRITIC_RULES: tuple[Rule, ...] = (
     explained_variance_low.RULE,

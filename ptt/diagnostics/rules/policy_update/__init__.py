@@ -9,6 +9,7 @@ CAUSES = (
     "too many epochs or minibatches over one batch",
     "advantages or rewards on too large a scale",
 )
+LOG_LEARNING_RATE = "log the learning rate of the optimiser at every step, with all its digits"
 
 
 def confirm_by_checkpoint(interval: Steps) -> str:
