@@ -12,7 +12,6 @@ from benchmarks.loop.made import Made
 from benchmarks.loop.noise import FloatArray, Generator
 from ptt.diagnostics.model import Link, Severity
 
-
 RATE: Final = 1e-6  # of a run whose log lacks it
 
 

@@ -43,7 +43,7 @@ def check(series: Series, _evidence: Evidence, limits: Limits) -> Verdict:
     return Finding(
         severity=Severity.HIGH if times > HIGH_FACTOR else Severity.MEDIUM,
         claim=f"The learning rate jumped from {values[place - 1]:.3g} to {values[place]:.3g} at step {step}, "
-        f"{times:.3g} times its highest value before",
+        f"{times:,.0f} times its highest value before",
         observed=times,
         limit=limits["times_before"],
         unit="x",
