@@ -32,7 +32,7 @@ CONTROL_PREFIX = "charts/"  # CleanRL's: small networks, trained from scratch
 LOG_KIND = "keep the trainer's configuration beside the log: it names the algorithm"
 
 
-@requires_metric("lr", what="learning rate", enable=LOG_LEARNING_RATE, minimum=1)
+@requires_metric("lr", what="learning rate", enable=LOG_LEARNING_RATE, minimum=MIN_VALUES)
 def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the highest rate by the kind of training, and what happened under it."""
     family = evidence.algorithm.family
