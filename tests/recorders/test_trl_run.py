@@ -62,8 +62,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return _trained(tmp_path_factory.mktemp("trl") / "plain")
 
 
+@pytest.fixture(scope="module")
+def reused(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return _trained(tmp_path_factory.mktemp("trl") / "reused", "record", "reuse")
+
+
 def _model_tokens(batch: pl.DataFrame) -> pl.DataFrame:
-    lists = ("model_mask", "policy_logp", "ref_logp", "entropy")
+    lists = [name for name in ("model_mask", "policy_logp", "old_logp", "ref_logp", "entropy") if name in batch.columns]
     return batch.select(lists).explode(lists).filter("model_mask")
 
 
@@ -78,7 +83,13 @@ def _of_micro_batches(tokens: pl.DataFrame, name: str) -> list[float]:
 
 
 _BACK = pl.col("ref_logp").cast(pl.Float64) - pl.col("policy_logp").cast(pl.Float64)
-_MEANS = {"kl": (_BACK.exp() - _BACK - 1).mean(), "entropy": pl.col("entropy").cast(pl.Float64).mean()}
+_K3 = _BACK.exp() - _BACK - 1
+_UPDATE = pl.col("policy_logp").cast(pl.Float64) - pl.col("old_logp").cast(pl.Float64)
+_MEANS = {
+    "kl": _K3.mean(),
+    "kl weighted by policy/old": (_K3 * _UPDATE.exp()).mean(),
+    "entropy": pl.col("entropy").cast(pl.Float64).mean(),
+}
 
 
 @pytest.mark.parametrize("name", ["kl", "entropy"])
@@ -86,6 +97,17 @@ def test_what_was_recorded_gives_the_means_that_trl_logged(recorded: Run, name: 
     logged = [row[name] for row in recorded.history if name in row]
     assert len(logged) == STEPS
     assert _of_micro_batches(recorded.tokens, name) == pytest.approx(logged, rel=1e-4, abs=1e-6)
+
+
+def test_with_two_iterations_the_logged_kl_is_weighted_by_policy_over_old(reused: Run) -> None:
+    logged = np.array([row["kl"] for row in reused.history if "kl" in row])
+    assert len(logged) == STEPS
+    weighted = np.array(_of_micro_batches(reused.tokens, "kl weighted by policy/old"))
+    plain = np.array(_of_micro_batches(reused.tokens, "kl"))
+    assert weighted == pytest.approx(logged, rel=1e-3, abs=1e-6)
+    first, again = slice(0, None, 2), slice(1, None, 2)  # the second step on the same rollouts
+    assert plain[first] == pytest.approx(logged[first], rel=1e-3, abs=1e-6)
+    assert (np.abs(plain[again] - logged[again]) / logged[again]).max() > 0.05
 
 
 def test_training_is_the_same_with_and_without_it(recorded: Run, plain: Run) -> None:

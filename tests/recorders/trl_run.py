@@ -1,6 +1,6 @@
-"""A real TRL GRPO run with two tools on a tiny random model, offline and on the CPU: `trl_run.py OUT [record]`.
+"""A real TRL GRPO run with two tools on a tiny random model, offline and on the CPU: `trl_run.py OUT [record] [reuse]`.
 
-Prints one JSON object: seconds a step, and what recording cost of it.
+With `reuse` each generation is trained on twice. Prints one JSON object: seconds a step, and what recording cost of it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def is_short(completion_ids: list[list[int]], **_: object) -> list[float]:
     return [-0.01 * len(ids) for ids in completion_ids]
 
 
-def main(out: Path, *, with_recorder: bool) -> None:
+def main(out: Path, *, with_recorder: bool, iterations: int) -> None:
     """Train, and print what it cost."""
     torch.set_num_threads(1)
     tok = tokenizer()
@@ -116,7 +116,7 @@ def main(out: Path, *, with_recorder: bool) -> None:
     data = Dataset.from_list([{"prompt": [{"role": "user", "content": text}]} for text in questions * 8])
     config = GRPOConfig(
         output_dir=str(out), max_steps=STEPS, learning_rate=5e-3, beta=0.01, seed=0, use_cpu=True, bf16=False,
-        per_device_train_batch_size=16, gradient_accumulation_steps=2, num_generations=8, num_iterations=1,
+        per_device_train_batch_size=16, gradient_accumulation_steps=2, num_generations=8, num_iterations=iterations,
         max_completion_length=320, max_tool_calling_iterations=3, logging_steps=1, save_strategy="no",
         log_completions=True, num_completions_to_print=0, report_to="none", disable_tqdm=True,
         gradient_checkpointing=False, dataloader_pin_memory=False, disable_dropout=True,
@@ -142,4 +142,4 @@ def main(out: Path, *, with_recorder: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), with_recorder="record" in sys.argv[2:])
+    main(Path(sys.argv[1]), with_recorder="record" in sys.argv[2:], iterations=2 if "reuse" in sys.argv[2:] else 1)
