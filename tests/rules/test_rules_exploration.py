@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import evidence_of
-from rule_cases import broken, healthy, judged, jump, level, not_judged
+from rule_cases import broken, healthy, judged, jump, level, not_judged, wander
 
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
+from ptt.diagnostics.verdict.run_rules import aggregates_of
 
 REWARDS = {
     Outcome.FELL: {"reward/mean": jump(0.8, 0.1)},
@@ -55,6 +56,27 @@ def test_entropy_that_fades_over_the_whole_run_beside_a_flat_reward_is_low() -> 
     fading = np.geomspace(0.5, 0.002, 200)
     metrics = {"entropy": fading, "reward/mean": level(0.5, 200)}
     broken(judged("entropy-collapse", metrics), severity=Severity.LOW)
+
+
+@pytest.mark.parametrize("low", [3, 8, 19, 30])
+def test_entropy_that_drops_to_nothing_at_the_end_is_told_before_the_mean_shows_it(low: int) -> None:
+    entropy = jump(0.4, 0.002, at=200 - low, count=200)
+    for reward in ({}, {"reward/mean": level(0.6, 200)}, {"reward/mean": np.linspace(0.2, 0.9, 200)}):
+        found = broken(judged("entropy-collapse", {"entropy": entropy} | reward), severity=Severity.MEDIUM)
+        assert found.onset_step == 201 - low
+    lost = {"reward/mean": jump(0.8, 0.1, at=200 - low, count=200)}
+    broken(judged("entropy-collapse", {"entropy": entropy} | lost), severity=Severity.HIGH)
+    alarms = aggregates_of(evidence_of(metrics={"entropy": entropy}), [judged("entropy-collapse", {"entropy": entropy})])
+    assert alarms.status == "alarming"
+
+
+def test_a_low_batch_a_low_level_and_a_slow_fade_are_no_drop_at_the_end() -> None:
+    noise = np.exp(0.4 * wander(3, count=200, likeness=0.6))
+    dips = 0.4 * noise
+    dips[-2:] = 0.001
+    healthy(judged("entropy-collapse", {"entropy": dips}))
+    healthy(judged("entropy-collapse", {"entropy": np.where(np.arange(200) < 40, 0.3, 0.03) * noise}))
+    healthy(judged("entropy-collapse", {"entropy": np.geomspace(0.4, 0.025, 200) * noise}))
 
 
 def test_ordinary_movements_pass() -> None:

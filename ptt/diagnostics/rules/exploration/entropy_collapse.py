@@ -1,24 +1,37 @@
 """This run shows a policy entropy that fell to almost nothing.
 
-What: the 20-step mean of the entropy falls below 0.02 nats and below a tenth of its early level, and stays there.
+What: the 20-step mean of the entropy falls below 0.02 nats and below a tenth of its early level, and stays there; or
+the last values of the run, from three of them to a fifth of it, all lie so low, a fifth of the level before them at
+most and six standard deviations of the run's own noise below it: a collapse that the mean need not show yet.
 Why it matters: a policy without entropy samples the same answer again and again; groups stop differing, advantages
 vanish, and it cannot find its way out.
 What it is not: a policy that became sure because it is right. Where the reward rose the finding is low: a tool call
 that became deterministic looks just so in healthy runs. Where the reward fell it is high; where it neither rose nor
 fell since, medium, if the entropy was gone within a quarter of the run or most groups give no signal while the reward
-is below 0.7 of 1: the policy settled before it had learnt the task.
+is below 0.7 of 1: the policy settled before it had learnt the task. Entropy that drops at the end of the run is no
+policy that became sure little by little: medium at least, unless the reward rises on.
 What to do: look at samples; if the answers are wrong or all alike, go back to before the fall, lower the learning
 rate, add an entropy bonus or raise the clip's upper bound (clip-higher), hold the policy closer to the reference.
 Source: absolute floors of 0.1 to 1 nat, as older tools use, flag normal language-model RL (0.05 to 0.6 nats).
 """
 
+import math
+
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.baseline_shift import step_noise
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
-from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause, outcome_since, reward_range
+from ptt.diagnostics.rules.reward_outcome import (
+    COLLAPSE_FACTOR,
+    Outcome,
+    outcome,
+    outcome_clause,
+    outcome_since,
+    reward_range,
+)
 from ptt.diagnostics.rules.single_series import last_mean, requires_metric, series_evidence
 
 ENTROPY_FLOOR = 0.02  # nats a token: below what healthy, solved tool tasks keep (0.03 to 0.05)
@@ -26,6 +39,21 @@ MAX_SILENT_SHARE = 0.5  # share of groups without spread
 SOLVED_REWARD = 0.7  # mean reward of a task that pays 1
 MAX_FALL_SHARE = 0.25  # of the logged steps, from half of the early level to the floor
 FALL_FACTOR = 0.1  # of the early level: a run that starts near the floor has not collapsed onto it
+MIN_END_VALUES = 3  # low values at the end: one or two are a batch
+MAX_END_SHARE = 0.2  # of the run: what came before is told by what the reward did since
+END_FALL_FACTOR = 0.2  # of the level just before them: an entropy that fades over the run has not dropped at its end
+END_SDS = 6.0  # of the run's own noise, in logs
+SMALLEST = 1e-6  # nats: an entropy of exactly 0 has no logarithm
+CAUSES = (
+    "one answer crowds out the others",
+    "no force keeps the policy spread: entropy bonus, KL",
+    "learning rate too high, or sampling temperature too low",
+)
+CONFIRM = ("read 20 of the latest samples of one prompt: are they the same, and are they right?",)
+NEXT = (
+    "add an entropy bonus or raise the upper clip bound, nothing else changed",
+    "then lower the learning rate, then raise the KL coefficient",
+)
 
 
 @requires_metric("entropy", what="entropy", enable="log the policy's token entropy")
@@ -36,6 +64,9 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     bound = min(limits["floor"], limits["left_of_early"] * early)
     mean = np.nan_to_num(rolling, nan=np.inf)
     last = float(rolling[np.isfinite(rolling)][-1])
+    at_end = _gone_at_end(series, evidence, bound)
+    if at_end is not None:
+        return at_end
     if not (mean < bound).any() or last >= bound:
         return Healthy(reason=f"entropy went from {early:.3g} to {last:.3g} nats, floor {bound:.3g}")
     onset = int(np.flatnonzero(mean >= bound)[-1]) + 1  # of the dip that did not recover
@@ -54,18 +85,55 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         onset_step=interval[1],
         onset_interval=interval,
         evidence=series_evidence(series, early=early, settled=settled),
-        causes=(
-            "one answer crowds out the others",
-            "no force keeps the policy spread: entropy bonus, KL",
-            "learning rate too high, or sampling temperature too low",
-        ),
-        confirm=("read 20 of the latest samples of one prompt: are they the same, and are they right?",),
-        next=(
-            f"if they are alike and wrong: roll back to a checkpoint from before step {interval[0]}",
-            "add an entropy bonus or raise the upper clip bound, nothing else changed",
-            "then lower the learning rate, then raise the KL coefficient",
-        ),
+        causes=CAUSES,
+        confirm=CONFIRM,
+        next=(f"if they are alike and wrong: roll back to a checkpoint from before step {interval[0]}", *NEXT),
     )
+
+
+def _gone_at_end(series: Series, evidence: Evidence, bound: float) -> Finding | None:
+    """Return the finding of an entropy that dropped below the bound in the last few values, or None."""
+    steps, values = series.finite()
+    above = np.flatnonzero(values >= bound)
+    first = int(above[-1]) + 1 if len(above) else 0
+    before, end = values[:first], values[first:]
+    if not MIN_END_VALUES <= len(end) <= max(series.width, MAX_END_SHARE * len(values)) or len(before) < MIN_LOGGED:
+        return None
+    level = float(np.median(before[-series.width :]))
+    if not 0 < bound < level:
+        return None
+    noise, _ = step_noise(np.log(np.maximum(before, SMALLEST)))
+    highest = float(end.max())
+    if highest > END_FALL_FACTOR * level or math.log(level / max(highest, SMALLEST)) < END_SDS * noise:
+        return None
+    interval = (int(steps[first - 1]), int(steps[first]))
+    if outcome_since(evidence, interval[1]) is Outcome.ROSE:
+        return None  # it learns on: no alarm by itself
+    fell = outcome(evidence) is Outcome.FELL or _reward_fell_with_it(evidence, interval[1])
+    return Finding(
+        severity=Severity.HIGH if fell else Severity.MEDIUM,
+        claim=f"Entropy dropped from {level:.3g} to {end.mean():.3g} nats in the last {len(end)} logged steps"
+        f"{outcome_clause(Outcome.FELL) if fell else ''}",
+        observed=float(end.mean()),
+        limit=bound,
+        unit="nats",
+        onset_step=interval[1],
+        onset_interval=interval,
+        evidence=series_evidence(series, before=level, values_at_end=len(end)),
+        causes=CAUSES,
+        confirm=CONFIRM,
+        next=(f"keep the checkpoint from before step {interval[1]}: the last one with any spread", *NEXT),
+    )
+
+
+def _reward_fell_with_it(evidence: Evidence, step: int) -> bool:
+    """Return whether the mean reward from `step` on lies below half of the window before it."""
+    series = evidence.metrics.get("reward/mean")
+    if series is None:
+        return False
+    steps, values = series.finite()
+    before, since = values[steps < step][-series.width :], values[steps >= step]
+    return bool(len(before) and len(since) and before.mean() > 0 and since.mean() < COLLAPSE_FACTOR * before.mean())
 
 
 def _silent_and_unsolved(evidence: Evidence) -> bool:
