@@ -254,6 +254,8 @@ HEALTHY: dict[str, Evidence] = {
     "reward-outliers/Gaussian": made(singles=samples(RNG.normal(size=600))),
     "reward-outliers/rare success": made(singles=samples((np.arange(600) % 200 == 0).astype(float))),
     "reward-sign/paid for success": made(singles=samples(DONE + RNG.normal(size=600) * 0.1, DONE.astype(float))),
+    "reward-sign/held, then fell": made({"reward/mean": noisy(0.6 - 0.5 * np.maximum(ramp(-0.5, 1.0), 0))}),
+    "reward-sign/rose, then fell": made({"reward/mean": noisy(0.6 - 0.7 * np.abs(ramp(-0.3, 0.7)))}),
     "components-diverge/both rise": made(parts={"correct": UP, "style": noisy(ramp(0.2, 0.9), seed=4)}),
     "judge-spikes/shared": made(parts={"judge_score": JUDGED, "correct": noisy(step_at(0.4, 0.8), seed=6)}),
     "reward-variance/first successes": made(

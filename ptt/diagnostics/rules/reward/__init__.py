@@ -16,6 +16,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import REFUSAL, REPETITION, words_of
 from ptt.diagnostics.rules.interface import NotJudged, requires
 from ptt.diagnostics.rules.single_series import logged
+from ptt.diagnostics.statistics.arrays import FloatArray
 
 REWARD_ENABLE: Final = (
     "log the mean reward at every step: TRL logs reward, veRL critic/score/mean, slime rollout/raw_reward"
@@ -32,6 +33,8 @@ STATISTIC_WORDS: Final = frozenset({"std", "min", "max"})  # of names that are n
 REWARD_WORDS: Final = frozenset({"reward", "rewards", "penalty"})
 DECLINE_BLOCKS: Final = 10
 MIN_DECLINE_CORRELATION: Final = 0.9  # rank, of the blocks with time: one that falls at once and then stays has less
+LATEST_DECLINE_START: Final = 0.2  # of the run: a wrong sign works from the first update on, a later fall has a cause
+HINGES: Final = np.arange(0.0, 0.65, 0.1)  # where a decline may begin, of the run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +123,18 @@ def steady_decline(reward: Series) -> LevelChange | None:
     # half-way through the run, of what is lost in the end: neither all nor nothing
     left = (float(means[DECLINE_BLOCKS // 2]) - change.late) / (change.start - change.late)
     steady = correlation >= MIN_DECLINE_CORRELATION and MIN_SHIFT_SHARE < left < 1 - MIN_SHIFT_SHARE
-    return change if steady else None
+    return change if steady and _decline_start(means) <= LATEST_DECLINE_START else None
+
+
+def _decline_start(means: FloatArray) -> float:
+    """Return where a straight decline fits block means best that are level before it, as a share of the run."""
+    places = (np.arange(len(means)) + 0.5) / len(means)
+    errors = []
+    for hinge in HINGES:
+        slope = np.maximum(places - hinge, 0.0)
+        _, residual, *_ = np.linalg.lstsq(np.column_stack([np.ones_like(slope), slope]), means)
+        errors.append(float(residual[0]))
+    return float(HINGES[int(np.argmin(errors))])
 
 
 def logged_share(evidence: Evidence, words: frozenset[str], *, what: str, name: str, enable: str) -> Series | NotJudged:

@@ -1,9 +1,10 @@
 """This run shows a reward that goes the wrong way.
 
 What: over single samples, those that did the task are paid less than those that did not, by five standard errors; or
-the mean reward declines steadily from the first window to the last.
+the mean reward declines steadily from the first window to the last, beginning in the first fifth of the run.
 Why it matters: with a sign wrong anywhere (reward, advantage, loss, chosen and rejected swapped) training makes the
 policy worse with every step, and all other curves look sound.
+What it is not: a reward that held or rose first and fell later: see reward-fell.
 What to do: score ten samples by hand; trace one good and one bad sample through reward, advantage and loss, and look at
 the sign at each place.
 Source: Welch's standard error of the difference of two means; the decline by block means in order of time.
