@@ -37,6 +37,9 @@ STORIES: dict[str, Story] = {
     ),
     "too late": Story(steps=40, sequences=6, post=lambda done: 0.3 if done < 0.96 else 1.5),
     "high and short": Story(post=steady(3.0), steps=11),
+    "raised and short": Story(post=steady(0.6), steps=11),
+    "high and wild": Story(post=lambda done: 4.0 if int(done * 40) % 3 else 1.0, steps=40, sequences=4),
+    "hump left high": Story(steps=90, post=lambda done: 0.4 if done < 0.35 else 5.0 if done < 0.75 else 1.2),
     "text only": Story(text=GROWS, post=steady(0.05)),
     "hump": Story(post=hump(0.05, 1.0)),
     "rise that came back": Story(steps=90, post=lambda done: 0.05 if done < 0.4 else 1.5 if done < 0.82 else 0.06),
@@ -188,6 +191,20 @@ def test_a_high_tail_is_a_finding_although_growth_cannot_be_tested() -> None:
     assert judgement.signature.status is Answer.CANNOT_SAY
     assert isinstance(judgement.verdict, Broken)
     assert [(one.id, one.severity) for one in judgement.verdict.findings] == [("tails-high", Severity.HIGH)]
+
+
+@pytest.mark.parametrize(
+    ("story", "severity"),
+    [("raised and short", Severity.MEDIUM), ("high and wild", Severity.HIGH), ("hump left high", Severity.HIGH)],
+)
+def test_a_high_tail_is_told_by_its_level_whatever_is_known_of_growth(story: str, severity: Severity) -> None:
+    judgement = judged(story)
+    assert isinstance(judgement.verdict, Broken)
+    found = judgement.verdict.findings[0]
+    assert (found.id, found.severity) == ("tails-high", severity)
+    assert found.observed is not None
+    assert found.limit is not None
+    assert found.observed > found.limit
 
 
 @pytest.mark.parametrize(

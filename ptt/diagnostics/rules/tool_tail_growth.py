@@ -255,18 +255,33 @@ def _everywhere(
 
 
 def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
-    """Return the finding of a late tail past the critical level of which nothing else speaks, or None."""
-    late, limit = float(tails.post.percentiles["p95"].windows[-1]), limits["critical_p95"]
-    if int(tails.post.window_tokens[-1]) < MIN_WINDOW_TOKENS or not late > limit:
+    """Return the finding of a late tail past the limits of severity of which nothing else speaks, or None.
+
+    Its severity lies one below what growth to this level has, since whether growth can be judged differs between seeds.
+    Of a tail that came back the last sixth counts.
+    """
+    p95, conditions = tails.post.percentiles["p95"], signature.conditions
+    came_back = conditions.get("lasting") is False
+    late = float(min(p95.windows[-1], p95.last_sixth) if came_back else p95.windows[-1])
+    if int(tails.post.window_tokens[-1]) < MIN_WINDOW_TOKENS or not late > limits["high_p95"]:
         return None
-    onset = tails.post.percentiles["p95"].onset(limit, tails.blocks)
+    critical = late > limits["critical_p95"]
+    limit = limits["critical_p95" if critical else "high_p95"]
+    grew = "they came back from higher" if came_back else "whether they grew cannot be told"
+    if conditions.get("growth") is False:
+        most = p95.growth_interval()[1]
+        if not critical or most <= LARGE_GROWTH:  # high all along is no finding
+            return None
+        grew = f"no growth is proven, nor one by ×{most:.2g} excluded"
+    onset = p95.onset(limit, tails.blocks)
     return Finding(
         id="tails-high",
-        severity=Severity.HIGH,
+        severity=Severity.HIGH if critical else Severity.MEDIUM,
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
-        claim=f"{_label(tails)} log-ratio tails are high: p95 of |r| is {late:.3g} nats in the last third "
-        f"(one token in twenty carries a weight beyond {math.exp(late):,.0f}); whether they grew cannot be told",
+        claim=f"{_label(tails)} log-ratio tails are high: p95 of |r| is {late:.3g} nats in the last "
+        f"{'sixth' if came_back else 'third'} "
+        f"(one token in twenty carries a weight beyond {math.exp(late):,.0f}); {grew}",
         observed=late,
         limit=limit,
         unit="nats",
@@ -355,7 +370,7 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
     blocked = _blocked(tails)
     if blocked is not None:
         judgement = cannot_say(blocked, tails.pair, aggregates)
-        if not _is_short(tails):
+        if _bad_share(tails) > MAX_BAD_SHARE:
             return judgement
         return replace(judgement, verdict=_with_level(judgement.verdict, tails, judgement.signature, limits))
     return _conclude(tails, judge_tail(tails, limits), limits, aggregates, evidence)
@@ -363,7 +378,7 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
 
 def _blocked(tails: Tails) -> str | None:
     """Return why the tails cannot be judged at all, or None."""
-    share = tails.bad_tokens / max(1, tails.bad_tokens + tails.tokens)
+    share = _bad_share(tails)
     if share > MAX_BAD_SHARE:
         return f"{share:.0%} of model tokens have no finite log-ratio"
     if tails.tokens and tails.zero_share > MAX_ZERO_SHARE:
@@ -382,6 +397,10 @@ def _blocked(tails: Tails) -> str | None:
     if judged < MIN_BLOCKS:
         return f"too few post-tool tokens: {judged} of {len(tails.blocks)} blocks of steps hold {MIN_BLOCK_TOKENS}"
     return None
+
+
+def _bad_share(tails: Tails) -> float:
+    return tails.bad_tokens / max(1, tails.bad_tokens + tails.tokens)
 
 
 def _is_short(tails: Tails) -> bool:
@@ -419,9 +438,7 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
         verdict = NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=MORE)
     else:
         verdict = not_found(tails, tail, signature, severity)
-    if False not in (conditions["growth"], conditions["lasting"]):
-        verdict = _with_level(verdict, tails, signature, limits)
-    return Judgement(signature=signature, verdict=verdict)
+    return Judgement(signature=signature, verdict=_with_level(verdict, tails, signature, limits))
 
 
 def _apart_from_reference(pair: str, status: Answer) -> str:
@@ -433,7 +450,9 @@ def _apart_from_reference(pair: str, status: Answer) -> str:
 def _with_level(verdict: RuleVerdict, tails: Tails, signature: Signature, limits: Limits) -> RuleVerdict:
     """Return the verdict, or the finding on a high tail where the verdict holds none."""
     high = None if isinstance(verdict, Broken) else _high(tails, signature, limits)
-    return verdict if high is None else Broken(findings=(high,))
+    if high is None:
+        return verdict
+    return Broken(findings=(high, *(verdict.notes if isinstance(verdict, Healthy) else ())))
 
 
 def _severity(post: SliceTails, end: LateRise | None, limits: Limits) -> tuple[Severity, Level]:
