@@ -66,7 +66,9 @@ def test_entropy_that_drops_to_nothing_at_the_end_is_told_before_the_mean_shows_
         assert found.onset_step == 201 - low
     lost = {"reward/mean": jump(0.8, 0.1, at=200 - low, count=200)}
     broken(judged("entropy-collapse", {"entropy": entropy} | lost), severity=Severity.HIGH)
-    alarms = aggregates_of(evidence_of(metrics={"entropy": entropy}), [judged("entropy-collapse", {"entropy": entropy})])
+    alarms = aggregates_of(
+        evidence_of(metrics={"entropy": entropy}), [judged("entropy-collapse", {"entropy": entropy})]
+    )
     assert alarms.status == "alarming"
 
 
