@@ -244,18 +244,24 @@ def data_rates(runs: Sorted) -> list[Rate]:
     """Give false data faults by precision, and how often each planted fault was named."""
     rates = [
         rate(
-            f"false data faults (medium or worse) in {precision}",
-            [one for one in runs.sound if one.precision == precision and one.plan != "blind"],
-            lambda one: any(not fault.endswith("low") for fault in one.faults),
+            f"false data faults, medium or worse, in {precision}: runs without the signature",
+            [one for one in runs.without if one.precision == precision],
+            _accused,
             0.0,
             at_most=True,
         )
-        for precision in sorted({one.precision for one in runs.sound})
+        for precision in sorted({one.precision for one in runs.without})
     ]
+    grown = [*runs.with_it, *runs.open]
+    rates.append(rate("false data faults, medium or worse: other runs", grown, _accused))
     for name, (_, ids) in PLANTED.items():
         mine = [one for one in runs.faulty if one.fault == name]
         rates.append(rate(f"planted: {name}", mine, partial(_named, ids=ids), 1.0))
     return rates
+
+
+def _accused(one: Judged) -> bool:
+    return any(not fault.endswith(" low") for fault in one.faults)
 
 
 def _named(one: Judged, *, ids: Sequence[str]) -> bool:

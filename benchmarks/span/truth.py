@@ -206,9 +206,20 @@ def _sampling_variance(drawn: Drawn, slice_name: str, before: BoolArray, after: 
         if tokens < LEAST_TOKENS:
             return math.inf
         rows *= 1 - drawn.layout.duplicates
-        own = 2 * (drawn.noise.sequence_sd**2 + drawn.noise.group_sd**2 * drawn.layout.group) / rows
-        total += own + 1 / (TAIL_SLOPE**2 * 0.01 * tokens)
+        moving, growth = 1.0, drawn.post if slice_name == "post" else drawn.text
+        spread = drawn.noise.sequence_sd**2 + drawn.noise.group_sd**2 * drawn.layout.group
+        if growth.shape != "none" and part is after:  # the tail is that of the sequences that move
+            moving = _moving_share(drawn, slice_name, part)
+            if growth.form == "share":  # and how many of them move is chance
+                spread += 1 / TAIL_SLOPE**2
+        total += 2 * spread / max(rows * moving, 1.0) + 1 / (TAIL_SLOPE**2 * 0.01 * tokens)
     return total
+
+
+def _moving_share(drawn: Drawn, slice_name: str, part: BoolArray) -> float:
+    """Give the share of a slice's tokens that move, at some steps."""
+    shares, _ = drawn.parts(slice_name, np.flatnonzero(part))
+    return float(shares[:, 1::2].sum(axis=1).mean())
 
 
 def _rare_carried(drawn: Drawn, before: BoolArray, after: BoolArray) -> float:
