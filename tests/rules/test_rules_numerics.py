@@ -13,7 +13,7 @@ from builders import Array, evidence_of
 
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules import NUMERICS_RULES
 from ptt.diagnostics.rules.interface import Rule
 from ptt.diagnostics.schema import Flag
@@ -218,6 +218,16 @@ def test_a_nan_spelt_null_has_precursors_and_a_spike_that_came_back_is_none() ->
     flags = np.where(np.isfinite(single), Flag.FINITE, Flag.NULL_IN_SOURCE).astype(np.uint8)
     verdict = run("nan-precursors", {"grad_norm": replace(null, values=single, flags=flags), "kl/ref": kl})
     assert isinstance(verdict, Healthy), "two nulls in the middle are rows without the metric"
+
+
+def test_one_reward_that_is_no_number_is_the_reward_s_fault_at_its_own_step() -> None:
+    reward, loss = noise(0.7), noise(0.1)
+    reward[60] = np.inf
+    loss[58] = 40.0  # a wild step shortly before, as a policy's loss has many
+    metrics = {"reward/mean": reward, "loss/total": loss, "grad_norm": noise(0.5)}
+    assert isinstance(run("nan-precursors", metrics), Healthy)
+    found = finding(run("metrics-lost", metrics))
+    assert (found.link, found.onset_step, found.severity) == (Link.REWARD, 61, Severity.MEDIUM)
 
 
 def test_a_nan_out_of_nothing_is_a_note_and_no_nan_is_healthy() -> None:

@@ -24,6 +24,13 @@ from ptt.diagnostics.rules.numerics import CORE, core_series, dead_tail
 from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.statistics.arrays import IntArray
 
+BLOWN_CAUSES = ("a step that blew the weights up", "log of a zero probability", "an infinite reward")
+BLOWN_NEXT = "take the last checkpoint before step {}; replay that step with anomaly detection on"
+SCORED_CAUSES = (
+    "a reward function that divides by 0, takes the log of 0 or overflows",
+    "a judge's answer without a number",
+)
+SCORED_NEXT = "score the samples of step {} again one by one; clip or refuse rewards that are no finite number"
 ABSENT_SHARE = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
 
 
@@ -59,6 +66,7 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
     what = "NaN or infinite" if np.isin(series.flags[bad], NAN_FLAGS).any() else "null"
     alone = len(bad) == 1 and what == "null"
     hidden = _hidden(metrics.get("loss/total"), series.steps[bad]) if series.name == "grad_norm" else 0
+    scored = not dead and series.name.startswith("reward/")
     return Finding(
         severity=Severity.CRITICAL if dead else Severity.LOW if alone else Severity.MEDIUM,
         claim=f"{series.raw_name} is {what} at {len(bad)} of {series.count} logged steps"
@@ -67,15 +75,17 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
         observed=float(len(bad)),
         limit=0.0,
         unit="steps",
+        link=Link.REWARD if scored else None,
         onset_step=first,
+        onset_interval=(first, first),
         evidence=metric_evidence(
             series,
             last_finite_step=int(steps[-1]) if len(steps) else None,
             first_not_finite_step=int(series.steps[bad[0]]),
             **({"loss_shown_as_0": hidden} if hidden else {}),
         ),
-        causes=("a step that blew the weights up", "log of a zero probability", "an infinite reward"),
-        next=(f"take the last checkpoint before step {first}; replay that step with anomaly detection on",),
+        causes=SCORED_CAUSES if scored else BLOWN_CAUSES,
+        next=((SCORED_NEXT if scored else BLOWN_NEXT).format(first),),
     )
 
 

@@ -3,8 +3,9 @@
 What: in the 50 logged values before the first NaN or infinity of a core metric (nulls up to the end of the run count
 as such), gradient norm, KL, ratios, rewards, losses, value loss or loss scale lie further from their own level than ten
 times their usual scatter, and three times the level or a third of it, from some step on for half of the time or more.
-They are told in the order of their steps: the first one is where to look. Where nothing stayed off its level, single
-values that left it are told.
+They are told in the order of their steps: the first one is where to look. Where nothing stayed off its level and the
+run never came back, single values that left it are told. A step that is no number between sound ones is dated by
+metrics-lost: its own batch is where to look.
 Why it matters: a NaN is where a run ended, not why. What moved first is nearer to the cause than what died.
 What to do: replay the step of the first one with anomaly detection on; look at that batch's rewards, lengths and
 log-ratios before touching the learning rate.
@@ -25,13 +26,14 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.catalogue import document
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
-from ptt.diagnostics.rules.numerics import core_series, first_nonfinite
+from ptt.diagnostics.rules.numerics import core_series, dead_tail, first_nonfinite
 from ptt.diagnostics.rules.single_series import derived
 
 WATCHED = document()["before_nan"]
 SCATTER_FACTOR = 10.0  # times the robust scatter before: single values of a healthy run reach six, heavy tails eight
 LEVEL_FACTOR = 3.0  # times the level, or a third of it: scatter alone is tiny where a metric hardly moves
 MIN_OFF_SHARE = 0.5  # of the values up to the NaN
+MIN_OFF = 3  # values off before a NaN that the run came back from: the policy's loss is far off every few hundred steps
 WINDOW = 50  # logged values in which a precursor is looked for
 MIN_BEFORE = 3  # values that tell a level at all: a run that dies at step 5 has no more
 MAX_LISTED = 6
@@ -64,7 +66,10 @@ def check(core: list[Series], evidence: Evidence, limits: Limits) -> Verdict:
             enable="log gradient norm, KL and ratios at every step from the first one on",
         )
     scatters = limits["scatters"]
-    chain = _chain(usable, scatters, lasting=True) or _chain(usable, scatters, lasting=False)
+    died = any(len(dead_tail(series)) for series in core)
+    chain = _chain(usable, scatters, lasting=True, least=1 if died else MIN_OFF)
+    if not chain and died:
+        chain = _chain(usable, scatters, lasting=False)
     if not chain:
         reason = f"{lost}; none of {len(usable)} metrics left its level before"
         return Healthy(reason=reason, notes=(_sudden(step, name, len(usable)),))
@@ -77,14 +82,16 @@ def _before(series: Series, step: int) -> Series:
     return derived(series, steps[steps < step], values[steps < step])
 
 
-def _chain(usable: list[Series], scatters: float, *, lasting: bool) -> list[Departure]:
-    return sorted(off for series in usable if (off := _departure(series, scatters, lasting=lasting)) is not None)
+def _chain(usable: list[Series], scatters: float, *, lasting: bool, least: int = 1) -> list[Departure]:
+    departures = (_departure(series, scatters, lasting=lasting, least=least) for series in usable)
+    return sorted(departure for departure in departures if departure is not None)
 
 
-def _departure(series: Series, scatters: float, *, lasting: bool) -> Departure | None:
+def _departure(series: Series, scatters: float, *, lasting: bool, least: int) -> Departure | None:
     """Return the first of the values before the end that is off the level the metric had until then.
 
-    `lasting`: of the values from there to the end, so many must be: a spike that came back is a step like any other.
+    `lasting`: of the values from there to the end, half must be, and `least` values are left: a spike that came back
+    is a step like any other.
     """
     steps, values = series.finite()
     start = max(MIN_BEFORE, len(values) - WINDOW, len(values) // 8)
@@ -101,6 +108,8 @@ def _departure(series: Series, scatters: float, *, lasting: bool) -> Departure |
     if not off.any():
         return None
     index = start + int(np.argmax(off))
+    if len(values) - index < least:
+        return None
     return Departure(int(steps[index]), series.name, WATCHED[series.name]["title"], float(values[index]))
 
 
