@@ -17,6 +17,8 @@ from ptt.diagnostics.model import Link, Severity
 Break = Callable[[Made, Generator, float], int]
 """Changes the run in place, by how much, and gives the step from which it is broken."""
 
+Goal = tuple[str, float]  # "to" a level, or "by" a factor, of one curve
+
 ONLINE: Final = ("ppo", "grpo", "grpo-tools")
 GROUPS: Final = ("grpo", "grpo-tools")
 TOOLS: Final = ("grpo-tools",)
@@ -61,6 +63,40 @@ def noisy(run: Made, generator: Generator, level: float, *, sd: float) -> FloatA
     logged = run.train.get("reward", run.train["loss"])
     values = level * np.exp(ar(generator, run.count, likeness=0.3, sd=sd))
     return np.where(np.isnan(logged), np.nan, values)
+
+
+def moved(width: float = 0.15, **curves: Goal) -> Break:
+    """Give a fault that moves curves to a level, or by a factor, over a share `width` of the run."""
+
+    def breaks(run: Made, generator: Generator, size: float) -> int:
+        onset = begin(run, generator)
+        move(run, onset, curves, width, size, generator)
+        return onset
+
+    return breaks
+
+
+def move(run: Made, onset: int, curves: Mapping[str, Goal], width: float, size: float, generator: Generator) -> None:
+    """Move curves from a step on; a new level keeps a tenth of noise."""
+    weight = run.ramp(onset, width)
+    for name, (how, goal) in curves.items():
+        if how == "by":
+            run.change(name, np.exp(np.log(goal) * min(size, 1.5) * weight))
+        else:
+            level = goal * size * np.exp(generator.normal(0, 0.1, run.count))
+            run.blend(name, level, weight)
+
+
+def rising(metric: str, first: float, last: float, *, sd: float = 0.12) -> Break:
+    """Give a fault in one more metric, which the run logs under this name from the start."""
+
+    def breaks(run: Made, generator: Generator, size: float) -> int:
+        onset = begin(run, generator)
+        run.extra[metric] = noisy(run, generator, first, sd=sd)
+        run.change(metric, 1 + (last / first - 1) * size * run.ramp(onset, 0.15))
+        return onset
+
+    return breaks
 
 
 def worse(run: Made, onset: int, share: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.loop.faults.fault import GROUPS, ONLINE, TOOLS, Fault, begin, noisy, stall
+from benchmarks.loop.faults.fault import GROUPS, ONLINE, TOOLS, Fault, begin, noisy, rising, stall
 from benchmarks.loop.made import Made
 from benchmarks.loop.noise import Generator
 from ptt.diagnostics.model import Link, Severity
@@ -185,18 +185,6 @@ def inflated(run: Made, generator: Generator, size: float) -> int:
         run.change(name, 1 + 1.3 * size * run.ramp(onset, 0.3))
     stall(run, onset)
     return onset
-
-
-def rising(metric: str, first: float, last: float, *, sd: float = 0.12) -> Any:
-    """Give a fault in one more metric, which the run logs from the start."""
-
-    def breaks(run: Made, generator: Generator, size: float) -> int:
-        onset = begin(run, generator)
-        run.extra[metric] = noisy(run, generator, first, sd=sd)
-        run.change(metric, 1 + (last / first - 1) * size * run.ramp(onset, 0.15))
-        return onset
-
-    return breaks
 
 
 def spiked_eval(run: Made, generator: Generator, size: float) -> int:

@@ -2,45 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.loop.faults.fault import GROUPS, ONLINE, PPO, TOOLS, Break, Fault, begin, later, noisy, stall, worse
-from benchmarks.loop.faults.rewards import PAID, fallen, rising
+from benchmarks.loop.faults.fault import (
+    GROUPS,
+    ONLINE,
+    PPO,
+    TOOLS,
+    Break,
+    Fault,
+    begin,
+    later,
+    move,
+    moved,
+    noisy,
+    rising,
+    stall,
+    worse,
+)
+from benchmarks.loop.faults.rewards import PAID, fallen
 from benchmarks.loop.made import Made
 from benchmarks.loop.noise import Generator
 from benchmarks.loop.samples import said
 from ptt.diagnostics.model import Link
-
-Goal = tuple[str, float]  # "to" a level, or "by" a factor, of one curve
-
-
-def moved(width: float = 0.15, **curves: Goal) -> Break:
-    """Give a fault that moves curves to a level, or by a factor, over a share `width` of the run."""
-    return _moved(curves, width)
-
-
-def _moved(curves: Mapping[str, Goal], width: float) -> Break:
-    def breaks(run: Made, generator: Generator, size: float) -> int:
-        onset = begin(run, generator)
-        move(run, onset, curves, width, size, generator)
-        return onset
-
-    return breaks
-
-
-def move(run: Made, onset: int, curves: Mapping[str, Goal], width: float, size: float, generator: Generator) -> None:
-    """Move curves from a step on; a new level keeps a tenth of noise."""
-    weight = run.ramp(onset, width)
-    for name, (how, goal) in curves.items():
-        if how == "by":
-            run.change(name, np.exp(np.log(goal) * min(size, 1.5) * weight))
-        else:
-            level = goal * size * np.exp(generator.normal(0, 0.1, run.count))
-            run.blend(name, level, weight)
 
 
 def without_signal(run: Made, generator: Generator, _size: float) -> int:
@@ -118,8 +105,7 @@ def large(run: Made, generator: Generator, size: float) -> int:
 def hollow(run: Made, generator: Generator, size: float) -> int:
     """More and more answers hold nothing."""
     name = "response/aborted_ratio" if run.dialect == "verl" else "empty_response_rate"
-    onset: int = rising(name, 0.005, 0.15)(run, generator, size)
-    return onset
+    return rising(name, 0.005, 0.15)(run, generator, size)
 
 
 def unfitted(run: Made, generator: Generator, size: float) -> int:
