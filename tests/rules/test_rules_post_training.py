@@ -382,9 +382,16 @@ def test_a_level_is_the_mean_with_the_error_of_ten_blocks(values: list[float]) -
 def test_the_number_of_pairs_is_one_that_all_shares_fit(pairs: int, seed: int, rounded: bool) -> None:
     values = drawn(0.6, pairs=pairs, count=100, seed=seed)
     found = preference_unstable.pairs_of(np.round(values, 6) if rounded else values)
-    assert found is not None
+    if found is None:  # as many as two decimals have steps
+        assert pairs % 100 == 0
+        return
     assert found <= pairs
     assert np.allclose(values * found, np.round(values * found), atol=3e-3)
+
+
+@pytest.mark.parametrize("decimals", [2, 3])
+def test_decimals_of_an_accuracy_are_no_number_of_pairs(decimals: int) -> None:
+    assert preference_unstable.pairs_of(np.round(drawn(0.6, pairs=24, count=200, seed=1), decimals)) is None
 
 
 def test_drawing_alone_has_the_variance_of_drawing() -> None:

@@ -25,6 +25,7 @@ from ptt.diagnostics.statistics.change_point import spread_change
 VARIANCE_FACTOR = 3.0  # the binomial variance: drawing alone stays below that in fifteen values (chi-squared, 99.9 %)
 MIN_SWING = 0.1  # share of pairs, beyond the binomial part: less changes no decision
 MAX_PAIRS = 1024  # a logged value: above it rounded values fit any number, and the noise is small anyhow
+DECIMALS = (100, 1000)  # so many pairs, or two or three decimals of any number: it cannot be told
 MAX_ROUNDING = 2e-3  # of a pair: what rounding to six decimals leaves at MOST_PAIRS
 
 
@@ -84,11 +85,11 @@ def _onset(series: Series, pairs: int, times: float) -> tuple[int, Steps]:
 
 
 def pairs_of(values: FloatArray) -> int | None:
-    """Return the smallest number of pairs that all these shares can be shares of; None where there is none."""
+    """Return the smallest number of pairs that all these shares can be shares of; None where it cannot be told."""
     for pairs in range(2, MAX_PAIRS + 1):
         counts = values * pairs
         if np.abs(counts - np.round(counts)).max() < MAX_ROUNDING:
-            return pairs
+            return None if pairs in DECIMALS else pairs
     return None
 
 
