@@ -15,11 +15,13 @@ from hypothesis import settings
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.gather import describe_run
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.tail_holders import gather_holders
 from ptt.diagnostics.evidence.tails import Tails, gather_tails, tool_use_by_step
 from ptt.diagnostics.model import Aggregates, Run
-from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.schema import TABLES, Flag
 from ptt.diagnostics.statistics.logprob_pairs import PAIRS, Pair, available_pairs
 from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
 from ptt.diagnostics.store.scan import SequenceScan
@@ -59,6 +61,7 @@ def hump(low: float, high: float) -> Scale:
     return lambda done: high if 1 / 3 <= done < 2 / 3 else low
 
 
+NO_SAMPLES = Completions(*(pl.DataFrame(schema=TABLES[name]) for name in ("trajectories", "tool_calls", "turns")))
 QUIET = steady(0.03)
 MOST = steady(0.75)
 
@@ -195,6 +198,7 @@ def evidence_of(
         run=describe_run("made", {}, series, tokens),
         metrics=series,
         tails=found[0] if found else None,
+        holders=gather_holders(tokens, NO_SAMPLES, found[0]) if found and tokens is not None else None,
         tool_use=tool_use_by_step(tokens) if tokens is not None else None,
         limits=limits or {},
     )

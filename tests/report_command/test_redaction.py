@@ -285,6 +285,37 @@ def test_tool_names_stay_on_request_alone(judged: dict[str, api.Diagnosis]) -> N
     assert redacted(told, salt="s", keep_tool_names=True).findings[0] == finding
 
 
+@pytest.mark.parametrize(
+    ("attribute", "value", "where"),
+    [
+        ("tool", "search", "after `search` calls"),
+        ("environment", "secret shop", "in environment `secret shop`"),
+        ("customer", "acme", "where `customer` is `acme`"),
+    ],
+)
+def test_who_holds_a_tail_is_hidden(attribute: str, value: str, where: str, judged: dict[str, api.Diagnosis]) -> None:
+    whole = judged["healthy"]
+    finding = dataclasses.replace(
+        whole.findings[0],
+        claim=f"Tails grew, most of all {where}: p95",
+        next=(f"read the samples {where}",),
+        evidence={"holder_attribute": attribute, "holder_value": value, "holder_share": 0.9},
+    )
+    made = redacted(dataclasses.replace(whole, findings=(finding,)), salt="s").findings[0]
+    told = f"{made.claim} {made.next} {dict(made.evidence)}"
+    assert not any(word in told for word in (*value.split(), "customer"))
+    assert made.evidence["holder_share"] == 0.9
+
+
+def test_a_rank_that_holds_a_tail_is_a_number(judged: dict[str, api.Diagnosis]) -> None:
+    whole = judged["healthy"]
+    finding = dataclasses.replace(
+        whole.findings[0], claim="on rank 3", evidence={"holder_attribute": "rank", "holder_value": "3"}
+    )
+    made = redacted(dataclasses.replace(whole, findings=(finding,)), salt="s").findings[0]
+    assert (made.claim, made.evidence["holder_value"]) == ("on rank 3", "3")
+
+
 def test_a_tool_called_like_one_of_our_words_is_hidden_all_the_same(judged: dict[str, api.Diagnosis]) -> None:
     whole = judged["healthy"]
     assert vocabulary().knows("entropy")

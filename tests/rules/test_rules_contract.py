@@ -26,6 +26,7 @@ SHARED = {
     "reward_outcome",
     "single_series",
     "tail_conditions",
+    "tail_holder",
 }  # no rules, but what rules are made with
 HOME = Path(str(rules.__file__)).parent
 FILES = sorted(path.stem for path in HOME.rglob("*.py"))

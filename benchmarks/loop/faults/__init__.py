@@ -15,7 +15,9 @@ FAULTS: Final[tuple[Fault, ...]] = (
     *machines.FAULTS,
     *offline.FAULTS,
 )
-NOT_MADE: Final = ("old-logprobs-off", "versions-unknown", "failures-under-load", "tool-diversity", "reward-jump")
+NOT_MADE: Final = (
+    "old-logprobs-off", "versions-unknown", "failures-under-load", "tool-diversity", "reward-jump", "mismatch-after-tools",
+)  # fmt: skip
 """Seen in recorded sequences or timed calls alone, under another name here, or no failure."""
 
 __all__ = ["FAULTS", "NOT_MADE", "Fault"]

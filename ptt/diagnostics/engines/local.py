@@ -15,13 +15,13 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.statistics.logprob_pairs import Pair, available_pairs
 from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
 from ptt.diagnostics.store.manifest import Manifest
-from ptt.diagnostics.store.scan import SequenceScan, read_tokens, scan_sequences, write_tokens
+from ptt.diagnostics.store.scan import ATTRIBUTE, SequenceScan, read_tokens, scan_sequences, write_tokens
 
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and say nothing
 
 
 SCALARS = ("sample_id", "group_id", "trajectory_id", "env", "rank", "reward", "policy_version", "temperature",
-           "tool_names", "tool_failed")  # fmt: skip
+           "top_p", "logp_kind", "tool_names", "tool_failed")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,7 @@ class Tokens:
 def read_scalars(scan: SequenceScan) -> pl.DataFrame:
     """Read the columns of single values, by `seq`."""
     columns = [name for name in SCALARS if name in scan.columns]
+    columns += sorted(name for name in scan.columns if name.startswith(ATTRIBUTE))
     return scan.frame.select("seq", *columns).collect(engine="streaming")
 
 

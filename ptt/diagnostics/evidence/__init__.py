@@ -13,10 +13,12 @@ from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.rewards import Rewards
 from ptt.diagnostics.evidence.segments import Segments
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.tail_holders import Holders
 from ptt.diagnostics.evidence.tails import Tails, ToolUse
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps, Signal
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Run
+from ptt.diagnostics.statistics.mismatch_shape import MismatchShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +34,13 @@ class Evidence:
     evaluation: Evaluation | None = None  # None: no figure of any evaluation
     rewards: Rewards | None = None  # None: neither components nor single rewards
     freshness: Freshness | None = None  # None: no policy version is recorded
+    mismatch: MismatchShape | None = None  # None: no engine's logprobs, or too few tokens before or after tool output
     pairs: Mapping[str, PairSteps] = field(default_factory=dict)  # by name of the pair, those that have tokens
     signal: Signal = field(default_factory=Signal)
     machines: Machines | None = None  # None: nothing is recorded by rank
     events: tuple[Event, ...] = ()
     tails: Tails | None = None
+    holders: Holders | None = None  # None: no attribute is recorded that sets sequences apart
     tails_missing: tuple[str, ...] = ()  # which logprobs would have to be recorded
     tails_reason: str = ""
     tool_use: ToolUse | None = None

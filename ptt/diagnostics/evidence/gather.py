@@ -21,6 +21,7 @@ from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
 from ptt.diagnostics.evidence.freshness import gather_freshness
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
+from ptt.diagnostics.evidence.mismatch import gather_mismatch
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.segments import gather_segments
@@ -34,6 +35,7 @@ from ptt.diagnostics.evidence.series import (
 )
 from ptt.diagnostics.evidence.sources import files_by_step
 from ptt.diagnostics.evidence.tail_details import gather_details
+from ptt.diagnostics.evidence.tail_holders import Holders, gather_holders
 from ptt.diagnostics.evidence.tails import gather_tails, tool_use_by_step
 from ptt.diagnostics.evidence.tokens_by_step import gather_pairs, gather_signal
 from ptt.diagnostics.evidence.validity import REQUIRED_COLUMNS, gather_validity, missing_pair
@@ -187,11 +189,13 @@ def gather(
     if wide.parts:  # the rows leave these out
         tables["other_series"] = series_table(other)
     tails, post_name = None, Gathered.post_name
+    holders: Holders | None = None
     if tokens is not None:
-        post_name = _post_name(calls, series, tokens)
+        post_name, completions = _post_name(calls, series, tokens), Completions(trajectories, calls, turns)
         with ThreadPoolExecutor(1) as aside:
-            behind = aside.submit(gather_details, tokens, Completions(trajectories, calls, turns), post_name=post_name)
+            behind = aside.submit(gather_details, tokens, completions, post_name=post_name)
             tails = gather_tails(tokens, post_name=post_name)
+            holders = gather_holders(tokens, completions, tails[0]) if tails else None
         tables |= tails[1] | behind.result() if tails else {}
     unpaired, missing = missing_pair(manifest)
     unpaired = unpaired if tokens is None else ""
@@ -215,6 +219,7 @@ def gather(
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),
         freshness=gather_freshness(tokens),
+        mismatch=gather_mismatch(tokens, post_name=post_name),
         pairs=gather_pairs(tokens),
         signal=gather_signal(tokens, trajectories),
         machines=machines,
@@ -223,6 +228,7 @@ def gather(
             consoles_aside(read_table(folder, "sources"), metrics),
         ),
         tails=tails[0] if tails else None,
+        holders=holders,
         tails_missing=() if tails else missing if unpaired else REQUIRED_COLUMNS,
         tails_reason="" if tails else unpaired or _why_no_tails(folder, tokens),
         tool_use=tool_use_by_step(tokens) if tokens is not None else None,

@@ -58,11 +58,7 @@ def locate_tail(
 ) -> TailPlaces:
     """Tell late tokens apart by place; `late`: the late (seq, slice) rows."""
     rows = tokens.tables.rows.filter("ok").drop("ok")
-    ids = [name for name in ("sample_id", "trajectory_id") if name in tokens.scan.columns]
-    tied = pl.DataFrame(schema={"seq": pl.UInt32(), "trajectory_id": pl.String()})
-    if ids and not completions.trajectories.is_empty():
-        named = rows.join(tokens.scalars.select("seq", *ids), on="seq", how="left")
-        tied = completions.tied(named).join(late.select("seq").unique(), on="seq", how="semi")
+    tied = _tied(tokens, completions, rows).join(late.select("seq").unique(), on="seq", how="semi")
     if limit < FLOOR:
         return TailPlaces(finer=None, missing=TAIL_TOO_SMALL, tied=tied)
     stretches = tokens.tables.stretches
@@ -79,6 +75,19 @@ def locate_tail(
     if not observations["failed"].is_not_null().any():
         missing = NO_RESULTS if completions.calls["ok"].null_count() == completions.calls.height else NOT_TIED
     return TailPlaces(finer=(cut, _position_keys(observations)), missing=missing, tied=tied)
+
+
+def _tied(tokens: Tokens, completions: Completions, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return which logged sample each sequence is."""
+    ids = [name for name in ("sample_id", "trajectory_id") if name in tokens.scan.columns]
+    if not ids or completions.trajectories.is_empty():
+        return pl.DataFrame(schema={"seq": pl.UInt32(), "trajectory_id": pl.String()})
+    return completions.tied(rows.join(tokens.scalars.select("seq", *ids), on="seq", how="left"))
+
+
+def observations_of(tokens: Tokens, completions: Completions, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return seq, turn, tool and failed of every observation of `rows` (of the token pass) that is known."""
+    return _observations(tokens, completions, rows, _tied(tokens, completions, rows))
 
 
 def _observations(tokens: Tokens, completions: Completions, rows: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:

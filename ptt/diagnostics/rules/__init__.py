@@ -2,7 +2,13 @@
 
 from ptt.diagnostics.rules import tool_tail_growth
 from ptt.diagnostics.rules.critic import explained_variance_low, value_loss_rising, value_scale
-from ptt.diagnostics.rules.data_freshness import engine_mismatch, old_logprobs_off, stale_rollouts, versions_unknown
+from ptt.diagnostics.rules.data_freshness import (
+    engine_mismatch,
+    mismatch_after_tools,
+    old_logprobs_off,
+    stale_rollouts,
+    versions_unknown,
+)
 from ptt.diagnostics.rules.data_validity import (
     copied_logprobs,
     filled_rows,
@@ -190,6 +196,7 @@ EXPLORATION_RULES: tuple[Rule, ...] = (
 )
 DATA_FRESHNESS_RULES: tuple[Rule, ...] = (
     engine_mismatch.RULE,
+    mismatch_after_tools.RULE,
     old_logprobs_off.RULE,
     stale_rollouts.RULE,
     versions_unknown.RULE,

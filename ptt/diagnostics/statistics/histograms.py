@@ -11,12 +11,14 @@ import polars as pl
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.bootstrap import histogram_entries
 from ptt.diagnostics.statistics.cells import BINS
 from ptt.diagnostics.statistics.clipping_replay import count_positive
 from ptt.diagnostics.statistics.slices import SLICES
 from ptt.diagnostics.statistics.windows import Span, split_steps
 
 BLOCKS: Final = 8  # a window
+PIECES: Final = 16  # of a coarse bin: 1 to 2 % of |r| each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,31 @@ def count_histograms(cells: pl.DataFrame, windows: Sequence[Span]) -> Histograms
     n = np.add.reduceat(blocks, np.flatnonzero(np.diff(window, prepend=-1)), axis=0)
     s_abs, s_r = (_table(window[block], slice_bin, cells[name], (len(cut), *shape)) for name in ("s_abs", "s_r"))
     return Histograms(blocks=blocks, window=window, n=n, s_r=s_r, s_abs=s_abs)
+
+
+def coarse_cells(sequences: pl.DataFrame) -> pl.DataFrame:
+    """Return step, bin, n and s_abs as cells have them, from the coarse histograms of rows with `step`.
+
+    Tokens of a coarse bin are spread evenly over PIECES of it, so that percentiles do not jump from bin to bin.
+    """
+    row, coarse, count = histogram_entries(sequences)
+    steps, step_index = np.unique(sequences["step"].to_numpy(), return_inverse=True)
+    table = np.bincount(step_index[row] * bins.COARSE_COUNT + coarse, weights=count).astype(np.int64)
+    used = np.flatnonzero(table)
+    pieces = np.minimum(table[used], PIECES)
+    cell = np.repeat(np.arange(len(used)), pieces)
+    piece = np.arange(len(cell)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    n = (piece + 1) * table[used][cell] // pieces[cell] - piece * table[used][cell] // pieces[cell]
+    low, high = (bins.coarse_edges()[used[cell] % bins.COARSE_COUNT + end] for end in (0, 1))
+    magnitude = np.where(low > 0, low + (piece + 0.5) / pieces[cell] * (high - low), 0.0)
+    return pl.DataFrame(
+        {
+            "step": steps[used[cell] // bins.COARSE_COUNT],
+            "bin": bins.bin_of(magnitude).astype(np.uint16),
+            "n": n.astype(np.uint32),
+            "s_abs": magnitude * n,
+        }
+    )
 
 
 def largest_log_ratios(n: FloatArray, s_r: FloatArray, s_abs: FloatArray, *, sign: float, wanted: int) -> FloatArray:

@@ -130,6 +130,12 @@ def tail_shift(post: SliceTails, text: SliceTails | None, *, steps: float) -> Ta
     return TailShift(factor=factor, p_value=p_value)
 
 
+def growth_p_value(part: SliceTails, *, steps: float, draws: int) -> float:
+    """Return the p-value of `tail_shift` of one slice, from `draws` drawings: as small as 1 / (1 + draws)."""
+    level, own = _growth_level(part)
+    return shift_p_value(level, own=own, steps=steps, most_own=MAX_OWN_SHARE, seed=SEED + 20, draws=draws)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LateRise:
     """A rise in the last blocks: how many of them, how far, and the p-value of one so clear at any of the ends."""

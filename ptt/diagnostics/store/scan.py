@@ -24,6 +24,11 @@ from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct
 SAMPLED_FILES: Final = 16
 ROW: Final = "__row of the run"  # a name that no recorder's column has
 TOKEN_TABLES: Final = ("cells", "sequences", "stretches", "rows", "bad", "anomalies", "samples")
+ATTRIBUTE: Final = "attribute:"
+"""Begins a column of what recorder files hold beside the canonical columns: text, whole numbers or truth values of a
+sequence, such as the data set of its prompt. As text, from files that are scanned where they lie."""
+RECORDER: Final = "recorder"  # the parser whose files are scanned where they lie
+MAX_ATTRIBUTES: Final = 16  # of a file, by name: a wider one is a table of something else
 ANEW: Final = "make the store anew with ptt diagnose or ptt ingest"
 
 
@@ -116,7 +121,8 @@ def _scan_groups(files: list[SequenceFile]) -> list[pl.LazyFrame]:
 
     def shape(file: SequenceFile) -> object:
         schema = _schema(file.path)
-        return (file.skipped, *((name, str(schema[name])) for name in file.columns))
+        kept = (*file.columns, *_attributes(file, schema))
+        return (file.skipped, *((name, str(schema[name])) for name in kept))
 
     return [_scan_group(list(group)) for _, group in groupby(files, key=shape)]
 
@@ -133,9 +139,25 @@ def _scan_group(files: list[SequenceFile]) -> pl.LazyFrame:
         glob=False,
     )
     columns = [_canonical(name, schema[name]) for name in SEQUENCES if name in files[0].columns]
+    columns += [
+        pl.col(name).cast(pl.String, strict=False).alias(ATTRIBUTE + name.removeprefix(ATTRIBUTE))
+        for name in _attributes(files[0], schema)
+    ]
     chosen = scan.select(pl.col(ROW).cast(pl.UInt32).alias("seq"), *columns)
     skipped = sorted(files[0].skipped)
     return chosen.filter(~pl.col("step").is_in(skipped)) if skipped else chosen
+
+
+def _attributes(file: SequenceFile, schema: pl.Schema) -> list[str]:
+    """Return the columns of a recorder file that no table knows and that may set its sequences apart, by name."""
+    if file.kind != RECORDER:
+        return []
+    free = [name for name in schema.names() if name not in file.columns and not name.startswith(("__", ROW))]
+    return sorted(name for name in free if _sets_apart(schema[name]))[:MAX_ATTRIBUTES]
+
+
+def _sets_apart(dtype: pl.DataType) -> bool:
+    return dtype.is_integer() or dtype == pl.Boolean or isinstance(dtype, pl.String | pl.Categorical | pl.Enum)
 
 
 def _canonical(name: str, dtype: pl.DataType) -> pl.Expr:

@@ -45,6 +45,8 @@ def how(table: Explains, cause: str, consequence: str) -> str:
 
 
 NO_ONSET: Final = 1 << 60  # later than any step
+TAILS: Final = frozenset({"tool-tail-growth", "tail-growth-everywhere", "tails-high"})
+OF_ONE_RANK: Final = frozenset({Link.DATA_VALIDITY, Link.DATA_FRESHNESS, Link.NUMERICS, Link.SYSTEMS})
 MAX_CHAIN: Final = 2  # links: what took more, with nothing found between, is no story one could check
 
 
@@ -93,6 +95,8 @@ def _may_explain(cause: Finding, finding: Finding, reach: Mapping[str, frozenset
         return False
     if finding.severity.at_least(Severity.MEDIUM) and not cause.severity.at_least(Severity.MEDIUM):
         return False
+    if finding.id in TAILS and finding.link is Link.SYSTEMS and cause.link not in OF_ONE_RANK:
+        return False  # a tail on one rank is from no fault that all ranks share
     later = began(cause) > began(finding)
     if later and cause.id in reach[finding.id]:
         return False

@@ -9,13 +9,14 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.model import CUSTOM, Diagnosis, Finding, Healthy, JsonScalar, NotJudged
-from ptt.reports.redact.masking import LEFT_OUT, OF_A_RULE, Hasher, Masker
-from ptt.reports.redact.sharing import FIELDS, HOLDERS, ITEMS, KEYS, NAMES, SETTINGS, TABLES, Treat
+from ptt.reports.redact.masking import LEFT_OUT, OF_A_RULE, Hasher, Masker, is_number
+from ptt.reports.redact.sharing import FIELDS, HOLDERS, HOLDERS_OF, ITEMS, KEYS, NAMES, SETTINGS, TABLES, Treat
 from ptt.reports.run.where_to_look import FILES, SAMPLES
 
 RECORDED: Final = "recorded, and left out here"
 RECORDS: Final = ("run", "verdict", "signature")
 LISTS: Final = ("findings", "healthy", "not_judged", "crashes", "sources")
+HOLDER_ATTRIBUTE, HOLDER_VALUE = "holder_attribute", "holder_value"  # of a finding on who holds a tail
 BEFORE_ANY: Final = "none"  # of the tail's holders: no tool came before
 
 
@@ -67,13 +68,13 @@ class _Redactor:
             case Treat.SETTINGS, Mapping():
                 return {name: self._mask.value(Treat.KEEP, item) for name, item in value.items() if name in SETTINGS}
             case Treat.EVIDENCE, Mapping():
-                return dict(self._evidence(key, item) for key, item in value.items())
+                return dict(self._evidence(key, item, value) for key, item in value.items())
             case _, tuple():
                 return tuple(self._mask.value(treat, item) for item in value)
         return self._mask.value(treat, value)
 
-    def _evidence(self, key: str, value: JsonScalar) -> tuple[str, JsonScalar]:
-        treat = _kind_of(key, Treat.SENTENCE if isinstance(value, str) else Treat.KEEP)
+    def _evidence(self, key: str, value: JsonScalar, of: Mapping[str, JsonScalar]) -> tuple[str, JsonScalar]:
+        treat = _kind_of(key, Treat.SENTENCE if isinstance(value, str) else Treat.KEEP, of)
         named = self._mask.words(key)
         if treat is Treat.DROP:
             return named, LEFT_OUT if isinstance(value, str) else value
@@ -112,10 +113,12 @@ class _Redactor:
         return self._mask.sentence(value) if item in ITEMS else RECORDED
 
 
-def _kind_of(key: str, otherwise: Treat) -> Treat:
-    """Classify a value of the evidence by its key."""
+def _kind_of(key: str, otherwise: Treat, of: Mapping[str, JsonScalar]) -> Treat:
+    """Classify a value of the evidence by its key; that of who holds a tail by what it is a value of."""
     if key in KEYS:
         return KEYS[key]
+    if key == HOLDER_VALUE:
+        return Treat.KEEP if is_number(str(of[key])) else HOLDERS_OF.get(str(of.get(HOLDER_ATTRIBUTE)), Treat.GROUP)
     if FILES.search(key):
         return Treat.FILE
     return Treat.SAMPLE if SAMPLES.search(key) else otherwise
@@ -137,7 +140,8 @@ def _names(diagnosis: Diagnosis) -> Iterator[tuple[Treat, Any]]:
     for records in (_findings(diagnosis), diagnosis.healthy, diagnosis.not_judged):
         yield from ((Treat.RULE, record.id) for record in records)
     for finding in _findings(diagnosis):
-        yield from ((_kind_of(key, Treat.KEEP), value) for key, value in finding.evidence.items())
+        evidence = finding.evidence
+        yield from ((_kind_of(key, Treat.KEEP, evidence), value) for key, value in evidence.items())
         if finding.slice is not None and finding.slice.startswith("tool:"):
             yield Treat.TOOL, finding.slice.removeprefix("tool:")
     for (table, column), treat in NAMES.items():

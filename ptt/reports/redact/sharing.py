@@ -151,6 +151,13 @@ HOLDERS: Final[Mapping[str, Treat]] = {
 }
 """What a value of the table `attribution` names; every other kind is numbers or words of ours."""
 
+HOLDERS_OF: Final[Mapping[str, Treat]] = {
+    "tool": Treat.TOOL,
+    "environment": Treat.ENVIRONMENT,
+    **dict.fromkeys(("tool result", "policy version", "lag", "rank", "temperature", "top_p", "logprob kind"), K),
+}
+"""What a finding's `holder_value` names, by its `holder_attribute`; of any other it names a group of samples."""
+
 KEYS: Final[Mapping[str, Treat]] = {
     **dict.fromkeys(("tool", "tool_name"), Treat.TOOL),
     **dict.fromkeys(("env", "environment"), Treat.ENVIRONMENT),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.model import STEP, Coverage, Diagnosis
+from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding
 from ptt.reports.output import finite_json
 
 SCHEMA_VERSION = 1
@@ -49,6 +49,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
                     **_fields(finding, "id", "severity", "link", "slice", "onset_step", "onset_interval", "claim"),
                     **_fields(finding, "observed", "limit", "unit"),
                     "evidence": dict(sorted(finding.evidence.items())),
+                    **({"holder": _holder(finding)} if "holder_attribute" in finding.evidence else {}),
                     "causes": finding.causes,
                     "next": [*finding.confirm, *finding.next],
                     "consequence_of": finding.consequence_of,
@@ -60,6 +61,15 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             "sources": [_fields(source, *SOURCE) for source in diagnosis.sources],
         }
     )
+
+
+def _holder(finding: Finding) -> dict[str, object]:
+    """Return who holds a finding's tail: the value of an attribute, its shares of tail and tokens, and the lift."""
+    of = {name.removeprefix("holder_"): value for name, value in finding.evidence.items() if name.startswith("holder_")}
+    return {
+        **{name: of.get(name) for name in ("attribute", "value", "share", "token_share", "lift")},
+        **{f"{name}_interval": [of.get(f"{name}_low"), of.get(f"{name}_high")] for name in ("share", "lift")},
+    }
 
 
 def _coverage(coverage: Coverage) -> dict[str, object]:

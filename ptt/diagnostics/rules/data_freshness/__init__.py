@@ -1,7 +1,8 @@
-"""What the rules on freshness share: how old rollouts were, how far from the trainer, and one by the other."""
+"""What the rules on freshness share: how old rollouts were, how far from the trainer, and its shape."""
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.rules.single_series import aligned, selected
+from ptt.diagnostics.statistics.mismatch_shape import HEAD, MismatchShape
 
 MIN_STEPS: Final = 6  # recorded steps with a lag: fewer tell of no habit
 FRESHEST_SHARE: Final = 0.1  # of the steps: so fresh that what is left of a distance is the engine's
@@ -76,3 +78,65 @@ def _distances(evidence: Evidence) -> list[tuple[str, Series]]:
     pairs = [evidence.pairs[name].p99 for name in ("old/rollout", "policy/rollout") if name in evidence.pairs]
     logged = [(name, evidence.metrics[name]) for name in MATERIAL if name in evidence.metrics]
     return [*(("p99", series) for series in pairs), *logged]
+
+
+STALE_FACTOR: Final = 2.0  # mean |r| above the median lag over that below it
+MIN_R_SQUARED: Final = 0.5  # of r on the logprob: most of it is a temperature
+MIN_ONE_SIDED: Final = 0.9  # of the large differences have one sign
+MAX_BALANCE: Final = 0.2  # from one half: both signs alike
+MIN_EXPLAINED: Final = 0.6  # of the difference after tools, by tokens of equal logprob before them
+MIN_HEAD_LIFT: Final = 2.0  # share of the large differences near the observation over share of the tokens
+
+
+class Cause(NamedTuple):
+    """What a shape points to, the look that confirms it, and what to do."""
+
+    name: str
+    shape: str
+    confirm: str
+    mend: str
+
+
+def cause_of(shape: MismatchShape) -> Cause:
+    """Return what the shape of the differences after tool output points to."""
+    if shape.stale > STALE_FACTOR * shape.fresh:
+        return Cause(
+            "a sampler with old weights",
+            f"They grow with the lag, from {shape.fresh:.2g} to {shape.stale:.2g} nats",
+            "plot the difference by lag: near nothing at lag 0, it is staleness",
+            "sync the sampler's weights at every step for 50 steps: the difference must go",
+        )
+    if shape.r_squared > MIN_R_SQUARED:
+        return Cause(
+            "another temperature on one side",
+            f"They are proportional to the logprob (slope {shape.slope:+.2g})",
+            "score one sequence on both sides at temperature 1: the difference must go",
+            "take both sides' logprobs at one temperature",
+        )
+    if max(shape.negative, 1 - shape.negative) > MIN_ONE_SIDED:
+        return Cause(
+            "truncated sampling (top-p, top-k) that one side's logprobs are normalised by",
+            f"{max(shape.negative, 1 - shape.negative):.0%} of them have one sign",
+            "sample ten prompts with top_p 1 and no top_k: the difference must go",
+            "sample without truncation, or record raw logprobs on both sides",
+        )
+    if math.isfinite(shape.head) and shape.head > MIN_HEAD_LIFT * shape.head_tokens:
+        return Cause(
+            "tool output that is tokenised otherwise where the answer to it begins",
+            f"{shape.head:.0%} of them lie within {HEAD} tokens of the tool output",
+            "compare both sides' token ids of one tool turn, from the last token of the output on",
+            "hand the engine's own token ids to the trainer, instead of rendering the text again",
+        )
+    if shape.explained > MIN_EXPLAINED and abs(shape.negative - 0.5) < MAX_BALANCE:
+        return Cause(
+            "precision or kernels: noise that grows as tokens get improbable, as they do after tool output",
+            "They go both ways, and equally improbable tokens before tool output differ as much",
+            "score one batch with the engine in float32: what goes away was precision",
+            "an fp32 last layer on both sides; replay of expert routing where there are experts",
+        )
+    return Cause(
+        "another context: tool output that the two sides render or cut differently (chat template, truncation)",
+        "Equally improbable tokens before tool output hardly differ",
+        "render one tool turn on both sides and compare the token ids of the whole context",
+        "one chat template, and one limit for tool output, on both sides",
+    )

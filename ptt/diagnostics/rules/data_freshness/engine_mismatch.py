@@ -22,9 +22,10 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness import MIN_STEPS, freshest
+from ptt.diagnostics.rules.data_freshness import MIN_STEPS, cause_of, freshest
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import lasting_excess, measured, peak_median, series_evidence
+from ptt.diagnostics.statistics.mismatch_shape import LARGE
 
 PROB_DIFF = 0.01  # mean |difference of probabilities|: veRL's FAQ calls it bad
 PROB_DIFF_FINE = 0.005  # and this fine
@@ -32,6 +33,8 @@ KL = 0.1  # nats a token, of either sign: veRL's limit
 KL_FINE = 0.01  # nats a token: what Tinker's docs call usual
 PROB_ERROR = 1.05  # mean exp|difference of logprobs|: NeMo-RL's limit
 LOGP_ABS = 0.05  # nats: the logarithm of the limit before it
+MOST = 0.5  # of the large differences lie after tool output
+MIN_LIFT = 1.5  # times their share of the tokens, at the low end of its interval
 HIGH_FACTOR = 10.0  # times the limit, of the distance from nothing
 
 METRICS = ("mismatch/prob_diff", "mismatch/kl", "mismatch/prob_error", "mismatch/logp_abs_mean")
@@ -66,7 +69,12 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     unseen = _unseen(evidence, limits["logp_abs"])
     if unseen:
         findings = [replace(finding, severity=Severity.LOW, claim=finding.claim + unseen) for finding in findings]
-    return min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
+    worst = min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
+    shape = evidence.mismatch
+    if shape is None or shape.tail is None or shape.tail.share < MOST or shape.tail.lift_interval[0] < MIN_LIFT:
+        return worst
+    where = f"; {shape.tail.share:.0%} of the recorded differences beyond {LARGE:g} nats lie after tool output"
+    return replace(worst, claim=worst.claim + where, causes=(cause_of(shape).name, *worst.causes))
 
 
 def _unseen(evidence: Evidence, limit: float) -> str:

@@ -1,0 +1,329 @@
+"""Which value of a recorded attribute holds the tail: a tool, a rank, an environment, a version, a source of prompts.
+
+Two questions, of every value that is recorded beside others: which share of the late tail it holds, and how its own
+tails went over the run, where those of all tokens may hide them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.evidence.completions import Completions
+from ptt.diagnostics.evidence.tail_details import RESULT_NAMES, observations_of
+from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails, add_units
+from ptt.diagnostics.evidence.validity import with_ranks
+from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.bootstrap import coarse_percentile, histogram_entries
+from ptt.diagnostics.statistics.histograms import coarse_cells
+from ptt.diagnostics.statistics.observation_position import FLOOR
+from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
+from ptt.diagnostics.statistics.staleness import add_lags
+from ptt.diagnostics.statistics.tail_growth import TAIL_QUANTILES, SliceTails, block_count, slice_tails
+from ptt.diagnostics.statistics.tail_share import MIN_CLUSTERS, TailShare, tail_shares
+from ptt.diagnostics.statistics.windows import Span, split_bursts, split_steps
+from ptt.diagnostics.store.scan import ATTRIBUTE
+
+TOOL, RESULT, ENVIRONMENT, RANK, VERSION = "tool", "tool result", "environment", "rank", "policy version"
+LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND = "lag", "prompt group", "temperature", "top_p", "logprob kind"
+COLUMNS: Final = {
+    ENVIRONMENT: "env", RANK: "rank", VERSION: "policy_version", LAG: "bucket", TEMPERATURE: "temperature",
+    TOP_P: "top_p", LOGP_KIND: "logp_kind", GROUP: "group_id",
+}  # fmt: skip
+LIMITS: Final = (0.75, 1.0, 2.0)
+"""Nats, edges of coarse bins: where a tail begins that is material, high, critical; 0.75 is the nearest above ln 2."""
+MAX_VALUES: Final = 64  # of an attribute: those with most tokens of the late window
+MAX_LAGS: Final = 16  # distinct: more are put into buckets
+MIN_VALUE_TOKENS: Final = 100  # of the late window: fewer have no p99
+MAX_TOKEN_SHARE: Final = 2 / 3  # of the late tokens: what holds more of them cannot hold the tail at a lift of 1.5
+MIN_SPAN: Final = 0.5  # of the late window's steps: a value that comes and goes within them is a time, not a place
+MIN_WINDOW_TOKENS: Final = 300  # of the early and the late window each, for a value's own tails
+SCREEN_P99: Final = 0.6  # nats: a value whose late p99 is clearly immaterial has nothing to be found in it
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldTail:
+    """One value's share of a late tail, and the percentiles of its |r| and of the others', early and late, in nats."""
+
+    attribute: str
+    value: str
+    tail: TailShare
+    own: Mapping[str, tuple[float, float]]  # p95, p99; NaN early where it has too few tokens there
+    others: Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueTails:
+    """How the tails of one value went over the run."""
+
+    attribute: str
+    value: str
+    tails: Tails
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holders:
+    """What the recorded attributes say of the tail."""
+
+    shares: Mapping[tuple[str, float], tuple[HeldTail, ...]]  # by "post" or "all" tokens, and where the tail begins
+    within: tuple[ValueTails, ...]  # of values with enough tokens and a late p99 that is not immaterial
+    tested: int  # values with enough tokens
+
+    def of(self, scope: str, limit: float) -> tuple[HeldTail, ...]:
+        """Return the shares of the tail that begins nearest to `limit` nats."""
+        return self.shares.get((scope, min(LIMITS, key=lambda begin: abs(begin - limit))), ())
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of tokens that belong together, in columns, with their histograms and their values of some attributes."""
+
+    frame: pl.DataFrame  # seq, step, slice, n, coarse_bin, coarse_n, unit
+    values: Mapping[str, npt.NDArray[np.object_]]  # None: not recorded
+
+    def take(self, chosen: BoolArray) -> _Rows:
+        return _Rows(
+            self.frame.filter(pl.Series(chosen, dtype=pl.Boolean)),
+            {name: value[chosen] for name, value in self.values.items()},
+        )
+
+
+def gather_holders(tokens: Tokens, completions: Completions, tails: Tails) -> Holders | None:
+    """Look who holds the tail of the main pair; None where no attribute sets sequences apart."""
+    if len(tails.windows) < 3:
+        return None
+    every = _by_sequence(tokens)
+    after = [part for part in (every.take(_in_slice(every, POST_TOOL)), _by_tool(tokens, completions)) if part.values]
+    late = {"post": after, "all": [every] if every.values else []}
+    looked = {scope: [_late(part, tails.windows[-1]) for part in parts] for scope, parts in late.items()}
+    shares = {
+        (scope, limit): tuple(_held_tails(late[scope], parts, tails, limit))
+        for scope, parts in looked.items()
+        for limit in LIMITS
+    }
+    within = list(_within(after, every, tails))
+    if not within and not any(shares.values()):
+        return None
+    return Holders(shares=shares, within=tuple(part for part in within if part is not None), tested=len(within))
+
+
+def _by_sequence(tokens: Tokens) -> _Rows:
+    """Return the rows of the token pass, with what is recorded of whole sequences."""
+    rows = tokens.tables.rows.filter("ok").select("seq", "step")
+    scalars = tokens.scalars.with_columns(pl.col("seq").cast(pl.UInt32))
+    scalars = scalars.drop("rank", strict=False)
+    known = rows.join(scalars, on="seq", how="left", maintain_order="left")
+    known = with_ranks(tokens, known) if "rank" in tokens.scan.columns or tokens.scan.files else known
+    known = add_units(known)[0]
+    if "policy_version" in known.columns:
+        known = add_lags(known)[0]
+        if known["lag"].n_unique() <= MAX_LAGS:
+            known = known.with_columns(bucket=pl.col("lag").cast(pl.String))
+    known = known.sort("seq")
+    named = {name: column for name, column in COLUMNS.items() if column in known.columns}
+    named |= {name.removeprefix(ATTRIBUTE): name for name in known.columns if name.startswith(ATTRIBUTE)}
+    sequences = tokens.tables.sequences
+    index = np.searchsorted(known["seq"].to_numpy(), sequences["seq"].to_numpy())
+    frame = sequences.select("seq", "step", "slice", "n", "coarse_bin", "coarse_n").with_columns(
+        known["unit"].gather(index)
+    )
+    values = {name: _texts(known[column])[index] for name, column in named.items() if known[column].n_unique() > 1}
+    return _Rows(frame, values)
+
+
+def _texts(column: pl.Series) -> npt.NDArray[np.object_]:
+    if column.dtype.is_float():
+        return np.array([None if value is None else f"{value:g}" for value in column.to_list()], dtype=object)
+    return column.cast(pl.String).to_numpy().astype(object)
+
+
+def _in_slice(part: _Rows, number: int) -> BoolArray:
+    chosen: BoolArray = part.frame["slice"].to_numpy() == number
+    return chosen
+
+
+def _by_tool(tokens: Tokens, completions: Completions) -> _Rows:
+    """Return post-tool rows by the observation before them, with its tool and whether it failed.
+
+    Tokens below FLOOR are counted in the last bin below it: a tool's tails are seen from there on.
+    """
+    stretches = tokens.tables.stretches.filter(pl.col("turn") > 0)
+    rows = tokens.tables.rows.filter("ok").drop("ok")
+    known = observations_of(tokens, completions, rows)
+    if stretches.is_empty() or not known.select(pl.col("tool", "failed").is_not_null().any()).row(0).count(True):
+        return _Rows(stretches, {})
+    below = pl.col("n") - pl.col("coarse_n").list.sum()
+    last = int(np.searchsorted(bins.coarse_edges(), FLOOR)) - 1
+    units = add_units(rows.select("seq").join(tokens.scalars, on="seq", how="left", maintain_order="left"))[0]
+    frame = stretches.join(known, on=["seq", "turn"], how="left", maintain_order="left").with_columns(
+        pl.lit(POST_TOOL, pl.UInt8).alias("slice"),
+        pl.concat_list(pl.lit(last, pl.UInt8), "coarse_bin").alias("coarse_bin"),
+        pl.concat_list(below.cast(pl.UInt32), "coarse_n").alias("coarse_n"),
+    )
+    frame = frame.join(rows.select("seq", "step"), on="seq", how="left", maintain_order="left")
+    frame = frame.join(units.select("seq", "unit"), on="seq", how="left", maintain_order="left")
+    failed = frame["failed"].replace_strict({True: RESULT_NAMES[0], False: RESULT_NAMES[1]}, return_dtype=pl.String)
+    values = {TOOL: frame["tool"].to_numpy().astype(object), RESULT: failed.to_numpy().astype(object)}
+    return _Rows(frame, {name: value for name, value in values.items() if len(set(value.tolist()) - {None}) > 1})
+
+
+def _late(part: _Rows, window: Span) -> _Rows:
+    step = part.frame["step"].to_numpy()
+    return part.take((step >= window.first) & (step <= window.last))
+
+
+def _clusters(frame: pl.DataFrame) -> IntArray:
+    """Number what is alike: the prompt group, else the sequence, of one step."""
+    return frame.select(pl.struct("step", "unit").rank("dense")).to_series().to_numpy().astype(np.int64)
+
+
+def _candidates(part: _Rows, name: str) -> list[str]:
+    """Return the values of one attribute that can be set apart: beside others, and over much of these rows' steps."""
+    rows = part.frame.select("step", "unit", pl.col("n").cast(pl.Int64)).with_columns(
+        pl.Series("value", part.values[name].tolist(), dtype=pl.String)
+    )
+    if rows.is_empty():
+        return []
+    steps = rows["step"].to_numpy()
+    span = max(1, int(steps.max() - steps.min()))
+    total = int(rows["n"].sum())
+    counted = (
+        rows.drop_nulls("value")
+        .group_by("value")
+        .agg(
+            pl.col("n").sum(),
+            pl.struct("step", "unit").n_unique().alias("clusters"),
+            (pl.col("step").max() - pl.col("step").min()).alias("span"),
+        )
+    )
+    apart = counted.filter(
+        (pl.col("n") >= MIN_VALUE_TOKENS) & (pl.col("n") <= MAX_TOKEN_SHARE * total),
+        (pl.col("clusters") >= MIN_CLUSTERS) & (pl.col("span") >= MIN_SPAN * span),
+    )
+    names: list[str] = apart.sort(["n", "value"], descending=[True, False])["value"].head(MAX_VALUES).to_list()
+    return names
+
+
+def _held_tails(parts: list[_Rows], late: list[_Rows], tails: Tails, limit: float) -> Iterator[HeldTail]:
+    """Yield every value with tail tokens at or above `limit`, with percentiles of its rows and the others'."""
+    wanted = [[(name, _candidates(part, name)) for name in part.values] for part in late]
+    looks = sum(len(values) for of_part in wanted for _, values in of_part)
+    first = int(np.searchsorted(bins.coarse_edges(), limit))
+    for part, of_late, names in zip(parts, late, wanted, strict=True):
+        row, coarse, n = histogram_entries(of_late.frame)
+        above = coarse >= first
+        tail = np.bincount(row[above], weights=n[above], minlength=of_late.frame.height)
+        cluster, count = _clusters(of_late.frame), of_late.frame["n"].to_numpy()
+        for name, values in names:
+            shares = tail_shares(of_late.values[name], cluster, tail, count, wanted=values, looks=looks)
+            for value, share in zip(values, shares, strict=True):
+                if share is not None:
+                    own, others = _percentiles(part, name, value, tails)
+                    yield HeldTail(attribute=name, value=value, tail=share, own=own, others=others)
+
+
+def _percentiles(
+    part: _Rows, name: str, value: str, tails: Tails
+) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
+    """Return p95 and p99 of a value's rows and of the others', early and late."""
+    step, own = part.frame["step"].to_numpy(), part.values[name] == value
+    row, coarse, n = histogram_entries(part.frame)
+    both = []
+    for chosen in (own, ~own):
+        windows = []
+        for span in (tails.windows[0], tails.windows[-1]):
+            inside = (chosen & (step >= span.first) & (step <= span.last))[row]
+            histogram = np.bincount(coarse[inside], weights=n[inside], minlength=bins.COARSE_COUNT).astype(np.float64)
+            windows.append(histogram if histogram.sum() >= MIN_VALUE_TOKENS else np.zeros_like(histogram))
+        both.append(
+            {
+                quantile: (float(coarse_percentile(windows[0], q)), float(coarse_percentile(windows[1], q)))
+                for quantile, q in TAIL_QUANTILES.items()
+            }
+        )
+    return both[0], both[1]
+
+
+def _within(after: list[_Rows], every: _Rows, tails: Tails) -> Iterator[ValueTails | None]:
+    """Yield the tails of each value with enough tokens, None where a late p99 below SCREEN_P99 says all there is."""
+    whole_text = every.take(_in_slice(every, TEXT_ONLY)) if every.values else None
+    all_steps = every.frame["step"].unique().sort().to_list()
+    early, late = tails.windows[0], tails.windows[-1]
+    for part in after:
+        of_late = _late(part, late)
+        of_early = _late(part, early)
+        for name in part.values:
+            for value in _candidates(of_late, name):
+                before = int(of_early.frame["n"].cast(pl.Int64).to_numpy()[of_early.values[name] == value].sum())
+                own = of_late.values[name] == value
+                if min(before, int(of_late.frame["n"].cast(pl.Int64).to_numpy()[own].sum())) < MIN_WINDOW_TOKENS:
+                    continue
+                if _p99(of_late.frame.filter(pl.Series(own, dtype=pl.Boolean))) < SCREEN_P99:
+                    yield None
+                    continue
+                rows = part.frame.filter(pl.Series(part.values[name] == value, dtype=pl.Boolean))
+                text = None
+                if whole_text is not None and name in whole_text.values:
+                    text = whole_text.frame.filter(pl.Series(whole_text.values[name] == value, dtype=pl.Boolean))
+                yield ValueTails(attribute=name, value=value, tails=_tails_of(rows, text, tails, all_steps))
+
+
+def _p99(rows: pl.DataFrame) -> float:
+    _, coarse, n = histogram_entries(rows)
+    histogram = np.bincount(coarse, weights=n, minlength=bins.COARSE_COUNT).astype(np.float64)
+    return float(coarse_percentile(histogram, TAIL_QUANTILES["p99"]))
+
+
+def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_steps: list[int]) -> Tails:
+    """Return the tails of one value's rows, in blocks that it fills.
+
+    Of a tool, before which no token stands, the text-only tails are those of all sequences, in the run's own blocks.
+    """
+    blocks, windows, steps = tails.blocks, tails.windows, all_steps
+    if text is not None:
+        steps = pl.concat([rows["step"], text["step"]]).unique().sort().to_list()
+        units = int(rows.select(pl.struct("step", "unit").n_unique()).item())
+        fewest = min(int(part["n"].cast(pl.Int64).sum()) for part in (rows, text))
+        blocks = split_bursts(steps, block_count(steps=len(steps), units=units, tokens=fewest))
+        windows = split_steps(steps, 3)
+    sixths = split_steps(steps, 6)
+
+    def measured(part: pl.DataFrame, name: str) -> SliceTails:
+        return slice_tails(
+            coarse_cells(part), part.sort("step", "seq"), name=name, blocks=blocks, windows=windows, sixths=sixths
+        )
+
+    own = measured(rows, tails.post.name)
+    beside = measured(text, tails.text.name) if text is not None else tails.text
+    late = [_late_counts(part, windows[-1]) for part in (rows, text) if part is not None]
+    tail, count = (np.array(column, dtype=np.float64) for column in zip(*late, strict=True))
+    return replace(
+        tails,
+        blocks=blocks,
+        windows=windows,
+        post=own,
+        text=beside,
+        tokens=int(own.tokens.sum()),
+        steps=len(steps),
+        bad_tokens=0,
+        zero_share=0.0,
+        late_tail_share=_share(tail),
+        late_token_share=_share(count),
+    )
+
+
+def _share(of: FloatArray) -> float:
+    return float(of[0] / of.sum()) if of.sum() else float("nan")
+
+
+def _late_counts(rows: pl.DataFrame, window: Span) -> tuple[float, float]:
+    inside = rows.filter(pl.col("step").is_between(window.first, window.last))
+    _, coarse, n = histogram_entries(inside)
+    return float(n[coarse >= np.searchsorted(bins.coarse_edges(), TAIL_NATS)].sum()), float(n.sum())

@@ -1,0 +1,350 @@
+"""Names the holder of a tail: where one value of a recorded attribute holds most of it, the finding is about that.
+
+tool_tail_growth finds the tail; here its claim, causes, next steps and link become those of the tool, rank,
+environment, version or source of prompts that holds it. `HeldTail` has the shares, docs/statistics.md the tests.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ptt.diagnostics.evidence.tail_holders import (
+    ENVIRONMENT,
+    GROUP,
+    LAG,
+    LOGP_KIND,
+    RANK,
+    RESULT,
+    TEMPERATURE,
+    TOOL,
+    TOP_P,
+    VERSION,
+    HeldTail,
+    Holders,
+)
+from ptt.diagnostics.evidence.tails import Tails
+from ptt.diagnostics.model import (
+    Answer,
+    Broken,
+    Finding,
+    JsonScalar,
+    Link,
+    NotJudged,
+    RuleVerdict,
+    Severity,
+    Signature,
+)
+from ptt.diagnostics.rules.interface import Limits
+from ptt.diagnostics.rules.tail_conditions import JudgedTail, judge_tail
+from ptt.diagnostics.statistics.tail_growth import growth_p_value
+
+EVERYWHERE: Final = "tail-growth-everywhere"
+FINDINGS: Final = frozenset({"tool-tail-growth", EVERYWHERE, "tails-high"})
+MIN_SHARE: Final = 0.5  # of the late tail: most of it
+MIN_LIFT: Final = 1.5  # share of the tail over share of the tokens, at the low end of its interval
+MIN_EXCESS_NATS: Final = math.log(2.0)  # by which the value's tail outgrew the others': a factor of two on the weights
+MIN_GROWTH_RATIO: Final = 1.2  # or by this factor, as growth must against text-only tails
+RATE_SHARE: Final = 0.05  # of the false-alarm rate: for growth within single values, all of them together
+MIN_RATE: Final = 2.5e-4  # the usual drawings tell no p-value apart below it
+MANY_DRAWS: Final = 99_999
+DOUBT_FACTOR: Final = 10.0  # times a value's rate: growth within it may be; more doubts would be noise
+MIN_SEVERE_SHARE: Final = 0.1  # of the post-tool tokens: what fewer of them do is no more than medium
+LEVEL_FLOOR: Final = 0.02  # nats: of a ratio, weights are within 2 % of 1 below it
+LINKS: Final = {
+    RANK: Link.SYSTEMS,
+    VERSION: Link.DATA_FRESHNESS,
+    LAG: Link.DATA_FRESHNESS,
+    ENVIRONMENT: Link.ENVIRONMENT,
+}
+"""Where the root is looked for; the others' tail is the policy's, in the contexts that the value makes."""
+MAX_SHOWN: Final = 60  # letters of a value in a sentence
+PROMPTS: Final = "source of prompts"
+WORDS: Final[Mapping[str, frozenset[str]]] = {
+    TOOL: frozenset({"tool", "function", "api"}),
+    RANK: frozenset(
+        {"rank", "host", "hostname", "node", "worker", "gpu", "device", "machine", "shard", "replica", "server", "pod"}
+    ),
+    ENVIRONMENT: frozenset({"env", "environment", "sandbox", "scenario"}),
+    VERSION: frozenset({"version", "checkpoint", "weights", "engine", "sampler", "snapshot"}),
+    PROMPTS: frozenset(
+        {"prompt", "source", "dataset", "data", "domain", "corpus", "split", "category", "topic", "task", "question"}
+    ),
+}
+"""What a column of the run's own is about, by the words of its name; the first that fits counts."""
+
+
+def kind_of(attribute: str) -> str:
+    """Return what an attribute is, of the run's own columns by words of their names; empty where they do not say."""
+    if attribute in {TOOL, RESULT, ENVIRONMENT, RANK, VERSION, LAG}:
+        return attribute
+    if attribute == GROUP:
+        return PROMPTS
+    if attribute in {TEMPERATURE, TOP_P, LOGP_KIND}:
+        return LOGP_KIND
+    parts = set(re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", attribute).lower()))
+    parts |= {part.removesuffix("s") for part in parts}
+    return next((kind for kind, words in WORDS.items() if parts & words), "")
+
+
+def place(attribute: str, value: str) -> str:
+    """Return where a value's tokens are, as it ends a sentence: "after `sql` calls", "on rank 3"."""
+    quoted = shown(value)
+    places = {
+        TOOL: f"after {quoted} calls",
+        RESULT: f"after tool calls that {'failed' if value == 'failed' else 'did not fail'}",
+        ENVIRONMENT: f"in environment {quoted}",
+        RANK: f"on rank {value}",
+        VERSION: f"in samples of policy version {value}",
+        LAG: f"in samples at a lag of {value} policy versions",
+        GROUP: f"in prompt group {quoted}",
+        TEMPERATURE: f"in samples at temperature {value}",
+        TOP_P: f"in samples at top_p {value}",
+        LOGP_KIND: f"in samples with {value} logprobs",
+    }
+    return places.get(attribute, f"where {shown(attribute)} is {quoted}")
+
+
+def shown(name: str) -> str:
+    """Return a name of the run's own as a sentence quotes it: on one line, without quotes of its own, not too long."""
+    plain = " ".join(name.replace("`", "'").split())
+    return f"`{plain if len(plain) <= MAX_SHOWN else plain[: MAX_SHOWN - 1] + '…'}`"
+
+
+def holder_of(finding: Finding, holders: Holders | None) -> HeldTail | None:
+    """Return the value that holds most of a finding's late tail at a material lift and outgrew the others, if any."""
+    if holders is None or finding.id not in FINDINGS or (finding.limit is None and finding.id != EVERYWHERE):
+        return None
+    limit = finding.limit if finding.limit is not None else finding.observed or 0.0
+    held = [
+        one
+        for one in holders.of("all" if finding.id == EVERYWHERE else "post", limit)
+        if one.tail.share > MIN_SHARE and one.tail.lift_interval[0] > MIN_LIFT and outgrew(one)
+    ]
+    return max(held, key=lambda one: one.tail.excess, default=None)
+
+
+def outgrew(held: HeldTail) -> bool:
+    """Return whether a value's p95 or p99 grew more than the others', by nats or by ratio; so it did where it is new.
+
+    A value that was as far above the others early as late holds the level, not the growth.
+    """
+    for name, (early, late) in held.own.items():
+        before, after = held.others[name]
+        if not all(map(math.isfinite, (early, late))):
+            return True
+        if not all(map(math.isfinite, (before, after))):
+            continue
+        own = max(late, LEVEL_FLOOR) / max(early, LEVEL_FLOOR)
+        others = max(after, LEVEL_FLOOR) / max(before, LEVEL_FLOOR)
+        more = own > max(1.0, MIN_GROWTH_RATIO * others)
+        if more or late - early - (after - before) > MIN_EXCESS_NATS:
+            return True
+    return False
+
+
+def name_holder(finding: Finding, holders: Holders | None) -> Finding:
+    """Return the finding, about the value that holds its tail where one does."""
+    held = holder_of(finding, holders)
+    return finding if held is None else about(finding, held)
+
+
+def about(finding: Finding, held: HeldTail, *, alone: bool = False) -> Finding:
+    """Return a finding on a tail as one about the value that holds it, or within which `alone` it was looked for."""
+    kind, where = kind_of(held.attribute), place(held.attribute, held.value)
+    head, colon, rest = finding.claim.partition(":")
+    share = f"({held.tail.share:.0%} of the late tail, {held.tail.token_share:.0%} of the tokens)"
+    said = f" {where} alone" if alone else f", most of all {where}"
+    causes, confirm, steps = advice(kind, held, where, finding.onset_step)
+    kept = [line for line in finding.next if re.search(r"\bcheck the logprobs\b|\bcheckpoint\b", line)]
+    return replace(
+        finding,
+        link=LINKS.get(kind, finding.link),
+        claim=f"{head}{said} {share}{colon}{rest}",
+        evidence={**finding.evidence, **evidence_of(held)},
+        causes=causes,
+        confirm=confirm,
+        next=(*kept, *steps),
+    )
+
+
+def evidence_of(held: HeldTail) -> dict[str, JsonScalar]:
+    """Return the holder as data: attribute, value, its shares of tail and tokens, lift, and 95 % intervals."""
+    low, high = held.tail.interval
+    least, most = held.tail.lift_interval
+    return {
+        "holder_attribute": held.attribute,
+        "holder_value": held.value,
+        "holder_share": held.tail.share,
+        "holder_share_low": low,
+        "holder_share_high": high,
+        "holder_token_share": held.tail.token_share,
+        "holder_lift": held.tail.lift,
+        "holder_lift_low": least,
+        "holder_lift_high": most,
+    }
+
+
+Advice = tuple[Sequence[str], Sequence[str], Sequence[str]]
+
+
+def advice(kind: str, held: HeldTail, where: str, onset: int | None) -> tuple[tuple[str, ...], ...]:
+    """Return causes, what to confirm first, and what to do, for what the holder is."""
+    name, since = shown(held.value), "" if onset is None else f" at step {onset}"
+    before = "early and late in the run" if onset is None else f"before and after step {onset}"
+    advices: Mapping[str, Advice] = {
+        TOOL: (
+            (
+                f"what {name} returns is long, free or varied: it puts the policy in states the reference hardly knows",
+                f"the output format or schema of {name} changed, or is not that of the data the reference saw",
+            ),
+            (f"read ten outputs of {name} from {before}: did format, length or errors change?",),
+            (
+                f"give {name} one short, fixed output format (a schema), cut what is longer, and rerun, nothing else "
+                "changed",
+                f"put outputs of {name} into the data that the reference is trained on",
+                "a larger KL coefficient is for what is left: it holds back the other tools as well",
+            ),
+        ),
+        RESULT: (
+            (
+                f"what comes back {where} is unlike all else: free text, tracebacks, messages that change",
+                "samples with such results are few, and the reference saw fewer",
+            ),
+            (f"read the samples with the largest |r| {where}: what did the tool return?",),
+            (
+                "have failed calls return one short, fixed message, or mend what makes them fail",
+                "then mask or truncate the ratio of what is left, nothing else changed, and compare the same figure",
+            ),
+        ),
+        RANK: (
+            (
+                f"weights {where} that are not those of the others: a sync that fails or comes late there",
+                "another precision, kernel or library version there, or a device that computes wrongly",
+                "a shard of the data that is unlike the others",
+            ),
+            (
+                f"score one and the same batch {where} and elsewhere: the logprobs must be equal",
+                f"compare a checksum of the weights {where} with that of another{since}",
+            ),
+            (
+                f"take what runs {where} to another machine, nothing else changed: a tail that stays behind is the "
+                "machine's, one that moves along is of its data",
+                "then the weight sync, dtype, kernels and library versions there, against those of the others",
+                "leave the KL coefficient and the learning rate as they are: the others did not move",
+            ),
+        ),
+        VERSION: (
+            (
+                f"weights that were never updated, or not whole: the tail lies {where}",
+                "the lag between sampler and trainer is not bounded",
+            ),
+            (f"find the weight syncs in the sampler's log{since}: which of its engines took the last one?",),
+            (
+                "sync the weights of all engines at every step for 50 steps, nothing else changed: the tail must go",
+                "then bound the lag: drop or regenerate what is older",
+            ),
+        ),
+        ENVIRONMENT: (
+            (
+                f"environment {name} changed: its observations, its rules or what it runs on",
+                f"what {name} returns is not in the data that the reference was trained on",
+            ),
+            (f"read ten observations of {name} from {before}: did they change?",),
+            (
+                f"pin the version of {name}, or go back to the one before, and rerun with nothing else changed",
+                f"train without {name} for 50 steps: the tail must go with it",
+            ),
+        ),
+        PROMPTS: (
+            (
+                f"the data {where}: duplicates, another format, or tasks the reference cannot do",
+                "prompts of that source came in later, or more often",
+            ),
+            (f"read the prompts {where} with the largest |r|, and as many others beside them",),
+            (
+                "leave that source out for 50 steps, nothing else changed: the tail must go with it",
+                "then mend, filter or reweight its prompts",
+            ),
+        ),
+        LOGP_KIND: (
+            (f"logprobs {where} are not taken as those of the others: the two sides differ by how they were sampled",),
+            (f"score one sequence {where} under both settings: do the logprobs differ?",),
+            ("take both sides' logprobs at one temperature and one truncation, for all samples",),
+        ),
+    }
+    other: Advice = (
+        (f"what sets these samples apart: the tail lies {where}, and hardly elsewhere",),
+        (f"read the samples {where} with the largest |r|, and as many others beside them",),
+        (
+            "leave them out for 50 steps, nothing else changed: the tail must go with them",
+            "then find what sets them apart",
+        ),
+    )
+    causes, confirm, steps = advices.get(VERSION if kind == LAG else kind, other)
+    return tuple(causes), tuple(confirm), tuple(steps)
+
+
+def rate_left(holders: Holders) -> float:
+    """Return the share of the false-alarm rate that is left for the run as a whole where values are tested too."""
+    return 1 - RATE_SHARE if holders.tested else 1.0
+
+
+Judged = tuple[Signature, RuleVerdict]
+
+
+def judge_values(
+    signature: Signature,
+    verdict: RuleVerdict,
+    holders: Holders,
+    limits: Limits,
+    conclude: Callable[[Tails, JudgedTail, Limits], Judged | None],
+) -> Judged:
+    """Return the judgement of the value within which the tail grew where the run's own percentiles hide it, else both.
+
+    Values are tested at their part of the one false-alarm rate, Bonferroni-corrected. `conclude` makes of a judged tail
+    what it would be of a run; None where such tails cannot be judged.
+    """
+    rate = RATE_SHARE * limits["false_alarms"] / max(1, holders.tested)
+    strict = {**limits, "false_alarms": max(rate, MIN_RATE)}
+    shares = {(held.attribute, held.value): held for held in holders.of("post", 0.0)}
+    found: list[tuple[float, Judged]] = []
+    doubts: list[tuple[float, Judged]] = []
+    for part in holders.within:
+        held = shares.get((part.attribute, part.value))
+        if held is None or not outgrew(held):
+            continue
+        tail = judge_tail(part.tails, strict)
+        unmet = False in (tail.conditions["material"], tail.conditions["lasting"])
+        judged = None if unmet or not tail.growth_p < DOUBT_FACTOR * rate else conclude(part.tails, tail, strict)
+        if judged is None:
+            continue
+        own, of_value = judged
+        reason = f"{place(part.attribute, part.value)} alone, {own.reason}"
+        own = replace(own, reason=reason, growth=signature.growth)
+        if isinstance(of_value, Broken) and _is_sure(part.tails, tail, rate):
+            findings = tuple(_of_few(about(finding, held, alone=True), held) for finding in of_value.findings)
+            found.append((held.tail.excess, (own, Broken(findings=findings))))
+        elif isinstance(of_value, NotJudged):
+            doubts.append((held.tail.excess, (own, replace(of_value, reason=reason))))
+    if signature.status is not Answer.NOT_FOUND:
+        doubts = []  # the run as a whole is in doubt already
+    best = max(found or doubts, key=lambda one: one[0], default=None)
+    return (signature, verdict) if best is None else best[1]
+
+
+def _is_sure(tails: Tails, tail: JudgedTail, rate: float) -> bool:
+    """Return whether growth passes `rate`, by more drawings where the usual number cannot tell such p-values apart."""
+    if rate >= MIN_RATE or tail.end is not None:
+        return tail.growth_p < max(rate, MIN_RATE)
+    return growth_p_value(tails.post, steps=tails.steps / len(tails.blocks), draws=MANY_DRAWS) < rate
+
+
+def _of_few(finding: Finding, held: HeldTail) -> Finding:
+    """Return the finding, at most medium where few tokens are the value's, however far out they lie."""
+    if held.tail.token_share >= MIN_SEVERE_SHARE or not finding.severity.at_least(Severity.HIGH):
+        return finding
+    return replace(finding, severity=Severity.MEDIUM)

@@ -1,0 +1,187 @@
+"""What the differences between trainer and engine look like token by token: where they sit and what they go with.
+
+Taken from sampled sequences. Tokens of a sequence are alike, so the sequence is the unit wherever shares are judged.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.dot_product import dot
+from ptt.diagnostics.statistics.pair_sample import mask_placeholders
+from ptt.diagnostics.statistics.slices import model_runs
+from ptt.diagnostics.statistics.tail_share import TailShare, tail_shares
+
+LARGE: Final = 0.2  # nats: the usual clip range, which such a token leaves before any update
+MIN_TOKENS: Final = 500  # of either slice
+MIN_LARGE: Final = 20  # post-tool tokens beyond LARGE: fewer show no shape
+HEAD: Final = 8  # tokens after an observation: what a boundary that is cut otherwise reaches
+LOGP_BINS: Final = 10
+WEIGHT_CAP: Final = 20.0  # nats: beyond it one weight is the sum
+MIN_LAG_SEQUENCES: Final = 20  # on either side of the median lag
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceDose:
+    """How far one slice's tokens lie apart, r = trainer - engine."""
+
+    tokens: int
+    mean: float  # of |r|, nats
+    p95: float
+    p99: float
+    large: float  # share beyond LARGE
+    ess: float  # (sum w)^2 / (n sum w^2) of w = exp(r)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MismatchShape:
+    """The differences of one pair by slice, and the shape of those after tool output; NaN: too little to tell.
+
+    tail: share of tokens beyond LARGE after tool output, None with too few. explained: mean |r| after tool output that
+    tokens of equal logprob have before it, over what it is. negative: share of r < 0 among those beyond LARGE. slope,
+    r_squared: r on the engine's logprob. head, head_tokens: share of those beyond LARGE, and of all, within HEAD tokens
+    of the observation. fresh, stale: mean |r| below and above the median lag.
+    """
+
+    pair: str
+    text: SliceDose
+    post: SliceDose
+    tail: TailShare | None
+    explained: float
+    negative: float
+    slope: float
+    r_squared: float
+    head: float
+    head_tokens: float
+    fresh: float = math.nan
+    stale: float = math.nan
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    r: FloatArray
+    logp: FloatArray
+    turn: IntArray
+    since: IntArray
+    seq: IntArray
+
+    def take(self, chosen: BoolArray) -> _Sampled:
+        return _Sampled(*(getattr(self, name)[chosen] for name in ("r", "logp", "turn", "since", "seq")))
+
+
+def mismatch_shape(
+    samples: pl.DataFrame, *, numerator: str, denominator: str, pair: str, min_observation: int, lags: pl.DataFrame
+) -> MismatchShape | None:
+    """Measure the differences of one pair in the sampled sequences; None with too few tokens in either slice.
+
+    `lags`: seq and lag, of those whose policy version is recorded.
+    """
+    tokens = _lay_out(samples, numerator, denominator, min_observation)
+    if tokens is None:
+        return None
+    after = tokens.turn > 0
+    if min(np.count_nonzero(after), np.count_nonzero(~after)) < MIN_TOKENS:
+        return None
+    magnitude = np.abs(tokens.r)
+    tail = tail_shares(
+        after, tokens.seq, (magnitude > LARGE).astype(np.int64), np.ones(len(after)), wanted=[True], looks=1
+    )[0]
+    post = tokens.take(after)
+    large = np.abs(post.r) > LARGE
+    near = post.since < HEAD
+    slope, r_squared = _slope(post.logp, post.r)
+    fresh, stale = _by_lag(post, lags)
+    return MismatchShape(
+        pair=pair,
+        text=_dose(tokens.take(~after).r),
+        post=_dose(post.r),
+        tail=tail if np.count_nonzero(large) >= MIN_LARGE else None,
+        explained=_explained(tokens, after),
+        negative=float((post.r[large] < 0).mean()) if large.any() else math.nan,
+        slope=slope,
+        r_squared=r_squared,
+        head=float(near[large].mean()) if large.any() else math.nan,
+        head_tokens=float(near.mean()),
+        fresh=fresh,
+        stale=stale,
+    )
+
+
+def _lay_out(samples: pl.DataFrame, numerator: str, denominator: str, min_observation: int) -> _Sampled | None:
+    """Lay the model tokens of all sampled sequences end to end."""
+    parts: list[tuple[FloatArray, FloatArray, IntArray, IntArray, IntArray]] = []
+    for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
+        mask = np.array(row["model_mask"], dtype=np.bool_)
+        top, bottom = mask_placeholders(row[numerator]), mask_placeholders(row[denominator])
+        if not len(mask) == len(top) == len(bottom) or not mask.any():
+            continue
+        runs = model_runs(mask, np.array([0, len(mask)]), np.array([min_observation]))
+        within = np.arange(runs.length.sum()) - np.repeat(np.cumsum(runs.length) - runs.length, runs.length)
+        with np.errstate(invalid="ignore"):
+            r = (top - bottom)[mask]
+        usable = np.isfinite(r)
+        seq = np.full(len(r), row["seq"], dtype=np.int64)
+        columns = (r, bottom[mask], np.repeat(runs.turn, runs.length), np.repeat(runs.since, runs.length) + within, seq)
+        parts.append(tuple(column[usable] for column in columns))  # type: ignore[arg-type]
+    if not parts:
+        return None
+    return _Sampled(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _dose(r: FloatArray) -> SliceDose:
+    magnitude = np.abs(r)
+    p95, p99 = (float(value) for value in np.quantile(magnitude, [0.95, 0.99]))
+    weights = np.exp(np.clip(r, -WEIGHT_CAP, WEIGHT_CAP))
+    return SliceDose(
+        tokens=len(r),
+        mean=float(magnitude.mean()),
+        p95=p95,
+        p99=p99,
+        large=float((magnitude > LARGE).mean()),
+        ess=float(weights.sum() ** 2 / (len(r) * np.square(weights).sum())),
+    )
+
+
+def _explained(tokens: _Sampled, after: BoolArray) -> float:
+    """Return what |r| after tool output would be were it that of equally likely tokens before it, over what it is."""
+    magnitude = np.abs(tokens.r)
+    edges = np.quantile(tokens.logp[after], np.linspace(0, 1, LOGP_BINS + 1)[1:-1])
+    bin_ = np.searchsorted(edges, tokens.logp)
+    of_text = np.bincount(bin_[~after], weights=magnitude[~after], minlength=LOGP_BINS)
+    count = np.bincount(bin_[~after], minlength=LOGP_BINS)
+    post = np.bincount(bin_[after], minlength=LOGP_BINS)
+    known = count > 0
+    expected = np.divide(of_text, count, out=np.zeros(LOGP_BINS), where=known)
+    actual = np.bincount(bin_[after], weights=magnitude[after], minlength=LOGP_BINS)[known].sum()
+    return float((expected * post)[known].sum() / actual) if actual > 0 else math.nan
+
+
+def _slope(logp: FloatArray, r: FloatArray) -> tuple[float, float]:
+    x, y = logp - logp.mean(), r - r.mean()
+    spread, total = dot(x, x), dot(y, y)
+    if spread <= 0 or total <= 0:
+        return math.nan, math.nan
+    slope = dot(x, y) / spread
+    return slope, slope * dot(x, y) / total
+
+
+def _by_lag(post: _Sampled, lags: pl.DataFrame) -> tuple[float, float]:
+    """Return mean |r| of the sequences whose lag is at most the median, and above it."""
+    known = dict(lags.drop_nulls().select("seq", "lag").iter_rows())
+    lag = np.array([known.get(seq, math.nan) for seq in post.seq.tolist()], dtype=np.float64)
+    usable = np.isfinite(lag)
+    if not usable.any():
+        return math.nan, math.nan
+    stale = lag > np.median(lag[usable])
+    means = []
+    for chosen in (usable & ~stale, usable & stale):
+        if len(np.unique(post.seq[chosen])) < MIN_LAG_SEQUENCES:
+            return math.nan, math.nan
+        means.append(float(np.abs(post.r[chosen]).mean()))
+    return means[0], means[1]

@@ -1,0 +1,181 @@
+"""Who holds the tail: named where one value of a recorded attribute does, and not where it only has most tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from builders import Scale, Story, aggregates, evidence_of, rising, sequences_of, steady, write_recorder_run
+from rich.console import Console
+
+import ptt
+from ptt.diagnostics.model import Answer, Broken, Finding, Link, Severity
+from ptt.diagnostics.rules.tail_holder import kind_of, place
+from ptt.diagnostics.rules.tool_tail_growth import ID, Judgement, judge
+from ptt.reports.redact.redact import redacted
+from ptt.reports.run.findings_json import findings_json
+from ptt.reports.run.terminal import print_diagnosis
+
+GROWS, STAYS = rising(0.05, 1.5), steady(0.05)
+
+
+def run_of_values(stories: Mapping[Any, Story], column: str) -> pl.DataFrame:
+    """Give a run whose sequences carry a value each; those of `tool_names` are the tool of every observation."""
+    parts = []
+    for seed, (value, story) in enumerate(stories.items()):
+        part = sequences_of(Story(**{**vars(story), "seed": seed}))
+        if column == "tool_names":
+            gap = pl.col("model_mask").list.any() & ~pl.col("model_mask").list.all()
+            named = pl.when(gap).then(pl.lit([value])).otherwise(pl.lit([], pl.List(pl.String)))
+            parts.append(part.with_columns(named.alias(column)))
+        else:
+            parts.append(part.with_columns(pl.lit(value).alias(column)))
+    frame = pl.concat(parts).sort("step", maintain_order=True).drop("seq")
+    return frame.with_row_index("seq").with_columns(pl.col("seq").cast(pl.UInt32))
+
+
+def judged(column: str, stories: Mapping[Any, Story]) -> Judgement:
+    return judge(evidence_of(run_of_values(stories, column)), aggregates())
+
+
+def only_finding(judgement: Judgement) -> Finding:
+    assert isinstance(judgement.verdict, Broken), judgement.signature.reason
+    (finding,) = judgement.verdict.findings
+    return finding
+
+
+def story(post: Scale, *, text: Scale = STAYS, sequences: int = 6, **more: Any) -> Story:
+    return Story(post=post, text=text, sequences=sequences, **more)
+
+
+CONFINED: dict[str, tuple[str, Any, tuple[Any, ...], str, Link]] = {
+    "tool": ("tool_names", "sql", ("calc", "search"), "after `sql` calls", Link.POLICY_UPDATE),
+    "environment": ("env", "webshop", ("alfworld", "maze"), "in environment `webshop`", Link.ENVIRONMENT),
+    "rank": ("rank", 3, (0, 1, 2), "on rank 3", Link.SYSTEMS),
+    "policy version": ("policy_version", 0, (7, 9), "in samples of policy version 0", Link.DATA_FRESHNESS),
+    "prompt_source": ("attribute:prompt_source", "gsm", ("web", "code"), "where `prompt_source` is `gsm`",
+                      Link.POLICY_UPDATE),
+    "flavour": ("attribute:flavour", "sour", ("sweet", "salty"), "where `flavour` is `sour`", Link.POLICY_UPDATE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attribute", CONFINED)
+def test_a_tail_confined_to_one_value_is_a_finding_about_it(attribute: str) -> None:
+    column, value, others, where, link = CONFINED[attribute]
+    judgement = judged(column, {value: story(GROWS), **{other: story(STAYS) for other in others}})
+    assert judgement.signature.status is Answer.FOUND
+    finding = only_finding(judgement)
+    assert finding.id == ID
+    assert where in finding.claim
+    assert finding.link is link
+    evidence = finding.evidence
+    assert (evidence["holder_attribute"], evidence["holder_value"]) == (attribute, str(value))
+    assert evidence["holder_share"] > 0.8  # type: ignore[operator]
+    assert evidence["holder_share_low"] < evidence["holder_share"] <= evidence["holder_share_high"]  # type: ignore[operator]
+    share = 1 / (1 + len(others))
+    assert evidence["holder_token_share"] == pytest.approx(share, rel=0.05)
+    assert evidence["holder_lift"] == pytest.approx(evidence["holder_share"] / evidence["holder_token_share"])  # type: ignore[operator]
+    assert any(where in line or f"`{value}`" in line for line in (*finding.causes, *finding.confirm, *finding.next))
+    assert any("checkpoint" in line for line in finding.next)
+
+
+def test_the_advice_for_a_rank_is_about_its_machine() -> None:
+    finding = only_finding(judged("rank", {3: story(GROWS), 0: story(STAYS), 1: story(STAYS)}))
+    advice = " ".join((*finding.causes, *finding.confirm, *finding.next))
+    assert "another machine" in advice
+    assert "ten times the KL coefficient" not in advice
+
+
+def test_growth_in_both_slices_of_one_rank_is_about_that_rank() -> None:
+    bad = story(GROWS, text=GROWS)
+    finding = only_finding(judged("rank", {3: bad, **{rank: story(STAYS) for rank in range(3)}}))
+    assert finding.id == "tail-growth-everywhere"
+    assert "on rank 3" in finding.claim
+    assert finding.link is Link.SYSTEMS
+
+
+@pytest.mark.parametrize("column", ["tool_names", "env", "attribute:prompt_source"])
+def test_values_that_differ_in_level_and_do_not_grow_are_no_finding(column: str) -> None:
+    levels = {"high": story(steady(0.5)), "low": story(steady(0.1)), "lower": story(steady(0.05))}
+    judgement = judged(column, levels)
+    assert judgement.signature.status is Answer.NOT_FOUND
+    assert not isinstance(judgement.verdict, Broken)
+
+
+@pytest.mark.parametrize("column", ["tool_names", "env", "rank"])
+def test_a_value_that_merely_holds_most_tokens_is_not_named(column: str) -> None:
+    few, many = (1, 0) if column == "rank" else ("few", "many")
+    judgement = judged(column, {many: story(GROWS, sequences=16), few: story(GROWS, sequences=4)})
+    finding = only_finding(judgement)
+    assert "holder_value" not in finding.evidence
+    assert "most of all" not in finding.claim
+
+
+def test_values_that_grow_alike_are_not_named() -> None:
+    finding = only_finding(judged("env", {name: story(GROWS) for name in ("a", "b", "c")}))
+    assert "holder_value" not in finding.evidence
+
+
+@pytest.mark.parametrize("post", [steady(0.6), steady(0.8)])
+def test_growth_on_one_rank_of_four_that_the_run_hides_is_found_there(post: Scale) -> None:
+    ranks = {3: story(rising(0.1, 0.9)), **{rank: story(post, text=steady(0.3)) for rank in range(3)}}
+    judgement = judged("rank", ranks)
+    alone = judge(evidence_of(run_of_values(ranks, "rank").drop("rank")), aggregates())
+    assert not isinstance(alone.verdict, Broken)  # the run as a whole shows no growth
+    finding = only_finding(judgement)
+    assert "on rank 3" in finding.claim
+    assert finding.severity.at_least(Severity.MEDIUM)
+
+
+def test_a_run_of_equal_ranks_shows_nothing_on_any_of_them() -> None:
+    judgement = judged("rank", {rank: story(steady(0.5), sequences=4) for rank in range(6)})
+    assert judgement.signature.status is Answer.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("gpu_host", "rank"),
+        ("dp_rank", "rank"),
+        ("engineVersion", "policy version"),
+        ("prompt-source", "source of prompts"),
+        ("Dataset", "source of prompts"),
+        ("sandbox", "environment"),
+        ("flavour", ""),
+    ],
+)
+def test_a_column_of_the_runs_own_is_known_by_the_words_of_its_name(column: str, kind: str) -> None:
+    assert kind_of(column) == kind
+
+
+def test_a_name_cannot_break_out_of_its_quotes() -> None:
+    assert place("environment", "a`b\nc") == "in environment `a'b c`"
+    assert len(place("tool", "x" * 500)) < 100
+
+
+def test_a_hostile_name_reaches_no_page_as_markup(tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>\x1b[31m`x`"
+    frame = run_of_values({hostile: story(GROWS, sequences=4), "plain": story(STAYS, sequences=8)}, "data_source")
+    run = write_recorder_run(tmp_path / "run", frame)
+    found = ptt.diagnose(run)
+    finding = next(one for one in found.findings if one.id == ID)
+    assert finding.evidence["holder_value"] == hostile
+    assert "where `data_source` is" in found.verdict.headline
+    page = found.to_html()
+    assert "<script>alert(1)" not in page
+    terminal = StringIO()
+    print_diagnosis(found, Console(file=terminal, force_terminal=False, width=200), "report.html")
+    assert "\x1b" not in terminal.getvalue()
+    (written,) = (one for one in json.loads(found.to_json())["findings"] if one["id"] == ID)
+    holder = written["holder"]
+    assert (holder["attribute"], holder["value"]) == ("data_source", hostile)
+    assert holder["lift_interval"][0] > 1.5
+    assert holder["share"] == pytest.approx(holder["lift"] * holder["token_share"], rel=1e-4)
+    hidden = findings_json(redacted(found, salt="s"), "1")
+    assert "alert" not in hidden
+    assert "data_source" not in hidden
