@@ -16,8 +16,13 @@ FAULTS: Final[tuple[Fault, ...]] = (
     *offline.FAULTS,
 )
 NOT_MADE: Final = (
-    "old-logprobs-off", "versions-unknown", "failures-under-load", "tool-diversity", "reward-jump", "mismatch-after-tools",
-)  # fmt: skip
+    "old-logprobs-off",
+    "versions-unknown",
+    "failures-under-load",
+    "tool-diversity",
+    "reward-jump",
+    "mismatch-after-tools",
+)
 """Seen in recorded sequences or timed calls alone, under another name here, or no failure."""
 
 __all__ = ["FAULTS", "NOT_MADE", "Fault"]

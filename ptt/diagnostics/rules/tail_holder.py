@@ -43,7 +43,8 @@ from ptt.diagnostics.rules.tail_conditions import JudgedTail, judge_tail
 from ptt.diagnostics.statistics.tail_growth import growth_p_value
 
 EVERYWHERE: Final = "tail-growth-everywhere"
-FINDINGS: Final = frozenset({"tool-tail-growth", EVERYWHERE, "tails-high"})
+HIGH: Final = "tails-high"
+FINDINGS: Final = frozenset({"tool-tail-growth", EVERYWHERE, HIGH})
 MIN_SHARE: Final = 0.5  # of the late tail: most of it
 MIN_LIFT: Final = 1.5  # share of the tail over share of the tokens, at the low end of its interval
 MIN_EXCESS_NATS: Final = math.log(2.0)  # by which the value's tail outgrew the others': a factor of two on the weights
@@ -303,11 +304,14 @@ def judge_values(
     limits: Limits,
     conclude: Callable[[Tails, JudgedTail, Limits], Judged | None],
 ) -> Judged:
-    """Return the judgement of the value within which the tail grew where the run's own percentiles hide it, else both.
+    """Return the run's judgement, of the value that holds its tail; or the value's where the run's percentiles hide it.
 
     Values are tested at their part of the one false-alarm rate, Bonferroni-corrected. `conclude` makes of a judged tail
     what it would be of a run; None where such tails cannot be judged.
     """
+    told = {finding.id for finding in verdict.findings} if isinstance(verdict, Broken) else set()
+    if told - {HIGH}:
+        return signature, _named(verdict, holders)
     rate = RATE_SHARE * limits["false_alarms"] / max(1, holders.tested)
     strict = {**limits, "false_alarms": max(rate, MIN_RATE)}
     shares = {(held.attribute, held.value): held for held in holders.of("post", 0.0)}
@@ -325,15 +329,24 @@ def judge_values(
         own, of_value = judged
         reason = f"{place(part.attribute, part.value)} alone, {own.reason}"
         own = replace(own, reason=reason, growth=signature.growth)
-        if isinstance(of_value, Broken) and _is_sure(part.tails, tail, rate):
+        if isinstance(of_value, Broken):
             findings = tuple(_of_few(about(finding, held, alone=True), held) for finding in of_value.findings)
-            found.append((held.tail.excess, (own, Broken(findings=findings))))
-        elif isinstance(of_value, NotJudged):
-            doubts.append((held.tail.excess, (own, replace(of_value, reason=reason))))
+            of_value = Broken(findings=findings)
+        if isinstance(of_value, Broken) and _is_sure(part.tails, tail, rate):
+            found.append((held.tail.excess, (own, of_value)))
+        elif own.status is Answer.CANNOT_SAY:
+            of_value = replace(of_value, reason=reason) if isinstance(of_value, NotJudged) else of_value
+            doubts.append((held.tail.excess, (own, of_value)))
     if signature.status is not Answer.NOT_FOUND:
         doubts = []  # the run as a whole is in doubt already
-    best = max(found or doubts, key=lambda one: one[0], default=None)
-    return (signature, verdict) if best is None else best[1]
+    best = max(found or ([] if told else doubts), key=lambda one: one[0], default=None)
+    return (signature, _named(verdict, holders)) if best is None else best[1]
+
+
+def _named(verdict: RuleVerdict, holders: Holders) -> RuleVerdict:
+    if not isinstance(verdict, Broken):
+        return verdict
+    return Broken(findings=tuple(name_holder(finding, holders) for finding in verdict.findings))
 
 
 def _is_sure(tails: Tails, tail: JudgedTail, rate: float) -> bool:

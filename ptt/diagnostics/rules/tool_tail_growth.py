@@ -50,7 +50,7 @@ from ptt.diagnostics.rules.tail_conditions import (
     block_means_around,
     judge_tail,
 )
-from ptt.diagnostics.rules.tail_holder import judge_values, name_holder, rate_left
+from ptt.diagnostics.rules.tail_holder import judge_values, rate_left
 from ptt.diagnostics.statistics.bootstrap import interval
 from ptt.diagnostics.statistics.tail_growth import (
     FLOOR,
@@ -372,16 +372,12 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
         return _judge_tails(tails, limits, aggregates, evidence)
     left = {**limits, "false_alarms": limits["false_alarms"] * rate_left(holders)}
     judgement = _judge_tails(tails, left, aggregates, evidence)
-    verdict, signature = judgement.verdict, judgement.signature
-    if isinstance(verdict, Broken):
-        verdict = Broken(findings=tuple(name_holder(finding, holders) for finding in verdict.findings))
-    else:
 
-        def conclude(tails: Tails, tail: JudgedTail, strict: Limits) -> tuple[Signature, RuleVerdict] | None:
-            judged = None if _blocked(tails) else _conclude(tails, tail, strict, aggregates, evidence)
-            return None if judged is None else (judged.signature, judged.verdict)
+    def conclude(tails: Tails, tail: JudgedTail, strict: Limits) -> tuple[Signature, RuleVerdict] | None:
+        judged = None if _blocked(tails) else _conclude(tails, tail, strict, aggregates, evidence)
+        return None if judged is None else (judged.signature, judged.verdict)
 
-        signature, verdict = judge_values(signature, verdict, holders, limits, conclude)
+    signature, verdict = judge_values(judgement.signature, judgement.verdict, holders, limits, conclude)
     return Judgement(signature=replace(signature, false_alarm_rate=limits["false_alarms"]), verdict=verdict)
 
 
