@@ -169,6 +169,12 @@ def test_a_wrong_line_in_the_middle_costs_that_line_and_is_counted(tmp_path: Pat
     assert (rows, losses(pieces)[0]) == (2, 4)
 
 
+def test_a_first_line_whose_mask_is_no_list_costs_that_line(tmp_path: Path) -> None:
+    no_mask = b'{"step": 1, "model_mask": 1, "policy_logp": [1.0], "ref_logp": [1.0]}\n'
+    rows, pieces = read_as("recorder_jsonl", tmp_path / "a.jsonl", no_mask + jsonl(SEQUENCE_ROWS), "a.jsonl")
+    assert (rows, losses(pieces)[0]) == (2, 1)
+
+
 def test_files_are_listed_in_one_order_and_links_are_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -231,6 +231,16 @@ def test_an_updated_policy_cannot_match_the_engine_better_than_the_old_one() -> 
     healthy(judged("old-logprobs-off", {}, pairs=still | both_far | off))
 
 
+def test_old_logprobs_are_told_in_their_unit_and_by_the_limit_in_force() -> None:
+    never = pair("policy/old", p99=level(0.6))
+    found = broken(judged("old-logprobs-off", {}, pairs=never, limits={"never_near": 0.3}))
+    assert (found.limit, found.unit) == (0.3, "nats")
+    both = pair("policy/old", p99=np.zeros(STEPS)) | pair("policy/rollout", p99=level(0.02), mean_abs=level(0.002))
+    off = pair("old/rollout", p99=level(2.0), mean_abs=level(0.3))
+    found = broken(judged("old-logprobs-off", {}, pairs=both | off, limits={"nearer": 0.2}))
+    assert (found.limit, found.unit) == (0.2, "x")
+
+
 # --- versions
 
 

@@ -273,6 +273,12 @@ def test_a_loss_scale_that_keeps_falling_is_found() -> None:
     assert finding(run("loss-scale-drops", {"loss_scale": ended})).severity is Severity.HIGH
 
 
+def test_a_loss_scale_at_its_end_is_told_by_the_limit_in_force() -> None:
+    ended = np.concatenate([np.full(60, 64.0), 64.0 / 2.0 ** np.arange(4), np.full(40, 8.0)])
+    evidence = evidence_of(metrics={"loss_scale": ended}, limits={"loss-scale-drops": {"lowest": 8.0}})
+    assert finding(BY_ID["loss-scale-drops"].run(evidence)).limit == 8.0
+
+
 def test_a_loss_scale_that_finds_its_level_is_healthy_and_none_is_no_question_in_bfloat16() -> None:
     warm = np.concatenate([65536.0 / 2.0 ** np.arange(8), np.full(200, 512.0), np.full(200, 1024.0), np.full(9, 512.0)])
     assert isinstance(run("loss-scale-drops", {"loss_scale": warm}), Healthy)

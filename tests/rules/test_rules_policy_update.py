@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from builders import Array, run_of, series_of
+from builders import Array, evidence_of, run_of, series_of
 from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged
 
 import ptt
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
+from ptt.diagnostics.evidence.reference import gather_reference
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.model import JsonScalar, Link, Run, Severity
 
@@ -225,3 +228,55 @@ def test_the_guide_s_aggressive_update_is_told_as_the_guide_tells_it(tmp_path: P
     assert sum(one.consequence_of is None for one in mine.values()) == 1
     (fell,) = (finding for finding in found.findings if finding.id == "reward-fell")
     assert fell.consequence_of in mine
+
+
+def only_note(verdict: Any) -> Any:
+    (note,) = healthy(verdict).notes
+    return note
+
+
+def reference(metrics: Mapping[str, Any], pairs: Mapping[str, PairSteps] | None = None, **context: Any) -> Any:
+    """Run the rule on what is gathered of the reference."""
+    made = evidence_of(metrics=metrics)
+    run = replace(made.run, context=context)
+    found = gather_reference(made.metrics, pairs or {}, context)
+    return BY_ID["moving-reference"].run(replace(made, run=run, reference=found, pairs=pairs or {}))
+
+
+def synced(interval: int, steps: int = 300) -> Array:
+    """Return a KL that begins anew every `interval` steps."""
+    since = np.arange(steps) % interval
+    noise: Array = np.exp(0.2 * np.random.default_rng(8).normal(size=steps))
+    return 0.01 * (since + 1) * noise
+
+
+def test_a_reference_that_is_synced_is_told_with_interval_and_steps() -> None:
+    verdict = reference({"kl/ref": synced(50)})
+    note = only_note(verdict)
+    assert (note.severity, note.onset_step) == (Severity.INFO, 51)
+    assert note.evidence["interval"] == 50
+    assert str(note.evidence["sync_steps"]).startswith("51, 101, 151")
+    assert "every 50 steps" in note.claim
+    assert healthy(reference({"kl/ref": level(0.05, 300)})).notes == ()
+    rising = np.linspace(0.001, 0.4, 300) * level(1.0, 300)
+    assert healthy(reference({"kl/ref": rising})).notes == ()
+
+
+def test_recorded_tokens_show_the_syncs_unless_the_engine_is_refreshed_at_the_same_steps() -> None:
+    drift = pair("policy/ref", p99=10 * synced(40))
+    assert only_note(reference({}, drift)).evidence["seen_in"] == drift["policy/ref"].mean_abs.raw_name
+    agreeing = drift | pair("old/rollout", p99=np.full(300, 0.02))
+    assert only_note(reference({}, agreeing)).evidence["interval"] == 40
+    refreshed = drift | pair("old/rollout", p99=5 * synced(40))
+    assert healthy(reference({}, refreshed)).notes == ()
+
+
+def test_settings_tell_a_reference_that_moves_where_no_fall_does() -> None:
+    settings: dict[str, Any] = {"sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.05}
+    note = only_note(reference({"kl/ref": level(0.02, 300)}, **settings))
+    assert note.evidence["mixing"] == 0.05
+    assert "by 5% of the way" in note.claim
+    assert healthy(reference({"kl/ref": level(0.02, 300)}, sync_ref_model=True)).notes == ()  # only after 512 steps
+    assert healthy(reference({"kl/ref": level(0.02, 300)}, sync_ref_model=False)).notes == ()
+    assert only_note(reference({"kl/ref": level(0.02, 300)}, ref_update_interval=20)).evidence["set_interval"] == 20
+    not_judged(reference({}))

@@ -11,6 +11,7 @@ from rule_cases import BY_ID, PPO, wander, worst
 
 from benchmarks.loop.faults import FAULTS
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.reference import gather_reference
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps, Signal
 from ptt.diagnostics.model import Healthy
 from ptt.diagnostics.rules import (
@@ -81,7 +82,9 @@ def healthy_run(number: int) -> Evidence:
         for name, level in (("policy/old", 0.05), ("old/rollout", 0.05), ("policy/rollout", 0.08), ("policy/ref", 0.6))
     }
     signal = Signal(masked=series_of("", share(0.05, 0.1)), empty=series_of("", np.zeros(count)))
-    return replace(evidence_of(metrics=metrics), algorithm=PPO, pairs=tokens, signal=signal)
+    evidence = evidence_of(metrics=metrics)
+    reference = gather_reference(evidence.metrics, tokens, {})
+    return replace(evidence, algorithm=PPO, pairs=tokens, reference=reference, signal=signal)
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -271,6 +271,12 @@ def test_memory_that_ran_out_is_found(text: str) -> None:
     assert finding(logged_on).severity is Severity.MEDIUM
 
 
+def test_memory_that_ran_out_is_told_by_the_limit_in_force() -> None:
+    said = tuple(Event(step=3, kind="stderr", text="OutOfMemoryError", source="train.log") for _ in range(3))
+    evidence = replace(evidence_of(limits={"out-of-memory": {"events": 2.0}}), events=said)
+    assert finding(BY_ID["out-of-memory"].run(evidence)).limit == 2.0
+
+
 def test_memory_that_ran_out_beside_the_training_is_a_note() -> None:
     said = [("stdout", "Error loading model: CUDA out of memory. Tried to allocate 1008.00 MiB")]
     for context in ({"exit_record": False}, {"status": "completed"}):

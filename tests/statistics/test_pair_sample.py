@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import scipy.stats
 
-from ptt.diagnostics.statistics.pair_sample import CERTAIN_ABOVE, PairSample, column_facts, pair_sample
+from ptt.diagnostics.statistics.pair_sample import CERTAIN_ABOVE, PairSample, pair_sample
 
 SEED = 20_260_128
 
@@ -92,15 +92,10 @@ def test_placeholders_do_not_rule_the_fit() -> None:
     assert soiled.p99 < 20
 
 
-def test_four_decimals_and_a_common_value_are_told() -> None:
-    policy = [np.round(row, 4) for row in text()]
-    rounded, _, share = column_facts(samples(policy, text()), "policy_logp")
-    assert rounded == 1.0
-    assert share < 0.01
-    marked = [np.where(np.arange(len(row)) % 10 == 0, -11.9, row) for row in text()]
-    _, value, share = column_facts(samples(marked, text()), "policy_logp")
-    assert value == pytest.approx(-11.9)
-    assert share == pytest.approx(0.1)
+def test_a_copy_is_told_by_tokens_that_are_not_sure() -> None:
+    policy = text()
+    assert facts(samples(policy, policy)).zero_share == 1.0
+    assert facts(samples(policy, noisy(policy))).zero_share == 0.0
 
 
 def test_too_few_tokens_give_no_answer() -> None:

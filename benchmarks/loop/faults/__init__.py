@@ -22,6 +22,7 @@ NOT_MADE: Final = (
     "tool-diversity",
     "reward-jump",
     "mismatch-after-tools",
+    "moving-reference",
 )
 """Seen in recorded sequences or timed calls alone, under another name here, or no failure."""
 

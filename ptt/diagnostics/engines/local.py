@@ -20,6 +20,8 @@ from ptt.diagnostics.store.scan import ATTRIBUTE, SequenceScan, read_tokens, sca
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and say nothing
 
 
+PLACEHOLDERS = 2  # tables kept by an earlier version left out every -1.0 and every lone 0
+
 SCALARS = ("sample_id", "group_id", "trajectory_id", "env", "rank", "reward", "policy_version", "temperature",
            "top_p", "logp_kind", "tool_names", "tool_failed")  # fmt: skip
 
@@ -69,6 +71,7 @@ def read_token_tables(
         "min_observation": settings.min_observation,
         "pairs": [pair.name for pair in pairs],
         "files": _hash_scan(scan),
+        "placeholders": PLACEHOLDERS,
     }
     early = background.submit(read_scalars, scan)
     tables = read_tokens(folder, key)

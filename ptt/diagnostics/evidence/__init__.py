@@ -10,6 +10,7 @@ from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.freshness import Freshness
 from ptt.diagnostics.evidence.machines import Event, Machines
+from ptt.diagnostics.evidence.reference import Reference
 from ptt.diagnostics.evidence.rewards import Rewards
 from ptt.diagnostics.evidence.segments import Segments
 from ptt.diagnostics.evidence.series import Series
@@ -36,6 +37,7 @@ class Evidence:
     freshness: Freshness | None = None  # None: no policy version is recorded
     mismatch: MismatchShape | None = None  # None: no engine's logprobs, or too few tokens before or after tool output
     pairs: Mapping[str, PairSteps] = field(default_factory=dict)  # by name of the pair, those that have tokens
+    reference: Reference | None = None  # None: not looked for
     signal: Signal = field(default_factory=Signal)
     machines: Machines | None = None  # None: nothing is recorded by rank
     events: tuple[Event, ...] = ()

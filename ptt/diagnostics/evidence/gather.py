@@ -23,6 +23,7 @@ from ptt.diagnostics.evidence.freshness import gather_freshness
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mismatch import gather_mismatch
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
+from ptt.diagnostics.evidence.reference import gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.evidence.series import (
@@ -209,6 +210,7 @@ def gather(
         texts=tokens is not None or trajectories.height > 0,
     )
     run = describe_run(name, facts, series, tokens, wide.steps)
+    pairs = gather_pairs(tokens)
     evidence = Evidence(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
         algorithm=algorithm,
@@ -220,7 +222,8 @@ def gather(
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),
         freshness=gather_freshness(tokens),
         mismatch=gather_mismatch(tokens, post_name=post_name),
-        pairs=gather_pairs(tokens),
+        pairs=pairs,
+        reference=gather_reference(series, pairs, run.context),
         signal=gather_signal(tokens, trajectories),
         machines=machines,
         events=_events(

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.statistics.cells import LOGP_COLUMNS
+from ptt.diagnostics.statistics.fill_values import SENTINELS, Fills, SampledTokens, find_fills, sampled_tokens
 from ptt.diagnostics.statistics.logprob_pairs import available_pairs
+from ptt.diagnostics.statistics.number_grid import Grid, grid_of
 from ptt.diagnostics.statistics.pair_sample import (
+    CERTAIN_ABOVE,
     PairSample,
     TemperatureMixture,
-    column_facts,
     pair_sample,
     temperature_mixture,
 )
@@ -43,15 +47,17 @@ class AnomalyCount(Extent):
 
     column: str
     kind: str
+    values: tuple[float, ...] = ()  # of kind pad or fill: which
+    highest: float = math.nan  # of kind positive: the greatest sampled value
 
 
-@dataclass(frozen=True)
-class ColumnFacts:
-    """Of one logprob column's sampled values: share with four decimals at most, commonest value, its share."""
+@dataclass(frozen=True, kw_only=True)
+class Rounding:
+    """The coarse grid that one logprob column lies on, and what that means at the usual logprob."""
 
-    rounded_share: float
-    common_value: float
-    common_share: float
+    grid: Grid
+    usual: float  # nats: median logprob of the sampled tokens that are not nearly certain
+    spacing: float  # nats between neighbouring values there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +109,12 @@ class Validity:
 
     anomalies: tuple[AnomalyCount, ...]
     pairs: Mapping[str, tuple[PairSample | None, PairSample | None]]  # over the run, and early in it
-    columns: Mapping[str, ColumnFacts]
+    rounding: Mapping[str, Rounding]  # of the columns that are coarser than float32
     extent: Extent  # of all that is recorded
     observed_share: float  # of sequences with at least one observation
     missing: MissingLogprobs
     coverage: Coverage
+    first: Mapping[str, PairSample] = field(default_factory=dict)  # by pair: of the first steps that hold enough tokens
     mixed_column: MixedColumn | None = None
     mixed_pairs: Mapping[str, MixedPair] = field(default_factory=dict)
 
@@ -183,13 +190,14 @@ def mixed_column(tokens: Tokens, rows: pl.DataFrame) -> MixedColumn | None:
     )
 
 
-def mixed_pairs(tokens: Tokens, rows: pl.DataFrame) -> dict[str, MixedPair]:
+def mixed_pairs(tokens: Tokens, rows: pl.DataFrame, fills: Mapping[str, Fills]) -> dict[str, MixedPair]:
     """Sort the sampled sequences of each pair into scaled and plain."""
     samples = tokens.tables.samples
     pairs = {}
     for pair in tokens.pairs:
         drift = pair.denominator == "ref_logp"
-        kinds = temperature_mixture(samples, numerator=pair.numerator, denominator=pair.denominator, drift=drift)
+        sides = {"numerator": pair.numerator, "denominator": pair.denominator}
+        kinds = temperature_mixture(samples, **sides, drift=drift, fills=fills)
         if kinds is not None:
             scaled = rows.filter(pl.col("seq").is_in(kinds.scaled_seqs))
             pairs[pair.name] = MixedPair(mixture=kinds, sampled=samples.height, extent=measure_extent(tokens, scaled))
@@ -211,6 +219,7 @@ def missing_pair(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
     return f"{alone}{' or '.join(partners)} of the same tokens is missing", partners
 
 
+FIRST_TOKENS = 2000  # sampled: a policy has hardly moved over the few steps that hold so many
 EARLY_SHARE = 0.2  # of the recorded steps: before a policy has moved far, r of a sound pair is small
 
 
@@ -219,28 +228,50 @@ def gather_validity(tokens: Tokens) -> Validity:
     samples = tokens.tables.samples
     steps = samples["step"].drop_nulls().unique().sort()
     early = samples.filter(pl.col("step") <= steps[int(EARLY_SHARE * (len(steps) - 1))]) if len(steps) else samples
-    columns = [name for name in LOGP_COLUMNS if name in tokens.scan.columns]
+    first = samples.filter(pl.col("step") <= _first_enough(samples)) if len(steps) else samples
+    sampled = sampled_tokens(samples, LOGP_COLUMNS)
+    fills = find_fills(sampled)
     rows = tokens.tables.rows.filter("ok")
     return Validity(
-        anomalies=_anomalies(tokens),
+        anomalies=_anomalies(tokens, sampled, fills),
         pairs={
             pair.name: (
-                pair_sample(samples, numerator=pair.numerator, denominator=pair.denominator),
-                pair_sample(early, numerator=pair.numerator, denominator=pair.denominator),
+                pair_sample(samples, numerator=pair.numerator, denominator=pair.denominator, fills=fills),
+                pair_sample(early, numerator=pair.numerator, denominator=pair.denominator, fills=fills),
             )
             for pair in tokens.pairs
         },
-        columns={name: ColumnFacts(*column_facts(samples, name)) for name in columns},
+        rounding={name: grid for name, values in sampled.values.items() if (grid := _rounding(values)) is not None},
         extent=measure_extent(tokens, rows),
         observed_share=rows.filter(pl.col("n_obs") > 0).height / max(1, rows.height),
         missing=_missing(tokens),
         coverage=_coverage(tokens, rows),
+        first={
+            pair.name: found
+            for pair in tokens.pairs
+            if (found := pair_sample(first, numerator=pair.numerator, denominator=pair.denominator, fills=fills))
+        },
         mixed_column=mixed_column(tokens, rows),
-        mixed_pairs=mixed_pairs(tokens, rows),
+        mixed_pairs=mixed_pairs(tokens, rows, fills),
     )
 
 
-def _anomalies(tokens: Tokens) -> tuple[AnomalyCount, ...]:
+def _first_enough(samples: pl.DataFrame) -> int:
+    """Return the step by which the sampled sequences hold FIRST_TOKENS model tokens; the last one where none does."""
+    counts = samples.group_by("step").agg(pl.col("model_mask").list.sum().sum().alias("n")).sort("step").drop_nulls()
+    enough = counts.filter(pl.col("n").cum_sum() >= FIRST_TOKENS)["step"]
+    return int(enough[0] if len(enough) else counts["step"][-1])
+
+
+def _rounding(values: npt.NDArray[np.float32]) -> Rounding | None:
+    grid = grid_of(values)
+    if grid is None:
+        return None
+    usual = float(np.median(values[values < CERTAIN_ABOVE])) if (values < CERTAIN_ABOVE).any() else CERTAIN_ABOVE
+    return Rounding(grid=grid, usual=usual, spacing=grid.spacing(usual))
+
+
+def _anomalies(tokens: Tokens, sampled: SampledTokens, fills: Mapping[str, Fills]) -> tuple[AnomalyCount, ...]:
     table = tokens.tables.anomalies
     if table.is_empty():
         return ()
@@ -253,10 +284,20 @@ def _anomalies(tokens: Tokens) -> tuple[AnomalyCount, ...]:
         pl.col("file").n_unique().alias("files"),
         pl.col("file").sort().first().alias("example"),
     )
-    return tuple(
-        AnomalyCount(**row | {"column": LOGP_COLUMNS[row["column"]], "kind": Anomaly(row["kind"]).name.lower()})
-        for row in rows.sort("column", "kind").iter_rows(named=True)
-    )
+    counts = []
+    for row in rows.sort("column", "kind").iter_rows(named=True):
+        column, kind = LOGP_COLUMNS[row["column"]], Anomaly(row["kind"])
+        values = fills[column].values if column in fills else ()
+        shown = tuple(value for value in values if (value in SENTINELS) == (kind is Anomaly.PAD))
+        finite = sampled.values[column][np.isfinite(sampled.values[column])]
+        facts = {
+            "column": column,
+            "kind": kind.name.lower(),
+            "values": shown if kind in (Anomaly.PAD, Anomaly.FILL) else (),
+            "highest": float(finite.max()) if len(finite) else math.nan,
+        }
+        counts.append(AnomalyCount(**row | facts))
+    return tuple(counts)
 
 
 def _missing(tokens: Tokens) -> MissingLogprobs:

@@ -60,6 +60,8 @@ def _fast(block: bytes) -> pl.DataFrame | None:
             shape[name] = pl.Int64()
         elif name == "policy_version" and isinstance(value, list):
             del shape[name]
+    if "model_mask" not in shape:
+        return None  # the first row's mask is no list
     try:
         frame = pl.read_ndjson(io.BytesIO(block), schema=shape)
     except (pl.exceptions.PolarsError, OSError):  # bare NaN, ragged types or damage: some line needs a closer look

@@ -397,7 +397,9 @@ def _blocked(tails: Tails) -> str | None:
     if share > MAX_BAD_SHARE:
         return f"{share:.0%} of model tokens have no finite log-ratio"
     if tails.tokens and tails.zero_share > MAX_ZERO_SHARE:
-        return f"r is 0 for {tails.zero_share:.1%} of tokens: the two logprobs of {tails.pair} are copies of each other"
+        return (
+            f"r is 0 for {tails.zero_share:.1%} of tokens: nothing shows where the two logprobs of {tails.pair} are one"
+        )
     if not tails.post.window_tokens.sum():
         return "no token follows a tool observation"
     early, late = int(tails.post.window_tokens[0]), int(tails.post.window_tokens[-1])

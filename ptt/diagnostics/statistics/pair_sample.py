@@ -7,7 +7,7 @@ of different temperatures in one file.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,14 +17,15 @@ import polars as pl
 
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 from ptt.diagnostics.statistics.dot_product import dot
-from ptt.diagnostics.statistics.placeholder_values import IMPOSSIBLE_ABOVE, MISSING_BELOW, PAD
+from ptt.diagnostics.statistics.fill_values import Fills
+from ptt.diagnostics.statistics.placeholder_values import IMPOSSIBLE_ABOVE, MISSING_BELOW, NO_FILLS
 
 LAGS: Final = (-2, -1, 0, 1, 2)
 MIN_TOKENS: Final = 200
 CERTAIN_ABOVE: Final = (
     -0.05
 )  # nats: tokens more certain than this look the same under every temperature and every shift
-DECIMALS: Final = 4
+NO_MOVE: Final = 1e-12  # nats: below it the two logprobs are one number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,9 @@ class PairSample:
 
     lag_correlation: of numerator at t with denominator at t + lag. slope, r_squared: r on the denominator's logprob.
     p99: of |r|. negative_share: of tokens with |r| above 1e-6. boundary_share: of the largest 1 % of |r|, the share at
-    the first token after an observation; boundary_tokens: of all tokens. NaN: too few tokens sampled.
+    the first token after an observation; boundary_tokens: of all tokens; zero_share: of tokens whose r is 0,
+    those that both columns are sure of left out where others are; usual_ratio: median of r over the denominator's
+    logprob. NaN: too few tokens sampled.
     """
 
     tokens: int
@@ -45,12 +48,16 @@ class PairSample:
     negative_share: float
     boundary_share: float
     boundary_tokens: float
+    zero_share: float
+    usual_ratio: float
 
 
-def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> PairSample | None:
+def pair_sample(
+    samples: pl.DataFrame, *, numerator: str, denominator: str, fills: Mapping[str, Fills] | None = None
+) -> PairSample | None:
     """Take the facts on one pair, or None where no sampled sequence holds both."""
     tops, bottoms, firsts = [], [], []
-    for _, mask, top, bottom in _sampled_pairs(samples, numerator, denominator):
+    for _, mask, top, bottom in _sampled_pairs(samples, numerator, denominator, fills or {}):
         after = np.zeros(len(mask), np.bool_)
         after[1:] = mask[1:] & ~mask[:-1] & (np.cumsum(mask)[:-1] > 0)
         tops.append(top[mask])
@@ -60,21 +67,23 @@ def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> P
 
 
 def _sampled_pairs(
-    samples: pl.DataFrame, numerator: str, denominator: str
+    samples: pl.DataFrame, numerator: str, denominator: str, fills: Mapping[str, Fills]
 ) -> Iterator[tuple[dict[str, Any], BoolArray, FloatArray, FloatArray]]:
     """Yield row, mask and both logprobs of every sampled sequence that holds both and has model tokens."""
     for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
         mask = np.array(row["model_mask"], dtype=np.bool_)
-        top, bottom = mask_placeholders(row[numerator]), mask_placeholders(row[denominator])
+        top, bottom = (mask_placeholders(row[name], fills.get(name, NO_FILLS)) for name in (numerator, denominator))
         if len(mask) == len(top) == len(bottom) and mask.any():
             yield row, mask, top, bottom
 
 
-def mask_placeholders(values: list[float | None]) -> FloatArray:
+def mask_placeholders(values: list[float | None], fills: Fills = NO_FILLS) -> FloatArray:
     """Return the values with placeholders as NaN: they have a finding of their own and would rule every fit."""
     masked = np.array(values, dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        masked[(masked <= MISSING_BELOW) | (masked == PAD) | (masked > IMPOSSIBLE_ABOVE)] = np.nan
+        masked[(masked <= MISSING_BELOW) | np.isin(masked, fills.values) | (masked > IMPOSSIBLE_ABOVE)] = np.nan
+        if fills.zeros or fills.zero_rows:
+            masked[masked == 0] = np.nan
     return masked
 
 
@@ -97,7 +106,22 @@ def _summarize_pair(tops: list[FloatArray], bottoms: list[FloatArray], firsts: l
         negative_share=_share(r[moved] < 0),
         boundary_share=_share(first[finite & (magnitude >= p99)]),
         boundary_tokens=_share(first[finite]),
+        zero_share=_zero_share(top[finite], bottom[finite]),
+        usual_ratio=_usual_ratio(r[moved], bottom[moved]),
     )
+
+
+def _usual_ratio(r: FloatArray, bottom: FloatArray) -> float:
+    open_ = bottom < CERTAIN_ABOVE
+    return float(np.median(r[open_] / bottom[open_])) if open_.sum() >= MIN_TOKENS else np.nan
+
+
+def _zero_share(top: FloatArray, bottom: FloatArray) -> float:
+    """Return the share of tokens whose logprobs are one number; two sure policies agree on sure tokens anyway."""
+    open_ = (top < CERTAIN_ABOVE) | (bottom < CERTAIN_ABOVE)
+    if open_.sum() >= MIN_TOKENS:
+        top, bottom = top[open_], bottom[open_]
+    return _share(np.abs(top - bottom) < NO_MOVE)
 
 
 def _share(flags: BoolArray) -> float:
@@ -138,27 +162,6 @@ def _least_squares(x: FloatArray, y: FloatArray) -> tuple[float, float]:
     return slope, slope * dot(x, y) / total
 
 
-def column_facts(samples: pl.DataFrame, column: str) -> tuple[float, float, float]:
-    """Give, over sampled model tokens: share of values with 4 decimals at most, the commonest value and its share."""
-    values = (
-        samples.lazy()
-        .drop_nulls(column)
-        .filter(pl.col(column).list.len() == pl.col("model_mask").list.len())
-        .select("model_mask", column)
-        .explode("model_mask", column)
-        .filter(pl.col("model_mask") & pl.col(column).is_finite() & (pl.col(column) != 0))
-        .select(pl.col(column).alias("value"))
-        .collect()["value"]
-    )
-    if len(values) < MIN_TOKENS:
-        return np.nan, np.nan, np.nan
-    single = values.to_numpy().astype(np.float32)
-    rounded = float((np.round(single.astype(np.float64), DECIMALS).astype(np.float32) == single).mean())
-    distinct, counts = np.unique(single, return_counts=True)
-    commonest = int(counts.argmax())
-    return rounded, float(distinct[commonest]), float(counts[commonest] / len(single))
-
-
 FIT_BELOW: Final = -0.01  # nats: surer tokens move too little to be fitted
 MIN_FIT_TOKENS: Final = 4  # below FIT_BELOW
 MAX_LEAST_LOGP: Final = -0.7  # nats: one token at least is less likely than one half, or a slope is noise
@@ -195,7 +198,12 @@ class TemperatureMixture:
 
 
 def temperature_mixture(
-    samples: pl.DataFrame, *, numerator: str, denominator: str, drift: bool
+    samples: pl.DataFrame,
+    *,
+    numerator: str,
+    denominator: str,
+    drift: bool,
+    fills: Mapping[str, Fills] | None = None,
 ) -> TemperatureMixture | None:
     """Sort sampled sequences into scaled and plain; None where none can be fitted.
 
@@ -203,7 +211,7 @@ def temperature_mixture(
     since drift has negative ones of its own.
     """
     fits = []
-    for row, mask, top, bottom in _sampled_pairs(samples.sort("step", "seq"), numerator, denominator):
+    for row, mask, top, bottom in _sampled_pairs(samples.sort("step", "seq"), numerator, denominator, fills or {}):
         fit = _fit_sequence(top[mask], bottom[mask])
         if fit is not None:
             fits.append((row["seq"], *fit))

@@ -1,11 +1,12 @@
-"""Values that are no log-probabilities: placeholders a writer left where it had none, found while tokens are read.
+"""Values that are no log-probabilities, found and left out while tokens are read.
 
-A logprob of exactly 0 is a legitimate float32 for a token of probability 1; it is taken for a placeholder only where
-the other logprob of the pair says that the token was far from certain.
+What no model gives is told at sight: -9999 and below, values above 0, a row of one constant. What may be a logprob as
+well (-1.0, 0) is left out only where `fill_values` has shown, over the run, that it stands in place of one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -15,25 +16,32 @@ import numpy.typing as npt
 
 from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 from ptt.diagnostics.statistics.cells import Columns
+from ptt.diagnostics.statistics.fill_values import (
+    MIN_ROW_SPREAD,
+    MIN_ROW_TOKENS,
+    SENTINELS,
+    SURE_ABOVE,
+    UNLIKELY,
+    Fills,
+    confirmed,
+)
 
 Values = npt.NDArray[Any]
 
 MISSING_BELOW: Final = -9000.0  # OpenAI-style servers write -9999.0 for a missing or -inf logprob
-PAD: Final = -1.0  # what older veRL pads logprobs with; exactly -1 is no value a softmax gives in practice
 IMPOSSIBLE_ABOVE: Final = 1e-3  # a logprob above 0 by more than rounding
-UNCERTAIN_BELOW: Final = -5.0  # nats: the other side gives the token less than 1 %
-MIN_CONSTANT_TOKENS: Final = 8  # so many equal values in a row are no coincidence
-MIN_SPREAD: Final = 0.5  # nats: what the other side's values span at least in such a row
+NO_FILLS: Final = Fills()
 
 
 class Anomaly(IntEnum):
     """What is wrong with a value."""
 
     FILLED_ROW = 0  # all logprobs of a sequence are one value, the other side's are not
-    ZERO = 1  # exactly 0 where the other side is far from certain
+    ZERO = 1  # exactly 0 in place of a logprob
     MISSING = 2  # -9999 and below
-    PAD = 3  # exactly -1
+    PAD = 3  # a sentinel (-1, -100) in place of a logprob
     POSITIVE = 4  # above 0
+    FILL = 5  # some other value in place of logprobs
 
 
 @dataclass(frozen=True)
@@ -45,33 +53,47 @@ class Placeholders:
 
 
 def find_placeholders(
-    names: tuple[str, str], values: tuple[Values, Values], row_of: IntArray, starts: IntArray, rows: IntArray
+    names: tuple[str, str],
+    logps: Mapping[str, Values],
+    row_of: IntArray,
+    starts: IntArray,
+    rows: IntArray,
+    fills: Mapping[str, Fills],
 ) -> Placeholders | None:
     """Find placeholders in both logprobs of a pair; None where there are none, which costs a few passes only.
 
-    values: one entry per model token; row_of: its row; starts: first token of each row in `rows` (rows with tokens).
+    logps: one entry per model token, of the pair and of any column that may confirm a zero; row_of: its row; starts:
+    first token of each row in `rows` (rows with tokens); fills: what stands in place of logprobs, by column.
     """
+    values = [logps[name] for name in names]
     low = [np.fmin.reduceat(side, starts) for side in values]  # fmin: a NaN must not hide its neighbours
     high = [np.fmax.reduceat(side, starts) for side in values]
     count = np.diff(np.append(starts, len(row_of)))
     placeholders = Placeholders(np.zeros(len(row_of), np.bool_), [])
-    for side_index, other_index in ((0, 1), (1, 0)):
+    for at, name in enumerate(names):
+        side, against, known = values[at], values[1 - at], fills.get(name, NO_FILLS)
+        thirds = [logps[third] for third in known.confirm if third in logps and third not in names]
         with np.errstate(invalid="ignore"):
-            constant = (
-                (low[side_index] == high[side_index])
-                & (count >= MIN_CONSTANT_TOKENS)
-                & (high[other_index] - low[other_index] > MIN_SPREAD)
-            )
+            spread = high[1 - at] - low[1 - at] > MIN_ROW_SPREAD
+            constant = (low[at] == high[at]) & (count >= MIN_ROW_TOKENS) & spread
         if constant.any():
-            placeholders.records.append((names[side_index], Anomaly.FILLED_ROW, rows[constant], count[constant]))
+            sure = constant & (low[at] >= SURE_ABOVE) & (low[at] <= 0)
+            if known.zero_rows and sure.any():
+                sure &= confirmed([np.fmin.reduceat(third, starts) for third in thirds], low[1 - at])
+            constant &= ~sure
+        if constant.any():
+            placeholders.records.append((name, Anomaly.FILLED_ROW, rows[constant], count[constant]))
             placeholders.unusable[np.repeat(constant, count)] = True
-        side, against = values[side_index], values[other_index]
-        _mark_tokens(placeholders, names[side_index], Anomaly.ZERO, (side == 0) & (against < UNCERTAIN_BELOW), row_of)
-        _mark_tokens(placeholders, names[side_index], Anomaly.PAD, side == PAD, row_of)
-        if np.fmin.reduce(low[side_index]) <= MISSING_BELOW:
-            _mark_tokens(placeholders, names[side_index], Anomaly.MISSING, side <= MISSING_BELOW, row_of)
-        if np.fmax.reduce(high[side_index]) > IMPOSSIBLE_ABOVE:
-            _mark_tokens(placeholders, names[side_index], Anomaly.POSITIVE, side > IMPOSSIBLE_ABOVE, row_of)
+        if known.zeros:
+            zero = (side == 0) & (against < UNLIKELY[0]) & ~confirmed(thirds, against)
+            _mark_tokens(placeholders, name, Anomaly.ZERO, zero, row_of)
+        for value in known.values:
+            kind = Anomaly.PAD if value in SENTINELS else Anomaly.FILL
+            _mark_tokens(placeholders, name, kind, side == np.float32(value), row_of)
+        if np.fmin.reduce(low[at]) <= MISSING_BELOW:
+            _mark_tokens(placeholders, name, Anomaly.MISSING, side <= MISSING_BELOW, row_of)
+        if np.fmax.reduce(high[at]) > IMPOSSIBLE_ABOVE:
+            _mark_tokens(placeholders, name, Anomaly.POSITIVE, side > IMPOSSIBLE_ABOVE, row_of)
     return placeholders if placeholders.records else None
 
 

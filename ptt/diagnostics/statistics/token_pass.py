@@ -7,7 +7,7 @@ the last bit. `docs/decisions/003-token-pass.md` has what else was measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from ptt.diagnostics.statistics.cells import (
     conform,
     unpack_cells,
 )
+from ptt.diagnostics.statistics.fill_values import Fills, find_fills, sampled_tokens
 from ptt.diagnostics.statistics.logprob_pairs import Pair
 from ptt.diagnostics.statistics.observation_position import PositionCounter, list_series
 from ptt.diagnostics.statistics.placeholder_values import find_placeholders, placeholder_records
@@ -48,25 +49,36 @@ COARSE_OF: Final = bins.coarse_bin_of(np.arange(BINS_PER_GROUP))
 
 
 def aggregate_batch(
-    frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: ArrayPool, positions: PositionCounter
+    frame: pl.DataFrame,
+    *,
+    pairs: tuple[Pair, ...],
+    min_observation: int,
+    fills: Mapping[str, Fills],
+    pool: ArrayPool,
+    positions: PositionCounter,
 ) -> Iterator[Records]:
     """Yield the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time.
 
     Positions of the first pair go to `positions`, which adds them up later.
     """
     for chunk in chunks(frame):
-        yield from _aggregate_chunk(chunk, pairs, min_observation, pool, positions)
+        yield from _aggregate_chunk(chunk, pairs, min_observation, fills, pool, positions)
 
 
 def _aggregate_chunk(
-    frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: ArrayPool, positions: PositionCounter
+    frame: pl.DataFrame,
+    pairs: tuple[Pair, ...],
+    min_observation: int,
+    fills: Mapping[str, Fills],
+    pool: ArrayPool,
+    positions: PositionCounter,
 ) -> Iterator[Records]:
     logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
     batch = lay_out(frame, logps, min_observation)
     if batch is not None:
         yield "rows", _row_records(batch)
         for number, pair in enumerate(pairs):
-            yield from _aggregate_pair(batch, pair, number, pool, positions)
+            yield from _aggregate_pair(batch, pair, number, fills, pool, positions)
         return
     usable = frame.select(is_sound(logps)).to_series()
     yield "rows", _unsound_records(frame.filter(~usable))
@@ -76,9 +88,16 @@ def _aggregate_chunk(
     yield "rows", _row_records(masks)
     for number, pair in enumerate(pairs):
         both = [pair.numerator, pair.denominator]
-        part = lay_out(frame.drop_nulls(both), both, min_observation)
+        thirds = {name for column in both if column in fills for name in fills[column].confirm} - set(both)
+        rows = frame.drop_nulls(both).with_columns(_nan_where_null(name) for name in sorted(thirds))
+        part = lay_out(rows, [*both, *sorted(thirds)], min_observation)
         assert part is not None, "rows with both logprobs must lay out"
-        yield from _aggregate_pair(part, pair, number, pool, positions)
+        yield from _aggregate_pair(part, pair, number, fills, pool, positions)
+
+
+def _nan_where_null(name: str) -> pl.Expr:
+    nothing = pl.lit(np.nan, pl.Float32).repeat_by(pl.col("model_mask").list.len())
+    return pl.when(pl.col(name).is_null()).then(nothing).otherwise(pl.col(name)).alias(name)
 
 
 def _row_records(batch: Batch) -> Columns:
@@ -100,21 +119,21 @@ def _unsound_records(rows: pl.DataFrame) -> Columns:
 
 
 def _aggregate_pair(
-    batch: Batch, pair: Pair, number: int, pool: ArrayPool, positions: PositionCounter
+    batch: Batch, pair: Pair, number: int, fills: Mapping[str, Fills], pool: ArrayPool, positions: PositionCounter
 ) -> Iterator[Records]:
     r = pool.of_length(len(batch.segment)).floats("s_r")
-    top, bottom = batch.logps[pair.numerator], batch.logps[pair.denominator]
-    sides = top[batch.is_model], bottom[batch.is_model]
+    names = pair.numerator, pair.denominator
+    thirds = {third for name in names if name in fills for third in fills[name].confirm} & batch.logps.keys()
+    sides = {name: batch.logps[name][batch.is_model] for name in (*names, *sorted(thirds.difference(names)))}
     segment = batch.segment
     segments = 2 * len(batch.seq)
     if not len(segment):
         return
     with np.errstate(invalid="ignore"):  # inf - inf is NaN, and counted as such below
-        np.subtract(*sides, out=r, dtype=np.float64)
+        np.subtract(sides[pair.numerator], sides[pair.denominator], out=r, dtype=np.float64)
     bounds = np.searchsorted(segment, np.arange(0, segments + 1, 2))
     rows = np.flatnonzero(np.diff(bounds))
-    names = pair.numerator, pair.denominator
-    placeholders = find_placeholders(names, sides, segment >> 1, bounds[rows], rows)
+    placeholders = find_placeholders(names, sides, segment >> 1, bounds[rows], rows, fills)
     if placeholders is not None:
         yield "anomalies", placeholder_records(placeholders, batch.seq, batch.step, LOGP_COLUMNS)
         r[placeholders.unusable] = np.nan
@@ -279,15 +298,30 @@ def token_pass(
     """Fold `frame` (seq, step, model_mask, logp lists, optional tool_count) for `pairs`, the first being the main one.
 
     `tokens_per_row` only sets how many rows are taken at a time; every `sample_every`-th row is kept whole (0: none);
-    `on_rows` hears how many were done.
+    `on_rows` hears how many were done. Only the whole run tells a fill value from a logprob: where the sample shows
+    one, the frame is folded again without it.
     """
+    rows = max(16, int(BATCH_TOKENS / max(tokens_per_row, 1.0)))
+    tables = _fold(frame, rows, pairs, min_observation, {}, sample_every, on_rows)
+    fills = find_fills(sampled_tokens(tables.samples, LOGP_COLUMNS))
+    return _fold(frame, rows, pairs, min_observation, fills, sample_every, None) if fills else tables
+
+
+def _fold(
+    frame: pl.LazyFrame,
+    rows: int,
+    pairs: tuple[Pair, ...],
+    min_observation: int,
+    fills: Mapping[str, Fills],
+    sample_every: int,
+    on_rows: Callable[[int], None] | None,
+) -> TokenTables:
     parts: dict[str, list[Columns]] = {name: [] for name in KINDS}
     samples: list[pa.Table] = []
     pool, positions = ArrayPool(), PositionCounter()
-    rows = max(16, int(BATCH_TOKENS / max(tokens_per_row, 1.0)))
     for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
         for kind, records in aggregate_batch(
-            batch, pairs=pairs, min_observation=min_observation, pool=pool, positions=positions
+            batch, pairs=pairs, min_observation=min_observation, fills=fills, pool=pool, positions=positions
         ):
             parts[kind].append(records)
         if sample_every:

@@ -41,7 +41,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if nearest > limits["never_near"]:
         claim = "The policy never matches its own old logprobs: p99 of |policy - old| is "
         claim += f"{nearest:.2g} nats at the least"
-        return _finding(claim, update.p99, nearest, limits["never_near"], (int(steps[0]),) * 2)
+        return _finding(claim, update.p99, nearest, limits["never_near"], "nats", (int(steps[0]),) * 2)
     if {"policy/rollout", "old/rollout"} <= set(evidence.pairs):
         old = evidence.pairs["old/rollout"].mean_abs
         steps, near, far = aligned(evidence.pairs["policy/rollout"].mean_abs, old)
@@ -50,17 +50,18 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             first = int(np.flatnonzero(nearer)[0])
             interval = (int(steps[max(0, first - 1)]), int(steps[first]))
             claim = "The updated policy matches the engine better than the old logprobs do"
-            return _finding(claim, old, float(np.median(near[nearer] / far[nearer])), limits["nearer"], interval)
+            ratio = float(np.median(near[nearer] / far[nearer]))
+            return _finding(claim, old, ratio, limits["nearer"], "x", interval)
     return Healthy(reason=f"p99 of |policy - old| is {nearest:.2g} nats where it is smallest")
 
 
-def _finding(claim: str, series: Series, observed: float, limit: float, interval: Steps) -> Finding:
+def _finding(claim: str, series: Series, observed: float, limit: float, unit: str, interval: Steps) -> Finding:
     return Finding(
         severity=Severity.MEDIUM,
         claim=claim,
         observed=observed,
         limit=limit,
-        unit="nats" if limit == MAX_NEAREST_P99 else "x",
+        unit=unit,
         onset_step=interval[1],
         onset_interval=interval,
         evidence=series_evidence(series),

@@ -1,42 +1,146 @@
 """This run shows a pair whose two logprobs are copies of each other.
 
-What: r is exactly 0 (below 1e-12) on 99.9 % of tokens of a pair, over the whole run.
+What: r is exactly 0 (below 1e-12) on 99.9 % of tokens of a pair, over the whole run, although the policy moved: a KL
+or a gradient is logged, or another pair differs. So it is for the pair in use, and (as a low finding) for the engine's
+logprobs beside the trainer's. Where nothing that is recorded says whether the policy moved, that is said.
 Why it matters: the pair then says nothing: no tail, no ratio, ESS of 1 by construction. It reads as perfectly healthy.
+What it is not: a policy that does not move (the learning rate is 0, or only steps before the first update are
+recorded), numbers too coarse for so small a KL, or old logprobs beside the policy's where a batch is used for one
+update: all these are told as information, and no tail is judged on the pair.
 What to do: record the policy at its training forward; with a single update a batch policy and old are the same by
 nature, and veRL's bypass mode sets old to the engine's.
 Source: veRL bypass_mode, slime use_rollout_logprobs, NeMo-RL force_on_policy_ratio, TRL without vLLM.
 """
 
+import math
+
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, NONE_RECORDED, extent, recorded_validity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 
 ZERO_SHARE = 0.999  # of tokens
+MOVED = ("kl/ref", "kl/old", "grad_norm")  # above 0 only where the policy leaves where it was
+MIN_KL = 1e-7  # nats a token: below it a logged KL is rounding
+ENGINE_PAIRS = ("old/rollout", "policy/rollout")
+EFFECT = "tails, ratios and KL of the pair are 0 and its ESS is 1 whatever happens"
 
 
 @requires(recorded_validity)
 def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge the share of exact zeros of the pair in use."""
+    """Judge the share of exact zeros of the pair in use, and of the engine's pairs."""
     tails = evidence.tails
     if tails is None or not tails.tokens:
         return NONE_RECORDED
-    if tails.zero_share <= limits["copied"]:
-        return Healthy(reason=f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens")
+    engine = [pair for pair in ENGINE_PAIRS if pair != tails.pair and _same(validity, pair, limits)]
+    copies = [_engine(engine, validity, limits)] if engine else []
+    if tails.zero_share > limits["copied"]:
+        still = _why_still(tails, validity, evidence)
+        return Broken(findings=(_finding(tails, validity, evidence, limits, still), *copies))
+    if copies:
+        return Broken(findings=tuple(copies))
+    return Healthy(reason=f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens")
+
+
+def _same(validity: Validity, pair: str, limits: Limits) -> bool:
+    whole, _ = validity.pairs.get(pair, (None, None))
+    return whole is not None and whole.zero_share > limits["copied"]
+
+
+def _why_still(tails: Tails, validity: Validity, evidence: Evidence) -> str | None:
+    """Return why both logprobs may well be the same without one being a copy, or None."""
+    if tails.pair == "policy/old":
+        return "policy and old logprobs are the same where a batch is used for one update"
+    rate = _largest(evidence, "lr")
+    set_rate = evidence.run.context.get("learning_rate")
+    if rate == 0.0 or (rate is None and set_rate == 0 and not isinstance(set_rate, bool)):
+        return "the learning rate is 0, so the policy does not move"
+    if _largest(evidence, "grad_norm") == 0.0:
+        return "every gradient is 0, so the policy does not move"
+    if tails.steps == 1:
+        return "one step is recorded, and before its first update a policy is its own reference"
+    kl = _largest(evidence, "kl/ref")
+    spacing = max((one.spacing for one in validity.rounding.values()), default=0.0)
+    if kl is not None and tails.pair.endswith("/ref") and math.sqrt(2 * kl) < spacing:
+        return f"the logged KL is {kl:.2g} at most, and the recorded numbers are {spacing:.2g} nats apart"
+    return None
+
+
+def _largest(evidence: Evidence, name: str) -> float | None:
+    """Return the greatest size of a logged metric's values, None where it is not logged."""
+    series = evidence.metrics.get(name)
+    values = series.finite()[1] if series is not None else np.empty(0)
+    return float(np.abs(values).max()) if len(values) else None
+
+
+def _moved(tails: Tails, validity: Validity, evidence: Evidence, limits: Limits) -> str | None:
+    """Return what says that the policy moved, or None."""
+    for name in MOVED:
+        largest = _largest(evidence, name)
+        if largest is not None and largest > MIN_KL:
+            return f"{evidence.metrics[name].raw_name} reaches {largest:.2g}"
+    sides = set(tails.pair.split("/"))
+    for pair, (whole, _) in validity.pairs.items():
+        if (
+            whole is not None
+            and pair == "policy/old"
+            and sides & {"policy", "old"}
+            and not _same(validity, pair, limits)
+        ):
+            return f"{pair} differs"
+    return None
+
+
+def _finding(tails: Tails, validity: Validity, evidence: Evidence, limits: Limits, still: str | None) -> Finding:
+    same = f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens"
+    moved = None if still else _moved(tails, validity, evidence, limits)
+    if still:
+        claim = f"{same}: {still}"
+    elif moved:
+        claim = f"{same}, although {moved}: one logprob is a copy of the other"
+    else:
+        claim = f"{same}: one logprob is a copy of the other, or the policy does not move; nothing logged says which"
     return Finding(
-        severity=Severity.MEDIUM,
-        claim=f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens: one logprob is a copy of the other",
+        severity=Severity.INFO if still else Severity.MEDIUM,
+        claim=claim,
         observed=tails.zero_share,
         limit=limits["copied"],
         unit="share",
         evidence={
             "pair": tails.pair,
-            **extent(validity.extent, "tails, ratios and KL of the pair are 0 and its ESS is 1 whatever happens"),
+            "still": still,
+            "moved": moved,
+            **extent(validity.extent, EFFECT),
             BLOCKS: tails.pair,
         },
-        causes=("the trainer reuses the engine's or the old logprobs", "the reference is the policy itself"),
-        next=("record the logprobs of the training forward and of a frozen reference",),
+        causes=(still,)
+        if still
+        else ("the trainer reuses the engine's or the old logprobs", "the reference is the policy itself"),
+        next=("record a pair of two policies: the training forward beside a frozen reference or the engine",)
+        if still
+        else ("record the logprobs of the training forward and of a frozen reference",),
+    )
+
+
+def _engine(pairs: list[str], validity: Validity, limits: Limits) -> Finding:
+    share = max(whole.zero_share for pair in pairs if (whole := validity.pairs[pair][0]) is not None)
+    return Finding(
+        severity=Severity.LOW,
+        claim=f"r of {' and '.join(pairs)} is 0 on {share:.1%} of tokens: rollout_logp is a copy of the trainer's, and "
+        "no mismatch of trainer and engine can show",
+        observed=share,
+        limit=limits["copied"],
+        unit="share",
+        evidence={"pair": pairs[0], **extent(validity.extent, EFFECT)},
+        causes=(
+            "the trainer's logprobs were written in place of the engine's",
+            "old logprobs are taken from the engine",
+        ),
+        next=("record the logprobs that the engine itself returned with the samples",),
     )
 
 

@@ -29,7 +29,7 @@ MAX_SPREAD = 0.6  # interquartile range of the slopes over their median: chance 
 def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge the recorded temperatures, and the kinds of sequences each pair falls into."""
     mixed = {pair: kinds for pair, kinds in validity.mixed_pairs.items() if _two_kinds(kinds.mixture, limits)}
-    findings = [_scored(mixed, validity)] if mixed else []
+    findings = [_scored(mixed, validity, limits)] if mixed else []
     if validity.mixed_column is not None:
         findings.append(_sampled(validity.mixed_column))
     if findings:
@@ -45,7 +45,7 @@ def _two_kinds(mixture: TemperatureMixture, limits: Limits) -> bool:
     return shares and len(mixture.scaled_seqs) >= MIN_SCALED and mixture.spread <= MAX_SPREAD
 
 
-def _scored(mixed: dict[str, MixedPair], validity: Validity) -> Finding:
+def _scored(mixed: dict[str, MixedPair], validity: Validity, limits: Limits) -> Finding:
     pair, worst = max(mixed.items(), key=lambda item: (item[1].mixture.scaled_share, item[0]))
     kinds = worst.mixture
     temperature = 1 / (1 + kinds.slope)
@@ -56,7 +56,7 @@ def _scored(mixed: dict[str, MixedPair], validity: Validity) -> Finding:
         f"{worst.extent.last_step}, have one side of {pair} at temperature {temperature:.2g} of the other's; in "
         f"{kinds.plain_share:.0%} the two agree",
         observed=kinds.scaled_share,
-        limit=MIN_SCALED_SHARE,
+        limit=limits["scaled"],
         unit="share",
         evidence={
             "pair": pair,

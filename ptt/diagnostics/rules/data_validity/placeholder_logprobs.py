@@ -1,29 +1,32 @@
 """This run shows values that are no log-probabilities.
 
-What: exactly 0 where the other side gives the token less than 1 %, exactly -1, -9999 and below, or above 0; or one
-exact value other than 0 on more than 2 % of tokens (log(1/V), for one).
+What: -9999 and below, or above 0; and values that may be logprobs as well, where the run shows that they are none:
+exactly 0, where another column finds the token unlikely more often than it does beside nearly certain tokens; -1, -100,
+-999 or -1000, or any one value on more than 2 % of tokens, where it is four times as common as its neighbours on the
+column's own grid and the other columns contradict it there. A column that is above 0 throughout holds probabilities or
+negated logprobs.
 Why it matters: each such token is an outlier of several nats in r, and a few of them make the tail. They are left out
 of every statistic and counted.
+What it is not: a token of probability 1, which a third column confirms or which has nearly certain tokens beside it;
+-1.0 of bfloat16 or of rounded numbers, which is as common as -0.996 and -1.008.
 What to do: write null where there is no logprob; check that prompt, tool and padding tokens are masked.
 Source: NeMo-RL and slime write 0.0 on tokens that were not generated, older veRL pads with -1, OpenAI-style servers
 send -9999.0, prime-rl puts log(1/V) at index 0.
 """
 
-from collections.abc import Mapping
-
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.validity import Validity
-from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.evidence.validity import AnomalyCount, Validity
+from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.statistics.fill_values import COMMON_SHARE
 
-KINDS = {"zero": "exactly 0", "pad": "exactly -1", "missing": "-9999 or below", "positive": "above 0"}
+KINDS = {"zero": "exactly 0", "pad": "exactly", "missing": "-9999 or below", "positive": "above 0", "fill": "exactly"}
 MIN_SHARE = 0.001  # of model tokens: below it the tokens left out cannot move a p99
 BLOCKING_SHARE = 0.05
+THROUGHOUT = 0.5  # of model tokens above 0: no fill, but another quantity
 LEFT_OUT = "left out of every statistic; kept, each would be an outlier of several nats in the tail"
-KEPT = "r there is the other side's logprob and a constant: the pair's tails, ESS and E[rho^2] are of no model"
-COMMON_SHARE = 0.02  # of sampled tokens: one float32 value so often is written, not computed
-MAX_COMMON_VALUE = -0.01  # nats: values this close to 0 do repeat in sure models
+MAX_SHOWN = 4  # values named in a claim
 
 
 @requires(recorded_validity)
@@ -32,35 +35,41 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     findings = []
     for anomaly in validity.anomalies:
         share = anomaly.tokens / max(1, validity.model_tokens)
-        if anomaly.kind in KINDS and share >= limits["worth_telling"]:
-            blocks = share > limits["blocking_share"]
-            claim = f"{anomaly.column} is {KINDS[anomaly.kind]} on {anomaly.tokens} model tokens, which are left out"
-            findings.append(
-                _finding(claim, share, anomaly.column, extent(anomaly, LEFT_OUT), anomaly.first_step, blocks=blocks)
-            )
-    for column, facts in validity.columns.items():
-        if facts.common_share > limits["common_share"] and facts.common_value < MAX_COMMON_VALUE:
-            claim = f"{column} has the one value {facts.common_value:.6g} on {facts.common_share:.0%} of tokens"
-            kept = extent(validity.extent, KEPT) | {"tokens": round(facts.common_share * validity.model_tokens)}
-            findings.append(_finding(claim, facts.common_share, column, kept, None, blocks=True))
+        least = limits["common_share"] if anomaly.kind == "fill" else limits["worth_telling"]
+        if anomaly.kind in KINDS and share >= least:
+            findings.append(_finding(anomaly, share, least, blocks=share > limits["blocking_share"]))
     if findings:
         return Broken(findings=tuple(findings))
     return Healthy(reason=f"no placeholder on more than {limits['worth_telling']:.1%} of model tokens")
 
 
-def _finding(
-    claim: str, share: float, column: str, facts: Mapping[str, JsonScalar], onset: int | None, *, blocks: bool
-) -> Finding:
+def _finding(anomaly: AnomalyCount, share: float, limit: float, *, blocks: bool) -> Finding:
+    another = anomaly.kind == "positive" and share > THROUGHOUT
+    quantity = "probabilities" if anomaly.highest <= 1 else "negated logprobs"
+    shown = " or ".join(f"{value:.6g}" for value in anomaly.values[:MAX_SHOWN])
+    told = f"{KINDS[anomaly.kind]} {shown}".rstrip()
+    claim = f"{anomaly.column} is {told} on {anomaly.tokens} model tokens, which are left out"
+    if another:
+        claim = f"{anomaly.column} holds {quantity}: it is above 0 on {share:.0%} of model tokens, which are left out"
     return Finding(
         severity=Severity.HIGH if blocks else Severity.MEDIUM,
         claim=claim,
         observed=share,
-        limit=MIN_SHARE,
+        limit=limit,
         unit="share",
-        onset_step=onset,
-        evidence={"column": column, **facts, BLOCKS: column if blocks else None},
-        causes=("a fill value where no logprob was computed", "tokens in the mask that the policy did not sample"),
-        next=("write null for tokens without a logprob, and hold the mask against the roles of the messages",),
+        onset_step=anomaly.first_step,
+        evidence={
+            "column": anomaly.column,
+            "value": anomaly.values[0] if anomaly.values else None,
+            **extent(anomaly, LEFT_OUT),
+            BLOCKS: anomaly.column if blocks else None,
+        },
+        causes=(f"{quantity} were written in place of logprobs",)
+        if another
+        else ("a fill value where no logprob was computed", "tokens in the mask that the policy did not sample"),
+        next=("write the logarithm of the sampled token's probability, which is never above 0",)
+        if another
+        else ("write null for tokens without a logprob, and hold the mask against the roles of the messages",),
     )
 
 

@@ -36,22 +36,22 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     findings, twice = [], segments.sequences
     if twice is not None and segments.extent is not None and twice.steps >= limits["steps"]:
-        findings.append(_sequences(twice, segments.extent))
+        findings.append(_sequences(twice, segments.extent, limits))
     logged = [overlap for overlap in segments.metrics if overlap.steps >= limits["steps"]]
     if logged:
-        findings.append(_metrics(logged))
+        findings.append(_metrics(logged, limits))
     if findings:
         return Broken(findings=tuple(findings))
     return Healthy(reason="no steps are recorded by two segments")
 
 
-def _sequences(twice: Overlap, both: Extent) -> Finding:
+def _sequences(twice: Overlap, both: Extent, limits: Limits) -> Finding:
     return Finding(
         severity=Severity.MEDIUM,
         claim=f"Steps {twice.first_step} to {twice.last_step} hold the sequences of two segments "
         f"({twice.steps} recorded steps, {both.sequences} sequences): the run was resumed, and both count",
         observed=float(twice.steps),
-        limit=MIN_STEPS,
+        limit=limits["steps"],
         unit="steps",
         onset_step=twice.first_step,
         evidence={
@@ -64,7 +64,7 @@ def _sequences(twice: Overlap, both: Extent) -> Finding:
     )
 
 
-def _metrics(logged: list[Overlap]) -> Finding:
+def _metrics(logged: list[Overlap], limits: Limits) -> Finding:
     worst = max(logged, key=lambda overlap: overlap.steps)
     first, last = min(overlap.first_step for overlap in logged), max(overlap.last_step for overlap in logged)
     names = sorted({name for overlap in logged for name in overlap.sources})
@@ -73,7 +73,7 @@ def _metrics(logged: list[Overlap]) -> Finding:
         claim=f"Steps {first} to {last} are logged by two segments: the run was resumed, and the later file's "
         "values count",
         observed=float(worst.steps),
-        limit=MIN_STEPS,
+        limit=limits["steps"],
         unit="steps",
         onset_step=first,
         evidence={

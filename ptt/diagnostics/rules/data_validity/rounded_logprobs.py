@@ -1,39 +1,64 @@
-"""This run shows logprobs rounded to four decimals.
+"""This run shows logprobs that are coarser than float32.
 
-What: 99 % of a column's sampled values have no more than four decimals.
-Why it matters: r has a quantum of 1e-4. Tails do not care; k3 and ESS of nearly identical policies are then noise.
-What to do: nothing for tail figures; do not read mismatch KL below 1e-4 from such files.
-Source: verifiers 0.4 rounds recorded floats to four decimals.
+What: 99 % of a column's sampled values below -0.01 are numbers of bfloat16 or float16, or have five decimals at most.
+Why it matters: r has a quantum, told at the run's usual logprob: 2^-8 of it or so in bfloat16, 2^-11 in float16, 1e-4
+with four decimals. Tails do not care; k3, ESS and the mismatch of nearly identical policies are then noise.
+What it is not: a fault. No token is left out for it. Whether the model itself computed in that type, or the writer
+rounded, the numbers do not say.
+What to do: nothing for tail figures; do not read differences below the quantum from such files, and write float32 where
+the mismatch of engine and trainer matters.
+Source: TRL and veRL hand on logprobs in the model's own type; verifiers 0.4 rounds recorded floats to four decimals.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.validity import Validity
+from ptt.diagnostics.evidence.validity import Rounding, Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 
 ROUNDED_SHARE = 0.99  # of sampled values; of float32 logprobs one in a hundred is so by chance
+WORDS = {1: "one decimal", 2: "two decimals", 3: "three decimals", 4: "four decimals", 5: "five decimals"}
 
 
 @requires(recorded_validity)
 def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
-    """Judge the decimals of sampled values."""
-    columns = [name for name, facts in validity.columns.items() if facts.rounded_share > limits["rounded"]]
-    if not columns:
+    """Judge the grid of sampled values."""
+    coarse = {name: found for name, found in validity.rounding.items() if found.grid.share > limits["rounded"]}
+    if not coarse:
         return Healthy(reason="no column is rounded")
+    name, worst = max(coarse.items(), key=lambda item: item[1].spacing)
+    kinds = {
+        told: [column for column in coarse if _told(coarse[column]) == told] for told in map(_told, coarse.values())
+    }
+    claim = "; ".join(
+        f"{' and '.join(columns)} hold{'s' * (len(columns) == 1)} {told}" for told, columns in kinds.items()
+    )
     return Finding(
         severity=Severity.LOW,
-        claim=f"{' and '.join(columns)} hold four decimals at most: r below 1e-4 is rounding",
-        observed=max(validity.columns[name].rounded_share for name in columns),
+        claim=f"{claim}: r below {worst.spacing:.2g} nats is rounding at a logprob of {worst.usual:.2g}",
+        observed=worst.grid.share,
         limit=limits["rounded"],
         unit="share",
         evidence={
-            "columns": ", ".join(columns),
-            **extent(validity.extent, "mismatch KL and 1 - ESS below 1e-4 are rounding; tails are not touched"),
+            "columns": ", ".join(coarse),
+            "type": worst.grid.name,
+            "decimals": worst.grid.decimals or None,
+            "usual_logprob": worst.usual,
+            "quantum": worst.spacing,
+            **extent(
+                validity.extent,
+                f"mismatch KL and 1 - ESS below {worst.spacing**2 / 12:.1g} are rounding; tails are not touched",
+            ),
         },
-        causes=("the writer rounds floats",),
-        next=("do not judge mismatch KL or ESS near 1 from these files",),
+        causes=("the writer rounds floats" if worst.grid.decimals else f"the logprobs went through {worst.grid.name}",),
+        next=(f"do not judge differences of {name} below {worst.spacing:.2g} nats, or ESS near 1, from these files",),
     )
+
+
+def _told(rounding: Rounding) -> str:
+    if rounding.grid.decimals:
+        return f"{WORDS[rounding.grid.decimals]} at most"
+    return f"numbers of {rounding.grid.name}"
 
 
 RULE = rule(check, "rounded-logprobs", Link.DATA_VALIDITY, max_severity=Severity.LOW, rounded=ROUNDED_SHARE)

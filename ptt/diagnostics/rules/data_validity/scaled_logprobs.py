@@ -1,8 +1,9 @@
-"""This run shows logprobs of two temperatures in one pair.
+"""This run shows logprobs of two temperatures, or to two bases, in one pair.
 
 What: r is proportional to the logprob itself: R^2 above 0.8 for pairs that should agree (engine, old and current
 policy). Against the reference, early in the run: a clearly positive slope with R^2 above 0.4, or r negative on more
-than 85 % of tokens, which tokens that the policy itself sampled cannot give (their mean r is a KL, and not negative).
+than 85 % of tokens, which tokens that the policy itself sampled cannot give (their mean r is a KL, and not negative),
+or, in the run's first steps, r is of one sign on as many and the share of the logprob that base 2 or 10 makes.
 Why it matters: raw logprobs (before temperature) against scaled ones leave r = (1/T - 1) log p on every token, a heavy
 tail without any learning; corrections by importance weights then punish rare tokens.
 What to do: have the engine return processed logprobs, or divide the trainer's logits by the temperature as well.
@@ -26,16 +27,19 @@ MIN_SLOPE_NEAR = 0.05  # T = 0.95: smaller mismatches drown in kernel noise
 MIN_SLOPE_DRIFT = 0.2
 MIN_NEGATIVE_SHARE = 0.85  # of tokens early in the run: 0.47 to 0.62 in sound runs
 MIN_TOKENS = 1000
+BASES = {2: math.log(2), 10: math.log(10)}  # a logprob to base b is 1 / log(b) times the natural one
+MAX_BASE_ERROR = 0.06  # of r over the logprob, around that of a base: what a few steps' drift moves its median by
 DRIFT_PAIRS = ("policy/ref", "old/ref")
 
 
 @requires(recorded_validity)
 def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge the line of r on the logprob."""
-    scaled = {
+    bases = {pair: first for pair, first in validity.first.items() if _base_of(first, limits) is not None}
+    scaled = bases | {
         pair: early
         for pair, (_, early) in validity.pairs.items()
-        if early is not None and _is_scaled(pair, early, limits)
+        if early is not None and pair not in bases and _is_scaled(pair, early, limits)
     }
     if not scaled:
         return Healthy(reason="no pair's r is proportional to its logprob")
@@ -43,7 +47,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     fitted = math.isfinite(early.slope)
     return Finding(
         severity=Severity.HIGH,
-        claim=_claim(pair, early),
+        claim=_claim(pair, early, limits),
         observed=early.slope if fitted else early.negative_share,
         limit=None,
         unit="slope" if fitted else "share",
@@ -57,7 +61,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
             **extent(validity.extent, "r = (1/T - 1) log p on every token: tails, ESS, E[rho^2] and KL hold it"),
             BLOCKS: shared_column(scaled, next(iter(scaled))),
         },
-        causes=("raw logprobs on one side, temperature-scaled ones on the other",),
+        causes=("raw logprobs on one side, temperature-scaled ones on the other", "logarithms to base 2 on one side"),
         next=("set the engine's logprobs mode to processed, or apply the temperature to the trainer's logits",),
     )
 
@@ -69,8 +73,24 @@ def _is_scaled(pair: str, early: PairSample, limits: Limits) -> bool:
     return abs(early.slope) > MIN_SLOPE_NEAR and early.r_squared > limits["fit_near"]
 
 
-def _claim(pair: str, early: PairSample) -> str:
-    if math.isfinite(early.slope) and early.r_squared > MIN_R2_DRIFT:
+def _base_of(first: PairSample, limits: Limits) -> int | None:
+    """Return the base that one side is to, going by r over the logprob in the first steps; None where it is of none."""
+    sided = max(first.negative_share, 1 - first.negative_share) > limits["negative_share"]
+    if not sided or first.tokens < MIN_TOKENS:
+        return None
+    ratios = {base: (size - 1, 1 / size - 1) for base, size in BASES.items()}
+    near = [base for base, both in ratios.items() if min(abs(first.usual_ratio - one) for one in both) < MAX_BASE_ERROR]
+    return near[0] if near else None
+
+
+def _claim(pair: str, early: PairSample, limits: Limits) -> str:
+    base = _base_of(early, limits)
+    if base is not None:
+        return (
+            f"r of {pair} is {early.usual_ratio:.2g} times the logprob in the median and of one sign, as where "
+            f"one side is to base {base}"
+        )
+    if math.isfinite(early.slope) and early.r_squared > limits["fit_drift"]:
         return (
             f"r of {pair} is {early.slope:.2g} times the logprob (R² {early.r_squared:.2f}), as where one side is "
             f"taken at temperature {1 / (1 + early.slope):.2g} of the other's"

@@ -44,7 +44,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         drops = f"{int(dropped.sum())} drops after the first {EARLY_MIN_VALUES} values"
         return Healthy(reason=f"{drops}; the scale ends at {values[-1]:g}")
     if at_end:
-        claim, observed, limit, unit = f"The loss scale fell to {values[-1]:g}", float(values[-1]), MIN_SCALE, "scale"
+        claim, observed, unit = f"The loss scale fell to {values[-1]:g}", float(values[-1]), "scale"
+        limit = limits["lowest"]
         onset = int(steps[low[0]])
     else:
         claim = f"The loss scale was lowered {int(counts.max())} times within {WINDOW} logged steps"

@@ -37,12 +37,12 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if len(said) >= limits["events"]:
         end = end_of(evidence)
         if end.ending is Ending.OUT_OF_MEMORY or _ran_out(end.known_by):
-            return _finding(said, Severity.HIGH, "")
+            return _finding(said, limits, Severity.HIGH, "")
         in_training = [event for event in said if event.step is not None]
         if in_training:
             completed = "to its end" if end.ending is Ending.COMPLETED else "behind it"
-            return _finding(in_training, Severity.MEDIUM, f"; the run went on {completed}")
-        note = _finding(said, Severity.LOW, "; nothing says that this ended training")
+            return _finding(in_training, limits, Severity.MEDIUM, f"; the run went on {completed}")
+        note = _finding(said, limits, Severity.LOW, "; nothing says that this ended training")
         return Healthy(reason=note.claim, notes=(note,))
     if not evidence.events:
         return NotJudged(
@@ -58,7 +58,7 @@ def _ran_out(text: str) -> bool:
     return bool(OOM_ERROR.search(text)) or (bool(OOM_PHRASE.search(text)) and not ADVICE.search(text))
 
 
-def _finding(said: list[Event], severity: Severity, outcome: str) -> Finding:
+def _finding(said: list[Event], limits: Limits, severity: Severity, outcome: str) -> Finding:
     first = said[0]
     steps = [event.step for event in said if event.step is not None]
     times = "once" if len(said) == 1 else f"{len(said)} times"
@@ -66,7 +66,7 @@ def _finding(said: list[Event], severity: Severity, outcome: str) -> Finding:
         severity=severity,
         claim=f"A process ran out of memory, {times} by its output{outcome}",
         observed=float(len(said)),
-        limit=MIN_EVENTS,
+        limit=limits["events"],
         unit="lines",
         onset_step=min(steps, default=None),
         onset_interval=(min(steps), max(steps)) if steps else None,

@@ -1,0 +1,96 @@
+"""This run shows a reference that follows the policy, so that KL and log-ratios against it begin anew.
+
+What: the logged KL to the reference, or the mean of |log policy - log reference| over recorded tokens, climbs and falls
+back at three regular steps or more, while trainer and engine agree there; or the run's settings sync the reference.
+Why it matters: against such a reference drift never shows as what it is. A policy that moves 0.3 nats in every period
+is far from where it began after ten of them, and its KL still reads 0.3. A fall at a sync is no recovery.
+What it is not: a fault. It is a choice (TR-DPO, ProRL), told so that figures against the reference are read within a
+period. A reference that follows by a little at every step (a moving average) leaves no falls: the settings alone tell.
+What to do: judge drift against a frozen copy of the start as well, or by evaluations that do not ask the reference.
+Source: TRL `sync_ref_model`, `ref_model_sync_steps` (default 512) and `ref_model_mixup_alpha` (default 0.6), slime
+`ref_update_interval`, open-instruct `ref_policy_update_freq`; arXiv 2404.09656.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.reference import Reference
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, by_kind, requires, rule
+
+MIN_FACTOR = 1.5  # by which the distance falls at a sync: less is how KL varies from step to step
+MAX_SHOWN = 6  # syncs named in the evidence
+
+
+def _recorded(evidence: Evidence) -> Reference | NotJudged:
+    reference = evidence.reference
+    if reference is None or not (reference.watched or reference.setting):
+        return NotJudged(
+            reason="no distance to a reference is recorded",
+            missing=("kl/ref",),
+            enable=by_kind(
+                evidence,
+                sampled="log the KL to the reference: in TRL set beta > 0; in veRL use_kl_loss=True",
+                given="keep the trainer's settings beside the run: sync_ref_model and ref_model_sync_steps in TRL",
+            ),
+        )
+    return reference
+
+
+@requires(_recorded)
+def check(reference: Reference, evidence: Evidence, limits: Limits) -> Verdict:
+    """Tell a reference that moves."""
+    seen = reference.seen if reference.seen is not None and reference.seen.factor >= limits["factor"] else None
+    setting, last = reference.setting, evidence.run.last_step
+    if seen is None and setting is None:
+        return Healthy(reason=f"{' and '.join(reference.watched)} never fall back at regular steps")
+    if seen is None and setting is not None and last is not None and last < setting.interval:
+        return Healthy(reason=f"{setting.name} moves the reference every {setting.interval} steps; the run ends before")
+    note = _finding(reference, limits)
+    return Healthy(reason=note.claim, notes=(note,))
+
+
+def _finding(reference: Reference, limits: Limits) -> Finding:
+    seen, setting = reference.seen, reference.setting
+    if seen is not None:
+        times = f"{len(seen.falls)} times from step {seen.falls[0]} on"
+        claim = (
+            f"The reference is moved to the policy every {seen.interval} steps ({times}): {reference.seen_in} falls "
+        )
+        claim += f"{seen.factor:.2g}-fold there, and tells of the last {seen.interval} steps alone"
+        interval = seen.interval
+    else:
+        assert setting is not None, "one of the two moves the reference"
+        interval = setting.interval
+        claim = (
+            f"By {setting.name} the reference follows the policy every {interval} steps, by {setting.mixing:.0%} of "
+        )
+        claim += "the way: KL and log-ratios against it tell of the last steps alone"
+    return Finding(
+        severity=Severity.INFO,
+        claim=claim,
+        observed=seen.factor if seen is not None else None,
+        limit=limits["factor"] if seen is not None else None,
+        unit="x",
+        onset_step=seen.falls[0] if seen is not None else None,
+        evidence={
+            "interval": interval,
+            "syncs": len(seen.falls) if seen is not None else None,
+            "sync_steps": ", ".join(map(str, seen.falls[:MAX_SHOWN])) if seen is not None else None,
+            "seen_in": reference.seen_in,
+            "setting": setting.name if setting is not None else None,
+            "set_interval": setting.interval if setting is not None else None,
+            "mixing": setting.mixing if setting is not None else None,
+        },
+        causes=("the trainer syncs its reference model with the policy",),
+        confirm=("look for the setting that syncs the reference, and at the KL of the steps around one of the syncs",),
+        next=("record logprobs of a frozen copy of the starting policy, or judge drift by a fixed evaluation",),
+    )
+
+
+RULE = rule(
+    check,
+    "moving-reference",
+    Link.POLICY_UPDATE,
+    max_severity=Severity.INFO,
+    factor=MIN_FACTOR,
+    families=EVERY,
+)

@@ -1,0 +1,246 @@
+"""Values that a writer put where it had no logprob, told from logprobs that happen to be equal.
+
+A value is no logprob where it is commoner than its neighbours on the column's own grid and the other columns of the
+same tokens contradict it. Which values a grid has (bfloat16 holds -1.0, so do four decimals), which contexts repeat,
+and how sure the policy is, the run itself tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
+from ptt.diagnostics.statistics.number_grid import grid_of
+
+Values = npt.NDArray[np.float32]
+
+SENTINELS: Final = (-1.0, -100.0, -999.0, -1000.0)
+"""Older veRL pads with -1, losses ignore labels of -100, tables write -999; -9999 and below is no logprob anywhere."""
+COMMON_SHARE: Final = 0.02  # of model tokens: so often one value of any size asks for a reason
+MAX_COMMON_VALUE: Final = -0.01  # nats: values this close to 0 do repeat in sure models
+MIN_FILLS: Final = 4  # tokens: fewer equal values are a coincidence, and move no percentile
+TIMES_NEIGHBOURS: Final = 4.0  # as common as the values beside it: of the tokens with it, most are then no logprobs
+NEIGHBOURHOOD: Final = 0.25  # of the value, to either side
+MIN_DISTANCE: Final = 0.4  # Kolmogorov's, of the differences there and beside: they are of another origin
+MAX_UNRELATED: Final = 0.35  # Kolmogorov's, of the other column there and anywhere: the value says nothing of the token
+MAX_ALIKE: Final = 0.35  # mean distance from the step's median over that from the run's: the step decides the value
+EARLY_SHARE: Final = 0.2  # of the recorded steps: the columns of a sound pair still agree there
+MIN_EARLY_SIZE: Final = 0.3  # nats between the value and the other column there, in the median
+MIN_RUN_SHARE: Final = 0.5  # of the tokens with it, beside another one: padding comes in runs
+
+SURE_ABOVE: Final = -1e-3  # nats: tokens as good as certain, among which exact zeros of a sure policy lie
+UNLIKELY: Final = (-1.0, -2.0, -5.0)  # nats: what another column says of tokens that this one is sure of
+TIMES_EXPECTED: Final = 3.0  # as many contradicted zeros as near-zeros lead to expect
+MIN_CONTRADICTED: Final = 2  # zeros beyond that
+SURE_ROW_ABOVE: Final = -0.05  # nats: a row all of whose tokens are as good as certain
+MIN_ROW_TOKENS: Final = 8  # equal values in a row: fewer are a coincidence
+MIN_ROW_SPREAD: Final = 0.5  # nats: what another column's values span at least in such a row
+MIN_SURE_ROWS_SHARE: Final = 0.5  # rows nearly zero beside those that are: a sure policy makes both
+COPY_SHARE: Final = 0.9  # of tokens with one value in both: the one column was taken from the other
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fills:
+    """What stands in one column in place of logprobs.
+
+    values: exact ones, sentinels first; zeros: exactly 0 at tokens another column finds unlikely; zero_rows: 0 (or as
+    good as) on all tokens of some sequences; confirm: columns that speak for a zero where they are near it.
+    """
+
+    values: tuple[float, ...] = ()
+    zeros: bool = False
+    zero_rows: bool = False
+    confirm: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything was found."""
+        return bool(self.values) or self.zeros or self.zero_rows
+
+
+@dataclass(frozen=True)
+class SampledTokens:
+    """Model tokens of whole sequences, end to end: their sequence, their step, and each column's values."""
+
+    row: IntArray
+    step: IntArray
+    values: Mapping[str, Values]
+
+
+def sampled_tokens(samples: pl.DataFrame, columns: Collection[str]) -> SampledTokens:
+    """Lay the model tokens of sampled sequences end to end; a column that a sequence lacks is NaN there."""
+    length = pl.col("model_mask").list.len()
+    nothing = pl.lit(np.nan, pl.Float32).repeat_by(length)
+    fitted = [
+        pl.when(pl.col(name).list.len() == length).then(pl.col(name)).otherwise(nothing).alias(name) for name in columns
+    ]
+    flat = (
+        samples.lazy()
+        .filter(pl.col("model_mask").is_not_null() & pl.col("step").is_not_null() & (length > 0))
+        .with_row_index("row")
+        .select("row", "step", "model_mask", *fitted)
+        .explode("model_mask", *columns)
+        .filter("model_mask")
+        .collect()
+    )
+    values = {name: flat[name].fill_null(np.nan).to_numpy().astype(np.float32) for name in columns}
+    return SampledTokens(flat["row"].to_numpy().astype(np.int64), flat["step"].to_numpy(), values)
+
+
+def find_fills(tokens: SampledTokens) -> dict[str, Fills]:
+    """Return what stands in place of logprobs, by column; columns without anything are left out."""
+    fills = {}
+    for column in tokens.values:
+        others = [name for name in tokens.values if name != column and np.isfinite(tokens.values[name]).any()]
+        if not others or not len(tokens.row):
+            continue
+        confirm = tuple(name for name in others if not _copied(tokens.values[column], tokens.values[name]))
+        found = Fills(
+            values=tuple(_fill_values(tokens, column, others)),
+            zeros=any(_zeros_contradicted(tokens, column, other, confirm) for other in others),
+            zero_rows=any(_rows_filled(tokens, column, other, confirm) for other in others),
+            confirm=confirm,
+        )
+        if found:
+            fills[column] = found
+    return fills
+
+
+def _copied(values: Values, other: Values) -> bool:
+    both = np.isfinite(values) & np.isfinite(other) & (values != 0)
+    return bool(both.any()) and float((values[both] == other[both]).mean()) > COPY_SHARE
+
+
+def _fill_values(tokens: SampledTokens, column: str, others: list[str]) -> Iterator[float]:
+    """Yield the values that are no logprobs, sentinels first."""
+    values = tokens.values[column]
+    finite = values[np.isfinite(values)]
+    grid = grid_of(finite)
+    distinct, counts = np.unique(finite[finite < MAX_COMMON_VALUE], return_counts=True)
+    known = np.isin(distinct, np.array(SENTINELS, np.float32))
+    suspect = (counts >= MIN_FILLS) & (known | (counts > COMMON_SHARE * len(finite)))
+    for place in sorted(np.flatnonzero(suspect).tolist(), key=lambda at: (not known[at], -counts[at])):
+        beside = np.abs(distinct - distinct[place]) <= NEIGHBOURHOOD * abs(distinct[place])
+        beside[place] = False
+        usual = float(np.quantile(counts[beside], 0.95)) if beside.any() else 0.0
+        if counts[place] <= TIMES_NEIGHBOURS * max(usual, 0.5):
+            continue
+        fine = bool(known[place]) and grid is None  # no two tokens are exactly -1 by chance
+        there = values == distinct[place]
+        near = np.isin(values, distinct[beside])
+        padding = _in_runs(tokens.row, there) and any(
+            (tokens.values[name][there] == values[there]).all() for name in others
+        )
+        if padding or any(_contradicts(tokens, column, tokens.values[name], there, near, fine=fine) for name in others):
+            yield float(distinct[place])
+
+
+def _in_runs(row: IntArray, there: BoolArray) -> bool:
+    """Return whether most of the tokens stand next to another one in their sequence."""
+    same = row[1:] == row[:-1]
+    pairs = there[1:] & there[:-1] & same
+    beside = np.append(pairs, False) | np.append(False, pairs)
+    return float(beside[there].mean()) > MIN_RUN_SHARE
+
+
+def _contradicts(
+    tokens: SampledTokens, column: str, other: Values, there: BoolArray, near: BoolArray, *, fine: bool
+) -> bool:
+    """Return whether another column is, at tokens with a value, not what it is beside it."""
+    values = tokens.values[column]
+    finite = np.isfinite(other)
+    there, near, anywhere = there & finite, near & finite, finite & np.isfinite(values)
+    if there.sum() < MIN_FILLS:
+        return False
+    with np.errstate(invalid="ignore"):
+        apart = other - values
+    beside = apart[near] if near.any() else np.zeros(1, np.float32)
+    if distance(apart[there], beside) < MIN_DISTANCE:
+        return False
+    if fine or (
+        distance(other[there], other[anywhere]) < MAX_UNRELATED and not _repeats(tokens.step[there], other[there])
+    ):
+        return True
+    steps = np.unique(tokens.step)
+    early = tokens.step <= steps[int(EARLY_SHARE * (len(steps) - 1))]
+    if (there & early).sum() < MIN_FILLS:
+        return False
+    size = float(np.median(np.abs(apart[there & early])))
+    usual = float(np.quantile(np.abs(apart[near & early]), 0.9)) if (near & early).any() else 0.0
+    return size > max(MIN_EARLY_SIZE, usual)
+
+
+def _repeats(step: IntArray, values: Values) -> bool:
+    """Return whether values of one step are much alike: one context that came again, and no tokens from anywhere."""
+    order = np.lexsort((values, step))
+    step, values = step[order], values[order].astype(np.float64)
+    starts = np.flatnonzero(np.diff(step, prepend=step[0] - 1))
+    counts = np.diff(np.append(starts, len(step)))
+    medians = values[starts + counts // 2]
+    off = np.abs(values - np.repeat(medians, counts))[np.repeat(counts > 1, counts)]
+    spread = float(np.abs(values - np.median(values)).mean())
+    return len(off) > 0 and float(off.mean()) < MAX_ALIKE * spread
+
+
+def distance(first: Values, second: Values) -> float:
+    """Return Kolmogorov's distance of two samples: the largest difference of their distribution functions."""
+    first, second = np.sort(first), np.sort(second)
+    every = np.concatenate([first, second])
+    below = [np.searchsorted(part, every, side="right") / len(part) for part in (first, second)]
+    return float(np.abs(below[0] - below[1]).max())
+
+
+def _zeros_contradicted(tokens: SampledTokens, column: str, other: str, confirm: tuple[str, ...]) -> bool:
+    """Return whether contradicted zeros are far more than contradicted near-zeros of the same column lead to expect.
+
+    A policy that is sure of what the reference finds unlikely gives near-zeros as well as zeros; a fill gives zeros.
+    """
+    values, against = tokens.values[column], tokens.values[other]
+    starts, count = _rows(tokens)
+    constant = np.fmin.reduceat(values, starts) == np.fmax.reduceat(values, starts)  # has a test of its own
+    open_ = ~confirmed([tokens.values[name] for name in confirm if name != other], against) & ~np.repeat(
+        constant, count
+    )
+    zero = (values == 0) & np.isfinite(against)
+    near = (values < 0) & (values >= SURE_ABOVE) & np.isfinite(against)
+    for unlikely in UNLIKELY:
+        with np.errstate(invalid="ignore"):
+            told = (against < unlikely) & open_
+        expected = (int((near & told).sum()) + 1) * max(1.0, zero.sum() / max(1, near.sum()))
+        if int((zero & told).sum()) > TIMES_EXPECTED * expected + MIN_CONTRADICTED:
+            return True
+    return False
+
+
+def confirmed(thirds: Collection[Values], against: Values) -> BoolArray:
+    """Return at which tokens a third column lies nearer to 0 than to what another column says."""
+    result = np.zeros(len(against), np.bool_)
+    for third in thirds:
+        with np.errstate(invalid="ignore"):
+            result |= third > against / 2
+    return result
+
+
+def _rows(tokens: SampledTokens) -> tuple[IntArray, IntArray]:
+    """Return where each sequence's tokens begin, and how many they are."""
+    starts = np.flatnonzero(np.diff(tokens.row, prepend=-1))
+    return starts, np.diff(np.append(starts, len(tokens.row)))
+
+
+def _rows_filled(tokens: SampledTokens, column: str, other: str, confirm: tuple[str, ...]) -> bool:
+    """Return whether rows of zeros are more than the nearly certain rows of a sure policy account for."""
+    values, against = tokens.values[column], tokens.values[other]
+    starts, count = _rows(tokens)
+    low, high = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
+    lowest = np.fmin.reduceat(against, starts)
+    with np.errstate(invalid="ignore"):
+        usable = (count >= MIN_ROW_TOKENS) & (np.fmax.reduceat(against, starts) - lowest > MIN_ROW_SPREAD)
+        thirds = [np.fmin.reduceat(tokens.values[name], starts) for name in confirm if name != other]
+        filled = usable & (low == high) & (low >= SURE_ABOVE) & ~confirmed(thirds, lowest)
+        sure = usable & (low > SURE_ROW_ABOVE) & (low < high)
+    return bool(filled.sum() * MIN_SURE_ROWS_SHARE > sure.sum())

@@ -1,0 +1,181 @@
+"""What is said of the recorded logprobs themselves: placeholders, rounding and copies, each in its own words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import evidence_of, frame_of_r
+from rule_cases import BY_ID, level
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.validity import AnomalyCount, Coverage, Extent, MissingLogprobs, Rounding, Validity
+from ptt.diagnostics.model import Broken, Finding, Healthy, Severity
+from ptt.diagnostics.statistics.number_grid import Grid
+from ptt.diagnostics.statistics.pair_sample import PairSample
+
+SOME = Extent(tokens=10_000, sequences=100, first_step=1, last_step=60, files=1, example="tokens/all.parquet")
+PAIR = PairSample(
+    tokens=10_000, lag_correlation={0: 0.9}, slope=0.0, r_squared=0.0, median_r=0.0, p99=0.1, negative_share=0.5,
+    boundary_share=0.0, boundary_tokens=0.01, zero_share=0.0, usual_ratio=0.0,
+)  # fmt: skip
+
+
+def validity(**parts: Any) -> Validity:
+    """Return what is known of sound logprobs, but for `parts`."""
+    nothing = replace(SOME, tokens=0, sequences=0)
+    sound = Validity(
+        anomalies=(),
+        pairs={"policy/ref": (PAIR, PAIR)},
+        rounding={},
+        extent=SOME,
+        observed_share=0.5,
+        missing=MissingLogprobs(**vars(nothing), pair="policy/ref", finite_tokens=10_000, dead_since=None),
+        coverage=Coverage(
+            repeated=nothing,
+            step_gaps=(),
+            ranks=0,
+            missing_ranks=(),
+            steps_missing_ranks=0,
+            first_step_missing_rank=-1,
+            last_step_missing_rank=-1,
+            usual_sequences=2.0,
+            usual_tokens=200.0,
+        ),
+    )
+    return replace(sound, **parts)
+
+
+def run(rule: str, known: Validity, evidence: Evidence | None = None, **limits: float) -> Any:
+    base = evidence or evidence_of(frame_of_r(np.linspace(-0.2, 0.3, 50)))
+    return BY_ID[rule].run(replace(base, validity=known, limits={rule: limits}))
+
+
+def only(verdict: Any) -> Finding:
+    assert isinstance(verdict, Broken), verdict
+    (finding,) = verdict.findings
+    return finding
+
+
+def anomaly(kind: str, tokens: int, **more: Any) -> AnomalyCount:
+    return AnomalyCount(**vars(replace(SOME, tokens=tokens)) | {"column": "ref_logp", "kind": kind} | more)
+
+
+def test_a_sentinel_is_named_with_its_value_and_the_limit_in_force() -> None:
+    known = validity(anomalies=(anomaly("pad", 200, values=(-1.0,)),))
+    found = only(run("placeholder-logprobs", known, worth_telling=0.01))
+    assert "exactly -1 on 200 model tokens" in found.claim
+    assert (found.severity, found.limit) == (Severity.MEDIUM, 0.01)
+    assert isinstance(run("placeholder-logprobs", known, worth_telling=0.05), Healthy)
+
+
+@pytest.mark.parametrize(("highest", "words"), [(0.99, "probabilities"), (7.0, "negated logprobs")])
+def test_a_column_above_0_throughout_is_another_quantity(highest: float, words: str) -> None:
+    known = validity(anomalies=(anomaly("positive", 9_000, highest=highest),))
+    found = only(run("placeholder-logprobs", known))
+    assert f"ref_logp holds {words}" in found.claim
+    assert found.severity is Severity.HIGH
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"), [(Grid("bfloat16"), "numbers of bfloat16"), (Grid("decimals", 4), "four decimals at most")]
+)
+def test_rounding_is_told_with_its_quantum_and_is_no_fault(grid: Grid, words: str) -> None:
+    coarse = Rounding(grid=grid, usual=-1.2, spacing=grid.spacing(-1.2))
+    found = only(run("rounded-logprobs", validity(rounding={"policy_logp": coarse})))
+    assert words in found.claim
+    assert found.severity is Severity.LOW
+    assert found.evidence["quantum"] == pytest.approx(2**-7 if grid.name == "bfloat16" else 1e-4)
+    partly = replace(coarse, grid=replace(grid, share=0.95))
+    assert isinstance(run("rounded-logprobs", validity(rounding={"policy_logp": partly})), Healthy)
+    assert only(run("rounded-logprobs", validity(rounding={"policy_logp": partly}), rounded=0.94)).limit == 0.94
+
+
+COPY = {"policy/ref": (replace(PAIR, zero_share=1.0),) * 2}
+
+
+def still(metrics: dict[str, Any], steps: int = 60, **context: Any) -> Evidence:
+    """Return a run whose r is 0 on all tokens."""
+    made = evidence_of(frame_of_r(np.zeros(50)), metrics=metrics)
+    assert made.tails is not None
+    return replace(made, tails=replace(made.tails, zero_share=1.0, steps=steps), run=replace(made.run, context=context))
+
+
+@pytest.mark.parametrize("metrics", [{"kl/ref": level(0.05)}, {"grad_norm": level(1.0)}])
+def test_a_policy_that_moves_beside_a_reference_that_is_the_same_is_a_copy(metrics: dict[str, Any]) -> None:
+    found = only(run("copied-logprobs", validity(pairs=COPY), still(metrics)))
+    assert found.severity is Severity.MEDIUM
+    assert "one logprob is a copy of the other" in found.claim
+    assert str(found.evidence["moved"]).startswith("logged/")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (still({"lr": np.zeros(60), "grad_norm": level(1.0)}), "the learning rate is 0"),
+        (still({}, learning_rate=0), "the learning rate is 0"),
+        (still({"grad_norm": np.zeros(60)}), "every gradient is 0"),
+        (still({"grad_norm": level(1.0)}, steps=1), "before its first update"),
+    ],
+)
+def test_a_policy_that_does_not_move_is_no_copy(evidence: Evidence, words: str) -> None:
+    found = only(run("copied-logprobs", validity(pairs=COPY), evidence))
+    assert found.severity is Severity.INFO
+    assert words in found.claim
+    assert "copy" not in found.claim
+    assert found.evidence["contaminates"] == "policy/ref"
+
+
+def test_old_logprobs_equal_to_the_policy_s_are_no_copy() -> None:
+    made = still({"grad_norm": level(1.0)})
+    assert made.tails is not None
+    on_policy = replace(made, tails=replace(made.tails, pair="policy/old"))
+    found = only(run("copied-logprobs", validity(pairs={"policy/old": COPY["policy/ref"]}), on_policy))
+    assert found.severity is Severity.INFO
+    assert "a batch is used for one update" in found.claim
+
+
+def test_numbers_too_coarse_for_the_logged_kl_are_no_copy() -> None:
+    coarse = Rounding(grid=Grid("bfloat16"), usual=-1.2, spacing=2**-7)
+    known = validity(pairs=COPY, rounding={"policy_logp": coarse})
+    assert only(run("copied-logprobs", known, still({"kl/ref": level(1e-5)}))).severity is Severity.INFO
+    assert only(run("copied-logprobs", known, still({"kl/ref": level(1e-2)}))).severity is Severity.MEDIUM
+
+
+def test_where_nothing_says_whether_the_policy_moved_both_are_named() -> None:
+    found = only(run("copied-logprobs", validity(pairs=COPY), still({})))
+    assert "or the policy does not move" in found.claim
+
+
+def test_an_engine_that_agrees_to_the_last_bit_is_a_copy() -> None:
+    same = {"policy/ref": (PAIR, PAIR), "old/rollout": COPY["policy/ref"]}
+    found = only(run("copied-logprobs", validity(pairs=same)))
+    assert (found.severity, found.evidence["pair"]) == (Severity.LOW, "old/rollout")
+    assert isinstance(run("copied-logprobs", validity()), Healthy)
+
+
+def test_truncated_support_tells_the_limit_in_force() -> None:
+    cut = replace(PAIR, negative_share=0.99, median_r=-0.05, slope=math.nan, r_squared=math.nan)
+    known = validity(pairs={"old/rollout": (cut, cut)})
+    assert only(run("truncated-support", known, shift=0.02)).limit == -0.02
+    assert isinstance(run("truncated-support", known, shift=0.1), Healthy)
+
+
+@pytest.mark.parametrize("pair", ["policy/ref", "old/rollout"])
+@pytest.mark.parametrize(
+    ("base", "ratio"), [(2, math.log(2) - 1), (2, 1 / math.log(2) - 1), (10, 1 / math.log(10) - 1)]
+)
+def test_logprobs_to_another_base_are_told_by_the_first_steps(pair: str, base: int, ratio: float) -> None:
+    first = replace(PAIR, usual_ratio=ratio + 0.02, negative_share=0.99 if ratio > 0 else 0.01)
+    assert f"base {base}" in only(run("scaled-logprobs", validity(first={pair: first}))).claim
+    drifted = replace(first, negative_share=0.6)
+    assert isinstance(run("scaled-logprobs", validity(first={pair: drifted})), Healthy)
+
+
+def test_a_slope_names_the_temperature() -> None:
+    line = replace(PAIR, slope=1 / 0.7 - 1, r_squared=0.99, negative_share=0.99)
+    assert "temperature 0.7" in only(run("scaled-logprobs", validity(pairs={"policy/ref": (line, line)}))).claim
+    assert isinstance(run("scaled-logprobs", validity()), Healthy)
