@@ -398,7 +398,7 @@ def _blocked(tails: Tails) -> str | None:
         return f"{share:.0%} of model tokens have no finite log-ratio"
     if tails.tokens and tails.zero_share > MAX_ZERO_SHARE:
         return (
-            f"r is 0 for {tails.zero_share:.1%} of tokens: nothing shows where the two logprobs of {tails.pair} are one"
+            f"r is 0 for {tails.zero_share:.1%} of tokens: copies, or nothing moved between the two of {tails.pair}"
         )
     if not tails.post.window_tokens.sum():
         return "no token follows a tool observation"
