@@ -397,9 +397,7 @@ def _blocked(tails: Tails) -> str | None:
     if share > MAX_BAD_SHARE:
         return f"{share:.0%} of model tokens have no finite log-ratio"
     if tails.tokens and tails.zero_share > MAX_ZERO_SHARE:
-        return (
-            f"r is 0 for {tails.zero_share:.1%} of tokens: copies, or nothing moved between the two of {tails.pair}"
-        )
+        return f"r is 0 for {tails.zero_share:.1%} of tokens: copies, or nothing moved between the two of {tails.pair}"
     if not tails.post.window_tokens.sum():
         return "no token follows a tool observation"
     early, late = int(tails.post.window_tokens[0]), int(tails.post.window_tokens[-1])
