@@ -28,7 +28,7 @@ from ptt.diagnostics.rules import RULES
 
 BY_ID = {rule.id: rule for rule in RULES}
 NAMING = [fault for fault in FAULTS if fault.name in BY_ID]
-FEW_ROWS = 4  # fewer than any rule can say something about
+FEW_ROWS = 2  # fewer than any rule can say something about
 SEEDS = (1, 2, 3)
 MANY_SEEDS = range(4, 24)
 MARKED = [

@@ -483,3 +483,19 @@ def test_a_preference_that_turns_restless_is_dated_to_where_it_did(at: int) -> N
     assert found.onset_step == pytest.approx(at + 1, abs=4)
     assert found.onset_interval is not None
     assert found.onset_interval[0] <= (found.onset_step or 0) <= found.onset_interval[1]
+
+
+@pytest.mark.parametrize(("margins", "losses", "is_found"), [
+    ((0.0, 26.7, 119.6, 141.7), (0.693, 0.163, 0.0, 0.0), True),
+    ((0.0, 1.2, 3.0, 4.0), (0.693, 0.4, 0.1, 0.05), False),
+    ((0.0, 26.7, 119.6, 141.7), (0.693, 0.5, 0.4, 0.4), False),  # another term still pulls
+])  # fmt: skip
+def test_four_rows_show_pairs_driven_apart_without_end(
+    margins: tuple[float, ...], losses: tuple[float, ...], is_found: bool
+) -> None:
+    metrics = {"dpo/margin": np.array(margins), "loss/total": np.array(losses)}
+    verdict = judged("preference-saturated", metrics, algorithm=DPO)
+    if is_found:
+        assert broken(verdict, severity=Severity.CRITICAL).onset_step == 2
+    else:
+        healthy(verdict)

@@ -63,6 +63,19 @@ def rejected_falls(run: Made, generator: Generator, size: float) -> int:
     return onset
 
 
+def driven_apart(run: Made, generator: Generator, size: float) -> int:
+    """Margins grow without end, and the loss is gone."""
+    onset = begin(run, generator, 0.3, 0.5)
+    grown = 120 * size * run.ramp(onset, 0.3)
+    run.change("margin", plus=grown)
+    run.change("r_rejected", plus=-grown)
+    run.change("lp_rejected", plus=-grown / BETA)
+    run.train["loss"] = np.where(grown > 0, np.logaddexp(0, -run.train["margin"]), run.train["loss"])
+    run.change("grad_norm", np.where(grown > 0, np.exp(-np.minimum(grown, 20.0)), 1.0))
+    run.blend("accuracy", 1.0, run.ramp(onset, 0.05))
+    return onset
+
+
 def unstable(run: Made, generator: Generator, size: float) -> int:
     """From batch to batch the preference turns over."""
     onset = begin(run, generator)
@@ -154,6 +167,8 @@ FAULTS: Final = (
     _of("margin-collapse", "the margin goes to nothing", collapsed, DPO, "margin-collapse", "at-chance"),
     _of("likelihood-falls", "both sides fall to 2.6 times their log-likelihood", both_fall, DPO),
     _of("rejected-collapse", "the rejected side falls 17-fold, the chosen one stays", rejected_falls, DPO),
+    _of("preference-saturated", "margins past 100 nats, loss and gradients gone", driven_apart, DPO,
+        "preference-saturated", "rejected-collapse"),
     _of("preference-unstable", "accuracy swings between .2 and .9", unstable, DPO, link=Link.TRAINING_SIGNAL),
     _of("preference-plateau", "accuracy stands at .61", plateau, DPO, "preference-plateau", "at-chance",
         link=Link.TRAINING_SIGNAL, least=Severity.INFO),

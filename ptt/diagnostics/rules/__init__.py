@@ -79,6 +79,7 @@ from ptt.diagnostics.rules.post_training import (
     overfitting,
     perplexity_spikes,
     preference_plateau,
+    preference_saturated,
     preference_unstable,
     rejected_collapse,
 )
@@ -225,6 +226,7 @@ POST_TRAINING_RULES: tuple[Rule, ...] = (
     at_chance.RULE,
     preference_unstable.RULE,
     preference_plateau.RULE,
+    preference_saturated.RULE,
     kto_imbalance.RULE,
     margin_collapse.RULE,
     likelihood_falls.RULE,

@@ -1,0 +1,67 @@
+"""This run shows pairs driven so far apart that the loss is 0 and nothing is left to learn.
+
+What: the margin of the last logged rows lies above 20 nats, the loss below 1e-3. It is judged from three rows on: no
+noise moves a margin so far.
+Why it matters: at a margin of 20 the objective is met to nine digits. Everything past it only made rejected answers
+and text like them impossible; loss and accuracy look perfect.
+What it is not: a margin of 1 to 10, where preference training usually ends.
+What to do: go back to the step at which the margin passed 10, lower the learning rate or raise beta, and look whether
+the pairs can be told apart by something trivial (length, a refusal, a template).
+Source: the loss of DPO is -log sigmoid(margin), 2e-9 at 20 nats; that training past it destroys what the model could do
+is shown in arXiv 2404.04626 and 2410.08847.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.post_training import PREFERENCE, requires_pairs
+from ptt.diagnostics.rules.single_series import metric_evidence
+
+MARGIN_LIMIT = 20.0  # nats of beta times the log-ratio: -log sigmoid of it is 2e-9
+CRITICAL_FACTOR = 5.0  # times the limit: no answer near the rejected ones can be sampled any more
+LOSS_LIMIT = 1e-3  # a loss that also holds an SFT term or a label smoothing still pulls somewhere
+MET_MARGIN = 10.0  # nats: the loss is 5e-5, so what comes later taught nothing
+MIN_VALUES = 3
+LAST_ROWS = 3  # logged rows: one wild batch is no end of training
+
+
+@requires_pairs("dpo/margin", what="margin of the pairs", minimum=MIN_VALUES)
+def check(margin: Series, evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the last margins, and whether the loss agrees."""
+    steps, values = margin.finite()
+    late = float(np.median(values[-min(LAST_ROWS, max(1, len(values) // 2)) :]))
+    loss = evidence.metrics.get("loss/total")
+    left = None if loss is None or not len(loss.finite()[0]) else float(loss.finite()[1][-1])
+    if late <= limits["margin"] or (left is not None and left > limits["loss"]):
+        return Healthy(reason=f"the margin ends at {late:.3g} nats" + (f", the loss at {left:.3g}" if left else ""))
+    place = int(np.argmax(values > MET_MARGIN))
+    onset, before = int(steps[place]), int(steps[max(0, place - 1)])
+    return Finding(
+        severity=Severity.CRITICAL if late > CRITICAL_FACTOR * limits["margin"] else Severity.HIGH,
+        claim=f"The pairs are driven apart without end: the margin went from {values[0]:.3g} to {values[-1]:.3g} nats"
+        + (f", the loss to {left:.2g}" if left is not None else ""),
+        observed=late,
+        limit=limits["margin"],
+        unit="nats",
+        onset_step=onset,
+        onset_interval=(before, onset),
+        evidence=metric_evidence(margin, last_loss=left),
+        causes=(
+            "a learning rate too high for the objective, or too many epochs over few pairs",
+            "beta too small, or no term that holds the policy near the reference",
+            "pairs that something trivial tells apart: length, a template, a refusal",
+        ),
+        confirm=("sample 20 prompts from the last checkpoint and from one near that step: is the text still sound?",),
+        next=(
+            f"go back to a checkpoint from step {before} or earlier",
+            "rerun with a tenth of the learning rate, nothing else changed",
+        ),
+    )
+
+
+RULE = rule(
+    check, "preference-saturated", Link.POLICY_UPDATE, margin=MARGIN_LIMIT, loss=LOSS_LIMIT, families=PREFERENCE
+)
