@@ -136,7 +136,9 @@ BROKEN: dict[str, dict[str, tuple[Metrics, Algorithm, dict[str, Any], Severity, 
         "very far": (sides((-10, -12), (-9, -300)), DPO, {}, Severity.HIGH, None),
     },
     "preference-saturated": {
-        "four rows": ({"dpo/margin": APART, "loss/total": np.array([LN2, 0.16, 0.0, 0.0])}, DPO, {}, Severity.CRITICAL, 2),
+        "four rows": (
+            {"dpo/margin": APART, "loss/total": np.array([LN2, 0.16, 0.0, 0.0])}, DPO, {}, Severity.CRITICAL, 2
+        ),
         "less far, without a loss": ({"dpo/margin": 0.3 * APART}, DPO, {}, Severity.HIGH, None),
     },
     "preference-unstable": {"sorted batches": ({"dpo/accuracy": sorted_batches()}, DPO, {}, Severity.MEDIUM, 1)},
