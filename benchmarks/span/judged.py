@@ -114,12 +114,18 @@ def _passed(drawn: Drawn, finding: Finding | None) -> int | None:
 
 
 def _names(tails: Sequence[Finding], headline: str, truth: Truth) -> bool | None:
-    """Whether the value that holds the tail stands in the tails' finding and the headline; None where there is none."""
-    if truth.holder is None or not tails:
+    """Whether the tail's finding, and the headline where that is about the tail, name the value that holds it.
+
+    None where no tail is found. Of a run whose tail no value holds: whether one is named all the same.
+    """
+    if not tails:
         return None
+    if truth.holder is None:
+        return any("holder_value" in finding.evidence for finding in tails)
     name, value = truth.holder
-    wanted = {"rank": f"rank {value}", "tool result": "failed", "version": "lag"}.get(name, value)
-    return any(wanted in finding.claim for finding in tails) and wanted in headline
+    wanted = {"rank": f"rank {value}", "tool result": "failed", "version": "policy version"}.get(name, value)
+    heads = [finding for finding in tails if headline.startswith(finding.claim)]
+    return any(wanted in finding.claim for finding in heads or tails)
 
 
 def _naive(drawn: Drawn, table: pa.Table) -> tuple[bool, ...]:

@@ -271,11 +271,13 @@ def _named(one: Judged, *, ids: Sequence[str]) -> bool:
 def other_rates(runs: Sorted) -> list[Rate]:
     """Give what is asked without an aim."""
     found = [one for one in runs.with_it if is_found(one)]
-    held = [one for one in runs.carried if one.truth.holder is not None]
+    held = [one for one in found if one.truth.holder is not None]
+    free = [one for one in runs.with_it if is_found(one) and one.truth.holder is None]
     small = [one for one in runs.ordinary if one.truth.size < LARGE]
     return [
         rate("recall below 2.5x", small, is_found),
-        rate("value that holds the tail named in finding and headline", held, lambda one: one.holder_named),
+        rate("value that holds the tail named, where it was found", held, lambda one: one.holder_named),
+        rate("a value named where none holds it", free, lambda one: one.holder_named),
         rate("passing of the limit within a tenth of the run", found, passed),
         rate("onset's interval shorter than half of the run", found, _short),
     ]
