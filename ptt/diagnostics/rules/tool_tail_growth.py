@@ -268,21 +268,20 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
         return None
     critical = late > limits["critical_p95"]
     limit = limits["critical_p95" if critical else "high_p95"]
-    grew = "they came back from higher" if came_back else "whether they grew cannot be told"
+    grew = "although they came back from higher" if came_back else "and whether they grew cannot be told"
     if conditions.get("growth") is False:
         most = p95.growth_interval()[1]
         if not critical or most <= LARGE_GROWTH:  # high all along is no finding
             return None
-        grew = f"no growth is proven, nor one by ×{most:.2g} excluded"
+        grew = f"and growth by ×{most:.2g} is neither shown nor excluded"
     onset = p95.onset(limit, tails.blocks)
     return Finding(
         id="tails-high",
         severity=Severity.HIGH if critical else Severity.MEDIUM,
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
-        claim=f"{_label(tails)} log-ratio tails are high: p95 of |r| is {late:.3g} nats in the last "
-        f"{'sixth' if came_back else 'third'} "
-        f"(one token in twenty carries a weight beyond {math.exp(late):,.0f}); {grew}",
+        claim=f"{_label(tails)} log-ratio tails are high, {grew}: p95 of |r| is {late:.3g} nats in the last "
+        f"{'sixth' if came_back else 'third'} (one token in twenty carries a weight beyond {math.exp(late):,.0f})",
         observed=late,
         limit=limit,
         unit="nats",
