@@ -262,7 +262,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
     Of a tail that came back the last sixth counts.
     """
     p95, conditions = tails.post.percentiles["p95"], signature.conditions
-    came_back = conditions.get("lasting") is False
+    came_back = conditions.get("lasting") is False and conditions.get("growth") is not False
     late = float(min(p95.windows[-1], p95.last_sixth) if came_back else p95.windows[-1])
     if int(tails.post.window_tokens[-1]) < MIN_WINDOW_TOKENS or not late > limits["high_p95"]:
         return None
