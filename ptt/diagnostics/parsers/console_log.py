@@ -408,6 +408,7 @@ PARSER = Parser(
     describes="Console logs of any trainer: metrics as they are printed, how the run ended, lines of trouble.",
     held_against="real: TRL, veRL and minimind console logs; torchtune, Megatron, NeMo-RL and Lightning by source",
     priority=50,
+    general=True,
     recognises=recognises,
     read=read,
 )

@@ -325,6 +325,7 @@ PARSER = Parser(
     describes="Metric tables as CSV or TSV, wide (a column each) or long (one value a row): metrics.",
     held_against="source: pandas and W&B's chart exports, stable-baselines3's and Keras' CSV loggers, Gym's monitor",
     priority=30,
+    general=True,
     recognises=recognises,
     read=read,
 )

@@ -315,6 +315,7 @@ PARSER = Parser(
     held_against="source: transformers' log history, Keras, sacred's FileStorageObserver, AllenNLP; files of home-made "
     "loops",
     priority=22,
+    general=True,
     recognises=recognises,
     read=read,
 )

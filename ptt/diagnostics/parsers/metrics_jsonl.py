@@ -378,6 +378,7 @@ PARSER = Parser(
     held_against="real: veRL 0.9.1's file logger and prime-rl's monitor; ms-swift, ART, Tinker, LLaMA-Factory and "
     "RLlib by source",
     priority=20,
+    general=True,
     recognises=recognises,
     read=read,
 )

@@ -232,6 +232,7 @@ PARSER = Parser(
     describes="Metric tables as Parquet (W&B history exports, trackio's exports, home-made), wide or long: metrics.",
     held_against="real: trackio 0.43's export; W&B's history export by source",
     priority=32,
+    general=True,
     recognises=recognises,
     read=read,
 )

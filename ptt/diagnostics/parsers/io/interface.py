@@ -125,6 +125,7 @@ class Parser:
     describes: str  # one line for the docs: whose file it is and what it yields
     held_against: str  # for the docs: "real: " files of the writer itself, or "source: " its code, read field by field
     priority: int  # on the same metric at the same step the lower number wins
+    general: bool = False  # True: takes any file of its shape, where none of the parsers before it does
     of_training: bool = True  # False: samples, spans or evaluations alone; a lost file of them counts by its size
     recognises: Callable[[RunFile], bool]
     read: Callable[[RunFile], Iterator[Piece]]
