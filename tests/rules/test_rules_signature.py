@@ -119,7 +119,6 @@ def test_the_onset_is_where_the_tail_passes_its_limit_for_good() -> None:
         ("more tools, same tails", "growth"),
         ("text only", "growth"),
         ("falling", "growth"),
-        ("hump", "growth"),
         ("hump", "lasting"),
         ("rise that came back", "lasting"),
         ("alike", "localised"),

@@ -10,7 +10,7 @@ from builders import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.windows import Span, label_spans, sliding_windows, split_steps
+from ptt.diagnostics.statistics.windows import Span, bursts, label_spans, sliding_windows, split_bursts, split_steps
 
 steps_strategy = st.lists(st.integers(0, 10_000), unique=True, min_size=1, max_size=60).map(sorted)
 
@@ -61,3 +61,11 @@ def test_label_without_rows_or_spans_gives_no_rows(steps: list[int], spans: tupl
 
 def test_the_middle_of_a_span_lies_between_its_ends() -> None:
     assert Span(3, 8).middle == 5.5
+
+
+def test_a_recorder_that_changed_its_spacing_has_single_steps_not_one_long_burst() -> None:
+    steps = [*range(1, 41), *range(48, 129, 8)]
+    assert len(bursts(steps)) == len(steps)
+    assert split_bursts(steps, 5) == split_steps(steps, 5)
+    assert bursts([1, 2, 9, 10, 17]) == (Span(1, 2), Span(9, 10), Span(17, 17))
+    assert bursts([]) == ()

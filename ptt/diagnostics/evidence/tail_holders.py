@@ -28,7 +28,7 @@ from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.staleness import add_lags
 from ptt.diagnostics.statistics.tail_growth import TAIL_QUANTILES, SliceTails, block_count, slice_tails
 from ptt.diagnostics.statistics.tail_share import MIN_CLUSTERS, TailShare, tail_shares
-from ptt.diagnostics.statistics.windows import Span, split_bursts, split_steps
+from ptt.diagnostics.statistics.windows import Span, bursts, join_spans, split_steps
 from ptt.diagnostics.store.scan import ATTRIBUTE
 
 TOOL, RESULT, ENVIRONMENT, RANK, VERSION = "tool", "tool result", "environment", "rank", "policy version"
@@ -286,13 +286,14 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
 
     Of a tool, before which no token stands, the text-only tails are those of all sequences, in the run's own blocks.
     """
-    blocks, windows, steps = tails.blocks, tails.windows, all_steps
+    blocks, windows, steps, observations = tails.blocks, tails.windows, all_steps, tails.observations
     if text is not None:
         steps = pl.concat([rows["step"], text["step"]]).unique().sort().to_list()
         units = int(rows.select(pl.struct("step", "unit").n_unique()).item())
         fewest = min(int(part["n"].cast(pl.Int64).sum()) for part in (rows, text))
-        blocks = split_bursts(steps, block_count(steps=len(steps), units=units, tokens=fewest))
-        windows = split_steps(steps, 3)
+        observed = bursts(steps) if tails.observations < tails.steps else split_steps(steps, len(steps))
+        blocks = join_spans(observed, block_count(steps=len(steps), units=units, tokens=fewest))
+        windows, observations = split_steps(steps, 3), len(observed)
     sixths = split_steps(steps, 6)
 
     def measured(part: pl.DataFrame, name: str) -> SliceTails:
@@ -312,6 +313,7 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
         text=beside,
         tokens=int(own.tokens.sum()),
         steps=len(steps),
+        observations=observations,
         bad_tokens=0,
         zero_share=0.0,
         late_tail_share=_share(tail),

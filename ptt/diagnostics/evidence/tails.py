@@ -19,10 +19,19 @@ from ptt.diagnostics.statistics.percentiles import inverse_moments, moments, per
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.statistics.tail_growth import TAIL_QUANTILES, SliceTails, block_count, slice_tails
-from ptt.diagnostics.statistics.windows import WINDOWS, Span, label_spans, sliding_windows, split_bursts, split_steps
+from ptt.diagnostics.statistics.windows import (
+    WINDOWS,
+    Span,
+    bursts,
+    join_spans,
+    label_spans,
+    sliding_windows,
+    split_steps,
+)
 
 ESS_WINDOWS = 24  # about so many windows, overlapping by three quarters
 TAIL_NATS = math.log(2.0)  # a weight of two or of a half: the usual truncation cap begins to bite
+MIN_RECURRING = 0.1  # of sequences or groups, at two steps or more: the steps share rollouts
 IDS = ("group_id", "trajectory_id", "sample_id")
 
 
@@ -39,6 +48,8 @@ class Tails:
     bad_tokens: int  # model tokens whose r is null, NaN or infinite
     tokens: int
     steps: int  # with tokens
+    observations: int  # steps, or bursts of steps on one batch of rollouts
+    gap: float  # training steps from one observation to the next (median)
     tool_free_tokens: int  # text-only tokens of sequences without any observation
     unit: str  # what was resampled as a whole: "prompt group" or "sequence"
     late_tail_share: float  # of the late window's tokens with |r| above TAIL_NATS: the share that follows a tool call
@@ -75,7 +86,8 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
     units = int(sequences.select(pl.struct("step", "unit").n_unique()).item())
     fewest = int(cells.group_by("slice").agg(pl.col("n").cast(pl.Int64).sum())["n"].to_numpy().min())
     count = block_count(steps=len(steps), units=units, tokens=fewest)  # of the slice with fewer tokens
-    blocks, windows, sixths = split_bursts(steps, count), split_steps(steps, 3), split_steps(steps, 6)
+    observed = bursts(steps) if _shares_rollouts(sequences, tokens) else split_steps(steps, len(steps))
+    blocks, windows, sixths = join_spans(observed, count), split_steps(steps, 3), split_steps(steps, 6)
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     slices = {
         number: slice_tails(
@@ -100,6 +112,8 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
         bad_tokens=int(tokens.tables.bad.filter(pl.col("pair") == 0)["n_bad"].cast(pl.Int64).sum()),
         tokens=total,
         steps=len(steps),
+        observations=len(observed),
+        gap=float(np.median(np.diff([span.first for span in observed]))) if len(observed) > 1 else 1.0,
         tool_free_tokens=int(rows.filter(pl.col("n_obs") == 0)["n_model"].cast(pl.Int64).sum()),
         unit=unit,
         late_tail_share=_post_share(cells, windows[-1], beyond=TAIL_NATS),
@@ -113,6 +127,14 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
         "step_stats": step_stats(tokens, names),
     }
     return tails, tables
+
+
+def _shares_rollouts(sequences: pl.DataFrame, tokens: Tokens) -> bool:
+    """Return whether steps in a row may update on the same rollouts: by recurring ids, or for want of any."""
+    if not any(name in tokens.scalars.columns for name in IDS):
+        return True
+    times = sequences.group_by("unit").agg(pl.col("step").n_unique())["step"].to_numpy()
+    return len(times) > 0 and float(np.mean(times > 1)) >= MIN_RECURRING
 
 
 def _post_share(cells: pl.DataFrame, window: Span, *, beyond: float) -> float:

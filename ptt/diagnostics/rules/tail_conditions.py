@@ -7,34 +7,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.rules.interface import Limits
-from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.statistics.bootstrap import interval
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.change_point import rank_shift
+from ptt.diagnostics.statistics.rare_tails import BlockCounts, RareRise, rare_rise, share_beyond
 from ptt.diagnostics.statistics.tail_growth import (
     FLOOR,
+    MIN_BLOCK_TOKENS,
     LateRise,
     Percentile,
     SliceTails,
     TailShift,
     excess_growth,
-    late_rise,
+    merge_blocks,
+    tail_growth,
     tail_shift,
 )
+from ptt.diagnostics.statistics.trend import MIN_PART, NULL_DRAWS, Contrast, StepNoise
 
+PERCENTILES_SHARE: Final = 0.7  # of the rate of false alarms; the two sum to it (Bonferroni)
+RARE_SHARE: Final = 0.3
+MERGED: Final = 3  # blocks of a group
 MIN_WINDOW_TOKENS: Final = 300  # three tokens above p99: fewer, and a window's p99 is an anecdote
 MIN_GROWTH: Final = 1.2  # late over early, of the tail and of its ratio to text: less is no alarm
-MAX_TREND_P: Final = 0.05  # p of the rank trend over blocks: a few wild blocks are no growth
+MIN_RANK_SHIFT: Final = 1.645  # standard deviations (p of 0.05) of ranks: a few wild blocks are no growth
 LARGE_GROWTH: Final = 1.5  # late over early: so much may not be called no growth where p is below MAX_UNSURE_P
 MAX_UNSURE_P: Final = 0.1  # above it not even much growth raises a doubt: one stable run in ten gives as much
-MAX_LATE_P: Final = 0.02  # of a rise in the last blocks: so clear, it may not be called no growth
-LARGE_LATE_GROWTH: Final = 1.5  # last blocks over all before them: likewise
-END_RANK: Final = 0.8  # of the blocks before that most of the last ones lie above
+MAX_LATE_P: Final = 0.02  # of a rise by LARGE_GROWTH: so clear, it may not be called no growth
+MAX_END_SHARE: Final = 0.2  # of the blocks: a rise that began later is told with the step it began at
+MIN_RARE_GROWTH: Final = 1.5  # share of tokens so far out, after over before
+MIN_RARE_UNITS: Final = 4  # sequences or groups so far out, after: fewer are anecdotes
 MAX_TEXT_P: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
 MIN_DRAWN_SHARE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
 EXCESS_NATS: Final = math.log(2.0)  # post-tool over text-only growth: another factor of two on the weights
@@ -50,6 +58,12 @@ class JudgedTail:
     growth_p: float
     conditions: Mapping[str, bool | None]
     end: LateRise | None = None  # where the tail rose, or may have risen, in the last blocks and not before
+    rare: RareRise | None = None  # where a few tokens beyond p99 grew
+
+    @property
+    def shown(self) -> bool:
+        """Whether all four conditions hold."""
+        return all(condition is True for condition in self.conditions.values())
 
     @property
     def grew(self) -> bool:
@@ -69,143 +83,213 @@ def block_means_around(percentile: Percentile, end: LateRise) -> tuple[float, fl
 def judge_tail(tails: Tails, limits: Limits) -> JudgedTail:
     """Return the post-tool tail with its four conditions, each None where it cannot be decided.
 
-    `limits`: false_alarms (a rate), material_p99 and high_p95 (nats). A rise in the last blocks alone is judged
-    there.
+    `limits`: false_alarms (a rate), material_p99 and high_p95 (nats). Two ways to grow share that rate: of p95 and p99,
+    and of a few tokens beyond.
     """
-    steps = tails.steps / len(tails.blocks)
-    own = tail_shift(tails.post, None, steps=steps)
-    p_value = own.p_value
+    tail = _of_percentiles(tails, limits)
+    if tail.shown or (tail.grew and tail.conditions["localised"] is False):
+        return tail
+    rare = _rare(tails, limits)
+    if rare is not None and (rare.shown or not tail.grew):
+        return rare if rare.shown or tail.conditions["growth"] is False else tail
+    return tail
+
+
+def growth_of_percentiles(tails: Tails, *, draws: int = NULL_DRAWS) -> TailShift:
+    """Return how p95 and p99 grew, by single blocks of steps or by groups of them, whichever shows it more clearly."""
+    groups = _groups(tails)
+    noise = StepNoise(observations=tails.observations / len(tails.blocks), gap=tails.gap)
+    return tail_growth(tails.post, merge_blocks(tails.post, groups), groups, noise=noise, draws=draws)
+
+
+def _groups(tails: Tails) -> list[IntArray]:
+    count = len(tails.blocks)
+    return np.array_split(np.arange(count), max(1, count // MERGED))
+
+
+def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
+    """Return the tail as p95 and p99 have it."""
+    shift = growth_of_percentiles(tails)
+    groups = _groups(tails) if shift.grouped else [np.array([block]) for block in range(len(tails.blocks))]
+    post, text = tails.post, tails.text
+    if shift.grouped:
+        post, text = merge_blocks(post, groups), merge_blocks(text, groups)
+    noise = StepNoise(observations=tails.observations / len(groups), gap=tails.gap)
+    rate = PERCENTILES_SHARE * limits["false_alarms"]
+    percentiles, p_value = tails.post.percentiles, shift.p_value
     localised: bool | None = None
-    if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) >= MIN_WINDOW_TOKENS:
-        localised, of_localised = _localised(tails, limits, steps=steps)
+    if shift.contrast is not None and _text_is_known(tails):
+        localised, of_localised = _localised(post, text, shift.contrast, rate, noise=noise)
         p_value = max(p_value, of_localised) if math.isfinite(of_localised) else p_value
-    percentiles = tails.post.percentiles
+    contrast = None if shift.contrast is None else shift.contrast.spread(groups)
+    material = _material(percentiles["p99"], contrast, limits["material_p99"])
+    growth = _grew(post, shift, rate, material=material)
+    end = _end(tails.post, replace(shift, contrast=contrast)) if growth or shift.p_value < MAX_LATE_P else None
     name = "p95" if percentiles["p95"].growth() >= MIN_GROWTH else "p99"
-    tail = JudgedTail(
+    if end is not None:
+        name = "p95" if block_means_around(percentiles["p95"], end)[1] > limits["material_p99"] else "p99"
+    return JudgedTail(
         name=name,
         post=percentiles[name],
         p_value=p_value,
-        growth_p=own.p_value,
+        growth_p=shift.p_value,
         conditions={
-            "growth": _grew(
-                own,
-                limits,
-                steady=any(_steady(part) for part in percentiles.values()),
-                high=float(percentiles["p95"].windows[2]) > limits["high_p95"],
-            ),
+            "growth": growth,
             "localised": localised,
-            "lasting": _lasting(tails.post),
-            "material": _material(percentiles["p99"].windows_drawn[2], limits["material_p99"]),
+            "lasting": _lasting(tails.post, contrast if growth else None),
+            "material": material,
         },
+        end=end if growth is not False else None,
     )
-    return _late(tails, tail, limits, steps=steps) or tail
 
 
-def _late(tails: Tails, tail: JudgedTail, limits: Limits, *, steps: float) -> JudgedTail | None:
-    """Return the tail as it rose in the last blocks, where the whole run shows no signature; None where it did not."""
-    if tail.grew:
+def _text_is_known(tails: Tails) -> bool:
+    return min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) >= MIN_WINDOW_TOKENS
+
+
+def _end(post: SliceTails, shift: TailShift) -> LateRise | None:
+    """Return the rise as one of the last blocks, where it begins in the last fifth; else None."""
+    blocks = np.isfinite(post.percentiles["p99"].blocks).sum()
+    if shift.contrast is None or len(shift.contrast.after) > max(MIN_PART, round(MAX_END_SHARE * blocks)):
         return None
-    end = late_rise(tails.post, None, steps=steps)
-    if end.factor < MIN_GROWTH or not _is_rise(tails.post, end):
+    return LateRise(
+        blocks=tuple(int(block) for block in shift.contrast.after), factor=shift.factor, p_value=shift.p_value
+    )
+
+
+def _rare(tails: Tails, limits: Limits) -> JudgedTail | None:
+    """Return the tail as it grew in a few tokens beyond p99; None where it did not."""
+    rate = RARE_SHARE * limits["false_alarms"]
+    text = tails.text.counts if _text_is_known(tails) else None
+    rise = rare_rise(tails.post.counts, text, min_tokens=MIN_BLOCK_TOKENS)
+    if rise is None or rise.growth_p >= rate or rise.units[1] < MIN_RARE_UNITS:
         return None
-    sure = end.p_value < limits["false_alarms"]
-    unsure = end.p_value < MAX_LATE_P and end.factor >= LARGE_LATE_GROWTH and tail.conditions["growth"] is False
-    if not sure and not unsure:
+    if rise.after < MIN_RARE_GROWTH * rise.before:
         return None
+    localised: bool | None = None
+    if text is not None:
+        of_text = rare_rise(tails.text.counts, None, min_tokens=MIN_BLOCK_TOKENS)
+        text_grew = of_text is not None and of_text.growth_p < MAX_TEXT_P
+        later = np.array(rise.blocks)
+        more = rise.excess_p < rate and (not text_grew or _holds_tail(tails.post, tails.text, later, beyond=rise.limit))
+        localised = True if more else False if text_grew else None
     p99 = tails.post.percentiles["p99"]
-    material = _material(np.nanmean(p99.drawn[list(end.blocks)], axis=0), limits["material_p99"])
-    if material is False:
-        return None
-    localised, p_value = _late_localised(tails, end, limits, steps=steps) if sure else (None, math.nan)
-    name = "p95" if block_means_around(tails.post.percentiles["p95"], end)[1] > limits["material_p99"] else "p99"
     return JudgedTail(
-        name=name,
-        post=tails.post.percentiles[name],
-        p_value=max(end.p_value, p_value) if math.isfinite(p_value) else end.p_value,
-        growth_p=end.p_value,
-        conditions={"growth": True if sure else None, "localised": localised, "lasting": True, "material": material},
-        end=end,
+        name="p99",
+        post=p99,
+        p_value=max(rise.growth_p, rise.excess_p) if math.isfinite(rise.excess_p) else rise.growth_p,
+        growth_p=rise.growth_p,
+        conditions={
+            "growth": True,
+            "localised": localised,
+            "lasting": _rare_lasts(tails.post.counts, rise),
+            "material": _material(p99, None, limits["material_p99"]),
+        },
+        rare=rise,
     )
 
 
-def _is_rise(post: SliceTails, end: LateRise) -> bool:
-    """Return whether the last blocks lie above the others in p95 or p99, as ranks and as redrawn: no few wild ones."""
-    for percentile in post.percentiles.values():
-        usable = np.isfinite(percentile.blocks)
-        rose = np.isin(np.arange(len(usable)), end.blocks)
-        before, after = percentile.blocks[usable & ~rose], percentile.blocks[usable & rose]
-        if not len(before) or not len(after):
-            continue
-        drawn = percentile.drawn[usable & rose].mean(axis=0)
-        by_rank = (after > np.quantile(before, END_RANK)).mean() >= END_RANK
-        if by_rank and interval(drawn)[0] > before.mean():
-            return True
-    return False
+def _rare_lasts(counts: BlockCounts, rise: RareRise) -> bool | None:
+    """Return whether units so far out still come in the last sixth as often as halfway; None where few decide."""
+    units, tokens = share_beyond(counts.maxima, rise.limit), counts.tokens.sum(axis=1)
+    last = slice(-max(1, len(units) // 6), None)
+    later = list(rise.blocks)
+    halfway = 0.5 * (rise.units[0] / max(1.0, tokens.sum() - tokens[later].sum()) + rise.units[1] / tokens[later].sum())
+    expected, seen = halfway * float(tokens[last].sum()), float(units[last].sum())
+    if seen >= expected:
+        return True
+    return False if seen + 1 < expected - 2 * math.sqrt(expected) else None
 
 
-def _late_localised(tails: Tails, end: LateRise, limits: Limits, *, steps: float) -> tuple[bool | None, float]:
-    """Return whether the last blocks rose against text-only tails as well, by ratio, and the p-value."""
-    size = len(end.blocks)
-    ratio = late_rise(tails.post, tails.text, steps=steps, size=size)
-    if ratio.p_value < limits["false_alarms"] and ratio.factor >= MIN_GROWTH:
-        return True, ratio.p_value
-    text = late_rise(tails.text, None, steps=steps, size=size)
-    return False if text.p_value < MAX_TEXT_P and text.factor >= MIN_GROWTH else None, ratio.p_value
-
-
-def _localised(tails: Tails, limits: Limits, *, steps: float) -> tuple[bool | None, float]:
+def _localised(
+    post: SliceTails, text: SliceTails, contrast: Contrast, rate: float, *, noise: StepNoise
+) -> tuple[bool | None, float]:
     """Return whether post-tool tails outgrew text-only tails, by ratio or by nats, and the p-value of the clearer one.
 
-    By nats only where most of the late tail lies after tools, and more of it than of the tokens.
+    By nats only where most of the later tail lies after tools, and more of it than of the tokens.
     """
-    ratio = tail_shift(tails.post, tails.text, steps=steps)
+    ratio = tail_shift(post, text, contrast, noise=noise)
     if math.isnan(ratio.p_value):
         return None, math.nan
-    held = tails.late_tail_share > max(0.5, tails.late_token_share)
-    excess = excess_growth(tails.post, tails.text, steps=steps, margin=EXCESS_NATS) if held else None
-    by_nats = excess is not None and excess.p_value < limits["false_alarms"]
+    held = _holds_tail(post, text, contrast.after, beyond=EXCESS_NATS)
+    excess = excess_growth(post, text, contrast, noise=noise, margin=EXCESS_NATS) if held else None
+    by_nats = excess is not None and excess.p_value < rate
     p_value = ratio.p_value if excess is None else min(ratio.p_value, excess.p_value)
-    if by_nats or _moved(ratio, limits):
+    if by_nats or _moved(ratio, rate):
         return True, p_value
     if excess is not None and excess.nats > EXCESS_NATS:  # so much more, but noise could have done it
         return None, p_value
-    of_text = tail_shift(tails.text, None, steps=steps)  # that text grew as well takes proof of its own
+    of_text = tail_shift(text, None, contrast, noise=noise)  # that text grew as well takes proof of its own
     text_grew = of_text.p_value < MAX_TEXT_P and of_text.factor >= MIN_GROWTH
     return False if text_grew else None, p_value
 
 
-def _steady(percentile: Percentile) -> bool:
-    """Return whether blocks rise by rank, and windows still differ when blocks and sequences are redrawn."""
-    return percentile.trend_p < MAX_TREND_P and percentile.growth_interval()[0] > 1.0
+def _holds_tail(post: SliceTails, text: SliceTails, blocks: IntArray, *, beyond: float) -> bool:
+    """Return whether most of some blocks' tokens so far out follow a tool call, and more of them than of all tokens."""
+    far = [float(share_beyond(part.counts.tokens[blocks], beyond).sum()) for part in (post, text)]
+    tokens = [float(part.counts.tokens[blocks].sum()) for part in (post, text)]
+    return sum(far) > 0 and far[0] / sum(far) > max(0.5, tokens[0] / sum(tokens))
 
 
-def _grew(shift: TailShift, limits: Limits, *, steady: bool, high: bool) -> bool | None:
-    """Return whether the tail grew; None where it could not be tested, or much growth is not quite beyond noise."""
-    if math.isnan(shift.p_value):  # too few blocks with tokens: no test was made
+def _grew(post: SliceTails, shift: TailShift, rate: float, *, material: bool | None) -> bool | None:
+    """Return whether the tail grew; None where it could not be tested, or much growth is not quite beyond noise.
+
+    A significant test that a few blocks could owe is not proof, nor is it none.
+    """
+    if shift.contrast is None or math.isnan(shift.p_value):  # too few blocks with tokens: no test was made
         return None
-    if steady and _moved(shift, limits):
-        return True
-    unsure = shift.factor >= LARGE_GROWTH and shift.p_value < MAX_UNSURE_P
-    clear = steady and shift.p_value < MAX_LATE_P  # a low tail that wobbles is no reason to doubt a healthy run
-    return None if unsure and (high or clear) else False
+    if _moved(shift, rate):
+        return True if _by_rank(post, shift.contrast) else None
+    if material is False:  # an immaterial tail that wobbles raises no doubt
+        return False
+    if shift.p_value < MAX_LATE_P and shift.factor >= LARGE_GROWTH and _by_rank(post, shift.contrast):
+        return None
+    most = max(part.growth() for part in post.percentiles.values())
+    return None if most >= LARGE_GROWTH and shift.p_value < MAX_UNSURE_P else False
 
 
-def _moved(shift: TailShift, limits: Limits) -> bool:
-    return shift.p_value < limits["false_alarms"] and shift.factor >= MIN_GROWTH
+def _moved(shift: TailShift, rate: float) -> bool:
+    return shift.p_value < rate and shift.factor >= MIN_GROWTH
 
 
-def _lasting(post: SliceTails) -> bool | None:
-    """Return whether the last sixth lies above halfway, on the log scale, between early window and peak."""
+def _by_rank(post: SliceTails, contrast: Contrast) -> bool:
+    """Return whether the later blocks lie above the earlier ones by rank as well, in p95 or p99: no few wild ones."""
+    for percentile in post.percentiles.values():
+        before, after = (percentile.blocks[blocks] for blocks in (contrast.before, contrast.after))
+        if rank_shift(before[np.isfinite(before)], after[np.isfinite(after)]) > MIN_RANK_SHIFT:
+            return True
+    return False
+
+
+def _lasting(post: SliceTails, contrast: Contrast | None) -> bool | None:
+    """Return whether the last sixth lies above halfway, on the log scale, between what was before and the peak."""
     each = post.percentiles.values()
     last = math.prod(part.last_sixth for part in each)
     if not math.isfinite(last):
         return None
     windows = np.prod([np.maximum(part.windows, FLOOR) for part in each], axis=0)
-    return bool(last >= math.sqrt(windows[0] * np.nanmax(windows)))
+    before, peak = windows[0], float(np.nanmax(windows))
+    if contrast is not None:
+        level = np.prod([np.maximum(part.blocks, FLOOR) for part in each], axis=0)
+        before = math.exp(float(np.nanmean(np.log(level[contrast.before]))))
+        parts = np.array_split(np.log(level[contrast.after]), max(1, min(3, len(contrast.after) // 3)))
+        peak = math.exp(max(float(np.nanmean(part)) for part in parts))
+        last = max(last, math.exp(float(np.nanmean(parts[-1]))))
+    return bool(last >= math.sqrt(before * peak))
 
 
-def _material(drawn: FloatArray, limit: float) -> bool | None:
-    """Return whether a late p99 lies above the limit, by nine of ten of its redrawings."""
+def _material(p99: Percentile, contrast: Contrast | None, limit: float) -> bool | None:
+    """Return whether p99 lies above the limit, in the late window or in the blocks that rose."""
+    answers = [_above(p99.windows_drawn[2], limit)]
+    if contrast is not None:
+        risen = p99.drawn[contrast.after]
+        risen = risen[np.isfinite(risen).all(axis=1)]
+        answers.append(_above(risen.mean(axis=0), limit) if len(risen) else None)
+    return True if True in answers else None if None in answers else False
+
+
+def _above(drawn: FloatArray, limit: float) -> bool | None:
+    """Return whether nine of ten redrawings lie above the limit; None where neither they do nor the others."""
     drawn = drawn[np.isfinite(drawn)]
     if not len(drawn):
         return None

@@ -39,8 +39,7 @@ from ptt.diagnostics.model import (
     Signature,
 )
 from ptt.diagnostics.rules.interface import Limits
-from ptt.diagnostics.rules.tail_conditions import JudgedTail, judge_tail
-from ptt.diagnostics.statistics.tail_growth import growth_p_value
+from ptt.diagnostics.rules.tail_conditions import JudgedTail, growth_of_percentiles, judge_tail
 
 EVERYWHERE: Final = "tail-growth-everywhere"
 HIGH: Final = "tails-high"
@@ -50,7 +49,7 @@ MIN_LIFT: Final = 1.5  # share of the tail over share of the tokens, at the low 
 MIN_EXCESS_NATS: Final = math.log(2.0)  # by which the value's tail outgrew the others': a factor of two on the weights
 MIN_GROWTH_RATIO: Final = 1.2  # or by this factor, as growth must against text-only tails
 RATE_SHARE: Final = 0.05  # of the false-alarm rate: for growth within single values, all of them together
-MIN_RATE: Final = 2.5e-4  # the usual drawings tell no p-value apart below it
+MIN_RATE: Final = 7e-4  # the usual drawings tell no p-value apart below the least share of it that a test gets
 MANY_DRAWS: Final = 99_999
 DOUBT_FACTOR: Final = 10.0  # times a value's rate: growth within it may be; more doubts would be noise
 MIN_SEVERE_SHARE: Final = 0.1  # of the post-tool tokens: what fewer of them do is no more than medium
@@ -351,9 +350,9 @@ def _named(verdict: RuleVerdict, holders: Holders) -> RuleVerdict:
 
 def _is_sure(tails: Tails, tail: JudgedTail, rate: float) -> bool:
     """Return whether growth passes `rate`, by more drawings where the usual number cannot tell such p-values apart."""
-    if rate >= MIN_RATE or tail.end is not None:
-        return tail.growth_p < max(rate, MIN_RATE)
-    return growth_p_value(tails.post, steps=tails.steps / len(tails.blocks), draws=MANY_DRAWS) < rate
+    if rate >= MIN_RATE or tail.rare is not None:  # orders of blocks are not drawn more often
+        return tail.growth_p < rate
+    return growth_of_percentiles(tails, draws=MANY_DRAWS).p_value < rate
 
 
 def _of_few(finding: Finding, held: HeldTail) -> Finding:

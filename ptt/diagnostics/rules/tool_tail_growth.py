@@ -45,13 +45,16 @@ from ptt.diagnostics.rules.interface import Limits, identified
 from ptt.diagnostics.rules.single_series import lasting_excess
 from ptt.diagnostics.rules.tail_conditions import (
     LARGE_GROWTH,
+    MIN_GROWTH,
     MIN_WINDOW_TOKENS,
+    PERCENTILES_SHARE,
     JudgedTail,
     block_means_around,
     judge_tail,
 )
 from ptt.diagnostics.rules.tail_holder import judge_values, rate_left
 from ptt.diagnostics.statistics.bootstrap import interval
+from ptt.diagnostics.statistics.rare_tails import RareRise
 from ptt.diagnostics.statistics.tail_growth import (
     FLOOR,
     MIN_BLOCK_TOKENS,
@@ -84,23 +87,24 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
     conditions = tail.conditions
     if tail.end is not None:
         return _reason_of_end(tails, tail, tail.end)
+    if tail.rare is not None:
+        return _reason_of_rare(tails, tail, tail.rare, limits)
     post = tails.post.percentiles[tail.name]
     grew = f"{_label(tails).lower()} {tail.name} of |r| went {_path(post)} nats"
     text = f"text-only {_path(tails.text.percentiles[tail.name])}"
     p99 = float(tails.post.percentiles["p99"].windows[2])
     if conditions["growth"] is False:
-        much = f" (p = {tail.growth_p:.2g})" if post.growth() >= LARGE_GROWTH and tail.growth_p < MAX_NAMED_P else ""
-        return f"{grew}: no growth beyond the run's own noise{much}"
+        return _reason_of_no_growth(tails, tail)
     if conditions["material"] is False:
         return f"{grew}, which is immaterial: its late p99 of {p99:.2g} lies below {nats(limits['material_p99'])}"
     if conditions["lasting"] is False:
         return f"{grew} and came back: {post.last_sixth:.3g} in the last sixth"
     if conditions["growth"] is None and math.isnan(tail.growth_p):
         return f"{grew}, but too few blocks of steps hold such tokens to test it"
+    if conditions["growth"] is None and tail.growth_p < PERCENTILES_SHARE * limits["false_alarms"]:
+        return f"{grew}: more than noise gives (p = {tail.growth_p:.2g}), but a few blocks of steps carry it"
     if conditions["growth"] is None:
-        return (
-            f"{grew}: much, but noise of this run could give as much in one of {1 / max(tail.growth_p, 1e-3):.0f} runs"
-        )
+        return f"{grew}: much, but noise of this run could give as much in {_one_of(tail.growth_p)} runs"
     if conditions["localised"] is False:
         return f"{grew}, but {text} as well: growth everywhere, not after tools"
     if conditions["lasting"] is None:
@@ -114,6 +118,46 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
     return f"{grew} while {text}"
 
 
+def _reason_of_no_growth(tails: Tails, tail: JudgedTail) -> str:
+    """Return how little the test leaves to say: that nothing grew only where noise gives as much often."""
+    name, most = max(tails.post.percentiles.items(), key=lambda item: (item[1].growth(), item[0]))
+    label = _label(tails).lower()
+    if not (most.growth() >= MIN_GROWTH and tail.growth_p < MAX_NAMED_P):
+        return f"{label} {tail.name} of |r| went {_path(tail.post)} nats: no growth beyond the run's own noise"
+    return (
+        f"{label} {name} of |r| went {_path(most)} nats (×{most.growth():.2g}), which noise of this run "
+        f"gives in {_one_of(tail.growth_p)} runs (p = {tail.growth_p:.2g}): growth is not shown, nor excluded"
+    )
+
+
+def _reason_of_rare(tails: Tails, tail: JudgedTail, rise: RareRise, limits: Limits) -> str:
+    """Return how a few tokens beyond p99 grew, and which condition decided."""
+    unit = f"{tails.unit}s" if rise.units[1] != 1 else tails.unit
+    grew = (
+        f"{_label(tails).lower()} tokens beyond {nats(rise.limit)} (a weight of {math.exp(rise.limit):,.0f}) went "
+        f"{rise.before:.2%} → {rise.after:.2%}, in {rise.units[0]} → {rise.units[1]} {unit} (p = {rise.growth_p:.2g})"
+    )
+    p99 = f"p99 {_path(tail.post)} nats"
+    conditions = tail.conditions
+    if conditions["material"] is False:
+        return f"{grew}; {p99} stays below {nats(limits['material_p99'])}, so truncated weights hardly feel them"
+    if conditions["lasting"] is False:
+        return f"{grew} and came back"
+    if conditions["localised"] is False:
+        return f"{grew}, but such tokens grew in text-only as well"
+    if conditions["localised"] is None:
+        return f"{grew}; whether text-only ones grew as much cannot be told from noise"
+    if conditions["lasting"] is None:
+        return f"{grew}; too few in the last sixth to tell whether it lasts"
+    if conditions["material"] is None:
+        return f"{grew}; {p99} cannot be told from the limit of {nats(limits['material_p99'])}"
+    return f"{grew} while text-only ones did not; {p99}"
+
+
+def _one_of(p_value: float) -> str:
+    return f"one of {1 / max(p_value, 1e-3):.0f}"
+
+
 def _reason_of_end(tails: Tails, tail: JudgedTail, end: LateRise) -> str:
     """Return what the tail did in the last blocks, and which condition decided."""
     before, after = block_means_around(tail.post, end)
@@ -124,7 +168,7 @@ def _reason_of_end(tails: Tails, tail: JudgedTail, end: LateRise) -> str:
     )
     conditions = tail.conditions
     if conditions["growth"] is None:
-        return f"{rose}: too late to tell from noise, which gives as much in one of {1 / end.p_value:.0f} runs"
+        return f"{rose}: too late to tell from noise, which gives as much in {_one_of(end.p_value)} runs"
     if conditions["material"] is None:
         p99 = block_means_around(tails.post.percentiles["p99"], end)[1]
         return f"{rose}; its p99 of {p99:.2g} nats there cannot be told from the limit"
@@ -174,7 +218,7 @@ def finding(tails: Tails, tail: JudgedTail, signature: Signature, severity: Seve
     rise, text = signature.growth[tails.post.name], signature.growth[tails.text.name]
     grew = (
         f"p95 of |r| ×{rise.p95:.2g}, p99 ×{rise.p99:.2g} (text-only ×{text.p95:.2g}, ×{text.p99:.2g})"
-        if tail.end is None
+        if tail.end is None and tail.rare is None
         else signature.reason
     )
     return Finding(
@@ -333,7 +377,7 @@ def _note(name: str, claim: str, base: Mapping[str, object], evidence: Mapping[s
 
 
 FALSE_ALARMS: Final = 0.01  # of the whole decision: growth and localisation are both tested at it
-MAX_NAMED_P: Final = 0.2  # of growth by LARGE_GROWTH or more that is called none: the reason names it
+MAX_NAMED_P: Final = 0.2  # of growth by MIN_GROWTH or more: so seldom from noise, it is not called none
 END_SLACK: Final = 2  # blocks on either side of where the last blocks begin that may hold the onset
 MATERIAL_P99: Final = math.log(2.0)  # nats: the usual truncation cap C = 2 starts to bite at 1 % of tokens
 HIGH_P95: Final = 1.0  # nats: 5 % of tokens carry a weight beyond e

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -24,7 +24,16 @@ from ptt.diagnostics.statistics.bootstrap import (
 )
 from ptt.diagnostics.statistics.detrended_noise import block_means
 from ptt.diagnostics.statistics.percentiles import percentiles
-from ptt.diagnostics.statistics.trend import first_lasting_excess, late_shift, shift_p_value, trend_p_value
+from ptt.diagnostics.statistics.rare_tails import BlockCounts, count_maxima
+from ptt.diagnostics.statistics.trend import (
+    NULL_DRAWS,
+    Contrast,
+    StepNoise,
+    first_lasting_excess,
+    scan_shifts,
+    shift_p_value,
+    trend_p_value,
+)
 from ptt.diagnostics.statistics.windows import Span, label_spans
 
 TAIL_QUANTILES: Final = {"p95": 0.95, "p99": 0.99}
@@ -42,8 +51,6 @@ FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 """Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
 GROWTH_OFFSET: Final = 0.2
 """In nats, added before the log: growth is proportional above it and counts in nats below, where weights are near 1."""
-MAX_END_SHARE: Final = 0.2  # of the blocks: a rise that began earlier moves the late third enough
-MIN_END_BLOCKS: Final = 2  # of a rise: one block alone is an accident
 LEVEL_FLOOR: Final = 0.02
 """In nats: below it weights are within 2 % of 1. A run that starts at its reference, where r is 0, would otherwise
 owe its scatter to its first steps, and no growth could be distinguished from it."""
@@ -101,71 +108,92 @@ class SliceTails:
     units: IntArray  # (blocks,) sequences or prompt groups
     window_tokens: IntArray  # (3,)
     percentiles: Mapping[str, Percentile]
+    counts: BlockCounts
+
+
+def merge_blocks(part: SliceTails, groups: Sequence[IntArray]) -> SliceTails:
+    """Return the tails over groups of neighbouring blocks, from their coarse histograms, without redrawings.
+
+    A percentile of more tokens scatters less where a share of the sequences is far heavier than the others.
+    """
+    tokens, maxima = (
+        np.array([counts[group].sum(axis=0) for group in groups]) for counts in (part.counts.tokens, part.counts.maxima)
+    )
+    enough = tokens.sum(axis=1) >= MIN_BLOCK_TOKENS
+    percentiles_of = {
+        name: replace(
+            percentile,
+            blocks=np.where(enough, coarse_percentile(tokens, TAIL_QUANTILES[name]), np.nan),
+            drawn=np.full((len(groups), 1), np.nan),
+        )
+        for name, percentile in part.percentiles.items()
+    }
+    return replace(
+        part,
+        tokens=tokens.sum(axis=1),
+        units=np.array([part.units[group].sum() for group in groups]),
+        percentiles=percentiles_of,
+        counts=BlockCounts(tokens=tokens, maxima=maxima),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TailShift:
-    """How far a tail moved from the early third of the blocks to the late one: factor and p-value."""
+    """How far a tail moved between two sets of blocks: factor and p-value; contrast: None where no test was made."""
 
     factor: float
     p_value: float
-
-
-def tail_shift(post: SliceTails, text: SliceTails | None, *, steps: float) -> TailShift:
-    """Return the shift of one slice's tail, or of its ratio to another's, `steps` steps a block.
-
-    The tail is the geometric mean of its percentiles: one figure, one test.
-    """
-    level, own = _level(post)
-    max_own = MAX_OWN_SHARE
-    if text is not None:
-        other_level, other_own = _level(text)
-        level, own, max_own = level - other_level, own + other_own, MAX_OWN_SHARE_DIFFERENCE
-    usable = level[np.isfinite(level)]
-    third = len(usable) // 3
-    factor = math.exp(usable[-third:].mean() - usable[:third].mean()) if third else math.nan
-    if text is None:
-        level, own = _growth_level(post)
-    p_value = shift_p_value(level, own=own, steps=steps, most_own=max_own, seed=SEED + 20)
-    return TailShift(factor=factor, p_value=p_value)
-
-
-def growth_p_value(part: SliceTails, *, steps: float, draws: int) -> float:
-    """Return the p-value of `tail_shift` of one slice, from `draws` drawings: as small as 1 / (1 + draws)."""
-    level, own = _growth_level(part)
-    return shift_p_value(level, own=own, steps=steps, most_own=MAX_OWN_SHARE, seed=SEED + 20, draws=draws)
+    contrast: Contrast | None
+    grouped: bool = False  # the contrast is of groups of blocks
 
 
 @dataclass(frozen=True, kw_only=True)
 class LateRise:
-    """A rise in the last blocks: how many of them, how far, and the p-value of one so clear at any of the ends."""
+    """A rise in the last blocks: which of them rose, how far, and the p-value of one so clear anywhere."""
 
-    blocks: tuple[int, ...]  # indices of those that rose
+    blocks: tuple[int, ...]
     factor: float
     p_value: float
 
 
-def late_rise(post: SliceTails, text: SliceTails | None, *, steps: float, size: int = 0) -> LateRise:
-    """Return the clearest rise in the last blocks of one slice's tail, or of its ratio to another's.
+def tail_growth(
+    post: SliceTails, merged: SliceTails, groups: Sequence[IntArray], *, noise: StepNoise, draws: int = NULL_DRAWS
+) -> TailShift:
+    """Return the clearest rise of one slice's tail, wherever in the run it begins, by blocks or by groups of them.
 
-    `size`: look at that many last blocks only. A change near the end is diluted in the late third.
+    The tail is the geometric mean of its percentiles: one figure, one test. merged: `merge_blocks` of `groups`.
     """
     level, own = _growth_level(post)
-    max_own = MAX_OWN_SHARE
-    if text is not None:
-        (level, own), (other_level, other_own) = _level(post), _level(text)
+    wide = _growth_level(merged)[0]
+    scan = scan_shifts(level, wide, groups, own=own, noise=noise, most_own=MAX_OWN_SHARE, seed=SEED + 20, draws=draws)
+    factor = _factor(_level(merged if scan.grouped else post)[0], scan.contrast)
+    return TailShift(factor=factor, p_value=scan.p_value, contrast=scan.contrast, grouped=scan.grouped)
+
+
+def tail_shift(part: SliceTails, other: SliceTails | None, contrast: Contrast, *, noise: StepNoise) -> TailShift:
+    """Return the shift of one slice's tail, or of its ratio to another's, between given blocks."""
+    level, own = _growth_level(part)
+    plain, max_own = _level(part)[0], MAX_OWN_SHARE
+    if other is not None:
+        (level, own), (other_level, other_own) = _level(part), _level(other)
         level, own, max_own = level - other_level, own + other_own, MAX_OWN_SHARE_DIFFERENCE
-    usable = np.flatnonzero(np.isfinite(level))
-    sizes = [size] if size else range(MIN_END_BLOCKS, max(MIN_END_BLOCKS, round(MAX_END_SHARE * len(usable))) + 1)
-    p_value, rose = late_shift(level, own=own, steps=steps, most_own=max_own, seed=SEED + 21, sizes=sizes)
-    if not rose:
-        return LateRise(blocks=(), factor=math.nan, p_value=math.nan)
-    end, rest = usable[-rose:], usable[:-rose]
-    floored, _ = _level(post)
-    shift = floored[end].mean() - floored[rest].mean()
-    if text is not None:
-        shift = level[end].mean() - level[rest].mean()
-    return LateRise(blocks=tuple(int(index) for index in end), factor=math.exp(shift), p_value=p_value)
+        plain = level
+    p_value = shift_p_value(level, contrast, own=own, noise=noise, most_own=max_own, seed=SEED + 20)
+    return TailShift(factor=_factor(plain, contrast), p_value=p_value, contrast=contrast)
+
+
+def _factor(level: FloatArray, contrast: Contrast | None) -> float:
+    if contrast is None:
+        return math.nan
+    before, after = _means(level, contrast)
+    return math.exp(after - before)
+
+
+def _means(values: FloatArray, contrast: Contrast) -> tuple[float, float]:
+    """Return the means of the finite values of earlier and later blocks; NaN where none is."""
+    parts = [values[blocks] for blocks in (contrast.before, contrast.after)]
+    before, after = (float(np.mean(part[np.isfinite(part)])) if np.isfinite(part).any() else math.nan for part in parts)
+    return before, after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,27 +205,38 @@ class ExcessGrowth:
     p_value: float
 
 
-def excess_growth(post: SliceTails, text: SliceTails, *, steps: float, margin: float) -> ExcessGrowth:
-    """Return the percentile whose growth in nats exceeds the other slice's most clearly, late third over early third.
+def excess_growth(
+    post: SliceTails, text: SliceTails, contrast: Contrast, *, noise: StepNoise, margin: float
+) -> ExcessGrowth:
+    """Return the percentile whose growth in nats exceeds the other slice's most clearly, between given blocks.
 
     r is a log already: importance weights go with nats, not with the ratio of percentiles. The p-value is of an excess
     above `margin` nats, Bonferroni-corrected for the two percentiles.
     """
     grown = []
     for name, percentile in post.percentiles.items():
-        other = text.percentiles[name]
-        difference = percentile.blocks - other.blocks
-        usable = difference[np.isfinite(difference)]
-        third = len(usable) // 3
-        excess = float(usable[-third:].mean() - usable[:third].mean()) if third else math.nan
-        drawn = percentile.drawn - other.drawn
-        drawn = drawn[np.isfinite(difference) & np.isfinite(drawn).all(axis=1)]
-        own = float(drawn.var(axis=1).mean()) if len(drawn) else math.nan
+        difference, own = _difference(percentile, text.percentiles[name])
+        before, after = _means(difference, contrast)
         p_value = shift_p_value(
-            difference, own=own, steps=steps, most_own=MAX_OWN_SHARE_DIFFERENCE, seed=SEED + 20, margin=margin
+            difference,
+            contrast,
+            own=own,
+            noise=noise,
+            most_own=MAX_OWN_SHARE_DIFFERENCE,
+            seed=SEED + 20,
+            margin=margin,
         )
-        grown.append(ExcessGrowth(percentile=name, nats=excess, p_value=min(1.0, len(post.percentiles) * p_value)))
+        corrected = min(1.0, len(post.percentiles) * p_value) if math.isfinite(p_value) else math.nan
+        grown.append(ExcessGrowth(percentile=name, nats=after - before, p_value=corrected))
     return min(grown, key=lambda growth: (math.isnan(growth.p_value), growth.p_value, -growth.nats))
+
+
+def _difference(percentile: Percentile, other: Percentile) -> tuple[FloatArray, float]:
+    """Return the blocks' difference in nats, and the mean variance that redrawing units gives it."""
+    difference = percentile.blocks - other.blocks
+    drawn = percentile.drawn - other.drawn
+    drawn = drawn[np.isfinite(difference) & np.isfinite(drawn).all(axis=1)]
+    return difference, float(drawn.var(axis=1).mean()) if len(drawn) else math.nan
 
 
 def _growth_level(part: SliceTails) -> tuple[FloatArray, float]:
@@ -249,7 +288,8 @@ def slice_tails(
     `windows` are three spans, `blocks` the finer ones that are redrawn; a block belongs to the window it starts in.
     Two runs that are set against each other want a `seed` each: redrawn with the same numbers they would move alike.
     """
-    redrawn = resample_blocks(label_spans(sequences, blocks, name="block"), blocks=len(blocks), seed=seed)
+    in_blocks = label_spans(sequences, blocks, name="block")
+    redrawn = resample_blocks(in_blocks, blocks=len(blocks), seed=seed)
     by_block, by_window, by_sixth = (percentiles_by_span(cells, spans) for spans in (blocks, windows, sixths))
     tokens = by_block["n"].to_numpy()
     enough = tokens >= MIN_BLOCK_TOKENS
@@ -282,6 +322,7 @@ def slice_tails(
         units=redrawn.units,
         window_tokens=by_window["n"].to_numpy(),
         percentiles=percentile_tails,
+        counts=BlockCounts(tokens=redrawn.recorded, maxima=count_maxima(in_blocks, blocks=len(blocks))),
     )
 
 

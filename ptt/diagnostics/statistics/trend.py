@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.detrended_noise import block_means, centred_positions, fit_line
 from ptt.diagnostics.statistics.dot_product import dot, product
 
 STEP_AR1: Final = 0.4
 """AR(1) of step noise that a shift is tested against; docs/statistics.md has what noise of 0, 0.5, 0.8 does."""
-MIN_SHIFT_BLOCKS: Final = 9  # three in a third: two differences to tell its scatter from
+MIN_AR1: Final = 0.2  # however far apart steps were recorded
+NULL_DRAWS: Final = 4999  # of noise without any shift: p-values come down to 0.0002
+MIN_SHIFT_BLOCKS: Final = 6  # four differences to tell their scatter from
+MIN_PART: Final = 2  # blocks before a shift or after it: one alone is an accident
 MIN_VARIANCE: Final = 1e-18
 FLATNESS_BLOCKS: Final = 12
 FLAT_WITHIN_SD: Final = 2.0  # a total change within two robust standard deviations of a block mean is no change
 T90_DF10: Final = 1.812  # Student t, 95th percentile at 10 degrees of freedom (12 blocks, 2 parameters)
 T95_DF10: Final = 2.228
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepNoise:
+    """How noise that all sequences of a step share goes on: observations a block, and training steps between them."""
+
+    observations: float
+    gap: float = 1.0
+
+    @property
+    def correlation(self) -> float:
+        """Of one observation with the next; MIN_AR1 at least, since noise of batches and drift outlasts a few steps."""
+        return max(MIN_AR1, STEP_AR1**self.gap)
 
 
 def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) -> float:
@@ -42,76 +59,159 @@ def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) ->
     return float((1 + np.count_nonzero(product(shuffled, position) >= observed - 1e-9)) / (1 + permutations))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """Blocks that are set against each other: indices of the earlier and of the later ones, ascending."""
+
+    before: IntArray
+    after: IntArray
+
+    def spread(self, groups: Sequence[IntArray]) -> Contrast:
+        """Return the contrast of the blocks that the groups hold, where this one is of groups."""
+        before, after = (np.concatenate([groups[int(index)] for index in part]) for part in (self.before, self.after))
+        return Contrast(before=before, after=after)
+
+
 def shift_p_value(
-    values: FloatArray, *, own: float, steps: float, most_own: float, seed: int, margin: float = 0.0, draws: int = 4999
+    values: FloatArray,
+    contrast: Contrast,
+    *,
+    own: float,
+    noise: StepNoise,
+    most_own: float,
+    seed: int,
+    margin: float = 0.0,
+    draws: int = NULL_DRAWS,
 ) -> float:
-    """Return the one-sided p-value of a late third more than `margin` above the early one.
+    """Return the one-sided p-value of later blocks more than `margin` above earlier ones.
 
     values: block values on a scale where noise adds up; own: the variance a block has by itself, from redrawing its
-    sequences; steps: in a block, which follow each other. The statistic is Student's, its scatter from how neighbouring
-    blocks differ within the two thirds: growth, whatever its shape, then hardly passes for noise. Its null is drawn:
-    the share `own` of the scatter (`most_own` at most) independent from block to block, the rest an AR(1) of STEP_AR1
-    over steps.
+    sequences; noise: what its steps share. The statistic is Student's, its scatter from how neighbouring blocks differ
+    within either part: growth, whatever its shape, then hardly passes for noise. Its null is drawn: the share `own` of
+    the scatter (`most_own` at most) independent from block to block, the rest the AR(1) of `noise`. Blocks without a
+    value are left out.
     """
-    usable = values[np.isfinite(values)]
-    if len(usable) < MIN_SHIFT_BLOCKS:
+    usable = np.flatnonzero(np.isfinite(values))
+    held = Contrast(before=np.searchsorted(usable, np.intersect1d(usable, contrast.before)),
+                    after=np.searchsorted(usable, np.intersect1d(usable, contrast.after)))  # fmt: skip
+    parts = len(held.before), len(held.after)
+    if len(usable) < MIN_SHIFT_BLOCKS or sum(parts) < 2 * MIN_PART or not min(parts):
         return math.nan
-    observed, scatter = (float(value) for value in _thirds_statistic(usable, margin))
+    observed, scatter = (float(value) for value in _contrast_statistic(values[usable], held, margin))
     if scatter <= MIN_VARIANCE:  # no noise at all: any shift is one
         return 1.0 if observed <= 0 else 1 / (1 + draws)
-    drawn, _ = _thirds_statistic(
-        _noise(len(usable), own / scatter, steps=steps, most_own=most_own, seed=seed, draws=draws)
+    drawn, _ = _contrast_statistic(
+        _draw_noise(len(usable), own / scatter, noise=noise, most_own=most_own, seed=seed, draws=draws), held
     )
     return float((1 + np.count_nonzero(drawn >= observed - 1e-9)) / (1 + draws))
 
 
-def late_shift(
-    values: FloatArray, *, own: float, steps: float, most_own: float, seed: int, sizes: Sequence[int], draws: int = 4999
-) -> tuple[float, int]:
-    """Return the p-value of a rise in the last blocks, and how many blocks rose most clearly.
+@dataclass(frozen=True, kw_only=True)
+class Scan:
+    """A shift that begins anywhere: its p-value, the blocks (or groups of them) that show it most clearly."""
 
-    As `shift_p_value`, with the last `size` blocks against all before them; the statistic is the largest over `sizes`
-    and its null is drawn as that maximum, so that looking at several ends costs nothing.
+    p_value: float
+    contrast: Contrast | None  # None: too few blocks with a value
+    grouped: bool = False  # it is of groups
+
+
+def scan_shifts(
+    values: FloatArray,
+    grouped: FloatArray,
+    groups: Sequence[IntArray],
+    *,
+    own: float,
+    noise: StepNoise,
+    most_own: float,
+    seed: int,
+    draws: int = NULL_DRAWS,
+) -> Scan:
+    """Return the p-value of a shift that begins anywhere, by blocks or by groups of neighbouring ones.
+
+    As `shift_p_value`, with all blocks from any place on against all before it, and the late third against the early
+    one. The statistic is the largest of these, of the values and of those of the groups (`grouped`); the smaller of the
+    two p-values is held against the smaller of two in draws of the null (Westfall and Young): looking at many costs
+    nothing.
     """
-    usable = values[np.isfinite(values)]
-    sizes = [size for size in sizes if 1 <= size <= len(usable) - 3]
-    if len(usable) < MIN_SHIFT_BLOCKS or not sizes:
-        return math.nan, 0
-    results = [_end_statistic(usable, size) for size in sizes]
-    observed = max(float(statistic) for statistic, _ in results)
-    best = max(range(len(sizes)), key=lambda index: float(results[index][0]))
-    scatter = float(results[best][1])
-    if scatter <= MIN_VARIANCE:
-        return (1.0 if observed <= 0 else 1 / (1 + draws)), sizes[best]
-    noise = _noise(len(usable), own / scatter, steps=steps, most_own=most_own, seed=seed, draws=draws)
-    drawn = np.max([_end_statistic(noise, size)[0] for size in sizes], axis=0)
-    return float((1 + np.count_nonzero(drawn >= observed - 1e-9)) / (1 + draws)), sizes[best]
+    usable, wide = np.flatnonzero(np.isfinite(values)), np.flatnonzero(np.isfinite(grouped))
+    if len(usable) < MIN_SHIFT_BLOCKS:
+        return Scan(p_value=math.nan, contrast=None)
+    shown, best, scatter = _largest(values[usable])
+    contrast = Contrast(before=usable[shown.before], after=usable[shown.after])
+    if scatter <= MIN_VARIANCE:  # no noise at all: any shift is one
+        return Scan(p_value=1.0 if best <= 0 else 1 / (1 + draws), contrast=contrast)
+    draw = _draw_noise(len(values), own / scatter, noise=noise, most_own=most_own, seed=seed, draws=draws)
+    fine = _exceedance(best, np.max([each for each, _ in _scan_statistics(draw[:, usable])], axis=0))
+    if len(wide) < MIN_SHIFT_BLOCKS:
+        return Scan(p_value=float(fine[0]), contrast=contrast)
+    of_groups, best, _ = _largest(grouped[wide])
+    merged = np.stack([draw[:, groups[int(index)]].mean(axis=1) for index in wide], axis=1)
+    coarse = _exceedance(best, np.max([each for each, _ in _scan_statistics(merged)], axis=0))
+    smaller = np.minimum(fine, coarse)
+    p_value = float((1 + np.count_nonzero(smaller[1:] <= smaller[0] + 1e-12)) / (1 + draws))
+    if fine[0] <= coarse[0]:
+        return Scan(p_value=p_value, contrast=contrast)
+    return Scan(
+        p_value=p_value,
+        contrast=Contrast(before=wide[of_groups.before], after=wide[of_groups.after]),
+        grouped=True,
+    )
 
 
-def _noise(count: int, own_share: float, *, steps: float, most_own: float, seed: int, draws: int) -> FloatArray:
-    """Draw block noise without any shift, (draws, count): the blocks' own, and an AR(1) of STEP_AR1 over steps."""
+def _largest(values: FloatArray) -> tuple[Contrast, float, float]:
+    """Return the contrast with the largest statistic, the statistic, and the variance beside it."""
+    results = _scan_statistics(values)
+    best = int(np.argmax([float(statistic) for statistic, _ in results]))
+    return _places(len(values))[best], float(results[best][0]), float(results[best][1])
+
+
+def _exceedance(observed: float, drawn: FloatArray) -> FloatArray:
+    """Return the share of all that is as large, for the observed value and then for each drawn one."""
+    every = np.append(observed, drawn)
+    ranks = np.searchsorted(np.sort(every), every - 1e-9)
+    shares: FloatArray = (len(every) - ranks) / len(every)
+    return shares
+
+
+def _scan_statistics(values: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+    """Return `_contrast_statistic` of each of `_places`, from running sums."""
+    count = values.shape[-1]
+    first, *_ = _places(count)
+    results = [_contrast_statistic(values, first)]
+    sums, squares = np.cumsum(values, axis=-1), np.square(np.diff(values, axis=-1))
+    total, scatter = sums[..., -1], squares.sum(axis=-1)
+    for place in range(MIN_PART, count - MIN_PART + 1):
+        variance = np.maximum(scatter - squares[..., place - 1], 0.0) / (2 * (count - 2))
+        error = np.sqrt(np.maximum(variance, MIN_VARIANCE) * (1 / place + 1 / (count - place)))
+        before, after = sums[..., place - 1] / place, (total - sums[..., place - 1]) / (count - place)
+        results.append(((after - before) / error, variance))
+    return results
+
+
+def _places(count: int) -> list[Contrast]:
+    """Return the contrasts of so many blocks: late against early third, and every place but the outermost."""
+    third, every = count // 3, np.arange(count)
+    splits = [Contrast(before=every[:place], after=every[place:]) for place in range(MIN_PART, count - MIN_PART + 1)]
+    return [Contrast(before=every[:third], after=every[-third:]), *splits]
+
+
+def _draw_noise(
+    count: int, own_share: float, *, noise: StepNoise, most_own: float, seed: int, draws: int
+) -> FloatArray:
+    """Draw block noise without any shift, (draws, count): the blocks' own, and what steps share."""
     share = min(most_own, own_share) if math.isfinite(own_share) else 0.0
-    correlation = (1 - share) * block_correlation(count, max(1, round(steps))) + share * np.eye(count)
+    shared = block_correlation(count, max(1, round(noise.observations)), noise.correlation)
+    correlation = (1 - share) * shared + share * np.eye(count)
     return product(np.random.default_rng(seed).normal(size=(draws, count)), np.linalg.cholesky(correlation).T)
 
 
-def _end_statistic(values: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
-    """Return the mean of the last `size` blocks minus that of the others in standard errors, and the variance."""
-    rest, end = values[..., :-size], values[..., -size:]
-    squares = np.square(np.diff(rest, axis=-1)).sum(axis=-1) + np.square(np.diff(end, axis=-1)).sum(axis=-1)
-    variance = squares / (2 * (values.shape[-1] - 2))
-    error = np.sqrt(np.maximum(variance, MIN_VARIANCE) * (1 / size + 1 / rest.shape[-1]))
-    return (end.mean(axis=-1) - rest.mean(axis=-1)) / error, variance
-
-
-def _thirds_statistic(values: FloatArray, margin: float = 0.0) -> tuple[FloatArray, FloatArray]:
-    """Return late minus early mean minus `margin` in standard errors, and the variance within thirds (last axis)."""
-    third = values.shape[-1] // 3
-    early, late = values[..., :third], values[..., -third:]
-    squares = [np.square(np.diff(part, axis=-1)).sum(axis=-1) for part in (early, late)]
-    variance = (squares[0] + squares[1]) / (4 * (third - 1))
-    error = np.sqrt(np.maximum(variance, MIN_VARIANCE) * 2 / third)
-    return (late.mean(axis=-1) - early.mean(axis=-1) - margin) / error, variance
+def _contrast_statistic(values: FloatArray, contrast: Contrast, margin: float = 0.0) -> tuple[FloatArray, FloatArray]:
+    """Return later minus earlier mean minus `margin` in standard errors, and the variance within parts (last axis)."""
+    before, after = values[..., contrast.before], values[..., contrast.after]
+    squares = np.square(np.diff(before, axis=-1)).sum(axis=-1) + np.square(np.diff(after, axis=-1)).sum(axis=-1)
+    variance = squares / (2 * (before.shape[-1] + after.shape[-1] - 2))
+    error = np.sqrt(np.maximum(variance, MIN_VARIANCE) * (1 / before.shape[-1] + 1 / after.shape[-1]))
+    return (after.mean(axis=-1) - before.mean(axis=-1) - margin) / error, variance
 
 
 def block_correlation(count: int, steps: int, likeness: float = STEP_AR1) -> FloatArray:

@@ -11,6 +11,7 @@ import polars as pl
 
 WINDOWS: Final = ("early", "mid", "late")
 BURST_GAP: Final = 2  # times the smallest gap between recorded steps: a larger one ends a burst
+MAX_BURST: Final = 8  # steps in a row on one batch of rollouts: trainers take 1 to 4
 
 
 @dataclass(frozen=True)
@@ -32,24 +33,34 @@ def split_steps(steps: Sequence[int], count: int) -> tuple[Span, ...]:
     return tuple(Span(int(piece[0]), int(piece[-1])) for piece in pieces if len(piece))
 
 
-def split_bursts(steps: Sequence[int], count: int) -> tuple[Span, ...]:
-    """Cut distinct, ascending steps into at most `count` parts, never inside a burst.
+def bursts(steps: Sequence[int]) -> tuple[Span, ...]:
+    """Return the observations among distinct, ascending steps: bursts where some stand in a row, else single steps.
 
     A recorder that keeps some steps in a row and then skips many records updates on one and the same batch of rollouts:
-    a burst is one observation. Steps recorded at one spacing are bursts of one step each.
+    a burst is one observation. More than MAX_BURST in a row are a recorder that changed its spacing: single steps.
     """
     given = np.asarray(steps, dtype=np.int64)
+    if not len(given):
+        return ()
     gaps = np.diff(given)
     within = gaps.min(initial=1)
-    starts = np.flatnonzero(np.append(True, gaps > BURST_GAP * within))
-    if len(starts) == 1:  # one spacing throughout
-        return split_steps(steps, count)
-    firsts = given[starts]
-    lasts = given[np.append(starts[1:], len(given)) - 1]
-    return tuple(
-        Span(int(firsts[part[0]]), int(lasts[part[-1]]))
-        for part in np.array_split(np.arange(len(starts)), max(1, min(count, len(starts))))
-    )
+    starts = np.append(True, gaps > BURST_GAP * within)
+    sizes = np.diff(np.append(np.flatnonzero(starts), len(given)))
+    starts |= np.repeat(sizes > MAX_BURST, sizes)
+    firsts = np.flatnonzero(starts)
+    lasts = np.append(firsts[1:], len(given)) - 1
+    return tuple(Span(int(given[first]), int(given[last])) for first, last in zip(firsts, lasts, strict=True))
+
+
+def split_bursts(steps: Sequence[int], count: int) -> tuple[Span, ...]:
+    """Cut distinct, ascending steps into at most `count` parts, never inside a burst."""
+    return join_spans(bursts(steps), count)
+
+
+def join_spans(spans: Sequence[Span], count: int) -> tuple[Span, ...]:
+    """Join neighbouring spans to at most `count`, each of as equal a number of them as can be."""
+    pieces = np.array_split(np.arange(len(spans)), max(1, min(count, len(spans))))
+    return tuple(Span(spans[piece[0]].first, spans[piece[-1]].last) for piece in pieces if len(piece))
 
 
 def sliding_windows(steps: Sequence[int], *, width: int, stride: int) -> tuple[Span, ...]:
