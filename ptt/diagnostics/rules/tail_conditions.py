@@ -144,7 +144,7 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
 
 
 def _text_is_known(tails: Tails) -> bool:
-    return min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) >= MIN_WINDOW_TOKENS
+    return bool(min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) >= MIN_WINDOW_TOKENS)
 
 
 def _end(post: SliceTails, shift: TailShift) -> LateRise | None:

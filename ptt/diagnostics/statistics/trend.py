@@ -37,7 +37,7 @@ class StepNoise:
     @property
     def correlation(self) -> float:
         """Of one observation with the next; MIN_AR1 at least, since noise of batches and drift outlasts a few steps."""
-        return max(MIN_AR1, STEP_AR1**self.gap)
+        return max(MIN_AR1, math.pow(STEP_AR1, self.gap))
 
 
 def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) -> float:
