@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from ptt.diagnostics.statistics.group_difference import hommel_adjust
 from ptt.diagnostics.statistics.noninferiority import (
-    MATERIAL_NATS,
     RATIO_LIMIT,
+    SEED_PRIORS,
     TESTED_WINDOWS,
     UNKNOWN,
     Decision,
-    Noninferiority,
-    decide,
-    noninferiority_by_window,
+    Percentiles,
+    compare_percentiles,
+    decide_percentiles,
+    joint_p_value,
+    worst_decision,
 )
-from ptt.diagnostics.statistics.tail_curves import Curve, join_tail
+from ptt.diagnostics.statistics.tail_curves import Curve
 
 
 @dataclass(frozen=True, kw_only=True)
 class TailTest:
-    """One slice's tail in one window against the baseline's; p_value is adjusted for all tests made (Holm)."""
+    """One slice's tail in one window against the baseline's; p_value is adjusted for all tests made (Hommel)."""
 
     slice: str
     window: str  # all or late
-    versus: Noninferiority
+    versus: Percentiles
     p_value: float
     decision: Decision
+    percentiles: Mapping[str, Decision]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,33 +53,19 @@ def tails_against(
     """
     found = []
     for name in sorted({*variant, *baseline}):
-        sides = [[join_tail(run, floors=MATERIAL_NATS) for run in side.get(name, ())] for side in (variant, baseline)]
-        if not any(one.tokens.any() for side in sides for one in side):
+        sides = [side.get(name, ()) for side in (variant, baseline)]
+        if not any(curve.tokens.any() for side in sides for run in side for curve in run):
             continue  # nobody has such tokens: nothing to ask
-        pair = (
-            noninferiority_by_window(*sides, windows=TESTED_WINDOWS, floor=None)
-            if all(sides)
-            else [UNKNOWN] * len(TESTED_WINDOWS)
+        unknown: list[Percentiles] = [dict.fromkeys(SEED_PRIORS, UNKNOWN)] * len(TESTED_WINDOWS)
+        by_window = compare_percentiles(*sides) if all(sides) else unknown
+        found += [(name, window, seen) for window, seen in zip(TESTED_WINDOWS, by_window, strict=True)]
+    adjusted = hommel_adjust([joint_p_value(seen) for *_, seen in found])
+    tests = []
+    for (name, window, seen), p_value in zip(found, adjusted, strict=True):
+        each = decide_percentiles(seen, limit=limit, p_value=p_value, window=window)
+        decision = worst_decision(list(each.values()))
+        tests.append(
+            TailTest(slice=name, window=window, versus=seen, p_value=p_value, decision=decision, percentiles=each)
         )
-        for window, seen in zip(TESTED_WINDOWS, pair, strict=True):
-            found.append(TailTest(slice=name, window=window, versus=seen, p_value=math.nan, decision="cannot_say"))
-    adjusted = holm([one.versus.p_value for one in found])
-    tests = tuple(
-        replace(one, p_value=p_value, decision=decide(one.versus, limit=limit, p_value=p_value))
-        for one, p_value in zip(found, adjusted, strict=True)
-    )
-    decisions = {one.decision for one in tests}
-    if "worse" in decisions:
-        return TailsAgainst(decision="worse", tests=tests)
-    return TailsAgainst(decision="not_worse" if decisions == {"not_worse"} else "cannot_say", tests=tests)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values for their number (Holm 1979); NaN stays NaN and counts as a test."""
-    order = sorted(range(len(p_values)), key=lambda place: (math.isnan(p_values[place]), p_values[place]))
-    adjusted, least = [math.nan] * len(p_values), 0.0
-    for rank, place in enumerate(order):
-        if not math.isnan(p_values[place]):
-            least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
-            adjusted[place] = least
-    return adjusted
+    decisions: list[Decision] = [one.decision for one in tests]
+    return TailsAgainst(decision=worst_decision(decisions) if tests else "cannot_say", tests=tuple(tests))

@@ -9,7 +9,7 @@ import pytest
 from test_gate_calibration import small_seed
 
 from benchmarks import gate_calibration, gate_joint
-from benchmarks.gate_joint import ASKED, Gated, answers, by_size, gated, kept, section, summary
+from benchmarks.gate_joint import ASKED, HELD, Gated, answers, by_size, gated, kept, section, summary
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +27,9 @@ RIGHT = [told("passed")] * 40 + [told("failed", asked=asked, factor=1.6) for ask
 @pytest.mark.parametrize("kind", ["stable"])
 def test_seeds_of_one_setting_gate_clean_and_larger_tails_fail(kind: str, tmp_path: Path) -> None:
     found = list(gated(kind, small_seed(kind), tmp_path))
-    assert [(one.asked, one.seeds) for one in found] == [(asked, seeds) for asked in ASKED for seeds in (1, 3)]
+    assert [(one.asked, one.seeds) for one in found] == [(asked, seeds) for asked in ASKED for seeds in HELD]
     assert not [one for one in found if one.wrong]
-    assert {one.outcome for one in found if one.asked == (1.0, "all")} == {"passed"}
+    assert {one.outcome for one in found if one.asked == (1.0, "all") and one.seeds >= 3} == {"passed"}
     larger = {one.outcome for one in found if one.asked == (1.6, "all")}
     assert "failed" in larger
     assert "passed" not in larger  # one that cannot be said is blind

@@ -173,7 +173,9 @@ def test_what_was_edited_is_refused_with_what_to_do(what: str, tmp_path: Path) -
     [
         b"", b"\xff\xfe", b"run = []", b"schema_version = 1\nrun = 3", b"a = " + b"[" * 100_000, b"#" * (1 << 21),
         b"x = " + b"9" * 10_000, b"schema_version = 1\nname = 'x'\nptt_version = 'y'\nsteps = [1, 9]\nrun = [[]]",
-        b"schema_version = 1\nrun = 1979-05-27", b"a." * 5000 + b"b = 1",
+        b"schema_version = 1\nrun = 1979-05-27", b"a." * 5000 + b"b = 1", b"schema_version = 0x" + b"f" * 9000,
+        b"schema_version = [0x" + b"f" * 9000 + b"]", b"schema_version = 1\nname = 0x" + b"f" * 9000,
+        b"schema_version = 1\nname = 'x'\nptt_version = 'y'\nsteps = [1, 0x" + b"f" * 9000 + b"]\nrun = []",
     ],
 )  # fmt: skip
 def test_what_is_no_baseline_is_refused(content: bytes, tmp_path: Path) -> None:

@@ -48,11 +48,12 @@ def test_another_seed_passes_and_a_run_far_worse_fails() -> None:
 
 
 def test_a_difference_within_the_limit_passes_however_sure() -> None:
-    found = judged(measured({"grad_norm": values(1, 1.15)}), base())
+    found = judged(measured({"reward/mean": values(1, 0.85)}), base("reward/mean", seeds=8), "reward/mean")
     assert found.outcome == "passed"
     assert found.p_value is not None
     assert found.p_value < 0.001
-    assert judged(measured({"grad_norm": values(1, 1.15)}), base(), limit=1.05).outcome == "failed"
+    tight = judged(measured({"reward/mean": values(1, 0.85)}), base("reward/mean", seeds=8), "reward/mean", limit=1.05)
+    assert tight.outcome == "failed"
 
 
 def test_better_is_never_worse() -> None:
@@ -147,7 +148,7 @@ def test_of_two_seeds_a_third_is_asked_for_where_it_would_tell_and_steps_where_i
         return next(one for one in against(with_tails("run", curves_at(run)), held) if one.id.endswith(".all"))
 
     flat = np.ones(12)
-    found = late(1.05 * flat, flat / 1.05, run=1.6 * flat)
+    found = late(1.05 * flat, flat / 1.05, run=1.2 * flat)
     assert found.outcome == "blind"
     assert found.next == ("add a third seed to the baseline: two tell little of how far seeds lie apart",)
     apart = late(3.0 * flat, flat / 3.0, run=1.6 * flat)
@@ -157,14 +158,14 @@ def test_of_two_seeds_a_third_is_asked_for_where_it_would_tell_and_steps_where_i
 
 def test_spread_of_seeds_is_counted() -> None:
     apart = made(
-        *[measured({"grad_norm": values(seed, level)}, name=f"{seed}") for seed, level in enumerate((0.8, 1.0, 1.2))]
+        *[measured({"grad_norm": values(seed, level)}, name=f"{seed}") for seed, level in enumerate((0.7, 1.0, 1.3))]
     )
     run = measured({"grad_norm": values(9, 1.45)})
     assert judged(run, base(seeds=3)).outcome == "failed"
     assert judged(run, apart).outcome != "failed"  # the seeds themselves lie as far apart
     spread = judged(run, apart).extra["between_runs"]
     assert isinstance(spread, float)
-    assert spread > 0.2
+    assert spread > 0.15
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_a_run_that_was_to_go_on_is_blind(story: Open) -> None:
     assert outcome(story("healthy"), "[gate]\nlast_step = 500\n") is Outcome.PASSED
     run = gated(story("healthy"), "[gate]\nlast_step = 700\n")
     assert run.outcome is Outcome.BLIND
-    assert check_of(run, "extent:last_step").claim == "the run did not reach its last step"
+    assert check_of(run, "extent:last_step").claim == "the run ended before it"
 
 
 def test_an_empty_folder_is_blind(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, timedelta
@@ -88,6 +89,39 @@ class TestFindings:
         assert run.outcome is Outcome.CRASHED
         assert [check.outcome for check in run.checks][:2] == [Outcome.CRASHED, Outcome.FAILED]
         assert "ValueError: no" in check_of(run, "crash:loss-divergence").claim
+
+
+class TestTailsThatPass:
+    def test_a_material_tail_below_the_limit_is_told_where_the_gate_passes(self) -> None:
+        run = gated(opened(*healthy(), findings=[finding("tail-growth-everywhere", Severity.MEDIUM, "post_tool")]))
+        assert run.outcome is Outcome.PASSED
+        (note,) = run.notes
+        assert "tail-growth-everywhere (medium, post_tool): tail-growth-everywhere was seen" in note
+        assert 'severity = "medium" would fail it' in note
+
+    @pytest.mark.parametrize(
+        ("name", "severity", "text"),
+        [
+            ("tail-growth-everywhere", Severity.LOW, ""),
+            ("reward-fell", Severity.MEDIUM, ""),
+            ("tool-tail-growth", Severity.HIGH, ""),  # it fails
+            ("tool-tail-growth", Severity.MEDIUM, "[gate]\nmin_steps = 999\n"),  # blind, for another reason
+        ],
+    )
+    def test_nothing_is_told_of_others(self, name: str, severity: Severity, text: str) -> None:
+        assert not gated(opened(*healthy(), findings=[finding(name, severity)]), text).notes
+
+
+def test_rows_that_are_no_steps_are_called_rows() -> None:
+    made = opened(*healthy(), findings=[finding()], series={"kl": noisy(0.05)})
+    run = replace(made, diagnosis=replace(made.diagnosis, run=replace(made.diagnosis.run, step_unit="row")))
+    told = gated(run, bound('statistic = "mean"\nwindow = "late"\nmax = 1.0', head="[gate]\nmin_steps = 400\n"))
+    assert told.step_unit == "row"
+    texts = " ".join(f"{check.title} {check.claim} {check.data} {check.fails_if}" for check in told.checks)
+    assert "at least 400 logged rows" in texts
+    assert "rows 201 to 300" in texts
+    assert "since row 40" in texts
+    assert not re.search(r"\bsteps? \d|\d (logged )?steps?\b", texts)
 
 
 class TestAllowances:

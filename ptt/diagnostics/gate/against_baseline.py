@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, Outco
 from ptt.diagnostics.gate.token_bounds import distrusted
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_WINDOW_VALUES
-from ptt.diagnostics.statistics.group_difference import holm_adjust
+from ptt.diagnostics.statistics.group_difference import holm_adjust, hommel_adjust
 from ptt.diagnostics.statistics.noninferiority import RATIO_LIMIT
 from ptt.diagnostics.store.loaded_run import LoadedRun
 
@@ -35,16 +35,16 @@ def against(
 
     `metrics`: those to judge, each with the direction that is worse (higher, lower, both; None: the known one);
     without it all whose direction is known. Others are told as `shown`. Tails count as one question and metrics as
-    another: either's p-values are corrected for their own number (Holm). With one correction over both, a run that logs
-    more metrics would hide its tails.
+    another: either's p-values are corrected for their own number (tails, which rise together, by Hommel; metrics by
+    Holm). With one correction over both, a run that logs more metrics would hide its tails.
     """
     figures = placed(candidate, baseline) if isinstance(candidate, Measured) else candidate
     same = [run for run in baseline.runs if run.source == figures.source]
     others = tuple(run for run in baseline.runs if run.source != figures.source)
     reference = replace(baseline, runs=others) if others else baseline
     comparisons = (
-        *_adjust_p_values(of_tails.drafts(figures, reference, limit=limit)),
-        *_adjust_p_values(of_metrics.drafts(figures, reference, limit=limit, chosen=metrics)),
+        *_adjust_p_values(of_tails.drafts(figures, reference, limit=limit), hommel_adjust),
+        *_adjust_p_values(of_metrics.drafts(figures, reference, limit=limit, chosen=metrics), holm_adjust),
     )
     if not same:
         return comparisons
@@ -61,8 +61,10 @@ def against(
     return (_same_run(figures, same[0], note), *unjudged)
 
 
-def _adjust_p_values(drafts: list[Draft]) -> tuple[BaselineComparison, ...]:
-    return tuple(map(settle, drafts, holm_adjust([draft.p_value for draft in drafts])))
+def _adjust_p_values(
+    drafts: list[Draft], adjust: Callable[[Sequence[float]], list[float]]
+) -> tuple[BaselineComparison, ...]:
+    return tuple(map(settle, drafts, adjust([draft.p_value for draft in drafts])))
 
 
 def _is_judged(comparison: BaselineComparison) -> bool:

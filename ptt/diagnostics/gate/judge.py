@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Final
 
@@ -11,7 +12,8 @@ from ptt.diagnostics.gate.bounds import check_bounds
 from ptt.diagnostics.gate.findings import check_findings, holds_training, idle_allowances
 from ptt.diagnostics.gate.policy import Policy, rule_of
 from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, Outcome, worst
-from ptt.diagnostics.model import Diagnosis, Severity
+from ptt.diagnostics.model import STEP, Diagnosis, Severity, in_unit
+from ptt.diagnostics.rules import tool_tail_growth
 from ptt.diagnostics.store.damage import MAX_LOST, Damage, damage_of, percent
 from ptt.diagnostics.store.loaded_run import LoadedRun
 
@@ -36,9 +38,9 @@ def check_extent(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
     if damage.words or extent.max_lost is not None:
         yield _check_damage(damage, extent.max_lost)
     few = "too little is recorded of the run"
-    unfinished = "no step is recorded" if run.last_step is None else "the run did not reach its last step"
+    unfinished = f"no {run.step_unit} is recorded" if run.last_step is None else "the run ended before it"
     for key, reached, unit, short in (
-        ("min_steps", run.step_count, "logged steps", "the run is too short to judge"),
+        ("min_steps", run.step_count, f"logged {run.step_unit}s", "the run is too short to judge"),
         ("last_step", run.last_step, "as its last step", unfinished),
         ("min_sequences", run.sequences, "recorded sequences", few),
         ("min_model_tokens", run.model_tokens, "recorded model tokens", few),
@@ -179,8 +181,9 @@ def judge(opened: LoadedRun, policy: Policy, *, name: str, today: date) -> Gated
     allowances and nothing else.
     """
     beside, baseline_notes, figures = check_baseline(opened, policy)
-    checks = sorted([*_checks(opened, policy, today), *beside], key=_rank)
     diagnosis = opened.diagnosis
+    made = [*_checks(opened, policy, today), *beside]
+    checks = sorted((_check_in_unit(check, diagnosis.run.step_unit) for check in made), key=_rank)
     return GatedRun(
         name=name,
         outcome=outcome_of(checks),
@@ -189,11 +192,13 @@ def judge(opened: LoadedRun, policy: Policy, *, name: str, today: date) -> Gated
         headline=diagnosis.verdict.headline,
         framework=diagnosis.run.framework,
         steps=diagnosis.run.step_count,
+        step_unit=diagnosis.run.step_unit,
         model_tokens=diagnosis.run.model_tokens,
         notes=(
             *origin_note(opened),
             *damage_note(opened, policy),
             *_excused_notes(checks, policy),
+            *_passed_tails(diagnosis, checks, policy),
             *baseline_notes,
             *idle_allowances(opened, policy, today=today),
         ),
@@ -237,3 +242,29 @@ def _excused_notes(checks: Sequence[CheckResult], policy: Policy) -> tuple[str, 
         return ()
     noun = "check had" if count == 1 else "checks had"
     return (f"{count} {noun} no data, and the policy lets that pass (cannot_say = 'pass')",)
+
+
+def _passed_tails(diagnosis: Diagnosis, checks: Sequence[CheckResult], policy: Policy) -> Iterator[str]:
+    """Yield a note for each material tail that the diagnosis finds in a run that passes: both are of the same data."""
+    if outcome_of(checks) is not Outcome.PASSED:
+        return
+    for finding in diagnosis.findings:
+        if rule_of(finding.id) != tool_tail_growth.ID or not finding.severity.at_least(Severity.MEDIUM):
+            continue
+        if policy.severity is not None and finding.severity.at_least(policy.severity):
+            continue  # an allowance lets it pass, and says so
+        where = f", {finding.slice}" if finding.slice else ""
+        beside = "; it is no worse than the baseline" if policy.baseline is not None else ""
+        level = finding.severity.value
+        yield (
+            f"passes, though the diagnosis finds {finding.id} ({level}{where}): {finding.claim}{beside};"
+            f' severity = "{level}" would fail it'
+        )
+
+
+def _check_in_unit(check: CheckResult, unit: str) -> CheckResult:
+    """Call the steps of a check what the rows of the run's log are."""
+    if unit == STEP:
+        return check
+    texts = {name: in_unit(getattr(check, name), unit, counts=True) for name in ("title", "claim", "data", "fails_if")}
+    return replace(check, **texts, next=tuple(in_unit(step, unit) for step in check.next))

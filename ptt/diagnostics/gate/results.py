@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ptt.diagnostics.gate.baseline.values import Figures
-from ptt.diagnostics.model import JsonScalar, Link, Severity, Status
+from ptt.diagnostics.model import STEP, JsonScalar, Link, Severity, Status
 
 
 class Outcome(StrEnum):
@@ -94,6 +94,7 @@ class GatedRun:
     error: str = ""
     framework: str | None = None
     steps: int = 0
+    step_unit: str = STEP  # what a step is: "row", "episode" or "epoch" where the files number no steps
     model_tokens: int = 0
     report: str | None = None  # where its report.html lies, from the gate's own output folder
     notes: tuple[str, ...] = ()

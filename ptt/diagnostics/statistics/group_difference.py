@@ -71,10 +71,21 @@ def _away_from_zero(value: float, tiny: float) -> float:
 
 
 TAIL_PROBABILITY: Final = 0.025  # either side of a 95 % interval
-QUARTILE_Z: Final = -0.6745
-"""Normal quantile of 25 %: the variance between runs is taken so large that as small a spread as was seen, or a
-smaller, had one chance in four. Two or three seeds lie close together by chance too often to take them at their word:
-with their plain variance two groups of one setting differ at one in a hundred in up to ten of a hundred."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedPrior:
+    """What is known beforehand of how far seeds of one setting lie apart: their variance is scaled inverse chi-squared.
+
+    Worth `freedom` + 1 seeds whose levels have a standard deviation of `sd`: with it a baseline of one seed knows
+    something of others, and each seed that is added makes it surer.
+    """
+
+    sd: float
+    freedom: float
+
+
+NO_PRIOR: Final = SeedPrior(sd=0.0, freedom=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +95,7 @@ class GroupDifference:
     difference: float
     error: float  # NaN where too little is known
     freedom: float
-    between: float  # standard deviation of runs of one setting, beyond their own noise; NaN: cannot be known
+    between: float  # standard deviation of runs of one setting, beyond their own noise; NaN: too little is known
 
     def p_higher(self) -> float:
         """Return the one-sided p-value of the first group being higher; NaN where too little is known."""
@@ -109,46 +120,47 @@ class GroupDifference:
         return self.difference - half, self.difference + half
 
 
-def group_difference(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> GroupDifference:
+def group_difference(
+    first: Sequence[WindowMean], second: Sequence[WindowMean], *, seeds: SeedPrior = NO_PRIOR
+) -> GroupDifference:
     """Compare the mean of two groups of runs; each group is of one setting.
 
-    The variance between runs is pooled over both groups, raised for how few they are (QUARTER), and counted as far as
-    it passes what their own noise gives.
-    With a single run on either side only the noise within runs can be known.
+    The variance between runs is what `seeds` says of it beforehand, updated by how far the runs of both groups lie
+    apart beyond what their own noise gives. With a single run on either side and no prior only the noise within runs
+    can be known.
     """
     difference = _mean([run.mean for run in first]) - _mean([run.mean for run in second])
     parts = [
         (run.error**2 / len(group) ** 2, run.freedom) for group in (first, second) for run in group
     ]  # of the variance, each with its freedom
-    between = _between_run_sd(first, second)
-    if not math.isnan(between):
-        parts.append((between**2 * (1 / len(first) + 1 / len(second)), math.inf))
+    between, freedom = _between_run_variance(first, second, seeds)
+    parts.append((between * (1 / len(first) + 1 / len(second)), freedom))
     variance = math.fsum(part for part, _ in parts)
     if math.isnan(variance):
-        return GroupDifference(difference=difference, error=math.nan, freedom=0.0, between=between)
+        return GroupDifference(difference=difference, error=math.nan, freedom=0.0, between=math.sqrt(between))
     shares = math.fsum(part**2 / of for part, of in parts if part > 0)
     return GroupDifference(
         difference=difference,
         error=math.sqrt(variance),
         freedom=variance**2 / shares if shares > 0 else math.inf,  # Welch and Satterthwaite
-        between=between,
+        between=math.sqrt(between),
     )
 
 
-def _between_run_sd(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> float:
-    """Return the standard deviation between runs of one setting; NaN with a single run on either side."""
-    freedom = len(first) + len(second) - 2
-    if not freedom:
-        return math.nan
+def _between_run_variance(
+    first: Sequence[WindowMean], second: Sequence[WindowMean], seeds: SeedPrior
+) -> tuple[float, float]:
+    """Return the variance between runs of one setting, and its degrees of freedom."""
     squares = 0.0
     for group in (first, second):
         middle = _mean([run.mean for run in group])
         squares += math.fsum((run.mean - middle) ** 2 for run in group)
+    seen = len(first) + len(second) - 2
     own = _mean([run.error**2 for run in (*first, *second)])
-    small = 2 / (9 * freedom)
-    quarter = freedom * (1 - small + QUARTILE_Z * math.sqrt(small)) ** 3  # of chi squared (Wilson and Hilferty 1931)
-    excess = squares / quarter - own
-    return math.sqrt(excess) if excess > 0 else math.nan if math.isnan(excess) else 0.0
+    excess = squares - seen * own if seen else 0.0
+    freedom = seeds.freedom + seen
+    known = seeds.freedom * seeds.sd**2 + (excess if math.isnan(excess) else max(0.0, excess))
+    return known / freedom if freedom else 0.0, freedom
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -163,3 +175,30 @@ def holm_adjust(p_values: Sequence[float]) -> list[float]:
         worst = max(worst, min(1.0, p * (len(order) - rank)))
         adjusted[index] = worst
     return adjusted
+
+
+def simes(p_values: Sequence[float]) -> float:
+    """Return the p-value of none being true (Simes 1986), for tests that rise together; NaN is not asked."""
+    known = sorted(p for p in p_values if not math.isnan(p))
+    return min((len(known) * p / rank for rank, p in enumerate(known, 1)), default=math.nan)
+
+
+def hommel_adjust(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for how many were asked, for tests that rise together (Hommel 1988); NaN is not asked.
+
+    The closed test by Simes: as strict as Holm on one that stands alone, and less so where several are small.
+    """
+    order = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
+    known, count = [p for p, _ in order], len(order)
+    adjusted = list(known)
+    for size in range(2, count + 1):  # every subset of this size that could keep one from being rejected
+        largest = known[count - size + 1 :]  # with the size - 1 largest beside it
+        beside = min(size * p / rank for rank, p in enumerate(largest, 2))
+        for place, p in enumerate(known):
+            inside = place > count - size  # one of the largest itself: its subset is the largest `size`
+            smallest = known[count - size] if inside else p
+            adjusted[place] = max(adjusted[place], min(size * smallest, beside))
+    settled = [math.nan] * len(p_values)
+    for (_, index), p in zip(order, adjusted, strict=True):
+        settled[index] = min(1.0, p)
+    return settled

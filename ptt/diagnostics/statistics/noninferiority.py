@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
 
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.group_difference import SeedPrior, simes
 from ptt.diagnostics.statistics.step_matching import MIN_SPANS
 from ptt.diagnostics.statistics.tail_curves import Curve, floor_curve, third_of
 from ptt.diagnostics.statistics.tail_growth import LEVEL_FLOOR
@@ -22,8 +23,15 @@ trust would do harm, so that intervals still cover 95 % where steps are correlat
 STEP_NOISE_SDS: Final = tuple(0.015 * 1.8**power for power in range(8))  # log-SD of a span's step noise, 0.015 to 0.92
 SEED_NOISE_SDS: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # log-SD between seeds of one setting
 MEAN_SEED_SD: Final = 0.15
-"""Its prior mean (exponential). Two or three seeds alone determine it so badly that no factor of 1.6 would show;
-where they lie further apart than this, they say so themselves."""
+"""Its prior mean (exponential) where no `SeedPrior` is given: arms of a comparison may be of any kind."""
+SEED_PRIORS: Final = {"p95": SeedPrior(sd=0.11, freedom=8.0), "p99": SeedPrior(sd=0.07, freedom=8.0)}
+"""Of late post-tool tails of TRL runs, two or three seeds an arm: log-SDs of 0.115, 0.002 and 0.19 in p95 (0.13 pooled,
+the mean of this prior) and of 0.05, 0.08 and 0.04 in p99 (0.06; the mean of this prior is 0.08, for they are few). An
+arm one of whose seeds grew a tail of its own (0.81 in p99) is left out: that is what a gate is to find. Eight degrees
+of freedom: twice those arms', which agree no worse than one common spread would make them."""
+TEXT_SEED_PRIOR: Final = SeedPrior(sd=0.07, freedom=8.0)
+"""Of either percentile before tools: p95 of the same arms lies 0.03 apart, p99 0.02."""
+SEED_SD_FACTORS: Final = tuple(0.4 * 1.5**power for power in range(9))  # times the prior's sd: 0.4 to 10
 PERSISTENT_SHARES: Final = (1.0, 0.5)  # share of a seed's offset that stays over the run; the rest is each window's own
 MISSING_VARIANCE: Final = 1e6  # variance of a value that is not there
 MIN_VARIANCE: Final = 1e-8
@@ -77,19 +85,25 @@ class MixedModel:
 
 
 def fit_mixed_model(
-    values: FloatArray, own: FloatArray, *, upper: BoolArray, windows: IntArray, steps: FloatArray
+    values: FloatArray,
+    own: FloatArray,
+    *,
+    upper: BoolArray,
+    windows: IntArray,
+    steps: FloatArray,
+    seeds: SeedPrior | None = None,
 ) -> MixedModel:
     """Fit the offsets of the runs that are `upper` over the others.
 
     values, own: (runs, spans) log levels and their own variance, NaN where missing; windows: (spans,) counted from 0;
-    steps: (runs,) in a span.
+    steps: (runs,) in a span; seeds: what is known beforehand of how far they lie apart. Without it runs are taken to
+    differ by more than their own noise only where there are more than two.
     """
     there = np.isfinite(values) & np.isfinite(own)
     y = np.where(there, values, 0.0)
     noise = np.where(there, np.maximum(own, MIN_VARIANCE), MISSING_VARIANCE)
-    variances, prior = _variances(noise, windows, steps, seeds=len(values) > 2)
-    precision = np.linalg.inv(variances)  # (grid, runs, spans, spans)
     member = (windows[:, None] == np.arange(windows.max() + 1)).astype(np.float64)
+    precision, noise_sizes, prior = _precisions(noise, member, steps, *_seed_noise(len(values), seeds))
     weighted = np.einsum("grij,rj->gri", precision, y)
     levels = precision.sum(axis=1)  # information on the level that both sides share at each span
     cross = np.einsum("gij,jw->giw", precision[:, upper].sum(axis=1), member)
@@ -103,17 +117,33 @@ def fit_mixed_model(
     means = np.einsum("gwv,gv->gw", covariances, score)
     squares = np.einsum("ri,gri->g", y, weighted) - (weighted.sum(axis=1) * level_means).sum(axis=1)
     squares = squares - (means * score).sum(axis=1)
-    log_determinants = [np.linalg.slogdet(matrix)[1] for matrix in (variances, levels, information)]
-    likely = np.log(prior) - 0.5 * (
-        squares + log_determinants[0].sum(axis=1) + log_determinants[1] + log_determinants[2]
-    )
+    log_determinants = [np.linalg.slogdet(matrix)[1] for matrix in (levels, information)]
+    likely = np.log(prior) - 0.5 * (squares + noise_sizes + log_determinants[0] + log_determinants[1])
     weights = np.exp(likely - likely.max())
     return MixedModel(weights / weights.sum(), means, covariances)
 
 
-def _variances(own: FloatArray, windows: IntArray, steps: FloatArray, *, seeds: bool) -> tuple[FloatArray, FloatArray]:
-    """Return each run's covariance for each noise of the grid, (grid, runs, spans, spans), and that noise's weight."""
-    count = own.shape[1]
+def _seed_noise(runs: int, seeds: SeedPrior | None) -> tuple[FloatArray, FloatArray]:
+    """Return sizes of the noise between seeds, and the weight of each beforehand; none where it cannot be known."""
+    if seeds is not None:
+        sizes = seeds.sd * np.array(SEED_SD_FACTORS)
+        log_weights = -seeds.freedom * (np.log(sizes) + 0.5 * np.square(seeds.sd / sizes))  # by the size's logarithm
+        return sizes, np.exp(log_weights - log_weights.max())
+    if runs <= 2:
+        return np.zeros(0), np.zeros(0)
+    sizes = np.array(SEED_NOISE_SDS)
+    return sizes, sizes * np.exp(-sizes / MEAN_SEED_SD)
+
+
+def _precisions(
+    own: FloatArray, member: FloatArray, steps: FloatArray, seed_sizes: FloatArray, seed_weights: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return each run's inverse covariance for each noise of the grid, (grid, runs, spans, spans).
+
+    And for each noise the logarithm of all runs' determinants, and its weight beforehand. The noise between seeds is
+    of low rank (a number each window), so that it is added to the inverse (Woodbury), which is quicker than to invert.
+    """
+    count, windows = member.shape
     followed = np.array(
         [
             [block_correlation(count, int(np.clip(round(span_steps), 1, MAX_SPAN_STEPS)), ar1) for span_steps in steps]
@@ -122,15 +152,20 @@ def _variances(own: FloatArray, windows: IntArray, steps: FloatArray, *, seeds: 
     )
     stepped = np.square(STEP_NOISE_SDS)[None, :, None, None, None] * followed[:, None]
     plain = stepped.reshape(-1, *followed.shape[1:]) + own[:, :, None] * np.eye(count)
+    inverse, log_determinants = np.linalg.inv(plain), np.linalg.slogdet(plain)[1].sum(axis=1)
     prior = np.repeat(list(AR1_PRIOR.values()), len(STEP_NOISE_SDS))
-    if not seeds:
-        return plain, prior / prior.sum()
-    sizes = np.repeat(SEED_NOISE_SDS, len(PERSISTENT_SHARES))
-    lasting = np.tile(PERSISTENT_SHARES, len(SEED_NOISE_SDS))[:, None, None]
-    offsets = np.square(sizes)[:, None, None] * (lasting + (1 - lasting) * (windows[:, None] == windows))
-    every = plain[:, None] + offsets[None, :, None]
-    prior = (prior[:, None] * sizes * np.exp(-sizes / MEAN_SEED_SD)).reshape(-1)
-    return every.reshape(-1, *plain.shape[1:]), prior / prior.sum()
+    if not len(seed_sizes):
+        return inverse, log_determinants, prior / prior.sum()
+    sizes = np.repeat(seed_sizes, len(PERSISTENT_SHARES))[:, None, None]
+    lasting = np.tile(PERSISTENT_SHARES, len(seed_sizes))[:, None, None]
+    offsets = np.square(sizes) * (lasting + (1 - lasting) * np.eye(windows))  # of windows, each size of it
+    columns = inverse @ member  # (steps' noises, runs, spans, windows)
+    added = np.eye(windows) + (member.T @ columns)[:, None] @ offsets[None, :, None]
+    taken = offsets[None, :, None] @ np.linalg.inv(added)
+    every = inverse[:, None] - columns[:, None] @ taken @ np.swapaxes(columns, -1, -2)[:, None]
+    log_determinants = log_determinants[:, None] + np.linalg.slogdet(added)[1].sum(axis=2)
+    prior = prior[:, None] * np.repeat(seed_weights, len(PERSISTENT_SHARES))
+    return every.reshape(-1, *plain.shape[1:]), log_determinants.reshape(-1), prior.reshape(-1) / prior.sum()
 
 
 Decision = Literal["worse", "not_worse", "cannot_say"]
@@ -143,6 +178,7 @@ RATIO_LIMIT: Final = 1.25  # a factor up to which a tail may lie above the basel
 EXCLUDED_RATIO: Final = 1.6  # a factor that must be excluded before "not worse" is said
 FALSE_ALARM_RATE: Final = 0.02  # of all tests of one pair together
 TESTED_WINDOWS: Final = ("all", "late")
+TEXT_ONLY: Final = "text_only"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +188,7 @@ class Noninferiority:
     ratio: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    upper: float = math.nan  # one-sided bound at 95 %
     p_value: float = math.nan  # one-sided: the first side is higher
     detectable: float = math.inf  # a true factor of this size would show in 95 of 100 such pairs; inf: none would
     spans: int = 0  # matched spans with enough tokens on both sides
@@ -162,19 +199,30 @@ UNKNOWN: Final = Noninferiority()
 
 
 def noninferiority_test(
-    variant: Sequence[Curve], baseline: Sequence[Curve], *, window: str = "all", floor: float | None = LEVEL_FLOOR
+    variant: Sequence[Curve],
+    baseline: Sequence[Curve],
+    *,
+    window: str = "all",
+    floor: float | None = LEVEL_FLOOR,
+    seeds: SeedPrior | None = None,
 ) -> Noninferiority:
     """Compare the runs of one side (seeds of one setting) with those of the other, over the spans that all share.
 
     Levels are paired span by span: what both sides do alike, whatever its shape, cancels. `window` is early, mid or
-    late for a third of the spans. Seeds are the units: how far they lie apart is counted. With one seed a side only
-    the noise within a run can be known: the interval then says how these two runs differ, not how their settings do.
+    late for a third of the spans. Seeds are the units: how far they lie apart is counted. With one seed a side and no
+    `seeds`, which says what is known of it beforehand, only the noise within a run can be known: the interval then
+    says how these two runs differ, not how their settings do.
     """
-    return noninferiority_by_window(variant, baseline, windows=(window,), floor=floor)[0]
+    return noninferiority_by_window(variant, baseline, windows=(window,), floor=floor, seeds=seeds)[0]
 
 
 def noninferiority_by_window(
-    variant: Sequence[Curve], baseline: Sequence[Curve], *, windows: Sequence[str], floor: float | None = LEVEL_FLOOR
+    variant: Sequence[Curve],
+    baseline: Sequence[Curve],
+    *,
+    windows: Sequence[str],
+    floor: float | None = LEVEL_FLOOR,
+    seeds: SeedPrior | None = None,
 ) -> list[Noninferiority]:
     """Return `noninferiority_test` for several windows, of one fit."""
     curves = [curve if floor is None else floor_curve(curve, floor) for curve in (*variant, *baseline)]
@@ -192,7 +240,9 @@ def noninferiority_by_window(
         return [Noninferiority(spans=int(np.isin(member, _window_numbers(window)).sum())) for window in windows]
     present, window_index = np.unique(member, return_inverse=True)
     steps = np.array([(curve.spans[-1].last - curve.spans[0].first + 1) / len(curve.spans) for curve in curves])
-    fitted = fit_mixed_model(values[:, paired], own[:, paired], upper=upper, windows=window_index, steps=steps)
+    fitted = fit_mixed_model(
+        values[:, paired], own[:, paired], upper=upper, windows=window_index, steps=steps, seeds=seeds
+    )
     counted = np.bincount(window_index)
     return [_read_ratio(fitted, np.where(np.isin(present, _window_numbers(window)), counted, 0)) for window in windows]
 
@@ -212,18 +262,79 @@ def _read_ratio(fitted: MixedModel, counted: IntArray) -> Noninferiority:
         ratio=math.exp(middle),
         low=math.exp(low),
         high=math.exp(high),
+        upper=math.exp(known.quantile(0.95)),
         p_value=1 - known.above(0.0),
         detectable=math.exp((high - low) / 2 + known.quantile(0.95) - middle),
         spans=spans,
     )
 
 
-def decide(result: Noninferiority, *, limit: float = RATIO_LIMIT, p_value: float | None = None) -> Decision:
+def decide(
+    result: Noninferiority, *, limit: float = RATIO_LIMIT, p_value: float | None = None, window: str = "all"
+) -> Decision:
     """Decide whether a tail is worse: beyond noise and beyond the limit; not worse only where EXCLUDED_RATIO is.
 
-    `p_value`: adjusted for other tests made; the test's own without it.
+    `p_value`: adjusted for other tests made; the test's own without it. It must be excluded by the 95 % interval; in a
+    part of the run, which is asked beside the whole, by the one-sided bound at 95 %.
     """
     adjusted = result.p_value if p_value is None else p_value
     if adjusted < FALSE_ALARM_RATE and result.ratio > limit:
         return "worse"
-    return "not_worse" if result.high < max(EXCLUDED_RATIO, limit) else "cannot_say"  # NaN is below nothing
+    most = result.high if window == "all" else result.upper
+    return "not_worse" if most < max(EXCLUDED_RATIO, limit) else "cannot_say"  # NaN is below nothing
+
+
+Percentiles = Mapping[str, Noninferiority]  # by name: what is known of each percentile of one slice in one window
+
+
+def compare_percentiles(
+    variant: Sequence[Sequence[Curve]], baseline: Sequence[Sequence[Curve]], *, windows: Sequence[str] = TESTED_WINDOWS
+) -> list[Percentiles]:
+    """Compare every percentile of one slice, each with its floor and its prior, for each of the windows.
+
+    Either side gives one entry a run: its curves, one a percentile.
+    """
+    by_percentile = {}
+    for name, of_tools in SEED_PRIORS.items():
+        sides = [[_floored(run, name) for run in side] for side in (variant, baseline)]
+        prior = TEXT_SEED_PRIOR if sides[0][0].slice == TEXT_ONLY else of_tools
+        by_percentile[name] = noninferiority_by_window(*sides, windows=windows, floor=None, seeds=prior)
+    return [{name: found[place] for name, found in by_percentile.items()} for place in range(len(windows))]
+
+
+def _floored(curves: Sequence[Curve], name: str) -> Curve:
+    """Return one percentile with its floor, and its own noise evened out within each third.
+
+    A span at the floor has next to no noise and a high one much of it: weighed by that, the quiet spans would speak for
+    the others, and a tail that a few spans hold would be no tail.
+    """
+    curve = floor_curve(next(curve for curve in curves if curve.quantile == name), MATERIAL_NATS[name])
+    own, thirds = curve.own.copy(), third_of(len(curve.own))
+    for third in range(len(WINDOWS)):
+        known = (thirds == third) & np.isfinite(own)
+        own[known] = own[known].mean() if known.any() else own[known]
+    return replace(curve, own=own)
+
+
+def joint_p_value(found: Percentiles) -> float:
+    """Return the p-value of no percentile being higher (Simes: percentiles of the same tokens rise together)."""
+    return simes([result.p_value for result in found.values()])
+
+
+def decide_percentiles(
+    found: Percentiles, *, limit: float = RATIO_LIMIT, p_value: float | None = None, window: str = "all"
+) -> dict[str, Decision]:
+    """Decide each percentile; the tail is worse where one is, not worse where all are not.
+
+    `p_value`: of the joint test, adjusted for the other tests made; a percentile is worse where its own p-value is
+    small as well.
+    """
+    adjusted = joint_p_value(found) if p_value is None else p_value
+    return {
+        name: decide(one, limit=limit, p_value=max(adjusted, one.p_value), window=window) for name, one in found.items()
+    }
+
+
+def worst_decision(decisions: Sequence[Decision]) -> Decision:
+    """Return what several decisions come to: one that is worse, else one that cannot be said."""
+    return next((name for name in ("worse", "cannot_say") if name in decisions), "not_worse")

@@ -278,14 +278,15 @@ def _from_baseline(check: CheckResult, difference: float, level: float) -> str:
     return f"{difference_text} ({'; '.join(notes)})" if notes else difference_text
 
 
-def since(check: CheckResult) -> str:
+def since(case: Case) -> str:
     """Return where it began; empty where that is not known."""
-    return "" if check.step is None else f"since step {count(check.step)}"
+    step = case.check.step if case.check is not None else None
+    return "" if step is None else f"since {case.run.step_unit} {count(step)}"
 
 
 def details(case: Case) -> str:
     """Return what was measured and since when, as one sentence; empty where neither is known."""
-    parts = (measured(case.check), since(case.check)) if case.check is not None else ()
+    parts = (measured(case.check), since(case)) if case.check is not None else ()
     return sentence("; ".join(filter(None, parts)))
 
 
@@ -332,7 +333,7 @@ def size(run: GatedRun) -> str:
     """Return how much a run holds; nothing is known of one that was not read."""
     if run.status is None and not run.steps:
         return "not known"
-    return f"{counted(run.steps, 'step')}, {counted(run.model_tokens, 'model token')}"
+    return f"{counted(run.steps, run.step_unit)}, {counted(run.model_tokens, 'model token')}"
 
 
 def severity_level(severity: Severity | None) -> str:

@@ -29,7 +29,7 @@ def render(report: GateReport, *, version: str = __version__) -> str:
 
 
 RUN_KEYS = (
-    "name", "path", "outcome", "status", "headline", "first_broken_link", "error", "framework", "steps",
+    "name", "path", "outcome", "status", "headline", "first_broken_link", "error", "framework", "steps", "step_unit",
     "model_tokens", "report", "checks", "notes",
 )  # fmt: skip
 CHECK_KEYS = (

@@ -76,7 +76,7 @@ def _case(case: Case) -> list[str]:
         attributes["file"] = path
     inner = []
     if case.check is not None:
-        inner.append(_properties(_facts(case.check)))
+        inner.append(_properties(_facts(case, case.check)))
     element = checks.STATUS_TEXT[case.status].junit
     if element:
         kind = {} if element == "skipped" else {"type": case.status}
@@ -99,7 +99,7 @@ def _body(case: Case) -> str:
     return "\n".join(filter(None, [line, sentence(checks.allowance(case)), *steps]))
 
 
-def _facts(check: CheckResult) -> dict[str, str]:
+def _facts(case: Case, check: CheckResult) -> dict[str, str]:
     numbers = {"observed": check.observed, "limit": check.limit, "interval_low": check.low, "interval_high": check.high}
     facts = {
         "kind": check.kind,
@@ -109,7 +109,7 @@ def _facts(check: CheckResult) -> dict[str, str]:
         "link": check.link,
         "rule": check.rule,
         "measured": checks.measured(check),
-        "since": checks.since(check),
+        "since": checks.since(case),
     }
     return {name: value for name, value in facts.items() if value}
 

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import numpy as np
 from msgspec import Meta, Struct
 
-from ptt.diagnostics.documents import Count, DocumentError, Integer, convert_document, read_at_most
+from ptt.diagnostics.documents import MAX_INTEGER, Count, DocumentError, Integer, convert_document, read_at_most
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.baseline.values import SCHEMA_VERSION, Baseline, Figures, LateEss, MetricFigures, hull
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean
@@ -128,14 +128,21 @@ def read_baseline(path: Path) -> Baseline:
         raise SettingsError(f"{path}: is no baseline (no schema_version); {_advice(path)}.")
     version = document["schema_version"]
     if version != SCHEMA_VERSION or isinstance(version, bool):
-        shown = str(version)[:MAX_LETTERS]
         raise SettingsError(
-            f"{path}: its schema_version is {shown}; this version of ptt reads {SCHEMA_VERSION}: {RENEW}."
+            f"{path}: its schema_version is {_version_words(version)}; this version of ptt reads {SCHEMA_VERSION}:"
+            f" {RENEW}."
         )
     try:
         return _baseline(convert_document(document, BaselineDocument, mapping="a table"))
     except DocumentError as error:
         raise SettingsError(f"{path}: {error}; {RENEW}.") from error
+
+
+def _version_words(version: object) -> str:
+    """Write what stands for a version; a number in hexadecimal may be too long for Python to write in decimal."""
+    if isinstance(version, bool | str | float) or (isinstance(version, int) and abs(version) <= MAX_INTEGER):
+        return str(version)[:MAX_LETTERS]
+    return "no version's number"
 
 
 def _advice(path: Path) -> str:

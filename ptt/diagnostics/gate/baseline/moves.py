@@ -176,9 +176,9 @@ def _metric_moves(
 
 
 def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFigures], same_steps: bool) -> Draft:
+    old = _mean([metric.late.mean for metric in before])
     known = group_difference([metric.late for metric in after], [metric.late for metric in before])
     low, high = known.interval()
-    old = _mean([metric.late.mean for metric in before])
     p_value = _two_sided(known.p_higher(), known.p_lower()) if same_steps else math.nan
     words = "" if same_steps else "other steps"
     return Moved(statistic=name, before=old, after=old + known.difference, low=low, high=high, words=words), p_value

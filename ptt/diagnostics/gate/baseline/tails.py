@@ -16,17 +16,21 @@ from ptt.diagnostics.statistics.noninferiority import (
     MATERIAL_NATS,
     MIN_WINDOW_SPANS,
     TESTED_WINDOWS,
+    Decision,
     Noninferiority,
-    decide,
-    noninferiority_test,
+    Percentiles,
+    compare_percentiles,
+    decide_percentiles,
+    joint_p_value,
+    worst_decision,
 )
 from ptt.diagnostics.statistics.step_matching import MIN_SPANS
-from ptt.diagnostics.statistics.tail_curves import Curve, join_tail, third_of
+from ptt.diagnostics.statistics.tail_curves import Curve, third_of
 from ptt.diagnostics.statistics.tail_growth import FLOOR
 
 QUANTILES: Final = ("p95", "p99")
 NO_TOOLS: Final = "; see whether the run still calls tools"
-TWO_SEEDS: Final = 2  # of a baseline: their distance is known with one degree of freedom
+MAX_ADVISED_SEEDS: Final = 5  # of a baseline: with so many, one more narrows no interval by a twentieth
 MAX_TIMES: Final = 50.0  # as much data; more is no advice
 FAIL_SHARE: Final = 1.96 / 2.5
 """Of a 95 % interval's half: p below 0.02 over several questions asks for some 2.5 standard errors."""
@@ -80,10 +84,8 @@ def _slice(name: str, figures: Figures, having: Sequence[Figures], limit: float)
         return [
             _blind_draft(f"tails.{name}", name, reason, "see whether the run still calls tools, and how far it came")
         ]
-    joined = [[join_tail(run, floors=MATERIAL_NATS) for run in side] for side in sides]
-    return [
-        _test(name, window, joined[0], joined[1], limit, floored(*sides, window=window)) for window in TESTED_WINDOWS
-    ]
+    by_window = dict(zip(TESTED_WINDOWS, compare_percentiles(*sides), strict=True))
+    return [_test(name, window, sides[0], sides[1], limit, found) for window, found in by_window.items()]
 
 
 def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], *, window: str) -> str:
@@ -115,87 +117,146 @@ def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], 
 
 
 def _test(
-    name: str, window: str, run_curves: Sequence[Curve], base_curves: Sequence[Curve], limit: float, raised: str
+    name: str,
+    window: str,
+    mine: Sequence[Sequence[Curve]],
+    theirs: Sequence[Sequence[Curve]],
+    limit: float,
+    found: Percentiles,
 ) -> Draft:
-    seen = noninferiority_test(run_curves, base_curves, window=window, floor=None)
-    places = np.arange(len(run_curves[0].spans)) if window == "all" else _late(len(run_curves[0].spans))
-    observed, expected = _level(run_curves, places), _level(base_curves, places)
-    steps = f"steps {run_curves[0].spans[places[0]].first} to {run_curves[0].spans[places[-1]].last}"
-    tokens = sum(int(curve.tokens[places].sum()) for curve in run_curves)
-    known = math.isfinite(seen.ratio)
-    spans = "1 shared span" if seen.spans == 1 else f"{seen.spans} shared spans"
+    spans = mine[0][0].spans
+    places = np.arange(len(spans)) if window == "all" else _late(len(spans))
+    tokens = sum(int(np.min([curve.tokens[places] for curve in run], axis=0).sum()) for run in mine)
+    shared = min(seen.spans for seen in found.values())
+    counted_spans = "1 shared span" if shared == 1 else f"{shared} shared spans"
+    steps = f"steps {spans[places[0]].first} to {spans[places[-1]].last}"
     comparison = BaselineComparison(
         id=f"tails.{name}.{window}",
         statistic="tails",
         slice=name,
         outcome="blind",
         words="",
-        observed=observed,
-        expected=expected,
-        ratio=seen.ratio if known else None,
-        low=seen.low if known else None,
-        high=seen.high if known else None,
         limit=limit,
         unit="x",
-        data=f"p95 and p99 of |r| {WHERE[window]}, {steps}: {spans}, {tokens:,} tokens",
-        extra={"window": window, "detectable": seen.detectable if math.isfinite(seen.detectable) else None},
+        data=f"p95 and p99 of |r| {WHERE[window]}, {steps}: {counted_spans}, {tokens:,} tokens,"
+        f" against {len(theirs)} baseline {'run' if len(theirs) == 1 else 'runs'}",
+        extra={"window": window},
     )
-    if not known:
-        needed = f"{MIN_SPANS} over the run" + (f" and {MIN_WINDOW_SPANS} late" if window == "late" else "")
-        few = (
-            "only 1 span holds"
-            if seen.spans == 1
-            else f"only {seen.spans} spans hold"
-            if seen.spans
-            else "no span holds"
-        )
-        words = f"{WHERE[window]} {few} enough tokens on both sides: too few to tell; it takes {needed}"
-        next_ = "train as far as the baseline did, or record more steps" + (NO_TOOLS if name != "text_only" else "")
-        return untested(replace(comparison, words=words, next=(next_,)))
-    more = _advise(run_curves, base_curves, window, seen, limit, tokens)
+    if not all(math.isfinite(seen.ratio) for seen in found.values()):
+        return untested(_without_spans(comparison, shared))
+    sides = _Sides(mine=mine, theirs=theirs, places=places, window=window, tokens=tokens)
     return Draft(
-        found=comparison,
-        p_value=seen.p_value,
-        settle=lambda settled, adjusted: _settle(settled, adjusted, seen, limit, more, raised),
+        found=_told_by(comparison, _widest(found), found, sides),
+        p_value=joint_p_value(found),
+        settle=lambda settled, adjusted: _settle(settled, adjusted, found, limit, sides),
     )
+
+
+def _without_spans(comparison: BaselineComparison, spans: int) -> BaselineComparison:
+    window = str(comparison.extra["window"])
+    needed = f"{MIN_SPANS} over the run" + (f" and {MIN_WINDOW_SPANS} late" if window == "late" else "")
+    few = "only 1 span holds" if spans == 1 else f"only {spans} spans hold" if spans else "no span holds"
+    words = f"{WHERE[window]} {few} enough tokens on both sides: too few to tell; it takes {needed}"
+    next_ = "train as far as the baseline did, or record more steps"
+    return replace(comparison, words=words, next=(next_ + (NO_TOOLS if comparison.slice != "text_only" else ""),))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _More:
-    """What would tell where the noise is too wide."""
+class _Sides:
+    """The runs of either side, by percentile, and which of their spans are asked about."""
 
-    words: str
-    next: str
+    mine: Sequence[Sequence[Curve]]
+    theirs: Sequence[Sequence[Curve]]
+    places: npt.NDArray[np.int64]
+    window: str
+    tokens: int
 
 
-def _advise(
-    run_curves: Sequence[Curve],
-    base_curves: Sequence[Curve],
-    window: str,
-    seen: Noninferiority,
-    limit: float,
-    tokens: int,
-) -> _More:
-    """Return how many tokens would do, or that one more seed would; either is an estimate from what is there."""
-    if len(base_curves) == TWO_SEEDS:
-        third = noninferiority_test(run_curves, [*base_curves, _mean_seed(base_curves)], window=window, floor=None)
-        if decide(third, limit=limit, p_value=min(1.0, third.p_value * len(TESTED_WINDOWS))) != "cannot_say":
-            return _More(words="", next="add a third seed to the baseline: two tell little of how far seeds lie apart")
-    factor = _times_as_many(seen, limit) if len(base_curves) == 1 else math.inf
+def _widest(found: Percentiles) -> str:
+    return max(found, key=lambda name: found[name].high)
+
+
+def _told_by(comparison: BaselineComparison, name: str, found: Percentiles, sides: _Sides) -> BaselineComparison:
+    """Return the comparison with the figures of one percentile: the one that decided."""
+    seen = found[name]
+    return replace(
+        comparison,
+        observed=_level(sides.mine, name, sides.places),
+        expected=_level(sides.theirs, name, sides.places),
+        ratio=seen.ratio,
+        low=seen.low,
+        high=seen.high,
+        extra={
+            **comparison.extra,
+            "percentile": name,
+            "detectable": seen.detectable if math.isfinite(seen.detectable) else None,
+        },
+    )
+
+
+def _settle(
+    comparison: BaselineComparison, adjusted: float, found: Percentiles, limit: float, sides: _Sides
+) -> BaselineComparison:
+    """Decide by the percentile that is worse by most, or else by the one that can least be told to be no worse."""
+    decisions = decide_percentiles(found, limit=limit, p_value=adjusted, window=sides.window)
+    decision = worst_decision(list(decisions.values()))
+    deciding = max((name for name in found if decisions[name] == decision), key=lambda name: found[name].high)
+    if decision == "worse":
+        deciding = max((name for name in found if decisions[name] == decision), key=lambda name: found[name].ratio)
+    comparison = _told_by(comparison, deciding, found, sides)
+    seen = found[deciding]
+    beside = "".join(f"; {name} {_factor(found[name])}" for name in found if name != deciding)
+    suffix = f" ({raised})" if (raised := floored(sides.mine, sides.theirs, window=sides.window)) else ""
+    level = f"{deciding} {WHERE[sides.window]} {seen.ratio:.2f} times the baseline's"
+    if decision == "worse":
+        words = f"{level} ({seen.low:.2f} to {seen.high:.2f}): beyond noise and beyond the limit of {limit:g} times"
+        return replace(comparison, outcome="failed", words=words + beside + suffix)
+    if decision == "not_worse":
+        inside = "within the limit" if seen.ratio <= limit else "beyond the limit, but not beyond noise"
+        excluded = max(EXCLUDED_RATIO, limit)
+        bound = f"; {excluded:g} times is excluded at 5 %" if seen.high >= excluded else ""
+        words = f"{level} ({seen.low:.2f} to {seen.high:.2f}{bound}): {inside}"
+        return replace(comparison, outcome="passed", words=words + beside + suffix)
+    noise = "with this noise, and as far as seeds differ," if len(sides.theirs) == 1 else "with this noise"
+    words = f"{level}, but {noise} it could be {seen.low:.2f} to {seen.high:.2f} times: too wide to tell"
+    more, next_ = _advise(sides, limit, seen)
+    return replace(comparison, outcome="blind", words=words + more + beside + suffix, next=(next_,))
+
+
+def _factor(seen: Noninferiority) -> str:
+    return f"{seen.ratio:.2f} times ({seen.low:.2f} to {seen.high:.2f})"
+
+
+def _advise(sides: _Sides, limit: float, seen: Noninferiority) -> tuple[str, str]:
+    """Return how many tokens would tell, and what to do; either is an estimate from what is there."""
+    count = len(sides.theirs)
+    if count < MAX_ADVISED_SEEDS and _one_more_seed(sides, limit) != "cannot_say":
+        another = {1: "second", 2: "third"}.get(count, "further")
+        return "", f"add a {another} seed to the baseline: {_so_few(count)} little of how far seeds lie apart"
+    factor = _times_as_many(seen, limit)
     words = ""
     if factor < MAX_TIMES:
-        words = f"; some {float(f'{tokens * factor:.2g}'):,.0f} tokens, {factor:.1f} times as many, would tell"
-    seeds = "" if len(base_curves) == 1 else "add seeds to the baseline, "
-    return _More(words=words, next=f"{seeds}record more steps or sequences, or train longer")
+        words = f"; some {float(f'{sides.tokens * factor:.2g}'):,.0f} tokens, {factor:.1f} times as many, would tell"
+    return words, "add seeds to the baseline, record more steps or sequences, or train longer"
 
 
-def _mean_seed(theirs: Sequence[Curve]) -> Curve:
-    """Return a seed in the middle of others."""
-    return replace(
-        theirs[0],
-        log_value=np.mean([curve.log_value for curve in theirs], axis=0),
-        own=np.mean([curve.own for curve in theirs], axis=0),
-    )
+def _so_few(count: int) -> str:
+    return "one tells" if count == 1 else f"{('', '', 'two', 'three', 'four')[count]} tell"
+
+
+def _one_more_seed(sides: _Sides, limit: float) -> Decision:
+    """Return what would be said, had the baseline one more seed, in the middle of the others."""
+    middle = [
+        replace(
+            curves[0],
+            log_value=np.mean([curve.log_value for curve in curves], axis=0),
+            own=np.mean([curve.own for curve in curves], axis=0),
+        )
+        for curves in zip(*sides.theirs, strict=True)
+    ]
+    (found,) = compare_percentiles(sides.mine, [*sides.theirs, middle], windows=(sides.window,))
+    p_value = min(1.0, joint_p_value(found) * len(TESTED_WINDOWS))
+    return worst_decision(list(decide_percentiles(found, limit=limit, p_value=p_value, window=sides.window).values()))
 
 
 def _times_as_many(seen: Noninferiority, limit: float) -> float:
@@ -205,23 +266,6 @@ def _times_as_many(seen: Noninferiority, limit: float) -> float:
     if seen.ratio > limit:
         rooms.append(middle * FAIL_SHARE)
     return min(((half / room) ** 2 for room in rooms if room > 0), default=math.inf)
-
-
-def _settle(
-    comparison: BaselineComparison, adjusted: float, seen: Noninferiority, limit: float, more: _More, raised: str
-) -> BaselineComparison:
-    suffix = f" ({raised})" if raised else ""
-    level = f"tails {WHERE[str(comparison.extra['window'])]} {seen.ratio:.2f} times the baseline's"
-    between = f"({seen.low:.2f} to {seen.high:.2f})"
-    decision = decide(seen, limit=limit, p_value=adjusted)
-    if decision == "worse":
-        words = f"{level} {between}: beyond noise and beyond the limit of {limit:g} times{suffix}"
-        return replace(comparison, outcome="failed", words=words)
-    if decision == "not_worse":
-        inside = "within the limit" if seen.ratio <= limit else "beyond the limit, but not beyond noise"
-        return replace(comparison, outcome="passed", words=f"{level} {between}: {inside}{suffix}")
-    words = f"{level}, but with this noise it could be {seen.low:.2f} to {seen.high:.2f} times: too wide to tell"
-    return replace(comparison, outcome="blind", words=words + more.words + suffix, next=(more.next,))
 
 
 def curves_of(run: Figures, name: str) -> list[Curve] | None:
@@ -234,10 +278,10 @@ def _late(count: int) -> npt.NDArray[np.int64]:
     return np.flatnonzero(third_of(count) == 2)
 
 
-def _level(side: Sequence[Curve], places: npt.NDArray[np.int64]) -> float | None:
-    """Return the geometric mean of the tails in nats; None where no span holds enough tokens."""
-    values = np.concatenate([curve.log_value[places] for curve in side])
-    values = values[np.isfinite(values)]
+def _level(side: Sequence[Sequence[Curve]], name: str, places: npt.NDArray[np.int64]) -> float | None:
+    """Return the geometric mean of a percentile in nats, as it is judged; None where no span holds enough tokens."""
+    values = np.concatenate([curve.log_value[places] for run in side for curve in run if curve.quantile == name])
+    values = np.maximum(values[np.isfinite(values)], math.log(MATERIAL_NATS[name]))
     return math.exp(float(values.mean())) if len(values) else None
 
 
