@@ -266,5 +266,11 @@ def _check_in_unit(check: CheckResult, unit: str) -> CheckResult:
     """Call the steps of a check what the rows of the run's log are."""
     if unit == STEP:
         return check
-    texts = {name: in_unit(getattr(check, name), unit, counts=True) for name in ("title", "claim", "data", "fails_if")}
-    return replace(check, **texts, next=tuple(in_unit(step, unit) for step in check.next))
+    return replace(
+        check,
+        title=in_unit(check.title, unit, counts=True),
+        claim=in_unit(check.claim, unit, counts=True),
+        data=in_unit(check.data, unit, counts=True),
+        fails_if=in_unit(check.fails_if, unit, counts=True),
+        next=tuple(in_unit(step, unit) for step in check.next),
+    )
