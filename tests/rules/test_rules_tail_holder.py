@@ -132,6 +132,12 @@ def test_growth_on_one_rank_of_four_that_the_run_hides_is_found_there(post: Scal
     assert finding.severity.at_least(Severity.MEDIUM)
 
 
+def test_growth_that_all_values_share_is_none_of_theirs_alone() -> None:
+    weak = {rank: story(rising(0.3, 0.45), sequences=4, step_noise=0.3, seed=rank) for rank in range(4)}
+    judgement = judged("rank", weak)
+    assert "alone" not in judgement.signature.reason
+
+
 def test_a_run_of_equal_ranks_shows_nothing_on_any_of_them() -> None:
     judgement = judged("rank", {rank: story(steady(0.5), sequences=4) for rank in range(6)})
     assert judgement.signature.status is Answer.NOT_FOUND

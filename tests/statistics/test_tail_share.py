@@ -20,6 +20,7 @@ def share_of(
         np.arange(size) if cluster is None else np.array(cluster),
         np.array(tail),
         np.full(size, 10),
+        sequence=np.arange(size),
         wanted=["a"],
         looks=looks,
     )[0]
@@ -76,7 +77,9 @@ def test_intervals_hold_the_share_of_overdispersed_clusters(true_share: float, c
     for _ in range(400):
         value = np.where(generator.random(clusters) < true_share, "a", "b").astype(object)
         tail = generator.poisson(generator.gamma(0.7, 6.0, clusters))
-        share = tail_shares(value, np.arange(clusters), tail, np.full(clusters, 50), wanted=["a"], looks=1)[0]
+        share = tail_shares(
+            value, np.arange(clusters), tail, np.full(clusters, 50), sequence=np.arange(clusters), wanted=["a"], looks=1
+        )[0]
         if share is None:
             held += 1
             continue

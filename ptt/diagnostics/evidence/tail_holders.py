@@ -6,6 +6,7 @@ tails went over the run, where those of all tokens may hide them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -39,6 +40,8 @@ COLUMNS: Final = {
 }  # fmt: skip
 LIMITS: Final = (0.75, 1.0, 2.0)
 """Nats, edges of coarse bins: where a tail begins that is material, high, critical; 0.75 is the nearest above ln 2."""
+FAR: Final = math.inf
+"""Stands for the late p99: where the level was high before, what lies beyond a limit is not what was gained."""
 MAX_VALUES: Final = 64  # of an attribute: those with most tokens of the late window
 MAX_LAGS: Final = 16  # distinct: more are put into buckets
 MIN_VALUE_TOKENS: Final = 100  # of the late window: fewer have no p99
@@ -54,6 +57,7 @@ class HeldTail:
 
     attribute: str
     value: str
+    begins: float  # nats: where the tail begins
     tail: TailShare
     own: Mapping[str, tuple[float, float]]  # p95, p99; NaN early where it has too few tokens there
     others: Mapping[str, tuple[float, float]]
@@ -72,13 +76,14 @@ class ValueTails:
 class Holders:
     """What the recorded attributes say of the tail."""
 
-    shares: Mapping[tuple[str, float], tuple[HeldTail, ...]]  # by "post" or "all" tokens, and where the tail begins
+    shares: Mapping[tuple[str, float], tuple[HeldTail, ...]]  # by "post" or "all" tokens, and one of LIMITS or FAR
     within: tuple[ValueTails, ...]  # of values with enough tokens and a late p99 that is not immaterial
     tested: int  # values with enough tokens
 
     def of(self, scope: str, limit: float) -> tuple[HeldTail, ...]:
-        """Return the shares of the tail that begins nearest to `limit` nats."""
-        return self.shares.get((scope, min(LIMITS, key=lambda begin: abs(begin - limit))), ())
+        """Return the shares of the tail that begins nearest to `limit` nats, of FAR at the late p99."""
+        known = LIMITS if limit < FAR else (FAR,)
+        return self.shares.get((scope, min(known, key=lambda begin: abs(begin - limit) if limit < FAR else 0)), ())
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ def gather_holders(tokens: Tokens, completions: Completions, tails: Tails) -> Ho
     shares = {
         (scope, limit): tuple(_held_tails(late[scope], parts, tails, limit))
         for scope, parts in looked.items()
-        for limit in LIMITS
+        for limit in (*LIMITS, FAR)
     }
     within = list(_within(after, every, tails))
     if not within and not any(shares.values()):
@@ -214,19 +219,24 @@ def _candidates(part: _Rows, name: str) -> list[str]:
 def _held_tails(parts: list[_Rows], late: list[_Rows], tails: Tails, limit: float) -> Iterator[HeldTail]:
     """Yield every value with tail tokens at or above `limit`, with percentiles of its rows and the others'."""
     wanted = [[(name, _candidates(part, name)) for name in part.values] for part in late]
-    looks = sum(len(values) for of_part in wanted for _, values in of_part)
-    first = int(np.searchsorted(bins.coarse_edges(), limit))
+    looks = 2 * sum(len(values) for of_part in wanted for _, values in of_part)  # at a limit, and at FAR
+    begins = max(limit, LIMITS[0])
+    if limit == FAR:
+        begins = max((_p99(part.frame) for part in late), default=0.0)
+    first = max(1, int(np.abs(np.log(bins.coarse_edges()[1:-1] / max(begins, FLOOR))).argmin()) + 1)
     for part, of_late, names in zip(parts, late, wanted, strict=True):
         row, coarse, n = histogram_entries(of_late.frame)
         above = coarse >= first
         tail = np.bincount(row[above], weights=n[above], minlength=of_late.frame.height)
         cluster, count = _clusters(of_late.frame), of_late.frame["n"].to_numpy()
+        seq = of_late.frame["seq"].to_numpy()
         for name, values in names:
-            shares = tail_shares(of_late.values[name], cluster, tail, count, wanted=values, looks=looks)
+            shares = tail_shares(of_late.values[name], cluster, tail, count, sequence=seq, wanted=values, looks=looks)
             for value, share in zip(values, shares, strict=True):
                 if share is not None:
                     own, others = _percentiles(part, name, value, tails)
-                    yield HeldTail(attribute=name, value=value, tail=share, own=own, others=others)
+                    edge = float(bins.coarse_edges()[first])
+                    yield HeldTail(attribute=name, value=value, begins=edge, tail=share, own=own, others=others)
 
 
 def _percentiles(

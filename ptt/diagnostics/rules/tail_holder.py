@@ -14,6 +14,7 @@ from typing import Final
 
 from ptt.diagnostics.evidence.tail_holders import (
     ENVIRONMENT,
+    FAR,
     GROUP,
     LAG,
     LOGP_KIND,
@@ -45,7 +46,7 @@ EVERYWHERE: Final = "tail-growth-everywhere"
 HIGH: Final = "tails-high"
 FINDINGS: Final = frozenset({"tool-tail-growth", EVERYWHERE, HIGH})
 MIN_SHARE: Final = 0.5  # of the late tail: most of it
-MIN_LIFT: Final = 1.5  # share of the tail over share of the tokens, at the low end of its interval
+MIN_LIFT: Final = 1.5  # share of the tail over share of the tokens; and above 1 at the low end of its interval
 MIN_EXCESS_NATS: Final = math.log(2.0)  # by which the value's tail outgrew the others': a factor of two on the weights
 MIN_GROWTH_RATIO: Final = 1.2  # or by this factor, as growth must against text-only tails
 RATE_SHARE: Final = 0.05  # of the false-alarm rate: for growth within single values, all of them together
@@ -119,10 +120,11 @@ def holder_of(finding: Finding, holders: Holders | None) -> HeldTail | None:
     if holders is None or finding.id not in FINDINGS or (finding.limit is None and finding.id != EVERYWHERE):
         return None
     limit = finding.limit if finding.limit is not None else finding.observed or 0.0
+    scope = "all" if finding.id == EVERYWHERE else "post"
     held = [
         one
-        for one in holders.of("all" if finding.id == EVERYWHERE else "post", limit)
-        if one.tail.share > MIN_SHARE and one.tail.lift_interval[0] > MIN_LIFT and outgrew(one)
+        for one in (*holders.of(scope, limit), *holders.of(scope, FAR))
+        if one.tail.share > MIN_SHARE and one.tail.lift >= MIN_LIFT and one.tail.lift_interval[0] > 1 and outgrew(one)
     ]
     return max(held, key=lambda one: one.tail.excess, default=None)
 
@@ -144,6 +146,12 @@ def outgrew(held: HeldTail) -> bool:
         if more or late - early - (after - before) > MIN_EXCESS_NATS:
             return True
     return False
+
+
+def stayed(tails: Mapping[str, tuple[float, float]]) -> bool:
+    """Return whether neither percentile grew, early to late, by what growth must: what all do is no value's own."""
+    grown = [max(late, LEVEL_FLOOR) / max(early, LEVEL_FLOOR) for early, late in tails.values()]
+    return all(growth < MIN_GROWTH_RATIO for growth in grown)
 
 
 def name_holder(finding: Finding, holders: Holders | None) -> Finding:
@@ -178,6 +186,7 @@ def evidence_of(held: HeldTail) -> dict[str, JsonScalar]:
     return {
         "holder_attribute": held.attribute,
         "holder_value": held.value,
+        "holder_tail_begins": held.begins,
         "holder_share": held.tail.share,
         "holder_share_low": low,
         "holder_share_high": high,
@@ -310,7 +319,7 @@ def judge_values(
     """
     told = {finding.id for finding in verdict.findings} if isinstance(verdict, Broken) else set()
     if told - {HIGH}:
-        return signature, _named(verdict, holders)
+        return signature, name_holders(verdict, holders)
     rate = RATE_SHARE * limits["false_alarms"] / max(1, holders.tested)
     strict = {**limits, "false_alarms": max(rate, MIN_RATE)}
     shares = {(held.attribute, held.value): held for held in holders.of("post", 0.0)}
@@ -318,7 +327,7 @@ def judge_values(
     doubts: list[tuple[float, Judged]] = []
     for part in holders.within:
         held = shares.get((part.attribute, part.value))
-        if held is None or not outgrew(held):
+        if held is None or not outgrew(held) or not stayed(held.others):
             continue
         tail = judge_tail(part.tails, strict)
         unmet = False in (tail.conditions["material"], tail.conditions["lasting"])
@@ -339,10 +348,11 @@ def judge_values(
     if signature.status is not Answer.NOT_FOUND:
         doubts = []  # the run as a whole is in doubt already
     best = max(found or ([] if told else doubts), key=lambda one: one[0], default=None)
-    return (signature, _named(verdict, holders)) if best is None else best[1]
+    return (signature, name_holders(verdict, holders)) if best is None else best[1]
 
 
-def _named(verdict: RuleVerdict, holders: Holders) -> RuleVerdict:
+def name_holders(verdict: RuleVerdict, holders: Holders) -> RuleVerdict:
+    """Return a verdict with its findings about the values that hold their tails."""
     if not isinstance(verdict, Broken):
         return verdict
     return Broken(findings=tuple(name_holder(finding, holders) for finding in verdict.findings))

@@ -52,7 +52,7 @@ from ptt.diagnostics.rules.tail_conditions import (
     block_means_around,
     judge_tail,
 )
-from ptt.diagnostics.rules.tail_holder import judge_values, rate_left
+from ptt.diagnostics.rules.tail_holder import judge_values, name_holders, rate_left
 from ptt.diagnostics.statistics.bootstrap import interval
 from ptt.diagnostics.statistics.rare_tails import RareRise
 from ptt.diagnostics.statistics.tail_growth import (
@@ -411,8 +411,11 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
     if tails is None:
         reason = evidence.tails_reason or "the run holds no per-token logprobs"
         return cannot_say(reason, None, aggregates, missing=evidence.tails_missing)
-    if holders is None or _blocked(tails) is not None:
+    if holders is None:
         return _judge_tails(tails, limits, aggregates, evidence)
+    if _blocked(tails) is not None:
+        judgement = _judge_tails(tails, limits, aggregates, evidence)
+        return replace(judgement, verdict=name_holders(judgement.verdict, holders))
     left = {**limits, "false_alarms": limits["false_alarms"] * rate_left(holders)}
     judgement = _judge_tails(tails, left, aggregates, evidence)
 

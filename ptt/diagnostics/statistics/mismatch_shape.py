@@ -89,11 +89,10 @@ def mismatch_shape(
     if min(np.count_nonzero(after), np.count_nonzero(~after)) < MIN_TOKENS:
         return None
     magnitude = np.abs(tokens.r)
-    tail = tail_shares(
-        after, tokens.seq, (magnitude > LARGE).astype(np.int64), np.ones(len(after)), wanted=[True], looks=1
-    )[0]
+    large, ones = (magnitude > LARGE).astype(np.int64), np.ones(len(after))
+    tail = tail_shares(after, tokens.seq, large, ones, sequence=tokens.seq, wanted=[True], looks=1)[0]
     post = tokens.take(after)
-    large = np.abs(post.r) > LARGE
+    far = np.abs(post.r) > LARGE
     near = post.since < HEAD
     slope, r_squared = _slope(post.logp, post.r)
     fresh, stale = _by_lag(post, lags)
@@ -101,12 +100,12 @@ def mismatch_shape(
         pair=pair,
         text=_dose(tokens.take(~after).r),
         post=_dose(post.r),
-        tail=tail if np.count_nonzero(large) >= MIN_LARGE else None,
+        tail=tail if np.count_nonzero(far) >= MIN_LARGE else None,
         explained=_explained(tokens, after),
-        negative=float((post.r[large] < 0).mean()) if large.any() else math.nan,
+        negative=float((post.r[far] < 0).mean()) if far.any() else math.nan,
         slope=slope,
         r_squared=r_squared,
-        head=float(near[large].mean()) if large.any() else math.nan,
+        head=float(near[far].mean()) if far.any() else math.nan,
         head_tokens=float(near.mean()),
         fresh=fresh,
         stale=stale,

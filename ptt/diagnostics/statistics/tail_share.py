@@ -2,7 +2,8 @@
 
 Tokens of a sequence, and sequences of a prompt group, are alike, so clusters of them are the unit, never tokens. A
 share of the tail is a ratio of sums over clusters; its interval is Wilson's at the number of independent tokens that
-would scatter as much as the clusters do. The share of all tokens is taken as it was recorded.
+would scatter as much as the clusters do. The share of all tokens is taken as it was recorded. Values of one cluster are
+set against each other within it, so its level takes no part.
 """
 
 from __future__ import annotations
@@ -54,14 +55,16 @@ def tail_shares(
     tail: npt.NDArray[np.generic],
     tokens: npt.NDArray[np.generic],
     *,
+    sequence: npt.NDArray[np.generic],
     wanted: Sequence[object],
     looks: int,
 ) -> list[TailShare | None]:
     """Return the share of each of `wanted`, None where too few clusters hold a tail token of it.
 
-    Rows are parts of clusters, each of one value. `looks`: values looked at in all, by which intervals are corrected
-    (Bonferroni).
+    Rows are parts of sequences, which are parts of clusters, each of one value. `looks`: shares looked at in all, by
+    which intervals are corrected (Bonferroni).
     """
+    most = _kish(np.bincount(np.unique(sequence, return_inverse=True)[1], weights=tail))
     clusters, index = np.unique(cluster, return_inverse=True)
     all_tail = np.bincount(index, weights=tail, minlength=len(clusters)).astype(np.float64)
     all_tokens = float(np.sum(tokens))
@@ -76,21 +79,26 @@ def tail_shares(
             shares.append(None)
             continue
         share = float(own.sum() / all_tail.sum())
-        bounds = wilson_interval(share, _independent(own, all_tail, share), z)
+        bounds = wilson_interval(share, _independent(own, all_tail, share, most), z)
         shares.append(TailShare(share=share, interval=bounds, token_share=token_share, clusters=hit))
     return shares
 
 
-def _independent(own: FloatArray, tail: FloatArray, share: float) -> float:
-    """Return how many independent tokens would give the share as much scatter as the clusters do.
+def _kish(weights: npt.NDArray[np.generic]) -> float:
+    """Return how many equal parts are worth as much as these."""
+    values = np.asarray(weights, dtype=np.float64)
+    return float(values.sum() ** 2 / max(np.square(values).sum(), 1e-12))
 
-    Never more than clusters of their sizes could (Kish): where next to nothing lies outside the value, its scatter is
-    known from next to nothing.
+
+def _independent(own: FloatArray, tail: FloatArray, share: float, most: float) -> float:
+    """Return how many independent tokens would give the share as much scatter as the clusters do, at most `most`.
+
+    That is what the sequences are worth: where next to nothing lies outside the value, its scatter is known from next
+    to nothing.
     """
-    kish = float(tail.sum() ** 2 / np.square(tail).sum())
     count = int(np.count_nonzero(tail))
     variance = float(np.square(own - share * tail).sum()) / float(tail.sum()) ** 2 * count / max(1, count - 1)
-    return kish if variance <= 0 else min(kish, share * (1 - share) / variance)
+    return most if variance <= 0 else min(most, share * (1 - share) / variance)
 
 
 def wilson_interval(share: float, count: float, z: float) -> tuple[float, float]:
