@@ -270,6 +270,7 @@ def not_found(tails: Tails, tail: JudgedTail, signature: Signature, severity: Se
         claim = f"Tails grew but do not matter yet: {signature.reason}"
         notes = (_note("tail-growth-immaterial", claim, base, evidence),)
     elif tail.grew and conditions["localised"] is False:
+        severity = severity if conditions["material"] else Severity.LOW  # too small to matter, as far as one can tell
         return Broken(findings=(_everywhere(tails, tail, signature, severity, base | {"evidence": evidence}),))
     elif conditions["lasting"] is False and _humped(tail.post, tails.windows):
         notes = (_note("tail-hump", f"Post-tool tails rose and came back: {signature.reason}", base, evidence),)
@@ -303,17 +304,19 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
     """Return the finding of a late tail past the limits of severity of which nothing else speaks, or None.
 
     Its severity lies one below what growth to this level has, since whether growth can be judged differs between seeds.
-    Of a tail that came back the last sixth counts.
+    Of a tail that came back the last sixth counts, and of one that may still rise.
     """
     p95, conditions = tails.post.percentiles["p95"], signature.conditions
-    came_back = conditions.get("lasting") is False and conditions.get("growth") is not False
-    late = float(min(p95.windows[-1], p95.last_sixth) if came_back else p95.windows[-1])
+    flat = conditions.get("growth") is False
+    came_back = conditions.get("lasting") is False and not flat
+    third, sixth = float(p95.windows[-1]), p95.last_sixth
+    late = third if flat or math.isnan(sixth) else min(third, sixth) if came_back else max(third, sixth)
     if int(tails.post.window_tokens[-1]) < MIN_WINDOW_TOKENS or not late > limits["high_p95"]:
         return None
     critical = late > limits["critical_p95"]
     limit = limits["critical_p95" if critical else "high_p95"]
     grew = "although they came back from higher" if came_back else "and whether they grew cannot be told"
-    if conditions.get("growth") is False:
+    if flat:
         most = p95.growth_interval()[1]
         if not critical or most <= LARGE_GROWTH:  # high all along is no finding
             return None
@@ -325,7 +328,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
         claim=f"{_label(tails)} log-ratio tails are high, {grew}: p95 of |r| is {late:.3g} nats in the last "
-        f"{'sixth' if came_back else 'third'} (one token in twenty carries a weight beyond {math.exp(late):,.0f})",
+        f"{'third' if late == third else 'sixth'} (one token in twenty carries a weight beyond {math.exp(late):,.0f})",
         observed=late,
         limit=limit,
         unit="nats",
