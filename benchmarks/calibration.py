@@ -21,6 +21,7 @@ from benchmarks import naive
 from benchmarks.span.faults import PLANTED
 from benchmarks.span.judged import Judged, judge
 from benchmarks.span.strata import Rate, Sorted, answers, data_rates, other_rates, recall_strata, required, sort
+from benchmarks.span.truth import Truth
 
 SEEDS: Final = {"tuning": range(100_000), "held-out": range(100_000, 200_000), "tests": range(200_000, 200_100)}
 FAULT_SEEDS: Final = 50_000  # of a block: where the seeds of runs with a planted fault begin
@@ -47,12 +48,29 @@ would tell with a power of 97 % at a false-alarm rate of 1 %; growth below it is
 between the tail's first move and half of its way, in logs."""
 
 
-def run(tasks: Sequence[tuple[int, str]], jobs: int) -> list[Judged]:
-    """Judge the runs, in the order they are given."""
-    if jobs == 1:
-        return [judge(task) for task in tasks]
+def run(tasks: Sequence[tuple[int, str]], jobs: int, kept: Path | None = None) -> list[Judged]:
+    """Judge the runs, in the order they are given; what `kept` holds of them is not judged again, the rest is added."""
+    known = {(one.seed, one.fault): one for one in (read(kept) if kept is not None and kept.exists() else ())}
+    waiting = [task for task in tasks if task not in known]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(judge, tasks, chunksize=CHUNK))
+        for one in pool.map(judge, waiting, chunksize=CHUNK):
+            known[one.seed, one.fault] = one
+            if kept is not None:
+                with kept.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(one)) + "\n")
+    return [known[task] for task in tasks]
+
+
+def read(kept: Path) -> list[Judged]:
+    """Read the runs that were judged before."""
+    found = []
+    for line in kept.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        truth = row["truth"] | {"holder": row["truth"]["holder"] and tuple(row["truth"]["holder"])}
+        row |= {name: tuple(row[name]) for name in ("faults", "naive", "crashes")}
+        row |= {"truth": Truth(**truth), "interval": row["interval"] and tuple(row["interval"])}
+        found.append(Judged(**row))
+    return found
 
 
 def tasks_of(runs: int, faults: int, block: str) -> list[tuple[int, str]]:
@@ -115,14 +133,12 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--faults", type=int, default=8, help="runs with each planted fault")
     parser.add_argument("--seed-block", choices=sorted(SEEDS), default="tuning")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--details", type=Path, help="a JSON-lines file for what was said of each run")
+    parser.add_argument("--details", type=Path, help="a JSON-lines file: runs in it are not judged again, others added")
     parser.add_argument("--write", action="store_true", help="write docs/calibration.md, from held-out seeds alone")
     chosen = parser.parse_args(arguments)
     if chosen.write and chosen.seed_block != "held-out":
         parser.error("the page is written from held-out seeds alone")
-    judged = run(tasks_of(chosen.runs, chosen.faults, chosen.seed_block), chosen.jobs)
-    if chosen.details:
-        chosen.details.write_text("".join(json.dumps(asdict(one)) + "\n" for one in judged), encoding="utf-8")
+    judged = run(tasks_of(chosen.runs, chosen.faults, chosen.seed_block), chosen.jobs, chosen.details)
     lines = lines_of(sort(judged))
     print("\n".join(lines))
     if chosen.write:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from scipy.stats import binomtest
 
 from benchmarks import naive
-from benchmarks.calibration import SEEDS, lines_of, tasks_of
+from benchmarks.calibration import SEEDS, lines_of, run, tasks_of
 from benchmarks.span.draw import draw
 from benchmarks.span.dump import make, rounded
 from benchmarks.span.faults import PLANTED
@@ -209,6 +211,13 @@ def test_the_page_names_every_planted_fault() -> None:
     lines = "\n".join(lines_of(sort([RIGHT, FLAT])))
     assert all(f"planted: {name}" in lines for name in PLANTED)
     assert len(tasks_of(3, 2, "held-out")) == 3 + 2 * len(PLANTED)
+
+
+def test_what_was_judged_before_is_read_and_not_judged_again(tmp_path: Path) -> None:
+    held = replace(RIGHT, seed=7, truth=replace(TRUE, holder=("tool", "x")), faults=("rounded-logprobs low",))
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text(json.dumps(asdict(held)) + "\n", encoding="utf-8")
+    assert run([(7, "")], 1, kept) == [held]
 
 
 @pytest.mark.slow
