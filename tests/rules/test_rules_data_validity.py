@@ -150,6 +150,15 @@ def test_where_nothing_says_whether_the_policy_moved_both_are_named() -> None:
     assert "or the policy does not move" in found.claim
 
 
+def test_an_engine_that_agrees_but_for_a_few_coarse_numbers_is_no_copy() -> None:
+    coarse = {"old_logp": Rounding(grid=Grid("bfloat16"), usual=-1.2, spacing=2**-7)}
+    nearly = replace(PAIR, zero_share=0.9996)
+    pairs = {"policy/ref": (PAIR, PAIR), "old/rollout": (nearly, nearly)}
+    assert isinstance(run("copied-logprobs", validity(pairs=pairs, rounding=coarse)), Healthy)
+    pairs["old/rollout"] = COPY["policy/ref"]
+    assert only(run("copied-logprobs", validity(pairs=pairs, rounding=coarse))).severity is Severity.LOW
+
+
 def test_an_engine_that_agrees_to_the_last_bit_is_a_copy() -> None:
     same = {"policy/ref": (PAIR, PAIR), "old/rollout": COPY["policy/ref"]}
     found = only(run("copied-logprobs", validity(pairs=same)))

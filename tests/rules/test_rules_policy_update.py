@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
-from builders import Array, evidence_of, run_of, series_of
+from builders import Array, Story, evidence_of, run_of, sequences_of, series_of
 from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged
 
 import ptt
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.reference import gather_reference
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.model import JsonScalar, Link, Run, Severity
 
@@ -280,3 +282,38 @@ def test_settings_tell_a_reference_that_moves_where_no_fall_does() -> None:
     assert healthy(reference({"kl/ref": level(0.02, 300)}, sync_ref_model=False)).notes == ()
     assert only_note(reference({"kl/ref": level(0.02, 300)}, ref_update_interval=20)).evidence["set_interval"] == 20
     not_judged(reference({}))
+
+
+def test_a_kl_that_begins_anew_at_every_sync_is_no_recovery() -> None:
+    values = np.concatenate([20 * synced(60, 240), np.full(20, 0.01)])
+    moving = judged("kl-over-target", {"kl/ref": values}, reference=gather_reference({"kl/ref": kl_of(values)}, {}, {}))
+    found = broken(moving)
+    assert "begun anew at every sync" in found.claim
+    assert "came back" not in found.claim
+    assert "came back" in broken(judged("kl-over-target", {"kl/ref": values})).claim
+
+
+def kl_of(values: Array) -> Series:
+    return series_of("kl/ref", values)
+
+
+@pytest.mark.parametrize(("interval", "steps"), [(40, 120), (12, 160)])
+def test_what_grows_within_each_period_alone_is_no_growth(interval: int, steps: int, tmp_path: Path) -> None:
+    """Tails that climb to 2 nats and more between syncs, to the same height in every period."""
+
+    def climb(done: float) -> float:
+        return 0.05 + ((round(done * (steps - 1)) % interval) + 1) / interval
+
+    story = Story(
+        steps=steps, sequences=12, post=climb, text=lambda done: climb(done) / 3, step_noise=0.15, seed=interval
+    )
+    frame = sequences_of(story).drop("seq")
+    names = [["lookup"] if not all(mask) else [] for mask in frame["model_mask"].to_list()]
+    (tmp_path / "tokens").mkdir()
+    frame.with_columns(pl.Series("tool_names", names)).write_parquet(tmp_path / "tokens" / "all.parquet")
+    found = ptt.diagnose(tmp_path)
+    ids = {one.id: one for one in found.findings}
+    assert ids["moving-reference"].evidence["interval"] == interval
+    assert not {"tool-tail-growth", "tail-growth-everywhere"} & set(ids)
+    assert found.signature.status == ("not_found" if steps // interval >= 12 else "cannot_say")
+    assert steps // interval >= 12 or "whole periods are too few" in found.signature.reason

@@ -35,6 +35,14 @@ def test_every_interval_is_found_to_the_step(interval: int, kept: float) -> None
         assert one.factor > 1.5
 
 
+def test_two_falls_do_where_the_interval_is_counted_from_the_first_step() -> None:
+    steps = np.arange(1, 141)
+    found = find_sawtooth(steps, sawtooth(5, interval=50, steps=140, noise=0.2))
+    assert found is not None
+    assert (found.interval, found.falls) == (50, (51, 101))
+    assert find_sawtooth(steps[:100], sawtooth(5, interval=50, steps=130, noise=0.2)[30:]) is None  # at 21 and 71
+
+
 def test_steps_recorded_in_bursts_show_it_too() -> None:
     steps = np.array([step for step in range(1, 601) if (step - 1) % 8 < 2])
     found = find_sawtooth(steps, sawtooth(1, interval=64, steps=600, noise=0.2)[steps - 1])

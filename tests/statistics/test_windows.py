@@ -10,7 +10,16 @@ from builders import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.windows import Span, bursts, label_spans, sliding_windows, split_bursts, split_steps
+from ptt.diagnostics.statistics.windows import (
+    Span,
+    bursts,
+    join_spans,
+    label_spans,
+    sliding_windows,
+    split_bursts,
+    split_steps,
+    whole_periods,
+)
 
 steps_strategy = st.lists(st.integers(0, 10_000), unique=True, min_size=1, max_size=60).map(sorted)
 
@@ -69,3 +78,13 @@ def test_a_recorder_that_changed_its_spacing_has_single_steps_not_one_long_burst
     assert split_bursts(steps, 5) == split_steps(steps, 5)
     assert bursts([1, 2, 9, 10, 17]) == (Span(1, 2), Span(9, 10), Span(17, 17))
     assert bursts([]) == ()
+
+
+def test_whole_periods_end_before_the_next_one_and_a_begun_one_is_left_out() -> None:
+    steps = list(range(1, 131))
+    assert whole_periods(steps, (51, 101)) == (Span(1, 50), Span(51, 100))
+    assert whole_periods(steps[:148], (41, 81, 121)) == (Span(1, 40), Span(41, 80), Span(81, 120))
+    assert whole_periods(list(range(1, 160)), (41, 81, 121))[-1] == Span(121, 159)  # nearly whole
+    assert whole_periods(steps, ()) == (Span(1, 130),)
+    spans = whole_periods(list(range(1, 161)), (41, 81, 121))
+    assert join_spans(spans, 3) == (Span(1, 80), Span(81, 120), Span(121, 160))

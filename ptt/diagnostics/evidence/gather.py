@@ -190,12 +190,14 @@ def gather(
     if wide.parts:  # the rows leave these out
         tables["other_series"] = series_table(other)
     tails, post_name = None, Gathered.post_name
+    pairs = gather_pairs(tokens)
+    reference = gather_reference(series, pairs, facts)
     holders: Holders | None = None
     if tokens is not None:
         post_name, completions = _post_name(calls, series, tokens), Completions(trajectories, calls, turns)
         with ThreadPoolExecutor(1) as aside:
             behind = aside.submit(gather_details, tokens, completions, post_name=post_name)
-            tails = gather_tails(tokens, post_name=post_name)
+            tails = gather_tails(tokens, post_name=post_name, reference=reference)
             holders = gather_holders(tokens, completions, tails[0]) if tails else None
         tables |= tails[1] | behind.result() if tails else {}
     unpaired, missing = missing_pair(manifest)
@@ -210,7 +212,6 @@ def gather(
         texts=tokens is not None or trajectories.height > 0,
     )
     run = describe_run(name, facts, series, tokens, wide.steps)
-    pairs = gather_pairs(tokens)
     evidence = Evidence(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
         algorithm=algorithm,
@@ -223,7 +224,7 @@ def gather(
         freshness=gather_freshness(tokens),
         mismatch=gather_mismatch(tokens, post_name=post_name),
         pairs=pairs,
-        reference=gather_reference(series, pairs, run.context),
+        reference=reference,
         signal=gather_signal(tokens, trajectories),
         machines=machines,
         events=_events(

@@ -18,6 +18,7 @@ TRL_MIXUP: Final = 0.6  # and of `ref_model_mixup_alpha`: the policy's share in 
 INTERVALS: Final = ("ref_update_interval", "ref_policy_update_freq")  # of slime, in rollouts, and of open-instruct
 REF_PAIRS: Final = ("policy/ref", "old/ref")
 ENGINE_PAIRS: Final = ("old/rollout", "policy/rollout")
+MIN_PERIOD: Final = 4  # steps: a reference that moves more often follows the policy, and has no periods to speak of
 SAME_SHARE: Final = 0.5  # of the falls of the distance to the reference: the engine's fall too, and it is the engine
 
 
@@ -29,6 +30,11 @@ class SyncSetting:
     mixing: float  # the policy's share in the new reference; 1: it becomes the policy
     name: str  # of the setting
 
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the interval is one of training steps; slime counts rollouts."""
+        return self.name != "ref_update_interval"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
@@ -39,10 +45,15 @@ class Reference:
     seen_in: str | None  # the metric or pair
     watched: tuple[str, ...]  # the distances to the reference that are recorded
 
-    @property
-    def syncs(self) -> tuple[int, ...]:
-        """The first recorded steps after each sync that was seen."""
-        return self.seen.falls if self.seen is not None else ()
+    def period_starts(self, first: int, last: int) -> tuple[int, ...]:
+        """Return the steps between two at which a period begins: as seen, else as the settings count them."""
+        if self.seen is not None:
+            anchor, interval = self.seen.falls[0], self.seen.interval
+        elif self.setting is not None and self.setting.counts_steps and self.setting.interval >= MIN_PERIOD:
+            anchor, interval = self.setting.interval + 1, self.setting.interval
+        else:
+            return ()
+        return tuple(range(anchor - (anchor - first - 1) // interval * interval, last + 1, interval))
 
 
 def gather_reference(

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.evidence.reference import Reference
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bins import UNDERFLOW
 from ptt.diagnostics.statistics.bootstrap import finite_or_none, interval
@@ -27,6 +28,7 @@ from ptt.diagnostics.statistics.windows import (
     label_spans,
     sliding_windows,
     split_steps,
+    whole_periods,
 )
 
 ESS_WINDOWS = 24  # about so many windows, overlapping by three quarters
@@ -54,6 +56,7 @@ class Tails:
     unit: str  # what was resampled as a whole: "prompt group" or "sequence"
     late_tail_share: float  # of the late window's tokens with |r| above TAIL_NATS: the share that follows a tool call
     late_token_share: float  # of all tokens of the late window: likewise
+    periods: int | None = None  # whole ones of a reference that moves, which the blocks are made of; None: it stays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +78,13 @@ def tool_use_by_step(tokens: Tokens) -> ToolUse | None:
     return ToolUse(steps=steps, share=share, sequences=sequences.astype(np.int64))
 
 
-def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl.DataFrame]] | None:
-    """Return the tails of the main pair and the tables the figures are drawn from; None without a single token."""
+def gather_tails(
+    tokens: Tokens, *, post_name: str, reference: Reference | None = None
+) -> tuple[Tails, dict[str, pl.DataFrame]] | None:
+    """Return the tails of the main pair and the tables the figures are drawn from; None without a single token.
+
+    Against a reference that moves, blocks and windows are of whole periods: within one, tails grow from nothing.
+    """
     pair = tokens.pairs[0]
     cells = tokens.tables.cells_of(0)
     if cells.is_empty():
@@ -87,7 +95,12 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
     fewest = int(cells.group_by("slice").agg(pl.col("n").cast(pl.Int64).sum())["n"].to_numpy().min())
     count = block_count(steps=len(steps), units=units, tokens=fewest)  # of the slice with fewer tokens
     observed = bursts(steps) if _shares_rollouts(sequences, tokens) else split_steps(steps, len(steps))
-    blocks, windows, sixths = join_spans(observed, count), split_steps(steps, 3), split_steps(steps, 6)
+    windows, sixths = split_steps(steps, 3), split_steps(steps, 6)
+    starts = reference.period_starts(steps[0], steps[-1]) if reference and pair.denominator == "ref_logp" else ()
+    if starts:
+        observed = whole_periods(steps, starts)
+        windows = join_spans(observed, 3) if len(observed) >= 3 else windows
+    blocks = join_spans(observed, count)
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     slices = {
         number: slice_tails(
@@ -118,6 +131,7 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
         unit=unit,
         late_tail_share=_post_share(cells, windows[-1], beyond=TAIL_NATS),
         late_token_share=_post_share(cells, windows[-1], beyond=-1.0),
+        periods=len(observed) if starts else None,
     )
     tables = {
         "tail_emergence": _emergence(slices, blocks, sequences),

@@ -450,6 +450,8 @@ def _blocked(tails: Tails) -> str | None:
     if not tails.post.window_tokens.sum():
         return "no token follows a tool observation"
     early, late = int(tails.post.window_tokens[0]), int(tails.post.window_tokens[-1])
+    if tails.periods is not None and tails.periods < MIN_BLOCKS:
+        return f"the reference moves with the policy, and {tails.periods} whole periods are too few to compare"
     if _is_short(tails):
         return f"{tails.steps} steps with recorded tokens are too few to tell growth from noise; {MIN_STEPS} are needed"
     if late < min(MIN_WINDOW_TOKENS, MIN_LEFT_SHARE * early):

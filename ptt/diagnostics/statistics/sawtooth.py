@@ -12,7 +12,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
-MIN_PERIODS: Final = 3  # falls: two are an accident
+MIN_PERIODS: Final = 3  # falls: two are an accident,
+MIN_COUNTED: Final = 2  # unless the interval is counted from the first step, as trainers count theirs
 MIN_VALUES_A_PERIOD: Final = 4  # recorded in it: fewer show no climb
 MAX_POINTS: Final = 600  # that are searched at a time: intervals of up to a third of them
 MAX_SIDE: Final = 5  # values on either side of a fall whose medians are compared; a third of a period at most
@@ -41,7 +42,7 @@ def find_sawtooth(steps: IntArray, values: FloatArray) -> Sawtooth | None:
     """Return the clearest sawtooth of a level that is never negative but by noise, or None."""
     usable = np.isfinite(values)
     steps, values = steps[usable], np.maximum(values[usable], 0.0)
-    if len(steps) < MIN_PERIODS * MIN_VALUES_A_PERIOD or not (values > 0).any():
+    if len(steps) < MIN_COUNTED * MIN_VALUES_A_PERIOD or not (values > 0).any():
         return None
     levels = np.log(values + FLOOR_SHARE * float(np.median(values[values > 0])))
     found = _search(steps[-MAX_POINTS:], levels[-MAX_POINTS:])
@@ -61,7 +62,7 @@ def _search(steps: IntArray, levels: FloatArray) -> Sawtooth | None:
     contrasts = {side: _contrasts(levels, side) for side in range(1, MAX_SIDE + 1)}
     noise = {side: _spread(contrast) for side, contrast in contrasts.items()}
     shortest = max(2, math.ceil(MIN_VALUES_A_PERIOD / rate))
-    for interval in range(shortest, span // MIN_PERIODS + 1):
+    for interval in range(shortest, span // MIN_COUNTED + 1):
         side = min(MAX_SIDE, max(1, int(interval * rate) // 3))
         phases = np.arange(steps[0] + 1, steps[0] + 1 + interval)
         places, valid = _places(steps, phases, interval, side)
@@ -70,14 +71,16 @@ def _search(steps: IntArray, levels: FloatArray) -> Sawtooth | None:
         mean = falls.sum(axis=1) / np.maximum(count, 1)
         z = mean * np.sqrt(count) / noise[side]
         kept = ((falls > MIN_EACH) & valid).sum(axis=1) >= KEPT_SHARE * count
-        fits = (count >= MIN_PERIODS) & (mean > MIN_FALL) & kept & (z > MIN_Z)
+        counted = phases % interval <= 1  # resets at N, 2N, ..., or at the steps after
+        enough = count >= np.where(counted, MIN_COUNTED, MIN_PERIODS)
+        fits = enough & (mean > MIN_FALL) & kept & (z > MIN_Z)
         if not fits.any():
             continue
         phase = int(np.argmax(np.where(fits, z, -np.inf)))
         if best is not None and z[phase] <= best.z:
             continue
         at = places[phase][valid[phase]]
-        rise = -float(np.min(mean[count >= MIN_PERIODS]))  # at the phase that rises most
+        rise = -float(np.min(mean[count >= MIN_COUNTED]))  # at the phase that rises most
         typical = float(np.median(contrasts[side][at])) > MIN_MEDIAN_SHARE * mean[phase]
         regular = typical and rise < LIKE_SHARE * mean[phase] and _climbs(levels, at)
         if regular and _alone(contrasts[side], at, side, max(LIKE_SHARE * float(mean[phase]), MANY_SD * noise[side])):

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 WINDOWS: Final = ("early", "mid", "late")
+WHOLE_SHARE: Final = 0.9  # of a period's steps: with fewer it is not yet over
 BURST_GAP: Final = 2  # times the smallest gap between recorded steps: a larger one ends a burst
 MAX_BURST: Final = 8  # steps in a row on one batch of rollouts: trainers take 1 to 4
 
@@ -61,6 +62,15 @@ def join_spans(spans: Sequence[Span], count: int) -> tuple[Span, ...]:
     """Join neighbouring spans to at most `count`, each of as equal a number of them as can be."""
     pieces = np.array_split(np.arange(len(spans)), max(1, min(count, len(spans))))
     return tuple(Span(spans[piece[0]].first, spans[piece[-1]].last) for piece in pieces if len(piece))
+
+
+def whole_periods(steps: Sequence[int], starts: Sequence[int]) -> tuple[Span, ...]:
+    """Cut distinct, ascending steps where periods start; a last part shorter than nine tenths of one is left out."""
+    given = np.asarray(steps, dtype=np.int64)
+    parts = [part for part in np.split(given, np.searchsorted(given, np.asarray(starts))) if len(part)]
+    if len(starts) > 1 and len(parts) > 1 and given[-1] - starts[-1] + 1 < WHOLE_SHARE * (starts[-1] - starts[-2]):
+        parts = parts[:-1]
+    return tuple(Span(int(part[0]), int(part[-1])) for part in parts)
 
 
 def sliding_windows(steps: Sequence[int], *, width: int, stride: int) -> tuple[Span, ...]:

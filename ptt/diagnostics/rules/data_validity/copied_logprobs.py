@@ -27,6 +27,9 @@ ZERO_SHARE = 0.999  # of tokens
 MOVED = ("kl/ref", "kl/old", "grad_norm")  # above 0 only where the policy leaves where it was
 MIN_KL = 1e-7  # nats a token: below it a logged KL is rounding
 ENGINE_PAIRS = ("old/rollout", "policy/rollout")
+MIN_COARSE_TOKENS = (
+    10_000  # so many agree to the last bit of a coarse type in copies alone: noise crosses some boundary
+)
 EFFECT = "tails, ratios and KL of the pair are 0 and its ESS is 1 whatever happens"
 
 
@@ -47,8 +50,12 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _same(validity: Validity, pair: str, limits: Limits) -> bool:
+    """Return whether a pair's logprobs are one number; of coarse ones all must be, and many."""
     whole, _ = validity.pairs.get(pair, (None, None))
-    return whole is not None and whole.zero_share > limits["copied"]
+    if whole is None or whole.zero_share <= limits["copied"]:
+        return False
+    coarse = any(f"{side}_logp" in validity.rounding for side in pair.split("/"))
+    return not coarse or (whole.zero_share == 1.0 and whole.tokens >= MIN_COARSE_TOKENS)
 
 
 def _why_still(tails: Tails, validity: Validity, evidence: Evidence) -> str | None:

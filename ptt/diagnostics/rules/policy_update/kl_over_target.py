@@ -13,6 +13,8 @@ reference; twice the target is the limit of the common PPO debugging guides. Tar
 `target_kl` where the KL is in the reward. Set `limits.kl-over-target.limit` for a run with a target of another name.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
@@ -44,11 +46,15 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if excess is None:
         peak = f"the {series.width}-step median of KL peaks at {peak_median(series):.3g} nats a {unit}"
         return Healthy(reason=f"{peak}, limit {limit:.3g}{source}")
+    moves = evidence.reference is not None and evidence.reference.seen is not None
+    if moves:  # a fall at a sync is no recovery
+        excess = replace(excess, ended=None)
     grade = (excess.peak > HIGH_FACTOR * limit) + (excess.peak > CRITICAL_FACTOR * limit)
     verb = "stays" if excess.ended is None else "lay"
     return Finding(
         severity=excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade]),
-        claim=f"Mean KL to the reference {verb} above {limit:.3g} nats a {unit}{source}{excess.recovery}",
+        claim=f"Mean KL to the reference {verb} above {limit:.3g} nats a {unit}{source}{excess.recovery}"
+        + (", begun anew at every sync of the reference" if moves else ""),
         unit="nats",
         **measured(excess, observed=excess.peak),
         evidence=series_evidence(

@@ -1,11 +1,13 @@
 """This run shows a reference that follows the policy, so that KL and log-ratios against it begin anew.
 
 What: the logged KL to the reference, or the mean of |log policy - log reference| over recorded tokens, climbs and falls
-back at three regular steps or more, while trainer and engine agree there; or the run's settings sync the reference.
+back at three regular steps or more (two where they are counted from the first step), while trainer and engine agree
+there; or the run's settings sync the reference.
 Why it matters: against such a reference drift never shows as what it is. A policy that moves 0.3 nats in every period
 is far from where it began after ten of them, and its KL still reads 0.3. A fall at a sync is no recovery.
 What it is not: a fault. It is a choice (TR-DPO, ProRL), told so that figures against the reference are read within a
-period. A reference that follows by a little at every step (a moving average) leaves no falls: the settings alone tell.
+period. Tails are compared from whole period to whole period; with fewer than nine, growth is left open. A reference
+that follows by a little at every step (a moving average) leaves no falls: the settings alone tell.
 What to do: judge drift against a frozen copy of the start as well, or by evaluations that do not ask the reference.
 Source: TRL `sync_ref_model`, `ref_model_sync_steps` (default 512) and `ref_model_mixup_alpha` (default 0.6), slime
 `ref_update_interval`, open-instruct `ref_policy_update_freq`; arXiv 2404.09656.
