@@ -69,6 +69,10 @@ def stale(draw: np.random.Generator, logp: Array, since: Array, lag: int) -> Arr
     return np.where(since >= 0, 0.1 * lag, 0.0) * draw.normal(size=len(logp))
 
 
+def moved(draw: np.random.Generator, logp: Array, since: Array, lag: int) -> Array:
+    return context(draw, logp, since, lag)
+
+
 def judged(frame: pl.DataFrame) -> RuleVerdict:
     tokens = tokens_of(frame)
     kept_whole = token_pass(frame.lazy(), pairs=tokens.pairs, min_observation=1, sample_every=1)
@@ -91,11 +95,16 @@ def note(verdict: RuleVerdict) -> Finding:
         (one_sided, "truncated sampling"),
         (warmer, "another temperature"),
         (stale, "old weights"),
+        (moved, "moved since it sampled"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_the_shape_of_a_difference_after_tool_output_points_to_its_cause(off: Off, cause: str) -> None:
-    finding = note(judged(sequences(off, versions=off is stale)))
+    frame = sequences(off, versions=off is stale)
+    if off is moved:  # every second step is the first on its batch
+        first = pl.col("step") % 2 == 0
+        frame = frame.with_columns(rollout_logp=pl.when(first).then("old_logp").otherwise("rollout_logp"))
+    finding = note(judged(frame))
     assert cause in str(finding.evidence["cause"])
     assert cause in finding.claim
     assert finding.severity in (Severity.LOW, Severity.INFO)

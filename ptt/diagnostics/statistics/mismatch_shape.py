@@ -24,6 +24,9 @@ MIN_LARGE: Final = 20  # post-tool tokens beyond LARGE: fewer show no shape
 HEAD: Final = 8  # tokens after an observation: what a boundary that is cut otherwise reaches
 LOGP_BINS: Final = 10
 WEIGHT_CAP: Final = 20.0  # nats: beyond it one weight is the sum
+FRESH: Final = 0.1  # of the mean |r|: a step below it shows next to no difference
+MIN_STEPS: Final = 6  # of the later half, with MIN_STEP_TOKENS
+MIN_STEP_TOKENS: Final = 20
 MIN_LAG_SEQUENCES: Final = 20  # on either side of the median lag
 
 
@@ -46,7 +49,8 @@ class MismatchShape:
     tail: share of tokens beyond LARGE after tool output, None with too few. explained: mean |r| after tool output that
     tokens of equal logprob have before it, over what it is. negative: share of r < 0 among those beyond LARGE. slope,
     r_squared: r on the engine's logprob. head, head_tokens: share of those beyond LARGE, and of all, within HEAD tokens
-    of the observation. fresh, stale: mean |r| below and above the median lag.
+    of the observation. fresh, stale: mean |r| below and above the median lag. fresh_steps: of the later half of the
+    steps, the share with next to no difference.
     """
 
     pair: str
@@ -61,6 +65,7 @@ class MismatchShape:
     head_tokens: float
     fresh: float = math.nan
     stale: float = math.nan
+    fresh_steps: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -70,9 +75,10 @@ class _Sampled:
     turn: IntArray
     since: IntArray
     seq: IntArray
+    step: IntArray
 
     def take(self, chosen: BoolArray) -> _Sampled:
-        return _Sampled(*(getattr(self, name)[chosen] for name in ("r", "logp", "turn", "since", "seq")))
+        return _Sampled(*(getattr(self, name)[chosen] for name in ("r", "logp", "turn", "since", "seq", "step")))
 
 
 def mismatch_shape(
@@ -109,12 +115,13 @@ def mismatch_shape(
         head_tokens=float(near.mean()),
         fresh=fresh,
         stale=stale,
+        fresh_steps=_fresh_steps(post),
     )
 
 
 def _lay_out(samples: pl.DataFrame, numerator: str, denominator: str, min_observation: int) -> _Sampled | None:
     """Lay the model tokens of all sampled sequences end to end."""
-    parts: list[tuple[FloatArray, FloatArray, IntArray, IntArray, IntArray]] = []
+    parts: list[tuple[FloatArray, FloatArray, IntArray, IntArray, IntArray, IntArray]] = []
     for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
         mask = np.array(row["model_mask"], dtype=np.bool_)
         top, bottom = mask_placeholders(row[numerator]), mask_placeholders(row[denominator])
@@ -125,8 +132,9 @@ def _lay_out(samples: pl.DataFrame, numerator: str, denominator: str, min_observ
         with np.errstate(invalid="ignore"):
             r = (top - bottom)[mask]
         usable = np.isfinite(r)
-        seq = np.full(len(r), row["seq"], dtype=np.int64)
-        columns = (r, bottom[mask], np.repeat(runs.turn, runs.length), np.repeat(runs.since, runs.length) + within, seq)
+        turn, since = np.repeat(runs.turn, runs.length), np.repeat(runs.since, runs.length) + within
+        seq, step = (np.full(len(r), row[name], dtype=np.int64) for name in ("seq", "step"))
+        columns = (r, bottom[mask], turn, since, seq, step)
         parts.append(tuple(column[usable] for column in columns))  # type: ignore[arg-type]
     if not parts:
         return None
@@ -168,6 +176,16 @@ def _slope(logp: FloatArray, r: FloatArray) -> tuple[float, float]:
         return math.nan, math.nan
     slope = dot(x, y) / spread
     return slope, slope * dot(x, y) / total
+
+
+def _fresh_steps(post: _Sampled) -> float:
+    """Return the share of the later half of the steps at which the two sides hardly differ."""
+    steps, index, count = np.unique(post.step, return_inverse=True, return_counts=True)
+    mean = np.bincount(index, weights=np.abs(post.r)) / count
+    later = (steps >= np.median(steps)) & (count >= MIN_STEP_TOKENS)
+    if np.count_nonzero(later) < MIN_STEPS:
+        return math.nan
+    return float((mean[later] < FRESH * mean[later].mean()).mean())
 
 
 def _by_lag(post: _Sampled, lags: pl.DataFrame) -> tuple[float, float]:

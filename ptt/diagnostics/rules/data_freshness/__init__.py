@@ -81,6 +81,7 @@ def _distances(evidence: Evidence) -> list[tuple[str, Series]]:
 
 
 STALE_FACTOR: Final = 2.0  # mean |r| above the median lag over that below it
+MIN_FRESH_STEPS: Final = 0.15  # of the later steps: a fault of the two sides would be there at each
 MIN_R_SQUARED: Final = 0.5  # of r on the logprob: most of it is a temperature
 MIN_ONE_SIDED: Final = 0.9  # of the large differences have one sign
 MAX_BALANCE: Final = 0.2  # from one half: both signs alike
@@ -105,6 +106,13 @@ def cause_of(shape: MismatchShape) -> Cause:
             f"They grow with the lag, from {shape.fresh:.2g} to {shape.stale:.2g} nats",
             "plot the difference by lag: near nothing at lag 0, it is staleness",
             "sync the sampler's weights at every step for 50 steps: the difference must go",
+        )
+    if shape.fresh_steps > MIN_FRESH_STEPS:
+        return Cause(
+            "a policy that has moved since it sampled (several updates of a batch, or weights that are synced late)",
+            f"They are next to nothing at {shape.fresh_steps:.0%} of the later steps",
+            "plot the difference by step: near nothing right after each weight sync, it is staleness and no mismatch",
+            "fewer updates of a batch, or a sync before each; compare engine and trainer right after a sync",
         )
     if shape.r_squared > MIN_R_SQUARED:
         return Cause(
@@ -135,8 +143,9 @@ def cause_of(shape: MismatchShape) -> Cause:
             "an fp32 last layer on both sides; replay of expert routing where there are experts",
         )
     return Cause(
-        "another context: tool output that the two sides render or cut differently (chat template, truncation)",
+        "another context (chat template, tool output cut or rendered differently), or weights an update apart",
         "Equally improbable tokens before tool output hardly differ",
-        "render one tool turn on both sides and compare the token ids of the whole context",
-        "one chat template, and one limit for tool output, on both sides",
+        "right after a weight sync, compare both sides' logprobs of one tool turn: equal, it was the weights; else "
+        "compare the token ids of the whole context",
+        "one chat template, and one limit for tool output, on both sides; a sync before each batch",
     )
