@@ -303,7 +303,8 @@ def _everywhere(
 def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
     """Return the finding of a late tail past the limits of severity of which nothing else speaks, or None.
 
-    Its severity lies one below what growth to this level has, since whether growth can be judged differs between seeds.
+    Where growth is not shown its severity lies one below what growth to this level has: whether it can be differs
+    between seeds. Growth that is shown, and not known to be localised, is as bad as growth after tools or everywhere.
     Of a tail that came back the last sixth counts, and of one that may still rise.
     """
     p95, conditions = tails.post.percentiles["p95"], signature.conditions
@@ -315,7 +316,10 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
         return None
     critical = late > limits["critical_p95"]
     limit = limits["critical_p95" if critical else "high_p95"]
+    grown = conditions.get("growth") is True and not came_back
     grew = "although they came back from higher" if came_back else "and whether they grew cannot be told"
+    if grown:
+        grew = "and grew; whether after tools alone cannot be told"
     if flat:
         most = p95.growth_interval()[1]
         if not critical or most <= LARGE_GROWTH:  # high all along is no finding
@@ -324,7 +328,11 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
     onset = p95.onset(limit, tails.blocks)
     return Finding(
         id="tails-high",
-        severity=Severity.HIGH if critical else Severity.MEDIUM,
+        severity=(Severity.CRITICAL if grown else Severity.HIGH)
+        if critical
+        else Severity.HIGH
+        if grown
+        else Severity.MEDIUM,
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
         claim=f"{_label(tails)} log-ratio tails are high, {grew}: p95 of |r| is {late:.3g} nats in the last "
