@@ -64,6 +64,7 @@ def hump(low: float, high: float) -> Scale:
 NO_SAMPLES = Completions(*(pl.DataFrame(schema=TABLES[name]) for name in ("trajectories", "tool_calls", "turns")))
 QUIET = steady(0.03)
 MOST = steady(0.75)
+NONE = steady(0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,7 @@ class Story:
     sequences: int = 16  # a step
     text: Scale = QUIET
     post: Scale = QUIET
+    post_rare: Scale = NONE  # share of post-tool tokens that lie ten times as far out
     tool_share: Scale = MOST
     head: int = 40  # model tokens before the observation
     observation: int = 8
@@ -99,6 +101,8 @@ def sequences_of(story: Story) -> pl.DataFrame:
             scale = np.repeat([story.text(done), 0.0, story.post(done)], [story.head, gap, tail])
             scale *= np.exp(story.likeness * generator.normal() + story.step_noise * shared[0])
             scale[story.head :] *= np.exp(story.post_noise * shared[1])
+            if rare := story.post_rare(done):
+                scale[story.head :] *= np.where(generator.random(len(scale) - story.head) < rare, 10.0, 1.0)
             r = scale * generator.normal(size=len(scale))
             likelier = -generator.exponential(size=len(scale))  # of the two: neither may pass 0
             policy, ref = likelier + np.minimum(r, 0), likelier - np.maximum(r, 0)

@@ -32,6 +32,12 @@ STORIES: dict[str, Story] = {
     "alike": Story(text=GROWS, post=GROWS),
     "both, more nats after tools": Story(text=rising(0.05, 0.2), post=rising(0.6, 2.4)),
     "late": Story(post=lambda done: 0.2 if done < 0.92 else 1.2),
+    "early": Story(post=lambda done: 0.2 if done < 0.1 else 1.2),
+    "swelling": Story(post=rising(0.5, 0.9), post_noise=0.5, steps=20, seed=1),
+    "rare and extreme": Story(sequences=40, post=steady(0.35), post_rare=lambda done: 0.0 if done < 0.4 else 0.005),
+    "late by nats": Story(
+        text=lambda done: 0.05 if done < 0.85 else 0.15, post=lambda done: 0.6 if done < 0.85 else 2.2
+    ),
     "late everywhere": Story(
         text=lambda done: 0.2 if done < 0.85 else 1.2, post=lambda done: 0.2 if done < 0.85 else 1.2
     ),
@@ -173,6 +179,27 @@ def test_a_rise_in_the_last_twelfth_is_found_with_the_step_it_began_at() -> None
     low, high = judgement.signature.onset_interval or (0, 0)
     assert low <= 0.92 * steps + 1 <= high
     assert "before the end" in judgement.signature.reason
+
+
+def test_growth_that_begins_in_the_first_tenth_is_found() -> None:
+    assert judged("early").signature.status is Answer.FOUND
+
+
+def test_a_late_rise_of_both_slices_is_found_where_nats_say_so() -> None:
+    assert judged("late by nats").signature.status is Answer.FOUND
+
+
+def test_extreme_tails_of_a_few_tokens_are_found_where_percentiles_hardly_move() -> None:
+    judgement = judged("rare and extreme")
+    assert judgement.signature.status is Answer.FOUND
+    assert "tokens beyond" in judgement.signature.reason
+
+
+def test_growth_that_noise_seldom_gives_is_not_called_none() -> None:
+    signature = judged("swelling").signature
+    assert signature.status is not Answer.FOUND
+    assert "no growth beyond" not in signature.reason
+    assert "p = " in signature.reason or "in one of" in signature.reason
 
 
 def test_a_late_rise_of_both_slices_is_not_the_signature() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -58,6 +58,7 @@ class JudgedTail:
     growth_p: float
     conditions: Mapping[str, bool | None]
     end: LateRise | None = None  # where the tail rose, or may have risen, in the last blocks and not before
+    rise: LateRise | None = None  # the blocks that rose, wherever they begin
     rare: RareRise | None = None  # where a few tokens beyond p99 grew
 
     @property
@@ -124,7 +125,8 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
     contrast = None if shift.contrast is None else shift.contrast.spread(groups)
     material = _material(percentiles["p99"], contrast, limits["material_p99"])
     growth = _grew(post, shift, rate, material=material)
-    end = _end(tails.post, replace(shift, contrast=contrast)) if growth or shift.p_value < MAX_LATE_P else None
+    rise = _rise(shift, contrast)
+    end = rise if rise is not None and (growth or shift.p_value < MAX_LATE_P) and _is_late(tails.post, rise) else None
     name = "p95" if percentiles["p95"].growth() >= MIN_GROWTH else "p99"
     if end is not None:
         name = "p95" if block_means_around(percentiles["p95"], end)[1] > limits["material_p99"] else "p99"
@@ -140,6 +142,7 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
             "material": material,
         },
         end=end if growth is not False else None,
+        rise=rise,
     )
 
 
@@ -147,14 +150,17 @@ def _text_is_known(tails: Tails) -> bool:
     return bool(min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) >= MIN_WINDOW_TOKENS)
 
 
-def _end(post: SliceTails, shift: TailShift) -> LateRise | None:
-    """Return the rise as one of the last blocks, where it begins in the last fifth; else None."""
-    blocks = np.isfinite(post.percentiles["p99"].blocks).sum()
-    if shift.contrast is None or len(shift.contrast.after) > max(MIN_PART, round(MAX_END_SHARE * blocks)):
+def _rise(shift: TailShift, contrast: Contrast | None) -> LateRise | None:
+    """Return the blocks that rose; None where no test was made."""
+    if contrast is None:
         return None
-    return LateRise(
-        blocks=tuple(int(block) for block in shift.contrast.after), factor=shift.factor, p_value=shift.p_value
-    )
+    return LateRise(blocks=tuple(int(block) for block in contrast.after), factor=shift.factor, p_value=shift.p_value)
+
+
+def _is_late(post: SliceTails, rise: LateRise) -> bool:
+    """Return whether a rise begins in the last fifth of the blocks."""
+    count = int(np.isfinite(post.percentiles["p99"].blocks).sum())
+    return len(rise.blocks) <= max(MIN_PART, round(MAX_END_SHARE * count))
 
 
 def _rare(tails: Tails, limits: Limits) -> JudgedTail | None:
@@ -279,12 +285,12 @@ def _lasting(post: SliceTails, contrast: Contrast | None) -> bool | None:
 
 
 def _material(p99: Percentile, contrast: Contrast | None, limit: float) -> bool | None:
-    """Return whether p99 lies above the limit, in the late window or in the blocks that rose."""
+    """Return whether p99 lies above the limit, in the late window or, where fewer blocks rose, in these."""
     answers = [_above(p99.windows_drawn[2], limit)]
-    if contrast is not None:
+    if contrast is not None and len(contrast.after) < len(p99.blocks) // 3:
         risen = p99.drawn[contrast.after]
-        risen = risen[np.isfinite(risen).all(axis=1)]
-        answers.append(_above(risen.mean(axis=0), limit) if len(risen) else None)
+        risen = risen[np.isfinite(risen).all(axis=1)]  # of logs: a wild block is not the tail
+        answers.append(_above(np.exp(np.log(np.maximum(risen, FLOOR)).mean(axis=0)), limit) if len(risen) else None)
     return True if True in answers else None if None in answers else False
 
 

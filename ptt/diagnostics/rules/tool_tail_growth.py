@@ -92,6 +92,10 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
     post = tails.post.percentiles[tail.name]
     grew = f"{_label(tails).lower()} {tail.name} of |r| went {_path(post)} nats"
     text = f"text-only {_path(tails.text.percentiles[tail.name])}"
+    if tail.rise is not None and conditions["growth"] is not False and post.growth() < MIN_GROWTH:
+        before, after = block_means_around(post, tail.rise)  # it rose before the early third was over
+        first = tails.blocks[tail.rise.blocks[0]].first
+        grew = f"{_label(tails).lower()} {tail.name} of |r| went {before:.3g} → {after:.3g} nats from step {first} on"
     p99 = float(tails.post.percentiles["p99"].windows[2])
     if conditions["growth"] is False:
         return _reason_of_no_growth(tails, tail)
@@ -133,8 +137,9 @@ def _reason_of_no_growth(tails: Tails, tail: JudgedTail) -> str:
 def _reason_of_rare(tails: Tails, tail: JudgedTail, rise: RareRise, limits: Limits) -> str:
     """Return how a few tokens beyond p99 grew, and which condition decided."""
     unit = f"{tails.unit}s" if rise.units[1] != 1 else tails.unit
+    weight = f" (a weight of {math.exp(rise.limit):,.0f})" if rise.limit < MAX_TOLD_WEIGHT else ""
     grew = (
-        f"{_label(tails).lower()} tokens beyond {nats(rise.limit)} (a weight of {math.exp(rise.limit):,.0f}) went "
+        f"{_label(tails).lower()} tokens beyond {nats(rise.limit)}{weight} went "
         f"{rise.before:.2%} → {rise.after:.2%}, in {rise.units[0]} → {rise.units[1]} {unit} (p = {rise.growth_p:.2g})"
     )
     p99 = f"p99 {_path(tail.post)} nats"
@@ -169,9 +174,15 @@ def _reason_of_end(tails: Tails, tail: JudgedTail, end: LateRise) -> str:
     conditions = tail.conditions
     if conditions["growth"] is None:
         return f"{rose}: too late to tell from noise, which gives as much in {_one_of(end.p_value)} runs"
+    p99 = block_means_around(tails.post.percentiles["p99"], end)[1]
+    if conditions["material"] is False:
+        return f"{rose}, which is immaterial: its p99 there is {p99:.2g} nats"
+    if conditions["lasting"] is False:
+        return f"{rose} and came back"
     if conditions["material"] is None:
-        p99 = block_means_around(tails.post.percentiles["p99"], end)[1]
         return f"{rose}; its p99 of {p99:.2g} nats there cannot be told from the limit"
+    if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) < MIN_WINDOW_TOKENS:
+        return f"{rose}, but there are too few text-only tokens to tell whether they grew as well"
     text_before, text_after = block_means_around(tails.text.percentiles[tail.name], end)
     text = f"text-only {text_before:.3g} → {text_after:.3g}"
     if conditions["localised"] is None:
@@ -388,6 +399,7 @@ def _note(name: str, claim: str, base: Mapping[str, object], evidence: Mapping[s
 
 
 FALSE_ALARMS: Final = 0.01  # of the whole decision: growth and localisation are both tested at it
+MAX_TOLD_WEIGHT: Final = math.log(1e6)  # nats: a larger weight says no more to a reader
 MAX_NAMED_P: Final = 0.2  # of growth by MIN_GROWTH or more: so seldom from noise, it is not called none
 END_SLACK: Final = 2  # blocks on either side of where the last blocks begin that may hold the onset
 MATERIAL_P99: Final = math.log(2.0)  # nats: the usual truncation cap C = 2 starts to bite at 1 % of tokens

@@ -14,7 +14,7 @@ from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.detrended_noise import block_means, centred_positions, fit_line
 from ptt.diagnostics.statistics.dot_product import dot, product
 
-STEP_AR1: Final = 0.4
+STEP_AR1: Final = 0.6
 """AR(1) of step noise that a shift is tested against; docs/statistics.md has what noise of 0, 0.5, 0.8 does."""
 MIN_AR1: Final = 0.2  # however far apart steps were recorded
 NULL_DRAWS: Final = 4999  # of noise without any shift: p-values come down to 0.0002
