@@ -40,7 +40,7 @@ def test_the_story_reads_as_expected(story: str) -> None:
     assert serious == want["findings"]
     assert found.verdict.first_broken_link == want["first_broken_link"]
     for name, (low, high) in want.get("onsets", {}).items():
-        (onset,) = [f.onset_step for f in found.findings if f.id == name]
+        (onset,) = [f.seen_step for f in found.findings if f.id == name]
         assert onset is not None
         assert low <= onset <= high
     if "lead_between" in want:

@@ -100,13 +100,25 @@ class Finding:
     limit: float | None
     unit: str
     slice: str | None = None
-    onset_step: int | None = None
+    onset_step: int | None = None  # since when; of what grew the step from which it did
     onset_interval: Steps | None = None
+    limit_passed_step: int | None = None  # where that is another step: at which what grew was above the limit
+    limit_passed_interval: Steps | None = None
     evidence: Mapping[str, JsonScalar] = field(default_factory=dict)
     causes: tuple[str, ...] = ()
     confirm: tuple[str, ...] = ()  # the smallest look or experiment that tells this from its rivals
     next: tuple[str, ...] = ()  # what to do once it is confirmed, in the order an expert would
     consequence_of: str | None = None
+
+    @property
+    def seen_step(self) -> int | None:
+        """The step from which it was a failure, which is what other findings date: where its limit was passed."""
+        return self.onset_step if self.limit_passed_step is None else self.limit_passed_step
+
+    @property
+    def seen_interval(self) -> Steps | None:
+        """The interval of `seen_step`."""
+        return self.onset_interval if self.limit_passed_step is None else self.limit_passed_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +179,7 @@ class Aggregates:
     metrics: Mapping[str, str]  # canonical name -> flat | rose | fell | cannot_say
     alarms: Mapping[str, int]  # canonical name -> first step of its alarm
     alarm_intervals: Mapping[str, Steps] = field(default_factory=dict)  # 95 %, of the alarms
+    means_passed: Mapping[str, int] = field(default_factory=dict)  # first step of a mean over its limit, if well before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +190,10 @@ class Signature:
     reason: str
     pair: str | None
     aggregates: Aggregates
-    onset_step: int | None = None
+    onset_step: int | None = None  # from which the tail grew
     onset_interval: Steps | None = None
+    limit_passed_step: int | None = None  # at which a mean over 20 steps of it passed the limit of the finding
+    limit_passed_interval: Steps | None = None
     lead_steps: int | None = None
     lead_is_lower_bound: bool = False
     lead_interval: tuple[int, int | None] | None = None  # 95 %; open above where no aggregate raised an alarm

@@ -45,6 +45,7 @@ GOOD: dict[str, Any] = {
     },
     "signature": {
         "status": "cannot_say", "reason": "no tokens", "pair": None, "onset_step": None, "onset_interval": None,
+        "limit_passed_step": None, "limit_passed_interval": None,
         "aggregates": {"status": "quiet", "metrics": {"kl/ref": "flat"}}, "lead_steps": None,
         "lead_is_lower_bound": False, "lead_interval": [3, None],
         "growth": {"post_tool": {"p95": 1.5, "p99": None, "interval_p99": [1, 2.5]}},
@@ -158,7 +159,7 @@ def test_a_field_that_is_missing_is_named(way: tuple[Any, ...], tmp_path: Path) 
     del at[way[-1]]
     place = written(tmp_path / "findings.json", document)
     free = {"ptt_version", "crashes", "lead_interval", "kl/ref", "post_tool", "n", "yes", "what", "none"}
-    free |= {"coverage", "placed_by"}
+    free |= {"coverage", "placed_by", "limit_passed_step", "limit_passed_interval"}
     if way[-1] in free or way == ("run", "steps", "unit"):
         read_findings(place)
         return

@@ -275,6 +275,8 @@ def baseline() -> Diagnosis:
         unit="x",
         onset_step=129,
         onset_interval=(113, 145),
+        limit_passed_step=129,
+        limit_passed_interval=(113, 145),
         evidence={
             "p95_early": 1.7,
             "p95_late": 9.0,
@@ -329,6 +331,8 @@ def baseline() -> Diagnosis:
             pair="policy/ref",
             onset_step=129,
             onset_interval=(113, 145),
+            limit_passed_step=152,
+            limit_passed_interval=(140, 166),
             lead_steps=286,
             lead_interval=(264, 305),
             p_value=0.001,

@@ -68,9 +68,12 @@ def test_sentences() -> None:
 def test_the_first_screen_of_the_signature(samples: dict[str, Diagnosis]) -> None:
     grew, since, curves = why(samples["baseline"])
     assert "1.7 → 5.9 → 9 (×5.29, 95 % interval 4.1 to 6.6); text-only 0.17 → 0.11 → 0.04" in grew
-    assert "step 129, 95 % interval 113 to 145" in since
+    assert "grew from step 129 on (95 % interval 113 to 145), and passed its limit at step 129" in since
     assert "p = 0.001; false alarms: 1\u202f% of stable runs" in since
-    assert curves == "The first usual curve to alarm was mean KL at step 415, 286 steps after the tail (264 to 305)."
+    assert curves == (
+        "The first usual curve to alarm was mean KL at step 415, 286 steps (264 to 305) after the tail's own "
+        "at step 129."
+    )
     assert [answer for _, _, answer in conditions(samples["baseline"])] == ["yes"] * 4
     assert len(replies(samples["baseline"])[-1].sentences) == 3
 
@@ -113,7 +116,7 @@ def test_a_lead_that_is_only_a_lower_bound_says_so(samples: dict[str, Diagnosis]
     signature = dataclasses.replace(signature, lead_interval=(555, None))
     said = why(dataclasses.replace(base, signature=signature))[-1]
     assert said.startswith("The usual curves raised no alarm")
-    assert said.endswith("by the end of the run, 571 steps (555 or more) after the tail passed its limit.")
+    assert said.endswith("by the end of the run, 571 steps (555 or more) after the tail's own alarm.")
 
 
 def test_not_found_names_the_condition_that_failed(samples: dict[str, Diagnosis]) -> None:

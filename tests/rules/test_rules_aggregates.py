@@ -46,6 +46,16 @@ def test_an_alarm_is_the_onset_of_a_rule_on_that_metric() -> None:
     assert 61 <= found.alarms["kl/ref"] <= 75
 
 
+def test_a_mean_that_single_steps_lift_over_its_limit_is_told_beside_the_alarm() -> None:
+    values = np.full(160, 0.1)
+    values[30:70:10] = 3.0  # one in ten: the mean passes 0.3, most steps do not
+    values[120:] = 0.9
+    found = judged(kl_ref=values)
+    assert 121 <= found.alarms["kl/ref"] <= 131
+    assert 31 <= found.means_passed["kl/ref"] <= 50
+    assert judged(kl_ref=np.r_[np.full(60, 0.01), np.full(60, 0.9)]).means_passed == {}
+
+
 def test_an_alarm_s_interval_holds_where_the_true_mean_passes_and_is_narrow_without_noise() -> None:
     sharp = judged(kl_ref=np.r_[np.full(60, 0.01), np.full(60, 0.9)])
     assert sharp.alarm_intervals["kl/ref"][0] <= sharp.alarms["kl/ref"] <= sharp.alarm_intervals["kl/ref"][1]

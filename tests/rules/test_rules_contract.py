@@ -27,6 +27,7 @@ SHARED = {
     "single_series",
     "tail_conditions",
     "tail_holder",
+    "tail_onset",
 }  # no rules, but what rules are made with
 HOME = Path(str(rules.__file__)).parent
 FILES = sorted(path.stem for path in HOME.rglob("*.py"))

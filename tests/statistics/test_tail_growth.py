@@ -11,8 +11,7 @@ from builders import Story, growing, rising, sequences_of, steady, stepped, tail
 
 from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.statistics.bootstrap import interval
-from ptt.diagnostics.statistics.tail_growth import FLOOR, Percentile
-from ptt.diagnostics.statistics.windows import Span
+from ptt.diagnostics.statistics.tail_growth import FLOOR
 
 
 def made(**changes: Any) -> Tails:
@@ -115,7 +114,6 @@ def test_a_slice_without_tokens_has_no_numbers_rather_than_good_ones() -> None:
     assert math.isnan(percentile.growth())
     assert math.isnan(percentile.trend_p)
     assert all(math.isnan(bound) for bound in percentile.growth_interval())
-    assert percentile.onset(0.1, tails.blocks) is None
 
 
 def test_a_block_with_too_few_tokens_has_no_percentile() -> None:
@@ -123,34 +121,6 @@ def test_a_block_with_too_few_tokens_has_no_percentile() -> None:
     blocks = tails.post.percentiles["p95"].blocks
     assert np.array_equal(np.isfinite(blocks), tails.post.tokens >= 50)
     assert 0 < np.isfinite(blocks).sum() < len(blocks)
-
-
-def test_the_onset_is_the_first_step_of_the_first_block_that_stays_above() -> None:
-    tails = made(post=stepped(0.1, 1.0))
-    found = tails.post.percentiles["p95"].onset(0.8, tails.blocks)
-    assert found is not None
-    step, (first, last) = found
-    assert step == 31  # the second half of 60 steps
-    assert first <= step <= last
-    assert last - first <= 4
-    assert tails.post.percentiles["p95"].onset(50.0, tails.blocks) is None
-
-
-def test_an_onset_jumps_over_a_single_early_excess() -> None:
-    blocks = np.array([0.1, 5.0, 0.1, 0.1, np.nan, 2.0, 2.0, 2.0])
-    percentile = Percentile(
-        blocks=blocks,
-        drawn=np.repeat(blocks[:, None], 10, axis=1),
-        windows=np.zeros(3),
-        windows_drawn=np.zeros((3, 10)),
-        last_sixth=2.0,
-        trend_p=0.5,
-    )
-    spans = tuple(Span(10 * place, 10 * place + 9) for place in range(8))
-    found = percentile.onset(1.0, spans)
-    assert found is not None
-    assert found[0] == 50
-    assert found[1][0] <= 50 <= found[1][1]
 
 
 def test_an_interval_leaves_out_draws_without_a_value() -> None:

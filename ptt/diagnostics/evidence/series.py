@@ -50,6 +50,7 @@ class Series:
     flags: npt.NDArray[np.uint8]
     logged: int = 0  # values before the series was condensed to means of blocks; 0: it was not
     sources_end: int | None = None  # last step that sources of its kinds logged anything at; None: not known
+    window: int = 0  # values that a rolling mean takes; 0: as many as their number allows
 
     @property
     def count(self) -> int:
@@ -73,7 +74,7 @@ class Series:
     @property
     def width(self) -> int:
         """How many logged values a rolling mean takes: 20, and a third of them in a run that has fewer than 60."""
-        return min(ROLLING_STEPS, max(5, len(self.finite()[0]) // 3))
+        return self.window or rolling_width(len(self.finite()[0]))
 
     def rolling(self) -> tuple[IntArray, FloatArray]:
         """Steps with a value, and the mean over the last `width` of them; NaN before five were seen."""
@@ -92,13 +93,20 @@ class Series:
         """
         steps, values = self.finite()
         above = (values > limit).astype(np.float64)
-        mean = rolling_mean(values, self.width, minimum=MIN_WARMUP_VALUES)
-        share = rolling_mean(above, self.width, minimum=MIN_WARMUP_VALUES)
+        fewest = min(MIN_WARMUP_VALUES, self.width)
+        mean = rolling_mean(values, self.width, minimum=fewest)
+        share = rolling_mean(above, self.width, minimum=fewest)
         ahead = rolling_mean(above[::-1], max(2, self.width // 2), minimum=1)[::-1]
         to_come = np.append(ahead[1:], 1.0)
         with np.errstate(invalid="ignore"):
             alarms = np.flatnonzero((mean > limit) & (share >= 0.5) & (to_come >= 0.5))
         return int(steps[alarms[0]]) if len(alarms) else None
+
+    def mean_passed(self, limit: float) -> int | None:
+        """Return the first step at which the rolling mean lies above `limit`, be it by a single wild step."""
+        steps, mean = self.rolling()
+        above = np.flatnonzero(mean > limit)
+        return int(steps[above[0]]) if len(above) else None
 
     def first_above(self, limit: float, alarm: int) -> int:
         """Return the first step above `limit` among the values whose mean raised the alarm at step `alarm`."""
@@ -111,6 +119,11 @@ class Series:
         """Steps and values where there is a value."""
         usable = np.isfinite(self.values)
         return self.steps[usable], self.values[usable]
+
+
+def rolling_width(values: int) -> int:
+    """Return how many values a rolling mean takes of so many: 20, and a third of fewer than 60."""
+    return min(ROLLING_STEPS, max(5, values // 3))
 
 
 def finite_series(name: str, steps: IntArray, values: FloatArray, *, raw_name: str | None = None) -> Series:
@@ -156,7 +169,7 @@ def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]
     steps, values = steps[near], values[near]
     logs = bool((values > 0).all())
     levels = np.log(values) if logs else values
-    half = series.width // 2
+    half = max(1, series.width // 2)
     around = sliding_window_view(np.pad(levels, half, mode="edge"), 2 * half + 1)
     centre = np.median(around, axis=1)
     off = levels - centre

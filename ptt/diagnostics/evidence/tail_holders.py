@@ -18,7 +18,7 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.tail_details import RESULT_NAMES, observations_of
-from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails, add_units
+from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails, add_units, step_tails
 from ptt.diagnostics.evidence.validity import with_ranks
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
@@ -299,9 +299,10 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
     blocks, windows, steps, observations = tails.blocks, tails.windows, all_steps, tails.observations
     if text is not None:
         steps = pl.concat([rows["step"], text["step"]]).unique().sort().to_list()
+    observed = bursts(steps) if tails.observations < tails.steps else split_steps(steps, len(steps))
+    if text is not None:
         units = int(rows.select(pl.struct("step", "unit").n_unique()).item())
         fewest = min(int(part["n"].cast(pl.Int64).sum()) for part in (rows, text))
-        observed = bursts(steps) if tails.observations < tails.steps else split_steps(steps, len(steps))
         blocks = join_spans(observed, block_count(steps=len(steps), units=units, tokens=fewest))
         windows, observations = split_steps(steps, 3), len(observed)
     sixths = split_steps(steps, 6)
@@ -320,6 +321,7 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
         blocks=blocks,
         windows=windows,
         post=own,
+        post_steps=step_tails(coarse_cells(rows), observed),
         text=beside,
         tokens=int(own.tokens.sum()),
         steps=len(steps),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +21,13 @@ from ptt.diagnostics.statistics.ess import sliding_ess
 from ptt.diagnostics.statistics.percentiles import inverse_moments, moments, percentiles
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.tail_curves import Profile
-from ptt.diagnostics.statistics.tail_growth import TAIL_QUANTILES, SliceTails, block_count, slice_tails
+from ptt.diagnostics.statistics.tail_growth import (
+    TAIL_QUANTILES,
+    SliceTails,
+    block_count,
+    percentiles_by_span,
+    slice_tails,
+)
 from ptt.diagnostics.statistics.windows import (
     WINDOWS,
     Span,
@@ -34,7 +42,19 @@ from ptt.diagnostics.statistics.windows import (
 ESS_WINDOWS = 24  # about so many windows, overlapping by three quarters
 TAIL_NATS = math.log(2.0)  # a weight of two or of a half: the usual truncation cap begins to bite
 MIN_RECURRING = 0.1  # of sequences or groups, at two steps or more: the steps share rollouts
+MIN_STEP_TOKENS = 100  # of a slice in a step or burst: five above p95
 IDS = ("group_id", "trajectory_id", "sample_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTails:
+    """One slice's percentiles by recorded step, (n,) each: finer than blocks, and with no interval.
+
+    Steps in one burst are one, and so are successive ones that hold too few tokens.
+    """
+
+    spans: tuple[Span, ...]
+    percentiles: Mapping[str, FloatArray]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +66,7 @@ class Tails:
     windows: tuple[Span, ...]
     text: SliceTails
     post: SliceTails
+    post_steps: StepTails
     zero_share: float  # share of tokens whose r is exactly 0 (below 1e-12)
     bad_tokens: int  # model tokens whose r is null, NaN or infinite
     tokens: int
@@ -121,6 +142,7 @@ def gather_tails(
         windows=windows,
         text=slices[TEXT_ONLY],
         post=slices[POST_TOOL],
+        post_steps=step_tails(cells.filter(pl.col("slice") == POST_TOOL), observed),
         zero_share=int(cells.filter(pl.col("bin") == UNDERFLOW)["n"].cast(pl.Int64).sum()) / total,
         bad_tokens=int(tokens.tables.bad.filter(pl.col("pair") == 0)["n_bad"].cast(pl.Int64).sum()),
         tokens=total,
@@ -149,6 +171,22 @@ def _shares_rollouts(sequences: pl.DataFrame, tokens: Tokens) -> bool:
         return True
     times = sequences.group_by("unit").agg(pl.col("step").n_unique())["step"].to_numpy()
     return len(times) > 0 and float(np.mean(times > 1)) >= MIN_RECURRING
+
+
+def step_tails(cells: pl.DataFrame, observed: Sequence[Span]) -> StepTails:
+    """Return one slice's percentiles by step or burst, from its cells."""
+    by_step = cells.group_by("step").agg(pl.col("n").cast(pl.Int64).sum()).sort("step")
+    steps, tokens = by_step["step"].to_list(), by_step["n"].to_numpy()
+    spans: list[Span] = []
+    first, held = None, 0
+    for burst in observed:
+        first = burst.first if first is None else first
+        held += int(tokens[bisect_left(steps, burst.first) : bisect_right(steps, burst.last)].sum())
+        if held >= MIN_STEP_TOKENS:
+            spans.append(Span(first, burst.last))
+            first, held = None, 0
+    table = percentiles_by_span(cells, tuple(spans))
+    return StepTails(spans=tuple(spans), percentiles={name: table[name].to_numpy() for name in TAIL_QUANTILES})
 
 
 def _post_share(cells: pl.DataFrame, window: Span, *, beyond: float) -> float:

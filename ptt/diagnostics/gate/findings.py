@@ -125,7 +125,7 @@ def _check_of(finding: Finding, name: str, limit: Severity, policy: Policy, toda
         severity=finding.severity,
         link=finding.link,
         rule=finding.id,
-        step=finding.onset_step,
+        step=finding.seen_step,
         file=_file(finding),
         waiver=waiver,
         next=steps,
@@ -139,8 +139,8 @@ def _data(finding: Finding) -> str:
     logged = finding.evidence.get("logged_as")
     if isinstance(logged, str):
         parts.append(f"logged as {logged}")
-    if finding.onset_step is not None:
-        parts.append(f"since step {finding.onset_step}")
+    if finding.seen_step is not None:
+        parts.append(f"since step {finding.seen_step}")
     return ", ".join(parts)
 
 

@@ -166,7 +166,7 @@ def about(finding: Finding, held: HeldTail, *, alone: bool = False) -> Finding:
     head, colon, rest = finding.claim.partition(":")
     share = f"({held.tail.share:.0%} of the late tail, {held.tail.token_share:.0%} of the tokens)"
     said = f" {where} alone" if alone else f", most of all {where}"
-    causes, confirm, steps = advice(kind, held, where, finding.onset_step)
+    causes, confirm, steps = advice(kind, held, where, finding.seen_step)
     kept = [line for line in finding.next if re.search(r"\bcheck the logprobs\b|\bcheckpoint\b", line)]
     return replace(
         finding,

@@ -23,7 +23,6 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.model import (
     Aggregates,
@@ -35,14 +34,13 @@ from ptt.diagnostics.model import (
     Link,
     NotJudged,
     RuleVerdict,
+    Run,
     Severity,
     Signature,
-    Steps,
     TailGrowth,
 )
 from ptt.diagnostics.rules import interface
 from ptt.diagnostics.rules.interface import Limits, identified
-from ptt.diagnostics.rules.single_series import lasting_excess
 from ptt.diagnostics.rules.tail_conditions import (
     LARGE_GROWTH,
     MIN_GROWTH,
@@ -53,10 +51,10 @@ from ptt.diagnostics.rules.tail_conditions import (
     judge_tail,
 )
 from ptt.diagnostics.rules.tail_holder import judge_values, name_holders, rate_left
+from ptt.diagnostics.rules.tail_onset import Dated, Dates, dates, lead_over_aggregates, limit_passed, tail_alarm
 from ptt.diagnostics.statistics.bootstrap import interval
 from ptt.diagnostics.statistics.rare_tails import RareRise
 from ptt.diagnostics.statistics.tail_growth import (
-    FLOOR,
     MIN_BLOCK_TOKENS,
     LateRise,
     Percentile,
@@ -224,8 +222,13 @@ def _numbers(bounds: Interval) -> Interval | None:
     return bounds if all(math.isfinite(bound) for bound in bounds) else None
 
 
-def finding(tails: Tails, tail: JudgedTail, signature: Signature, severity: Severity, level: Level) -> Finding:
-    """Return the finding; `level` is the percentile that made its severity, the limit it passed and how far it came."""
+def finding(
+    tails: Tails, tail: JudgedTail, signature: Signature, severity: Severity, level: Level, p99_passed: Dated | None
+) -> Finding:
+    """Return the finding; `level` is the percentile that made its severity, the limit it passed and how far it came.
+
+    `p99_passed`: when p99 passed its own limit, whichever percentile made the severity.
+    """
     rise, text = signature.growth[tails.post.name], signature.growth[tails.text.name]
     grew = (
         f"p95 of |r| ×{rise.p95:.2g}, p99 ×{rise.p99:.2g} (text-only ×{text.p95:.2g}, ×{text.p99:.2g})"
@@ -243,6 +246,8 @@ def finding(tails: Tails, tail: JudgedTail, signature: Signature, severity: Seve
         unit="nats",
         onset_step=signature.onset_step,
         onset_interval=signature.onset_interval,
+        limit_passed_step=signature.limit_passed_step,
+        limit_passed_interval=signature.limit_passed_interval,
         evidence={
             "pair": tails.pair,
             "percentile": level.name,
@@ -250,6 +255,7 @@ def finding(tails: Tails, tail: JudgedTail, signature: Signature, severity: Seve
             "growth_p99": rise.p99,
             "late_p95": number(float(tails.post.percentiles["p95"].windows[2])),
             "late_p99": number(float(tails.post.percentiles["p99"].windows[2])),
+            "p99_limit_passed_step": p99_passed[0] if p99_passed else None,
             "resampled": tails.unit,
             "post_tool_tokens": int(tails.post.window_tokens.sum()),
         },
@@ -260,9 +266,9 @@ def finding(tails: Tails, tail: JudgedTail, signature: Signature, severity: Seve
         ),
         next=(
             "check the logprobs first: same temperature, same mask, no shift between the two columns",
-            f"take the checkpoint before step {signature.onset_interval[0]}, where the onset's interval begins, as the "
-            "last one that is probably good"
-            if signature.onset_interval is not None
+            f"take the checkpoint before step {signature.limit_passed_interval[0]}, from which the tail may have been "
+            "past its limit, as the last one that is probably good"
+            if signature.limit_passed_interval is not None
             else "keep an early checkpoint as the last one known to be good",
             "read the post-tool samples with the largest |r| of the late window",
             "rerun from it with ten times the KL coefficient, nothing else changed, and compare the same figure",
@@ -270,8 +276,8 @@ def finding(tails: Tails, tail: JudgedTail, signature: Signature, severity: Seve
     )
 
 
-def not_found(tails: Tails, tail: JudgedTail, signature: Signature, severity: Severity) -> RuleVerdict:
-    """What is not the signature may still be worth knowing, or be a finding of its own."""
+def not_found(tails: Tails, tail: JudgedTail, signature: Signature, severity: Severity, dated: Dates) -> RuleVerdict:
+    """What is not the signature may still be worth knowing, or be a finding of its own; `dated`: since when."""
     conditions = tail.conditions
     late = float(tail.post.windows[2])
     base = {"link": Link.POLICY_UPDATE, "observed": late, "unit": "nats", "slice": tails.post.name}
@@ -282,17 +288,18 @@ def not_found(tails: Tails, tail: JudgedTail, signature: Signature, severity: Se
         notes = (_note("tail-growth-immaterial", claim, base, evidence),)
     elif tail.grew and conditions["localised"] is False:
         severity = severity if conditions["material"] else Severity.LOW  # too small to matter, as far as one can tell
-        return Broken(findings=(_everywhere(tails, tail, signature, severity, base | {"evidence": evidence}),))
+        base |= {"evidence": evidence}
+        return Broken(findings=(_everywhere(tails, signature, severity, dated, base),))
     elif conditions["lasting"] is False and _humped(tail.post, tails.windows):
         notes = (_note("tail-hump", f"Post-tool tails rose and came back: {signature.reason}", base, evidence),)
     return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=notes)
 
 
 def _everywhere(
-    tails: Tails, tail: JudgedTail, signature: Signature, severity: Severity, base: Mapping[str, object]
+    tails: Tails, signature: Signature, severity: Severity, dated: Dates, base: Mapping[str, object]
 ) -> Finding:
-    """Return the finding of growth in both slices, from the step at which the later of the two lies above halfway."""
-    onset, interval = _both_since(tails, tail.name) or (None, None)
+    """Return the finding of growth in both slices, from the step from which the post-tool tail grew."""
+    (onset, interval), (passed, passed_interval) = (date or (None, None) for date in dated)
     after_tools = f"{tails.late_tail_share:.0%} of the late tail lies after tool calls: read those samples first"
     return Finding(
         id="tail-growth-everywhere",
@@ -301,6 +308,8 @@ def _everywhere(
         limit=None,
         onset_step=onset,
         onset_interval=interval,
+        limit_passed_step=passed,
+        limit_passed_interval=passed_interval,
         causes=("the policy drifts as a whole: learning rate, KL coefficient",),
         confirm=("plot the mean KL over the same steps: it rises with the tails, where the policy drifts as a whole",),
         next=(
@@ -311,7 +320,7 @@ def _everywhere(
     )
 
 
-def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
+def _high(tails: Tails, signature: Signature, limits: Limits, run: Run) -> Finding | None:
     """Return the finding of a late tail past the limits of severity of which nothing else speaks, or None.
 
     Where growth is not shown its severity lies one below what growth to this level has: whether it can be differs
@@ -336,7 +345,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
         if not critical or most <= LARGE_GROWTH:  # high all along is no finding
             return None
         grew = f"and growth by ×{most:.2g} is neither shown nor excluded"
-    onset = p95.onset(limit, tails.blocks)
+    passed = limit_passed(tails, "p95", limit, run)
     return Finding(
         id="tails-high",
         severity=(Severity.CRITICAL if grown else Severity.HIGH)
@@ -351,8 +360,8 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
         observed=late,
         limit=limit,
         unit="nats",
-        onset_step=None if onset is None else onset[0],
-        onset_interval=None if onset is None else onset[1],
+        onset_step=None if passed is None else passed[0],
+        onset_interval=None if passed is None else passed[1],
         evidence={
             "pair": tails.pair,
             "percentile": "p95",
@@ -373,22 +382,6 @@ def _high(tails: Tails, signature: Signature, limits: Limits) -> Finding | None:
     )
 
 
-def _both_since(tails: Tails, name: str) -> tuple[int, Steps] | None:
-    """Return when both slices' tails had grown: each above halfway from its early window to its late one, in logs."""
-    found = []
-    for part in (tails.text, tails.post):
-        percentile = part.percentiles[name]
-        early, late = (max(float(percentile.windows[place]), FLOOR) for place in (0, 2))
-        steps = np.array([span.first for span in tails.blocks])
-        flags = np.isnan(percentile.blocks).astype(np.uint8)
-        blocks = Series(name=name, raw_name=part.name, steps=steps, values=percentile.blocks, flags=flags)
-        excess = lasting_excess(blocks, math.sqrt(early * late))
-        if excess is None:
-            return None
-        found.append((excess.onset, excess.interval))
-    return max(found)
-
-
 def _humped(percentile: Percentile, windows: tuple[Span, ...]) -> bool:
     middle = percentile.windows_drawn[1] / np.maximum(percentile.windows_drawn[0], 1e-3)
     return len(windows) == 3 and interval(middle)[0] > 1.5
@@ -401,7 +394,6 @@ def _note(name: str, claim: str, base: Mapping[str, object], evidence: Mapping[s
 FALSE_ALARMS: Final = 0.01  # of the whole decision: growth and localisation are both tested at it
 MAX_TOLD_WEIGHT: Final = math.log(1e6)  # nats: a larger weight says no more to a reader
 MAX_NAMED_P: Final = 0.2  # of growth by MIN_GROWTH or more: so seldom from noise, it is not called none
-END_SLACK: Final = 2  # blocks on either side of where the last blocks begin that may hold the onset
 MATERIAL_P99: Final = math.log(2.0)  # nats: the usual truncation cap C = 2 starts to bite at 1 % of tokens
 HIGH_P95: Final = 1.0  # nats: 5 % of tokens carry a weight beyond e
 CRITICAL_P95: Final = 2.0  # nats: 5 % of tokens carry a weight beyond 7; the batch hangs on them
@@ -456,7 +448,9 @@ def _judge_tails(tails: Tails, limits: Limits, aggregates: Aggregates, evidence:
         judgement = cannot_say(blocked, tails.pair, aggregates)
         if _bad_share(tails) > MAX_BAD_SHARE:
             return judgement
-        return replace(judgement, verdict=_with_level(judgement.verdict, tails, judgement.signature, limits))
+        return replace(
+            judgement, verdict=_with_level(judgement.verdict, tails, judgement.signature, limits, evidence.run)
+        )
     return _conclude(tails, judge_tail(tails, limits), limits, aggregates, evidence)
 
 
@@ -500,8 +494,11 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
     if conditions["growth"] is None and False not in (conditions["material"], conditions["lasting"]):
         status = Answer.CANNOT_SAY  # that text-only tails grew as well says nothing of growth that could not be tested
     severity, level = _severity(tails.post, tail.end, limits)
-    onset = _onset(tails, tail, level) if status is Answer.FOUND else None
-    lead, at_least, known = _lead(onset, aggregates, evidence.run.last_step)
+    found = status is Answer.FOUND
+    dated = dates(tails, level.name, level.limit, evidence.run, rare=tail.rare) if tail.grew else (None, None)
+    onset, passed = dated if found else (None, None)
+    alarm = tail_alarm(tails, level.name, level.limit, evidence.run) if found else None
+    lead, at_least, known = lead_over_aggregates(alarm, aggregates, evidence.run.last_step)
     signature = Signature(
         status=status,
         reason=reason(tails, tail, limits) + _apart_from_reference(tails.pair, status),
@@ -509,6 +506,8 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
         aggregates=aggregates,
         onset_step=onset[0] if onset else None,
         onset_interval=onset[1] if onset else None,
+        limit_passed_step=passed[0] if passed else None,
+        limit_passed_interval=passed[1] if passed else None,
         lead_steps=lead,
         lead_is_lower_bound=at_least,
         lead_interval=known,
@@ -519,12 +518,13 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
     )
     verdict: RuleVerdict
     if status is Answer.FOUND:
-        verdict = Broken(findings=(finding(tails, tail, signature, severity, level),))
+        p99_passed = limit_passed(tails, "p99", limits["material_p99"], evidence.run)
+        verdict = Broken(findings=(finding(tails, tail, signature, severity, level, p99_passed),))
     elif status is Answer.CANNOT_SAY:
         verdict = NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=MORE)
     else:
-        verdict = not_found(tails, tail, signature, severity)
-    return Judgement(signature=signature, verdict=_with_level(verdict, tails, signature, limits))
+        verdict = not_found(tails, tail, signature, severity, dated)
+    return Judgement(signature=signature, verdict=_with_level(verdict, tails, signature, limits, evidence.run))
 
 
 def _apart_from_reference(pair: str, status: Answer) -> str:
@@ -533,9 +533,9 @@ def _apart_from_reference(pair: str, status: Answer) -> str:
     return f"; {pair} says nothing of the distance from the reference, which was not recorded" if quiet else ""
 
 
-def _with_level(verdict: RuleVerdict, tails: Tails, signature: Signature, limits: Limits) -> RuleVerdict:
+def _with_level(verdict: RuleVerdict, tails: Tails, signature: Signature, limits: Limits, run: Run) -> RuleVerdict:
     """Return the verdict, or the finding on a high tail where the verdict holds none."""
-    high = None if isinstance(verdict, Broken) else _high(tails, signature, limits)
+    high = None if isinstance(verdict, Broken) else _high(tails, signature, limits, run)
     if high is None:
         return verdict
     return Broken(findings=(high, *(verdict.notes if isinstance(verdict, Healthy) else ())))
@@ -552,34 +552,6 @@ def _severity(post: SliceTails, end: LateRise | None, limits: Limits) -> tuple[S
     if p95 > limits["high_p95"]:
         return Severity.HIGH, Level(name="p95", limit=limits["high_p95"], observed=p95)
     return Severity.MEDIUM, Level(name="p99", limit=limits["material_p99"], observed=p99)
-
-
-def _onset(tails: Tails, tail: JudgedTail, level: Level) -> tuple[int, Steps] | None:
-    """Return the step from which on the tail lies above its limit, with its interval; of a late rise, its beginning."""
-    if tail.end is None:
-        return tails.post.percentiles[level.name].onset(level.limit, tails.blocks)
-    first = tail.end.blocks[0]
-    return tails.blocks[first].first, (
-        tails.blocks[max(0, first - END_SLACK)].first,
-        tails.blocks[min(len(tails.blocks) - 1, first + END_SLACK)].last,
-    )
-
-
-def _lead(
-    onset: tuple[int, Steps] | None, aggregates: Aggregates, last: int | None
-) -> tuple[int | None, bool, tuple[int, int | None] | None]:
-    """Return the lead, whether it is a lower bound, and its 95 % interval, open above where it is one."""
-    if onset is None or last is None:
-        return None, False, None
-    step, (low, high) = onset
-    if not aggregates.alarms:
-        return (last - step, True, (last - high, None)) if aggregates.status != "cannot_say" else (None, False, None)
-    name = min(aggregates.alarms, key=lambda metric: (aggregates.alarms[metric], metric))
-    alarm = aggregates.alarms[name]
-    first, final = aggregates.alarm_intervals.get(name, (alarm, alarm))
-    lead = alarm - step
-    below, above = math.hypot(high - step, alarm - first), math.hypot(step - low, final - alarm)
-    return lead, False, (math.floor(lead - below), math.ceil(lead + above))
 
 
 def cannot_say(reason: str, pair: str | None, aggregates: Aggregates, *, missing: tuple[str, ...] = ()) -> Judgement:

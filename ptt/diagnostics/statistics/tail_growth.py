@@ -9,13 +9,10 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bootstrap import (
-    DRAWS,
-    INTERVAL,
     SEED,
     coarse_percentile,
     interval,
@@ -29,7 +26,6 @@ from ptt.diagnostics.statistics.trend import (
     NULL_DRAWS,
     Contrast,
     StepNoise,
-    first_lasting_excess,
     scan_shifts,
     shift_p_value,
     trend_p_value,
@@ -78,25 +74,6 @@ class Percentile:
     def growth_interval(self) -> tuple[float, float]:
         """The 95 % interval of the growth, from its redrawings."""
         return interval(_floored(self.windows_drawn[2]) / _floored(self.windows_drawn[0]))
-
-    def onset(self, limit: float, spans: tuple[Span, ...]) -> tuple[int, tuple[int, int]] | None:
-        """Return the first step of the block from which on the value lies above `limit`, with its 95 % interval.
-
-        Drawn are the blocks' running median and noise as large as neighbouring blocks differ; the interval begins
-        with the block before and ends with the last step of its last block: the limit may be passed within one.
-        """
-        usable = np.flatnonzero(np.isfinite(self.blocks))
-        first = first_lasting_excess(self.blocks[usable] > limit)
-        if first is None:
-            return None
-        levels = np.log(_floored(self.blocks[usable]))
-        among = sliding_window_view(np.pad(levels, 1, mode="edge"), 3)
-        noise = np.random.default_rng(SEED + 30).normal(size=(DRAWS, len(levels))) * _neighbour_sd(levels)
-        drawn = [first_lasting_excess(row > math.log(limit)) for row in np.median(among, axis=1) + noise]
-        onsets = [first, *(draw for draw in drawn if draw is not None)]
-        low, high = (int(bound) for bound in np.percentile(onsets, INTERVAL, method="nearest"))
-        before = max(0, min(low, first) - 1)
-        return spans[usable[first]].first, (spans[usable[before]].first, spans[usable[max(high, first)]].last)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,11 +238,6 @@ def block_count(*, steps: int, units: int, tokens: int) -> int:
     """Return how many blocks to cut a run into: single steps in a short run, longer ones where those hold little."""
     filled = min(units // MIN_BLOCK_UNITS, tokens // MIN_BLOCK_TOKENS_BOTH)
     return max(1, min(MAX_BLOCKS, steps, max(MIN_BLOCKS, filled)))
-
-
-def _neighbour_sd(levels: FloatArray) -> float:
-    """Return the SD of a block's noise from how neighbours differ; a median, so that one step does not count."""
-    return float(np.median(np.abs(np.diff(levels)))) / (0.6745 * math.sqrt(2.0)) if len(levels) > 1 else 0.0
 
 
 def _floored(values: FloatArray | float) -> FloatArray:

@@ -125,6 +125,8 @@ class _Signature(_Part):
     p_value: Number | None
     false_alarm_rate: Number | None
     lead_interval: tuple[Integer, Integer | None] | None = None
+    limit_passed_step: Integer | None = None
+    limit_passed_interval: StepInterval | None = None
 
 
 class _Finding(_Part):
@@ -142,6 +144,8 @@ class _Finding(_Part):
     causes: Texts
     next: Texts  # what confirms it comes first there, and cannot be separated from the rest
     consequence_of: str | None
+    limit_passed_step: Integer | None = None
+    limit_passed_interval: StepInterval | None = None
 
 
 class _NotJudged(_Part):

@@ -51,9 +51,12 @@ MAX_CHAIN: Final = 2  # links: what took more, with nothing found between, is no
 
 
 def began(finding: Finding) -> int:
-    """Return the step a failure was seen from; logprobs that cannot be trusted could not from the start."""
-    if finding.onset_step is not None:
-        return finding.onset_step
+    """Return the step a failure was seen from; logprobs that cannot be trusted could not from the start.
+
+    Of growth it is the step at which its limit was passed: so are all others dated.
+    """
+    if finding.seen_step is not None:
+        return finding.seen_step
     return -1 if finding.link is Link.DATA_VALIDITY else NO_ONSET
 
 
@@ -104,11 +107,11 @@ def _may_explain(cause: Finding, finding: Finding, reach: Mapping[str, frozenset
 
 
 def _earliest(finding: Finding) -> int:
-    return min(finding.onset_interval[0], began(finding)) if finding.onset_interval else began(finding)
+    return min(finding.seen_interval[0], began(finding)) if finding.seen_interval else began(finding)
 
 
 def _latest(finding: Finding) -> int:
-    return max(finding.onset_interval[1], began(finding)) if finding.onset_interval else began(finding)
+    return max(finding.seen_interval[1], began(finding)) if finding.seen_interval else began(finding)
 
 
 def _leads_to(index: int, goal: int, above: Mapping[int, int]) -> bool:

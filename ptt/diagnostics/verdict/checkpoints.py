@@ -287,7 +287,8 @@ def _damages_weights(finding: Finding, diagnosis: Diagnosis) -> bool:
 
 
 def _earliest_onset(finding: Finding) -> int | None:
-    return finding.onset_interval[0] if finding.onset_interval is not None else finding.onset_step
+    """Return the earliest step the weights may be spoilt from: growth spoils none before it passes its limit."""
+    return finding.seen_interval[0] if finding.seen_interval is not None else finding.seen_step
 
 
 def _at(checkpoints: Sequence[Checkpoint], step: int) -> Checkpoint | None:

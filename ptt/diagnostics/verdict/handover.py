@@ -146,7 +146,7 @@ def _checked(diagnosis: Diagnosis, ids: Sequence[str]) -> Answer:
     """Answer from the checks: no where one found its failure, yes only where each of them could judge."""
     for finding in diagnosis.findings:
         if finding.id in ids and finding.severity.at_least(Severity.MEDIUM):
-            since = f", since {diagnosis.run.step_unit} {finding.onset_step}" if finding.onset_step is not None else ""
+            since = f", since {diagnosis.run.step_unit} {finding.seen_step}" if finding.seen_step is not None else ""
             return Answer(NO, f"{finding.claim}{since}")
     healthy = {check.id: check.reason for check in diagnosis.healthy}
     noted = {finding.id: finding.claim for finding in diagnosis.findings}

@@ -101,8 +101,8 @@ def contaminated(verdicts: Sequence[RuleVerdict], pair: str | None) -> str | Non
 
 
 def _order(finding: Finding) -> tuple[int, int, int, str]:
-    onset = finding.onset_step if finding.onset_step is not None else 1 << 60
-    return finding.severity.rank, onset, list(Link).index(finding.link), finding.id
+    seen = finding.seen_step if finding.seen_step is not None else 1 << 60
+    return finding.severity.rank, seen, list(Link).index(finding.link), finding.id
 
 
 def _clean(verdicts: Sequence[RuleVerdict]) -> str:
@@ -135,8 +135,8 @@ def _answer(
     if serious:
         worst = min(serious, key=lambda finding: finding.severity.rank).severity
         first = min(roots, key=lambda root: (_weight(root, serious), *_time(root)))
-        told = first.onset_step is None or re.search(rf"\b(?:step|{run.step_unit}) {first.onset_step}\b", first.claim)
-        since = "." if told else f", since {run.step_unit} {first.onset_step}."
+        told = first.seen_step is None or re.search(rf"\b(?:step|{run.step_unit}) {first.seen_step}\b", first.claim)
+        since = "." if told else f", since {run.step_unit} {first.seen_step}."
         return RunVerdict(
             status=Status.UNSTABLE if worst is Severity.CRITICAL else Status.SUSPECT,
             headline=first.claim + since,
@@ -246,7 +246,7 @@ def _next(roots: Sequence[Finding]) -> tuple[str, ...]:
 
 
 def with_files(findings: Sequence[Finding], files: pl.DataFrame | None) -> list[Finding]:
-    """Add the file of the first recorded step at or after each onset (else the last before it) to the evidence.
+    """Add the file of the first recorded step at or after each was seen (else the last before it) to the evidence.
 
     `files`: kind, step and path, as gathering gives them. A rule that names a file itself is left alone.
     """
@@ -255,9 +255,9 @@ def with_files(findings: Sequence[Finding], files: pl.DataFrame | None) -> list[
     rows_of = {key: rows for kind, key in KINDS.items() if (rows := files.filter(files["kind"] == kind)).height}
 
     def named(finding: Finding) -> Finding:
-        if finding.onset_step is None:
+        if finding.seen_step is None:
             return finding
-        first = {key: rows["step"].search_sorted(finding.onset_step) for key, rows in rows_of.items()}
+        first = {key: rows["step"].search_sorted(finding.seen_step) for key, rows in rows_of.items()}
         paths = {key: str(rows["path"][min(first[key], rows.height - 1)]) for key, rows in rows_of.items()}
         return replace(finding, evidence={**paths, **finding.evidence})
 

@@ -35,6 +35,7 @@ from ptt.diagnostics.model import (
     Steps,
 )
 from ptt.diagnostics.rules import RULES, tool_tail_growth
+from ptt.diagnostics.rules.single_series import lasting_excess
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
 from ptt.diagnostics.statistics.trend import classify_trend
 from ptt.diagnostics.store.manifest import Manifest
@@ -60,6 +61,7 @@ def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggreg
         judged += len(values) >= MIN_LOGGED
     alarms: dict[str, int] = {}
     intervals: dict[str, Steps] = {}
+    means: dict[str, int] = {}
     for verdict in verdicts:
         for finding in verdict.findings if isinstance(verdict, Broken) else ():
             metric = str(finding.evidence.get("metric"))
@@ -69,8 +71,20 @@ def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggreg
             if metric not in alarms or onset < alarms[metric]:
                 alarms[metric] = onset
                 intervals[metric] = _alarm_interval(evidence.metrics.get(metric), finding, onset)
+                means.pop(metric, None)
+                means |= _mean_passed(evidence.metrics.get(metric), finding, onset)
     status = "alarming" if alarms else "quiet" if judged >= len(WATCHED) / 2 else "cannot_say"
-    return Aggregates(status=status, metrics=movements, alarms=alarms, alarm_intervals=intervals)
+    return Aggregates(status=status, metrics=movements, alarms=alarms, alarm_intervals=intervals, means_passed=means)
+
+
+def _mean_passed(series: Series | None, finding: Finding, alarm: int) -> dict[str, int]:
+    """Return the step at which a mean passed its limit by a few wild steps, where that is well before its alarm."""
+    excess = None if series is None or finding.limit is None else lasting_excess(series, finding.limit)
+    if series is None or excess is None or excess.onset != alarm:  # not an alarm of a mean over a limit
+        return {}
+    passed, steps = series.mean_passed(excess.limit), series.finite()[0]
+    before = int(np.searchsorted(steps, alarm)) - series.width
+    return {series.name: passed} if passed is not None and before >= 0 and passed <= steps[before] else {}
 
 
 def _alarm_interval(series: Series | None, finding: Finding, alarm: int) -> Steps:

@@ -58,11 +58,14 @@ def caption(diagnosis: Diagnosis) -> str:
     frame = _frame(diagnosis)
     if frame is None:
         return absence(diagnosis)
-    onset, metrics = diagnosis.signature.onset_step, _metrics(frame)
+    onset, passed, metrics = diagnosis.signature.onset_step, diagnosis.signature.limit_passed_step, _metrics(frame)
     sentences = [
         f"The curves one usually watches: thin is each step, thick the mean of {WINDOW} steps, dotted the "
         "limit at which that mean raises an alarm, an orange line the step at which it did.",
         f"The dashed line is the onset of the tail's growth at step {count(onset)}." if onset is not None else "",
+        f"A black dotted one upright is where it passed its limit, step {count(passed)}."
+        if passed is not None and passed != onset
+        else "",
         aggregates_sentence(diagnosis.signature),
         "A metric without a limit is judged by its movement alone.",
         "Where a spike or single steps would flatten the rest of a curve the axis ends before them: an orange edge "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.model import Diagnosis
+from ptt.diagnostics.model import Diagnosis, Steps
 from ptt.reports.figures.style import (
     INK,
     LETTER,
@@ -56,19 +56,28 @@ class Curve:
 
 
 def mark_onset(ax: Axes, diagnosis: Diagnosis, *, labelled: bool = True) -> None:
-    """Mark the onset of the tail's growth: a line, its interval as a band, and its numbers."""
+    """Mark since when the tail grew, a dashed line, and where it passed its limit, a dotted one, with their bands."""
     signature = diagnosis.signature
-    step = signature.onset_step
+    grew, passed = signature.onset_step, signature.limit_passed_step
+    if grew is not None:
+        _mark_step(ax, "onset", grew, signature.onset_interval, dashes=(4, 2), labelled=labelled)
+    if passed is not None and passed != grew:
+        _mark_step(ax, "limit", passed, signature.limit_passed_interval, dashes=(1, 2), labelled=labelled)
+
+
+def _mark_step(
+    ax: Axes, name: str, step: int, interval: Steps | None, *, dashes: tuple[int, int], labelled: bool
+) -> None:
     first, last = ax.get_xlim()
-    if step is None or not first <= step <= last:
+    if not first <= step <= last:
         return
-    texts = [f"onset {count(step)}"]
-    if signature.onset_interval is not None:
-        low, high = signature.onset_interval
+    texts = [f"{name} {count(step)}"]
+    if interval is not None:
+        low, high = interval
         ax.axvspan(max(low, first), min(high, last), color=INK, alpha=0.10, linewidth=0, zorder=1)
         known = f"[{count(low)}, {count(high)}]"
         texts = [f"{texts[0]} {known}", f"{texts[0]}\n{known}", texts[0]]
-    ax.axvline(step, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=2)
+    ax.axvline(step, color=INK, linewidth=1.1, linestyle=(0, dashes), zorder=2)
     if labelled:
         label_beside(ax, texts, float(step))
 

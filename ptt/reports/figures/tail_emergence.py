@@ -20,6 +20,7 @@ from ptt.reports.text.why import after_slice
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+ONSET_MARKS = "Dashed: since when the tail grows; dotted: where it passed its limit. "
 SMALL_Q = 0.95  # the percentile drawn beside other curves
 
 
@@ -79,6 +80,7 @@ def caption(diagnosis: Diagnosis) -> str:
         f"{_span(frame)}, by slice ({sizes}). Bands are 95 % intervals from redrawing "
         "whole prompt groups, or sequences where groups are not recorded. "
         f"A line that climbs means: rare tokens get ever larger weights. Windows: {window_words(diagnosis)}. "
+        + ONSET_MARKS * (diagnosis.signature.onset_step is not None)
         + error_bound()
     )
 
@@ -166,6 +168,9 @@ def _alt(diagnosis: Diagnosis, rows: pl.DataFrame, q: float) -> str:
     onset = diagnosis.signature.onset_step
     if onset is not None:
         sentences.append(f"Onset of the growth marked at step {count(onset)}.")
+    passed = diagnosis.signature.limit_passed_step
+    if passed is not None:
+        sentences.append(f"Limit passed at step {count(passed)}.")
     return " ".join(sentences)
 
 

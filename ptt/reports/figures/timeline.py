@@ -84,7 +84,7 @@ def drawn(diagnosis: Diagnosis) -> list[Finding]:
 def step_span(diagnosis: Diagnosis) -> tuple[int, int] | None:
     """Return the first and last step of the run, and of what is placed in it."""
     ends = [diagnosis.run.first_step, diagnosis.run.last_step]
-    ends += [finding.onset_step for finding in placed(diagnosis)]
+    ends += [step for finding in placed(diagnosis) for step in (finding.onset_step, finding.seen_step)]
     steps = [step for step in ends if step is not None]
     return (min(steps), max(*steps, min(steps) + 1)) if steps else None
 
@@ -115,7 +115,7 @@ def end_of(finding: Finding, last: int) -> int:
     """Return the step to which a finding lasted, as far as its evidence says that it ended."""
     for name in END_KEYS:
         value = finding.evidence.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= (finding.onset_step or 0):
+        if isinstance(value, int) and not isinstance(value, bool) and value >= (finding.seen_step or 0):
             return min(value, last)
     return last
 
@@ -137,7 +137,9 @@ def caption(diagnosis: Diagnosis) -> str:
     ]
     if any(entry.consequence_of for entry in shown):
         sentences.append("Pale ones follow from another; the thin line leads to it.")
-    if any(entry.onset_step is None for entry in shown):
+    if any(entry.limit_passed_step is not None for entry in shown):
+        sentences.append("What grew is marked where it passed its limit; its bar begins where it began to grow.")
+    if any(entry.seen_step is None for entry in shown):
         sentences.append("A dotted outline is a finding whose beginning is not known.")
     if first is not None:
         sentences.append(f"The shaded lane broke first: {LINKS[first].lower()}.")
@@ -155,7 +157,7 @@ def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
             drawable(finding.id, 60),
             LINKS[finding.link],
             SEVERITIES[finding.severity],
-            onset_words(finding.onset_step, finding.onset_interval),
+            onset_words(finding.seen_step, finding.seen_interval),
             drawable(finding.consequence_of or "", 60) or "none known",
         )
         for finding in placed(diagnosis)
@@ -219,7 +221,7 @@ def _draw_lane(ax: Axes, lane: Lane, shown: str) -> None:
 
 
 def _start(finding: Finding, low: int) -> float:
-    return float(low if finding.onset_step is None else finding.onset_step)
+    return float(low if finding.seen_step is None else finding.seen_step)
 
 
 def _draw_thread(ax: Axes, cause: Entry, entry: Entry, low: int) -> None:
@@ -232,9 +234,10 @@ def _draw_entry(ax: Axes, entry: Entry, low: int, high: int) -> None:
     finding = entry.finding
     colour, marker, size = MARKS[finding.severity]
     start, end = _start(finding, low), float(end_of(finding, high))
-    known = finding.onset_step is not None
+    known = finding.seen_step is not None
+    grew = start if finding.onset_step is None else min(start, float(finding.onset_step))
     ax.broken_barh(
-        [(start, max(end - start, (high - low) * 0.002))],
+        [(grew, max(end - grew, (high - low) * 0.002))],
         (entry.y - BAR_HEIGHT / 2, BAR_HEIGHT),
         facecolor=colour if known else "none",
         edgecolor="none" if known else colour,
@@ -245,8 +248,8 @@ def _draw_entry(ax: Axes, entry: Entry, low: int, high: int) -> None:
     )
     if not known:
         return
-    if finding.onset_interval is not None:
-        first, last = max(finding.onset_interval[0], low), min(finding.onset_interval[1], high)
+    if finding.seen_interval is not None:
+        first, last = max(finding.seen_interval[0], low), min(finding.seen_interval[1], high)
         ax.plot([first, last], [entry.y, entry.y], color=colour, linewidth=1.6, alpha=1, zorder=4)
         for x in (first, last):
             ax.plot([x, x], [entry.y - 4, entry.y + 4], color=colour, linewidth=1.6, zorder=4)
@@ -267,9 +270,9 @@ def _draw_entry(ax: Axes, entry: Entry, low: int, high: int) -> None:
 def _label(ax: Axes, entry: Entry, low: int, high: int) -> None:
     """Write the finding's name right of its mark, or left of it where there is no room."""
     finding, width = entry.finding, ax.get_window_extent().width
-    known = finding.onset_step is not None
-    onset = finding.onset_step or low
-    interval = finding.onset_interval or (onset, onset)
+    known = finding.seen_step is not None
+    onset = finding.seen_step or low
+    interval = finding.seen_interval or (onset, onset)
     text = drawable(finding.id, 26) + ("" if known else ", since when is unknown")
     scale = width / max(high - low, 1)
     right = max((max(interval[1], onset) - low) * scale, 0.0)
@@ -292,7 +295,7 @@ def _label(ax: Axes, entry: Entry, low: int, high: int) -> None:
 def _alt(diagnosis: Diagnosis) -> str:
     marks = []
     for finding in drawn(diagnosis):
-        since = f"from step {count(finding.onset_step)}" if finding.onset_step is not None else "since when is unknown"
+        since = f"from step {count(finding.seen_step)}" if finding.seen_step is not None else "since when is unknown"
         after = f", following from {drawable(finding.consequence_of)}" if finding.consequence_of else ""
         marks.append(f"{LINKS[finding.link]}: {drawable(finding.id)}, {finding.severity.value}, {since}{after}.")
     return in_unit(f"{len(marks)} findings over the steps. " + " ".join(marks), diagnosis.run.step_unit)

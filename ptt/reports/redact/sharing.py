@@ -49,13 +49,17 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     model.Coverage: _columns("judged asked", core=Treat.EACH),
     model.CoreQuestion: _columns("question judged rows change detectable unit", metric=S, why=S),
     model.Signature: _columns(
-        "status pair onset_step onset_interval lead_steps lead_is_lower_bound lead_interval p_value false_alarm_rate",
+        "status pair onset_step onset_interval limit_passed_step limit_passed_interval lead_steps lead_is_lower_bound "
+        "lead_interval p_value false_alarm_rate",
         reason=S, aggregates=Treat.EACH, growth=Treat.NAMED, conditions=Treat.NAMED,
     ),
-    model.Aggregates: _columns("status", metrics=Treat.NAMED, alarms=Treat.NAMED, alarm_intervals=Treat.NAMED),
+    model.Aggregates: _columns("status", metrics=Treat.NAMED, alarms=Treat.NAMED, alarm_intervals=Treat.NAMED,
+        means_passed=Treat.NAMED,
+    ),
     model.Finding: _columns(
-        "severity link observed limit unit onset_step onset_interval", id=Treat.RULE, claim=S, slice=Treat.SLICE,
-        evidence=Treat.EVIDENCE, causes=S, confirm=S, next=S, consequence_of=Treat.RULE,
+        "severity link observed limit unit onset_step onset_interval limit_passed_step limit_passed_interval",
+        id=Treat.RULE, claim=S, slice=Treat.SLICE, evidence=Treat.EVIDENCE, causes=S, confirm=S, next=S,
+        consequence_of=Treat.RULE,
     ),
     model.NotJudged: _columns("link missing applies", id=Treat.RULE, reason=S, enable=S),
     model.Healthy: _columns("link", id=Treat.RULE, reason=S, notes=Treat.EACH),

@@ -108,8 +108,8 @@ def _since(diagnosis: Diagnosis) -> list[str]:
     curves = aggregates_sentence(signature) if signature.aggregates.alarms else ""
     first = first_failure(diagnosis)
     if first is not None:
-        known = first.onset_step is not None
-        return [f"Since {onset_words(first.onset_step, first.onset_interval)}." if known else NO_ONSET, curves]
+        known = first.seen_step is not None
+        return [f"Since {onset_words(first.seen_step, first.seen_interval)}." if known else NO_ONSET, curves]
     if diagnosis.verdict.status is Status.HEALTHY:
         span = (
             "" if run.first_step is None else f" in {run.step_unit}s {span_words((run.first_step, run.last_step or 0))}"

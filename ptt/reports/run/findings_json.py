@@ -36,6 +36,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             },
             "signature": {
                 **_fields(signature, "status", "reason", "pair", "onset_step", "onset_interval"),
+                **_fields(signature, "limit_passed_step", "limit_passed_interval"),
                 "aggregates": {"status": aggregates.status, "metrics": dict(sorted(aggregates.metrics.items()))},
                 **_fields(signature, "lead_steps", "lead_is_lower_bound", "lead_interval"),
                 "growth": {
@@ -47,6 +48,11 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             "findings": [
                 {
                     **_fields(finding, "id", "severity", "link", "slice", "onset_step", "onset_interval", "claim"),
+                    **(
+                        {}
+                        if finding.limit_passed_step is None
+                        else _fields(finding, "limit_passed_step", "limit_passed_interval")
+                    ),
                     **_fields(finding, "observed", "limit", "unit"),
                     "evidence": dict(sorted(finding.evidence.items())),
                     **({"holder": _holder(finding)} if "holder_attribute" in finding.evidence else {}),

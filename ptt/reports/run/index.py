@@ -122,9 +122,9 @@ def _onset(diagnosis: Diagnosis) -> int | None:
     """Return the first step of what broke first: of the causes in its link, the earliest that has one."""
     link = diagnosis.verdict.first_broken_link
     steps = [
-        finding.onset_step
+        finding.seen_step
         for finding in roots(diagnosis)
-        if finding.link is link and finding.severity in WEIGHTY and finding.onset_step is not None
+        if finding.link is link and finding.severity in WEIGHTY and finding.seen_step is not None
     ]
     return min(steps, default=None)
 

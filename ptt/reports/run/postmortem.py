@@ -83,13 +83,13 @@ def _summary(diagnosis: Diagnosis, happened: tuple[str, ...]) -> list[str]:
 
 def _impact(diagnosis: Diagnosis, first: Finding) -> list[str]:
     """Say which steps and checkpoints are affected."""
-    steps, last, interval = NO_STEPS, diagnosis.run.last_step, first.onset_interval
-    if first.onset_step is not None and last is not None:
-        end = max(end_of(first, last), first.onset_step)
+    steps, last, interval = NO_STEPS, diagnosis.run.last_step, first.seen_interval
+    if first.seen_step is not None and last is not None:
+        end = max(end_of(first, last), first.seen_step)
         ended = f"to step {count(end)}, after which it was not seen"
         ended = f"to the end of the run (step {count(last)})" if end >= last else ended
         began = f"; it may have begun anywhere from step {span_words(interval)}" if interval else ""
-        steps = f"Steps affected: from {onset_words(first.onset_step, None)} {ended}{began}."
+        steps = f"Steps affected: from {onset_words(first.seen_step, None)} {ended}{began}."
     if diagnosis.from_findings:
         return [steps, "Checkpoints: findings.json does not list them; the store does."]
     healthy = [
@@ -103,7 +103,7 @@ def _impact(diagnosis: Diagnosis, first: Finding) -> list[str]:
 def _untrusted(diagnosis: Diagnosis, first: Finding) -> str:
     if table(diagnosis, "checkpoints") is None:
         return "none was looked for"
-    onset = first.onset_interval[0] if first.onset_interval else first.onset_step
+    onset = first.seen_interval[0] if first.seen_interval else first.seen_step
     on_disk = sorted(checkpoints_on_disk(diagnosis), key=lambda row: row["step"])
     late = [row for row in on_disk if onset is None or row["step"] >= onset]
     if not late:
@@ -151,9 +151,9 @@ def _events(diagnosis: Diagnosis) -> tuple[list[Event], str]:
         if not role and finding.consequence_of != finding.id and finding.consequence_of in {f.id for f in findings}:
             role = f", follows from {finding.consequence_of}"
         what = f"{SEVERITIES[finding.severity]}{role}: {sentence(finding.claim)}"
-        event = _event(finding.onset_step, finding.onset_interval, what, finding)
-        if finding.onset_step is not None:
-            dated.append((finding.onset_step, 1, event))
+        event = _event(finding.seen_step, finding.seen_interval, what, finding)
+        if finding.seen_step is not None:
+            dated.append((finding.seen_step, 1, event))
         elif finding.severity.at_least(Severity.LOW):  # a note without a date is no event
             undated.append(event)
     for name, step in aggregates.alarms.items():
@@ -177,14 +177,14 @@ def _measured(finding: Finding) -> str:
 
 
 def _onset(finding: Finding) -> str:
-    return f"since {onset_words(finding.onset_step, None)}" if finding.onset_step is not None else "undated"
+    return f"since {onset_words(finding.seen_step, None)}" if finding.seen_step is not None else "undated"
 
 
 def _earlier(diagnosis: Diagnosis, first: Finding) -> list[str]:
     """Say when the logs first showed it, and when the curves that everybody watches did."""
-    if first.onset_step is None:
+    if first.seen_step is None:
         return ["The logs do not tell when it began."]
     signature = diagnosis.signature
-    shown = f"The logs show it from {onset_words(first.onset_step, first.onset_interval)} on ({first.id})."
+    shown = f"The logs show it from {onset_words(first.seen_step, first.seen_interval)} on ({first.id})."
     curves = signature.status is Answer.FOUND or signature.aggregates.alarms
     return [shown, *([aggregates_sentence(signature)] if curves else [])]

@@ -94,8 +94,8 @@ def _findings(diagnosis: Diagnosis) -> Iterator[Text]:
     for finding in causes[:MAX_FINDINGS]:
         text = Text(SEVERITIES[finding.severity], style=SEVERITY_STYLES[finding.severity])
         since = (
-            f", since {in_unit(onset_words(finding.onset_step, None), diagnosis.run.step_unit)}"
-            if finding.onset_step is not None
+            f", since {in_unit(onset_words(finding.seen_step, None), diagnosis.run.step_unit)}"
+            if finding.seen_step is not None
             else ""
         )
         text.append(f" {LINKS[finding.link].lower()}{since}: ", style="default")

@@ -203,11 +203,15 @@ def _numbers(finding: Finding) -> dict[str, str]:
         onset, interval = f"Step {count(finding.onset_step)}", finding.onset_interval
         if interval is not None and interval[0] < interval[1]:
             onset += f"; it may lie anywhere from {span_words(interval)}"
+    passed = "" if finding.limit_passed_step is None else f"Step {count(finding.limit_passed_step)}"
+    if finding.limit_passed_interval is not None:
+        passed += f" ({span_words(finding.limit_passed_interval)})"
     values = {
         "Observed": "" if finding.observed is None else with_unit(finding.observed, safe(finding.unit)),
         "Limit": "" if finding.limit is None else with_unit(finding.limit, safe(finding.unit)),
         "Slice": slice_name(finding.slice or ""),
         "Suspected onset": onset,
+        "Limit passed": passed,
     }
     return {name: value for name, value in values.items() if value}
 

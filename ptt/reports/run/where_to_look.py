@@ -19,10 +19,10 @@ STEPS_BEFORE: Final = 10  # the onset, worth reading where no interval is known
 def places(finding: Finding, diagnosis: Diagnosis) -> list[str]:
     """Return the places, those nearest to the onset first; none where the finding names none."""
     found = []
-    if finding.onset_step is not None:
-        low, high = finding.onset_interval or (finding.onset_step - STEPS_BEFORE, finding.onset_step)
+    if finding.seen_step is not None:
+        low, high = finding.seen_interval or (finding.seen_step - STEPS_BEFORE, finding.seen_step)
         low = max(low, diagnosis.run.first_step) if diagnosis.run.first_step is not None else low
-        found.append(f"Steps {span_words((low, high))}" if high > low else f"Step {count(finding.onset_step)}")
+        found.append(f"Steps {span_words((low, high))}" if high > low else f"Step {count(finding.seen_step)}")
     curves = (finding.evidence.get(key) for key in ("logged_as", "metric"))
     found += [f"The curve {name}" for name in curves if isinstance(name, str)][:1]
     for key, value in finding.evidence.items():
@@ -38,10 +38,10 @@ def places(finding: Finding, diagnosis: Diagnosis) -> list[str]:
 
 def _checkpoints(finding: Finding, diagnosis: Diagnosis) -> list[str]:
     """Name the checkpoints on either side of the onset."""
-    if finding.onset_step is None:
+    if finding.seen_step is None:
         return []
-    low = finding.onset_interval[0] if finding.onset_interval else finding.onset_step
+    low = finding.seen_interval[0] if finding.seen_interval else finding.seen_step
     on_disk = checkpoints_on_disk(diagnosis)
     before = [f"{row['path']} before it" for row in on_disk if row["step"] < low]
-    after = [f"{row['path']} after it" for row in on_disk if row["step"] >= finding.onset_step]
+    after = [f"{row['path']} after it" for row in on_disk if row["step"] >= finding.seen_step]
     return [f"Checkpoints: {', '.join(before[-1:] + after[:1])}"] if before or after else []

@@ -52,7 +52,7 @@ def consequence_counts(diagnosis: Diagnosis) -> Counter[int]:
 def _by_onset(finding: Finding) -> tuple[int, int, str]:
     """Order as the verdict does: untrusted logprobs are so from the start, and what has no onset comes last."""
     step = -1 if finding.link is Link.DATA_VALIDITY else UNKNOWN_STEP
-    return step if finding.onset_step is None else finding.onset_step, list(Link).index(finding.link), finding.id
+    return step if finding.seen_step is None else finding.seen_step, list(Link).index(finding.link), finding.id
 
 
 def first_failure(diagnosis: Diagnosis) -> Finding | None:
@@ -68,7 +68,7 @@ def first_failure_sentence(diagnosis: Diagnosis) -> str:
     followers = _consequences(diagnosis, first)
     if diagnosis.verdict.headline.startswith(first.claim):
         return _consequences_sentence(followers) if followers else ""
-    since = f" since {onset_words(first.onset_step, first.onset_interval)}" if first.onset_step is not None else ""
+    since = f" since {onset_words(first.seen_step, first.seen_interval)}" if first.seen_step is not None else ""
     ids = len({finding.id for finding in followers})
     after = f"; {counted(ids, 'further finding')} can be traced to it" if ids else ""
     claim = sentence(first.claim)
@@ -78,8 +78,8 @@ def first_failure_sentence(diagnosis: Diagnosis) -> str:
 def _consequences_sentence(followers: list[Finding]) -> str:
     """Say what followed from the first failure: the worst two in their own words, the others by name."""
     claims: dict[str, str] = {}
-    for finding in sorted(followers, key=lambda f: (f.severity.rank, f.onset_step or 0, f.id)):
-        since = f" (since step {finding.onset_step})" if finding.onset_step is not None else ""
+    for finding in sorted(followers, key=lambda f: (f.severity.rank, f.seen_step or 0, f.id)):
+        since = f" (since step {finding.seen_step})" if finding.seen_step is not None else ""
         claims.setdefault(finding.id, f"{finding.claim}{since}")
     shown, rest = list(claims.values())[:MAX_CLAIMS], sorted(list(claims)[MAX_CLAIMS:])
     more = f"; and {joined(rest)}" if rest else ""

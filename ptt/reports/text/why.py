@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from ptt.diagnostics.model import Aggregates, Answer, CoreQuestion, Diagnosis, Signature
+from ptt.diagnostics.model import Aggregates, Answer, CoreQuestion, Diagnosis, Signature, Steps
 from ptt.reports.text.consequences import first_failure, first_failure_sentence, other_failures_sentence, span_words
 from ptt.reports.text.names import PAIRS, joined, metric_name, pair_name, sentence, slice_name
 from ptt.reports.text.numbers import bounds, count, counted, number, p_value, percent, times, with_unit
@@ -183,15 +183,23 @@ def aggregates_sentence(signature: Signature) -> str:
         first = min(aggregates.alarms, key=lambda name: (aggregates.alarms[name], name))
         others = len(aggregates.alarms) - 1
         more = f" ({others} more followed)" if others else ""
-        when = f"{metric_name(first)} at step {count(aggregates.alarms[first])}"
+        when = f"{metric_name(first)} at step {count(aggregates.alarms[first])}{_earlier_mean(aggregates, first)}"
         return f"The first usual curve to alarm was {when}{more}{lead}."
     if aggregates.status == "alarming":
         return f"The usual curves raised an alarm{lead}; findings.json does not tell which of them, and at which step."
     return f"The usual curves raised no alarm ({_movements(aggregates)}){lead}."
 
 
+def _earlier_mean(aggregates: Aggregates, name: str) -> str:
+    """Say that a mean over 20 steps passed its limit well before the alarm, which is what is counted from."""
+    step = aggregates.means_passed.get(name)
+    if step is None:
+        return ""
+    return f" (its mean passed the limit at step {count(step)} already, by fewer than half of the steps)"
+
+
 def _lead(signature: Signature) -> str:
-    """Say how long the tail was ahead, and how closely that is known; negative bounds are of a tail that was behind."""
+    """Say how long the tail was ahead, alarm to alarm, and how closely that is known."""
     if signature.lead_steps is None:
         return ""
     steps, behind, known = f"{count(abs(signature.lead_steps))} steps", signature.lead_steps < 0, ""
@@ -202,8 +210,10 @@ def _lead(signature: Signature) -> str:
         else:
             known = f" ({span_words((-high, -low) if behind else (low, high))})"
     if signature.lead_is_lower_bound:
-        return f" by the end of the run, {steps}{known} after the tail passed its limit"
-    return f", {steps} {'before' if behind else 'after'} the tail{known}"
+        return f" by the end of the run, {steps}{known} after the tail's own alarm"
+    alarms = signature.aggregates.alarms
+    own = f" at step {count(min(alarms.values()) - signature.lead_steps)}" if alarms else ""
+    return f", {steps}{known} {'before' if behind else 'after'} the tail's own{own}"
 
 
 def _movements(aggregates: Aggregates) -> str:
@@ -235,17 +245,28 @@ def _arrows(values: list[float | None]) -> str:
 
 
 def passed(diagnosis: Diagnosis) -> str:
-    """Say at which step the tail passed its limit, and how closely that is known."""
-    signature, limit = diagnosis.signature, ""
+    """Say since when the tail grew and at which step it passed its limit, and how closely both are known."""
+    signature, run = diagnosis.signature, diagnosis.run
     if signature.onset_step is None:
-        return "The step at which it passed its limit could not be placed"
-    for finding in diagnosis.findings:  # the first that speaks of the signature's onset
-        if finding.onset_step == signature.onset_step and finding.limit is not None:
+        grew = "The step from which it grew could not be placed"
+    elif signature.onset_step == run.first_step:
+        grew = "It grew from the first recorded step on" + _known(signature.onset_interval)
+    else:
+        grew = f"It grew from step {count(signature.onset_step)} on{_known(signature.onset_interval)}"
+    if signature.limit_passed_step is None:
+        return f"{grew}; the step at which it passed its limit could not be placed"
+    limit = ""
+    for finding in diagnosis.findings:  # the first that speaks of the signature's tail
+        if finding.limit_passed_step == signature.limit_passed_step and finding.limit is not None:
             percentile = finding.evidence.get("percentile")
             limit = f" ({percentile} of {with_unit(finding.limit, finding.unit)})" if percentile else ""
             break
-    known = f", 95 % interval {span_words(signature.onset_interval)}" if signature.onset_interval else ""
-    return f"It passed its limit{limit} at step {count(signature.onset_step)}{known}"
+    when = f"step {count(signature.limit_passed_step)}{_known(signature.limit_passed_interval)}"
+    return f"{grew}, and passed its limit{limit} at {when}"
+
+
+def _known(interval: Steps | None) -> str:
+    return "" if interval is None or interval[0] == interval[1] else f" (95 % interval {span_words(interval)})"
 
 
 def chance(signature: Signature) -> str:

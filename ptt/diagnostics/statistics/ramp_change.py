@@ -1,0 +1,184 @@
+"""When a noisy curve began to rise: the likeliest ramp or step, and the steps at which it may have begun."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.dot_product import product
+from ptt.diagnostics.statistics.trend import STEP_AR1, block_correlation
+from ptt.diagnostics.statistics.windows import Span
+
+DRAWS: Final = 400
+SEED: Final = 20_261_122
+COVERAGE: Final = 0.95
+MAX_OWN_SHARE: Final = 0.8  # of the scatter about the ramp that may be a span's own
+RAMP_PARAMETERS: Final = 4  # two levels, and where the ramp begins and ends
+MIN_SPANS: Final = 6  # two more than parameters
+POINTS: Final = 9  # of a span at which a ramp is looked at, to take its mean there
+ROUNDS: Final = 2  # the noise is told from the ramp's residuals, and the ramp weighed by the noise
+TINY: Final = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiseOnset:
+    """The step from which a curve rises, and the 95 % interval of it."""
+
+    step: int
+    interval: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Ramps:
+    """Every ramp that is tried, free of its mean and of length 1, once the noise is white."""
+
+    whitener: FloatArray  # (n, n)
+    level: FloatArray  # (n,), a flat curve
+    shapes: FloatArray  # (ramps, n)
+    first: IntArray  # of the ramps, by where they begin: the first of each beginning
+    begins: FloatArray  # where they begin
+
+    def rest(self, values: FloatArray) -> FloatArray:
+        """Return values, (..., n, k), in white noise and without their level."""
+        white = np.einsum("ij,...jk->...ik", self.whitener, values)
+        rest: FloatArray = white - self.level[:, None] * np.einsum("i,...ik->...k", self.level, white)[..., None, :]
+        return rest
+
+
+def rise_onset(
+    values: FloatArray,
+    own: FloatArray,
+    spans: Sequence[Span],
+    *,
+    steps: float,
+    draws: int = DRAWS,
+) -> RiseOnset | None:
+    """Return when curves that rise together began to, or None for too few spans or none that rises.
+
+    values: (n, k), of k curves, finite; own: (n,), the variance a span's values have by themselves; `steps` in a span,
+    which follow each other. A curve is flat, then a straight ramp (a
+    step, where it has no length), then flat, each curve with a height of its own and not falling. Least squares with
+    the noise's covariance: `own`, and an AR(1) of STEP_AR1 over steps. The interval holds the beginnings whose best
+    ramp fits hardly worse than the best of all (profile likelihood), by as much as is exceeded in a twentieth of curves
+    drawn from that ramp; it reaches to the next beginning that was tried and is not among them, and so over gaps
+    between recorded steps.
+    """
+    count = len(values)
+    if count < MIN_SPANS:
+        return None
+    tried, of_ramps, shapes = _ramps(spans)
+    relative = own / own.mean() if own.mean() > 0 else np.ones(count)
+    follows = block_correlation(count, max(1, round(steps)), STEP_AR1)
+    share = MAX_OWN_SHARE / 2
+    for _ in range(ROUNDS):
+        ramps = _whitened(shapes, of_ramps, tried, (1 - share) * follows + share * np.diag(relative))
+        rest = ramps.rest(values)
+        fitted = _best_fit(ramps, rest)
+        noise = np.square(rest - fitted).sum() / ((count - RAMP_PARAMETERS) * values.shape[1])
+        share = min(MAX_OWN_SHARE, float(own.mean()) / max(noise, TINY))
+    if not np.square(fitted).sum() > TINY:
+        return None
+    profile = _profile(ramps, rest[None])[:, 0]
+    best = int(np.argmax(profile))
+    inside = np.flatnonzero(profile >= profile.max() - _allowed_loss(ramps, fitted, rest - fitted, best, draws))
+    return _in_steps(ramps.begins, spans, best, (int(inside[0]), int(inside[-1])))
+
+
+def _in_steps(begins: FloatArray, spans: Sequence[Span], best: int, inside: tuple[int, int]) -> RiseOnset:
+    """Return an onset in whole steps, its interval up to the beginnings that do not lie in it any more."""
+    low, high = inside
+    first = spans[0].first if low == 0 else math.floor(begins[low - 1]) + 1
+    last = spans[-1].last if high == len(begins) - 1 else math.ceil(begins[high + 1]) - 1
+    whole = min(
+        span.last for span in spans if span.last >= begins[high]
+    )  # percentiles of a mixture are like the higher
+    step = math.ceil(begins[best])
+    return RiseOnset(step=step, interval=(min(first, step), max(last, whole, step)))
+
+
+def _ramps(spans: Sequence[Span]) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Return where ramps may begin, which of these each ramp does, and its mean over each span.
+
+    They begin and end at a span's first step or in its middle, and none is so short that it could be taken for a step;
+    steps are tried at quarters of spans too, since a span that holds one lies anywhere between both levels.
+    """
+    halves = np.unique([place for span in spans for place in _places(span, 2)])
+    ends = np.unique(np.append(halves, float(spans[-1].last)))
+    begins = np.unique([place for span in spans for place in _places(span, 4)])
+    points = [np.linspace(span.first, span.last, min(POINTS, span.last - span.first + 1)) for span in spans]
+    at, starts = np.concatenate(points), np.cumsum([0, *(len(part) for part in points[:-1])])
+    counts = np.array([len(part) for part in points])
+    shapes, of_ramps = [], []
+    for number, begin in enumerate(begins.tolist()):
+        later = ends[np.searchsorted(ends, begin) + 2 :] if begin in halves else ends[:0]
+        ramps = np.clip((at - begin) / (later - begin)[:, None], 0.0, 1.0)
+        both = np.vstack([(at >= begin).astype(np.float64), ramps])
+        shapes.append(np.add.reduceat(both, starts, axis=1) / counts)
+        of_ramps.append(np.full(len(both), number))
+    return begins, np.concatenate(of_ramps), np.concatenate(shapes)
+
+
+def _places(span: Span, parts: int) -> list[float]:
+    """Return where the parts of a span begin, whole steps apart at least."""
+    steps = span.last - span.first + 1
+    parts = min(parts, steps)
+    return [span.first + steps * part / parts for part in range(parts)]
+
+
+def _whitened(shapes: FloatArray, of_ramps: IntArray, begins: FloatArray, covariance: FloatArray) -> _Ramps:
+    whitener = np.linalg.inv(np.linalg.cholesky(covariance))
+    level = whitener.sum(axis=1)
+    level /= math.sqrt(float(np.square(level).sum()))
+    white = product(shapes, whitener.T)
+    white -= np.outer(product(white, level), level)
+    length = np.sqrt(np.square(white).sum(axis=1))
+    moving: BoolArray = length > 1e-6  # a ramp that begins before the first span and ends in it is a flat curve
+    used, first = np.unique(of_ramps[moving], return_index=True)
+    return _Ramps(whitener, level, white[moving] / length[moving, None], first, begins[used])
+
+
+def _best_fit(ramps: _Ramps, rest: FloatArray) -> FloatArray:
+    """Return the ramp that fits curves, (n, k), best."""
+    heights = np.maximum(product(ramps.shapes, rest), 0.0)
+    best = int(np.argmax(_gains(np.square(heights)[:, None], np.square(rest).sum(axis=0)[None], len(rest))[:, 0]))
+    fitted: FloatArray = np.outer(ramps.shapes[best], heights[best])
+    return fitted
+
+
+def _profile(ramps: _Ramps, rests: FloatArray) -> FloatArray:
+    """Return the gain of the best ramp of each beginning, (beginnings, draws), for curves (draws, n, k)."""
+    draws, count, curves = rests.shape
+    flat = rests.transpose(1, 0, 2).reshape(count, draws * curves)
+    gained = np.square(np.maximum(product(ramps.shapes, flat), 0.0)).reshape(-1, draws, curves)
+    return np.maximum.reduceat(_gains(gained, np.square(rests).sum(axis=1), count), ramps.first, axis=0)
+
+
+def _gains(gained: FloatArray, total: FloatArray, count: int) -> FloatArray:
+    """Return the squares that ramps explain, (ramps, draws), each curve's over its noise about the best of them.
+
+    gained: (ramps, draws, k); total: (draws, k), a curve's squares about its level.
+    """
+    share = gained / np.maximum(total, TINY)
+    best = np.argmax(share.sum(axis=2), axis=0)
+    left = total - gained[best, np.arange(gained.shape[1])]
+    gains: FloatArray = (gained / np.maximum(left / (count - RAMP_PARAMETERS), TINY)).sum(axis=2)
+    return gains
+
+
+def _allowed_loss(ramps: _Ramps, fitted: FloatArray, residual: FloatArray, best: int, draws: int) -> float:
+    """Return how much worse than the best the true beginning fits in all but a twentieth of curves drawn from it.
+
+    Noise is drawn white, with the residuals' covariance between curves.
+    """
+    count, curves = fitted.shape
+    covariance = np.einsum("ij,ik->jk", residual, residual) / (count - RAMP_PARAMETERS)
+    spread = np.linalg.cholesky(covariance + TINY * np.eye(curves))
+    noise = np.einsum("dnk,jk->dnj", np.random.default_rng(SEED).normal(size=(draws, count, curves)), spread)
+    noise -= ramps.level[:, None] * np.einsum("i,dik->dk", ramps.level, noise)[:, None, :]
+    profile = _profile(ramps, fitted[None] + noise)
+    return float(np.quantile(profile.max(axis=0) - profile[best], COVERAGE))

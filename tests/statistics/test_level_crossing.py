@@ -1,0 +1,42 @@
+"""When a rising curve passed a level: as an independent isotonic regression has it, and as often covered as said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import isotonic_regression
+
+from ptt.diagnostics.statistics.level_crossing import crossing_interval, isotonic_fit, level_crossing
+
+
+def test_the_fit_and_where_it_passes_a_level_are_those_of_scipy() -> None:
+    for seed in range(30):
+        generator = np.random.default_rng(seed)
+        values = np.linspace(0, 2, 40) + generator.normal(scale=0.8, size=40)
+        reference = isotonic_regression(values).x
+        assert isotonic_fit(values) == pytest.approx(reference)
+        above = np.flatnonzero(reference > 1.0 + 1e-12)
+        assert level_crossing(values, 1.0) == (int(above[0]) if len(above) else None)
+
+
+def test_a_level_that_is_never_passed_or_from_the_start() -> None:
+    assert level_crossing(np.zeros(10), 1.0) is None
+    assert level_crossing(np.full(10, 2.0), 1.0) == 0
+    assert level_crossing(np.array([1.0, 1.0, 2.0]), 1.0) == 2
+
+
+def test_without_noise_the_interval_is_the_step() -> None:
+    values = np.where(np.arange(50) >= 20, 2.0, 0.0)
+    assert level_crossing(values, 1.0) == 20
+    assert crossing_interval(values, 1.0) == (20, 20)
+
+
+def test_the_interval_holds_the_true_crossing_as_often_as_it_says() -> None:
+    held = []
+    for seed in range(80):
+        generator = np.random.default_rng(seed)
+        place = int(generator.integers(15, 85))
+        values = (np.arange(100) - place) * 0.03 + generator.normal(scale=0.3, size=100)
+        low, high = crossing_interval(values, 0.0)
+        held.append(low <= place <= high)
+    assert np.mean(held) >= 0.93
