@@ -39,7 +39,7 @@ def growth_onset(tails: Tails) -> Dated | None:
     tokens = part.tokens[usable]
     # by tokens alone: a block in which no sequence of the tail was drawn would seem to know its level best
     own = np.mean(drawn, axis=0)[usable].mean() * np.clip(np.median(tokens) / tokens, 1 / MOST_UNLIKE, MOST_UNLIKE)
-    spans = [span for span, use in zip(tails.blocks, usable, strict=True) if use]
+    spans = [tails.blocks[place] for place in np.flatnonzero(usable).tolist()]
     steps = tails.observations / len(tails.blocks)
     onset = rise_onset(values[usable], own, spans, steps=steps)
     return None if onset is None else (onset.step, onset.interval)
