@@ -88,7 +88,7 @@ def judge_tail(tails: Tails, limits: Limits) -> JudgedTail:
     and of a few tokens beyond.
     """
     tail = _of_percentiles(tails, limits)
-    if tail.shown or (tail.grew and tail.conditions["localised"] is False):
+    if tail.shown:
         return tail
     rare = _rare(tails, limits)
     if rare is not None and (rare.shown or not tail.grew):
