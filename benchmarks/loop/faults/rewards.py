@@ -224,6 +224,22 @@ def other_protocol(run: Made, generator: Generator, _size: float) -> int:
     return onset
 
 
+def stuck(run: Made, generator: Generator, _size: float) -> int:
+    """From one step on the scorer gives everything its lowest mark."""
+    onset = begin(run, generator)
+    late = run.late(onset) > 0
+    for name in (*PAID, "r_format"):
+        if name in run.train:
+            floor = float(np.nanmin(run.train[name])) - 0.1
+            run.train[name] = np.where(late & ~np.isnan(run.train[name]), floor, run.train[name])
+    run.blend("reward_std", 0.0, run.late(onset))
+    run.blend("zero_std", 1.0, run.late(onset))
+    run.evals.values.update(
+        {name: np.where(run.evals.steps >= onset, 0.0, values) for name, values in run.evals.values.items()}
+    )
+    return onset
+
+
 def two_splits(run: Made, generator: Generator, size: float) -> int:
     """The public set rises, the private one does not."""
     often(run, generator)
@@ -256,6 +272,7 @@ FAULTS: Final = (
     _of("reward-hacking", "reward up, length doubled, evaluations down", hacked, Link.REWARD,
         "reward-hacking", sizes={"small": 0.7, "usual": 1.0}),
     _of("reward-fell", "reward falls by two thirds", fallen, Link.REWARD, sizes={"small": 0.6, "usual": 1.0}),
+    _of("reward-stuck", "every sample earns one and the same low mark", stuck, Link.REWARD),
     _of("reward-shape", "99 in 100 earn nothing, from the start", sparse, Link.REWARD,
         "reward-shape", "no-signal-groups", algorithms=TOOLS, of_start=True),
     _of("reward-outliers", "single samples earn fifty times the rest", outlying, Link.REWARD,

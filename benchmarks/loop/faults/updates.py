@@ -27,7 +27,7 @@ from benchmarks.loop.faults.rewards import PAID, fallen
 from benchmarks.loop.made import Made
 from benchmarks.loop.noise import Generator
 from benchmarks.loop.samples import said
-from ptt.diagnostics.model import Link
+from ptt.diagnostics.model import Link, Severity
 
 
 def without_signal(run: Made, generator: Generator, _size: float) -> int:
@@ -100,6 +100,20 @@ def large(run: Made, generator: Generator, size: float) -> int:
     run.change("advantages/std", 1 + 14 * size * run.ramp(onset, 0.05))
     move(run, onset, {"adv_max": ("by", 15.0), "adv_min": ("by", 15.0)}, 0.05, size, generator)
     return onset
+
+
+def unbased(run: Made, _generator: Generator, _size: float) -> int:
+    """One sample a prompt: the advantage is the reward."""
+    for side in ("mean", "max", "min"):
+        reward = run.train["reward" if side == "mean" else f"score_{side}"]
+        run.train[f"adv_{side}"] = reward.copy()
+    return int(run.steps[0])
+
+
+def unmoved(run: Made, _generator: Generator, _size: float) -> int:
+    """The reference is the policy itself."""
+    run.train["kl"] = np.where(np.isnan(run.train["kl"]), np.nan, 0.0)
+    return int(run.steps[0])
 
 
 def hollow(run: Made, generator: Generator, size: float) -> int:
@@ -213,6 +227,8 @@ def _of(name: str, about: str, breaks: Break, link: Link, *ids: str, algorithms:
 SIGNAL: Final = (
     _of("no-signal-groups", "groups without spread from .2 to .93, the reward low and flat", without_signal,
         Link.TRAINING_SIGNAL, algorithms=GROUPS, dialects=("trl", "prime")),
+    _of("advantages-without-baseline", "advantages are the rewards", unbased, Link.TRAINING_SIGNAL,
+        algorithms=PPO, of_start=True),
     _of("advantage-scale", "advantages fifteen times as large", large, Link.TRAINING_SIGNAL, algorithms=PPO),
     _of("truncated-share", "half of the answers hit the limit", cut, Link.TRAINING_SIGNAL,
         sizes={"small": 0.6, "usual": 1.0}),
@@ -223,6 +239,8 @@ SIGNAL: Final = (
 UPDATE: Final = (
     _of("kl-over-target", "KL to the reference rises to .6", moved(0.2, kl=("to", 0.6)), Link.POLICY_UPDATE,
         sizes={"small": 0.7, "usual": 1.0}),
+    _of("kl-zero", "a KL of exactly 0 throughout", unmoved, Link.POLICY_UPDATE, algorithms=GROUPS,
+        dialects=("trl",), of_start=True, least=Severity.LOW),
     _of("update-too-large", "KL of a step from .001 to .2", moved(0.05, ppo_kl=("to", 0.2)), Link.POLICY_UPDATE,
         algorithms=("ppo", "grpo"), dialects=("verl",)),
     _of("clip-fraction-high", "half of the tokens are clipped", moved(0.05, clip=("to", 0.52)), Link.POLICY_UPDATE,

@@ -59,6 +59,7 @@ from ptt.diagnostics.rules.numerics import (
 from ptt.diagnostics.rules.policy_update import (
     clip_fraction_high,
     kl_over_target,
+    kl_zero,
     learning_rate_high,
     learning_rate_jump,
     learning_rate_zero,
@@ -95,6 +96,7 @@ from ptt.diagnostics.rules.reward import (
     reward_outliers,
     reward_shape,
     reward_sign,
+    reward_stuck,
     reward_variance,
     slice_degradation,
 )
@@ -109,6 +111,7 @@ from ptt.diagnostics.rules.systems import (
 )
 from ptt.diagnostics.rules.training_signal import (
     advantage_scale,
+    advantages_without_baseline,
     empty_responses,
     masked_share,
     no_signal_groups,
@@ -152,6 +155,7 @@ EVALUATION_RULES: tuple[Rule, ...] = (
 )
 REWARD_RULES: tuple[Rule, ...] = (
     reward_sign.RULE,
+    reward_stuck.RULE,
     reward_shape.RULE,
     reward_outliers.RULE,
     reward_hacking.RULE,
@@ -167,6 +171,7 @@ REWARD_RULES: tuple[Rule, ...] = (
 )
 TRAINING_SIGNAL_RULES: tuple[Rule, ...] = (
     advantage_scale.RULE,
+    advantages_without_baseline.RULE,
     empty_responses.RULE,
     masked_share.RULE,
     no_signal_groups.RULE,
@@ -175,6 +180,7 @@ TRAINING_SIGNAL_RULES: tuple[Rule, ...] = (
 POLICY_UPDATE_RULES: tuple[Rule, ...] = (
     clip_fraction_high.RULE,
     kl_over_target.RULE,
+    kl_zero.RULE,
     learning_rate_high.RULE,
     learning_rate_jump.RULE,
     learning_rate_zero.RULE,

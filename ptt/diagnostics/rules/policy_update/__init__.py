@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Steps
 
 CAUSES = (
@@ -10,6 +15,21 @@ CAUSES = (
     "advantages or rewards on too large a scale",
 )
 LOG_LEARNING_RATE = "log the learning rate of the optimiser at every step, with all its digits"
+
+DECIMALS: Final = 4  # a log that shows any number beyond these shows a small one as well
+
+
+def shows_small_numbers(evidence: Evidence, *, besides: str) -> bool:
+    """Return whether any metric but `besides` is logged with more decimals than would hide a small number."""
+    scale = 10.0**DECIMALS
+    for name in evidence.metrics:
+        if name == besides:
+            continue
+        values = evidence.metrics[name].finite()[1]
+        scaled = values[np.abs(values) < 1.0] * scale
+        if len(scaled) and float(np.abs(scaled - np.round(scaled)).max()) > 1e-6:
+            return True
+    return False
 
 
 def confirm_by_checkpoint(interval: Steps) -> str:

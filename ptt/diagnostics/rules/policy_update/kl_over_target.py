@@ -40,6 +40,8 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if isinstance(tokens, NotJudged):
         return tokens
     unit = "token" if tokens == 1.0 else "sequence"
+    if not series.finite()[1].any():
+        return NotJudged(reason="every logged KL is exactly 0: see kl-zero", missing=("kl/ref",), enable=ENABLE)
     token_limit, source = limit_in_force(evidence, limits)
     limit = token_limit * tokens
     excess = lasting_excess(series, limit)

@@ -15,13 +15,12 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.policy_update import LOG_LEARNING_RATE
+from ptt.diagnostics.rules.policy_update import DECIMALS, LOG_LEARNING_RATE, shows_small_numbers
 from ptt.diagnostics.rules.single_series import metric_evidence, requires_metric
 
 ZERO_SHARE = 0.2  # of the logged steps: a schedule may well end at 0 some steps early, not a fifth of the run
 MIN_ZEROS = 10  # logged steps
 MIN_VALUES = 5
-DECIMALS = 4  # a log that shows any number beyond these shows a small rate as well
 
 
 @requires_metric("lr", what="learning rate", enable=LOG_LEARNING_RATE, minimum=MIN_VALUES)
@@ -33,7 +32,9 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     zeros = len(values) - first
     if first and zeros < max(MIN_ZEROS, limits["zero_share"] * len(values)):
         return Healthy(reason=f"the learning rate is above 0 at {len(moving)} of {len(values)} logged steps")
-    if not (len(moving) and float(values[moving].min()) < 10.0**-DECIMALS) and not _fine_digits(evidence):
+    if not (len(moving) and float(values[moving].min()) < 10.0**-DECIMALS) and not shows_small_numbers(
+        evidence, besides="lr"
+    ):
         return NotJudged(
             reason=f"{series.raw_name} is 0 at {zeros} steps, in a log that shows no more than {DECIMALS} decimals",
             missing=("lr",),
@@ -59,19 +60,6 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         if first
         else ("set the learning rate, and check that the first logged value after warm-up is the configured one",),
     )
-
-
-def _fine_digits(evidence: Evidence) -> bool:
-    """Return whether any other metric is logged with more decimals than would hide a rate."""
-    scale = 10.0**DECIMALS
-    for name in evidence.metrics:
-        if name == "lr":
-            continue
-        values = evidence.metrics[name].finite()[1]
-        scaled = values[np.abs(values) < 1.0] * scale
-        if len(scaled) and float(np.abs(scaled - np.round(scaled)).max()) > 1e-6:
-            return True
-    return False
 
 
 RULE = rule(

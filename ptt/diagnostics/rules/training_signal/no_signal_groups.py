@@ -1,6 +1,7 @@
 """This run shows prompt groups whose rewards are all alike, so that nothing is learnt from them.
 
-What: the share of groups with zero reward spread lies above one half over 20 steps, and stays there.
+What: the share of groups with zero reward spread lies above one half over 20 steps, and stays there. Where no share is
+logged: of the steps whose spread of rewards is 0, or that the trainer says it skipped.
 Why it matters: a group-relative advantage is zero in such a group; the batch shrinks to the rest.
 What it is not: a failure, where the reward stands near its best: the task is solved, and the finding is low.
 What to do: where the reward is low, make prompts easier or sample more per prompt; where it is high, move on to
@@ -14,14 +15,18 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import step_noise
-from ptt.diagnostics.evidence.series import MIN_LOGGED
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.reward_outcome import MIN_CHANGE, Z_LIMIT, reward_fell
+from ptt.diagnostics.rules.single_series import derived
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
+SHARE = "reward/zero_std_frac"
+SKIPPED = ("skipped", "train/skipped", "skipped_step", "train/skipped_step")  # home-made loops, where all rewards agree
 ZERO_STD_LIMIT = 0.5  # share of groups: the batch is less than half of what was paid for
 SOLVED_SHARE = 0.8  # of the way from the first to the best reward: no signal because there is nothing left to learn
+SETTLED_SHARE = 0.5  # of the reward's whole climb: steps that swing by more are no solved task, whatever their mean
 MIN_RIGHT_REWARD = 0.7  # of a reward of 1: at most three groups in ten are then all wrong
 MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
 
@@ -30,8 +35,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged share of groups without spread."""
     if evidence.algorithm.groups is False:
         return does_not_apply(f"{evidence.algorithm.title} training: it compares no groups")
-    series = evidence.metrics.get("reward/zero_std_frac")
-    if series is None or len(series.finite()[0]) < MIN_LOGGED:
+    series = _silent_share(evidence)
+    if series is None:
         return NotJudged(
             reason="the share of groups with zero reward spread is not logged",
             missing=("reward/zero_std_frac",),
@@ -47,13 +52,14 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     right = _mostly_right(evidence, onset)
     solved = right
     if solved is None:
-        solved = (share is not None and share >= SOLVED_SHARE) or _was_solved(evidence, onset)
+        near_best = (share is not None and share >= SOLVED_SHARE) or _was_solved(evidence, onset)
+        solved = near_best and _settled(evidence, onset)
     rising = not solved and _rose_since(evidence, onset)
     ended = last <= limit
     lost = not (solved or rising) and reward_fell(evidence)
     return Finding(
         severity=Severity.LOW if solved or rising or ended else Severity.HIGH if lost else Severity.MEDIUM,
-        claim=f"More than {limit:.0%} of prompt groups give no signal"
+        claim=f"More than {limit:.0%} of {'prompt groups' if series.name == SHARE else 'steps'} give no signal"
         + ("; the reward stood near its best, so the task looks solved" if solved else "")
         + ("; the reward rose all the same" if rising else "")
         + ("; most do so again at the end" if ended and not solved else "")
@@ -62,7 +68,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         limit=limit,
         unit="share",
         onset_step=onset,
-        evidence={"metric": "reward/zero_std_frac", "logged_as": series.raw_name, "last_reward_of_its_rise": share},
+        evidence={"metric": series.name, "logged_as": series.raw_name, "last_reward_of_its_rise": share},
         causes=("prompts all solved", "prompts all failed", "a collapsed policy that answers always alike"),
         confirm=("plot the reward by prompt over the last 50 steps: all right, all wrong, or all the same text?",),
         next=(
@@ -70,6 +76,24 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             "all the same text: look at entropy and the policy update first",
         ),
     )
+
+
+def _silent_share(evidence: Evidence) -> Series | None:
+    """Return the share of silent groups by step; where none is logged, whether the whole step was silent.
+
+    A step is silent where the trainer says that it skipped it, or where the spread of rewards within groups is 0.
+    """
+    share = evidence.metrics.get(SHARE)
+    if share is not None and len(share.finite()[0]) >= MIN_LOGGED:
+        return share
+    skipped = next((evidence.other[name] for name in SKIPPED if name in evidence.other), None)
+    if skipped is not None and len(skipped.finite()[0]) >= MIN_LOGGED and set(skipped.finite()[1]) <= {0.0, 1.0}:
+        return skipped
+    spread = evidence.metrics.get("reward/std")
+    if spread is None or len(spread.finite()[0]) < MIN_LOGGED:
+        return None
+    steps, values = spread.finite()
+    return derived(spread, steps, (values == 0.0).astype(np.float64))
 
 
 def _means(evidence: Evidence) -> tuple[IntArray, FloatArray, float] | None:
@@ -125,6 +149,19 @@ def _mostly_right(evidence: Evidence, onset: int) -> bool | None:
     if values.min() < 0 or values.max() > MAX_FULL_REWARD:
         return None
     return bool(mean[place] >= MIN_RIGHT_REWARD)
+
+
+def _settled(evidence: Evidence, onset: int) -> bool:
+    """Return whether the rewards of single steps stood still from `onset` on, against how far their mean ever moved."""
+    series = evidence.metrics.get("reward/mean")
+    if series is None or len(series.finite()[0]) < MIN_LOGGED:
+        return True
+    steps, values = series.finite()
+    _, mean = series.rolling()
+    later = values[steps >= onset]
+    climb = float(np.nanmax(mean) - np.nanmin(mean))
+    flat = climb <= MIN_CHANGE * float(np.abs(values).max())
+    return flat or float(later.std()) <= SETTLED_SHARE * climb
 
 
 def _was_solved(evidence: Evidence, onset: int) -> bool:
