@@ -105,6 +105,16 @@ def test_updates_too_large_by_their_kl() -> None:
     not_judged(judged("update-too-large", {"kl/old": np.zeros(100)[:5]}))
 
 
+def test_spikes_of_the_step_kl_are_no_lasting_excess() -> None:
+    kl = level(0.01)
+    kl[9::10] = 3.0  # the mean over twenty steps is .3
+    healthy(judged("update-too-large", {"kl/old": kl}))
+    kl[20:40] = 0.2
+    finding = broken(judged("update-too-large", {"kl/old": kl}))
+    assert finding.severity is Severity.LOW
+    assert finding.evidence["ended_step"] == 100
+
+
 def test_updates_too_large_by_recorded_tokens_first_updates_left_out() -> None:
     finding = broken(judged("update-too-large", {}, pairs=pair("policy/old", every(jump(0.05, 0.8)))), near=52)
     assert finding.limit == 0.5

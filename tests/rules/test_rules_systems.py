@@ -162,6 +162,35 @@ def test_imbalance_matters_where_a_device_is_nearly_full() -> None:
     assert not verdict.notes
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpu.0.correctedMemoryErrors",
+        "gpu.0.memory",
+        "gpu.0.memoryClock",
+        "gpu/0/total_memory",
+        "gpu/0/memory_utilization",
+    ],
+)
+def test_counters_with_memory_in_their_name_are_not_what_is_held(name: str) -> None:
+    machines = ranks_of({0: noise(95.0), 1: noise(5.0, seed=2)}, name=name)
+    assert isinstance(run("memory-imbalance", machines=machines), NotJudged)
+    assert isinstance(run("memory-growth", machines=machines), NotJudged)
+
+
+def test_devices_that_the_run_does_not_use_are_no_imbalance() -> None:
+    nearly_empty = ranks_of({0: noise(95.0), 1: noise(95.0, seed=2), 2: noise(2.0)}, name="gpu.0.memoryAllocated")
+    assert isinstance(run("memory-imbalance", machines=nearly_empty), Healthy)
+    one = ranks_of({0: noise(95.0), 1: noise(2.0)}, name="gpu.0.memoryAllocated")
+    assert isinstance(run("memory-imbalance", machines=one), NotJudged)
+    held = ranks_of({0: noise(95.0), 1: noise(95.0, seed=2), 2: noise(40.0)}, name="gpu.0.memoryAllocated")
+    work = ranks_of({0: noise(90.0), 1: noise(90.0), 2: np.zeros(100)}, name="gpu.0.gpu")
+    assert held is not None
+    assert work is not None
+    assert isinstance(run("memory-imbalance", machines=held), Broken)
+    assert isinstance(run("memory-imbalance", machines=Machines(metrics=held.metrics + work.metrics)), Healthy)
+
+
 def test_a_chronic_straggler_is_named_with_its_rank() -> None:
     times = {rank: noise(1.0, 200, seed=rank) for rank in range(8)}
     times[5][80:] *= 1.6

@@ -20,7 +20,8 @@ class Measure(StrEnum):
 
     TIME = "time"  # of a phase of the step
     WHOLE_STEP = "whole step"  # a time that ends when all ranks have met: a slow rank slows all alike
-    MEMORY = "memory"
+    MEMORY = "memory"  # that is held
+    UTILISATION = "utilisation"  # share of the time in which a device computes
     OTHER = "other"
 
 
@@ -74,6 +75,18 @@ TIME_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 MEMORY_NAME: Final = re.compile(r"mem", re.IGNORECASE)
+# beside how much is held, names with "mem" tell of errors (ECC counters), clocks, temperatures, what a device has
+# at all or has left, and, as W&B's gpu.N.memory and all "utilization" of memory do, how busy its controller is
+NOT_HELD_NAME: Final = re.compile(
+    r"error|ecc|clock|temp|total|capacity|limit|free|available|bandwidth|utili[sz]ation|util$|"
+    r"(?:^|[./_])gpu[./_](?:process[./_])?memory$",
+    re.IGNORECASE,
+)
+UTILISATION_NAME: Final = re.compile(
+    r"(?:^|[./_])gpu[./_](?:gpu|gpu_?util|util|utili[sz]ation|utili[sz]ation_?(?:pct|percent|gpu))$|"
+    r"(?:^|[./_])gpus?_utili[sz]ation$",
+    re.IGNORECASE,
+)
 SESSION_PREFIX: Final = "session/"  # how long single rollouts took: they differ by their prompts, not by their machine
 SCHEMA: Final = {
     "rank": pl.String,
@@ -101,8 +114,10 @@ def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetric
 
 def classify_measure(name: str) -> Measure:
     """Tell by its name what a metric measures."""
+    if UTILISATION_NAME.search(name):
+        return Measure.UTILISATION
     if MEMORY_NAME.search(name):
-        return Measure.MEMORY
+        return Measure.OTHER if NOT_HELD_NAME.search(name) else Measure.MEMORY
     if name.startswith(SESSION_PREFIX):
         return Measure.OTHER
     if WHOLE_STEP_NAME.search(name):

@@ -34,6 +34,7 @@ from ptt.diagnostics.rules.interface import Check, Limits, NotJudged, Verdict, r
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 PEAK_FACTOR: Final = 3.0  # times the limit: so far off for a window, a run is looked at even if it came back
+LASTING_SHARE: Final = 0.5  # of the last window: fewer above the limit are spikes, which lift its mean and do not last
 MIN_ZERO_SHARE: Final = 0.2  # share of exact zeros from which they are no measurements: one update in five or more
 
 
@@ -69,7 +70,7 @@ class Excess:
     last_good: int | None  # the last step logged within the limit before it; None where there is none
     peak: float  # the highest median over a window: one wild step does not set it
     last: float
-    ended: int | None  # the last step above the limit, where the last window lies within it again
+    ended: int | None  # the last step above the limit, where the last window, or most of it, lies within it again
 
     def severity(self, lasting: Severity) -> Severity:
         """Return `lasting`; of what came back medium at most, and low unless it went far beyond the limit."""
@@ -104,6 +105,8 @@ def lasting_excess(series: Series, limit: float) -> Excess | None:
     place = int(np.searchsorted(steps, first))
     at_once = bool((values[place : int(np.searchsorted(steps, alarm)) + 1] > limit).all())
     before = int(steps[place - 1]) if place else None
+    late = values[-series.width :] > limit
+    back = last_mean(series) <= limit or late.mean() < LASTING_SHARE
     return Excess(
         limit=limit,
         onset=first if at_once else alarm,
@@ -111,7 +114,7 @@ def lasting_excess(series: Series, limit: float) -> Excess | None:
         last_good=before,
         peak=peak_median(series),
         last=last_mean(series),
-        ended=int(steps[values > limit][-1]) if last_mean(series) <= limit else None,
+        ended=int(steps[values > limit][-1]) if back else None,
     )
 
 

@@ -4,7 +4,8 @@ What: between the ranks or devices the largest and the smallest differ by more t
 and to the end of the run.
 Why it matters: the fullest rank sets the batch size of all; it runs out of memory while others have room.
 What it is not: trouble by itself. Stages of a pipeline, and a rank that also holds an engine, differ by design; so it
-is of medium severity only where the fullest device is nearly full.
+is of medium severity only where the fullest device is nearly full. Nor devices of the machine that the run does not
+use: those that never compute, or hold less than a tenth of what the fullest one holds, are left out.
 What to do: compare what the fullest rank holds with the others: optimiser state, engine, experts, longest sequences.
 Source: a fifth of the mean is where Microsoft's toolkit speaks of imbalance; relative, never in megabytes.
 """
@@ -26,7 +27,9 @@ from ptt.diagnostics.rules.systems import device_gb
 
 IMBALANCE_LIMIT = 0.2  # (largest - smallest) / mean
 FULL_SHARE = 0.9  # of the device
-PERCENT = ("gpu.memoryAllocated", "memory_percent", "gpu.memory")
+PERCENT = ("gpu.memoryAllocated", "memory_percent")
+IDLE_MEMORY = 0.1  # of the fullest: a driver's context or another user's tools; a part of a model is more
+IDLE_PERCENT = 1.0  # of the time at work: a device that computes for the run is above it at most of its samples
 GIGABYTES = "gb"
 
 
@@ -47,7 +50,8 @@ class Imbalance(NamedTuple):
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the spread of memory between ranks, or Microsoft's own rows of it."""
     metrics = evidence.machines.of(Measure.MEMORY) if evidence.machines else ()
-    ratios = [ratio for metric in metrics if (ratio := _ratio(metric)) is not None]
+    idle = _idle(evidence)
+    ratios = [ratio for metric in metrics if (ratio := _ratio(metric, idle)) is not None]
     rows = evidence.other.get("memory_imbalance_ratio")
     if rows is not None and len(rows.finite()[0]) >= 2:
         ratios.append(Imbalance(rows, f"rank {_last(evidence, 'memory_max_rank')}", None, None))
@@ -55,7 +59,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return does_not_apply("a run of one process")
     if not ratios:
         return NotJudged(
-            reason=f"memory is not recorded of two ranks or devices at {MIN_LOGGED} steps or more",
+            reason=f"memory is not recorded of two ranks or devices that work at {MIN_LOGGED} steps or more",
             missing=("ranks",),
             enable="log torch.cuda.max_memory_reserved() on every rank, or let W&B sample every node",
         )
@@ -70,19 +74,34 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=f"{finding.claim}; none is known to be full", notes=(finding,))
 
 
-def _ratio(metric: ByRank) -> Imbalance | None:
+def _idle(evidence: Evidence) -> frozenset[str]:
+    """Return the devices that never compute, where another one does."""
+    metrics = evidence.machines.of(Measure.UTILISATION) if evidence.machines else ()
+    busy = {
+        place: float(np.median(series.finite()[1]))
+        for metric in metrics
+        for place, series in metric.places.items()
+        if len(series.finite()[1])
+    }
+    idle = frozenset(place for place, share in busy.items() if share < IDLE_PERCENT)
+    return idle if len(idle) < len(busy) else frozenset()
+
+
+def _ratio(metric: ByRank, idle: frozenset[str]) -> Imbalance | None:
     """Return (largest - smallest) / mean by step, who is largest, the size of the device, the largest's level."""
-    by_place = [series.finite() for series in metric.places.values()]
-    if not by_place or len(steps := reduce(np.intersect1d, [steps for steps, _ in by_place])) < MIN_LOGGED:
+    held = {place: series for place, series in metric.places.items() if place not in idle}
+    levels = {place: float(np.median(values)) for place, series in held.items() if len(values := series.finite()[1])}
+    least = IDLE_MEMORY * max(levels.values(), default=0.0)
+    used = {place: held[place].finite() for place, level in levels.items() if level >= least}
+    if len(used) < 2 or len(steps := reduce(np.intersect1d, [steps for steps, _ in used.values()])) < MIN_LOGGED:
         return None
-    values = np.stack([logged[np.searchsorted(at, steps)] for at, logged in by_place], axis=1)
+    values = np.stack([logged[np.searchsorted(at, steps)] for at, logged in used.values()], axis=1)
     mean = values.mean(axis=1)
     ratio = np.divide(np.ptp(values, axis=1), mean, out=np.zeros(len(steps)), where=mean > 0)
     level = np.median(values, axis=0)
     largest = int(np.argmax(level))
     size = 100.0 if metric.name in PERCENT else None
-    place = list(metric.places)[largest]
-    return Imbalance(finite_series(metric.name, steps, ratio), place, size, float(level[largest]))
+    return Imbalance(finite_series(metric.name, steps, ratio), list(used)[largest], size, float(level[largest]))
 
 
 def _last(evidence: Evidence, name: str) -> int | None:
