@@ -8,7 +8,7 @@ from rule_cases import GRPO, PPO, broken, healthy, judged, jump, level, not_judg
 
 from ptt.diagnostics.model import Severity
 
-RULES = ("value-loss-rising", "explained-variance-low", "value-scale")
+RULES = ("value-loss-rising", "value-loss-flat", "explained-variance-low", "value-scale")
 NAMES = ("critic/value_loss", "critic/explained_variance", "critic/value_mean", "critic/return_mean")
 FALLING = np.geomspace(0.09, 0.008, 200)
 
@@ -31,6 +31,35 @@ def test_a_value_loss_that_begins_with_the_first_successes_is_no_rise() -> None:
     for late in (0.02, 0.2):
         healthy(judged("value-loss-rising", {"critic/value_loss": np.r_[np.zeros(60), level(late, 60)]}))
     healthy(judged("value-loss-rising", {"critic/value_loss": jump(0.0001, 0.02)}))
+
+
+def test_a_reward_excuses_no_more_than_its_own_growth() -> None:
+    grown = {"critic/value_loss": jump(0.1, 0.8), "reward/mean": jump(0.4, 0.8)}
+    broken(judged("value-loss-rising", grown), severity=Severity.MEDIUM, near=51)
+    unbounded = {"critic/value_loss": jump(0.1, 0.8), "reward/mean": jump(4.0, 14.0)}
+    broken(judged("value-loss-rising", unbounded), severity=Severity.LOW)
+
+
+def test_a_critic_that_forgot_the_returns_needs_no_floor() -> None:
+    small = jump(0.001, 0.008)
+    healthy(judged("value-loss-rising", {"critic/value_loss": small}))
+    healthy(judged("value-loss-rising", {"critic/value_loss": small, "critic/explained_variance": level(0.02)}))
+    forgot = {"critic/value_loss": small, "critic/explained_variance": jump(0.6, 0.01)}
+    broken(judged("value-loss-rising", forgot), severity=Severity.MEDIUM, near=51)
+
+
+def test_a_value_loss_that_never_falls_is_held_against_what_is_explained() -> None:
+    flat, rule = {"critic/value_loss": level(2.04)}, "value-loss-flat"
+    broken(judged(rule, flat), severity=Severity.LOW)
+    broken(judged(rule, flat | {"critic/explained_variance": level(0.01)}), severity=Severity.MEDIUM)
+    healthy(judged(rule, flat | {"critic/explained_variance": level(0.6)}))
+    healthy(judged(rule, flat | {"reward/mean": jump(0.2, 0.8)}))
+    healthy(judged(rule, {"critic/value_loss": FALLING}))
+    healthy(judged(rule, {"critic/value_loss": level(0.02)}))
+    healthy(judged(rule, {"critic/value_loss": jump(0.1, 4.0)}))  # it rose: the other rule's
+    not_judged(judged(rule, {"critic/value_loss": level(2.04, 49)}))
+    wild = np.exp(np.random.default_rng(1).normal(size=60)) * 2
+    assert "noise" in not_judged(judged(rule, {"critic/value_loss": wild})).reason
 
 
 def test_explained_variance_below_zero_is_worse_than_nothing_learnt() -> None:

@@ -141,7 +141,13 @@ BROKEN: dict[str, dict[str, tuple[Metrics, Algorithm, dict[str, Any], Severity, 
         ),
         "less far, without a loss": ({"dpo/margin": 0.3 * APART}, DPO, {}, Severity.HIGH, None),
     },
-    "preference-unstable": {"sorted batches": ({"dpo/accuracy": sorted_batches()}, DPO, {}, Severity.MEDIUM, 1)},
+    "preference-unstable": {
+        "sorted batches": ({"dpo/accuracy": sorted_batches()}, DPO, {}, Severity.MEDIUM, 1),
+        "wider swings of averages": (
+            {"dpo/accuracy": 0.55 + np.repeat([0.05, 0.35], [150, 100]) * np.random.default_rng(4).normal(size=250)},
+            DPO, {}, Severity.MEDIUM, 151,
+        ),
+    },
     "overfitting": {
         "far": ({"loss/total": GOES_ON}, SFT, {"eval_loss": RISING}, Severity.HIGH, 250),
         "by a fifth": (

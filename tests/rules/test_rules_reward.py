@@ -338,6 +338,19 @@ def test_broken(case: str) -> None:
     assert found.onset_step is not None
 
 
+@pytest.mark.parametrize("places", [(6,), (3, 8), (2, 6, 12)])
+def test_spikes_of_an_evaluation_do_not_hide_one_another(places: tuple[int, ...]) -> None:
+    """With five points in fifteen nobody can say which are the rule: so many are left alone."""
+    curve = np.random.default_rng(3).normal(0.5, 0.012, 15)
+    assert isinstance(run("eval-spikes", made(figures=[figure(curve)])), Healthy)
+    curve[list(places)] += np.linspace(0.25, 0.35, len(places))
+    found = broken(run("eval-spikes", made(figures=[figure(curve)])))
+    assert found.severity is Severity.MEDIUM
+    assert found.evidence["spikes"] == len(places)
+    curve[1::3] = 0.8
+    assert isinstance(run("eval-spikes", made(figures=[figure(curve)])), Healthy)
+
+
 def test_one_answer_of_a_small_suite_is_no_spike_to_choose_a_checkpoint_by() -> None:
     solved = np.zeros(POINTS)
     solved[6] = 1 / 30

@@ -130,6 +130,13 @@ def unfitted(run: Made, generator: Generator, size: float) -> int:
     return onset
 
 
+def untaught(run: Made, generator: Generator, size: float) -> int:
+    """The critic's weights never change: its loss stays where it began, and it explains nothing."""
+    run.train["vf_loss"] = noisy(run, generator, 2.0 * size, sd=0.1)
+    run.train["ev"] = generator.normal(0.01, 0.03, run.count)
+    return int(run.steps[0])
+
+
 def stale(run: Made, generator: Generator, size: float) -> int:
     """Rollouts come from ever older weights."""
     onset = begin(run, generator)
@@ -255,6 +262,8 @@ UPDATE: Final = (
 CRITIC: Final = (
     _of("value-loss-rising", "value loss eight times as large, nothing explained", unfitted, Link.CRITIC,
         "value-loss-rising", "explained-variance-low", algorithms=PPO),
+    _of("value-loss-flat", "value loss at 2 throughout, nothing explained", untaught, Link.CRITIC,
+        "value-loss-flat", "explained-variance-low", algorithms=PPO, of_start=True),
     _of("explained-variance-low", "explained variance to -.35", moved(0.1, ev=("to", -0.35)), Link.CRITIC,
         algorithms=PPO),
     _of("value-scale", "values an eighth of the returns, from the start", unscaled, Link.CRITIC,

@@ -1,7 +1,7 @@
 """The table of contents of all rules; `tool_tail_growth` stands apart because it needs the others' alarms."""
 
 from ptt.diagnostics.rules import tool_tail_growth
-from ptt.diagnostics.rules.critic import explained_variance_low, value_loss_rising, value_scale
+from ptt.diagnostics.rules.critic import explained_variance_low, value_loss_flat, value_loss_rising, value_scale
 from ptt.diagnostics.rules.data_freshness import (
     engine_mismatch,
     mismatch_after_tools,
@@ -193,6 +193,7 @@ POLICY_UPDATE_RULES: tuple[Rule, ...] = (
 )
 CRITIC_RULES: tuple[Rule, ...] = (
     explained_variance_low.RULE,
+    value_loss_flat.RULE,
     value_loss_rising.RULE,
     value_scale.RULE,
 )

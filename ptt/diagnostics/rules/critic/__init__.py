@@ -9,6 +9,8 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.rules.interface import NotJudged, does_not_apply
 from ptt.diagnostics.rules.single_series import logged
 
+LEARNT_VARIANCE = 0.1  # explained variance from which a critic tells something of the returns
+MIN_LOSS = 0.05  # values off by 0.2 to 0.3: less is little, beside rewards of 0 and 1
 FIT = "take the rollouts of one step, keep the policy fixed and train the critic alone: can it fit their returns?"
 REPAIRS = (
     "if it cannot: check the bootstrap target, the mask of the last token, and that values and returns share a scale",

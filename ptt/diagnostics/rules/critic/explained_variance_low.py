@@ -15,12 +15,11 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.critic import FIT, REPAIRS, critic_metric
+from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, REPAIRS, critic_metric
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, negated, selected, series_evidence
 
 MIN_VARIANCE = -0.05  # below zero by more than an estimate from one batch scatters
-LEARNT_VARIANCE = 0.1  # the least that counts as having learnt something
 MIN_STEPS = 50  # logged steps: before that a critic may still be learning
 WARM_UP_SHARE = 0.2  # of the logged steps: a new critic starts at zero and may overshoot
 

@@ -1,29 +1,33 @@
 """This run shows a value loss that rises instead of falling.
 
 What: the value loss stays above twice its own early level, beyond its noise. With an explained variance that holds, or
-a reward that rose, the finding is low: returns then spread more than they did, and the critic follows.
+a reward that rose, the finding is low: returns then spread more than they did, and the critic follows. A reward that
+rose g-fold excuses a loss g times as large where it is a share of successes, and g squared where it has no bounds.
 Why it matters: advantages are returns less values; where the values are wrong, the policy is pushed about by noise.
-What it is not: a matter of size, beyond a floor: the loss goes with the square of the returns' scale. Nor a sparse
+What it is not: a matter of size, beyond a floor: the loss goes with the square of the returns' scale. A critic that
+explained the returns and no longer does needs no floor. Nor a sparse
 start: while every answer fails, there is nothing to predict and the loss is 0.
 What to do: fix one batch of rollouts, keep the policy still and train the critic alone; if it cannot fit them, mend
 targets and masks before anything else; then the scale of returns, then the critic's learning rate.
 Source: the common PPO debugging guides ("value loss does not decrease"); relative limits are our own.
 """
 
+import math
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.critic import FIT, REPAIRS, critic_metric
+from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, MIN_LOSS, REPAIRS, critic_metric
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward_outcome import reward_range
-from ptt.diagnostics.rules.single_series import last_mean, measured, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, measured, peak_median, series_evidence
 
 RISE_FACTOR = 2.0  # a loss that should fall has doubled: values are off by 1.4 times as much as at first
-MIN_EXPLAINED = 0.1  # explained variance from which a critic tells something of the returns
-MIN_LOSS = 0.05  # values off by 0.2 to 0.3: less is little, beside rewards of 0 and 1
 HIGH_FACTOR = 10.0  # times the early level: the values are off by three times as much
 MIN_REWARD_RISE = 0.25  # of the reward's range, from the first to the last mean: the returns changed too
+MIN_GROWTH = 2.0  # times: any reward that rises may spread the returns by so much
+LARGEST_SHARE = 1.5  # a mean reward up to this may be a share of successes, with a little for the format
 
 
 @requires(critic_metric("critic/value_loss", what="value loss"))
@@ -36,11 +40,11 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
             missing=("critic/value_loss",),
             enable="log every step, or let the run go on",
         )
-    rise = lasting_rise(series, floor=MIN_LOSS, factor=limits["times_early"])
+    rise = lasting_rise(series, floor=0.0 if _unlearnt(evidence) else MIN_LOSS, factor=limits["times_early"])
     if rise is None or rise.ended or rise.early <= 0:
         early = float(values[: series.width].mean())
         return Healthy(reason=f"the value loss went from {early:.3g} to {last_mean(series):.3g}")
-    excuse = _excuse(evidence)
+    excuse = _excuse(evidence, rise.last / rise.early)
     large = rise.last > HIGH_FACTOR * rise.early
     return Finding(
         severity=Severity.LOW if excuse else Severity.HIGH if large else Severity.MEDIUM,
@@ -59,16 +63,35 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-def _excuse(evidence: Evidence) -> str:
-    """Return why a rise may be no fault of the critic, or nothing."""
-    explained = evidence.metrics.get("critic/explained_variance")
-    if explained is not None and len(explained.finite()[0]) >= MIN_LOGGED:
+def _explained(evidence: Evidence) -> Series | None:
+    series = evidence.metrics.get("critic/explained_variance")
+    return series if series is not None and len(series.finite()[0]) >= MIN_LOGGED else None
+
+
+def _unlearnt(evidence: Evidence) -> bool:
+    """Return whether the critic explained the returns once and ends explaining nothing of them."""
+    explained = _explained(evidence)
+    return (
+        explained is not None
+        and peak_median(explained) >= 2 * LEARNT_VARIANCE
+        and last_mean(explained) < LEARNT_VARIANCE
+    )
+
+
+def _excuse(evidence: Evidence, times: float) -> str:
+    """Return why a rise to so many times the early loss may be no fault of the critic, or nothing."""
+    explained = _explained(evidence)
+    if explained is not None:
         last = last_mean(explained)
-        return f"; it still explains {last:.0%} of the returns' variance" if last >= MIN_EXPLAINED else ""
+        return f"; it still explains {last:.0%} of the returns' variance" if last >= LEARNT_VARIANCE else ""
     reward = reward_range(evidence)
-    if reward is not None and reward.last - reward.first >= MIN_REWARD_RISE * (reward.best - reward.worst) > 0:
-        return "; the reward rose as well, so the returns changed"
-    return ""
+    if reward is None or not reward.last - reward.first >= MIN_REWARD_RISE * (reward.best - reward.worst) > 0:
+        return ""
+    grown = reward.last / reward.first if reward.first > 0 else math.inf
+    share = reward.worst >= 0 and reward.best <= LARGEST_SHARE
+    if times > max(MIN_GROWTH, grown if share else grown**2):
+        return ""
+    return "; the reward rose as well, so the returns changed"
 
 
 RULE = rule(check, "value-loss-rising", Link.CRITIC, times_early=RISE_FACTOR)

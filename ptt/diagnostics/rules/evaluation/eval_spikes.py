@@ -1,12 +1,12 @@
 """This run shows a spike in an evaluation that training does not share.
 
-What: one point of an evaluation stands above both its neighbours by more than eight times what the other points do,
-and by a tenth of the figure's range of levels at least, while the training reward shows no such rise at that step.
+What: points of an evaluation, a fifth of them at most, stand above both their neighbours by more than eight times what
+the other points do, and by a tenth of the figure's level at least, while the training reward shows no such rise there.
 Why it matters: the best checkpoint is chosen by such a point, and it is chance, or another protocol, that chose it.
 What it is not: a jump that stays; or a few answers more of a small suite, whose steps count as noise. Where all other
 points are equal, nothing tells what chance does, and it is low.
 What to do: evaluate that checkpoint again, with the same settings and another seed, before it is used or reported.
-Source: the point is held against the others, itself left out; Henderson et al., Deep RL that Matters
+Source: the points are held against the others, all of them left out; Henderson et al., Deep RL that Matters
 (arXiv 1709.06560), on what single evaluations are worth.
 """
 
@@ -25,6 +25,7 @@ from ptt.diagnostics.statistics.arrays import FloatArray
 SPIKE_SDS = 8.0  # of how far the other points stand off their neighbours: noise does not reach it in a long run
 MAX_FINDINGS = 3  # the highest
 SPIKE_SHARE = 0.1  # of the largest level: smaller spikes choose no checkpoint that differs
+SPIKE_POINTS = 0.2  # of the points may be spikes: of more, nobody can say which are the rule
 MIN_SPIKE_POINTS = 10  # points: seven others to tell the noise from
 
 
@@ -42,37 +43,55 @@ def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verd
 
 def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | None:
     steps, values = figure.series.finite()
-    middle = values[1:-1]
-    above = middle - np.maximum(values[:-2], values[2:])
-    place = int(np.argmax(above))
-    off = middle - (values[:-2] + values[2:]) / 2
-    others = np.delete(off, np.arange(max(0, place - 1), min(len(off), place + 2)))
-    rest = np.delete(values, place + 1)
-    equal = bool((rest == rest[0]).all())  # then nothing tells how far a point stands off by chance
-    noise = max(float(np.sqrt(np.mean(np.square(others)))), 0.0 if equal else _smallest_step(rest))
-    level = float(np.max(np.abs(rest)))
-    height = float(above[place])
-    if height <= max(limit * noise, SPIKE_SHARE * level) or height <= 0:
+    places, noise, equal = _places(values, limit)
+    if trained is not None:
+        shared = [_shared(trained, *(int(step) for step in steps[place - 1 : place + 2])) for place in places]
+        places = [place for place, is_shared in zip(places, shared, strict=True) if not is_shared]
+    if not places:
         return None
-    step = int(steps[place + 1])
-    if trained is not None and _shared(trained, int(steps[place]), step, int(steps[place + 2])):
-        return None
-    best = bool(values[place + 1] >= values.max())
+    highest = max(places, key=lambda place: (values[place], -place))
+    first, step, value = min(places), int(steps[highest]), float(values[highest])
+    before, after = float(values[highest - 1]), float(values[highest + 1])
+    height = value - max(before, after)
+    best = bool(value >= values.max())
+    several = f" and at {len(places) - 1} more point{'s' if len(places) > 2 else ''}" if len(places) > 1 else ""
+    at = ", ".join(str(int(steps[place])) for place in sorted(places))
     return Finding(
         severity=Severity.MEDIUM if best and not equal else Severity.LOW,
-        claim=f"{figure.title} spikes to {values[place + 1]:.3g} at step {step}, between {values[place]:.3g} and"
-        f" {values[place + 2]:.3g}" + ("; it is the best point of the run" if best else ""),
+        claim=f"{figure.title} spikes to {value:.3g} at step {step}{several}, between {before:.3g} and {after:.3g}"
+        + ("; it is the best point of the run" if best else ""),
         observed=height / noise if noise > 0 else None,
         limit=limit,
         unit="x the others' noise",
-        onset_step=step,
-        onset_interval=(int(steps[place]), step),
-        evidence={"metric": figure.name, "logged_as": figure.title, "value": float(values[place + 1]),
-                  "before": float(values[place]), "after": float(values[place + 2]), "best_of_run": best},
+        onset_step=int(steps[first]),
+        onset_interval=(int(steps[first - 1]), int(steps[first])),
+        evidence={"metric": figure.name, "logged_as": figure.title, "value": value, "before": before, "after": after,
+                  "best_of_run": best, "spikes": len(places), "at_steps": at},
         causes=("another protocol at that point: temperature, max_tokens, tools, part of the suite",
                 "a small suite and a lucky draw", "tasks or answers that leaked into that point's prompts"),
         confirm=(f"evaluate the checkpoint of step {step} again, same settings, another seed",),
         next=("leave the point out of the choice of a checkpoint unless it comes again",))  # fmt: skip
+
+
+def _places(values: FloatArray, limit: float) -> tuple[list[int], float, bool]:
+    """Return the points that stand out, the noise of all others, and whether those are equal.
+
+    As many of the highest points as a fifth of all are left out together where each of them then stands out: two spikes
+    of three measured against each other hide one another.
+    """
+    above = values[1:-1] - np.maximum(values[:-2], values[2:])
+    order = np.argsort(-above, kind="stable")
+    for count in range(max(1, int(SPIKE_POINTS * len(values))), 0, -1):
+        chosen = order[:count] + 1
+        rest = np.delete(values, chosen)
+        off = rest[1:-1] - (rest[:-2] + rest[2:]) / 2
+        equal = bool((rest == rest[0]).all())  # then nothing tells how far a point stands off by chance
+        if equal and count > 1:  # the other points that differ are what tells
+            continue
+        noise = max(float(np.sqrt(np.mean(np.square(off)))), 0.0 if equal else _smallest_step(rest))
+        if float(above[order[count - 1]]) > max(limit * noise, SPIKE_SHARE * float(np.max(np.abs(rest)))):
+            return chosen.tolist(), noise, equal
+    return [], 0.0, False
 
 
 def _smallest_step(values: FloatArray) -> float:

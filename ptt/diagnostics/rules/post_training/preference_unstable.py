@@ -2,7 +2,8 @@
 
 What: in the second half of the run the logged accuracy scatters about its line with three times the variance that
 drawing so many pairs gives, and by 0.1 at least beyond that. The number of pairs is told from the values themselves:
-shares of B pairs are multiples of 1/B.
+shares of B pairs are multiples of 1/B. Where it cannot be told, the swings are held against those of the run's
+beginning: two and a half times as wide, lastingly, and by 0.1 at least beyond them.
 Why it matters: either batches differ in kind, so that each step pulls elsewhere, or the model itself jumps.
 What it is not: the scatter of small batches. With 16 pairs an accuracy of 0.7 moves by 0.11 from step to step.
 What to do: see whether the batches are sorted by source or length; if not, lower the learning rate.
@@ -15,15 +16,21 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.post_training import PAIRS, late_half, requires_pairs
+from ptt.diagnostics.rules.single_series import derived
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.change_point import spread_change
 
 VARIANCE_FACTOR = 3.0  # the binomial variance: drawing alone stays below that in fifteen values (chi-squared, 99.9 %)
 MIN_SWING = 0.1  # share of pairs, beyond the binomial part: less changes no decision
+WIDENED_FACTOR = 2.5  # times the early swings: six times their variance
+SHARES = (0.05, 0.95)  # between which drawing pairs is taken to scatter: beyond them one pair decides
+MIN_EARLY = 0.01  # of the unit: accuracies that did not move at all have no swing to be times of
+SD_OF_MEAN_SIZE = math.sqrt(math.pi / 2)  # of a normal distribution: its standard deviation over its mean size
 MAX_PAIRS = 1024  # a logged value: above it rounded values fit any number, and the noise is small anyhow
 DECIMALS = (100, 1000)  # so many pairs, or two or three decimals of any number: it cannot be told
 MAX_ROUNDING = 2e-3  # of a pair: what rounding to six decimals leaves at MOST_PAIRS
@@ -34,7 +41,7 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Judge the scatter of the accuracy."""
     pairs = pairs_of(series.finite()[1])
     if pairs is None:
-        return NotJudged(
+        return _widened(series, limits["widened"]) or NotJudged(
             reason="the accuracies are no shares of one number of pairs, so their noise is not known",
             missing=("dpo/accuracy",),
             enable="log every step, not smoothed: logging_steps=1",
@@ -46,11 +53,25 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     if times <= limits["times"] or swing < MIN_SWING:
         return Healthy(reason=summary)
     onset, interval = _onset(series, pairs, limits["times"])
+    return _finding(series, swing, times, limits["times"], onset, interval, summary, pairs)
+
+
+def _finding(
+    series: Series,
+    swing: float,
+    times: float,
+    limit: float,
+    onset: int,
+    interval: Steps | None,
+    summary: str,
+    pairs: int | None = None,
+) -> Finding:
+    beyond = "its early swings" if pairs is None else "the noise of its batches"
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The accuracy swings by {swing:.2f} beyond the noise of its batches: {summary}",
+        claim=f"The accuracy swings by {swing:.2f} beyond {beyond}: {summary}",
         observed=times,
-        limit=limits["times"],
+        limit=limit,
         unit="x",
         onset_step=onset,
         onset_interval=interval,
@@ -66,6 +87,28 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
+def _widened(series: Series, factor: float) -> Finding | None:
+    """Return swings that grew far beyond those of the beginning, in units of what drawing pairs gives at that share."""
+    steps, values = series.finite()
+    if len(values) < MIN_VALUES:
+        return None
+    around = np.clip(_running_median(values, series.width // 2), *SHARES)
+    unit = np.sqrt(around * (1 - around))
+    rise = lasting_rise(derived(series, steps, np.abs(values - around) / unit), floor=0.0, factor=factor)
+    if rise is None or rise.ended:
+        return None
+    later = steps >= rise.onset
+    swing = SD_OF_MEAN_SIZE * math.sqrt(max(0.0, rise.last**2 - rise.early**2)) * float(unit[later].mean())
+    if swing < MIN_SWING:
+        return None
+    times = rise.last / max(rise.early, MIN_EARLY)
+    onset, interval = rise.onset, rise.interval
+    if (place := spread_change(((values - around) / unit) ** 2)) is not None:
+        onset, interval = int(steps[place[0]]), (int(steps[place[1]]), int(steps[place[2]]))
+    summary = f"{times:.2g} times as wide as at the run's beginning"
+    return _finding(series, swing, times, factor, onset, interval, summary)
+
+
 def _onset(series: Series, pairs: int, times: float) -> tuple[int, Steps]:
     """Return the step from which on the accuracy scatters about its running median by more than before, and how surely.
 
@@ -74,7 +117,7 @@ def _onset(series: Series, pairs: int, times: float) -> tuple[int, Steps]:
     """
     steps, values = series.finite()
     half = series.width // 2
-    around = np.median(sliding_window_view(np.pad(values, half, mode="reflect"), 2 * half + 1), axis=1)
+    around = _running_median(values, half)
     share = (around * pairs + 1) / (pairs + 2)
     squares = (values - around) ** 2 / (share * (1 - share) / pairs)
     place = spread_change(squares)
@@ -82,6 +125,11 @@ def _onset(series: Series, pairs: int, times: float) -> tuple[int, Steps]:
     if place is None or place[0] <= half or squares[: place[0]].mean() > times:
         return first, (first, first)
     return int(steps[place[0]]), (int(steps[place[1]]), int(steps[place[2]]))
+
+
+def _running_median(values: FloatArray, half: int) -> FloatArray:
+    window = sliding_window_view(np.pad(values, half, mode="reflect"), 2 * half + 1)
+    return np.asarray(np.median(window, axis=1), dtype=np.float64)
 
 
 def pairs_of(values: FloatArray) -> int | None:
@@ -109,5 +157,6 @@ RULE = rule(
     Link.TRAINING_SIGNAL,
     max_severity=Severity.MEDIUM,
     times=VARIANCE_FACTOR,
+    widened=WIDENED_FACTOR,
     families=PAIRS,
 )

@@ -1,0 +1,93 @@
+"""This run shows a value loss that never falls.
+
+What: over at least 50 steps the value loss stays where it began: with its noise allowed for, it surely did not fall
+by a quarter. It is medium where the explained variance ends near zero as well, so that the critic learnt nothing; low
+where no explained variance is logged and no reward rose.
+Why it matters: a critic that learns nothing gives advantages that are the returns with their whole noise; what the
+policy then fails to learn is the critic's fault, not the reward's.
+What it is not: a critic that was good from the start, which explains the returns; nor a small loss, below 0.05; nor
+returns that grow with the reward, which keep the loss of a learning critic up.
+What to do: fix one batch of rollouts, keep the policy still and train the critic alone; if it cannot fit them, mend
+targets and masks; if it can, its learning rate, or whether its parameters reach the optimiser at all.
+Source: the common PPO debugging guides ("value loss does not decrease"); a quarter is our own.
+"""
+
+import math
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import lasting_rise, step_noise
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, MIN_LOSS, REPAIRS, critic_metric
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
+from ptt.diagnostics.rules.single_series import last_mean, logarithms, series_evidence
+
+MIN_STEPS = 50  # values: a new critic may need some tens of steps
+FALL = 0.25  # of the early loss: a critic that learns anything of the returns takes off more
+EARLY_VALUES = 10  # the beginning: a critic that learns does so from its first steps
+Z_LIMIT = 2.0  # standard errors that the fall is allowed to hide behind
+
+
+@requires(critic_metric("critic/value_loss", what="value loss"))
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge whether the value loss fell at all."""
+    values = logarithms(series).finite()[1]
+    if len(values) < MIN_STEPS:
+        return NotJudged(
+            reason=f"{len(values)} value losses above 0 are logged; a critic must have learnt by {MIN_STEPS}",
+            missing=("critic/value_loss",),
+            enable="log every step, or let the run go on",
+        )
+    late = values[len(values) // 2 :]
+    change = float(late.mean() - values[:EARLY_VALUES].mean())
+    spread, ar1 = step_noise(values)
+    error = spread * math.sqrt((1 + ar1) / (1 - ar1) * (1 / EARLY_VALUES + 1 / len(late)))
+    early, last = math.exp(values[:EARLY_VALUES].mean()), math.exp(late.mean())
+    went = f"the value loss went from {early:.3g} to {last:.3g}"
+    if last < MIN_LOSS or change <= math.log(1 - limits["fall"]):
+        return Healthy(reason=went)
+    rise = lasting_rise(series, floor=0.0)
+    if rise is not None and not rise.ended:
+        return Healthy(reason=f"{went}: it rose")
+    explained = evidence.metrics.get("critic/explained_variance")
+    known = explained is not None and len(explained.finite()[0]) >= MIN_LOGGED
+    ends = last_mean(explained) if explained is not None and known else math.nan
+    if known and ends >= LEARNT_VARIANCE:
+        return Healthy(reason=f"{went}, and the critic explains {ends:.0%} of the returns' variance")
+    if not known and outcome(evidence) is Outcome.ROSE:
+        return Healthy(reason=f"{went} while the reward rose, so the returns changed as well")
+    if change - Z_LIMIT * error <= math.log(1 - limits["fall"]):
+        return NotJudged(
+            reason=f"{went}; its noise hides whether it fell",
+            missing=("critic/explained_variance",),
+            enable="log the explained variance of the returns: veRL does, as critic/vf_explained_var",
+        )
+    return _finding(series, early, last, ends, limits["fall"])
+
+
+def _finding(series: Series, early: float, last: float, explained: float, fall: float) -> Finding:
+    known = math.isfinite(explained)
+    steps = series.finite()[0]
+    beside = f", and explained variance ends at {explained:.2g}" if known else ""
+    return Finding(
+        severity=Severity.MEDIUM if known else Severity.LOW,
+        claim=f"The value loss never fell: {early:.3g} at first, {last:.3g} in the second half{beside}",
+        observed=1 - last / early,
+        limit=fall,
+        unit="share fallen",
+        onset_step=int(steps[0]),
+        onset_interval=(int(steps[0]), int(steps[0])),
+        evidence=series_evidence(series, early=early, explained_variance=explained if known else None),
+        causes=(
+            "the critic's parameters are frozen, or not in the optimiser",
+            "the critic's learning rate far too small",
+            "wrong bootstrap targets or masks at the end of a sequence",
+            "returns that the state does not tell: a reward that is noise",
+        ),
+        confirm=(FIT, "does a weight of the value head differ between the first checkpoint and the last?"),
+        next=REPAIRS,
+    )
+
+
+RULE = rule(check, "value-loss-flat", Link.CRITIC, max_severity=Severity.MEDIUM, fall=FALL)
