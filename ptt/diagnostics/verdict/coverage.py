@@ -26,7 +26,7 @@ from ptt.diagnostics.model import (
     Signature,
 )
 from ptt.diagnostics.rules import LIMITS, tool_tail_growth
-from ptt.diagnostics.rules.critic import value_loss_rising
+from ptt.diagnostics.rules.critic import MIN_LOSS
 from ptt.diagnostics.rules.numerics.loss_divergence import MARGIN, is_fitted
 from ptt.diagnostics.rules.policy_update.kl_over_target import CRITICAL_FACTOR, limit_in_force, tokens_per_value
 from ptt.diagnostics.rules.post_training import BLOCKS, late_half, level_of, pair_series, start_of
@@ -122,7 +122,7 @@ def _value_loss_rise(series: Series, _: Evidence, limits: Mapping[str, float]) -
     if len(values) < MIN_VALUES:
         return None
     early = float(np.median(values[: series.width]))
-    least = max((limits["times_early"] - 1) * early, value_loss_rising.MIN_LOSS - early)
+    least = max((limits["times_early"] - 1) * early, MIN_LOSS - early)
     return _rise(series, early, least, hidden=MAX_HIDDEN_FACTOR)
 
 
