@@ -62,9 +62,9 @@ def main(arguments: Sequence[str]) -> None:
     with _own_runs() as own:
         logs = {log.name: log for run in (*own, *chosen.runs) if (log := find_log(run)) is not None}
         tasks = [
-            (log, fault.name, seed)
+            (log, spans, fault.name, seed)
             for log in logs.values()
-            if _is_healthy(log)
+            if (spans := _healthy_spans(log))
             for fault in FAULTS
             if fault.fits(log) and (not wanted or fault.name in wanted)
             for seed in range(first, last)
@@ -90,25 +90,28 @@ def _own_runs() -> Iterator[list[Path]]:
         yield runs
 
 
-def _is_healthy(log: Log) -> bool:
-    """Return whether a run has no alarm as it is, whole and thinned; say so where it has."""
+def _healthy_spans(log: Log) -> tuple[int, ...]:
+    """Return how far a run can be thinned without an alarm on it as it is; say where one is told."""
+    spans = []
     for every in sorted(set(THINNED)):
-        if len(log.thinned(every).rows) < MIN_ROWS and every > 1:
+        if every > 1 and len(log.rows) < MIN_ROWS * every:
             continue
         alarms = _alarms(_diagnose(log.thinned(every)))
         if alarms:
-            print(f"left out: {log.name}: 1 row of {every}: {'; '.join(alarms)}", flush=True)
-            return False
-    return True
+            print(f"left out: {log.name}, 1 row of {every}: {'; '.join(alarms)}", flush=True)
+            if every == 1:
+                return ()
+        else:
+            spans.append(every)
+    return tuple(spans)
 
 
-def judge(task: tuple[Log, str, int]) -> Outcome:
+def judge(task: tuple[Log, tuple[int, ...], str, int]) -> Outcome:
     """Plant one fault into one run, and set what is said of it against what is true."""
-    log, name, seed = task
+    log, spans, name, seed = task
     fault = next(fault for fault in FAULTS if fault.name == name)
     generator = np.random.default_rng([seed, *f"{log.name}{name}".encode()])
-    every = int(generator.choice([every for every in THINNED if len(log.rows) >= every * MIN_ROWS] or [1]))
-    planted = log.thinned(every)
+    planted = log.thinned(int(generator.choice([every for every in THINNED if every in spans])))
     onset = fault.plant(planted, generator)
     diagnosis = _diagnose(planted)
     link = diagnosis.verdict.first_broken_link
@@ -132,7 +135,7 @@ def judge(task: tuple[Log, str, int]) -> Outcome:
 def _near(log: Log, fault: Planted, onset: int, told: Sequence[int | None]) -> bool | None:
     if fault.of_start:
         return None
-    reach = max(1, round(NEAR * len(log.rows)))
+    reach = max(2, round(NEAR * len(log.rows)))
     steps = [step for step in log.steps if step is not None]
     place = steps.index(log.steps[onset])
     low, high = steps[max(0, place - reach)], steps[min(len(steps) - 1, place + reach)]
@@ -162,8 +165,8 @@ def _print(outcomes: Sequence[Outcome], *, everything: bool) -> None:
         print(f"{name:28} {len(own):6} {rate:>22} {named:6.0%} {onset:>6}")
     for outcome in outcomes:
         if everything or not outcome.linked or not outcome.named or outcome.near is False:
-            marks = "".join(word if right else "-" for word, right in
-                            (("L", outcome.linked), ("N", outcome.named), ("O", outcome.near is not False)))  # fmt: skip
+            rights = {"L": outcome.linked, "N": outcome.named, "O": outcome.near is not False}
+            marks = "".join(word if right else "-" for word, right in rights.items())
             print(f"{marks} {outcome.fault} {outcome.run} {outcome.seed}: {outcome.headline} [{outcome.roots}]")
 
 

@@ -27,7 +27,7 @@ class Planted:
     ids: tuple[str, ...]  # any of them names it
     plant: Callable[[Log, Generator], int]  # changes the rows; gives the place of the first that is changed
     needs: tuple[str, ...] = ()
-    families: tuple[str, ...] = ("online", "pairs", "sft")
+    families: tuple[str, ...] = ("online", "pairs", "sft", "other")
     least: Severity = Severity.MEDIUM
     of_start: bool = False  # broken from the first row on: no onset is asked for
 
@@ -78,7 +78,10 @@ def _thrown_off(log: Log, rows: list[Row], generator: Generator) -> None:
         if reward in row:
             row[reward] = floor + abs(generator.normal(0, 0.02))
         if loss in row and log.family != "online":
-            row[loss] = float(generator.normal(9.0, 1.0)) if log.family == "sft" else float(abs(generator.normal(20, 8)))
+            uniform = max(9.0, 2 * float(log.rows[0][loss]))
+            row[loss] = (
+                float(generator.normal(uniform, 1.0)) if log.family == "sft" else float(abs(generator.normal(20, 8)))
+            )
         if pairs in row:
             row[pairs] = float(np.clip(generator.normal(0.5, 0.1), 0, 1))
             row["rewards/margins"] = float(generator.normal(0, 30))
@@ -96,6 +99,9 @@ def _idle(log: Log, generator: Generator) -> int:
         row[str(rate)] = 0.0
         if kl in row:
             row[kl] = 0.0
+    for row in log.evaluations():
+        if rate in row:
+            row[str(rate)] = 0.0
     first: Row = {}
     for row in log.evaluations():
         for name in row:
@@ -149,12 +155,16 @@ def _short(log: Log, generator: Generator) -> int:
     log.lines[:], log.rows[:] = kept.lines, kept.rows
     start = int(generator.integers(1, max(2, count // 2)))
     late = log.rows[start:]
-    climb = np.exp(np.minimum(np.arange(1, len(late) + 1), 3) * np.log(1000) / 3) * np.exp(generator.normal(0, 0.3, len(late)))
+    climb = np.exp(np.minimum(np.arange(1, len(late) + 1), 3) * np.log(1000) / 3) * np.exp(
+        generator.normal(0, 0.3, len(late))
+    )
     if log.family == "pairs":
         _driven_apart(log, late, generator)
     else:
         _times(late, log.key("grad"), climb)
-        _times(late, log.key("kl"), climb)
+        for row, kl in zip(late, np.minimum(0.5 * 4.0 ** np.arange(len(late)), 30.0), strict=True):
+            if log.key("kl") in row:
+                row[str(log.key("kl"))] = float(kl * np.exp(generator.normal(0.3, 0.3)))
         reward = log.key("reward")
         level = max((row[reward] for row in whole if reward in row), default=0.0)
         for row in log.rows[:start] if reward else ():
@@ -189,26 +199,26 @@ def _blows_up(log: Log, generator: Generator) -> int:
 
 NUMERIC: Final = ("metrics-lost", "nan-precursors")
 FAULTS: Final = (
-    Planted(name="rate jump, blow-up", links=POLICY, ids=BLOWN, plant=_blows_up, needs=("lr",)),
-    Planted(name="rate jump, NaN", links=POLICY, ids=BLOWN, plant=_dies, needs=("lr",)),
-    Planted(name="rate 0", links=POLICY, ids=("learning-rate-zero",), plant=_idle, needs=("lr",), of_start=True),
+    Planted(name="rate-jump-blow-up", links=POLICY, ids=BLOWN, plant=_blows_up, needs=("lr",)),
+    Planted(name="rate-jump-nan", links=POLICY, ids=BLOWN, plant=_dies, needs=("lr",)),
+    Planted(name="rate-zero", links=POLICY, ids=("learning-rate-zero",), plant=_idle, needs=("lr",), of_start=True),
     *(
         Planted(
-            name=f"one {value} {role}", links=(Link.REWARD if role == "reward" else Link.NUMERICS,), ids=NUMERIC,
+            name=f"one-{value}-{role}", links=(Link.REWARD if role == "reward" else Link.NUMERICS,), ids=NUMERIC,
             plant=_one(role, float(value)), needs=(role,),
         )
         for role in ("reward", "grad", "loss")
         for value in ("inf", "nan")
     ),
-    Planted(name="reward at its floor", links=(Link.REWARD,), ids=("reward-stuck",), plant=_floored,
+    Planted(name="reward-at-floor", links=(Link.REWARD,), ids=("reward-stuck",), plant=_floored,
             needs=("reward",), families=("online",)),
-    Planted(name="one sample a prompt", links=(Link.TRAINING_SIGNAL,), ids=("advantages-without-baseline",),
+    Planted(name="one-sample", links=(Link.TRAINING_SIGNAL,), ids=("advantages-without-baseline",),
             plant=_one_sample, needs=("advantage",), families=("online",), of_start=True),
-    Planted(name="short, collapsed, sft", links=(Link.NUMERICS, Link.POLICY_UPDATE), plant=_short, families=("sft",),
+    Planted(name="short-sft", links=(Link.NUMERICS, Link.POLICY_UPDATE), plant=_short, families=("sft",),
             ids=("loss-divergence", "gradient-spikes", "learning-rate-high"), needs=("loss",)),
-    Planted(name="short, collapsed, online", links=POLICY, plant=_short, families=("online",),
+    Planted(name="short-online", links=POLICY, plant=_short, families=("online",),
             ids=("kl-over-target", "update-too-large", "policy-drift"), needs=("kl", "reward")),
-    Planted(name="short, driven apart", links=(Link.POST_TRAINING,), ids=("preference-saturated",), plant=_short,
+    Planted(name="short-pairs", links=(Link.POLICY_UPDATE,), ids=("preference-saturated",), plant=_short,
             families=("pairs",), needs=("loss", "grad")),
 )  # fmt: skip
 """What is planted."""

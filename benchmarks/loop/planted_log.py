@@ -25,6 +25,7 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
 """What trainers call what the faults change."""
 COUNTERS: Final = frozenset({"step", "epoch", "num_tokens", "global_step", "current_steps", "training/global_step",
                              "training/epoch"})  # fmt: skip
+SCORED: Final = ("accuracy", "mean_reward")  # a console's short names of rewards and pairs
 MIN_ROWS: Final = 20
 
 
@@ -46,8 +47,12 @@ class Log:
 
     @property
     def family(self) -> str:
-        """Say what is learnt from: rewards, pairs or answers."""
-        return "online" if self.has("reward") else "pairs" if self.has("margin") else "sft"
+        """Say what is learnt from: rewards, pairs, answers, or what cannot be told."""
+        if self.has("reward"):
+            return "online"
+        if self.has("margin"):
+            return "pairs"
+        return "other" if any(name in row for row in self.rows for name in SCORED) else "sft"
 
     def key(self, role: str) -> str | None:
         """Return what this log calls it."""

@@ -88,6 +88,14 @@ def test_a_log_of_three_decimals_cannot_show_a_small_rate() -> None:
     not_judged(judged("learning-rate-zero", rounded))
 
 
+def test_a_trainer_that_rounds_its_loss_writes_the_rate_in_full() -> None:
+    rounded = {"lr": np.zeros(100), "loss/total": np.round(level(1.3), 4)}
+    not_judged(judged("learning-rate-zero", rounded))
+    broken(judged("learning-rate-zero", {**rounded, "grad_norm": level(2.5)}), severity=Severity.HIGH)
+    by_trainer = replace(run_of(last_step=100), framework="transformers")
+    broken(judged("learning-rate-zero", rounded, run=by_trainer), severity=Severity.HIGH)
+
+
 # --- far above what is usual
 
 

@@ -230,6 +230,16 @@ def test_one_reward_that_is_no_number_is_the_reward_s_fault_at_its_own_step() ->
     assert (found.link, found.onset_step, found.severity) == (Link.REWARD, 61, Severity.MEDIUM)
 
 
+def test_what_stays_as_it_was_after_a_nan_is_no_precursor_of_it() -> None:
+    reward, falling = noise(0.7), np.concatenate([noise(0.5, 40), noise(0.05, 60)])
+    reward[70] = np.inf
+    assert isinstance(run("nan-precursors", {"reward/mean": reward, "entropy": falling}), Healthy)
+    hump = noise(0.5)
+    hump[60:70] *= 50
+    found = finding(run("nan-precursors", {"reward/mean": reward, "grad_norm": hump}))
+    assert found.evidence["chain"] == "grad_norm@61"
+
+
 def test_a_nan_out_of_nothing_is_a_note_and_no_nan_is_healthy() -> None:
     loss = noise(0.1)
     loss[88] = NAN
@@ -253,6 +263,16 @@ def test_a_loss_on_given_data_that_rises_again_is_found() -> None:
     assert finding(run("loss-divergence", {"loss/total": worse}, family=Family.PREFERENCE)).severity is Severity.HIGH
     tiny = np.concatenate([np.geomspace(0.7, 0.001, 100), np.full(100, 0.01)]) * noise(1.0, 200)
     assert isinstance(run("loss-divergence", {"loss/total": tiny}, family=Family.PREFERENCE), Healthy)
+
+
+@pytest.mark.parametrize("before", [1, 4])
+def test_a_few_rows_show_a_loss_that_is_gone(before: int) -> None:
+    gone = np.concatenate([noise(1.2, before), [4.8, 9.1, 8.7]])
+    found = finding(run("loss-divergence", {"loss/total": gone}, family=Family.SUPERVISED))
+    assert (found.onset_step, found.severity) == (before + 1, Severity.HIGH)
+    for small in (noise(1.2, 7), np.array([1.2, 1.3, 5.0, 1.2, 5.1, 5.2]), np.array([9.0, 9.1, 8.9, 9.0])):
+        assert isinstance(run("loss-divergence", {"loss/total": small}, family=Family.SUPERVISED), NotJudged)
+    assert isinstance(run("loss-divergence", {"loss/total": gone}, family=Family.ONLINE), NotJudged)
 
 
 def test_a_policy_loss_is_judged_by_its_size_alone() -> None:

@@ -95,6 +95,17 @@ def test_the_last_good_step_is_the_one_logged_before_the_damage() -> None:
 # --- the size of single updates
 
 
+@pytest.mark.parametrize(
+    ("rule", "metric", "far"), [("kl-over-target", "kl/ref", 4.0), ("update-too-large", "kl/old", 0.8)]
+)
+def test_a_few_rows_show_a_policy_that_is_gone(rule: str, metric: str, far: float) -> None:
+    gone = np.array([0.001, 0.002, 0.5, far, 2 * far, 3 * far])
+    found = broken(judged(rule, {metric: gone}), severity=Severity.CRITICAL)
+    assert found.onset_step == 4
+    not_judged(judged(rule, {metric: gone[:5]}))
+    not_judged(judged(rule, {metric: gone[::-1]}))
+
+
 def test_updates_too_large_by_their_kl() -> None:
     finding = broken(judged("update-too-large", {"kl/old": jump(0.002, 0.3)}), severity=Severity.HIGH, near=51)
     assert finding.evidence["metric"] == "kl/old"

@@ -35,6 +35,7 @@ from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 PEAK_FACTOR: Final = 3.0  # times the limit: so far off for a window, a run is looked at even if it came back
 LASTING_SHARE: Final = 0.5  # of the last window: fewer above the limit are spikes, which lift its mean and do not last
+GROSS_VALUES: Final = 3  # in a row, up to the end: one wild batch is no level
 MIN_ZERO_SHARE: Final = 0.2  # share of exact zeros from which they are no measurements: one update in five or more
 
 
@@ -115,6 +116,29 @@ def lasting_excess(series: Series, limit: float) -> Excess | None:
         peak=peak_median(series),
         last=last_mean(series),
         ended=int(steps[values > limit][-1]) if back else None,
+    )
+
+
+def gross_excess(series: Series, limit: float) -> Excess | None:
+    """Return the excess of a short series whose last values all lie above `limit`, or None.
+
+    For limits that no noise reaches: so few values tell nothing else.
+    """
+    steps, values = series.finite()
+    within = np.flatnonzero(values <= limit)
+    first = int(within[-1]) + 1 if len(within) else 0
+    if len(values) - first < GROSS_VALUES:
+        return None
+    before = int(steps[first - 1]) if first else None
+    onset = int(steps[first])
+    return Excess(
+        limit=limit,
+        onset=onset,
+        interval=(onset if before is None else before, onset),
+        last_good=before,
+        peak=float(np.median(values[first:])),
+        last=float(np.mean(values[first:])),
+        ended=None,
     )
 
 

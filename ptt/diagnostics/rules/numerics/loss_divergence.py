@@ -1,7 +1,8 @@
 """This run shows a loss that rises again, and stays up.
 
 What: where data are given, the mean loss over a window lies above 1.5 times its best and 0.2 above it, beyond its own
-noise, to the end of the run. Where the policy samples its own data, the size of the loss is ten times what it was, and
+noise, to the end of the run. Of fewer than 30 values it is told where the last three at least lie 2 nats above the
+best. Where the policy samples its own data, the size of the loss is ten times what it was, and
 above 1.
 Why it matters: what was learnt is lost again, or the optimiser left the region where its steps mean anything.
 What it is not: the loss of GRPO or PPO that goes from 0.01 to 0.05. Such a loss is no measure of progress, hovers
@@ -20,20 +21,24 @@ from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.numerics import logged_loss
-from ptt.diagnostics.rules.single_series import derived, measured, metric_evidence
+from ptt.diagnostics.rules.single_series import GROSS_VALUES, derived, gross_excess, measured, metric_evidence
 
 BEST_FACTOR = 1.5  # times the best level of a loss on given data: noise of a batch, harder data later on stay below
 MARGIN = 0.2  # nats: a loss that went from 0.001 to 0.005 is still nothing
+GROSS_MARGIN = 2.0  # nats above the best, value after value: the noise of batches leaps so far, but does not stay there
 ONLINE_FACTOR = 10.0  # times the early size of a policy loss
 ONLINE_FLOOR = 1.0  # advantages have a spread of about 1: a loss of that size is no longer an average of them
 
 
-@requires(partial(logged_loss, minimum=MIN_VALUES))
+@requires(partial(logged_loss, minimum=GROSS_VALUES + 1))
 def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged loss."""
     given = is_fitted(evidence, series)
+    enough = logged_loss(evidence, minimum=MIN_VALUES)
+    if isinstance(enough, NotJudged):
+        return (_gross(series, limits) if given else None) or enough
     rise = _from_best(series, limits) if given else _in_size(series, limits)
     if rise is None or rise.ended:
         _, mean = series.rolling()
@@ -62,6 +67,28 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
             "evaluate the checkpoints before and after on the same held-out batch: worse too, or only other data?",
         ),
         next=(f"rerun from the checkpoint before step {rise.interval[0]} with half the learning rate, nothing else",),
+    )
+
+
+def _gross(series: Series, limits: Limits) -> Finding | None:
+    """Return the finding on a short series whose last values lie far above its best; None for anything less."""
+    best = float(series.finite()[1].min())
+    excess = gross_excess(series, max(limits["times_best"] * best, best + GROSS_MARGIN))
+    if excess is None or excess.last_good is None:
+        return None
+    return Finding(
+        severity=Severity.HIGH,
+        claim=f"{series.raw_name} rose from {best:.3g}, its best, to {excess.last:.3g}, and stayed there",
+        unit="loss",
+        **measured(excess),
+        evidence=metric_evidence(series, best=best, highest=float(series.finite()[1].max())),
+        causes=(
+            "a learning rate too high",
+            "weights or an optimiser state that were not restored",
+            "damaged data or a template that does not fit the model",
+        ),
+        confirm=(f"evaluate the checkpoints from before and after step {excess.onset} on the same held-out batch",),
+        next=("start again from the model you began with, with a tenth of the learning rate and nothing else changed",),
     )
 
 

@@ -4,7 +4,8 @@ What: in the 50 logged values before the first NaN or infinity of a core metric 
 as such), gradient norm, KL, ratios, rewards, losses, value loss or loss scale lie further from their own level than ten
 times their usual scatter, and three times the level or a third of it, from some step on for half of the time or more.
 They are told in the order of their steps: the first one is where to look. Where nothing stayed off its level and the
-run never came back, single values that left it are told. A step that is no number between sound ones is dated by
+run never came back, single values that left it are told. Where the run came back, what stays as far off afterwards is
+how training went on, and no precursor. A step that is no number between sound ones is dated by
 metrics-lost: its own batch is where to look.
 Why it matters: a NaN is where a run ended, not why. What moved first is nearer to the cause than what died.
 What to do: replay the step of the first one with anomaly detection on; look at that batch's rewards, lengths and
@@ -33,7 +34,9 @@ WATCHED = document()["before_nan"]
 SCATTER_FACTOR = 10.0  # times the robust scatter before: single values of a healthy run reach six, heavy tails eight
 LEVEL_FACTOR = 3.0  # times the level, or a third of it: scatter alone is tiny where a metric hardly moves
 MIN_OFF_SHARE = 0.5  # of the values up to the NaN
+MIN_OFF_SHARE_BACK = 0.9  # before a NaN that the run came back from: what only flickers had nothing to do with it
 MIN_OFF = 3  # values off before a NaN that the run came back from: the policy's loss is far off every few hundred steps
+BACK_SHARE = 0.5  # of how far off it was: less is on its way back to its level
 WINDOW = 50  # logged values in which a precursor is looked for
 MIN_BEFORE = 3  # values that tell a level at all: a run that dies at step 5 has no more
 MAX_LISTED = 6
@@ -68,6 +71,8 @@ def check(core: list[Series], evidence: Evidence, limits: Limits) -> Verdict:
     scatters = limits["scatters"]
     died = any(len(dead_tail(series)) for series in core)
     chain = _chain(usable, scatters, lasting=True, least=1 if died else MIN_OFF)
+    if not died:
+        chain = [one for one in chain if _came_back(evidence.metrics[one.metric], one, step)]
     if not chain and died:
         chain = _chain(usable, scatters, lasting=False)
     if not chain:
@@ -90,8 +95,8 @@ def _chain(usable: list[Series], scatters: float, *, lasting: bool, least: int =
 def _departure(series: Series, scatters: float, *, lasting: bool, least: int) -> Departure | None:
     """Return the first of the values before the end that is off the level the metric had until then.
 
-    `lasting`: of the values from there to the end, half must be, and `least` values are left: a spike that came back
-    is a step like any other.
+    `lasting`: of the values from there to the end, half must be (nearly all, where more than one must be left), and
+    `least` values are left: a spike that came back is a step like any other.
     """
     steps, values = series.finite()
     start = max(MIN_BEFORE, len(values) - WINDOW, len(values) // 8)
@@ -104,13 +109,25 @@ def _departure(series: Series, scatters: float, *, lasting: bool, least: int) ->
     if level > 0:  # as far down on a scale of factors
         off |= (values[start:] < level / LEVEL_FACTOR) & (-deviation > noise)
     if lasting:
-        off &= np.cumsum(off[::-1])[::-1] / np.arange(len(off), 0, -1) >= MIN_OFF_SHARE
+        share = MIN_OFF_SHARE if least == 1 else MIN_OFF_SHARE_BACK
+        off &= np.cumsum(off[::-1])[::-1] / np.arange(len(off), 0, -1) >= share
     if not off.any():
         return None
     index = start + int(np.argmax(off))
     if len(values) - index < least:
         return None
     return Departure(int(steps[index]), series.name, WATCHED[series.name]["title"], float(values[index]))
+
+
+def _came_back(series: Series, departure: Departure, step: int) -> bool:
+    """Return whether a metric lay nearer to its level after a step than from its departure up to it."""
+    steps, values = series.finite()
+    before = values[(steps >= departure.step) & (steps < step)]
+    after = values[steps > step][: len(before)]
+    if not len(after):
+        return True
+    level = float(np.median(values[steps < departure.step][-WINDOW:]))
+    return abs(float(np.median(after)) - level) < BACK_SHARE * abs(float(np.median(before)) - level)
 
 
 def _finding(chain: list[Departure], step: int, name: str, scatters: float) -> Finding:

@@ -19,15 +19,24 @@ LOG_LEARNING_RATE = "log the learning rate of the optimiser at every step, with 
 DECIMALS: Final = 4  # a log that shows any number beyond these shows a small one as well
 
 
+MAX_EXACT: Final = 1e6  # of larger numbers a double has too few digits to tell how many decimals were printed
+ROUNDED: Final = 1e-3  # of the last decimal: what a double adds to a printed number is far less
+FULL_RATES: Final = frozenset({"transformers", "trl", "ms-swift", "llamafactory"})
+"""Frameworks that write the rate as the double it is, whatever they round beside it."""
+
+
 def shows_small_numbers(evidence: Evidence, *, besides: str) -> bool:
     """Return whether any metric but `besides` is logged with more decimals than would hide a small number."""
+    if besides == "lr" and evidence.run.framework in FULL_RATES:
+        return True
     scale = 10.0**DECIMALS
-    for name in evidence.metrics:
-        if name == besides:
-            continue
-        values = evidence.metrics[name].finite()[1]
-        scaled = values[np.abs(values) < 1.0] * scale
-        if len(scaled) and float(np.abs(scaled - np.round(scaled)).max()) > 1e-6:
+    every = (*evidence.metrics.values(), *evidence.other.values())
+    for series in every:
+        if series.name == besides or series.logged:
+            continue  # means of blocks have digits that nobody logged
+        values = series.finite()[1]
+        scaled = values[np.abs(values) < MAX_EXACT] * scale
+        if len(scaled) and float(np.abs(scaled - np.round(scaled)).max()) > ROUNDED:
             return True
     return False
 

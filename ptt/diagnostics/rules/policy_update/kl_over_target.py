@@ -2,6 +2,7 @@
 
 What: the mean of the logged KL over 20 steps lies above 0.3 nats a token, or above twice the target that the run's own
 settings name, for half of those steps at least, and stays there. Single spikes do not count: healthy runs show them.
+Of fewer than ten logged values only those above 2 nats are told, three in a row up to the end.
 A KL that is logged as a sum over the sequence (TRL's `objective/kl`) is held against the limit times the mean length.
 Why it matters: the policy has left the region where the reference, and the KL penalty, say anything useful. It is
 the aggregate that moves last: the tails of the log-ratio move hundreds of steps before it.
@@ -22,7 +23,16 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
-from ptt.diagnostics.rules.single_series import lasting_excess, measured, peak_median, requires_metric, series_evidence
+from ptt.diagnostics.rules.single_series import (
+    GROSS_VALUES,
+    gross_excess,
+    lasting_excess,
+    logged,
+    measured,
+    peak_median,
+    requires_metric,
+    series_evidence,
+)
 
 ID = "kl-over-target"
 KL_LIMIT = 0.3  # nats a token; see the source above
@@ -33,7 +43,7 @@ SUMMED_KL = frozenset({"objective/kl"})  # TRL's PPO, RLOO and online DPO add th
 ENABLE = "log the KL to the reference: in TRL set beta > 0; in veRL actor_rollout_ref.actor.use_kl_loss=True"
 
 
-@requires_metric("kl/ref", what="KL to the reference", enable=ENABLE)
+@requires_metric("kl/ref", what="KL to the reference", enable=ENABLE, minimum=GROSS_VALUES)
 def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged KL to the reference."""
     tokens = tokens_per_value(evidence, series)
@@ -44,14 +54,19 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(reason="every logged KL is exactly 0: see kl-zero", missing=("kl/ref",), enable=ENABLE)
     token_limit, source = limit_in_force(evidence, limits)
     limit = token_limit * tokens
-    excess = lasting_excess(series, limit)
+    enough = logged(evidence, "kl/ref", what="KL to the reference", enable=ENABLE)
+    short = isinstance(enough, NotJudged)
+    excess = gross_excess(series, CRITICAL_FACTOR * limit) if short else lasting_excess(series, limit)
+    if excess is None and isinstance(enough, NotJudged):
+        return enough
     if excess is None:
         peak = f"the {series.width}-step median of KL peaks at {peak_median(series):.3g} nats a {unit}"
         return Healthy(reason=f"{peak}, limit {limit:.3g}{source}")
+    limit = excess.limit
     moves = evidence.reference is not None and evidence.reference.seen is not None
     if moves:  # a fall at a sync is no recovery
         excess = replace(excess, ended=None)
-    grade = (excess.peak > HIGH_FACTOR * limit) + (excess.peak > CRITICAL_FACTOR * limit)
+    grade = 2 if short else (excess.peak > HIGH_FACTOR * limit) + (excess.peak > CRITICAL_FACTOR * limit)
     verb = "stays" if excess.ended is None else "lay"
     return Finding(
         severity=excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade]),

@@ -1,7 +1,8 @@
 """This run shows updates that move the policy too far from the one that sampled the batch.
 
 What: the logged KL between the policy and itself at the start of the step stays above 0.1 nats a token (or above twice
-the run's own target for it); or, from recorded tokens, p99 of |log policy - log old| stays above 0.5 nats.
+the run's own target for it), or, of fewer than ten steps, ends with three above 5 times that; or, from recorded tokens,
+p99 of |log policy - log old| stays above 0.5 nats.
 Why it matters: the gradient of a clipped surrogate is only worth something near the policy that sampled. Beyond it most
 of the batch is clipped away and the rest decides alone.
 What it is not: the distance to the reference, which grows over a healthy run. This is the size of single steps.
@@ -19,7 +20,14 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
-from ptt.diagnostics.rules.single_series import lasting_excess, measured, peak_median, series_evidence, without_zeros
+from ptt.diagnostics.rules.single_series import (
+    gross_excess,
+    lasting_excess,
+    measured,
+    peak_median,
+    series_evidence,
+    without_zeros,
+)
 
 ID = "update-too-large"
 KL_LIMIT = 0.1  # nats a token, to the policy at the start of the step; see the source above
@@ -35,7 +43,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     series = evidence.metrics.get("kl/old")
     if series is not None:
         moved = without_zeros(series)
-        if len(moved.finite()[0]) >= MIN_LOGGED:
+        gross = CRITICAL_FACTOR * _kl_limit(evidence, limits)
+        if len(moved.finite()[0]) >= MIN_LOGGED or gross_excess(moved, gross) is not None:
             judged.append((moved, _kl_limit(evidence, limits)))
     pair = evidence.pairs.get("policy/old")
     if pair is not None:
@@ -59,7 +68,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _finding(series: Series, limit: float) -> Finding | None:
-    excess = lasting_excess(series, limit)
+    count = len(series.finite()[0])
+    gross = gross_excess(series, CRITICAL_FACTOR * limit) if count < MIN_LOGGED else None
+    excess = gross or (lasting_excess(series, limit) if count >= MIN_RECORDED else None)
     if excess is None:
         return None
     above = f"{'stays' if excess.ended is None else 'lay'} above {limit:g} nats{excess.recovery}"
