@@ -137,7 +137,7 @@ def _near(log: Log, fault: Planted, onset: int, told: Sequence[int | None]) -> b
         return None
     reach = max(2, round(NEAR * len(log.rows)))
     steps = [step for step in log.steps if step is not None]
-    place = steps.index(log.steps[onset])
+    place = steps.index(steps[onset])
     low, high = steps[max(0, place - reach)], steps[min(len(steps) - 1, place + reach)]
     return any(step is not None and low <= step <= high for step in told)
 

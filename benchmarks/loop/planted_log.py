@@ -102,10 +102,9 @@ class Log:
 
 
 def _step(line: Row, row: Row) -> int | None:
-    for name in ROLES["step"]:
-        if name in line or name in row:
-            return int(line.get(name, row.get(name)))
-    return None
+    found = (place[name] for name in ROLES["step"] for place in (line, row) if place.get(name) is not None)
+    step = next(found, None)
+    return None if step is None else int(step)
 
 
 def find_log(run: Path) -> Log | None:
