@@ -105,6 +105,13 @@ TURNS: Final[dict[str, pl.DataType]] = {
     "t_end": pl.Float64(),
 }
 
+ANSWERS: Final[dict[str, pl.DataType]] = {  # of a draw of each step's samples: the last message that says anything
+    "trajectory_id": pl.String(),
+    "refuses": pl.Boolean(),  # null where not in English
+    "repetition": pl.Float32(),  # share of runs of four words that stood there before; null where too short
+    "sketch": pl.List(pl.UInt32()),  # of runs of three words: equal entries tell how much two texts have in common
+}
+
 TOOL_CALLS: Final[dict[str, pl.DataType]] = {
     "trajectory_id": pl.String(),
     "step": pl.Int64(),
@@ -168,6 +175,7 @@ TABLES: Final[dict[str, dict[str, pl.DataType]]] = {
     "trajectories": TRAJECTORIES,
     "rewards": REWARDS,
     "turns": TURNS,
+    "answers": ANSWERS,
     "tool_calls": TOOL_CALLS,
     "evals": EVALS,
     "ranks": RANKS,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.loop.faults import environment, learning_rates, machines, offline, rewards, updates
+from benchmarks.loop.faults import environment, learning_rates, machines, offline, rewards, texts, updates
 from benchmarks.loop.faults.fault import Fault
 
 FAULTS: Final[tuple[Fault, ...]] = (
     *environment.FAULTS,
     *rewards.FAULTS,
+    *texts.FAULTS,
     *updates.FAULTS,
     *learning_rates.FAULTS,
     *machines.FAULTS,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ptt.diagnostics.evidence.algorithm import Algorithm
+from ptt.diagnostics.evidence.answers import Answers
 from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.freshness import Freshness
@@ -32,6 +33,7 @@ class Evidence:
     other: Mapping[str, Series] = field(default_factory=dict)  # of training, without a canonical name, as spelt
     eval_loss: Series | None = None  # of the evaluations during training
     environment: Environment | None = None  # None: no sampled trajectory is recorded
+    answers: Answers | None = None  # None: no text of a sampled answer was read
     evaluation: Evaluation | None = None  # None: no figure of any evaluation
     rewards: Rewards | None = None  # None: neither components nor single rewards
     freshness: Freshness | None = None  # None: no policy version is recorded

@@ -16,6 +16,7 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import detect_algorithm
+from ptt.diagnostics.evidence.answers import gather_answers
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
@@ -219,6 +220,7 @@ def gather(
         other=other,
         eval_loss=read_series(metrics, WideMetrics(folder), split="eval").get("eval/loss"),
         environment=gather_environment(trajectories, calls, turns),
+        answers=gather_answers(trajectories, read_table(folder, "answers")),
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),
         freshness=gather_freshness(tokens),

@@ -38,7 +38,7 @@ RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that
 FLUSH_ROWS: Final = 200_000
 Progress = Callable[[int, int], None]
 Facts = dict[str, str | int | float | bool | None]
-TRAJECTORY_TABLES: Final = ("trajectories", "turns", "tool_calls", "rewards")
+TRAJECTORY_TABLES: Final = ("trajectories", "turns", "tool_calls", "rewards", "answers")
 
 
 def ingest(

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ptt.diagnostics.documents import Count, convert_document, parse_json, read_at_most
 from ptt.diagnostics.parsers.io.interface import RunFile
-from ptt.diagnostics.schema import VERSION
+from ptt.diagnostics.schema import TABLES, VERSION
 
 NAME: Final = "manifest.json"
 MAX_BYTES: Final = 256 << 20  # a run of a hundred thousand files lists them in some 40 MB
@@ -83,7 +83,7 @@ def fingerprint(files: Sequence[RunFile], metric_names: Mapping[str, str] | None
 
     `metric_names`, what the settings call metrics, goes into what is made of them.
     """
-    digest = hashlib.sha256(f"schema {VERSION}\n".encode())
+    digest = hashlib.sha256(f"schema {VERSION} {' '.join(TABLES)}\n".encode())
     if metric_names:
         digest.update(f"{sorted(metric_names.items())!r}\n".encode("utf-8", "surrogatepass"))
     for file in files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +11,14 @@ from typing import Any, Final
 
 import polars as pl
 
+from ptt.diagnostics.parsers.io.answer_texts import measure_answer
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Rows, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import line_objects
 from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_name, as_text, plain_text
 from ptt.diagnostics.schema import TABLES
 
+ANSWER: Final = "answer"  # no column: the text that is measured, and then let go
+MEASURED_ANSWERS: Final = 32  # of a step in a file, and of the later ones fewer and fewer: enough for a share
 TEXT_CHARS = 4000  # of a message whose text is kept: its beginning and its end
 ARGS_CHARS = 2000  # enough to tell calls apart; some tools take whole files as an argument
 # What TRL puts into the conversation when a tool raises: the text of a Python dict. A tool that *returns*
@@ -44,9 +48,12 @@ def messages_of(completion: Any) -> list[dict[str, Any]] | None:
 
 
 def turns_of(messages: list[dict[str, Any]], *, keep_text: bool) -> list[dict[str, Any]]:
-    """Return role, length and hash of each message, and with `keep_text` its text and calls, shortened."""
+    """Return role, length and hash of each message, and with `keep_text` its text and calls, shortened.
+
+    The last message of the assistant that says anything has its text beside them, under ANSWER, for `Samples.put`.
+    """
     texts = [plain_text(message.get("content")) for message in messages]
-    return [
+    turns: list[dict[str, Any]] = [
         {
             "turn_idx": at,
             "role": as_name(message.get("role")),
@@ -56,6 +63,10 @@ def turns_of(messages: list[dict[str, Any]], *, keep_text: bool) -> list[dict[st
         }
         for at, (message, text) in enumerate(zip(messages, texts, strict=True))
     ]
+    said = [at for at, turn in enumerate(turns) if turn["role"] == "assistant" and turn["text_len"]]
+    if said:
+        turns[said[-1]][ANSWER] = texts[said[-1]]
+    return turns
 
 
 def _kept(text: str, message: dict[str, Any]) -> str:
@@ -191,9 +202,12 @@ class Samples:
     file: RunFile
     parser: str
     rows: dict[str, list[dict[str, Any]]] = field(
-        default_factory=lambda: {name: [] for name in ("trajectories", "rewards", "turns", "tool_calls", "evals")}
+        default_factory=lambda: {
+            name: [] for name in ("trajectories", "rewards", "turns", "answers", "tool_calls", "evals")
+        }
     )
     _seen: Counter[int] = field(default_factory=Counter)
+    _answers: Counter[int | None] = field(default_factory=Counter)
     _means: dict[tuple[str, int | None, str], list[float]] = field(default_factory=dict)
 
     def add(self, sample: Sample) -> None:
@@ -232,12 +246,22 @@ class Samples:
         """Add one trajectory's rows, which come without its id; without `calls` their number is not known."""
         key, calls_made = {"trajectory_id": trajectory_id}, calls or ()
         self.rows["rewards"] += [{**key, **reward} for reward in rewards]
-        self.rows["turns"] += [{**key, **turn} for turn in turns]
+        for turn in turns:
+            row = {**key, **turn}
+            answer = row.pop(ANSWER, None)
+            self.rows["turns"].append(row)
+            if answer is not None and self._is_drawn(trajectory_id, columns["step"]):
+                self.rows["answers"].append({**key, **measure_answer(answer)})
         self.rows["tool_calls"] += [{**key, "step": columns["step"], **call} for call in calls_made]
         counts = {"n_tool_calls": len(calls_made), "n_tool_fail": sum(call["ok"] is False for call in calls_made)}
         self.rows["trajectories"].append(
             {**key, **(counts if calls is not None else {}), "source": self.file.rel, **columns}
         )
+
+    def _is_drawn(self, trajectory_id: str, step: int | None) -> bool:
+        """Draw answers to be measured by the hash of their sample: all at first, then one in so many."""
+        before, self._answers[step] = self._answers[step], self._answers[step] + 1
+        return zlib.crc32(trajectory_id.encode()) % (1 + before // MEASURED_ANSWERS) == 0
 
     def mean(self, suite: str, step: int | None, metric: str, value: float | None) -> None:
         """Count a score of an evaluated sample towards the mean of its suite."""

@@ -9,11 +9,13 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_rise
+from ptt.diagnostics.evidence.counts import Counts, MeasuredShare
 from ptt.diagnostics.evidence.level_change import Z_LIMIT, LevelChange, change_since_start
 from ptt.diagnostics.evidence.rewards import Rewards, Samples
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import REFUSAL, REPETITION, words_of
+from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.rules.interface import NotJudged, requires
 from ptt.diagnostics.rules.single_series import logged
 from ptt.diagnostics.statistics.arrays import FloatArray
@@ -146,3 +148,40 @@ def logged_share(evidence: Evidence, words: frozenset[str], *, what: str, name: 
         if suits and ((values >= 0) & (values <= 1)).all():
             return series
     return NotJudged(reason=f"no share of {what} is logged at {MIN_VALUES} steps", missing=(name,), enable=enable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerShare:
+    """A share of answers: as the trainer logged it, or counted in their texts."""
+
+    measured: MeasuredShare
+    example: str | None = None  # a trajectory among the latest that were counted
+
+    @property
+    def series(self) -> Series:
+        """The share by step."""
+        return self.measured.series
+
+    @property
+    def facts(self) -> dict[str, JsonScalar]:
+        """What it was taken from, as evidence."""
+        return {"metric": self.measured.metric, "logged_as": self.series.raw_name, "trajectory_id": self.example}
+
+    def rise(self, *, floor: float, margin: float) -> BaselineShift | None:
+        """Return its lasting rise above `floor` and by `margin` above the early share; None where it came back."""
+        if self.measured.counts is None:
+            rise = lasting_rise(self.series, floor=floor, margin=margin)
+        else:
+            rise = self.measured.risen(floor=max(floor, self.measured.early + margin), factor=1.0)
+        return None if rise is None or rise.ended else rise
+
+
+def answer_share(
+    logged_one: Series | NotJudged, counts: Counts | None, *, metric: str, column: str, example: str | None
+) -> AnswerShare | NotJudged:
+    """Return the logged share under the name `metric`, or else the one that was counted in texts."""
+    if isinstance(logged_one, Series):
+        return AnswerShare(measured=MeasuredShare(series=logged_one, metric=metric))
+    if counts is None or not counts.shows_change:
+        return logged_one
+    return AnswerShare(measured=MeasuredShare(series=counts.series, metric=column, counts=counts), example=example)

@@ -1,0 +1,115 @@
+"""Put by step what the texts of sampled answers say: refusals, repetition, and how alike answers to other prompts are.
+
+The parsers measured a draw of each step's texts (parsers.io.answer_texts); no text is needed here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.evidence.counts import Counts
+from ptt.diagnostics.evidence.environment import LATE_SHARE, MIN_PAIRS, AnswerAgreement
+from ptt.diagnostics.evidence.series import finite_series
+from ptt.diagnostics.statistics.sketch_overlap import alike_pairs, pair_overlaps
+
+HEAVY_REPETITION: Final = 0.3  # of runs of four words; human text has 0.05, real answers of tool runs 0.1 at most
+MIN_ENGLISH: Final = 0.5  # of the answers: else what refuses in another language is not seen
+ALIKE: Final = 0.7  # of the runs of three words of two texts: near-duplicates, as BigCode's deduplication takes them
+MAX_PAIRS: Final = 400_000  # of a run: a second's work
+MOST: Final = 48  # answers of a step that are compared
+FEWEST: Final = 12  # of them in a long run
+BINS: Final = 32  # entries of a sketch
+SKETCH: Final = "sketch"  # the column that nearly equal texts are known by
+MIN_TRIALS: Final = 30  # answers: fewer are no share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What the texts of the measured answers say, by step."""
+
+    refusals: Counts | None = None  # None: most answers are in no English
+    repetitions: Counts | None = None
+    refusing: str | None = None  # the latest trajectory that refuses
+    repeating: str | None = None  # the latest one that repeats itself heavily
+    alike: AnswerAgreement | None = None  # nearly equal texts; None: never two prompts in a step
+
+
+def gather_answers(trajectories: pl.DataFrame, answers: pl.DataFrame) -> Answers | None:
+    """Count refusals and heavy repetition by step, and pairs of answers that are alike; None without an answer.
+
+    Answers of training count; where the files do not tell training from evaluation, all do that are of neither.
+    """
+    placed = trajectories.filter(pl.col("step").is_not_null()).unique("trajectory_id", keep="first")
+    split = "train" if (placed["split"] == "train").any() else "unknown"
+    placed = placed.filter(pl.col("split") == split).select("trajectory_id", "step", "prompt_hash")
+    rows = answers.join(placed, on="trajectory_id").sort("step", "trajectory_id")
+    if rows.is_empty():
+        return None
+    repeats = rows.with_columns((pl.col("repetition") > HEAVY_REPETITION).fill_null(value=False).alias("hit"))
+    english = rows.filter(pl.col("refuses").is_not_null()).rename({"refuses": "hit"})
+    return Answers(
+        refusals=_counts("answers that refuse", english) if english.height >= MIN_ENGLISH * rows.height else None,
+        repetitions=_counts("answers that repeat themselves", repeats),
+        refusing=_latest(english),
+        repeating=_latest(repeats),
+        alike=_alike(rows.filter(pl.col("prompt_hash").is_not_null())),
+    )
+
+
+def _counts(name: str, rows: pl.DataFrame) -> Counts | None:
+    if rows.height < MIN_TRIALS:
+        return None
+    by_step = rows.group_by("step").agg(pl.col("hit").sum().cast(pl.Float64), pl.len().cast(pl.Float64)).sort("step")
+    steps, hits, trials = (column.to_numpy() for column in by_step)
+    return Counts(name=name, steps=steps, hits=hits, trials=trials)
+
+
+def _latest(rows: pl.DataFrame) -> str | None:
+    hits = rows.filter("hit")["trajectory_id"]
+    return str(hits[-1]) if len(hits) else None
+
+
+def _alike(rows: pl.DataFrame) -> AnswerAgreement | None:
+    """Return the shares of pairs that are alike; an answer that is too short for a sketch is like no other."""
+    if rows["sketch"].is_null().all():
+        return None
+    count = min(MOST, max(FEWEST, int(math.sqrt(2 * MAX_PAIRS / max(1, rows["step"].n_unique())))))
+    drawn = rows.filter(pl.int_range(pl.len()).over("step") < count)  # in the order of ids, which are hashes
+    steps, pairs = [], []
+    for (step,), part in drawn.partition_by("step", maintain_order=True, as_dict=True).items():
+        pairs.append(alike_pairs(_matrix(part), part["prompt_hash"].rank("dense").cast(pl.Int64).to_numpy(), ALIKE))
+        steps.append(int(str(step)))
+    table, at = np.array(pairs, np.float64), np.array(steps, np.int64)
+    enough, within = table[:, 1] >= MIN_PAIRS, table[:, 3] >= MIN_PAIRS
+    if not enough.any():
+        return None
+    late = drawn.filter(pl.col("step") > at[max(0, int(len(at) * (1 - LATE_SHARE)) - 1)])
+    example, share = _commonest(late if late.height else drawn)
+    return AnswerAgreement(
+        across=finite_series("answers nearly alike across prompts", at[enough], table[enough, 0] / table[enough, 1],
+                             raw_name=SKETCH),
+        within=finite_series("answers nearly alike within a prompt", at[within], table[within, 2] / table[within, 3],
+                             raw_name=SKETCH) if within.any() else None,
+        example=example,
+        commonest=share,
+        length=0,
+    )  # fmt: skip
+
+
+def _commonest(rows: pl.DataFrame) -> tuple[str, float]:
+    """Return the trajectory whose answer has most others alike among the last ones, and their share."""
+    last = rows.tail(MOST)
+    alike = (pair_overlaps(_matrix(last)) >= ALIKE).mean(axis=1)
+    place = int(np.argmax(alike))
+    return str(last["trajectory_id"][place]), float(alike[place])
+
+
+def _matrix(rows: pl.DataFrame) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    empty = [0] * BINS
+    whole = [one if one is not None and len(one) == BINS else empty for one in rows["sketch"].to_list()]
+    return np.array(whole, np.int64).reshape(len(whole), BINS)
