@@ -45,6 +45,7 @@ MIN_RARE_GROWTH: Final = 1.5  # share of tokens so far out, after over before
 MIN_RARE_UNITS: Final = 4  # sequences or groups so far out, after: fewer are anecdotes
 MAX_TEXT_P: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
 MIN_DRAWN_SHARE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
+MAX_PLACE_P: Final = 0.1  # of an excess over text-only growth by nats: growth is shown at its own rate, this places it
 EXCESS_NATS: Final = math.log(2.0)  # post-tool over text-only growth: another factor of two on the weights
 
 
@@ -219,7 +220,7 @@ def _localised(
         return None, math.nan
     held = _holds_tail(post, text, contrast.after, beyond=EXCESS_NATS)
     excess = excess_growth(post, text, contrast, noise=noise, margin=EXCESS_NATS) if held else None
-    by_nats = excess is not None and excess.p_value < rate
+    by_nats = excess is not None and excess.p_value < MAX_PLACE_P
     p_value = ratio.p_value if excess is None else min(ratio.p_value, excess.p_value)
     if by_nats or _moved(ratio, rate):
         return True, p_value
