@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from builders import series_of
 
+from ptt.diagnostics.evidence.series import excess_interval
+
 NAN = math.nan
 
 
@@ -67,3 +69,9 @@ def test_rolling_mean_and_median_are_those_of_the_finite_values() -> None:
     assert mean[-1] == pytest.approx(values[-series.width :].mean())
     assert series.rolling_median()[-1] == np.median(values[-series.width :])
     assert len(series.rolling_median()) == 40 - series.width + 1
+
+
+def test_an_interval_is_given_even_of_fewer_values_than_a_window_has() -> None:
+    series = series_of("kl/ref", [0.1, 0.2, 0.9])
+    low, high = excess_interval(series, 0.5, 3)
+    assert 1 <= low <= 3 <= high

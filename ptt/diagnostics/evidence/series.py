@@ -169,15 +169,16 @@ def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]
     steps, values = steps[near], values[near]
     logs = bool((values > 0).all())
     levels = np.log(values) if logs else values
-    half = max(1, series.width // 2)
+    width = min(series.width, len(values))
+    half = max(1, width // 2)
     around = sliding_window_view(np.pad(levels, half, mode="edge"), 2 * half + 1)
     centre = np.median(around, axis=1)
     off = levels - centre
-    blocks = -(-len(off) // series.width)
+    blocks = -(-len(off) // width)
     generator = np.random.default_rng(ALARM_SEED)
     onsets = [alarm]
-    for starts in generator.integers(0, len(off) - series.width + 1, size=(ALARM_DRAWS, blocks)):
-        drawn = centre + np.concatenate([off[start : start + series.width] for start in starts])[: len(off)]
+    for starts in generator.integers(0, len(off) - width + 1, size=(ALARM_DRAWS, blocks)):
+        drawn = centre + np.concatenate([off[start : start + width] for start in starts])[: len(off)]
         onset = replace(series, steps=steps, values=np.exp(drawn) if logs else drawn).excess(limit)
         onsets.append(int(steps[-1]) if onset is None else onset)
     low, high = np.percentile(onsets, [2.5, 97.5], method="nearest")

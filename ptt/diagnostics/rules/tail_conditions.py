@@ -126,6 +126,8 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
     contrast = None if shift.contrast is None else shift.contrast.spread(groups)
     material = _material(percentiles["p99"], contrast, limits["material_p99"])
     growth = _grew(post, shift, rate, material=material)
+    if growth is False and _may_have_grown(tails.post, limits["critical_p95"]):
+        growth = None
     rise = _rise(shift, contrast)
     end = rise if rise is not None and (growth or shift.p_value < MAX_LATE_P) and _is_late(tails.post, rise) else None
     name = "p95" if percentiles["p95"].growth() >= MIN_GROWTH else "p99"
@@ -139,7 +141,7 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
         conditions={
             "growth": growth,
             "localised": localised,
-            "lasting": _lasting(tails.post, contrast if growth else None),
+            "lasting": _lasting(tails.post, contrast if growth else None, limits["critical_p95"]),
             "material": material,
         },
         end=end if growth is not False else None,
@@ -255,6 +257,15 @@ def _grew(post: SliceTails, shift: TailShift, rate: float, *, material: bool | N
     return None if most >= LARGE_GROWTH and shift.p_value < MAX_UNSURE_P else False
 
 
+def _may_have_grown(post: SliceTails, critical: float) -> bool:
+    """Return whether a tail past the critical level may have grown by much: its interval of growth does not end below.
+
+    There "no growth" would stand beside "found" in another seed of the same setting.
+    """
+    p95 = post.percentiles["p95"]
+    return bool(p95.windows[2] > critical) and p95.growth_interval()[1] > LARGE_GROWTH
+
+
 def _moved(shift: TailShift, rate: float) -> bool:
     return shift.p_value < rate and shift.factor >= MIN_GROWTH
 
@@ -268,21 +279,35 @@ def _by_rank(post: SliceTails, contrast: Contrast) -> bool:
     return False
 
 
-def _lasting(post: SliceTails, contrast: Contrast | None) -> bool | None:
-    """Return whether the last sixth lies above halfway, on the log scale, between what was before and the peak."""
-    each = post.percentiles.values()
-    last = math.prod(part.last_sixth for part in each)
+def _lasting(post: SliceTails, contrast: Contrast | None, critical: float) -> bool | None:
+    """Return whether the last sixth is still high, in any percentile that rose; None where that cannot be told.
+
+    Each percentile by itself: a p99 that stays is no less high for a p95 that was never much. A p95 whose last sixth
+    lies past the critical level has not come back, whatever its peak was.
+    """
+    answers = [answer for part in post.percentiles.values() if (answer := _lasts(part, contrast)) is not None]
+    if not answers or (not any(answers) and post.percentiles["p95"].last_sixth > critical):
+        return None
+    return any(answers)
+
+
+def _lasts(part: Percentile, contrast: Contrast | None) -> bool | None:
+    """Return whether the last sixth lies above halfway, on the log scale, between what was before and the peak.
+
+    None for a percentile that hardly rose.
+    """
+    last = part.last_sixth
     if not math.isfinite(last):
         return None
-    windows = np.prod([np.maximum(part.windows, FLOOR) for part in each], axis=0)
-    before, peak = windows[0], float(np.nanmax(windows))
+    windows = np.maximum(part.windows, FLOOR)
+    before, peak = float(windows[0]), float(np.nanmax(windows))
     if contrast is not None:
-        level = np.prod([np.maximum(part.blocks, FLOOR) for part in each], axis=0)
-        before = math.exp(float(np.nanmean(np.log(level[contrast.before]))))
-        parts = np.array_split(np.log(level[contrast.after]), max(1, min(3, len(contrast.after) // 3)))
-        peak = math.exp(max(float(np.nanmean(part)) for part in parts))
-        last = max(last, math.exp(float(np.nanmean(parts[-1]))))
-    return bool(last >= math.sqrt(before * peak))
+        level = np.log(np.maximum(part.blocks, FLOOR))
+        before = math.exp(float(np.nanmean(level[contrast.before])))
+        thirds = np.array_split(level[contrast.after], max(1, min(3, len(contrast.after) // 3)))
+        peak = math.exp(max(float(np.nanmean(third)) for third in thirds))
+        last = max(last, math.exp(float(np.nanmean(thirds[-1]))))
+    return bool(last >= math.sqrt(before * peak)) if peak >= MIN_GROWTH * before else None
 
 
 def _material(p99: Percentile, contrast: Contrast | None, limit: float) -> bool | None:
