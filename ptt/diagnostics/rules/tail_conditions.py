@@ -130,7 +130,10 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
         growth = None
     rise = _rise(shift, contrast)
     end = rise if rise is not None and (growth or shift.p_value < MAX_LATE_P) and _is_late(tails.post, rise) else None
+    lasting = _lasting(tails.post, contrast if growth else None)
     name = "p95" if percentiles["p95"].growth() >= MIN_GROWTH else "p99"
+    if lasting and not any(lasting.values()):
+        name = next(iter(lasting))  # what is told to have come back is what rose
     if end is not None:
         name = "p95" if block_means_around(percentiles["p95"], end)[1] > limits["material_p99"] else "p99"
     return JudgedTail(
@@ -141,7 +144,7 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
         conditions={
             "growth": growth,
             "localised": localised,
-            "lasting": _lasting(tails.post, contrast if growth else None, limits["critical_p95"]),
+            "lasting": None if not lasting else any(lasting.values()),
             "material": material,
         },
         end=end if growth is not False else None,
@@ -279,16 +282,13 @@ def _by_rank(post: SliceTails, contrast: Contrast) -> bool:
     return False
 
 
-def _lasting(post: SliceTails, contrast: Contrast | None, critical: float) -> bool | None:
-    """Return whether the last sixth is still high, in any percentile that rose; None where that cannot be told.
+def _lasting(post: SliceTails, contrast: Contrast | None) -> dict[str, bool]:
+    """Return for each percentile that rose whether its last sixth is still high; empty where that cannot be told.
 
-    Each percentile by itself: a p99 that stays is no less high for a p95 that was never much. A p95 whose last sixth
-    lies past the critical level has not come back, whatever its peak was.
+    Each by itself: a p99 that stays is no less high for a p95 that was never much.
     """
-    answers = [answer for part in post.percentiles.values() if (answer := _lasts(part, contrast)) is not None]
-    if not answers or (not any(answers) and post.percentiles["p95"].last_sixth > critical):
-        return None
-    return any(answers)
+    answers = {name: _lasts(part, contrast) for name, part in post.percentiles.items()}
+    return {name: answer for name, answer in answers.items() if answer is not None}
 
 
 def _lasts(part: Percentile, contrast: Contrast | None) -> bool | None:
