@@ -83,12 +83,22 @@ def test_the_algorithm_is_told_by_the_names_only_it_logs(case: str, prefix: str)
         ("advantage_estimator", "group_norm", "grpo", False, True),
         ("advantage_estimator", "reinforce-baseline", "reinforce_baseline", False, False),
         ("loss_type", "dr_grpo", "dr_grpo", False, True),
+        ("loss_mode", "gspo", "gspo", False, True),
+        ("importance_sampling_level", "sequence", "gspo", False, True),
+        ("rlhf_type", "grpo", "grpo", False, True),
     ],
 )
 def test_a_setting_counts_more_than_names(setting: str, value: str, name: str, critic: bool, groups: bool) -> None:
     found = told(GROUPS if groups else ["actor/pg_loss", "actor/ppo_kl"], {setting: value})
     assert (found.name, found.family) == (name, Family.ONLINE)
     assert (found.critic, found.groups) == (critic, groups)
+
+
+def test_a_loss_counts_more_than_the_estimator_beside_it() -> None:
+    assert told(GROUPS, {"adv_estimator": "grpo", "loss_mode": "gspo"}).name == "gspo"
+    assert told(GROUPS, {"adv_estimator": "grpo", "loss_mode": "vanilla"}).name == "grpo"
+    assert told(PAIRS, {"rlhf_type": "dpo", "pref_loss": "simpo"}).name == "simpo"
+    assert told(GROUPS, {"importance_sampling_level": "token"}).name == "grpo"
 
 
 def test_a_loss_type_that_names_no_algorithm_counts_for_nothing() -> None:

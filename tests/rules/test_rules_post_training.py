@@ -494,6 +494,16 @@ def test_two_hundred_healthy_runs_give_no_alarm(algorithm: Algorithm) -> None:
     assert alarms == []
 
 
+def test_pairs_that_were_ranked_well_are_at_chance_from_the_second_half_on() -> None:
+    lost = np.concatenate([drawn(0.9, pairs=64, count=80), drawn(0.5, pairs=64, count=80)])
+    verdict = run("at-chance", {"dpo/accuracy": lost}, DPO)
+    assert isinstance(verdict, Broken)
+    assert verdict.findings[0].onset_step == 81
+    verdict = run("at-chance", {"dpo/accuracy": drawn(0.5, pairs=64, count=160)}, DPO)
+    assert isinstance(verdict, Broken)
+    assert verdict.findings[0].onset_step == 1
+
+
 @pytest.mark.parametrize("at", [60, 95, 120])
 def test_a_preference_that_turns_restless_is_dated_to_where_it_did(at: int) -> None:
     verdict = run("preference-unstable", {"dpo/accuracy": restless(at)})

@@ -323,7 +323,6 @@ def test_the_checklists_have_three_answers_and_say_what_does_not_apply() -> None
     assert found["Entropy stays above its floor"] == "no"
     assert found["Few updates are clipped"] == "cannot tell"
     assert found["The last checkpoint is kept"] == "yes"
-    assert found["More than one seed was run"] == "cannot tell"
     offline = Evidence(run=run_of(), algorithm=Algorithm(name="dpo", family=Family.PREFERENCE, critic=False))
     absent = answers_of(handed(diagnosis_of(), evidence=offline))
     assert absent["Few updates are clipped"] == "does not apply"

@@ -42,8 +42,10 @@ CRITIC_NAMES: Final = frozenset({"ppo", "vapo"})
 GROUP_NAMES: Final = frozenset(
     {"grpo", "gspo", "cispo", "dapo", "dr_grpo", "rloo", "grpo_passk", "opo", "gpg", "sapo", "bnpo", "async_grpo"}
 )
-SETTINGS: Final = ("algorithm", "adv_estimator", "advantage_estimator", "loss_type")
-"""Facts that name the algorithm, the plainest first; a loss type that names none counts for nothing."""
+LOSS_SETTINGS: Final = ("loss_mode", "policy_loss_type", "pref_loss")
+SETTINGS: Final = ("algorithm", *LOSS_SETTINGS, "rlhf_type", "adv_estimator", "advantage_estimator", "loss_type")
+"""Facts that name the algorithm, the plainest first: veRL's `loss_mode: gspo` stands beside an estimator of GRPO's. A
+loss that names none counts for nothing."""
 ONLINE_METRICS: Final = frozenset(
     {"kl/old", "clip/frac", "reward/zero_std_frac", "len/response_mean", "staleness/mean", "is/ratio_mean"}
 )
@@ -57,6 +59,7 @@ LEARNT_BY_REWARD: Final = frozenset(
 """Words of what a loss alone does not have beside it, where answers are given: any of them, and the kind stays open."""
 PAIR_METRICS: Final = frozenset({"dpo/margin", "dpo/accuracy", "dpo/logp_chosen", "dpo/logp_rejected"})
 
+SEQUENCE_LEVELS: Final = ("sequence", "sequence_token")  # of TRL's importance_sampling_level: GSPO by another name
 COMMONEST: Final = {
     Family.SUPERVISED: "sft",
     Family.PREFERENCE: "dpo",
@@ -138,6 +141,8 @@ def detect_algorithm(
     Settings count more than names. `sampled`: an inference engine's logprobs are recorded, so something was sampled.
     `texts`: samples or tokens are recorded, so that a loss without a reward beside it proves nothing.
     """
+    if str(facts.get("importance_sampling_level")) in SEQUENCE_LEVELS:
+        facts = {"algorithm": "gspo", **facts}
     spelt = [str(facts[key]).lower().replace("-", "_") for key in SETTINGS if facts.get(key)]
     name = next((word for word in spelt if word in NAMES), None) or _match_marks(logged)
     name = SYNONYMS.get(name, name) if name else None

@@ -23,6 +23,7 @@ from ptt.diagnostics.parsers.io.console_pairs import is_metric_name
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC, blocks, is_torn, pieces, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
+from ptt.diagnostics.parsers.io.printed_config import PrintedConfig
 from ptt.diagnostics.parsers.io.progress_bars import MAX_ROWS, Placement, ProgressBars
 from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, Facts
 from ptt.diagnostics.parsers.io.tracebacks import EndingLog, Endings, may_tell_ending, without_bar, without_prefix
@@ -210,6 +211,7 @@ class _Console:
     def __init__(self, file: RunFile) -> None:
         self.file = file
         self.context, self.epochs, self.bars = ConsoleContext(), EpochSteps(), ProgressBars()
+        self.config = PrintedConfig()
         self.events = EventLog(file)
         self.endings = EndingLog(self.events)
         self.columns, self.other_units = MetricColumns(file), MetricColumns(file)
@@ -268,6 +270,7 @@ class _Console:
 
     def _other(self, last: bytes) -> None:
         """Take a line without log calls, whose last state stands for it."""
+        self.config.see(last)
         text = last.decode("utf-8", "replace")
         if "teps = " in text and (match := ANNOUNCED.search(text)):
             self.announced = int(match[1].replace(",", ""))
@@ -350,7 +353,7 @@ class _Console:
         yield from self._notes(placement)
         names = self.columns.names | self.unplaced.names | self.other_units.names
         yield from framework_facts(self.frameworks.pop() if len(self.frameworks) == 1 else framework_of(names))
-        if facts := self._facts(placement) | ended:
+        if facts := self.config.facts | self._facts(placement) | ended:
             yield Context(facts=facts)
 
     def _last_line(self) -> None:

@@ -64,15 +64,9 @@ Rows = Mapping[str, Answer]
 
 
 def _before(diagnosis: Diagnosis, evidence: Evidence, evals: pl.DataFrame) -> Rows:
-    if _samples_online(evidence):
-        unlogged = Answer(CANNOT, "no file of the run tells; keep the output of such a run beside the logs")
-        shape = _reward_shape(diagnosis)
-    else:
-        unlogged = shape = Answer(NOT_HERE, f"{evidence.algorithm.title} training samples from no environment")
+    nothing = Answer(NOT_HERE, f"{evidence.algorithm.title} training samples from no environment")
+    shape = _reward_shape(diagnosis) if _samples_online(evidence) else nothing
     return {
-        "The environment was tested by itself": unlogged,
-        "The reward of a random policy is known": unlogged,
-        "A simple rule beats the random policy": unlogged,
         "The first rewards have a usable spread": shape,
         "The evaluation's settings are fixed and saved": _settings_saved(evals),
         "The run fits into memory": _memory(evidence),
@@ -174,7 +168,6 @@ def _after(
         "The last checkpoint is kept": _on_disk(roles, roles.last),
         "The first checkpoint after the failure is kept": _failed(roles),
         "Samples for an audit of the reward are kept": _audit(diagnosis) if _samples_online(evidence) else nobody,
-        "More than one seed was run": Answer(CANNOT, "a run dir holds one seed; compare it with those of the others"),
         "A private test set was reported": _private(evals),
     }
 

@@ -143,21 +143,24 @@ SAFE_SETTINGS: Final = frozenset(
     {
         "adv_estimator", "advantage_estimator", "algorithm", "beta", "bf16", "cliprange", "cliprange_value",
         "clip_ratio", "clip_ratio_high", "clip_ratio_low", "delta", "entropy_coeff", "eps_clip", "eps_clip_high",
-        "epsilon", "epsilon_high", "fp16", "gamma",
-        "generation_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "init_kl_coef",
-        "kl_coef", "kl_loss_coef", "kl_loss_type", "kl_target", "lam", "lambd", "learning_rate", "logging_steps",
-        "loss_agg_mode", "loss_type", "lr", "lr_scheduler_type", "mask_truncated_completions",
-        "max_completion_length", "max_grad_norm", "max_prompt_length", "max_response_length", "max_steps",
-        "max_tool_calling_iterations", "micro_batch_size", "mini_batch_size", "n_samples_per_prompt",
-        "num_generations", "num_iterations", "num_samples_per_prompt", "per_device_train_batch_size",
-        "policy_loss_type", "ppo_epochs", "ppo_mini_batch_size", "ratio_type", "ref_model_mixup_alpha",
-        "ref_model_sync_steps", "ref_policy_update_freq", "ref_update_interval", "reward_clip", "rollout_batch_size",
-        "rollout_temperature", "save_steps", "scale_rewards", "seed", "steps_per_generation", "sync_ref_model",
-        "target_kl", "temperature", "top_k", "top_p", "total_training_steps", "train_batch_size", "use_kl_in_reward",
-        "use_kl_loss", "use_vllm", "vllm_importance_sampling_cap", "vllm_importance_sampling_correction",
-        "vllm_importance_sampling_mode", "warmup_ratio", "warmup_steps", "weight_decay",
+        "epsilon", "epsilon_high", "fp16", "gamma", "generation_batch_size", "gradient_accumulation_steps",
+        "gradient_checkpointing", "init_kl_coef", "kl_coef", "kl_loss_coef", "kl_loss_type", "kl_target", "lam",
+        "lambd", "learning_rate", "logging_steps", "importance_sampling_level", "loss_agg_mode", "loss_mode",
+        "loss_type", "lr", "lr_scheduler_type", "mask_truncated_completions", "max_completion_length",
+        "max_grad_norm", "max_prompt_length", "max_response_length", "max_steps", "max_tool_calling_iterations",
+        "micro_batch_size", "mini_batch_size", "n_samples_per_prompt", "num_generations", "num_iterations",
+        "num_samples_per_prompt", "per_device_train_batch_size", "policy_loss_type", "pref_loss", "rlhf_type",
+        "ppo_epochs", "ppo_mini_batch_size", "ratio_type", "ref_model_mixup_alpha", "ref_model_sync_steps",
+        "ref_policy_update_freq", "ref_update_interval", "reward_clip", "rollout_batch_size", "rollout_temperature",
+        "save_steps", "scale_rewards", "seed", "steps_per_generation", "sync_ref_model", "target_kl", "temperature",
+        "top_k", "top_p", "total_training_steps", "train_batch_size", "use_kl_in_reward", "use_kl_loss", "use_vllm",
+        "vllm_importance_sampling_cap", "vllm_importance_sampling_correction", "vllm_importance_sampling_mode",
+        "warmup_ratio", "warmup_steps", "weight_decay",
     }
 )  # fmt: skip
+
+
+ROLLOUT_N: Final = re.compile(r"(?:^|[./])rollout[./]n$")
 
 
 def safe_settings(settings: Mapping[str, Any]) -> Facts:
@@ -165,12 +168,14 @@ def safe_settings(settings: Mapping[str, Any]) -> Facts:
     facts: Facts = {}
     for name in sorted(settings, key=lambda name: (name.count(".") + name.count("/"), name), reverse=True):
         last = re.split(r"[./]", name)[-1]
-        if last in SAFE_SETTINGS and (value := _plain(settings[name])) is not None:
+        if last in SAFE_SETTINGS and (value := plain_setting(settings[name])) is not None:
             facts[last] = value
+        elif ROLLOUT_N.search(name) and (value := plain_setting(settings[name])) is not None:
+            facts["rollout_n"] = value  # `n` by itself is the name of too many things
     return facts
 
 
-def _plain(value: Any) -> str | int | float | bool | None:
+def plain_setting(value: Any) -> str | int | float | bool | None:
     """Return a number, a boolean or one short word; None for anything else."""
     if isinstance(value, bool):
         return value

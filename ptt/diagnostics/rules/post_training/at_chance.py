@@ -22,6 +22,7 @@ CHANCE = 0.5
 LN2 = math.log(2.0)  # nats: the sigmoid loss of a model that has no preference
 MAX_CHANCE_SHARE = 0.6  # share of pairs: an interval that reaches so far up does not exclude that something was learnt
 MIN_LEARNT = 0.01  # nats below ln 2: less cannot be told from nothing by any user
+MIN_EARLY = 10  # logged values: fewer tell nothing of whether pairs were ranked well before
 LONG_RUN = 100  # logged values: after so many nobody waits for the loss to start falling any more
 SIGMOID_ALGORITHMS = ("dpo", "reward_model", "online_dpo")
 
@@ -69,15 +70,23 @@ def _by_loss(loss: Series) -> Verdict:
     return _finding(loss, level, level, limit=LN2, summary=summary)
 
 
+def _onset(series: Series) -> int:
+    """Return the first step; of pairs that were ranked well in the first half the step at which the second begins."""
+    steps, values = series.finite()
+    half = len(values) // 2
+    learnt = series.name != "loss/total" and half >= MIN_EARLY and level_of(values[:half]).low > CHANCE
+    return int(steps[half if learnt else 0])
+
+
 def _finding(series: Series, level: Level, loss: Level | None, *, limit: float, summary: str) -> Finding:
-    steps = series.finite()[0]
+    steps, onset = series.finite()[0], _onset(series)
     return Finding(
         severity=Severity.HIGH if len(steps) >= LONG_RUN else Severity.MEDIUM,
         claim=f"The model ranks pairs no better than chance: {summary}",
         observed=level.mean,
         limit=limit,
         unit="nats" if series.name == "loss/total" else "share",
-        onset_step=int(steps[0]),
+        onset_step=onset,
         evidence={
             "metric": series.name,
             "logged_as": series.raw_name,

@@ -20,6 +20,7 @@ from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged,
 from ptt.diagnostics.rules.single_series import aligned, logged, metric_evidence, requires_metric
 
 EQUAL_SHARE = 0.9  # of the steps that log both
+SAMPLES = ("rollout_n", "num_generations", "n_samples_per_prompt", "num_samples_per_prompt")
 SIDES = ("max", "min")
 TOLERANCE = 0.01  # of the spread of the rewards: a normalising epsilon and rounding stay below
 ENABLE = "log the mean advantage of each step: veRL logs critic/advantages/mean"
@@ -43,15 +44,17 @@ def check(advantage: Series, evidence: Evidence, limits: Limits) -> Verdict:
     equal = min(_equal_share(*pair) for pair in pairs)
     if equal < limits["equal"]:
         return Healthy(reason=f"advantages equal rewards at {equal:.0%} of {len(steps)} steps")
+    samples = next((evidence.run.context[name] for name in SAMPLES if name in evidence.run.context), None)
+    why = "; the run samples one answer a prompt" if samples == 1 else ""
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"Advantages equal rewards at {equal:.0%} of steps: no baseline is subtracted",
+        claim=f"Advantages equal rewards at {equal:.0%} of steps: no baseline is subtracted{why}",
         observed=equal,
         limit=limits["equal"],
         unit="share",
         onset_step=int(steps[0]),
         onset_interval=(int(steps[0]), int(steps[0])),
-        evidence=metric_evidence(advantage, compared_with=reward.raw_name),
+        evidence=metric_evidence(advantage, compared_with=reward.raw_name, samples_a_prompt=samples),
         causes=("a group of one sample a prompt", "a baseline that is always 0"),
         confirm=("read how many samples a prompt the configuration asks for (rollout.n, num_generations)",),
         next=("sample four to sixteen answers a prompt, or take an estimator with a baseline",),
