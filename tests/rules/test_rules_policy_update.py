@@ -116,6 +116,15 @@ def test_updates_too_large_by_their_kl() -> None:
     not_judged(judged("update-too-large", {"kl/old": np.zeros(100)[:5]}))
 
 
+def test_a_step_kl_far_above_its_beginning_is_told_below_its_limit() -> None:
+    kl = {"kl/old": jump(0.0005, 0.09)}
+    broken(judged("update-too-large", kl | {"reward/mean": level(0.5)}), severity=Severity.MEDIUM, near=51)
+    broken(judged("update-too-large", kl | {"reward/mean": jump(0.2, 0.8)}), severity=Severity.LOW)
+    broken(judged("update-too-large", kl), severity=Severity.LOW)
+    healthy(judged("update-too-large", {"kl/old": jump(0.0005, 0.02)}))  # far below where anybody stops
+    healthy(judged("update-too-large", {"kl/old": jump(0.02, 0.09)}))
+
+
 def test_spikes_of_the_step_kl_are_no_lasting_excess() -> None:
     kl = level(0.01)
     kl[9::10] = 3.0  # the mean over twenty steps is .3

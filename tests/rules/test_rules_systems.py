@@ -162,6 +162,31 @@ def test_imbalance_matters_where_a_device_is_nearly_full() -> None:
     assert not verdict.notes
 
 
+@pytest.mark.parametrize("name", ["gpu.0.gpu", "gpu/0/utilization", "system/gpu.0.gpu"])
+def test_devices_that_stand_idle_are_told_by_what_steps_lose(name: str) -> None:
+    falls = ranks_of({0: jump(90.0, 20.0), 1: jump(85.0, 22.0), 2: np.zeros(100)}, name=name)
+    slower = finding(run("gpu-utilisation-fell", {"time/step": jump(10.0, 14.0)}, machines=falls))
+    assert (slower.severity, slower.onset_step) == (Severity.MEDIUM, pytest.approx(51, abs=10))
+    for metrics in ({}, {"time/step": noise(10.0)}):
+        verdict = run("gpu-utilisation-fell", metrics, machines=falls)
+        assert isinstance(verdict, Healthy)
+        assert verdict.notes[0].severity is Severity.LOW
+    alone = ranks_of({0: jump(0.9, 0.2)}, name=name)
+    assert isinstance(run("gpu-utilisation-fell", {"throughput/tokens": jump(900.0, 300.0)}, machines=alone), Broken)
+    logged = {"gpu_utilization": jump(90.0, 20.0)}
+    assert isinstance(run("gpu-utilisation-fell", {"time/step": jump(10.0, 14.0)}, other=logged), Broken)
+
+
+def test_devices_that_are_busy_or_never_were_are_no_fall() -> None:
+    for levels in ({0: noise(90.0)}, {0: jump(20.0, 90.0)}, {0: jump(90.0, 60.0)}, {0: noise(90.0), 1: np.zeros(100)}):
+        verdict = run("gpu-utilisation-fell", machines=ranks_of(levels, name="gpu.0.gpu"))
+        assert isinstance(verdict, Healthy)
+        assert not verdict.notes
+    for unused in ({0: np.zeros(100)}, {0: noise(90.0, 20)}):
+        verdict = run("gpu-utilisation-fell", machines=ranks_of(unused, name="gpu.0.gpu"))
+        assert isinstance(verdict, NotJudged)
+
+
 @pytest.mark.parametrize(
     "name",
     [

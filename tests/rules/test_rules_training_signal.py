@@ -10,6 +10,7 @@ import pytest
 from builders import Array, frame_of, run_of, series_of, tokens_of
 from rule_cases import BY_ID, PPO, broken, healthy, judged, jump, level, not_judged
 
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tokens_by_step import Signal, gather_pairs, gather_signal
 from ptt.diagnostics.model import Link, Severity
 
@@ -30,6 +31,21 @@ def test_advantages_explode_or_vanish() -> None:
     healthy(judged("advantage-scale", {"advantage/std": jump(0.95, 0.45)}))  # groups get solved
     healthy(judged("advantage-scale", {"advantage/std": np.r_[level(1.0, 40), level(9.0, 20), level(1.0, 60)]}))
     not_judged(judged("advantage-scale", {"advantage/std": level(1.0, 20)}))
+
+
+def test_the_extremes_of_advantages_stand_in_for_their_spread() -> None:
+    def between(scale: Array) -> dict[str, Series]:
+        return {
+            "critic/advantages/max": series_of("critic/advantages/max", 3.0 * scale),
+            "critic/advantages/min": series_of("critic/advantages/min", -4.0 * scale),
+        }
+
+    grew = broken(judged("advantage-scale", {}, other=between(jump(1.0, 15.0))), severity=Severity.MEDIUM, near=51)
+    assert grew.evidence["metric"] == "critic/advantages/max"
+    healthy(judged("advantage-scale", {}, other=between(jump(1.0, 3.0))))
+    healthy(judged("advantage-scale", {"advantage/std": level(1.0)}, other=between(jump(1.0, 15.0))))
+    one = {"critic/advantages/max": between(jump(1.0, 15.0))["critic/advantages/max"]}
+    not_judged(judged("advantage-scale", {}, other=one))
 
 
 def test_advantages_that_begin_with_the_first_successes_do_not_explode() -> None:

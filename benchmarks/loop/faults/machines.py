@@ -101,6 +101,15 @@ def slower(run: Made, generator: Generator, size: float) -> int:
     return onset
 
 
+def starved(run: Made, generator: Generator, size: float) -> int:
+    """Devices wait for most of every step, which takes half as long again."""
+    onset = begin(run, generator)
+    run.extra["gpu_utilization"] = np.clip(90 + generator.normal(0, 5, run.count), 0, 100)
+    run.change("gpu_utilization", 1 - 0.78 * run.late(onset))
+    run.change("step_time", 1 + 0.45 * size * run.late(onset))
+    return onset
+
+
 def leaking(run: Made, generator: Generator, size: float) -> int:
     """Memory grows from step to step."""
     onset = begin(run, generator, 0.1, 0.2)
@@ -195,6 +204,8 @@ NUMERICS: Final = (
 )  # fmt: skip
 SYSTEMS: Final = (
     _of("throughput-drop", "steps take three times as long", slower, Link.SYSTEMS, algorithms=ONLINE),
+    _of("gpu-utilisation-fell", "devices busy 20 % of the time instead of 90 %", starved, Link.SYSTEMS,
+        "gpu-utilisation-fell", "throughput-drop", algorithms=ONLINE, least=Severity.LOW),
     _of("memory-growth", "peak memory grows 2.4-fold", leaking, Link.SYSTEMS, algorithms=("ppo", "grpo"),
         dialects=("verl", "prime")),
     _of("memory-imbalance", "one device holds 40 % more", one_device, Link.SYSTEMS, algorithms=ONLINE,

@@ -37,7 +37,7 @@ class ByRank:
 
 @dataclass(frozen=True, kw_only=True)
 class Machines:
-    """What is known by rank, node and device: metrics that two of them recorded at least."""
+    """What is known by rank, node and device: metrics that two of them recorded at least, utilisation of one too."""
 
     metrics: tuple[ByRank, ...]
 
@@ -63,7 +63,7 @@ class Event:
 MAX_PLACES: Final = 4096  # ranks of one metric
 RANK_IN_PATH: Final = r"(?:^|[^a-z])rank[_=-]?(\d{1,5})(?:\D|$)"
 RANK_OF_SOURCE: Final = pl.col("source").str.to_lowercase().str.extract(RANK_IN_PATH).cast(pl.Int64)
-DEVICE: Final = r"(^|[./_])(?i:gpu)[._]\d{1,3}([._/]|$)"
+DEVICE: Final = r"(^|[./_])(?i:gpu)[./_]\d{1,3}([./_]|$)"
 NODE: Final = r"^ray/node\.\d{1,4}\."
 WHOLE_STEP_NAME: Final = re.compile(
     r"(?:^|[/_.])(?:step|iteration|iter|total|train_step|train_batch)(?:[_.]?(?:time|s|secs?|seconds|ms|duration))*$"
@@ -105,7 +105,9 @@ def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetric
     rows = pl.concat([_metric_rows(metrics), _wide_rows(wide), _machine_rows(ranks, metrics)])
     rows = rows.filter(pl.col("value").is_finite())
     several = rows.group_by("name").agg(pl.col("place").n_unique().alias("places"))
-    rows = rows.join(several.filter(pl.col("places").is_between(2, MAX_PLACES)), on="name", how="semi")
+    alone = pl.col("name").map_elements(_counts_alone, return_dtype=pl.Boolean)
+    enough = pl.col("places").is_between(2, MAX_PLACES) | (alone & (pl.col("places") == 1))
+    rows = rows.join(several.filter(enough), on="name", how="semi")
     if rows.is_empty():
         return None
     rows = rows.sort("name", "place", "step", "order")
@@ -123,6 +125,11 @@ def classify_measure(name: str) -> Measure:
     if WHOLE_STEP_NAME.search(name):
         return Measure.WHOLE_STEP
     return Measure.TIME if TIME_NAME.search(name) else Measure.OTHER
+
+
+def _counts_alone(name: str) -> bool:
+    """Return whether a metric says something of one device alone: how busy it is, with nothing to compare it to."""
+    return classify_measure(name) is Measure.UTILISATION
 
 
 def ranks_table(machines: Machines | None) -> pl.DataFrame:

@@ -101,6 +101,7 @@ from ptt.diagnostics.rules.reward import (
     slice_degradation,
 )
 from ptt.diagnostics.rules.systems import (
+    gpu_utilisation_fell,
     idle_rollout,
     memory_growth,
     memory_imbalance,
@@ -224,6 +225,7 @@ SYSTEMS_RULES: tuple[Rule, ...] = (
     stragglers.RULE,
     idle_rollout.RULE,
     throughput_drop.RULE,
+    gpu_utilisation_fell.RULE,
     memory_imbalance.RULE,
     memory_growth.RULE,
     out_of_memory.RULE,

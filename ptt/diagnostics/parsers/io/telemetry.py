@@ -30,7 +30,7 @@ TROUBLE: Final = (
 )  # fmt: skip
 TROUBLE_WORDS = re.compile(r"\b(?:nan|inf|oom)\b")
 NOISE = re.compile(r"deprecat|FutureWarning|UserWarning|warnings\.warn\(", re.IGNORECASE)
-DEVICE = re.compile(r"(?:^|[./_])gpu[._](\d{1,3})(?=[._/])", re.IGNORECASE)
+DEVICE = re.compile(r"(?:^|[./_])gpu[./_](\d{1,3})(?=[._/])", re.IGNORECASE)
 NODE = re.compile(r"^ray/(node\.\d{1,4})\.")
 
 

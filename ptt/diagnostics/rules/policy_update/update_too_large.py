@@ -2,7 +2,8 @@
 
 What: the logged KL between the policy and itself at the start of the step stays above 0.1 nats a token (or above twice
 the run's own target for it), or, of fewer than ten steps, ends with three above 5 times that; or, from recorded tokens,
-p99 of |log policy - log old| stays above 0.5 nats.
+p99 of |log policy - log old| stays above 0.5 nats. A KL that rose fifty-fold and past 0.045 nats
+is told below that limit too: medium where the reward stood still or fell, else low.
 Why it matters: the gradient of a clipped surrogate is only worth something near the policy that sampled. Beyond it most
 of the batch is clipped away and the rest decides alone.
 What it is not: the distance to the reference, which grows over a healthy run. This is the size of single steps.
@@ -16,10 +17,12 @@ healthy runs stay below 0.35. Steps whose ratio is 1 by construction are left ou
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
 from ptt.diagnostics.rules.single_series import (
     gross_excess,
     lasting_excess,
@@ -33,6 +36,8 @@ ID = "update-too-large"
 KL_LIMIT = 0.1  # nats a token, to the policy at the start of the step; see the source above
 P99_LIMIT = 0.5  # nats: a hundredth of the tokens change their probability by more than two thirds in one step
 TARGET_FACTOR = 2.0  # of the run's own target
+RISE_FACTOR = 50.0  # times the early level: steps seven times as long, where the KL goes with their square
+RISE_FLOOR = 0.045  # nats: 1.5 times 0.03, where PPO implementations stop a batch at the latest
 CRITICAL_FACTOR = 5.0  # times the limit: nothing of the batch's policy is left
 MIN_RECORDED = 6  # steps of tokens with an update in them: fewer tell of no habit
 
@@ -63,6 +68,10 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     findings = [finding for moved, limit in judged if (finding := _finding(moved, limit))]
     if findings:
         return min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
+    if series is not None and judged[0][0].name == series.name:
+        risen = _risen(judged[0][0], evidence, judged[0][1], limits["times_early"])
+        if risen is not None:
+            return risen
     peaks = [f"{moved.raw_name} peaks at {peak_median(moved):.3g} nats, limit {limit:g}" for moved, limit in judged]
     return Healthy(reason="; ".join(peaks))
 
@@ -88,6 +97,25 @@ def _finding(series: Series, limit: float) -> Finding | None:
     )
 
 
+def _risen(series: Series, evidence: Evidence, limit: float, factor: float) -> Finding | None:
+    """Return a step KL far above its own beginning, still within its limit."""
+    rise = lasting_rise(series, floor=RISE_FLOOR, factor=factor)
+    if rise is None or rise.ended or rise.early <= 0:
+        return None
+    reward = outcome_since(evidence, rise.interval[0])
+    return Finding(
+        severity=Severity.LOW if reward in (Outcome.ROSE, Outcome.UNKNOWN) else Severity.MEDIUM,
+        claim=f"Single updates grew: {series.raw_name} rose from {rise.early:.2g} to {rise.last:.2g} nats, "
+        f"near the limit of {limit:g}{outcome_clause(reward)}",
+        unit="nats",
+        **measured(rise),
+        evidence=series_evidence(series, early=rise.early, last_mean=rise.last),
+        causes=CAUSES,
+        confirm=(f"{confirm_by_checkpoint(rise.interval)}; does it follow the learning rate's warm-up?",),
+        next=back_off(rise.interval),
+    )
+
+
 def _kl_limit(evidence: Evidence, limits: Limits) -> float:
     """Return twice the run's own target where it is one for this KL: in veRL the name belongs to the reference."""
     target = evidence.run.context.get("target_kl")
@@ -97,4 +125,4 @@ def _kl_limit(evidence: Evidence, limits: Limits) -> float:
     return max(TARGET_FACTOR * float(target), limits["kl"])
 
 
-RULE = rule(check, ID, Link.POLICY_UPDATE, kl=KL_LIMIT, p99=P99_LIMIT)
+RULE = rule(check, ID, Link.POLICY_UPDATE, kl=KL_LIMIT, p99=P99_LIMIT, times_early=RISE_FACTOR)

@@ -23,13 +23,12 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, finite_series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.single_series import metric_evidence
-from ptt.diagnostics.rules.systems import device_gb
+from ptt.diagnostics.rules.systems import IDLE_PERCENT, device_gb
 
 IMBALANCE_LIMIT = 0.2  # (largest - smallest) / mean
 FULL_SHARE = 0.9  # of the device
 PERCENT = ("gpu.memoryAllocated", "memory_percent")
 IDLE_MEMORY = 0.1  # of the fullest: a driver's context or another user's tools; a part of a model is more
-IDLE_PERCENT = 1.0  # of the time at work: a device that computes for the run is above it at most of its samples
 GIGABYTES = "gb"
 
 

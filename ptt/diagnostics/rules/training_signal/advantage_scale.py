@@ -1,6 +1,7 @@
 """This run shows advantages whose scale explodes or vanishes.
 
 What: the standard deviation of the advantages stays above five times its own early level, or below a tenth of it.
+Where none is logged, the distance from the smallest to the largest advantage of a step stands in for it.
 Why it matters: the advantage is the factor on every gradient. Five times as large, it is five times the learning rate,
 and a policy update may leave the trust region; near zero, nothing is learnt while everything seems to run.
 What it is not: a solved task. Where the advantages vanish while the reward rose, the finding is low. Nor a sparse
@@ -19,10 +20,15 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
-from ptt.diagnostics.rules.single_series import last_mean, measured, series_evidence
+from ptt.diagnostics.rules.single_series import aligned, derived, last_mean, measured, series_evidence
 
 GROWTH_FACTOR = 5.0  # times the early level: a learning rate five times as large
 GROWTH_FLOOR = 1.5  # normalised advantages stand near 1: up to there, only more of the groups have a spread
+RANGE_FLOOR = 10.0  # the same of the distance between the extremes: of normalised advantages it stands near 4 to 8
+RANGES = (
+    ("critic/advantages/max", "critic/advantages/min"),  # veRL
+    ("advantages/max", "advantages/min"),  # NeMo-RL
+)
 FALL_FACTOR = 0.1  # of the early level: nine in ten of what was learnt from is gone
 
 
@@ -31,6 +37,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     series = evidence.metrics.get("advantage/std")
     if series is None or len(series.finite()[0]) < MIN_VALUES:
         series = evidence.signal.advantage_std if series is None or evidence.signal.advantage_std else series
+    floor, what = GROWTH_FLOOR, "spread"
+    if (series is None or len(series.finite()[0]) < MIN_VALUES) and (between := _range(evidence)) is not None:
+        series, floor, what = between, RANGE_FLOOR, "range"
     if series is None or len(series.finite()[0]) < MIN_VALUES:
         return NotJudged(
             reason="no spread of advantages is recorded"
@@ -40,20 +49,29 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("advantage/std",),
             enable="log the standard deviation of the advantages, or samples with their advantage",
         )
-    up = lasting_rise(series, floor=GROWTH_FLOOR, factor=limits["exploded"])
+    up = lasting_rise(series, floor=floor, factor=limits["exploded"])
     down = lasting_fall(series, ceiling=math.inf, factor=limits["vanished"])
     for shift, verb in ((up, "grew"), (down, "vanished")):
         if shift is not None and not shift.ended and shift.early > 0:
-            return _finding(series, shift, verb, outcome(evidence))
-    return Healthy(reason=f"the spread of advantages ends at {last_mean(series):.3g}")
+            return _finding(series, shift, verb, what, outcome(evidence))
+    return Healthy(reason=f"the {what} of advantages ends at {last_mean(series):.3g}")
 
 
-def _finding(series: Series, shift: BaselineShift, verb: str, reward: Outcome) -> Finding:
+def _range(evidence: Evidence) -> Series | None:
+    """Return the largest advantage of a step less the smallest, where both are logged."""
+    for names in RANGES:
+        high, low = (evidence.other.get(name) for name in names)
+        if high is not None and low is not None and len((both := aligned(high, low))[0]) >= MIN_VALUES:
+            return derived(high, both[0], both[1] - both[2])
+    return None
+
+
+def _finding(series: Series, shift: BaselineShift, verb: str, what: str, reward: Outcome) -> Finding:
     grew = verb == "grew"
     low = not grew and reward in (Outcome.ROSE, Outcome.UNKNOWN)
     return Finding(
         severity=Severity.LOW if low else Severity.MEDIUM,
-        claim=f"The spread of advantages {verb}: {shift.early:.3g} to {shift.last:.3g}{outcome_clause(reward)}",
+        claim=f"The {what} of advantages {verb}: {shift.early:.3g} to {shift.last:.3g}{outcome_clause(reward)}",
         unit="advantage",
         **measured(shift),
         evidence=series_evidence(series, early=shift.early),
