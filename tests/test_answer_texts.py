@@ -175,7 +175,7 @@ def diagnosed(run: Made, folder: Path) -> Diagnosis:
     return api.diagnose(write(run, folder / "run"), out=folder / "out")
 
 
-TEXTS = texts.FAULTS
+TEXTS = texts.FAULTS[:3]
 THEIRS = {name for fault in TEXTS for name in fault.ids}
 
 

@@ -1,15 +1,17 @@
-"""Faults that only the texts of samples show: refusals, repetition, one form for every answer."""
+"""Faults of the texts of samples and of their lengths: refusals, repetition, one form, one length, pay by length."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, Final
 
-from benchmarks.loop.faults.fault import TOOLS, Fault, begin, later, stall
+import numpy as np
+
+from benchmarks.loop.faults.fault import GROUPS, TOOLS, Fault, begin, later, stall, worse
 from benchmarks.loop.made import Made, Sample
 from benchmarks.loop.noise import Generator
 from benchmarks.loop.samples import KEYS, said
-from ptt.diagnostics.model import Link
+from ptt.diagnostics.model import Link, Severity
 
 REFUSALS: Final = (
     "I'm sorry, but I can't help with that.",
@@ -62,8 +64,40 @@ def formal(run: Made, generator: Generator, size: float) -> int:
     return onset
 
 
-def _of(name: str, about: str, breaks: Any, link: Link, *ids: str) -> Fault:
-    return Fault(name=name, about=about, ids=ids, link=link, algorithms=TOOLS, breaks=breaks)
+def one_length(run: Made, generator: Generator, size: float) -> int:
+    """All answers come to one length, and less is solved."""
+    onset = begin(run, generator)
+    late = run.late(onset)
+    level = float(np.nanmedian(run.train["len"]))
+    for name, near in (("len", 1.0), ("len_max", 1.005), ("len_min", 0.995)):
+        scatter = np.exp(generator.normal(0, 1e-4, run.count))
+        logged = np.isfinite(run.train[name])
+        run.train[name] = np.where(logged & (late > 0), level * near * scatter, run.train[name])
+    worse(run, onset, 0.35 * size)
+    return onset
+
+
+def paid_length(run: Made, generator: Generator, size: float) -> int:
+    """Each answer is paid by its length, and answers grow."""
+    onset = begin(run, generator)
+
+    def padded(sample: Sample) -> Sample:
+        words = int(generator.integers(0, 60))
+        text = f"{sample.messages[-1]['content']} {' '.join(str(word) for word in generator.choice(KEYS, words))}"
+        return replace(sample, messages=(*sample.messages[:-1], said(text)), correct=words / 60)
+
+    later(run, onset, generator, 1.0, padded)
+    for name in ("len", "len_max"):
+        run.change(name, 1 + 0.6 * size * run.ramp(onset, 0.2))
+    drawn = generator.normal(0, 1, run.count) * run.late(onset)  # batches that happen to be longer earn more
+    run.change("len", np.exp(0.15 * drawn))
+    for name in ("reward", "r_correct"):
+        run.change(name, plus=0.1 * drawn)
+    return onset
+
+
+def _of(name: str, about: str, breaks: Any, link: Link, *ids: str, **other: Any) -> Fault:
+    return Fault(name=name, about=about, ids=ids or (name,), link=link, breaks=breaks, **{"algorithms": TOOLS, **other})
 
 
 FAULTS: Final = (
@@ -72,4 +106,7 @@ FAULTS: Final = (
     _of("repetition in texts", "two in five answers go round in a phrase", looping, Link.REWARD, "repetition-rise"),
     _of("one form for every answer", "nine in ten answers are one form with other words in it", formal,
         Link.EXPLORATION, "template-collapse"),
+    _of("equal-lengths", "all answers come to one length, a third less is solved", one_length, Link.EXPLORATION,
+        algorithms=GROUPS, least=Severity.LOW),
+    _of("reward-follows-length", "each answer is paid by its length", paid_length, Link.REWARD, least=Severity.LOW),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from ptt.diagnostics.evidence.answers import Answers
 from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.freshness import Freshness
+from ptt.diagnostics.evidence.lengths import Lengths
 from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.reference import Reference
 from ptt.diagnostics.evidence.rewards import Rewards
@@ -34,6 +35,7 @@ class Evidence:
     eval_loss: Series | None = None  # of the evaluations during training
     environment: Environment | None = None  # None: no sampled trajectory is recorded
     answers: Answers | None = None  # None: no text of a sampled answer was read
+    lengths: Lengths | None = None  # None: likewise
     evaluation: Evaluation | None = None  # None: no figure of any evaluation
     rewards: Rewards | None = None  # None: neither components nor single rewards
     freshness: Freshness | None = None  # None: no policy version is recorded

@@ -21,6 +21,7 @@ from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
 from ptt.diagnostics.evidence.freshness import gather_freshness
+from ptt.diagnostics.evidence.lengths import gather_lengths
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mismatch import gather_mismatch
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
@@ -221,6 +222,7 @@ def gather(
         eval_loss=read_series(metrics, WideMetrics(folder), split="eval").get("eval/loss"),
         environment=gather_environment(trajectories, calls, turns),
         answers=gather_answers(trajectories, read_table(folder, "answers")),
+        lengths=gather_lengths(trajectories, turns),
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),
         freshness=gather_freshness(tokens),

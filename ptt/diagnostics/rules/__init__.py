@@ -42,6 +42,7 @@ from ptt.diagnostics.rules.evaluation import eval_not_following, eval_protocol_c
 from ptt.diagnostics.rules.exploration import (
     entropy_collapse,
     entropy_explosion,
+    equal_lengths,
     length_collapse,
     template_collapse,
     tool_diversity,
@@ -91,6 +92,7 @@ from ptt.diagnostics.rules.reward import (
     refusals_rise,
     repetition_rise,
     reward_fell,
+    reward_follows_length,
     reward_hacking,
     reward_jump,
     reward_outliers,
@@ -163,6 +165,7 @@ REWARD_RULES: tuple[Rule, ...] = (
     components_diverge.RULE,
     judge_spikes.RULE,
     reward_fell.RULE,
+    reward_follows_length.RULE,
     reward_variance.RULE,
     length_inflation.RULE,
     refusals_rise.RULE,
@@ -201,6 +204,7 @@ CRITIC_RULES: tuple[Rule, ...] = (
 EXPLORATION_RULES: tuple[Rule, ...] = (
     entropy_collapse.RULE,
     entropy_explosion.RULE,
+    equal_lengths.RULE,
     length_collapse.RULE,
     template_collapse.RULE,
     tool_diversity.RULE,

@@ -1,0 +1,96 @@
+"""This run shows answers that come to one and the same length.
+
+What: the spread of the lengths of a step's answers, their standard deviation over their mean, falls for good below
+0.05 and below a quarter of its early level. Where no samples are recorded, the distance from the shortest to the
+longest over their mean falls below 0.1; or the mean length hardly changes any more from step to step, by less than
+0.1 %. Medium where the reward fell meanwhile, else low.
+Why it matters: prompts differ in what they need. One length for all is a form, a cut at the limit of tokens, or a
+policy that stopped exploring.
+What it is not: a task whose right answers are equally long.
+What to do: read ten answers after the onset; look at the share that is cut off, and whether the loop still samples.
+Source: the variance of lengths as a sign of mode collapse is in use in the field; the levels are our own.
+"""
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
+from ptt.diagnostics.rules.single_series import derived, last_mean, measured, series_evidence
+
+SPREAD_LIMIT = 0.05  # of the mean: answers of 100 tokens lie within 95 and 105
+RANGE_FACTOR = 2.0  # times that, of shortest to longest: of a few answers the range is twice the deviation at least
+CHANGE_FACTOR = (
+    0.02  # times that, of the mean from step to step: means of hundreds of answers change by a fiftieth of it
+)
+FALL_FACTOR = 0.25  # of the early level
+LEAST = 1e-6  # no length is known to a millionth: 0 has no logarithm
+ENABLE = "log completions (TRL: log_completions=True), or the mean, shortest and longest response of each step"
+
+
+class Spread(NamedTuple):
+    """One measure of how far lengths differ."""
+
+    series: Series
+    factor: float  # of the limit
+    words: str
+
+
+def _spread(evidence: Evidence) -> Spread | NotJudged:
+    series = evidence.lengths.spread if evidence.lengths is not None else None
+    if series is not None and len(series.finite()[0]) >= MIN_VALUES:
+        return Spread(series, 1.0, "The spread of answer lengths")
+    mean = evidence.metrics.get("len/response_mean")
+    if mean is None or len(mean.finite()[0]) <= MIN_VALUES:
+        reason = f"lengths of answers are recorded at fewer than {MIN_VALUES} steps"
+        return NotJudged(reason=reason, missing=("len/response_mean",), enable=ENABLE)
+    low, high = (evidence.other.get(mean.raw_name.replace("mean", name)) for name in ("min", "max"))
+    if low is not None and high is not None:
+        steps = np.intersect1d(np.intersect1d(mean.finite()[0], low.finite()[0]), high.finite()[0])
+        if len(steps) >= MIN_VALUES:
+            level, least, most = (one.finite()[1][np.isin(one.finite()[0], steps)] for one in (mean, low, high))
+            return Spread(derived(mean, steps, (most - least) / np.maximum(level, 1.0)), RANGE_FACTOR,
+                          "The range of answer lengths")  # fmt: skip
+    steps, values = mean.finite()
+    changes = np.abs(np.diff(values)) / np.maximum(np.abs(values[:-1]), 1.0)
+    return Spread(derived(mean, steps[1:], changes), CHANGE_FACTOR, "The change of the mean length from step to step")
+
+
+def _fall(spread: Spread, limit: float) -> BaselineShift | None:
+    """Return the lasting fall of a spread, found among its logarithms: it scatters by factors."""
+    logs = replace(spread.series, values=np.log(np.maximum(spread.series.values, LEAST)))
+    fall = lasting_fall(logs, ceiling=math.log(limit * spread.factor), margin=-math.log(FALL_FACTOR))
+    if fall is None or fall.ended:
+        return None
+    early, extreme, last, bound = (math.exp(one) for one in (fall.early, fall.extreme, fall.last, fall.limit))
+    return replace(fall, early=early, extreme=extreme, last=last, limit=bound)
+
+
+@requires(_spread)
+def check(spread: Spread, evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge how far lengths differ, against the run's beginning."""
+    fall = _fall(spread, limits["spread"])
+    if fall is None:
+        return Healthy(reason=f"{spread.words.lower()} ends at {last_mean(spread.series):.2g} of the mean")
+    reward = outcome_since(evidence, fall.interval[0])
+    return Finding(
+        severity=Severity.MEDIUM if reward is Outcome.FELL else Severity.LOW,
+        claim=f"{spread.words} fell {fall.early:.2g} → {fall.last:.2g} of the mean{outcome_clause(reward)}",
+        unit="of the mean length",
+        **measured(fall),
+        evidence=series_evidence(spread.series, early=fall.early),
+        causes=("one form for every answer", "answers that are all cut off at the limit of tokens",
+                "a log that repeats an old value"),
+        confirm=(f"read ten answers from after step {fall.onset}: do they answer ten questions?",),
+        next=("look at the share of answers that is cut off, and at the entropy, around the onset",),
+    )  # fmt: skip
+
+
+RULE = rule(check, "equal-lengths", Link.EXPLORATION, max_severity=Severity.MEDIUM, spread=SPREAD_LIMIT)

@@ -1,0 +1,63 @@
+"""This run shows a reward that comes to follow the length of answers.
+
+What: among answers to one prompt, the share of pairs in which the longer earns more, less the share in which it earns
+less. It rises for good above 0.5 and by 0.4 over its early level. Where no samples are recorded, the logged reward and
+length are asked how often they change in one direction from one step to the next, in the same way. Medium where answers
+also grow by a quarter, else low.
+Why it matters: a reward that can be had by writing more teaches to write more.
+What it is not: length that was paid for from the start, or a task in which more steps of work solve more: where answers
+do not grow, read before you change anything.
+What to do: compare long and short samples of one prompt at equal outcome; look at judges and at what they were told.
+Source: Singhal et al., A Long Way to Go: Investigating Length Correlations in RLHF (arXiv 2310.03716); Kendall's tau
+within prompts. The levels are our own.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
+from ptt.diagnostics.evidence.lengths import agreement_by_block
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.single_series import last_mean, measured, series_evidence
+
+AGREEMENT_LIMIT = 0.5  # three pairs in four: a correlation of 0.7 between normal variables
+MIN_MARGIN = 0.4  # above the early level: what was always so did not appear
+GROWTH_FACTOR = 1.25  # of the early length: answers answer to it
+ENABLE = "log completions with prompts and rewards (TRL: log_completions=True), or mean length and reward at every step"
+
+
+def _agreement(evidence: Evidence) -> Series | NotJudged:
+    series = evidence.lengths.paid if evidence.lengths is not None else None
+    if series is not None and len(series.finite()[0]) >= MIN_VALUES:
+        return series
+    length, reward = (evidence.metrics.get(name) for name in ("len/response_mean", "reward/mean"))
+    series = agreement_by_block(length, reward) if length is not None and reward is not None else None
+    if series is not None and len(series.finite()[0]) >= MIN_VALUES:
+        return series
+    reason = "too few samples of one prompt with rewards, and too few steps with mean length and reward, are recorded"
+    return NotJudged(reason=reason, missing=("reward of each sample", "len/response_mean"), enable=ENABLE)
+
+
+@requires(_agreement)
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge how far length and reward agree, against the run's beginning."""
+    rise = lasting_rise(series, floor=limits["agreement"], margin=MIN_MARGIN)
+    if rise is None or rise.ended:
+        return Healthy(reason=f"length and reward agree to {last_mean(series):.2g} in the end, of -1 to 1")
+    length = evidence.metrics.get("len/response_mean")
+    grown = lasting_rise(length, floor=0.0, factor=GROWTH_FACTOR) if length is not None else None
+    grows = grown is not None and not grown.ended
+    return Finding(
+        severity=Severity.MEDIUM if grows else Severity.LOW,
+        claim=f"Reward and length came to agree: tau {rise.early:.2g} → {rise.last:.2g}"
+        + (", and answers grew" if grows else ""),
+        unit="tau",
+        **measured(rise),
+        evidence=series_evidence(series, early=rise.early),
+        causes=("a reward, or its judge, that pays for length", "more steps of work, or more calls, that solve more"),
+        confirm=("compare reward with length among samples of one prompt that have the same outcome",),
+        next=("a short run with the reward corrected for length, nothing else changed; decide by the outcome",),
+    )
+
+
+RULE = rule(check, "reward-follows-length", Link.REWARD, max_severity=Severity.MEDIUM, agreement=AGREEMENT_LIMIT)
