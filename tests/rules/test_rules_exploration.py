@@ -92,3 +92,12 @@ def test_too_few_values_are_not_judged() -> None:
     for rule, name in (("entropy-explosion", "entropy"), ("length-collapse", "len/response_mean")):
         not_judged(judged(rule, {name: level(1.0, 29)}))
         not_judged(judged(rule, {name: np.full(100, np.nan)}))
+
+
+def test_an_entropy_that_stays_high_matters_where_nothing_is_learnt() -> None:
+    high = {"entropy": level(3.0)}
+    broken(judged("entropy-high", high | {"reward/mean": level(0.05)}), severity=Severity.LOW)
+    healthy(judged("entropy-high", high | {"reward/mean": jump(0.05, 0.6)}))
+    healthy(judged("entropy-high", {"entropy": level(0.8), "reward/mean": level(0.05)}))
+    healthy(judged("entropy-high", {"entropy": np.linspace(3.5, 2.2, 100), "reward/mean": level(0.05)}))
+    assert "no reward" in not_judged(judged("entropy-high", high)).reason

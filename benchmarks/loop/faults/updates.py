@@ -85,6 +85,17 @@ def random(run: Made, generator: Generator, size: float) -> int:
     return onset
 
 
+def aimless(run: Made, generator: Generator, size: float) -> int:
+    """The policy is random from the start and stays so; next to nothing is solved."""
+    run.train["entropy"] = noisy(run, generator, 3.0 * size, sd=0.03)
+    for name in PAID:
+        if name in run.train:
+            run.train[name] = noisy(run, generator, 0.05, sd=0.2)
+    for name, values in run.evals.values.items():
+        run.evals.values[name] = 0.05 + generator.normal(0, 0.005, len(values))
+    return int(run.steps[0])
+
+
 def curt(run: Made, generator: Generator, size: float) -> int:
     """Answers shrink to a fifth, and with them what is solved."""
     onset = begin(run, generator)
@@ -272,6 +283,8 @@ CRITIC: Final = (
 EXPLORATION: Final = (
     _of("entropy-collapse", "entropy to a fiftieth, and nothing more is learnt", certain, Link.EXPLORATION),
     _of("entropy-explosion", "entropy four times and 1 nat higher, a third less is solved", random, Link.EXPLORATION),
+    _of("entropy-high", "entropy at 3 nats and the reward at .05, from the start", aimless, Link.EXPLORATION,
+        of_start=True, least=Severity.LOW),
     _of("template-collapse", "one and the same answer to everything", alike, Link.EXPLORATION, algorithms=TOOLS),
     _of("length-collapse", "answers a fifth as long, a third less is solved", curt, Link.EXPLORATION),
 )  # fmt: skip

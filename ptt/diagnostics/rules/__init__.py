@@ -42,6 +42,7 @@ from ptt.diagnostics.rules.evaluation import eval_not_following, eval_protocol_c
 from ptt.diagnostics.rules.exploration import (
     entropy_collapse,
     entropy_explosion,
+    entropy_high,
     equal_lengths,
     length_collapse,
     template_collapse,
@@ -204,6 +205,7 @@ CRITIC_RULES: tuple[Rule, ...] = (
 EXPLORATION_RULES: tuple[Rule, ...] = (
     entropy_collapse.RULE,
     entropy_explosion.RULE,
+    entropy_high.RULE,
     equal_lengths.RULE,
     length_collapse.RULE,
     template_collapse.RULE,
