@@ -112,6 +112,7 @@ defaults are:
 [diagnose]
 fail_on = "never"  # or critical, high, medium, low, info
 keep_text = false  # true: keep shortened texts of samples in the store, and show some in the report
+required_tools = []  # names of tools that the task cannot do without: `underused-tools` tells one never called
 rules = []  # files and folders of rules of your own, as seen from this file; docs/custom-rules.md
 
 [slices]

@@ -15,6 +15,7 @@ from benchmarks.loop.files import write
 from benchmarks.loop.healthy import healthy
 from benchmarks.loop.made import Made, generator_of
 from ptt import api
+from ptt.diagnostics.config import Settings
 from ptt.diagnostics.evidence.answers import gather_answers
 from ptt.diagnostics.model import Diagnosis, Severity
 from ptt.diagnostics.parsers.io.answer_texts import measure_answer
@@ -213,3 +214,17 @@ def test_a_form_that_the_task_asks_for_is_a_note(tmp_path: Path) -> None:
     assert [
         one for one in found.findings if one.id == "template-collapse" and one.severity.at_least(Severity.MEDIUM)
     ] == []
+
+
+@pytest.mark.parametrize(("required", "told"), [((), []), (("calc", "lookup"), []), (("browser", "calc"), ["browser"])])
+def test_required_tools_that_are_never_called_are_told(
+    required: tuple[str, ...], told: list[str], tmp_path: Path
+) -> None:
+    run = write(healthy("grpo-tools", 15), tmp_path / "run")
+    found = api.diagnose(run, out=tmp_path / "out", settings=Settings(required_tools=required))
+    assert [one.evidence["tool"] for one in found.findings if one.id == "underused-tools"] == told
+
+
+def test_required_tools_are_read_from_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "ptt.toml").write_text('[diagnose]\nrequired_tools = ["calc"]\n', encoding="utf-8")
+    assert api.read_settings(tmp_path / "ptt.toml").required_tools == ("calc",)

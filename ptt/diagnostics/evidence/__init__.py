@@ -52,4 +52,5 @@ class Evidence:
     tool_use: ToolUse | None = None
     validity: Validity | None = None
     segments: Segments | None = None  # None: no step is recorded at all
+    required_tools: tuple[str, ...] = ()  # of the settings
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

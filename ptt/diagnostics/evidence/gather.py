@@ -242,6 +242,7 @@ def gather(
         tool_use=tool_use_by_step(tokens) if tokens is not None else None,
         validity=gather_validity(tokens) if tokens is not None else None,
         segments=gather_segments(wide.rows(metrics), tokens),
+        required_tools=settings.required_tools,
         limits=settings.limits,
     )
     return Gathered(evidence=evidence, tables=tables, wide=wide, placements=placements, post_name=post_name)

@@ -4,9 +4,10 @@ What: calls of one tool a trajectory fall for good below a tenth of their early 
 trajectory, while calls of all tools stay above half of theirs.
 Why it matters: the policy may have learnt to avoid a tool that was down or slow for a while, and does not come back
 to it by itself: what is no longer tried is no longer learnt.
+A tool that the settings name under required_tools, and that a hundred trajectories beside calls of others never call,
+is a finding as well.
 What it is not: a tool that the task turned out not to need. Where the reward is no lower than it was up to then, the
-finding is a note. A
-tool that was never called cannot be told from one that does not exist.
+finding is a note. A tool that was never called cannot be told from one that does not exist, unless it is required.
 What to do: look at the tool's failures and latency just before its use fell, then force it on a few prompts.
 Source: use per tool over time is what the rule asks; the levels are this project's own.
 """
@@ -16,6 +17,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_fall
 from ptt.diagnostics.evidence.counts import Counts
+from ptt.diagnostics.evidence.environment import MAX_TOOLS
 from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
@@ -31,11 +33,51 @@ MIN_REMAINING_SHARE = 0.5  # of all early calls that go on; with less, tools as 
 MAX_P_VALUE = 0.01  # of orders of the values: beside a fall to a tenth, which chance hardly makes either
 MAX_BLOCKS = 60  # means that the place is looked for in: neighbouring steps then hardly remember each other
 MIN_BLOCKS = 5  # before it and after it
+MIN_TRAJECTORIES = 100  # in which a tool is never called: its share of calls is then below 3 % (rule of three)
 ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool each step"
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge the calls of each tool a trajectory."""
+    """Judge the calls of each tool a trajectory, and look for those that are required."""
+    verdict, never = _abandoned(evidence, limits), _never_called(evidence)
+    match verdict:
+        case _ if not never:
+            return verdict
+        case Broken(findings=others) | Healthy(notes=others):
+            return Broken(findings=(*never, *others))
+        case _:
+            return Broken(findings=never)
+
+
+def _never_called(evidence: Evidence) -> tuple[Finding, ...]:
+    """Return a finding for each required tool that no trajectory calls; none where too little is recorded to say so."""
+    environment = evidence.environment or UNRECORDED
+    if not environment.calls or environment.trajectories < MIN_TRAJECTORIES or len(environment.tools) >= MAX_TOOLS:
+        return ()
+    return tuple(
+        Finding(
+            severity=Severity.MEDIUM,
+            claim=f"{name} is required by the settings, and none of {environment.trajectories} trajectories calls it",
+            unit="calls a trajectory",
+            slice=f"tool:{name}",
+            observed=0.0,
+            limit=0.0,
+            onset_step=None,
+            evidence={"metric": "tool_calls.name", "tool": name, "trajectories": environment.trajectories},
+            causes=(
+                "the tool is not offered to the policy, or under another name",
+                "the prompts can be solved without it",
+                "the policy never came upon it while sampling",
+            ),
+            confirm=(f"print the tools of one prompt as the policy sees them: is {name} among them?",),
+            next=(f"show its use in the prompt or in a few examples, and see whether {name} is called",),
+        )
+        for name in sorted(set(evidence.required_tools) - environment.tools.keys())
+    )
+
+
+def _abandoned(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the calls of each tool a trajectory against its own beginning."""
     tools = (evidence.environment or UNRECORDED).tools
     # what is counted comes first: a framework logs calls by tool only where the environment does
     calls = {name: tool.calls.series for name, tool in tools.items()} or series_by_tool(evidence.other, CALLS)
