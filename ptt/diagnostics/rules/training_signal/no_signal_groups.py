@@ -152,11 +152,16 @@ def _mostly_right(evidence: Evidence, onset: int) -> bool | None:
 
 
 def _settled(evidence: Evidence, onset: int) -> bool:
-    """Return whether the rewards of single steps stood still from `onset` on, against how far their mean ever moved."""
+    """Return whether the rewards of single steps stood still from `onset` on, against how far their mean ever moved.
+
+    Rewards between 0 and 1 need not: there a step of few prompts swings by its draw, and the level tells.
+    """
     series = evidence.metrics.get("reward/mean")
     if series is None or len(series.finite()[0]) < MIN_LOGGED:
         return True
     steps, values = series.finite()
+    if values.min() >= 0 and values.max() <= MAX_FULL_REWARD:
+        return True
     _, mean = series.rolling()
     later = values[steps >= onset]
     climb = float(np.nanmax(mean) - np.nanmin(mean))
