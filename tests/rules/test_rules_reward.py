@@ -299,7 +299,7 @@ FEW: dict[str, Evidence] = {
     "reward-hacking/no outcome": made({"reward/mean": UP}),
     "reward-hacking/five points": made({"reward/mean": UP}, figures=[figure(points(0.4)[:5])]),
     "reward-hacking/noise hides it": made({"reward/mean": UP}, figures=[figure(points(0.4, sd=0.2))]),
-    "reward-stuck/nine values": made({"reward/mean": np.zeros(9)}),
+    "reward-stuck/nineteen values": made({"reward/mean": np.zeros(19)}),
     "eval-not-following/five points": made({"reward/mean": UP}, figures=[figure(points(0.4)[:5])]),
     "eval-not-following/noise hides it": made({"reward/mean": UP}, figures=[figure(points(0.4, sd=0.2))]),
     "eval-spikes/six points": made(figures=[figure(points(0.4)[:6])]),
@@ -380,9 +380,10 @@ def test_every_rule_has_a_broken_a_healthy_and_a_not_judged_case() -> None:
     def told(cases: Mapping[str, object]) -> set[str]:
         return {case.partition("/")[0] for case in cases}
 
-    assert told(BROKEN) | {"reward-jump"} == set(MINE)  # a jump is a note: it has a test of its own
-    assert told(HEALTHY) == set(MINE)
-    assert told(FEW) == set(MINE)
+    mine = set(MINE) - {"reward-follows-length"}  # of samples: test_faults_of_rules has its cases
+    assert told(BROKEN) | {"reward-jump"} == mine  # a jump is a note: it has a test of its own
+    assert told(HEALTHY) == mine
+    assert told(FEW) == mine
 
 
 @pytest.mark.parametrize("follows", [True, False], ids=["grokking", "nothing follows"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Signature
+from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding
 from ptt.reports.output import finite_json
 
 SCHEMA_VERSION = 1
@@ -36,7 +36,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             },
             "signature": {
                 **_fields(signature, "status", "reason", "pair", "onset_step", "onset_interval"),
-                **_passed(signature),
+                **_fields(signature, "limit_passed_step", "limit_passed_interval"),
                 "aggregates": {"status": aggregates.status, "metrics": dict(sorted(aggregates.metrics.items()))},
                 **_fields(signature, "lead_steps", "lead_is_lower_bound", "lead_interval"),
                 "growth": {
@@ -48,7 +48,11 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             "findings": [
                 {
                     **_fields(finding, "id", "severity", "link", "slice", "onset_step", "onset_interval", "claim"),
-                    **_passed(finding),
+                    **(
+                        {}
+                        if finding.limit_passed_step is None
+                        else _fields(finding, "limit_passed_step", "limit_passed_interval")
+                    ),
                     **_fields(finding, "observed", "limit", "unit"),
                     "evidence": dict(sorted(finding.evidence.items())),
                     **({"holder": _holder(finding)} if "holder_attribute" in finding.evidence else {}),
@@ -79,11 +83,6 @@ def _coverage(coverage: Coverage) -> dict[str, object]:
         **_fields(coverage, "judged", "asked"),
         "core": [_fields(question, *CORE_QUESTION) for question in coverage.core],
     }
-
-
-def _passed(dated: Signature | Finding) -> dict[str, object]:
-    """Return when what grew passed its limit, where that is known: 0.1.0 did not ask."""
-    return {} if dated.limit_passed_step is None else _fields(dated, "limit_passed_step", "limit_passed_interval")
 
 
 def _fields(value: object, *names: str) -> dict[str, object]:

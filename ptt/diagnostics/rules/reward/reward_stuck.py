@@ -19,11 +19,12 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
-from ptt.diagnostics.rules.reward import mean_reward
+from ptt.diagnostics.rules.reward import REWARD_ENABLE, mean_reward
 from ptt.diagnostics.rules.single_series import metric_evidence
 
 STUCK_SHARE = 0.2  # of the logged steps: shorter stretches come and go
 MIN_STUCK = 10  # logged steps
+MIN_NEVER_MOVED = 20  # logged steps from the start: a hard task earns nothing for a while
 MAX_CHANCE = 1e-4  # of a stretch as long, from how often the value came before
 BEST_WINDOW = 3  # logged values: one lucky batch is no level
 MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
@@ -47,6 +48,11 @@ def check(reward: Series, _evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the equal rewards at the end of the run, or throughout it."""
     steps, values = reward.finite()
     stretch = final_stretch(values)
+    if stretch.start == 0 and len(values) < MIN_NEVER_MOVED:
+        reason = (
+            f"all {len(values)} logged rewards are {stretch.value:g}; {MIN_NEVER_MOVED} would show that it never moves"
+        )
+        return NotJudged(reason=reason, missing=("reward/mean",), enable=REWARD_ENABLE)
     if stretch.start == 0:
         return _never_moved(reward, stretch.value)
     share = stretch.length / len(values)
