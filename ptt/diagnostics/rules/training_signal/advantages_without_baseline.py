@@ -1,7 +1,7 @@
 """This run shows advantages that are the rewards themselves: nothing is subtracted.
 
-What: the largest and the smallest advantage of a step, or where they are not logged the mean, equal those of the
-rewards at nine steps in ten, within a hundredth, while the reward moves.
+What: the largest and the smallest advantage of a step, or where they are not logged or never move the mean, equal those
+of the rewards at nine steps in ten, within a hundredth, while the reward moves.
 Why it matters: every sample is pushed up by what it earned, good and bad alike; the gradient is mostly noise, and with
 rewards of one sign the policy is pulled towards whatever it samples.
 What it is not: REINFORCE, which has no baseline by choice.
@@ -35,7 +35,8 @@ def check(advantage: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if isinstance(reward, NotJudged):
         return reward
     extremes = [pair for side in SIDES if (pair := _pair(evidence, side)) is not None]
-    pairs = extremes if len(extremes) == len(SIDES) else [(advantage, reward)]
+    moving = all(bool(np.ptp(rewards.finite()[1]) > 0) for _, rewards in extremes)  # pass or fail has fixed extremes
+    pairs = extremes if len(extremes) == len(SIDES) and moving else [(advantage, reward)]
     steps, _, rewards = aligned(*pairs[0])
     spread = float(rewards.std()) if len(rewards) else 0.0
     if len(steps) < MIN_LOGGED or spread == 0.0:
