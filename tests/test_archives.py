@@ -123,6 +123,7 @@ def test_nothing_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_every_cut_of_a_small_archive_is_read_or_refused(tmp_path: Path) -> None:
     whole = _tar(tmp_path / "run.tar.gz", [tarfile.TarInfo("a.jsonl"), tarfile.TarInfo("b.jsonl")]).read_bytes()
     for length in range(0, len(whole), 3):

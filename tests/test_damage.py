@@ -115,6 +115,7 @@ def test_links_out_of_the_run_are_not_followed(run: Path, tmp_path: Path) -> Non
     assert any("link" in (told.note or "") for told in found.sources)
 
 
+@pytest.mark.slow
 def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -54,6 +54,7 @@ def test_what_is_kept_says_what_was_judged_to_the_last_byte(name: str, tmp_path:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_tables_and_profile_come_back_as_they_were(tmp_path: Path) -> None:
     fresh = api.diagnose(SAMPLES / "healthy")
     held = opened(SAMPLES / "healthy", tmp_path / "o")

@@ -181,6 +181,7 @@ def test_texts_are_kept_only_where_asked_for_and_shown_escaped(tmp_path: Path) -
     assert turns["text"].null_count() == turns.height
 
 
+@pytest.mark.slow
 def test_the_settings_and_the_commands_can_ask_for_texts(tmp_path: Path) -> None:
     frame = rows_of()
     write_samples(write_recorder_run(tmp_path / "run", frame), frame)

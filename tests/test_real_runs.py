@@ -25,7 +25,12 @@ def test_every_run_has_its_truth() -> None:
     assert {path.name.removesuffix(".tar.zst") for path in RUNS.glob("*.tar.zst")} == set(TRUTH)
 
 
-@pytest.mark.parametrize("name", TRUTH)
+TOKENS = ("reward_hacking", "schema_constrained", "stale_sampler")  # dumps of tokens: seconds each
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in TOKENS else ()) for name in TRUTH]
+)
 def test_the_first_broken_link_and_the_headline_are_the_true_ones(name: str) -> None:
     found, truth = diagnosed(name), TRUTH[name]
     serious = [one for one in found.findings if one.severity.at_least(Severity.MEDIUM)]

@@ -74,6 +74,7 @@ def test_a_kl_penalty_suppresses_the_growth() -> None:
     assert free > 2.5 * held
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "story", [pytest.param(story, marks=() if story == "collapse" else pytest.mark.slow) for story in STORIES]
 )

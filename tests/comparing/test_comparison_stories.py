@@ -158,6 +158,7 @@ def test_a_copy_of_a_run_is_told_to_be_one(kept: Path, tmp_path: Path) -> None:
     assert found.tables["divergence"]["what"].to_list() == ["identical"]
 
 
+@pytest.mark.slow
 def test_an_easier_task_is_named_as_a_caution(kept: Path) -> None:
     found = api.compare([SAMPLES / "tool_tail_growth", SAMPLES / "healthy"], out=kept)
     assert any("an easier task drifts less by itself" in line for line in found.sentences)

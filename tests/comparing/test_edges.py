@@ -134,6 +134,7 @@ def test_names_are_never_changed_by_a_capital(tmp_path: Path) -> None:
     assert "Three" not in render_compare_html(found)
 
 
+@pytest.mark.slow
 def test_hostile_and_equal_names_are_told_apart_and_harmless(tmp_path: Path) -> None:
     names = ["<img src=x>\x1b[31m|`x`", "-rf", "one two"]
     runs = [run(tmp_path / name / "same", seed=place) for place, name in enumerate(names)]

@@ -122,6 +122,7 @@ def test_one_run_among_others_that_cannot_be_read_costs_its_line_and_the_exit_co
     assert by_name["seed_1"]["status"]
 
 
+@pytest.mark.slow
 def test_fail_on_applies_to_each_and_outranks_what_cannot_be_read(here: Path) -> None:
     assert ptt_says("diagnose", "runs", "--fail-on", "high").exit_code == 3
     assert index()["outcome"] == "failed"
@@ -160,6 +161,7 @@ def test_ctrl_c_keeps_what_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Path("ptt-report/runs/index.json").exists()
 
 
+@pytest.mark.slow
 def test_a_crash_of_ours_costs_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(diagnosis: ptt.Diagnosis, **named: Any) -> Any:
         if diagnosis.run.name == "seed_1":
@@ -251,6 +253,7 @@ def test_the_gate_judges_each() -> None:
     assert [run["name"] for run in told["runs"]] == ["runs"]
 
 
+@pytest.mark.slow
 def test_a_folder_read_as_one_run_says_why(here: Path) -> None:
     write_jsonl(here / "resumed" / "part_a" / "metrics.jsonl", rows_of(1, last=20))
     write_jsonl(here / "resumed" / "part_b" / "metrics.jsonl", rows_of(2, first=15, last=40))
