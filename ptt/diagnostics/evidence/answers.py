@@ -21,7 +21,7 @@ HEAVY_REPETITION: Final = 0.3  # of runs of four words; human text has 0.05, rea
 MIN_ENGLISH: Final = 0.5  # of the answers: else what refuses in another language is not seen
 ALIKE: Final = 0.7  # of the runs of three words of two texts: near-duplicates, as BigCode's deduplication takes them
 MAX_PAIRS: Final = 400_000  # of a run: a second's work
-MOST: Final = 48  # answers of a step that are compared
+MAX_COMPARED: Final = 48  # answers of a step that are compared
 FEWEST: Final = 12  # of them in a long run
 BINS: Final = 32  # entries of a sketch
 SKETCH: Final = "sketch"  # the column that nearly equal texts are known by
@@ -78,7 +78,7 @@ def _alike(rows: pl.DataFrame) -> AnswerAgreement | None:
     """Return the shares of pairs that are alike; an answer that is too short for a sketch is like no other."""
     if rows["sketch"].is_null().all():
         return None
-    count = min(MOST, max(FEWEST, int(math.sqrt(2 * MAX_PAIRS / max(1, rows["step"].n_unique())))))
+    count = min(MAX_COMPARED, max(FEWEST, int(math.sqrt(2 * MAX_PAIRS / max(1, rows["step"].n_unique())))))
     drawn = rows.filter(pl.int_range(pl.len()).over("step") < count)  # in the order of ids, which are hashes
     steps, pairs = [], []
     for (step,), part in drawn.partition_by("step", maintain_order=True, as_dict=True).items():
@@ -103,7 +103,7 @@ def _alike(rows: pl.DataFrame) -> AnswerAgreement | None:
 
 def _commonest(rows: pl.DataFrame) -> tuple[str, float]:
     """Return the trajectory whose answer has most others alike among the last ones, and their share."""
-    last = rows.tail(MOST)
+    last = rows.tail(MAX_COMPARED)
     alike = (pair_overlaps(_matrix(last)) >= ALIKE).mean(axis=1)
     place = int(np.argmax(alike))
     return str(last["trajectory_id"][place]), float(alike[place])

@@ -40,7 +40,7 @@ COLUMNS: Final = {
 }  # fmt: skip
 LIMITS: Final = (0.75, 1.0, 2.0)
 """Nats, edges of coarse bins: where a tail begins that is material, high, critical; 0.75 is the nearest above ln 2."""
-FAR: Final = math.inf
+LATE_P99: Final = math.inf
 """Stands for the late p99: where the level was high before, what lies beyond a limit is not what was gained."""
 MAX_VALUES: Final = 64  # of an attribute: those with most tokens of the late window
 MAX_LAGS: Final = 16  # distinct: more are put into buckets
@@ -76,14 +76,14 @@ class ValueTails:
 class Holders:
     """What the recorded attributes say of the tail."""
 
-    shares: Mapping[tuple[str, float], tuple[HeldTail, ...]]  # by "post" or "all" tokens, and one of LIMITS or FAR
+    shares: Mapping[tuple[str, float], tuple[HeldTail, ...]]  # by "post" or "all" tokens, and one of LIMITS or LATE_P99
     within: tuple[ValueTails, ...]  # of values with enough tokens and a late p99 that is not immaterial
     tested: int  # values with enough tokens
 
     def of(self, scope: str, limit: float) -> tuple[HeldTail, ...]:
-        """Return the shares of the tail that begins nearest to `limit` nats, of FAR at the late p99."""
-        known = LIMITS if limit < FAR else (FAR,)
-        return self.shares.get((scope, min(known, key=lambda begin: abs(begin - limit) if limit < FAR else 0)), ())
+        """Return the shares of the tail that begins nearest to `limit` nats, of LATE_P99 at the late p99."""
+        known = LIMITS if limit < LATE_P99 else (LATE_P99,)
+        return self.shares.get((scope, min(known, key=lambda begin: abs(begin - limit) if limit < LATE_P99 else 0)), ())
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def gather_holders(tokens: Tokens, completions: Completions, tails: Tails) -> Ho
     shares = {
         (scope, limit): tuple(_held_tails(late[scope], parts, tails, limit))
         for scope, parts in looked.items()
-        for limit in (*LIMITS, FAR)
+        for limit in (*LIMITS, LATE_P99)
     }
     within = list(_within(after, every, tails))
     if not within and not any(shares.values()):
@@ -219,9 +219,9 @@ def _candidates(part: _Rows, name: str) -> list[str]:
 def _held_tails(parts: list[_Rows], late: list[_Rows], tails: Tails, limit: float) -> Iterator[HeldTail]:
     """Yield every value with tail tokens at or above `limit`, with percentiles of its rows and the others'."""
     wanted = [[(name, _candidates(part, name)) for name in part.values] for part in late]
-    looks = 2 * sum(len(values) for of_part in wanted for _, values in of_part)  # at a limit, and at FAR
+    looks = 2 * sum(len(values) for of_part in wanted for _, values in of_part)  # at a limit, and at LATE_P99
     begins = max(limit, LIMITS[0])
-    if limit == FAR:
+    if limit == LATE_P99:
         begins = max((_p99(part.frame) for part in late), default=0.0)
     first = max(1, int(np.abs(np.log(bins.coarse_edges()[1:-1] / max(begins, FLOOR))).argmin()) + 1)
     for part, of_late, names in zip(parts, late, wanted, strict=True):

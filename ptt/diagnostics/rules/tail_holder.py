@@ -14,9 +14,9 @@ from typing import Final
 
 from ptt.diagnostics.evidence.tail_holders import (
     ENVIRONMENT,
-    FAR,
     GROUP,
     LAG,
+    LATE_P99,
     LOGP_KIND,
     RANK,
     RESULT,
@@ -123,7 +123,7 @@ def holder_of(finding: Finding, holders: Holders | None) -> HeldTail | None:
     scope = "all" if finding.id == EVERYWHERE else "post"
     held = [
         one
-        for one in (*holders.of(scope, limit), *holders.of(scope, FAR))
+        for one in (*holders.of(scope, limit), *holders.of(scope, LATE_P99))
         if one.tail.share > MIN_SHARE and one.tail.lift >= MIN_LIFT and one.tail.lift_interval[0] > 1 and outgrew(one)
     ]
     return max(held, key=lambda one: one.tail.excess, default=None)
@@ -225,7 +225,7 @@ def advice(kind: str, held: HeldTail, where: str, onset: int | None) -> tuple[tu
             ),
             (f"read the samples with the largest |r| {where}: what did the tool return?",),
             (
-                "have failed calls return one short, fixed message, or mend what makes them fail",
+                "have failed calls return one short, fixed message, or fix what makes them fail",
                 "then mask or truncate the ratio of what is left, nothing else changed, and compare the same figure",
             ),
         ),
@@ -276,7 +276,7 @@ def advice(kind: str, held: HeldTail, where: str, onset: int | None) -> tuple[tu
             (f"read the prompts {where} with the largest |r|, and as many others beside them",),
             (
                 "leave that source out for 50 steps, nothing else changed: the tail must go with it",
-                "then mend, filter or reweight its prompts",
+                "then fix, filter or reweight its prompts",
             ),
         ),
         LOGP_KIND: (

@@ -109,6 +109,8 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
         return f"{grew}: much, but noise of this run could give as much in {_one_of(tail.growth_p)} runs"
     if conditions["localised"] is False:
         return f"{grew}, but {text} as well: growth everywhere, not after tools"
+    if conditions["lasting"] is None and math.isfinite(post.last_sixth):
+        return f"{grew}, but neither percentile rose far enough to tell whether it lasts"
     if conditions["lasting"] is None:
         return f"{grew}, but the last sixth of the run holds no such tokens to tell whether it lasts"
     if conditions["localised"] is None:

@@ -1,4 +1,4 @@
-"""Console lines that hold metrics: a table of dialects, each of which parses a line or returns None.
+"""Parse lines of console logs: a table of dialects, each of which returns the metrics of a line, or None.
 
 A line counts where it holds a counter (`step 12`, `[12/100]`, `Epoch 3`) beside numbers by name, or where the names are
 metrics that we know; `io/console_pairs.py` reads both.

@@ -7,7 +7,7 @@ Why it matters: a critic that learns nothing gives advantages that are the retur
 policy then fails to learn is the critic's fault, not the reward's.
 What it is not: a critic that was good from the start, which explains the returns; nor a small loss, below 0.05; nor
 returns that grow with the reward, which keep the loss of a learning critic up.
-What to do: fix one batch of rollouts, keep the policy still and train the critic alone; if it cannot fit them, mend
+What to do: fix one batch of rollouts, keep the policy still and train the critic alone; if it cannot fit them, fix
 targets and masks; if it can, its learning rate, or whether its parameters reach the optimiser at all.
 Source: the common PPO debugging guides ("value loss does not decrease"); a quarter is our own.
 """

@@ -95,7 +95,7 @@ class Cause(NamedTuple):
     name: str
     shape: str
     confirm: str
-    mend: str
+    fix: str
 
 
 def cause_of(shape: MismatchShape) -> Cause:

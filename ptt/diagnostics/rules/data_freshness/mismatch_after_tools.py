@@ -8,7 +8,7 @@ all tokens the difference is diluted. Its shape says where it is from: noise on 
 in one direction is sampling, one that grows with the lag is a late weight sync, one at the tool output's end is
 tokenisation.
 What it is not: tails against the reference (tool-tail-growth), which need no difference between trainer and engine.
-What to do: mend the cause that its shape shows; importance weights only for what is left.
+What to do: fix the cause that its shape shows; importance weights only for what is left.
 Source: veRL's rollout-correction docs; rllm issue 272 (retokenised turns), trl issue 6789 (truncated sampling); the
 shapes are our own.
 """
@@ -64,7 +64,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         causes=(cause.name,),
         confirm=(cause.confirm,),
         next=(
-            cause.mend,
+            cause.fix,
             f"until then {shape.post.large:.1%} of the post-tool tokens leave the clip range before any update, and "
             f"their weights are worth {shape.post.ess:.1%} of as many equal ones",
         ),

@@ -109,7 +109,7 @@ def _finding(evidence: Evidence, series: Series, fall: BaselineShift, slower: st
             "a rank that all others wait for",
         ),
         confirm=(f"compare the times of the parts of a step before and after step {fall.onset}{look}",),
-        next=("mend what the devices wait for; leave the optimisation as it is",),
+        next=("fix what the devices wait for; leave the optimiser alone",),
     )
 
 
