@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +11,17 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
 
-from ptt.diagnostics.documents import MAX_KEY, DocumentError, Finite, closest, convert_document
+from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
+from ptt.diagnostics.documents import MAX_INTEGER, MAX_KEY, DocumentError, Finite, closest, convert_document
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Severity
 
 FILE_NAME: Final = "ptt.toml"
 IGNORE: Final = "ignore"  # in place of a canonical name: the metric is none of them, whatever its name tells
 MAX_MEANT: Final = 3  # metrics that an error suggests
+MAX_DEPTH: Final = 200  # of JSON that a setting may allow: Python's own parser gives up soon after
 MAX_BYTES: Final = 4 << 20  # a settings file is a few pages of text; a larger one was given by mistake
 
 
@@ -32,6 +36,7 @@ class Settings:
     required_tools: tuple[str, ...] = ()  # names of tools that the task cannot do without
     limits: Mapping[str, Mapping[str, float]] = dataclass_field(default_factory=dict)
     metrics: Mapping[str, str] = dataclass_field(default_factory=dict)  # as logged -> canonical, "" for none
+    budget: BudgetLimits = DEFAULT_LIMITS  # what reading a run may cost
 
     def judged_by(self, *, rules: bool) -> tuple[str, ...]:
         """Name what a diagnosis depends on and is not the default; `rules`: custom ones are in force."""
@@ -76,6 +81,10 @@ def read_document(path: Path | None) -> tuple[Path, dict[str, Any]]:
         raise SettingsError(f"{path}: cannot be read as TOML: {error}.") from error
 
 
+_Whole = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+_Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
+
+
 class _Table(Struct, forbid_unknown_fields=True):
     """A table of the file."""
 
@@ -91,9 +100,20 @@ class _Slices(_Table):
     min_observation: Annotated[int, Meta(ge=1)] = Settings.min_observation
 
 
+class _Budget(_Table):
+    memory_mb: _Whole = DEFAULT_LIMITS.memory_mb
+    seconds: _Positive = DEFAULT_LIMITS.seconds
+    file_seconds: _Positive = DEFAULT_LIMITS.file_seconds
+    rows: _Whole = DEFAULT_LIMITS.rows
+    names: _Whole = DEFAULT_LIMITS.names
+    depth: Annotated[int, Meta(ge=1, le=MAX_DEPTH)] = DEFAULT_LIMITS.depth
+    steps: _Whole = DEFAULT_LIMITS.steps
+
+
 class _Document(_Table):
     diagnose: _Diagnose = field(default_factory=_Diagnose)
     slices: _Slices = field(default_factory=_Slices)
+    budget: _Budget = field(default_factory=_Budget)
     limits: Mapping[str, Mapping[str, Finite]] = {}
     metrics: Mapping[str, str] = {}
     gate: Any = None  # gate/read_policy.py reads it
@@ -115,6 +135,7 @@ def _settings(document: dict[str, Any], path: Path, known: Known) -> Settings:
         fail_on=None if diagnose.fail_on == "never" else Severity(diagnose.fail_on),
         limits={rule: values for rule, values in tables.limits.items() if values},
         metrics=metric_names,
+        budget=BudgetLimits(**asdict(tables.budget)),
     )
 
 

@@ -109,6 +109,7 @@ def ingest(
         ptt_version=__version__,
         keep_text=settings.keep_text,
         metric_names=settings.metrics,
+        limits=settings.budget,
         on_file=progress and partial(progress, "reading files"),
     )
     if copy and manifest.in_place:
@@ -277,7 +278,7 @@ def _mark(location: RunLocation, settings: Settings) -> str:
         location.identity or identity(location.run),
         name=location.name,
         version=__version__,
-        settings=f"{_in_force(settings)} {settings.keep_text}",
+        settings=f"{_in_force(settings)} {settings.keep_text}" + _budget_in_force(settings),
         files=rule_files(settings.rules),
     )
 
@@ -287,6 +288,11 @@ def _in_force(settings: Settings) -> str:
     limits = sorted((rule, sorted(of.items())) for rule, of in settings.limits.items())
     metric_names = (sorted(settings.metrics.items()),) if settings.metrics else ()
     return repr((settings.min_observation, limits, *metric_names))
+
+
+def _budget_in_force(settings: Settings) -> str:
+    """Spell the budget where it is not the default: how much of the run is read depends on it."""
+    return "" if settings.budget == Settings.budget else f" {settings.budget!r}"
 
 
 def check_read(location: RunLocation) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
 from ptt.diagnostics.errors import InputError, SettingsError
-from ptt.diagnostics.parsers.io.interface import Context, InPlace, Lost, Parser, Rows, RunFile, Wide
+from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, to_raise
+from ptt.diagnostics.parsers.io.interface import Context, InPlace, Lost, Parser, Piece, Rows, RunFile, Wide
 from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
 from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
 from ptt.diagnostics.store.manifest import (
@@ -50,16 +52,17 @@ def ingest(
     ptt_version: str,
     keep_text: bool = False,
     metric_names: Mapping[str, str] | None = None,
+    limits: BudgetLimits = DEFAULT_LIMITS,
     on_file: Progress | None = None,
 ) -> Manifest:
     """Make the store at `folder` from `files`, or keep the one there if it was made from the same files.
 
     Texts of samples go into it only with `keep_text`. `metric_names` says which canonical metric a logged name stands
-    for, or "" for none. `on_file` hears how many files are done, and of how many.
+    for, or "" for none. `limits` are of what reading may cost. `on_file` hears how many files are done, of how many.
     """
     metric_names = dict(metric_names or {})
     try:
-        state = fingerprint(files, metric_names) + (" with texts" if keep_text else "")
+        state = fingerprint(files, metric_names, limits) + (" with texts" if keep_text else "")
         kept = read_manifest(folder)
         if kept is not None and kept.fingerprint == state and kept.ptt_version == ptt_version:
             return kept
@@ -67,16 +70,18 @@ def ingest(
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         writer = _Writer(part)
+        budget = Budget(limits, nbytes=sum(file.size for file in files), files=len(files))
         for number, file in enumerate(files):
-            file = replace(file, keep_text=keep_text)
+            file = replace(file, keep_text=keep_text, budget=budget)
+            budget.begin(file.size)
             if why := why_closed(file):
                 writer.skip(file, why)
             else:
-                writer.read(file, next((parser for parser in parsers if parser.recognises(file)), None))
+                writer.read(file, parsers)
             if on_file is not None:
                 on_file(number + 1, len(files))
         renames = writer.name_metrics(metric_names)
-        in_part = writer.closed or any(note.startswith(CLOSED) for note in notes)
+        in_part = writer.in_part or any(note.startswith(CLOSED) for note in notes)
         manifest = Manifest(
             schema_version=VERSION,
             ptt_version=ptt_version,
@@ -110,7 +115,7 @@ class _Writer:
     in_place: list[InPlaceFile] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     wide: list[WidePart] = field(default_factory=list)
-    closed: bool = False  # a file could not be opened
+    in_part: bool = False  # a file could not be opened, or there was no time for it: another look may see more
     _facts: list[tuple[tuple[int, float], Facts]] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
     _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
@@ -120,17 +125,25 @@ class _Writer:
 
     def skip(self, file: RunFile, why: str) -> None:
         """Note a file that cannot be opened: all of it is lost, whatever it is."""
-        self.closed = True
+        self.in_part = True
         self._source(file, UNREADABLE, lost=file.size, notes=[why])
 
-    def read(self, file: RunFile, parser: Parser | None) -> None:
-        """Read one file, or note that nothing here reads it."""
+    def read(self, file: RunFile, parsers: Sequence[Parser]) -> None:
+        """Read one file by the parser that recognises it, or note that nothing here reads it."""
         ok = bad = lost = repeated = 0
+        try:
+            file.budget.tick()
+            parser = next((parser for parser in parsers if parser.recognises(file)), None)
+        except BudgetSpent as spent:
+            self.in_part |= spent.of_time
+            file.looks.clear()
+            self._source(file, UNREADABLE, lost=file.size, notes=[f"Not looked at: {spent}."])
+            return
         kind = parser.name if parser else UNRECOGNISED
         fresh: set[str] = set()
         notes = [EMPTY] if not file.size and file.rel.endswith(NEVER_EMPTY) else []
         pieces: list[Wide] = []
-        for piece in parser.read(file) if parser else ():
+        for piece in self._pieces(file, parser) if parser else ():
             match piece:
                 case Rows(table=table, frame=frame):
                     if table in TRAJECTORY_TABLES:  # TRL writes the same samples again until it generates new ones
@@ -158,6 +171,29 @@ class _Writer:
         if repeated:
             notes.append(f"{repeated} rows repeat an earlier file and are counted once.")
         self._source(file, kind, ok=ok, bad=bad, lost=lost, notes=notes)
+
+    def _pieces(self, file: RunFile, parser: Parser) -> Iterator[Piece]:
+        """Yield what the parser reads, as far as the budget goes; what lies beyond it is lost."""
+        refused: set[str] = set()
+        values = 0
+        try:
+            for piece in parser.read(file):
+                file.budget.tick()
+                match piece:
+                    case Rows(frame=frame) | Wide(frame=frame):
+                        file.budget.rows(frame.height)
+                        piece, names, count = _within_names(piece, file.budget)
+                        refused |= names
+                        values += count
+                    case _:
+                        pass
+                yield piece
+        except BudgetSpent as spent:
+            self.in_part |= spent.of_time
+            yield Lost(bytes=max(1, file.size - file.budget.done), note=f"{file.rel}: {spent}; the rest is lost.")
+        if values:
+            why = f"since the run has more than {file.budget.limits.names}; {to_raise('names')}"
+            yield Lost(rows=values, note=f"{file.rel}: {values} values of {len(refused)} metrics are lost, {why}.")
 
     def _source(
         self, file: RunFile, kind: str, *, ok: int = 0, bad: int = 0, lost: int = 0, notes: Sequence[str]
@@ -244,6 +280,20 @@ class _Writer:
             for path, *rest, note in self._sources
         ]
         pl.DataFrame(rows, schema=SOURCES, orient="row").write_parquet(self.folder / "sources.parquet")
+
+
+def _within_names(piece: Rows | Wide, budget: Budget) -> tuple[Rows | Wide, set[str], int]:
+    """Leave out metrics beyond the number that a run may have; say which they are and how many values they have."""
+    if isinstance(piece, Wide):
+        if not (refused := set(budget.refused(piece.names))):
+            return piece, set(), 0
+        kept = {raw: name for raw, name in piece.names.items() if raw not in refused}
+        values = sum(piece.frame.height - piece.frame[raw].null_count() for raw in refused)
+        return Wide(frame=piece.frame.drop(refused), names=kept), refused, values
+    if piece.table != "metrics" or not (refused := budget.refused(piece.frame["name_raw"].unique().sort())):
+        return piece, set(), 0
+    frame = piece.frame.filter(~pl.col("name_raw").is_in(refused))
+    return replace(piece, frame=frame), set(refused), piece.frame.height - frame.height
 
 
 def part_name(number: int) -> str:

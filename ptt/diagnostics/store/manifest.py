@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
 from ptt.diagnostics.documents import Count, convert_document, parse_json, read_at_most
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.schema import TABLES, VERSION
@@ -78,14 +79,18 @@ class Manifest:
     guessed_names: Mapping[str, str] = field(default_factory=dict)  # raw -> canonical, by the words of the name
 
 
-def fingerprint(files: Sequence[RunFile], metric_names: Mapping[str, str] | None = None) -> str:
+def fingerprint(
+    files: Sequence[RunFile], metric_names: Mapping[str, str] | None = None, limits: BudgetLimits = DEFAULT_LIMITS
+) -> str:
     """Hash the state of a run's files: path, size and time of change of each, and which we may not read by now.
 
-    `metric_names`, what the settings call metrics, goes into what is made of them.
+    `metric_names`, what the settings call metrics, and `limits`, how much is read, go into what is made of them.
     """
     digest = hashlib.sha256(f"schema {VERSION} {' '.join(TABLES)}\n".encode())
     if metric_names:
         digest.update(f"{sorted(metric_names.items())!r}\n".encode("utf-8", "surrogatepass"))
+    if limits != DEFAULT_LIMITS:
+        digest.update(f"{limits!r}\n".encode())
     for file in files:
         closed = "" if os.access(file.path, os.R_OK) else "\0closed"
         mark = f"{file.rel}\0{file.size}\0{file.path.stat().st_mtime_ns}{closed}\n"

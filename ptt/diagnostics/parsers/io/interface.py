@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ptt.diagnostics.parsers.io.budget import Budget
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -20,6 +22,7 @@ class RunFile:
 
     `keep_text`: the user asked for the texts of samples to be kept. `looks`: what parsers saw of the file's beginning,
     so that fifty of them read it once; emptied when the file has been read, since a run may hold 100,000 files.
+    `budget`: what reading it may cost, shared by all files of a run.
     """
 
     path: Path
@@ -27,6 +30,7 @@ class RunFile:
     size: int
     keep_text: bool = False
     looks: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    budget: Budget = field(default_factory=Budget, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -119,7 +123,10 @@ def lost_notes(file: RunFile, counts: Mapping[str, int]) -> Iterator[Lost]:
 
 @dataclass(frozen=True, kw_only=True)
 class Parser:
-    """One format. `read` raises nothing for damaged input: it yields what it could, and `Lost`."""
+    """One format. `read` raises nothing for damaged input: it yields what it could, and `Lost`.
+
+    Before it takes memory that the size of the file does not bound it asks `file.budget`, and lets BudgetSpent pass.
+    """
 
     name: str
     describes: str  # one line for the docs: whose file it is and what it yields

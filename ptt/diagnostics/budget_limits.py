@@ -1,0 +1,33 @@
+"""What reading a run may cost: the limits of its budget, their defaults and why each is what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MB: Final = 1 << 20
+SECONDS_PER_MB: Final = 1.0
+"""CPU seconds that each MB on disk adds to what its file and its run may take. The slowest sound files, console logs
+and samples as JSON, take a tenth of that."""
+SECONDS_PER_FILE: Final = 0.05
+"""CPU seconds that each file adds to what its run may take: a run of 100,000 small files is slow, and sound."""
+TABLE: Final = "[budget]"  # of ptt.toml
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetLimits:
+    """What reading one run may cost; what lies beyond is lost, counted and reported.
+
+    Each default is several times what the largest sound runs need, and small enough for a laptop.
+    """
+
+    memory_mb: int = 512  # what one reader may hold decoded at a time; a row of 128k tokens as JSON takes 8 MB
+    seconds: float = 60.0  # CPU time of reading a run, to which its size and the number of its files add
+    file_seconds: float = 4.0  # CPU time of reading a file, to which its size adds
+    rows: int = 20_000_000  # in the tables of a run; a week of a log call a second with 30 metrics
+    names: int = 20_000  # distinct metrics of a run; per-layer statistics of a large model take thousands
+    depth: int = 64  # objects and lists inside one another in JSON; trainers stay below ten
+    steps: int = 50_000  # of which tokens are recorded; RL runs take thousands
+
+
+DEFAULT_LIMITS: Final = BudgetLimits()

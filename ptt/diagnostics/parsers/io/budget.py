@@ -1,0 +1,125 @@
+"""The budget of reading a run: readers ask it before they take memory, and tick its clock as they go.
+
+A reader that asks for too much gets `BudgetSpent`, which it lets pass: the one place that catches it is the ingest of a
+file, where what was read so far stands and the rest is counted as lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from ptt.diagnostics.budget_limits import (
+    DEFAULT_LIMITS,
+    MB,
+    SECONDS_PER_FILE,
+    SECONDS_PER_MB,
+    TABLE,
+    BudgetLimits,
+)
+
+Key = Literal["memory_mb", "seconds", "file_seconds", "rows", "names", "depth", "steps"]
+OF_TIME: Final = frozenset({"seconds", "file_seconds"})  # how much of a run they let through is not the same each time
+
+
+def to_raise(key: Key) -> str:
+    """Say how a limit is raised."""
+    return f"raise {key} under {TABLE} in ptt.toml to read more"
+
+
+class BudgetSpent(Exception):  # noqa: N818  # what was read stands: no error of the reader
+    """Say in one clause what of a budget is spent; whoever catches it adds the file."""
+
+    def __init__(self, reason: str, key: Key) -> None:
+        super().__init__(f"{reason} ({to_raise(key)})")
+        self.key = key
+
+    @property
+    def of_time(self) -> bool:
+        """Whether another try may get further."""
+        return self.key in OF_TIME
+
+
+class Budget:
+    """What is left of a run's budget: one for all of its files, which are read one after another.
+
+    Before `begin` no time is counted, so that a file can be read by itself.
+    """
+
+    __slots__ = ("_allowed", "_file_allowed", "_names", "_rows", "_spent", "_started", "done", "limits")
+
+    def __init__(self, limits: BudgetLimits = DEFAULT_LIMITS, *, nbytes: int = 0, files: int = 0) -> None:
+        self.limits = limits
+        self.done = 0  # bytes on disk of the file at hand that are read, and whose rows the reader has handed on
+        self._allowed = limits.seconds + SECONDS_PER_MB * nbytes / MB + SECONDS_PER_FILE * files
+        self._spent = 0.0  # CPU seconds on the files before
+        self._started: float | None = None
+        self._file_allowed = 0.0
+        self._rows = 0
+        self._names: set[str] | None = None
+
+    def begin(self, nbytes: int) -> None:
+        """Start the clock of the next file, of so many bytes on disk."""
+        self.end()
+        self.done = 0
+        self._started = time.process_time()
+        self._file_allowed = self.limits.file_seconds + SECONDS_PER_MB * nbytes / MB
+
+    def end(self) -> None:
+        """Add what the file at hand took to what the run took."""
+        if self._started is not None:
+            self._spent += time.process_time() - self._started
+        self._started = None
+
+    def charge(self, seconds: float) -> None:
+        """Add CPU time that a process of its own spent on the file at hand."""
+        if self._started is not None:
+            self._started -= seconds
+
+    @property
+    def seconds_left(self) -> float:
+        """CPU seconds that the file at hand may still take: the limit of a process that reads it."""
+        taken = 0.0 if self._started is None else time.process_time() - self._started
+        file_allowed = self.limits.file_seconds if self._started is None else self._file_allowed
+        return max(0.0, min(file_allowed - taken, self._allowed - self._spent - taken))
+
+    def tick(self) -> None:
+        """Raise where the time of the file or the run is spent; called once a block, or a batch of rows."""
+        if self._started is None:
+            return
+        taken = time.process_time() - self._started
+        if taken > self._file_allowed:
+            raise BudgetSpent(f"reading it took more than {self._file_allowed:.0f} s of CPU time", "file_seconds")
+        if self._spent + taken > self._allowed:
+            raise BudgetSpent(f"reading the run took more than {self._allowed:.0f} s of CPU time", "seconds")
+
+    def take(self, *, nbytes: int, what: str) -> None:
+        """Raise where `what`, of so many bytes in memory, is more than one reader may hold; asked before it is made."""
+        if nbytes > self.limits.memory_mb * MB:
+            size = f"{max(1, nbytes >> 20)} MB"
+            raise BudgetSpent(
+                f"{what} takes {size} of memory, where {self.limits.memory_mb} MB are allowed", "memory_mb"
+            )
+        self.tick()
+
+    def rows(self, count: int) -> None:
+        """Count rows that are added to the run's tables, and raise where they are too many."""
+        if self._rows + count > self.limits.rows:
+            raise BudgetSpent(f"the run holds more than {self.limits.rows} rows", "rows")
+        self._rows += count
+
+    def name(self, name: str) -> bool:
+        """Return whether a metric of this name may be kept: it is known, or not one too many."""
+        if self._names is None:
+            self._names = set()
+        if name in self._names:
+            return True
+        if len(self._names) >= self.limits.names:
+            return False
+        self._names.add(name)
+        return True
+
+    def refused(self, names: Iterable[str]) -> list[str]:
+        """Return the metrics that may not be kept, the others being known from now on."""
+        return [name for name in names if not self.name(name)]
