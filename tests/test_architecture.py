@@ -50,18 +50,22 @@ ALLOWED = {
     "rules": {"evidence", "statistics", "metrics", "model"},
     "evidence": {"engines", "store", "statistics", "parsers", "parsers.io", "metrics", "config", "model", "schema"},
     "engines": {"store", "statistics", "config"},
-    "store": {"statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents", "errors"},
+    "store": {
+        "statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents", "errors",
+        "budget_limits",
+    },
     "statistics": set(),
     "parsers": {"parsers.io", "parsers.unpickle", "metrics", "schema"},
-    "parsers.io": {"parsers.unpickle", "metrics", "schema", "errors"},
+    "parsers.io": {"parsers.unpickle", "metrics", "schema", "errors", "budget_limits"},
     "parsers.unpickle": set(),
     "metrics": set(),
-    "config": {"model", "documents", "errors"},
+    "config": {"model", "documents", "errors", "budget_limits"},
     "model": set(),
     "schema": set(),
     "documents": set(),
     "errors": set(),
     "version": set(),
+    "budget_limits": set(),
 }  # fmt: skip
 
 
