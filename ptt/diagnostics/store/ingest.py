@@ -285,15 +285,15 @@ class _Writer:
 def _within_names(piece: Rows | Wide, budget: Budget) -> tuple[Rows | Wide, set[str], int]:
     """Leave out metrics beyond the number that a run may have; say which they are and how many values they have."""
     if isinstance(piece, Wide):
-        if not (refused := set(budget.refused(piece.names))):
+        if not (refused := budget.refused(piece.names)):
             return piece, set(), 0
-        kept = {raw: name for raw, name in piece.names.items() if raw not in refused}
         values = sum(piece.frame.height - piece.frame[raw].null_count() for raw in refused)
+        kept = {raw: piece.names[raw] for raw in piece.names.keys() - refused}
         return Wide(frame=piece.frame.drop(refused), names=kept), refused, values
-    if piece.table != "metrics" or not (refused := budget.refused(piece.frame["name_raw"].unique().sort())):
+    if piece.table != "metrics" or not (refused := budget.refused(piece.frame["name_raw"].unique())):
         return piece, set(), 0
     frame = piece.frame.filter(~pl.col("name_raw").is_in(refused))
-    return replace(piece, frame=frame), set(refused), piece.frame.height - frame.height
+    return replace(piece, frame=frame), refused, piece.frame.height - frame.height
 
 
 def part_name(number: int) -> str:

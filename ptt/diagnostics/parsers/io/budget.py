@@ -120,6 +120,11 @@ class Budget:
         self._names.add(name)
         return True
 
-    def refused(self, names: Iterable[str]) -> list[str]:
-        """Return the metrics that may not be kept, the others being known from now on."""
-        return [name for name in names if not self.name(name)]
+    def refused(self, names: Iterable[str]) -> set[str]:
+        """Return the metrics that may not be kept, the others being known from now on; by name, if too many come."""
+        known = self._names or set()
+        fresh = set(names) - known
+        if len(known) + len(fresh) <= self.limits.names:
+            self._names = known | fresh if fresh else self._names
+            return set()
+        return {name for name in sorted(fresh) if not self.name(name)}
