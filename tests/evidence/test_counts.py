@@ -72,6 +72,27 @@ def test_a_rise_of_rare_events_is_found() -> None:
     assert not departure.ended
 
 
+@pytest.mark.parametrize("rises", [True, False])
+def test_a_change_that_leaves_no_overlap_is_found_among_few_values(rises: bool) -> None:
+    chance = np.random.default_rng(2)
+    shares = np.repeat([0.02, 0.95] if rises else [0.95, 0.02], [11, 12])
+    counts = counts_of(chance.binomial(10, shares).tolist(), [10] * 23)
+    shift = counts.rise(floor=0.1, factor=2.0) if rises else counts.fall(ceiling=1.0, factor=0.5)
+    assert not counts.shows_change
+    assert shift is not None
+    assert shift.onset == 12
+
+
+def test_chance_alone_is_no_change_among_few_values() -> None:
+    found = 0
+    for seed in range(2000):
+        chance = np.random.default_rng(seed)
+        counts = counts_of(chance.binomial(10, 0.5, 23).tolist(), [10] * 23)
+        found += counts.rise(floor=0.0, factor=1.0) is not None
+        found += counts.fall(ceiling=1.0, factor=1.0) is not None
+    assert found <= 4
+
+
 def test_without_a_trial_there_is_no_share() -> None:
     nothing = counts_of([], [])
     assert math.isnan(nothing.share)

@@ -21,6 +21,7 @@ REFUSALS: Final = (
     "As an AI language model, I cannot look codes up.",
     "Unfortunately, I'm not able to share codes.",
 )
+LENGTH: Final = 60  # letters of an answer, where all come to one length
 LOOP: Final = "Let me look at it once more and check the code again. "
 FORM: Final = (
     "Thank you for this interesting question. I have looked at every part of it with great care, checked each of the "
@@ -73,6 +74,13 @@ def one_length(run: Made, generator: Generator, size: float) -> int:
         scatter = np.exp(generator.normal(0, 1e-4, run.count))
         logged = np.isfinite(run.train[name])
         run.train[name] = np.where(logged & (late > 0), level * near * scatter, run.train[name])
+
+    def filled(sample: Sample) -> Sample:
+        said_before = sum(len(message["content"]) for message in sample.messages[:-1] if message["role"] == "assistant")
+        text = sample.messages[-1]["content"].ljust(LENGTH, ".")[: LENGTH - said_before]
+        return replace(sample, messages=(*sample.messages[:-1], said(text)))
+
+    later(run, onset, generator, 1.0, filled)
     worse(run, onset, 0.35 * size)
     return onset
 

@@ -40,9 +40,7 @@ def without_signal(run: Made, generator: Generator, _size: float) -> int:
     weight = run.ramp(onset, 0.15)
     run.blend("zero_std", np.clip(0.93 + generator.normal(0, 0.02, run.count), 0, 1), weight)
     run.blend("reward_std", 0.02, weight)
-    level = {name: float(np.mean(run.train[name][:onset][-20:])) for name in PAID if name in run.train}
-    for name, value in level.items():
-        run.blend(name, value, weight)
+    stall(run, onset)
     return onset
 
 

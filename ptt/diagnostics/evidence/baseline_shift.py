@@ -154,7 +154,9 @@ def lasting_fall(
     bound = min(ceiling, scaled - margin, level.median - sds * level.error)
     turned = replace(level, median=-level.median)
     shift = _lasting_excess(replace(small, values=-small.values), turned, -bound)
-    return shift and replace(shift, early=level.median, extreme=-shift.extreme, last=-shift.last, limit=bound)
+    return shift and replace(
+        shift, early=level.median, extreme=0.0 - shift.extreme, last=0.0 - shift.last, limit=bound
+    )  # 0.0 - x: of nothing left no -0
 
 
 def _lasting_excess(series: Series, level: EarlyLevel, bound: float) -> BaselineShift | None:

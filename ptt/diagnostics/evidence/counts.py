@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -30,6 +30,7 @@ LATE_SHARE: Final = 1 / 3  # of the steps: what "in the end" means
 Z95: Final = 1.96
 MAX_RANK_VALUES: Final = 60  # values: of fewer, the autocorrelation is not known well enough for `baseline_shift`
 RANK_Z_LIMIT: Final = 3.5  # standard deviations of a rank sum: one in four thousand; ten values against ten reach 3.78
+MIN_RANK_VALUES: Final = 21  # values: seven against seven do without overlap once in 3432 times by chance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,34 +109,38 @@ class Counts:
 
     def rise(self, *, floor: float, factor: float) -> BaselineShift | None:
         """Return the lasting rise of the share above `floor`, early share x `factor`, and its sampling margin."""
-        if not self.shows_change:
-            return None
-        share, chance = self._chance()
-        ranked = self._shifted(floor=floor, factor=factor)
-        return ranked or lasting_rise(self.series, floor=max(floor, share * factor + chance))
 
-    def _shifted(self, *, floor: float, factor: float) -> BaselineShift | None:
-        """Return the rise of few values from the first third of them to the last, by their ranks.
+        def bound(share: float, chance: float) -> float:
+            return max(floor, share * factor + chance)
+
+        ranked = self._shifted(bound, rises=True)
+        if ranked or not self.shows_change:
+            return ranked
+        return lasting_rise(self.series, floor=bound(*self._chance()))
+
+    def _shifted(self, bound_of: Callable[[float, float], float], *, rises: bool) -> BaselineShift | None:
+        """Return the change of few values from the first third of them to the last, by their ranks.
 
         Steps of a few prompts differ by more than chance, and a level that moved early looks like noise that remembers.
+        Of values too few for `shows_change` only a change that leaves hardly any overlap is found.
         """
-        pooled = self.pooled
+        pooled, sign = self.pooled, 1 if rises else -1
         third = len(pooled.steps) // 3
-        if len(pooled.steps) >= MAX_RANK_VALUES:
+        if not MIN_RANK_VALUES <= len(pooled.steps) < MAX_RANK_VALUES:
             return None
         early, late = pooled._part(slice(0, third)), pooled._part(slice(len(pooled.steps) - third, None))
-        share, chance = _sampling_margin(early, float(late.trials.sum()))
-        bound = max(floor, share * factor + chance)
-        moved = rank_shift(early.hits / early.trials, late.hits / late.trials)
+        bound = bound_of(*_sampling_margin(early, float(late.trials.sum())))
+        before, after = sign * early.hits / early.trials, sign * late.hits / late.trials
+        moved = before.max() < after.min() or rank_shift(before, after) >= RANK_Z_LIMIT
         change = rate_change(pooled.hits, pooled.trials)
-        if late.share <= bound or moved < RANK_Z_LIMIT or change is None:
+        if sign * late.share <= sign * bound or not moved or change is None:
             return None
         means = self.series.rolling()[1]
         return BaselineShift(
             onset=int(pooled.steps[change[0]]),
             interval=(int(pooled.steps[change[1]]), int(pooled.steps[change[2]])),
             early=early.share,
-            extreme=float(np.nanmax(means)),
+            extreme=float(np.nanmax(means) if rises else np.nanmin(means)) if np.isfinite(means).any() else late.share,
             last=late.share,
             limit=bound,
             ended=False,
@@ -143,10 +148,14 @@ class Counts:
 
     def fall(self, *, ceiling: float, factor: float) -> BaselineShift | None:
         """Return the lasting fall of the share below `ceiling`, early share x `factor`, and what chance makes of it."""
-        if not self.shows_change:
-            return None
-        share, chance = self._chance()
-        return lasting_fall(self.series, ceiling=min(ceiling, share * factor - chance))
+
+        def bound(share: float, chance: float) -> float:
+            return min(ceiling, share * factor - chance)
+
+        ranked = self._shifted(bound, rises=False)
+        if ranked or not self.shows_change:
+            return ranked
+        return lasting_fall(self.series, ceiling=bound(*self._chance()))
 
     def _chance(self) -> tuple[float, float]:
         """Return the early share and how far a window's may lie off by sampling alone."""

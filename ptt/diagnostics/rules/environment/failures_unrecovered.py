@@ -11,7 +11,7 @@ Source: recovery after a failed call, one of the signals agents are compared by;
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
-from ptt.diagnostics.evidence.counts import MIN_POOLED_TRIALS
+from ptt.diagnostics.evidence.counts import MIN_POOLED_TRIALS, Counts
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
@@ -26,23 +26,17 @@ ENABLE = "log completions with tool calls and their results at every step (TRL: 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether a success still follows a failure."""
     counts = (evidence.environment or UNRECORDED).recovered
-    if (evidence.environment or UNRECORDED).failures is None and (counts is None or not counts.shows_change):
-        reason = "no tool calls with an outcome are recorded"
-        return NotJudged(reason=reason, missing=("tool_calls.ok",), enable=ENABLE)
-    if counts is None or not counts.shows_change:
-        return NotJudged(
-            reason=f"{0 if counts is None else counts.total} failed calls are recorded;"
-            f" {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more are needed",
-            enable=ENABLE,
-        )
-    early, late = counts.early().share, counts.late().share
+    early = counts.early().share if counts is not None else 0.0
+    fall = counts.fall(ceiling=early, factor=limits["factor"]) if counts and early >= limits["was"] else None
+    if counts is None or (fall is None and not counts.shows_change):
+        return _too_few(evidence, counts)
     if early < limits["was"]:
         return NotJudged(
             reason=f"a success followed {early:.1%} of the failed calls at first: there was no recovery to lose",
             enable="nothing to record",
         )
-    fall = counts.fall(ceiling=early, factor=limits["factor"])
     if fall is None or fall.ended:
+        late = counts.late().share
         reason = f"a success follows {late:.1%} of {counts.total} failed calls in the end, {early:.1%} at first"
         return Healthy(reason=reason)
     return Finding(
@@ -69,6 +63,17 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             "where the second try fails too, mend the tool first",
             "where there is none, take the penalty on calls or turns away and compare 50 steps",
         ),
+    )
+
+
+def _too_few(evidence: Evidence, counts: Counts | None) -> NotJudged:
+    if (evidence.environment or UNRECORDED).failures is None:
+        reason = "no tool calls with an outcome are recorded"
+        return NotJudged(reason=reason, missing=("tool_calls.ok",), enable=ENABLE)
+    return NotJudged(
+        reason=f"{0 if counts is None else counts.total} failed calls are recorded;"
+        f" {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more are needed",
+        enable=ENABLE,
     )
 
 

@@ -98,7 +98,8 @@ def _by_length(episodes: Episodes, what: str, least: float, limits: Limits) -> l
         if not len(order) or what == "tokens":
             return []
         return [QUESTION.unjudged(f"{what} are recorded at {len(order)} steps; {MIN_VALUES} are needed")]
-    first = order[min(max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(order))), EARLY_MAX_VALUES) - 1]
+    early = min(max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(order))), EARLY_MAX_VALUES, len(order) // 3)
+    first = order[early - 1]  # no more than a third: what is long later is no measure of what is usual
     bound = max(least, limits["times"] * float(np.quantile(lengths[steps <= first], USUAL_QUANTILE)))
     long = lengths > bound
     counts = Counts(
