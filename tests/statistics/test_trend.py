@@ -146,6 +146,14 @@ def test_one_huge_value_leaves_no_trace_once_it_is_out_of_the_window() -> None:
     assert values[0] == 1e20
 
 
+def test_rows_are_averaged_as_each_is_alone() -> None:
+    rows = np.exp(np.random.default_rng(3).normal(size=(7, 50)))
+    rows[2, 10:14] = np.nan
+    for width, minimum in ((1, None), (5, 1), (20, 5)):
+        each = [rolling_mean(row, width, minimum=minimum) for row in rows]
+        np.testing.assert_array_equal(rolling_mean(rows, width, minimum=minimum), each)
+
+
 @repeatable
 @given(st.lists(st.booleans(), max_size=20), st.sampled_from([0.5, 0.8, 1.0]))
 def test_the_first_lasting_place_is_that_of_a_plain_search(exceeds: list[bool], share: float) -> None:

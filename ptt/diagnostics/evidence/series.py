@@ -30,6 +30,7 @@ ROLLING_STEPS: Final = 20
 MIN_LOGGED: Final = 10
 """Fewer logged values than this are not judged: half of them would be the run's warm-up."""
 ALARM_DRAWS: Final = 200
+ALARM_PARTS: Final = 8  # one after the other: all draws of a long series at once take tens of MB
 ALARM_WINDOW: Final = 1000  # logged values on either side of an alarm that are redrawn
 ALARM_SEED: Final = 20_260_128
 NAN_FLAGS: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
@@ -92,15 +93,8 @@ class Series:
         the half window to come do so as well.
         """
         steps, values = self.finite()
-        above = (values > limit).astype(np.float64)
-        fewest = min(MIN_WARMUP_VALUES, self.width)
-        mean = rolling_mean(values, self.width, minimum=fewest)
-        share = rolling_mean(above, self.width, minimum=fewest)
-        ahead = rolling_mean(above[::-1], max(2, self.width // 2), minimum=1)[::-1]
-        to_come = np.append(ahead[1:], 1.0)
-        with np.errstate(invalid="ignore"):
-            alarms = np.flatnonzero((mean > limit) & (share >= 0.5) & (to_come >= 0.5))
-        return int(steps[alarms[0]]) if len(alarms) else None
+        first = int(_first_excess(values, self.width, limit))
+        return int(steps[first]) if first < len(steps) else None
 
     def mean_passed(self, limit: float) -> int | None:
         """Return the first step at which the rolling mean lies above `limit`, be it by a single wild step."""
@@ -157,6 +151,21 @@ def condense(series: Series, max_points: int) -> Series:
     )
 
 
+def _first_excess(values: FloatArray, width: int, limit: float) -> IntArray:
+    """Return the first place of finite values, (..., n), at which `Series.excess` lies, or n."""
+    above = (values > limit).astype(np.float64)
+    fewest = min(MIN_WARMUP_VALUES, width)
+    mean = rolling_mean(values, width, minimum=fewest)
+    share = rolling_mean(above, width, minimum=fewest)
+    ahead = rolling_mean(above[..., ::-1], max(2, width // 2), minimum=1)[..., ::-1]
+    end = np.ones((*values.shape[:-1], 1))
+    to_come = np.concatenate([ahead[..., 1:], end[..., : values.shape[-1]]], axis=-1)
+    with np.errstate(invalid="ignore"):
+        alarms = (mean > limit) & (share >= 0.5) & (to_come >= 0.5)
+    first: IntArray = np.argmax(np.concatenate([alarms, end > 0], axis=-1), axis=-1)
+    return first
+
+
 def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]:
     """Return the 95 % interval of the step at which a series' mean passes `limit`, around the step `alarm` it did.
 
@@ -176,11 +185,16 @@ def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]
     off = levels - centre
     blocks = -(-len(off) // width)
     generator = np.random.default_rng(ALARM_SEED)
+    begins = generator.integers(0, len(off) - width + 1, size=(ALARM_DRAWS, blocks))
+    own_width = replace(series, steps=steps, values=values).width
     onsets = [alarm]
-    for starts in generator.integers(0, len(off) - width + 1, size=(ALARM_DRAWS, blocks)):
-        drawn = centre + np.concatenate([off[start : start + width] for start in starts])[: len(off)]
-        onset = replace(series, steps=steps, values=np.exp(drawn) if logs else drawn).excess(limit)
-        onsets.append(int(steps[-1]) if onset is None else onset)
+    for some in np.array_split(begins, ALARM_PARTS):
+        blocks_of = off[some[..., None] + np.arange(width)].reshape(len(some), -1)
+        drawn = centre + blocks_of[:, : len(off)]
+        if logs:
+            with np.errstate(over="ignore"):
+                drawn = np.minimum(np.exp(drawn), np.finfo(np.float64).max)
+        onsets += steps[np.minimum(_first_excess(drawn, own_width, limit), len(steps) - 1)].tolist()
     low, high = np.percentile(onsets, [2.5, 97.5], method="nearest")
     return min(int(low), alarm), max(int(high), alarm)
 

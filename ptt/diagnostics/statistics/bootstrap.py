@@ -98,6 +98,8 @@ def pool_blocks(resampled: Resampled, blocks: IntArray, *, seed: int) -> FloatAr
 
 def coarse_percentile(histograms: FloatArray, q: float) -> FloatArray:
     """Return the q-quantile of each histogram (last axis: coarse bins), log-linear inside a bin; NaN where empty."""
+    if histograms.ndim > 2 and len(histograms):  # one after the other: what is made on the way is as large as all
+        return np.stack([coarse_percentile(part, q) for part in histograms])
     cumulative = np.cumsum(histograms, axis=-1)
     total = cumulative[..., -1:]
     rank = total * q

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.dot_product import dot
 from ptt.diagnostics.statistics.fill_values import Fills
 from ptt.diagnostics.statistics.placeholder_values import IMPOSSIBLE_ABOVE, MISSING_BELOW, NO_FILLS
@@ -56,14 +56,38 @@ def pair_sample(
     samples: pl.DataFrame, *, numerator: str, denominator: str, fills: Mapping[str, Fills] | None = None
 ) -> PairSample | None:
     """Take the facts on one pair, or None where no sampled sequence holds both."""
-    tops, bottoms, firsts = [], [], []
-    for _, mask, top, bottom in _sampled_pairs(samples, numerator, denominator, fills or {}):
-        after = np.zeros(len(mask), np.bool_)
-        after[1:] = mask[1:] & ~mask[:-1] & (np.cumsum(mask)[:-1] > 0)
-        tops.append(top[mask])
-        bottoms.append(bottom[mask])
-        firsts.append(after[mask])
-    return _summarize_pair(tops, bottoms, firsts) if tops else None
+    found = _model_tokens(samples, numerator, denominator, fills or {})
+    return _summarize_pair(found) if len(found.row) else None
+
+
+@dataclass(frozen=True)
+class _ModelTokens:
+    """Model tokens of all sampled sequences that hold both columns, end to end."""
+
+    row: IntArray
+    top: FloatArray
+    bottom: FloatArray
+    first: BoolArray  # after an observation
+
+
+def _model_tokens(samples: pl.DataFrame, numerator: str, denominator: str, fills: Mapping[str, Fills]) -> _ModelTokens:
+    length = pl.col("model_mask").list.len()
+    rows = samples.drop_nulls([numerator, denominator]).filter(
+        length > 0, *(pl.col(name).list.len() == length for name in (numerator, denominator))
+    )
+    count = rows["model_mask"].list.len().to_numpy().astype(np.int64)
+    row, begins = np.repeat(np.arange(len(count)), count), np.cumsum(count) - count
+    mask = rows["model_mask"].explode(empty_as_null=False).fill_null(value=False).to_numpy()
+    seen = np.cumsum(mask) - mask  # before each token, of all rows
+    first = mask & ~np.append(False, mask[:-1]) & (seen > seen[begins][row])
+    top, bottom = (
+        _without_placeholders(
+            rows[name].explode(empty_as_null=False).cast(pl.Float64).fill_null(np.nan).to_numpy(writable=True),
+            fills.get(name, NO_FILLS),
+        )
+        for name in (numerator, denominator)
+    )
+    return _ModelTokens(row[mask], top[mask], bottom[mask], first[mask])
 
 
 def _sampled_pairs(
@@ -79,16 +103,22 @@ def _sampled_pairs(
 
 def mask_placeholders(values: list[float | None], fills: Fills = NO_FILLS) -> FloatArray:
     """Return the values with placeholders as NaN: they have a finding of their own and would rule every fit."""
-    masked = np.array(values, dtype=np.float64)
+    return _without_placeholders(np.array(values, dtype=np.float64), fills)
+
+
+def _without_placeholders(values: FloatArray, fills: Fills) -> FloatArray:
+    """Turn placeholders into NaN, in place."""
     with np.errstate(invalid="ignore"):
-        masked[(masked <= MISSING_BELOW) | np.isin(masked, fills.values) | (masked > IMPOSSIBLE_ABOVE)] = np.nan
-        if fills.zeros or fills.zero_rows:
-            masked[masked == 0] = np.nan
-    return masked
+        values[(values <= MISSING_BELOW) | (values > IMPOSSIBLE_ABOVE)] = np.nan
+    if fills.values:
+        values[np.isin(values, fills.values)] = np.nan
+    if fills.zeros or fills.zero_rows:
+        values[values == 0] = np.nan
+    return values
 
 
-def _summarize_pair(tops: list[FloatArray], bottoms: list[FloatArray], firsts: list[BoolArray]) -> PairSample:
-    top, bottom, first = np.concatenate(tops), np.concatenate(bottoms), np.concatenate(firsts)
+def _summarize_pair(tokens: _ModelTokens) -> PairSample:
+    top, bottom, first = tokens.top, tokens.bottom, tokens.first
     with np.errstate(invalid="ignore"):
         r = top - bottom
     finite = np.isfinite(r)
@@ -98,7 +128,7 @@ def _summarize_pair(tops: list[FloatArray], bottoms: list[FloatArray], firsts: l
     moved = finite & (magnitude > 1e-6)
     return PairSample(
         tokens=int(finite.sum()),
-        lag_correlation={lag: _lag_correlation(tops, bottoms, lag) for lag in LAGS},
+        lag_correlation={lag: _lag_correlation(tokens, lag) for lag in LAGS},
         slope=slope,
         r_squared=r_squared,
         median_r=float(np.median(r[moved])) if moved.any() else 0.0,
@@ -128,11 +158,12 @@ def _share(flags: BoolArray) -> float:
     return float(flags.mean()) if len(flags) else np.nan
 
 
-def _lag_correlation(tops: list[FloatArray], bottoms: list[FloatArray], lag: int) -> float:
+def _lag_correlation(tokens: _ModelTokens, lag: int) -> float:
     """Correlate numerator at t with denominator at t + lag, within sequences."""
-    left = [top[max(0, -lag) : len(top) - max(0, lag)] for top in tops]
-    right = [bottom[max(0, lag) : len(bottom) - max(0, -lag)] for bottom in bottoms]
-    return _correlation(np.concatenate(left), np.concatenate(right))
+    end = len(tokens.row)
+    here, there = slice(max(0, -lag), end - max(0, lag)), slice(max(0, lag), end - max(0, -lag))
+    together = tokens.row[here] == tokens.row[there]
+    return _correlation(tokens.top[here][together], tokens.bottom[there][together])
 
 
 def _correlation(x: FloatArray, y: FloatArray) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ MIN_SPANS: Final = 6  # two more than parameters
 POINTS: Final = 9  # of a span at which a ramp is looked at, to take its mean there
 ROUNDS: Final = 2  # the noise is told from the ramp's residuals, and the ramp weighed by the noise
 TINY: Final = 1e-12
+DRAWS_AT_A_TIME: Final = 20  # every one is held against thousands of ramps: all at once take some 60 MB more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,28 +147,37 @@ def _whitened(shapes: FloatArray, of_ramps: IntArray, begins: FloatArray, covari
 def _best_fit(ramps: _Ramps, rest: FloatArray) -> FloatArray:
     """Return the ramp that fits curves, (n, k), best."""
     heights = np.maximum(product(ramps.shapes, rest), 0.0)
-    best = int(np.argmax(_gains(np.square(heights)[:, None], np.square(rest).sum(axis=0)[None], len(rest))[:, 0]))
+    total = np.square(rest).sum(axis=0)
+    best = int(np.argmax(_gains(list(np.square(heights).T[..., None]), list(total[:, None]), len(rest))[:, 0]))
     fitted: FloatArray = np.outer(ramps.shapes[best], heights[best])
     return fitted
 
 
 def _profile(ramps: _Ramps, rests: FloatArray) -> FloatArray:
     """Return the gain of the best ramp of each beginning, (beginnings, draws), for curves (draws, n, k)."""
-    draws, count, curves = rests.shape
-    flat = rests.transpose(1, 0, 2).reshape(count, draws * curves)
-    gained = np.square(np.maximum(product(ramps.shapes, flat), 0.0)).reshape(-1, draws, curves)
-    return np.maximum.reduceat(_gains(gained, np.square(rests).sum(axis=1), count), ramps.first, axis=0)
+    parts = [rests[start : start + DRAWS_AT_A_TIME] for start in range(0, len(rests), DRAWS_AT_A_TIME)]
+    return np.concatenate([_profile_of_few(ramps, part) for part in parts], axis=1)
 
 
-def _gains(gained: FloatArray, total: FloatArray, count: int) -> FloatArray:
+def _profile_of_few(ramps: _Ramps, rests: FloatArray) -> FloatArray:
+    _, count, curves = rests.shape
+    gained = [np.square(np.maximum(product(ramps.shapes, rests[:, :, curve].T), 0.0)) for curve in range(curves)]
+    total = list(np.square(rests).sum(axis=1).T)
+    return np.maximum.reduceat(_gains(gained, total, count), ramps.first, axis=0)
+
+
+def _gains(gained: Sequence[FloatArray], total: Sequence[FloatArray], count: int) -> FloatArray:
     """Return the squares that ramps explain, (ramps, draws), each curve's over its noise about the best of them.
 
-    gained: (ramps, draws, k); total: (draws, k), a curve's squares about its level.
+    gained: of each curve, (ramps, draws); total: likewise, (draws,), its squares about its level.
     """
-    share = gained / np.maximum(total, TINY)
-    best = np.argmax(share.sum(axis=2), axis=0)
-    left = total - gained[best, np.arange(gained.shape[1])]
-    gains: FloatArray = (gained / np.maximum(left / (count - RAMP_PARAMETERS), TINY)).sum(axis=2)
+    share = functools.reduce(np.add, (part / np.maximum(of, TINY) for part, of in zip(gained, total, strict=True)))
+    best = np.argmax(share, axis=0)
+    noise = [of - part[best, np.arange(len(of))] for part, of in zip(gained, total, strict=True)]
+    gains: FloatArray = functools.reduce(
+        np.add,
+        (part / np.maximum(left / (count - RAMP_PARAMETERS), TINY) for part, left in zip(gained, noise, strict=True)),
+    )
     return gains
 
 

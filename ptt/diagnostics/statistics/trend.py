@@ -251,14 +251,17 @@ def classify_trend(values: FloatArray) -> str:
 
 
 def rolling_mean(values: FloatArray, width: int, *, minimum: int | None = None) -> FloatArray:
-    """Return the mean of the finite ones of the last `width` values; NaN before `minimum` (or `width`) entries."""
+    """Return the mean of the finite ones of the last `width` values, (..., n); NaN before `minimum` (or `width`)."""
     finite = np.isfinite(values)
-    pad = np.zeros(width)
-    windows = sliding_window_view(np.concatenate([pad, np.where(finite, values, 0.0)]), width)[1:]
-    count = sliding_window_view(np.concatenate([pad, finite]), width)[1:].sum(axis=1)
+    pad = np.zeros((*values.shape[:-1], width))
+    padded = np.concatenate([pad, np.where(finite, values, 0.0)], axis=-1)
+    windows = sliding_window_view(padded, width, axis=-1)[..., 1:, :]
+    # counts are whole numbers, which a running sum keeps
+    seen = np.cumsum(np.concatenate([pad, finite], axis=-1), axis=-1)
+    count = seen[..., width:] - seen[..., :-width]
     # each window is added up by itself: a running sum would keep what one huge value left of its neighbours
-    mean: FloatArray = np.divide(windows.sum(axis=1), count, out=np.full(len(values), np.nan), where=count > 0)
-    mean[: (width if minimum is None else minimum) - 1] = np.nan
+    mean: FloatArray = np.divide(windows.sum(axis=-1), count, out=np.full(values.shape, np.nan), where=count > 0)
+    mean[..., : (width if minimum is None else minimum) - 1] = np.nan
     return mean
 
 
