@@ -10,7 +10,7 @@ import pytest
 from builders import Array, evidence_of, series_of
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.evaluation import Evaluation, Figure, Setting
+from ptt.diagnostics.evidence.evaluation import Condition, Evaluation, Figure, Setting
 from ptt.diagnostics.evidence.rewards import Rewards, Samples
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import is_outcome
@@ -73,6 +73,7 @@ def made(
     singles: Samples | None = None,
     figures: Sequence[Figure] = (),
     settings: Sequence[Setting] = (),
+    conditions: Mapping[str, Array] | None = None,
 ) -> Evidence:
     def series(given: Mapping[str, Array] | None) -> dict[str, Series]:
         return {name: series_of(name, values) for name, values in (given or {}).items()}
@@ -83,7 +84,15 @@ def made(
         evidence_of(metrics=metrics),
         other=series(other),
         rewards=rewards if parts or held or singles else None,
-        evaluation=Evaluation(figures=tuple(figures), settings=tuple(settings)) if figures or settings else None,
+        evaluation=Evaluation(
+            figures=tuple(figures),
+            settings=tuple(settings),
+            conditions=tuple(Condition(name=name, series=every(values, name)) for name, values in conditions.items())
+            if conditions
+            else (),
+        )
+        if figures or settings or conditions
+        else None,
     )
 
 
@@ -95,6 +104,7 @@ def points(values: Array | float, seed: int = 3, sd: float = 0.015) -> Array:
     return noisy(values, sd=sd, count=POINTS, seed=seed)
 
 
+CUT, CALLS = "len/clipped_frac", "tools/call_frequency"
 UP = noisy(ramp(0.3, 0.9), seed=1)
 PEAKED = np.concatenate([np.linspace(0.3, 0.6, 12), np.linspace(0.6, 0.4, 12)])  # an evaluation that turns half-way
 LONGER = noisy(ramp(200, 900), sd=20, seed=2)
@@ -149,6 +159,14 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
     ),
     "eval-protocol-changed/smaller suite": (
         made(settings=[Setting(suite="aime", name="samples", points=((10, 500), (20, 100), (30, 100)), exact=False)]),
+        Severity.MEDIUM,
+    ),
+    "eval-unlike-training/cut from half-way on": (
+        made({CUT: noisy(0.02, sd=0.005)}, conditions={CUT: points(step_at(0.02, 0.45, 6, POINTS))}),
+        Severity.MEDIUM,
+    ),
+    "eval-unlike-training/no tools": (
+        made({CALLS: noisy(1.5)}, conditions={CALLS: np.zeros(POINTS)}),
         Severity.MEDIUM,
     ),
     "split-gap/public and private": (
@@ -252,6 +270,13 @@ HEALTHY: dict[str, Evidence] = {
     "eval-protocol-changed/fixed": made(
         settings=[Setting(suite="aime", name="samples", points=((10, 500.0), (20, 500.3), (30, 212)), exact=False)]
     ),
+    "eval-unlike-training/a harder suite": made({CUT: noisy(0.02, sd=0.005)}, conditions={CUT: points(0.45)}),
+    "eval-unlike-training/cut in training too": made(
+        {CUT: noisy(step_at(0.02, 0.45), sd=0.01)}, conditions={CUT: points(step_at(0.02, 0.45, 6, POINTS))}
+    ),
+    "eval-unlike-training/tools given up everywhere": made(
+        {CALLS: noisy(step_at(1.5, 0.0))}, conditions={CALLS: points(step_at(1.5, 0.0, 6, POINTS))}
+    ),
     "split-gap/steady": made(figures=[figure(points(ramp(0.3, 0.8, POINTS)), twin=UP)]),
     "reward-fell/rises": made({"reward/mean": UP}),
     "reward-shape/mixed": made(singles=samples(DONE.astype(float))),
@@ -303,6 +328,7 @@ FEW: dict[str, Evidence] = {
     "eval-not-following/five points": made({"reward/mean": UP}, figures=[figure(points(0.4)[:5])]),
     "eval-not-following/noise hides it": made({"reward/mean": UP}, figures=[figure(points(0.4, sd=0.2))]),
     "eval-spikes/six points": made(figures=[figure(points(0.4)[:6])]),
+    "eval-unlike-training/five points": made({CUT: noisy(0.02)}, conditions={CUT: points(0.45)[:5]}),
     "split-gap/one split": made(figures=[figure(points(0.4))]),
     "reward-fell/short": made({"reward/mean": UP[:20]}),
     "reward-shape/few samples": made(singles=samples(np.ones(100))),

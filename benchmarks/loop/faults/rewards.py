@@ -240,6 +240,25 @@ def stuck(run: Made, generator: Generator, _size: float) -> int:
     return onset
 
 
+def shorter_evals(run: Made, generator: Generator, size: float) -> int:
+    """Evaluation allows fewer tokens from one point on: half of the answers are cut there, and fail."""
+    often(run, generator)
+    onset = int(run.evals.steps[12])
+    late = run.evals.steps >= onset
+    cut = np.clip(generator.normal(0.02, 0.01, len(late)) + 0.5 * size * late, 0, 1)
+    run.extra_evals["eval_completions/clipped_ratio"] = cut
+    run.evals.values.update({name: values * (1 - cut) for name, values in run.evals.values.items()})
+    return onset
+
+
+def evals_without_tools(run: Made, generator: Generator, size: float) -> int:
+    """Evaluation has no tools, and solves half of what training does."""
+    often(run, generator)
+    run.extra_evals["eval_tools/call_frequency"] = np.zeros(len(run.evals.steps))
+    run.evals.values.update({name: values * (1 - 0.5 * size) for name, values in run.evals.values.items()})
+    return int(run.steps[0])
+
+
 def two_splits(run: Made, generator: Generator, size: float) -> int:
     """The public set rises, the private one does not."""
     often(run, generator)
@@ -267,6 +286,10 @@ FAULTS: Final = (
     _of("eval-spikes", "one evaluation stands .35 above the others", spiked_eval, Link.EVALUATION, least=Severity.LOW),
     _of("eval-protocol-changed", "one draw a prompt becomes eight, or 256 prompts 64", other_protocol,
         Link.EVALUATION, dialects=("verl", "trl")),
+    _of("eval-unlike-training", "half of the evaluated answers are cut", shorter_evals, Link.EVALUATION,
+        algorithms=GROUPS, dialects=("trl",)),
+    _of("evaluation without tools", "training calls tools, evaluation none", evals_without_tools, Link.EVALUATION,
+        "eval-unlike-training", algorithms=TOOLS, of_start=True),
     _of("split-gap", "the public set rises by .25, the private one falls", two_splits, Link.EVALUATION,
         dialects=("trl", "verl")),
     _of("reward-hacking", "reward up, length doubled, evaluations down", hacked, Link.REWARD,

@@ -47,12 +47,21 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Condition:
+    """What an evaluation was taken under, as a figure of training: how often answers are cut, or tools called."""
+
+    name: str  # canonical
+    series: Series
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """What is known of evaluations: each figure over the steps, and the protocol it was taken under."""
 
     figures: tuple[Figure, ...] = ()
     slices: tuple[Series, ...] = ()  # of single capabilities, where the writer names them so
     settings: tuple[Setting, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 SPLIT_NAME: Final = re.compile(r"^(eval|test|validation|val-core|val-aux|val)(?:[/_])(.+)$")
@@ -66,6 +75,10 @@ DRAWS_NAME: Final = re.compile(r"^(?:mean|avg)@(\d+)$")  # veRL: val-core/<suite
 AT_K_NAME: Final = re.compile(r"(?:^|[-_/])(?:mean|avg|pass|maj|best)@\d+(?:$|/mean$)")
 SLIME_REWARD: Final = "rollout/raw_reward"  # slime's evaluations are named by their data set alone: eval/aime
 SLICE_NAME: Final = re.compile(r"^slice[:_]")
+CONDITIONS: Final[Mapping[str, re.Pattern[str]]] = {
+    "len/clipped_frac": re.compile(r"(?:^|/)(?:completions/clipped_ratio|is_truncated/mean)$|-truncated_ratio$"),
+    "tools/call_frequency": re.compile(r"(?:^|/)tools/call_frequency$"),
+}  # TRL; prime-rl: eval/<environment>/is_truncated/mean; slime: eval/<data set>-truncated_ratio
 
 
 def gather_evaluation(
@@ -76,11 +89,12 @@ def gather_evaluation(
     figures = {(figure.split, figure.name): figure for figure in _eval_figures(evals, trajectories)}
     figures |= {(figure.split, figure.name): figure for figure in logged.figures}
     settings = (*logged.settings, *_settings_of_evals(evals))
-    if not (figures or logged.slices or settings):
+    if not (figures or logged.slices or settings or logged.conditions):
         return None
     return Evaluation(
-        figures=tuple(figures[key] for key in sorted(figures)), slices=logged.slices, settings=tuple(settings)
-    )
+        figures=tuple(figures[key] for key in sorted(figures)), slices=logged.slices, settings=tuple(settings),
+        conditions=logged.conditions,
+    )  # fmt: skip
 
 
 def _logged_evaluation(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
@@ -109,6 +123,12 @@ def _logged_evaluation(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
         ),
         slices=tuple(logged_series for (_, name), logged_series in sorted(by_name.items()) if SLICE_NAME.match(name)),
         settings=tuple(_settings_of_metrics(by_name)),
+        conditions=tuple(
+            Condition(name=name, series=logged_series)
+            for (_, raw), logged_series in sorted(by_name.items())
+            for name, wanted_name in CONDITIONS.items()
+            if wanted_name.search(raw)
+        ),
     )
 
 

@@ -38,7 +38,13 @@ from ptt.diagnostics.rules.environment import (
     underused_tools,
     void_turns,
 )
-from ptt.diagnostics.rules.evaluation import eval_not_following, eval_protocol_changed, eval_spikes, split_gap
+from ptt.diagnostics.rules.evaluation import (
+    eval_not_following,
+    eval_protocol_changed,
+    eval_spikes,
+    eval_unlike_training,
+    split_gap,
+)
 from ptt.diagnostics.rules.exploration import (
     entropy_collapse,
     entropy_explosion,
@@ -155,6 +161,7 @@ EVALUATION_RULES: tuple[Rule, ...] = (
     eval_protocol_changed.RULE,
     eval_not_following.RULE,
     eval_spikes.RULE,
+    eval_unlike_training.RULE,
     split_gap.RULE,
 )
 REWARD_RULES: tuple[Rule, ...] = (

@@ -1,0 +1,126 @@
+"""This run shows an evaluation under other conditions than training: it cuts answers short, or has no tools.
+
+What: the share of evaluated answers that are cut at the length limit lies 0.2 above that of training in the last third
+of the evaluations, at every one of them by half of that; or training calls tools, one call in two trajectories at
+least, and evaluation one in twenty of that at most. Cut answers are medium where the distance grew by 0.2 over the
+run, low where it was there from the start: a suite of harder tasks is cut more often too.
+Why it matters: such a figure measures the limit or the missing tool, and not the policy. A reward that evaluation
+does not follow is then no hacking, and a gap between the splits no contamination.
+What it is not: a policy that has stopped calling tools in training as well.
+What to do: evaluate the checkpoints again with the length limit and the tools of training.
+Source: our own; TRL logs both figures for evaluations (eval_completions/clipped_ratio, eval_tools/call_frequency).
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.evaluation import Condition
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.small_sample import MIN_POINTS
+from ptt.diagnostics.statistics.trend import rolling_mean
+
+CUT_GAP = 0.2  # of the answers: a score can be off by as much
+MIN_CALLS = 0.5  # calls a trajectory in training: below it tools are no matter of course
+CALL_SHARE = 0.05  # of training's calls: next to none, whatever the prompts of the suite
+CUT = "len/clipped_frac"
+ENABLE = "TRL logs completions/clipped_ratio and tools/call_frequency for evaluations too: set eval_strategy"
+CONFIRM = ("compare the evaluation's length limit and its tools with training's",)
+NEXT = ("evaluate the checkpoints again under the conditions of training before comparing them",)
+
+
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge each condition that is logged for training and for an evaluation."""
+    conditions = evidence.evaluation.conditions if evidence.evaluation is not None else ()
+    pairs = [(one, *pair) for one in conditions if (pair := _beside_training(evidence, one)) is not None]
+    if not pairs:
+        return NotJudged(
+            reason=f"neither cut answers nor calls of tools are logged for training and at {MIN_POINTS} evaluations",
+            missing=("eval/len/clipped_frac",),
+            enable=ENABLE,
+        )
+    judged = ((_cut if pair[0].name == CUT else _without_tools)(*pair, limits) for pair in pairs)
+    findings = [finding for finding in judged if finding is not None]
+    serious = tuple(finding for finding in findings if finding.severity.at_least(Severity.MEDIUM))
+    if serious:
+        return Broken(findings=serious)
+    names = ", ".join(condition.series.raw_name for condition, *_ in pairs[:4])
+    return Healthy(reason=f"as in training: {names}" if not findings else "cut as often from the start",
+                   notes=tuple(findings))  # fmt: skip
+
+
+def _beside_training(evidence: Evidence, condition: Condition) -> tuple[IntArray, FloatArray, FloatArray] | None:
+    """Return the steps of an evaluation, its values, and training's rolling mean there."""
+    trained = evidence.metrics.get(condition.name)
+    at, evaluated = condition.series.finite()
+    if trained is None or len(at) < MIN_POINTS or not len(trained.finite()[0]):
+        return None
+    steps, values = trained.finite()
+    places = np.searchsorted(steps, at, side="right") - 1
+    known = places >= 0
+    if int(known.sum()) < MIN_POINTS:
+        return None
+    return at[known], evaluated[known], rolling_mean(values, trained.width, minimum=1)[places[known]]
+
+
+def _cut(
+    condition: Condition, steps: IntArray, evaluated: FloatArray, trained: FloatArray, limits: Limits
+) -> Finding | None:
+    gap, third, limit = evaluated - trained, len(steps) // 3, limits["cut"]
+    early, late = float(gap[:third].mean()), float(gap[-third:].mean())
+    if late < limit or float(gap[-third:].min()) < limit / 2:
+        return None
+    grew = late - early >= limit and float(gap[-third:].min()) > float(gap[:third].max())
+    onset = _since(gap > early + (late - early) / 2) if grew else 0
+    share = float(evaluated[-third:].mean())
+    return Finding(
+        severity=Severity.MEDIUM if grew else Severity.LOW,
+        claim=f"{share:.0%} of evaluated answers are cut at the length limit, {float(trained[-third:].mean()):.0%} of "
+        "those in training",
+        observed=late,
+        limit=limit,
+        unit="share",
+        onset_step=int(steps[onset]),
+        onset_interval=(int(steps[max(0, onset - 1)]), int(steps[onset])),
+        evidence={"metric": condition.name, "logged_as": condition.series.raw_name, "early": early, "late": late},
+        causes=("a shorter limit in evaluation than in training", "prompts of the suite that take longer answers"),
+        confirm=CONFIRM,
+        next=NEXT,
+    )
+
+
+def _without_tools(
+    condition: Condition, steps: IntArray, evaluated: FloatArray, trained: FloatArray, limits: Limits
+) -> Finding | None:
+    third = len(steps) // 3
+    usual = float(trained[-third:].mean())
+    without = evaluated <= limits["share"] * trained
+    if usual < limits["calls"] or not without[-third:].all():
+        return None
+    onset = _since(without & (trained >= limits["calls"]))
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"Evaluation makes {float(evaluated[-third:].mean()):.2g} tool calls a trajectory, training {usual:.2g}",
+        observed=float(evaluated[-third:].mean()),
+        limit=limits["share"] * usual,
+        unit="calls",
+        onset_step=int(steps[onset]),
+        onset_interval=(int(steps[max(0, onset - 1)]), int(steps[onset])),
+        evidence={"metric": condition.name, "logged_as": condition.series.raw_name, "in_training": usual},
+        causes=("the evaluation is not given the tools", "another prompt or chat template in evaluation"),
+        confirm=CONFIRM,
+        next=NEXT,
+    )
+
+
+def _since(true: np.ndarray) -> int:
+    """Return the place from which on all are true."""
+    wrong = np.flatnonzero(~true)
+    return min(int(wrong[-1]) + 1, len(true) - 1) if len(wrong) else 0
+
+
+RULE = rule(
+    check, "eval-unlike-training", Link.EVALUATION, max_severity=Severity.MEDIUM, cut=CUT_GAP, calls=MIN_CALLS,
+    share=CALL_SHARE,
+)  # fmt: skip
