@@ -118,6 +118,10 @@ OUTLIERS[[100, 300]] = 500.0
 JUDGED = noisy(step_at(0.4, 0.8), seed=5)
 WAY = {"refusal_rate": noisy(step_at(0.05, 0.3), sd=0.01)}
 
+RIGHT, FORM = noisy(ramp(0.3, 0.8), seed=11), noisy(0.6, sd=0.05, seed=12)
+LATE = np.arange(STEPS) >= 150
+STYLE = noisy(0.7, sd=0.05, seed=13)
+
 BROKEN: dict[str, tuple[Evidence, Severity]] = {
     "reward-hacking/outcome lost": (
         made({"reward/mean": UP}, outcomes={"env/accuracy": noisy(step_at(0.6, 0.05, 60))}),
@@ -159,6 +163,17 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
     ),
     "eval-protocol-changed/smaller suite": (
         made(settings=[Setting(suite="aime", name="samples", points=((10, 500), (20, 100), (30, 100)), exact=False)]),
+        Severity.MEDIUM,
+    ),
+    "reward-revised/other weights": (
+        made({"reward/mean": RIGHT * np.where(LATE, 2.0, 1.0) + 0.1 * FORM}, parts={"right": RIGHT, "form": FORM}),
+        Severity.MEDIUM,
+    ),
+    "reward-revised/a part more": (
+        made(
+            {"reward/mean": RIGHT + 0.1 * FORM + np.where(LATE, STYLE, 0.0)},
+            parts={"right": RIGHT, "form": FORM, "style": np.where(LATE, STYLE, np.nan)},
+        ),
         Severity.MEDIUM,
     ),
     "eval-unlike-training/cut from half-way on": (
@@ -270,6 +285,17 @@ HEALTHY: dict[str, Evidence] = {
     "eval-protocol-changed/fixed": made(
         settings=[Setting(suite="aime", name="samples", points=((10, 500.0), (20, 500.3), (30, 212)), exact=False)]
     ),
+    "reward-revised/one set of weights": made(
+        {"reward/mean": RIGHT + 0.1 * FORM}, parts={"right": RIGHT, "form": FORM}
+    ),
+    "reward-revised/parts that are 0 for a while": made(
+        {"reward/mean": RIGHT + FORM * LATE + STYLE * ~LATE},
+        parts={"right": RIGHT, "form": FORM * LATE, "style": STYLE * ~LATE},
+    ),
+    "reward-revised/a small part more": made(
+        {"reward/mean": RIGHT + 0.1 * FORM + np.where(LATE, 0.1 * STYLE, 0.0)},
+        parts={"right": RIGHT, "form": FORM, "style": np.where(LATE, STYLE, np.nan)},
+    ),
     "eval-unlike-training/a harder suite": made({CUT: noisy(0.02, sd=0.005)}, conditions={CUT: points(0.45)}),
     "eval-unlike-training/cut in training too": made(
         {CUT: noisy(step_at(0.02, 0.45), sd=0.01)}, conditions={CUT: points(step_at(0.02, 0.45, 6, POINTS))}
@@ -328,6 +354,16 @@ FEW: dict[str, Evidence] = {
     "eval-not-following/five points": made({"reward/mean": UP}, figures=[figure(points(0.4)[:5])]),
     "eval-not-following/noise hides it": made({"reward/mean": UP}, figures=[figure(points(0.4, sd=0.2))]),
     "eval-spikes/six points": made(figures=[figure(points(0.4)[:6])]),
+    "reward-revised/no sum of its parts": made(
+        {"reward/mean": noisy(RIGHT + 0.1 * FORM, seed=14)}, parts={"right": RIGHT, "form": FORM}
+    ),
+    "reward-revised/weights that move all the time": made(
+        {"reward/mean": RIGHT * ramp(1.0, 2.0) + 0.1 * FORM}, parts={"right": RIGHT, "form": FORM}
+    ),
+    "reward-revised/stands still": made(
+        {"reward/mean": np.where(LATE, -1.0, RIGHT + 0.1 * FORM)},
+        parts={"right": np.where(LATE, 0.0, RIGHT), "form": np.where(LATE, 0.0, FORM)},
+    ),
     "eval-unlike-training/five points": made({CUT: noisy(0.02)}, conditions={CUT: points(0.45)[:5]}),
     "split-gap/one split": made(figures=[figure(points(0.4))]),
     "reward-fell/short": made({"reward/mean": UP[:20]}),

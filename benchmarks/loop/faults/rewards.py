@@ -259,6 +259,14 @@ def evals_without_tools(run: Made, generator: Generator, size: float) -> int:
     return int(run.steps[0])
 
 
+def revised(run: Made, generator: Generator, size: float) -> int:
+    """From one step on right answers are paid twice and a half as much; evaluations are paid as before."""
+    often(run, generator)
+    onset = begin(run, generator)
+    run.change("reward", plus=1.5 * size * run.train["r_correct"] * run.late(onset))
+    return onset
+
+
 def two_splits(run: Made, generator: Generator, size: float) -> int:
     """The public set rises, the private one does not."""
     often(run, generator)
@@ -296,6 +304,8 @@ FAULTS: Final = (
         "reward-hacking", sizes={"small": 0.7, "usual": 1.0}),
     _of("reward-fell", "reward falls by two thirds", fallen, Link.REWARD, sizes={"small": 0.6, "usual": 1.0}),
     _of("reward-stuck", "every sample earns one and the same low mark", stuck, Link.REWARD),
+    _of("reward-revised", "right answers are paid 2.5 times as much from a step on", revised, Link.REWARD,
+        algorithms=GROUPS, dialects=("trl",)),
     _of("reward-shape", "99 in 100 earn nothing, from the start", sparse, Link.REWARD,
         "reward-shape", "no-signal-groups", algorithms=TOOLS, of_start=True),
     _of("reward-outliers", "single samples earn fifty times the rest", outlying, Link.REWARD,

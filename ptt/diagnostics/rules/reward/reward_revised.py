@@ -1,0 +1,142 @@
+"""This run shows a reward that was put together anew in mid-run.
+
+What: the logged total is exactly a weighted sum of the logged parts before a step and after it, and no one set of
+weights gives both; or a part that was logged at no step before stands at every step after it, and counts in the sum.
+It is told where the new make-up changes the total by a fifth of its level at least.
+Why it matters: rewards before and after are on different scales. What looks like a jump, a fall or a gap to the
+evaluation at that step is the revision, and every revision is a new way to be gamed.
+What it is not: a total that is no sum of its parts, or whose weights move all the time: neither is judged.
+What to do: check the revised reward against outcomes it does not see; compare only steps that share one make-up.
+Source: TRL and ms-swift log the total and every part unrounded, and the total is their weighted sum.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.reward import mean_reward
+from ptt.diagnostics.rules.single_series import metric_evidence
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+
+MIN_STEPS = 20  # on either side: more than there are parts, so that an exact fit is no accident
+MAX_PARTS = 8
+EXACT = 1e-4  # of the total's largest size: sums of float32 means, logged with five digits at least
+MIN_SCATTER = 0.01  # of the total's largest size: a total that stands still fits any weights
+MIN_CHANGE = 0.2  # of the total's largest size
+ENABLE = "log the total reward and the mean of every part at each step, as TRL does with several reward_funcs"
+
+
+class Parts(NamedTuple):
+    """The total beside its parts at the steps that log a total; 0 where a part is not logged."""
+
+    names: tuple[str, ...]
+    steps: IntArray
+    total: FloatArray  # (n,)
+    values: FloatArray  # (n, parts)
+    logged: BoolArray  # (n, parts)
+
+
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge whether one set of weights makes up the total throughout."""
+    reward = mean_reward(evidence, 2 * MIN_STEPS)
+    if isinstance(reward, NotJudged):
+        return reward
+    components = evidence.rewards.components if evidence.rewards is not None else {}
+    parts = _parts(reward, components)
+    if parts is None:
+        return NotJudged(
+            reason=f"two to {MAX_PARTS} parts of the reward, each beside the total, are needed",
+            missing=("rewards/<name>/mean",),
+            enable=ENABLE,
+        )
+    change = _joined(parts) or _reweighted(parts)
+    if change is None:
+        tolerance = EXACT * float(np.abs(parts.total).max())
+        if _misfit(parts, slice(None), slice(None)).max() <= tolerance:
+            return Healthy(reason=f"one set of weights of {len(parts.names)} parts gives the total at all steps")
+        reason = "the total is no weighted sum of the logged parts, so a revision cannot be told"
+        return NotJudged(reason=reason, missing=("rewards/<name>/mean",), enable=ENABLE)
+    place, moved, what = change
+    share = moved / float(np.abs(parts.total).max())
+    if share < limits["change"]:
+        return Healthy(reason=f"{what}; it changes the total by {share:.0%} of its level")
+    onset = int(parts.steps[place])
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"The reward was revised: {what}",
+        observed=share,
+        limit=limits["change"],
+        unit="of the total's level",
+        onset_step=onset,
+        onset_interval=(int(parts.steps[place - 1]), onset),
+        evidence=metric_evidence(reward, parts=", ".join(parts.names)),
+        causes=("the run was resumed with other reward functions or weights", "the scorer was changed in mid-run"),
+        confirm=(f"compare the reward functions and weights of the configurations before and after step {onset}",),
+        next=(
+            "check the revised reward against an outcome that it does not see, on samples from both sides",
+            f"compare rewards before step {onset} with each other only, and those after it likewise",
+        ),
+    )
+
+
+def _parts(reward: Series, components: Mapping[str, Series]) -> Parts | None:
+    names = tuple(sorted(name for name, series in components.items() if len(series.finite()[0]) >= MIN_STEPS))
+    if not 2 <= len(names) <= MAX_PARTS:
+        return None
+    steps, total = reward.finite()
+    values, logged = np.zeros((len(steps), len(names))), np.zeros((len(steps), len(names)), dtype=bool)
+    for column, name in enumerate(names):
+        at, part = components[name].finite()
+        _, places, others = np.intersect1d(steps, at, return_indices=True)
+        values[places, column], logged[places, column] = part[others], True
+    return Parts(names, steps, total, values, logged)
+
+
+def _misfit(parts: Parts, fitted: slice, judged: slice) -> FloatArray:
+    """Return how far the totals of some rows lie from the weighted sum that fits others best."""
+    weights = np.linalg.lstsq(parts.values[fitted], parts.total[fitted], rcond=None)[0]
+    misfit: FloatArray = np.abs(parts.values[judged] @ weights - parts.total[judged])
+    return misfit
+
+
+def _joined(parts: Parts) -> tuple[int, float, str] | None:
+    """Return where a part joined the sum, or left it for good, and how much of the total it is."""
+    if _misfit(parts, slice(None), slice(None)).max() > EXACT * float(np.abs(parts.total).max()):
+        return None
+    weights = np.linalg.lstsq(parts.values, parts.total, rcond=None)[0]
+    for column, name in enumerate(parts.names):
+        logged = parts.logged[:, column]
+        edges = np.flatnonzero(np.diff(logged.astype(int)))
+        if len(edges) == 1 and MIN_STEPS <= edges[0] + 1 <= len(logged) - MIN_STEPS:
+            place = int(edges[0]) + 1
+            moved = float(np.abs(weights[column] * parts.values[logged, column]).mean())
+            return place, moved, f"its part {name} is {'new' if logged[-1] else 'gone'}"
+    return None
+
+
+def _reweighted(parts: Parts) -> tuple[int, float, str] | None:
+    """Return where other weights begin, and how far the old ones lie from the totals after it.
+
+    The first rows give the old weights, the last the new: each set must be exact from its end to the change.
+    """
+    size = float(np.abs(parts.total).max())
+    tolerance, ends = EXACT * size, (slice(0, MIN_STEPS), slice(len(parts.total) - MIN_STEPS, None))
+    still = any(float(parts.total[end].std()) < MIN_SCATTER * size for end in ends)
+    if still or _misfit(parts, slice(None), slice(None)).max() <= tolerance:
+        return None
+    old, new = (_misfit(parts, end, slice(None)) <= tolerance for end in ends)
+    if old.all() or new.all() or not (old[ends[0]].all() and new[ends[1]].all()):
+        return None
+    place = int(np.flatnonzero(~old)[0])
+    if not new[place:].all() or bool(old[place:].sum() > len(old[place:]) // 2):
+        return None
+    moved = float(_misfit(parts, slice(0, place), slice(place, None)).mean())
+    return place, moved, "the total weighs its parts otherwise from that step on"
+
+
+RULE = rule(check, "reward-revised", Link.REWARD, max_severity=Severity.MEDIUM, change=MIN_CHANGE)
