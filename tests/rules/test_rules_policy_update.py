@@ -323,6 +323,28 @@ def test_a_kl_that_begins_anew_at_every_sync_is_no_recovery() -> None:
     assert "came back" in broken(judged("kl-over-target", {"kl/ref": values})).claim
 
 
+@pytest.mark.parametrize(
+    ("kl", "equal_at"),
+    [
+        (np.linspace(0, 0.4, 60), 1),
+        (np.linspace(0.02, 0.4, 60), None),
+        (np.zeros(60), None),  # not measured
+    ],
+)
+def test_policy_and_reference_were_equal_where_the_first_kl_is_none(kl: Array, equal_at: int | None) -> None:
+    assert gather_reference({"kl/ref": kl_of(kl)}, {}, {}).equal_at == equal_at
+
+
+def test_tokens_that_differ_at_the_first_step_deny_a_kl_of_none() -> None:
+    kl = {"kl/ref": kl_of(np.linspace(0, 0.4, 60))}
+    apart = series_of("policy/ref mean_abs", np.linspace(0.2, 0.4, 60))
+    tokens = PairSteps(pair="policy/ref", p99=apart, p999=apart, mean_abs=apart)
+    assert gather_reference(kl, {"policy/ref": tokens}, {}).equal_at is None
+    later = series_of("policy/ref mean_abs", np.linspace(0.2, 0.4, 30), steps=range(20, 50))
+    tokens = PairSteps(pair="policy/ref", p99=later, p999=later, mean_abs=later)
+    assert gather_reference(kl, {"policy/ref": tokens}, {}).equal_at == 1
+
+
 def kl_of(values: Array) -> Series:
     return series_of("kl/ref", values)
 

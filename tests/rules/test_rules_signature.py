@@ -193,6 +193,44 @@ def test_what_is_worth_knowing_is_a_note_and_no_failure(story: str, note: str) -
     assert [(one.id, one.severity) for one in verdict.notes] == [(note, Severity.INFO)]
 
 
+def since_equal(post: Scale, text: Scale) -> Judgement:
+    """Judge a run whose policy and reference were equal at its first step."""
+    held = evidence_of(sequences_of(Story(post=post, text=text, steps=40, sequences=8)))
+    assert held.tails is not None
+    assert judge(held, aggregates()).signature.status is not Answer.FOUND
+    return judge(replace(held, tails=replace(held.tails, equal_at=1)), aggregates())
+
+
+def test_what_is_high_since_policy_and_reference_were_equal_grew_from_nothing() -> None:
+    judgement = since_equal(steady(1.0), steady(0.02))
+    assert judgement.signature.status is Answer.FOUND
+    assert "from 0 at step 1, where policy and reference were equal" in judgement.signature.reason
+    assert judgement.signature.p_value is not None
+    assert judgement.signature.p_value < LIMITS["false_alarms"]
+    assert isinstance(judgement.verdict, Broken)
+    assert judgement.signature.reason in judgement.verdict.findings[0].claim  # ratios of windows would say nothing grew
+
+
+@pytest.mark.parametrize(
+    ("post", "text", "condition"),
+    [
+        (steady(1.0), steady(1.0), "localised"),
+        (steady(0.2), steady(1.0), "localised"),
+        (steady(0.05), steady(0.02), "material"),
+        (lambda done: 1.5 if done < 0.6 else 0.4, steady(0.02), "lasting"),
+    ],
+)
+def test_growth_from_nothing_wants_the_other_conditions_too(post: Scale, text: Scale, condition: str) -> None:
+    judgement = since_equal(post, text)
+    assert judgement.signature.status is Answer.NOT_FOUND
+    assert judgement.signature.conditions["growth"] is True
+    assert judgement.signature.conditions[condition] is False
+
+
+def test_little_growth_from_nothing_in_both_slices_is_no_finding() -> None:
+    assert isinstance(since_equal(steady(0.2), steady(0.4)).verdict, Healthy)
+
+
 @pytest.mark.parametrize("story", ["no growth", "high but stable", "more tools, same tails", "falling"])
 def test_where_nothing_grew_there_is_nothing_to_note(story: str) -> None:
     verdict = judged(story).verdict

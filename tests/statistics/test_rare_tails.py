@@ -15,6 +15,7 @@ from ptt.diagnostics.statistics.rare_tails import (
     count_maxima,
     hill_index,
     max_shift_p_value,
+    nats_beyond,
     rare_rise,
     share_beyond,
 )
@@ -42,6 +43,13 @@ def heavy(seed: int, share: float, *, since: int = 8) -> Array:
     hit = np.random.default_rng(seed).random((BLOCKS, SEQUENCES, 1)) < share
     hit &= (np.arange(BLOCKS) >= since)[:, None, None]
     return np.where(hit, 12.0, 1.0)
+
+
+def test_nats_beyond_a_limit_are_those_of_a_loop_but_for_the_width_of_bins() -> None:
+    r = np.abs(noise(3))
+    for limit in (0.05, 0.2):
+        plain = [float(np.maximum(block - limit, 0.0).sum()) for block in r]
+        assert nats_beyond(counted(r).tokens, limit) == pytest.approx(plain, rel=0.1)
 
 
 def judged(post: Array, text: Array | None = None) -> RareRise:

@@ -1,4 +1,7 @@
-"""Whether the reference moves: by the run's settings, and by a distance to it that falls back at regular steps."""
+"""Where policy and reference were equal, and whether the reference moves.
+
+It moves by the run's settings, or by a distance to it that falls back at regular steps.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,9 @@ INTERVALS: Final = ("ref_update_interval", "ref_policy_update_freq")  # of slime
 REF_PAIRS: Final = ("policy/ref", "old/ref")
 ENGINE_PAIRS: Final = ("old/rollout", "policy/rollout")
 MIN_PERIOD: Final = 4  # steps: a reference that moves more often follows the policy, and has no periods to speak of
+MAX_EQUAL: Final = 1e-4  # mean KL, nats: of two copies of one model, scored by one trainer, rounding leaves less
+MAX_EQUAL_ABS: Final = 0.01  # mean |r|, nats: likewise
+MIN_MOVED: Final = 10.0  # times that: a distance that never comes so far may not be measured at all
 SAME_SHARE: Final = 0.5  # of the falls of the distance to the reference: the engine's fall too, and it is the engine
 
 
@@ -44,6 +50,7 @@ class Reference:
     seen: Sawtooth | None
     seen_in: str | None  # the metric or pair
     watched: tuple[str, ...]  # the distances to the reference that are recorded
+    equal_at: int | None = None  # the first recorded step, where policy and reference were equal there
 
     def period_starts(self, first: int, last: int) -> tuple[int, ...]:
         """Return the steps between two at which a period begins: as seen, else as the settings count them."""
@@ -73,7 +80,23 @@ def gather_reference(
         seen=seen,
         seen_in=seen_in,
         watched=tuple(series.raw_name for series in distances),
+        equal_at=_equal_at(metrics, pairs),
     )
+
+
+def _equal_at(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> int | None:
+    """Return the first step of the run where every distance to the reference recorded there is none, and grew later."""
+    limits = {name: MAX_EQUAL_ABS for name in REF_PAIRS if name in pairs}
+    distances = [(pairs[name].mean_abs.finite(), limit) for name, limit in limits.items()]
+    if "kl/ref" in metrics:
+        distances.append((metrics["kl/ref"].finite(), MAX_EQUAL))
+    distances = [(series, limit) for series, limit in distances if len(series[0])]
+    if not distances:
+        return None
+    first = min(int(steps[0]) for (steps, _), _ in distances)
+    there = [(values, limit) for (steps, values), limit in distances if steps[0] == first]
+    equal = all(abs(values[0]) <= limit and values.max() > MIN_MOVED * limit for values, limit in there)
+    return first if equal else None
 
 
 def sync_setting(context: Mapping[str, JsonScalar]) -> SyncSetting | None:

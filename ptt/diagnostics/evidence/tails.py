@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence.reference import Reference
+from ptt.diagnostics.evidence.reference import REF_PAIRS, Reference
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bins import UNDERFLOW
 from ptt.diagnostics.statistics.bootstrap import finite_or_none, interval
@@ -77,6 +77,7 @@ class Tails:
     unit: str  # what was resampled as a whole: "prompt group" or "sequence"
     late_tail_share: float  # of the late window's tokens with |r| above TAIL_NATS: the share that follows a tool call
     late_token_share: float  # of all tokens of the late window: likewise
+    equal_at: int | None = None  # the first step, where r was 0: policy and reference, which stays, were equal there
     periods: int | None = None  # whole ones of a reference that moves, which the blocks are made of; None: it stays
 
 
@@ -153,6 +154,7 @@ def gather_tails(
         unit=unit,
         late_tail_share=_post_share(cells, windows[-1], beyond=TAIL_NATS),
         late_token_share=_post_share(cells, windows[-1], beyond=-1.0),
+        equal_at=_equal_at(reference) if pair.name in REF_PAIRS else None,
         periods=len(observed) if starts else None,
     )
     tables = {
@@ -163,6 +165,12 @@ def gather_tails(
         "step_stats": step_stats(tokens, names),
     }
     return tails, tables
+
+
+def _equal_at(reference: Reference | None) -> int | None:
+    """Return the first step, where policy and reference were equal there, of a reference that stays."""
+    stays = reference is not None and reference.setting is None and reference.seen is None
+    return reference.equal_at if reference is not None and stays else None
 
 
 def _shares_rollouts(sequences: pl.DataFrame, tokens: Tokens) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,9 +16,10 @@ from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import rank_shift
-from ptt.diagnostics.statistics.rare_tails import BlockCounts, RareRise, rare_rise, share_beyond
+from ptt.diagnostics.statistics.rare_tails import BlockCounts, RareRise, nats_beyond, rare_rise, share_beyond
 from ptt.diagnostics.statistics.tail_growth import (
     FLOOR,
+    LEVEL_FLOOR,
     MIN_BLOCK_TOKENS,
     LateRise,
     Percentile,
@@ -46,6 +47,8 @@ MIN_RARE_UNITS: Final = 4  # sequences or groups so far out, after: fewer are an
 MAX_TEXT_P: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
 MIN_DRAWN_SHARE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
 MAX_PLACE_P: Final = 0.1  # of an excess over text-only growth by nats: growth is shown at its own rate, this places it
+MAX_LEVEL_P: Final = 0.05  # likewise, of an excess that is counted from 0 nats for both slices
+MIN_LEFT: Final = 0.5  # of the highest window: what grew from 0 nats and lies below half of it came back
 EXCESS_NATS: Final = math.log(2.0)  # post-tool over text-only growth: another factor of two on the weights
 
 
@@ -61,6 +64,7 @@ class JudgedTail:
     end: LateRise | None = None  # where the tail rose, or may have risen, in the last blocks and not before
     rise: LateRise | None = None  # the blocks that rose, wherever they begin
     rare: RareRise | None = None  # where a few tokens beyond p99 grew
+    since: int | None = None  # where growth is counted from 0 nats: the step at which policy and reference were equal
 
     @property
     def shown(self) -> bool:
@@ -91,6 +95,10 @@ def judge_tail(tails: Tails, limits: Limits) -> JudgedTail:
     tail = _of_percentiles(tails, limits)
     if tail.shown:
         return tail
+    if tails.equal_at is not None:
+        tail = _since_equal(tails, tail, tails.equal_at, limits)
+        if tail.shown:
+            return tail
     rare = _rare(tails, limits)
     if rare is not None and (rare.shown or not tail.grew):
         return rare if rare.shown or tail.conditions["growth"] is False else tail
@@ -150,6 +158,52 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
         end=end if growth is not False else None,
         rise=rise,
     )
+
+
+def _since_equal(tails: Tails, tail: JudgedTail, step: int, limits: Limits) -> JudgedTail:
+    """Return the tail as it grew since policy and reference were equal, at the run's first step.
+
+    It grew from 0 nats, which no noise blurs: only the late window scatters. Where growth is not shown even so, or too
+    few text-only tokens tell what else grew, the tail stays as it was judged within the run.
+    """
+    late = {name: part.windows_drawn[2] for name, part in tails.post.percentiles.items()}
+    growth_p = _p_above(late["p99"], LEVEL_FLOOR)
+    if not growth_p < PERCENTILES_SHARE * limits["false_alarms"] or not _text_is_known(tails):
+        return tail
+    text = tails.text.percentiles
+    excess = {name: drawn - text[name].windows_drawn[2] for name, drawn in late.items()}
+    excess_p = _p_above(np.max(list(excess.values()), axis=0), EXCESS_NATS)  # of either percentile
+    name = min(excess, key=lambda each: (_p_above(excess[each], EXCESS_NATS), each))
+    blocks = np.array([place for place, span in enumerate(tails.blocks) if span.first >= tails.windows[-1].first])
+    held = _holds_tail(tails.post, tails.text, blocks, beyond=EXCESS_NATS)
+    apart = max(float(part.windows[2] - text[each].windows[2]) for each, part in tails.post.percentiles.items())
+    localised = True if held and excess_p < MAX_LEVEL_P else False if apart <= EXCESS_NATS else None
+    if localised is False and tail.conditions["localised"] is True:
+        return tail
+    lasting = any(_left(part) for part in tails.post.percentiles.values())
+    return replace(
+        tail,
+        name=name,
+        post=tails.post.percentiles[name],
+        p_value=max(growth_p, excess_p),
+        growth_p=growth_p,
+        conditions={**tail.conditions, "growth": True, "localised": localised, "lasting": lasting},
+        end=None,
+        rise=None,
+        since=step,
+    )
+
+
+def _p_above(drawn: FloatArray, limit: float) -> float:
+    """Return the share of redrawings at the limit or below it, at least one of them."""
+    drawn = drawn[np.isfinite(drawn)]
+    return float((1 + np.count_nonzero(drawn <= limit)) / (1 + len(drawn)))
+
+
+def _left(part: Percentile) -> bool:
+    """Return whether what grew from 0 nats has not come back."""
+    last = part.last_sixth if math.isfinite(part.last_sixth) else float(part.windows[2])
+    return bool(last >= MIN_LEFT * np.nanmax(part.windows))
 
 
 def _text_is_known(tails: Tails) -> bool:
@@ -237,8 +291,11 @@ def _localised(
 
 
 def _holds_tail(post: SliceTails, text: SliceTails, blocks: IntArray, *, beyond: float) -> bool:
-    """Return whether most of some blocks' tokens so far out follow a tool call, and more of them than of all tokens."""
-    far = [float(share_beyond(part.counts.tokens[blocks], beyond).sum()) for part in (post, text)]
+    """Return whether most of some blocks' tail so far out follows a tool call, and more of it than of all tokens.
+
+    It is weighed by how far it reaches beyond, since importance weights go with nats.
+    """
+    far = [float(nats_beyond(part.counts.tokens[blocks], beyond).sum()) for part in (post, text)]
     tokens = [float(part.counts.tokens[blocks].sum()) for part in (post, text)]
     return sum(far) > 0 and far[0] / sum(far) > max(0.5, tokens[0] / sum(tokens))
 

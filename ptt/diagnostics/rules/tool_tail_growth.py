@@ -94,6 +94,9 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
         before, after = block_means_around(post, tail.rise)  # it rose before the early third was over
         first = tails.blocks[tail.rise.blocks[0]].first
         grew = f"{_label(tails).lower()} {tail.name} of |r| went {before:.3g} → {after:.3g} nats from step {first} on"
+    if tail.since is not None:
+        equal = f"0 at step {tail.since}, where policy and reference were equal,"
+        grew = f"{_label(tails).lower()} {tail.name} of |r| went from {equal} to {_path(post)} nats"
     p99 = float(tails.post.percentiles["p99"].windows[2])
     if conditions["growth"] is False:
         return _reason_of_no_growth(tails, tail)
@@ -234,7 +237,7 @@ def finding(
     rise, text = signature.growth[tails.post.name], signature.growth[tails.text.name]
     grew = (
         f"p95 of |r| ×{rise.p95:.2g}, p99 ×{rise.p99:.2g} (text-only ×{text.p95:.2g}, ×{text.p99:.2g})"
-        if tail.end is None and tail.rare is None
+        if tail.end is None and tail.rare is None and tail.since is None
         else signature.reason
     )
     return Finding(
@@ -278,7 +281,9 @@ def finding(
     )
 
 
-def not_found(tails: Tails, tail: JudgedTail, signature: Signature, severity: Severity, dated: Dates) -> RuleVerdict:
+def not_found(
+    tails: Tails, tail: JudgedTail, signature: Signature, severity: Severity, dated: Dates, limits: Limits
+) -> RuleVerdict:
     """What is not the signature may still be worth knowing, or be a finding of its own; `dated`: since when."""
     conditions = tail.conditions
     late = float(tail.post.windows[2])
@@ -289,6 +294,9 @@ def not_found(tails: Tails, tail: JudgedTail, signature: Signature, severity: Se
         claim = f"Tails grew but do not matter yet: {signature.reason}"
         notes = (_note("tail-growth-immaterial", claim, base, evidence),)
     elif tail.grew and conditions["localised"] is False:
+        high = float(tails.post.percentiles["p95"].windows[2]) > limits["high_p95"]
+        if tail.since is not None and not (conditions["material"] and high):  # all tails grow a little from 0 nats
+            return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason)
         severity = severity if conditions["material"] else Severity.LOW  # too small to matter, as far as one can tell
         base |= {"evidence": evidence}
         return Broken(findings=(_everywhere(tails, signature, severity, dated, base),))
@@ -525,7 +533,7 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
     elif status is Answer.CANNOT_SAY:
         verdict = NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=MORE)
     else:
-        verdict = not_found(tails, tail, signature, severity, dated)
+        verdict = not_found(tails, tail, signature, severity, dated, limits)
     return Judgement(signature=signature, verdict=_with_level(verdict, tails, signature, limits, evidence.run))
 
 

@@ -71,6 +71,12 @@ def share_beyond(counts: FloatArray, limit: FloatArray | float) -> FloatArray:
     return beyond
 
 
+def nats_beyond(counts: FloatArray, limit: float) -> FloatArray:
+    """Return by how many nats all of each row's counts together lie beyond a limit, each at the middle of its bin."""
+    beyond: FloatArray = product(counts, np.maximum(_MIDDLES - limit, 0.0)[:, None])[:, 0]
+    return beyond
+
+
 @dataclass(frozen=True, kw_only=True)
 class RareRise:
     """A far tail's growth: the limit in nats, the share of tokens and the number of units beyond it, and p-values.
