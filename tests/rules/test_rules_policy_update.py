@@ -314,6 +314,16 @@ def test_settings_tell_a_reference_that_moves_where_no_fall_does() -> None:
     not_judged(reference({}))
 
 
+def test_steps_that_share_their_rollouts_are_one_value_of_a_distance() -> None:
+    """Their nearly equal values make noise look small, and a few of its falls regular: as here, in one run of eight."""
+    steps = [step for first in range(1, 320, 10) for step in (first, first + 1)]
+    tokens = pair("policy/ref", level(0.1, 64))["policy/ref"]
+    for seed in range(40):
+        noise = np.exp(np.random.default_rng(seed).normal(-2.5, 0.7, size=32))
+        twice = series_of("policy/ref mean_abs", np.repeat(noise, 2), steps=steps)
+        assert gather_reference({}, {"policy/ref": replace(tokens, mean_abs=twice)}, {}).seen is None
+
+
 def test_a_kl_that_begins_anew_at_every_sync_is_no_recovery() -> None:
     values = np.concatenate([20 * synced(60, 240), np.full(20, 0.01)])
     moving = judged("kl-over-target", {"kl/ref": values}, reference=gather_reference({"kl/ref": kl_of(values)}, {}, {}))

@@ -14,7 +14,9 @@ import numpy as np
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.model import JsonScalar
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
+from ptt.diagnostics.statistics.windows import bursts
 
 TRL_SYNC_STEPS: Final = 512  # TRL's default of `ref_model_sync_steps`
 TRL_MIXUP: Final = 0.6  # and of `ref_model_mixup_alpha`: the policy's share in the new reference
@@ -71,7 +73,7 @@ def gather_reference(
     distances += [pairs[name].mean_abs for name in REF_PAIRS if name in pairs]
     seen, seen_in = None, None
     for series in distances:
-        found = find_sawtooth(*series.finite())
+        found = find_sawtooth(*_by_burst(*series.finite()))
         if found is not None and not _engine_falls_too(found, pairs):
             seen, seen_in = found, series.raw_name
             break
@@ -82,6 +84,14 @@ def gather_reference(
         watched=tuple(series.raw_name for series in distances),
         equal_at=_equal_at(metrics, pairs),
     )
+
+
+def _by_burst(steps: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return one value a burst of recorded steps: its steps share their rollouts, so they differ by less than noise."""
+    firsts = np.searchsorted(steps, [span.first for span in bursts(steps.tolist())])
+    if len(firsts) == len(steps):
+        return steps, values
+    return steps[firsts], np.add.reduceat(values, firsts) / np.diff(np.append(firsts, len(steps)))
 
 
 def _equal_at(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> int | None:
