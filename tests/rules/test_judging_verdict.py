@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
@@ -241,6 +242,14 @@ def test_two_failures_too_near_to_order_are_ordered_by_what_brings_about_what() 
     assert causes(diagnosis(late, soon)) == {"entropy-collapse": None, "reward-fell": "entropy-collapse"}
     later = finding("entropy-collapse", onset=45)
     assert causes(diagnosis(later, soon))["reward-fell"] is None
+
+
+@pytest.mark.parametrize(("interval", "told_under"), [((48, 61), None), ((25, 61), "kl-over-target")])
+def test_what_surely_began_later_explains_nothing(interval: tuple[int, int], told_under: str | None) -> None:
+    kl = dataclasses.replace(finding("kl-over-target", onset=61), onset_interval=interval)
+    found = diagnosis(kl, finding("tool-use-vanished", onset=29, link=Link.ENVIRONMENT))
+    assert causes(found) == {"kl-over-target": None, "tool-use-vanished": told_under}
+    assert found.verdict.headline.startswith(told_under or "tool-use-vanished")
 
 
 def test_of_two_that_bring_each_other_about_the_first_seen_is_the_cause() -> None:

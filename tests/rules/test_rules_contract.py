@@ -28,6 +28,7 @@ SHARED = {
     "tail_conditions",
     "tail_holder",
     "tail_onset",
+    "tail_reason",
 }  # no rules, but what rules are made with
 HOME = Path(str(rules.__file__)).parent
 FILES = sorted(path.stem for path in HOME.rglob("*.py"))

@@ -360,11 +360,16 @@ def _lasts(part: Percentile, contrast: Contrast | None) -> bool | None:
     before, peak = float(windows[0]), float(np.nanmax(windows))
     if contrast is not None:
         level = np.log(np.maximum(part.blocks, FLOOR))
-        before = math.exp(float(np.nanmean(level[contrast.before])))
         thirds = np.array_split(level[contrast.after], max(1, min(3, len(contrast.after) // 3)))
-        peak = math.exp(max(float(np.nanmean(third)) for third in thirds))
-        last = max(last, math.exp(float(np.nanmean(thirds[-1]))))
+        before, *after = (math.exp(_mean(values)) for values in (level[contrast.before], *thirds))
+        peak, last = float(np.max(after, initial=0.0, where=np.isfinite(after))), float(np.fmax(last, after[-1]))
     return bool(last >= math.sqrt(before * peak)) if peak >= MIN_GROWTH * before else None
+
+
+def _mean(values: FloatArray) -> float:
+    """Return the mean of the finite values; NaN where a group of blocks holds tokens enough and none of them does."""
+    finite = values[np.isfinite(values)]
+    return float(np.mean(finite)) if len(finite) else math.nan
 
 
 def _material(p99: Percentile, contrast: Contrast | None, limit: float) -> bool | None:

@@ -43,17 +43,15 @@ from ptt.diagnostics.rules import interface
 from ptt.diagnostics.rules.interface import Limits, identified
 from ptt.diagnostics.rules.tail_conditions import (
     LARGE_GROWTH,
-    MIN_GROWTH,
     MIN_WINDOW_TOKENS,
-    PERCENTILES_SHARE,
     JudgedTail,
     block_means_around,
     judge_tail,
 )
 from ptt.diagnostics.rules.tail_holder import judge_values, name_holders, rate_left
 from ptt.diagnostics.rules.tail_onset import Dated, Dates, dates, lead_over_aggregates, limit_passed, tail_alarm
+from ptt.diagnostics.rules.tail_reason import nats, reason, slice_label
 from ptt.diagnostics.statistics.bootstrap import interval
-from ptt.diagnostics.statistics.rare_tails import RareRise
 from ptt.diagnostics.statistics.tail_growth import (
     MIN_BLOCK_TOKENS,
     LateRise,
@@ -80,127 +78,6 @@ class Level:
     observed: float
 
 
-def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
-    """Return what the tail did, and which condition decided."""
-    conditions = tail.conditions
-    if tail.end is not None:
-        return _reason_of_end(tails, tail, tail.end)
-    if tail.rare is not None:
-        return _reason_of_rare(tails, tail, tail.rare, limits)
-    post = tails.post.percentiles[tail.name]
-    grew = f"{_label(tails).lower()} {tail.name} of |r| went {_path(post)} nats"
-    text = f"text-only {_path(tails.text.percentiles[tail.name])}"
-    if tail.rise is not None and conditions["growth"] is not False and post.growth() < MIN_GROWTH:
-        before, after = block_means_around(post, tail.rise)  # it rose before the early third was over
-        first = tails.blocks[tail.rise.blocks[0]].first
-        grew = f"{_label(tails).lower()} {tail.name} of |r| went {before:.3g} → {after:.3g} nats from step {first} on"
-    if tail.since is not None:
-        equal = f"0 at step {tail.since}, where policy and reference were equal,"
-        grew = f"{_label(tails).lower()} {tail.name} of |r| went from {equal} to {_path(post)} nats"
-    p99 = float(tails.post.percentiles["p99"].windows[2])
-    if conditions["growth"] is False:
-        return _reason_of_no_growth(tails, tail)
-    if conditions["material"] is False:
-        return f"{grew}, which is immaterial: its late p99 of {p99:.2g} lies below {nats(limits['material_p99'])}"
-    if conditions["lasting"] is False:
-        return f"{grew} and came back: {post.last_sixth:.3g} in the last sixth"
-    if conditions["growth"] is None and math.isnan(tail.growth_p):
-        return f"{grew}, but too few blocks of steps hold such tokens to test it"
-    if conditions["growth"] is None and tail.growth_p < PERCENTILES_SHARE * limits["false_alarms"]:
-        return f"{grew}: more than noise gives (p = {tail.growth_p:.2g}), but a few blocks of steps carry it"
-    if conditions["growth"] is None:
-        return f"{grew}: much, but noise of this run could give as much in {_one_of(tail.growth_p)} runs"
-    if conditions["localised"] is False:
-        return f"{grew}, but {text} as well: growth everywhere, not after tools"
-    if conditions["lasting"] is None and math.isfinite(post.last_sixth):
-        return f"{grew}, but neither percentile rose far enough to tell whether it lasts"
-    if conditions["lasting"] is None:
-        return f"{grew}, but the last sixth of the run holds no such tokens to tell whether it lasts"
-    if conditions["localised"] is None:
-        if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) < MIN_WINDOW_TOKENS:
-            return f"{grew}, but there are too few text-only tokens to tell whether they grew as well"
-        return f"{grew}; whether it outgrew {text} cannot be told from noise"
-    if conditions["material"] is None:
-        return f"{grew}; its late p99 of {p99:.2g} cannot be told from the limit of {nats(limits['material_p99'])}"
-    return f"{grew} while {text}"
-
-
-def _reason_of_no_growth(tails: Tails, tail: JudgedTail) -> str:
-    """Return how little the test leaves to say: that nothing grew only where noise gives as much often."""
-    name, most = max(tails.post.percentiles.items(), key=lambda item: (item[1].growth(), item[0]))
-    label = _label(tails).lower()
-    if not (most.growth() >= MIN_GROWTH and tail.growth_p < MAX_NAMED_P):
-        return f"{label} {tail.name} of |r| went {_path(tail.post)} nats: no growth beyond the run's own noise"
-    return (
-        f"{label} {name} of |r| went {_path(most)} nats (×{most.growth():.2g}), which noise of this run "
-        f"gives in {_one_of(tail.growth_p)} runs (p = {tail.growth_p:.2g}): growth is not shown, nor excluded"
-    )
-
-
-def _reason_of_rare(tails: Tails, tail: JudgedTail, rise: RareRise, limits: Limits) -> str:
-    """Return how a few tokens beyond p99 grew, and which condition decided."""
-    unit = f"{tails.unit}s" if rise.units[1] != 1 else tails.unit
-    weight = f" (a weight of {math.exp(rise.limit):,.0f})" if rise.limit < MAX_TOLD_WEIGHT else ""
-    grew = (
-        f"{_label(tails).lower()} tokens beyond {nats(rise.limit)}{weight} went "
-        f"{rise.before:.2%} → {rise.after:.2%}, in {rise.units[0]} → {rise.units[1]} {unit} (p = {rise.growth_p:.2g})"
-    )
-    p99 = f"p99 {_path(tail.post)} nats"
-    conditions = tail.conditions
-    if conditions["material"] is False:
-        return f"{grew}; {p99} stays below {nats(limits['material_p99'])}, so truncated weights hardly feel them"
-    if conditions["lasting"] is False:
-        return f"{grew} and came back"
-    if conditions["localised"] is False:
-        return f"{grew}, but such tokens grew in text-only as well"
-    if conditions["localised"] is None:
-        return f"{grew}; whether text-only ones grew as much cannot be told from noise"
-    if conditions["lasting"] is None:
-        return f"{grew}; too few in the last sixth to tell whether it lasts"
-    if conditions["material"] is None:
-        return f"{grew}; {p99} cannot be told from the limit of {nats(limits['material_p99'])}"
-    return f"{grew} while text-only ones did not; {p99}"
-
-
-def _one_of(p_value: float) -> str:
-    return f"one of {1 / max(p_value, 1e-3):.0f}"
-
-
-def _reason_of_end(tails: Tails, tail: JudgedTail, end: LateRise) -> str:
-    """Return what the tail did in the last blocks, and which condition decided."""
-    before, after = block_means_around(tail.post, end)
-    first = tails.blocks[end.blocks[0]].first
-    rose = (
-        f"{_label(tails).lower()} {tail.name} of |r| went {before:.3g} → {after:.3g} nats from step {first} on, "
-        f"{tails.blocks[end.blocks[-1]].last - first + 1} steps before the end"
-    )
-    conditions = tail.conditions
-    if conditions["growth"] is None:
-        return f"{rose}: too late to tell from noise, which gives as much in {_one_of(end.p_value)} runs"
-    p99 = block_means_around(tails.post.percentiles["p99"], end)[1]
-    if conditions["material"] is False:
-        return f"{rose}, which is immaterial: its p99 there is {p99:.2g} nats"
-    if conditions["lasting"] is False:
-        return f"{rose} and came back"
-    if conditions["material"] is None:
-        return f"{rose}; its p99 of {p99:.2g} nats there cannot be told from the limit"
-    if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) < MIN_WINDOW_TOKENS:
-        return f"{rose}, but there are too few text-only tokens to tell whether they grew as well"
-    text_before, text_after = block_means_around(tails.text.percentiles[tail.name], end)
-    text = f"text-only {text_before:.3g} → {text_after:.3g}"
-    if conditions["localised"] is None:
-        return f"{rose}; whether it outgrew {text} cannot be told from noise"
-    return f"{rose}, but {text} as well" if conditions["localised"] is False else f"{rose} while {text}"
-
-
-def _label(tails: Tails) -> str:
-    return tails.post.name.replace("_", "-").capitalize()
-
-
-def _path(percentile: Percentile) -> str:
-    return " → ".join(f"{value:.3g}" for value in percentile.windows)
-
-
 def growth(part: SliceTails) -> TailGrowth:
     """Return late over early of both percentiles, None where it is not finite."""
     p95, p99 = part.percentiles["p95"], part.percentiles["p99"]
@@ -215,12 +92,6 @@ def growth(part: SliceTails) -> TailGrowth:
 def number(value: float) -> float | None:
     """Return the value, or None where it is not finite."""
     return value if math.isfinite(value) else None
-
-
-def nats(value: float) -> str:
-    """Return a value in nats; exactly one is one nat."""
-    text = f"{value:.2g}"
-    return f"{text} nat" if text == "1" else f"{text} nats"
 
 
 def _numbers(bounds: Interval) -> Interval | None:
@@ -245,7 +116,7 @@ def finding(
         severity=severity,
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
-        claim=f"{_label(tails)} log-ratio tails grew: {grew}; {level.name} is past {nats(level.limit)}",
+        claim=f"{slice_label(tails)} log-ratio tails grew: {grew}; {level.name} is past {nats(level.limit)}",
         observed=level.observed,
         limit=level.limit,
         unit="nats",
@@ -365,7 +236,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits, run: Run) -> Findi
         else Severity.MEDIUM,
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
-        claim=f"{_label(tails)} log-ratio tails are high, {grew}: p95 of |r| is {late:.3g} nats in the last "
+        claim=f"{slice_label(tails)} log-ratio tails are high, {grew}: p95 of |r| is {late:.3g} nats in the last "
         f"{'third' if late == third else 'sixth'} (one token in twenty carries a weight beyond {math.exp(late):,.0f})",
         observed=late,
         limit=limit,
@@ -402,8 +273,6 @@ def _note(name: str, claim: str, base: Mapping[str, object], evidence: Mapping[s
 
 
 FALSE_ALARMS: Final = 0.01  # of the whole decision: growth and localisation are both tested at it
-MAX_TOLD_WEIGHT: Final = math.log(1e6)  # nats: a larger weight says no more to a reader
-MAX_NAMED_P: Final = 0.2  # of growth by MIN_GROWTH or more: so seldom from noise, it is not called none
 MATERIAL_P99: Final = math.log(2.0)  # nats: the usual truncation cap C = 2 starts to bite at 1 % of tokens
 HIGH_P95: Final = 1.0  # nats: 5 % of tokens carry a weight beyond e
 CRITICAL_P95: Final = 2.0  # nats: 5 % of tokens carry a weight beyond 7; the batch hangs on them

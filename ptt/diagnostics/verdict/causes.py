@@ -60,14 +60,15 @@ def began(finding: Finding) -> int:
     return -1 if finding.link is Link.DATA_VALIDITY else NO_ONSET
 
 
-def link_causes(findings: Sequence[Finding], explains: Explains, *, slack: int = 0) -> list[Finding]:
+def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int = 0) -> list[Finding]:
     """Name the cause of each finding that one before it, or too near to tell which was first, brings about.
 
     A cause may bring it about through one other that was not found; one that does so by itself is preferred, then the
-    earliest. Two dates cannot be ordered where their intervals overlap, nor, for what a cause does by itself, where
-    they lie within `slack` steps: a mean over a window passes its limit up to a window late. Of two that could each
-    have brought the other about the one seen first counts. A note explains no failure: what is below medium has not
-    broken anything. No finding comes to stand under itself, by whatever number of links.
+    earliest. Two dates cannot be ordered where their intervals overlap. A cause that states no interval may, for what
+    it does by itself, have begun up to `window` steps before it was seen: a mean over a window passes its limit so
+    late. What surely began after a failure did not bring it about. Of two that could each have brought the other about
+    the one seen first counts. A note explains no failure: what is below medium has not broken anything. No finding
+    comes to stand under itself, by whatever number of links.
     """
     reach = {
         finding.id: frozenset(name for name, chain in chains(explains, finding.id).items() if len(chain) <= MAX_CHAIN)
@@ -80,7 +81,7 @@ def link_causes(findings: Sequence[Finding], explains: Explains, *, slack: int =
             other
             for other, cause in enumerate(ordered)
             if _may_explain(cause, finding, reach)
-            and _earliest(cause) <= _latest(finding) + (slack if finding.id in explains.get(cause.id, {}) else 0)
+            and _earliest(cause, window if finding.id in explains.get(cause.id, {}) else 0) <= _latest(finding)
             and not _leads_to(other, index, above)
         ]
         direct = [other for other in candidates if finding.id in explains.get(ordered[other].id, {})]
@@ -106,8 +107,8 @@ def _may_explain(cause: Finding, finding: Finding, reach: Mapping[str, frozenset
     return began(cause) < NO_ONSET and _latest(finding) < NO_ONSET
 
 
-def _earliest(finding: Finding) -> int:
-    return min(finding.seen_interval[0], began(finding)) if finding.seen_interval else began(finding)
+def _earliest(finding: Finding, window: int) -> int:
+    return min(finding.seen_interval[0], began(finding)) if finding.seen_interval else began(finding) - window
 
 
 def _latest(finding: Finding) -> int:

@@ -71,7 +71,7 @@ def verdict_of(
     verdicts = [_in_unit(verdict, run.step_unit) for verdict in verdicts]
     unsorted = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
     unsorted += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
-    linked = link_causes(sorted(unsorted, key=_order), explains or {}, slack=_slack(run))
+    linked = link_causes(sorted(unsorted, key=_order), explains or {}, window=_window(run))
     findings = tuple(with_files(linked, tables.get("files")))
     not_judged = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
     return Diagnosis(
@@ -111,15 +111,12 @@ def _clean(verdicts: Sequence[RuleVerdict]) -> str:
     return f"; {clean} other checks found nothing of medium severity or above" if clean > 1 else ""
 
 
-def _slack(run: Run) -> int:
-    """Return the steps within which two failures cannot be ordered: two windows of logged steps.
-
-    Two, since a reward is often logged at every second step only.
-    """
+def _window(run: Run) -> int:
+    """Return the steps that most means are taken over, by which an onset without an interval may be dated late."""
     if run.first_step is None or run.last_step is None or run.step_count < 2:
         return 0
     spacing = (run.last_step - run.first_step) / (run.step_count - 1)
-    return round(min(2 * WINDOW, run.step_count / 6) * spacing)
+    return round(min(WINDOW, run.step_count / 6) * spacing)
 
 
 def _answer(
