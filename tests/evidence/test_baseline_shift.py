@@ -8,7 +8,14 @@ import pytest
 from builders import series_of
 from scipy.signal import lfilter
 
-from ptt.diagnostics.evidence.baseline_shift import MAX_POINTS, MIN_VALUES, lasting_fall, lasting_rise, step_noise
+from ptt.diagnostics.evidence.baseline_shift import (
+    MAX_POINTS,
+    MIN_VALUES,
+    lasting_fall,
+    lasting_rise,
+    ranked_rise,
+    step_noise,
+)
 from ptt.diagnostics.evidence.series import condense
 
 pytestmark = pytest.mark.slow
@@ -113,3 +120,18 @@ def test_a_few_nan_in_a_long_series_do_not_make_it_lost() -> None:
     assert not condense(series_of("made", values), 1000).lost
     values[::4] = np.nan
     assert condense(series_of("made", values), 1000).lost
+
+
+@pytest.mark.parametrize("at", [14, 19, 24])
+def test_a_rise_of_few_values_is_found_by_their_ranks(at: int) -> None:
+    drawn = 0.3 * noise(at, 38, 0.0) + np.where(np.arange(38) < at, 0.0, 0.95)
+    rise = ranked_rise(series_of("x", drawn), floor=0.5, margin=0.4)
+    assert rise is not None
+    assert abs(rise.onset - (at + 1)) <= 2
+    assert ranked_rise(series_of("x", drawn[:20]), floor=0.5) is None
+    assert ranked_rise(series_of("x", drawn), floor=1.5) is None
+
+
+def test_few_values_of_noise_do_not_rise_by_their_ranks() -> None:
+    found = [ranked_rise(series_of("x", noise(seed, 38, 0.3)), floor=-9.0) for seed in range(400)]
+    assert sum(rise is not None for rise in found) <= 4

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.change_point import permutation_p_value, rank_shift, rate_change, spread_change
+from ptt.diagnostics.statistics.change_point import (
+    mean_change,
+    permutation_p_value,
+    rank_shift,
+    rate_change,
+    spread_change,
+)
 
 SMALL = st.lists(st.integers(0, 4), min_size=2, max_size=12)
 
@@ -91,3 +97,18 @@ def test_nothing_has_no_place() -> None:
     assert rate_change(np.zeros(9), np.ones(9)) is None
     assert rate_change(np.ones(1), np.ones(1)) is None
     assert spread_change(np.zeros(9)) is None
+
+
+@given(st.lists(st.floats(-3, 3).map(lambda value: round(value, 2)), min_size=4, max_size=15))
+def test_the_place_of_a_change_of_mean_leaves_the_least_squares(values: list[float]) -> None:
+    drawn = np.array(values)
+    change = mean_change(drawn)
+    if change is None:
+        assert np.ptp(drawn) == 0
+        return
+
+    def left(place: int) -> float:
+        return float(sum(np.square(part - part.mean()).sum() for part in (drawn[:place], drawn[place:])))
+
+    assert left(change[0]) == pytest.approx(min(left(place) for place in range(1, len(drawn))), abs=1e-9)
+    assert change[1] < change[0] <= change[2]

@@ -11,6 +11,7 @@ import numpy as np
 from ptt.diagnostics.evidence.series import Series, condense, excess_interval
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.change_point import mean_change, rank_shift
 
 MIN_VALUES: Final = 30  # finite values: fewer have no early part to compare the rest with
 EARLY_SHARE: Final = 0.2
@@ -27,6 +28,9 @@ MAX_AR1: Final = 0.9  # AR(1) of step noise: more is taken for this much
 MIN_AR1: Final = 0.3  # and less for this much: in a short run it cannot be distinguished from none
 MAD_TO_SD: Final = 1.4826
 MIN_OUTLIERS: Final = 10  # differences that a change of level at two places makes
+MAX_RANK_VALUES: Final = 60  # values: of fewer, the autocorrelation is not known well enough for `early_level`
+RANK_Z_LIMIT: Final = 3.5  # standard deviations of a rank sum: one in four thousand; ten values against ten reach 3.78
+MIN_RANK_VALUES: Final = 21  # values: seven against seven do without overlap once in 3432 times by chance
 MAX_LOG: Final = 300.0  # exp of it is finite
 
 
@@ -137,6 +141,36 @@ def lasting_rise(
     if shift is None or not logs:
         return shift
     return replace(shift, early=early, extreme=math.exp(shift.extreme), last=math.exp(shift.last), limit=bound)
+
+
+def ranked_rise(series: Series, *, floor: float, margin: float = 0.0) -> BaselineShift | None:
+    """Return the rise of few values from the first third of them to the last, by their ranks, or None.
+
+    In few values a level that moved early looks like noise that remembers, and `lasting_rise` allows for too much.
+    """
+    steps, values = series.finite()
+    if not MIN_RANK_VALUES <= len(values) < MAX_RANK_VALUES:
+        return None
+    third = len(values) // 3
+    early, late = values[:third], values[-third:]
+    bound = max(floor, float(np.median(early)) + margin)
+    change = mean_change(values)
+    if change is None or float(late.mean()) <= bound or not ranks_apart(early, late):
+        return None
+    return BaselineShift(
+        onset=int(steps[change[0]]),
+        interval=(int(steps[change[1]]), int(steps[change[2]])),
+        early=float(np.median(early)),
+        extreme=float(late.max()),
+        last=float(late.mean()),
+        limit=bound,
+        ended=False,
+    )
+
+
+def ranks_apart(early: FloatArray, late: FloatArray) -> bool:
+    """Return whether the late values lie above the early ones by more than chance, seven of each at least."""
+    return bool(early.max() < late.min()) or rank_shift(early, late) >= RANK_Z_LIMIT
 
 
 def lasting_fall(

@@ -14,23 +14,23 @@ from ptt.diagnostics.evidence.baseline_shift import (
     EARLY_MAX_VALUES,
     EARLY_MIN_VALUES,
     EARLY_SHARE,
+    MAX_RANK_VALUES,
+    MIN_RANK_VALUES,
     MIN_VALUES,
     Z_LIMIT,
     BaselineShift,
     early_level,
     lasting_fall,
     lasting_rise,
+    ranks_apart,
 )
 from ptt.diagnostics.evidence.series import Series, finite_series
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.change_point import rank_shift, rate_change
+from ptt.diagnostics.statistics.change_point import rate_change
 
 MIN_POOLED_TRIALS: Final = 8  # trials a value: with fewer, a share says more about chance than about the step
 LATE_SHARE: Final = 1 / 3  # of the steps: what "in the end" means
 Z95: Final = 1.96
-MAX_RANK_VALUES: Final = 60  # values: of fewer, the autocorrelation is not known well enough for `baseline_shift`
-RANK_Z_LIMIT: Final = 3.5  # standard deviations of a rank sum: one in four thousand; ten values against ten reach 3.78
-MIN_RANK_VALUES: Final = 21  # values: seven against seven do without overlap once in 3432 times by chance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +131,8 @@ class Counts:
         early, late = pooled._part(slice(0, third)), pooled._part(slice(len(pooled.steps) - third, None))
         bound = bound_of(*_sampling_margin(early, float(late.trials.sum())))
         before, after = sign * early.hits / early.trials, sign * late.hits / late.trials
-        moved = before.max() < after.min() or rank_shift(before, after) >= RANK_Z_LIMIT
         change = rate_change(pooled.hits, pooled.trials)
-        if sign * late.share <= sign * bound or not moved or change is None:
+        if sign * late.share <= sign * bound or not ranks_apart(before, after) or change is None:
             return None
         means = self.series.rolling()[1]
         return BaselineShift(

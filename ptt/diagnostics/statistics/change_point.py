@@ -52,6 +52,18 @@ def rate_change(hits: FloatArray, trials: FloatArray) -> tuple[int, int, int] | 
     return _support_interval(gain / scatter if scatter > 0 else gain)
 
 
+def mean_change(values: FloatArray) -> tuple[int, int, int] | None:
+    """Return likewise where the second of two means most likely begins, of values with normal noise of one variance."""
+    count = len(values)
+    if count < 3 or not float(np.ptp(values)):
+        return None
+    left = np.arange(1, count)
+    centred = values - values.mean()
+    between = np.cumsum(centred)[:-1] ** 2 * (1 / left + 1 / (count - left))
+    within = np.maximum(float(centred @ centred) - between, np.finfo(np.float64).tiny)
+    return _support_interval(-count / 2 * np.log(within))
+
+
 def permutation_p_value(values: FloatArray, *, draws: int = DRAWS) -> float:
     """Return how often values in another order change their rate as clearly as in this one (permutation test)."""
     generator = np.random.default_rng(SEED)

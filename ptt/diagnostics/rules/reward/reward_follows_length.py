@@ -13,7 +13,7 @@ within prompts. The levels are our own.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise, ranked_rise
 from ptt.diagnostics.evidence.lengths import agreement_by_block
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
@@ -41,7 +41,8 @@ def _agreement(evidence: Evidence) -> Series | NotJudged:
 @requires(_agreement)
 def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how far length and reward agree, against the run's beginning."""
-    rise = lasting_rise(series, floor=limits["agreement"], margin=MIN_MARGIN)
+    floor = limits["agreement"]
+    rise = ranked_rise(series, floor=floor, margin=MIN_MARGIN) or lasting_rise(series, floor=floor, margin=MIN_MARGIN)
     if rise is None or rise.ended:
         return Healthy(reason=f"length and reward agree to {last_mean(series):.2g} in the end, of -1 to 1")
     length = evidence.metrics.get("len/response_mean")
