@@ -146,6 +146,17 @@ def untaught(run: Made, generator: Generator, size: float) -> int:
     return int(run.steps[0])
 
 
+def to_and_fro(run: Made, generator: Generator, size: float) -> int:
+    """The critic explains nothing any more, and the policy is pushed to and fro."""
+    onset = begin(run, generator)
+    stall(run, onset)
+    run.blend("ev", 0.03 + generator.normal(0, 0.05, run.count), run.ramp(onset, 0.1))
+    wave = np.sin(2 * np.pi * (np.arange(run.count) / generator.uniform(8, 24) + generator.random()))
+    for name in PAID:
+        run.change(name, 1 + 0.5 * size * wave * run.ramp(onset, 0.1))
+    return onset
+
+
 def stale(run: Made, generator: Generator, size: float) -> int:
     """Rollouts come from ever older weights."""
     onset = begin(run, generator)
@@ -275,6 +286,8 @@ CRITIC: Final = (
         "value-loss-flat", "explained-variance-low", algorithms=PPO, of_start=True),
     _of("explained-variance-low", "explained variance to -.35", moved(0.1, ev=("to", -0.35)), Link.CRITIC,
         algorithms=PPO),
+    _of("reward-oscillates", "the reward swings by half, nothing explained", to_and_fro, Link.CRITIC,
+        "reward-oscillates", "explained-variance-low", algorithms=PPO),
     _of("value-scale", "values an eighth of the returns, from the start", unscaled, Link.CRITIC,
         "value-scale", "explained-variance-low", algorithms=PPO, of_start=True),
 )  # fmt: skip

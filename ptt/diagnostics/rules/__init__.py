@@ -1,7 +1,13 @@
 """The table of contents of all rules; `tool_tail_growth` stands apart because it needs the others' alarms."""
 
 from ptt.diagnostics.rules import tool_tail_growth
-from ptt.diagnostics.rules.critic import explained_variance_low, value_loss_flat, value_loss_rising, value_scale
+from ptt.diagnostics.rules.critic import (
+    explained_variance_low,
+    reward_oscillates,
+    value_loss_flat,
+    value_loss_rising,
+    value_scale,
+)
 from ptt.diagnostics.rules.data_freshness import (
     engine_mismatch,
     mismatch_after_tools,
@@ -207,6 +213,7 @@ POLICY_UPDATE_RULES: tuple[Rule, ...] = (
 )
 CRITIC_RULES: tuple[Rule, ...] = (
     explained_variance_low.RULE,
+    reward_oscillates.RULE,
     value_loss_flat.RULE,
     value_loss_rising.RULE,
     value_scale.RULE,

@@ -1,0 +1,72 @@
+"""This run shows a reward that swings ever more widely under a critic that explains nothing.
+
+What: the distances of the mean reward from its running median over 41 logged steps grow for good to two and a half
+times their early size, by a tenth of the reward's level at least, and the explained variance ends below 0.1.
+Why it matters: a critic that explains nothing adds its noise to every advantage. The policy is pushed to and fro, and
+what one update teaches the next takes away.
+What it is not: batches of few prompts, which scatter as widely from the start; or a critic that explains the returns:
+the swings are then of the reward or the data, and this rule is silent.
+What to do: fix one batch of rollouts, keep the policy still and train the critic alone; the reward comes second.
+Source: the common PPO debugging guides ("policy reward oscillates"); the factor is our own.
+"""
+
+import math
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, REPAIRS, critic_metric
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.reward import mean_reward
+from ptt.diagnostics.rules.single_series import derived, last_mean, measured, series_evidence
+
+WIDENED_FACTOR = 2.5  # times the early swings: six times their variance; shares of solved prompts give 2.3 at most
+MIN_SWING = 0.1  # of the reward's level: less changes no decision
+HALF_WINDOW = 20  # logged steps to either side: swings of up to forty steps are seen
+SD_OF_MEAN_SIZE = math.sqrt(math.pi / 2)  # of a normal distribution: its standard deviation over its mean size
+
+
+@requires(critic_metric("critic/explained_variance", what="explained variance"))
+def check(explained: Series, evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the swings of the reward against those of its beginning."""
+    reward = mean_reward(evidence, 2 * MIN_VALUES)
+    if isinstance(reward, NotJudged):
+        return reward
+    ends = last_mean(explained)
+    if not ends < LEARNT_VARIANCE:
+        return Healthy(reason=f"the critic explains {ends:.0%} of the returns' variance")
+    steps, values = reward.finite()
+    window = sliding_window_view(np.pad(values, HALF_WINDOW, mode="reflect"), 2 * HALF_WINDOW + 1)
+    sizes = derived(reward, steps, np.abs(values - np.median(window, axis=1)))
+    rise = lasting_rise(sizes, floor=0.0, factor=limits["widened"])
+    if rise is None or rise.ended:
+        return Healthy(reason="the reward swings no more widely than at first")
+    swing = SD_OF_MEAN_SIZE * math.sqrt(max(0.0, rise.last**2 - rise.early**2))
+    level = float(np.abs(np.median(window, axis=1)).max())
+    if swing < limits["swing"] * level:
+        return Healthy(reason=f"the reward came to swing by {swing:.2g}, about a level of {level:.2g}")
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"The reward swings {rise.last / rise.early:.2g} times as widely as at first, under a critic whose "
+        f"explained variance ends at {ends:.2g}"
+        if rise.early > 0
+        else f"The reward came to swing by {swing:.2g}, under a critic whose explained variance ends at {ends:.2g}",
+        unit="distance from the running median",
+        **measured(rise),
+        evidence=series_evidence(reward, early=rise.early, swing=swing, explained_variance=ends),
+        causes=(
+            "advantages that carry the critic's noise",
+            "a learning rate at which the policy jumps to and fro",
+        ),
+        confirm=(FIT,),
+        next=REPAIRS,
+    )
+
+
+RULE = rule(
+    check, "reward-oscillates", Link.CRITIC, max_severity=Severity.MEDIUM, widened=WIDENED_FACTOR, swing=MIN_SWING
+)
