@@ -9,11 +9,14 @@ from builders import Array
 from scipy import stats
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.statistics.rare_tails import (
     BlockCounts,
+    Exceedances,
     RareRise,
     count_maxima,
-    hill_index,
+    drawn_percentiles,
+    excess_p_value,
     max_shift_p_value,
     nats_beyond,
     rare_rise,
@@ -66,12 +69,6 @@ def test_what_lies_beyond_an_edge_is_counted_exactly() -> None:
     assert between.sum() == pytest.approx((np.abs(r) > 1.07 * edge).sum(), rel=0.1)
 
 
-@pytest.mark.parametrize("alpha", [2.0, 4.0])
-def test_the_index_of_extremes_is_that_of_a_pareto_tail(alpha: float) -> None:
-    r = 0.3 * (1 + np.random.default_rng(2).pareto(alpha, size=(3, 1000, 40)))
-    assert hill_index(counted(r).tokens) == pytest.approx(np.full(3, 1 / alpha), rel=0.1)
-
-
 def test_units_are_counted_by_their_largest_value_once_a_block() -> None:
     frame = pl.DataFrame(
         {
@@ -85,14 +82,58 @@ def test_units_are_counted_by_their_largest_value_once_a_block() -> None:
     assert maxima.sum() == 3
 
 
+def orders_of(blocks: int) -> IntArray:
+    return np.random.default_rng(4).permuted(np.tile(np.arange(blocks), (4999, 1)), axis=1)
+
+
 def test_the_p_value_is_that_of_a_permutation_test() -> None:
-    row = np.random.default_rng(3).normal(size=12) + np.repeat([0.0, 1.0], 6)
-    contrast = np.repeat([-1 / 6, 1 / 6], 6)[None]
-    orders = np.random.default_rng(4).permuted(np.tile(np.arange(12), (4999, 1)), axis=1)
+    beyond = np.random.default_rng(3).poisson(np.repeat([5.0, 8.0], 6)).astype(float)
+    contrast = np.repeat([-1.0, 1.0], 6)[None]
     wanted = stats.permutation_test(
-        (row[6:], row[:6]), lambda one, two: one.mean() - two.mean(), alternative="greater", n_resamples=10_000
+        (beyond[6:], beyond[:6]), lambda one, two: one.sum() - two.sum(), alternative="greater", n_resamples=10_000
     )
-    assert max_shift_p_value(row[None], contrast, orders)[0] == pytest.approx(wanted.pvalue, abs=0.01)
+    figure = Exceedances(beyond=beyond, exposure=np.full(12, 100.0))
+    assert max_shift_p_value([figure], contrast, orders_of(12))[0] == pytest.approx(wanted.pvalue, abs=0.01)
+
+
+def test_a_block_that_holds_few_tokens_tells_little() -> None:
+    exposure = np.tile([20.0, 2000.0], 12)
+    beyond = np.random.default_rng(5).poisson(exposure / 200).astype(float)
+    beyond[1::2] = np.where(np.arange(12) < 6, 6.0, 16.0)  # what the large blocks say is clear
+    beyond[::2] = np.where(np.arange(12) < 6, 1.0, 0.0)  # and no small one has a say
+    contrast = np.repeat([-1.0, 1.0], 12)[None]
+    assert max_shift_p_value([Exceedances(beyond=beyond, exposure=exposure)], contrast, orders_of(24))[0] < 0.02
+
+
+def test_p_values_of_steady_counts_with_uneven_tokens_are_uniform() -> None:
+    generator, p_values = np.random.default_rng(14), []
+    contrasts = np.array([np.where(np.arange(24) < place, -1.0, 1.0) for place in (4, 8, 12, 16, 20)])
+    for _ in range(120):
+        exposure = generator.lognormal(6, 0.8, 24)
+        rate = 0.01 * generator.gamma(4, 1 / 4, 24)  # blocks differ by more than counts do
+        figure = Exceedances(beyond=generator.poisson(rate * exposure).astype(float), exposure=exposure)
+        p_values.append(max_shift_p_value([figure], contrasts, orders_of(24)[:999])[0])
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+
+
+def test_what_grows_alike_in_both_is_no_excess() -> None:
+    generator, contrast, p_values = np.random.default_rng(15), np.repeat([-1.0, 1.0], 12), []
+    rate = np.repeat([3.0, 12.0], 12)
+    for _ in range(60):
+        both = [
+            Exceedances(beyond=generator.poisson(rate).astype(float), exposure=np.full(24, 100.0)) for _ in range(2)
+        ]
+        p_values.append(excess_p_value(both[0], both[1], contrast, orders_of(24)[:999]))
+    assert 0.3 < float(np.mean(p_values)) < 0.7
+    flat = Exceedances(beyond=generator.poisson(3.0, 24).astype(float), exposure=np.full(24, 100.0))
+    assert excess_p_value(both[0], flat, contrast, orders_of(24)) < 0.001
+
+
+def test_redrawn_percentiles_scatter_about_the_recorded_one() -> None:
+    r = noise(16, step_sd=0.0)
+    drawn = drawn_percentiles(counted(r).tokens, 0.99)
+    assert float(np.median(drawn)) == pytest.approx(float(np.quantile(np.abs(r), 0.99)), rel=0.08)
+    assert 0.0 < float(drawn.std()) < 0.1
 
 
 def test_a_tail_of_one_sequence_in_25_is_seen() -> None:

@@ -27,7 +27,13 @@ from ptt.diagnostics.statistics.histograms import coarse_cells
 from ptt.diagnostics.statistics.observation_position import FLOOR
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.staleness import add_lags
-from ptt.diagnostics.statistics.tail_growth import TAIL_QUANTILES, SliceTails, block_count, slice_tails
+from ptt.diagnostics.statistics.tail_growth import (
+    TAIL_QUANTILES,
+    SliceTails,
+    block_count,
+    far_block_count,
+    slice_tails,
+)
 from ptt.diagnostics.statistics.tail_share import MIN_CLUSTERS, TailShare, tail_shares
 from ptt.diagnostics.statistics.windows import Span, bursts, join_spans, split_steps
 from ptt.diagnostics.store.scan import ATTRIBUTE
@@ -297,6 +303,7 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
     Of a tool, before which no token stands, the text-only tails are those of all sequences, in the run's own blocks.
     """
     blocks, windows, steps, observations = tails.blocks, tails.windows, all_steps, tails.observations
+    far_blocks = tails.far_blocks
     if text is not None:
         steps = pl.concat([rows["step"], text["step"]]).unique().sort().to_list()
     observed = bursts(steps) if tails.observations < tails.steps else split_steps(steps, len(steps))
@@ -304,12 +311,19 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
         units = int(rows.select(pl.struct("step", "unit").n_unique()).item())
         fewest = min(int(part["n"].cast(pl.Int64).sum()) for part in (rows, text))
         blocks = join_spans(observed, block_count(steps=len(steps), units=units, tokens=fewest))
+        far_blocks = join_spans(observed, far_block_count(observations=len(observed), tokens=fewest))
         windows, observations = split_steps(steps, 3), len(observed)
     sixths = split_steps(steps, 6)
 
     def measured(part: pl.DataFrame, name: str) -> SliceTails:
         return slice_tails(
-            coarse_cells(part), part.sort("step", "seq"), name=name, blocks=blocks, windows=windows, sixths=sixths
+            coarse_cells(part),
+            part.sort("step", "seq"),
+            name=name,
+            blocks=blocks,
+            windows=windows,
+            sixths=sixths,
+            far=far_blocks,
         )
 
     own = measured(rows, tails.post.name)
@@ -319,6 +333,7 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
     return replace(
         tails,
         blocks=blocks,
+        far_blocks=far_blocks,
         windows=windows,
         post=own,
         post_steps=step_tails(coarse_cells(rows), observed),

@@ -25,6 +25,7 @@ from ptt.diagnostics.statistics.tail_growth import (
     TAIL_QUANTILES,
     SliceTails,
     block_count,
+    far_block_count,
     percentiles_by_span,
     slice_tails,
 )
@@ -63,6 +64,7 @@ class Tails:
 
     pair: str
     blocks: tuple[Span, ...]
+    far_blocks: tuple[Span, ...]  # in which a few tokens beyond p99 are counted
     windows: tuple[Span, ...]
     text: SliceTails
     post: SliceTails
@@ -123,6 +125,7 @@ def gather_tails(
         observed = whole_periods(steps, starts)
         windows = join_spans(observed, 3) if len(observed) >= 3 else windows
     blocks = join_spans(observed, count)
+    far_blocks = join_spans(observed, far_block_count(observations=len(observed), tokens=fewest))
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     slices = {
         number: slice_tails(
@@ -132,6 +135,7 @@ def gather_tails(
             blocks=blocks,
             windows=windows,
             sixths=sixths,
+            far=far_blocks,
         )
         for number, name in names.items()
     }
@@ -140,6 +144,7 @@ def gather_tails(
     tails = Tails(
         pair=pair.name,
         blocks=blocks,
+        far_blocks=far_blocks,
         windows=windows,
         text=slices[TEXT_ONLY],
         post=slices[POST_TOOL],

@@ -16,7 +16,14 @@ from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import rank_shift
-from ptt.diagnostics.statistics.rare_tails import BlockCounts, RareRise, nats_beyond, rare_rise, share_beyond
+from ptt.diagnostics.statistics.rare_tails import (
+    BlockCounts,
+    RareRise,
+    drawn_percentiles,
+    nats_beyond,
+    rare_rise,
+    share_beyond,
+)
 from ptt.diagnostics.statistics.tail_growth import (
     FLOOR,
     LEVEL_FLOOR,
@@ -44,6 +51,7 @@ MAX_LATE_P: Final = 0.02  # of a rise by LARGE_GROWTH: so clear, it may not be c
 MAX_END_SHARE: Final = 0.2  # of the blocks: a rise that began later is told with the step it began at
 MIN_RARE_GROWTH: Final = 1.5  # share of tokens so far out, after over before
 MIN_RARE_UNITS: Final = 4  # sequences or groups so far out, after: fewer are anecdotes
+MAX_RARE_PLACE_P: Final = 0.02  # of more growth than text-only's: growth is shown at its own rate, this places it
 MAX_TEXT_P: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
 MIN_DRAWN_SHARE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
 MAX_PLACE_P: Final = 0.1  # of an excess over text-only growth by nats: growth is shown at its own rate, this places it
@@ -175,7 +183,7 @@ def _since_equal(tails: Tails, tail: JudgedTail, step: int, limits: Limits) -> J
     excess_p = _p_above(np.max(list(excess.values()), axis=0), EXCESS_NATS)  # of either percentile
     name = min(excess, key=lambda each: (_p_above(excess[each], EXCESS_NATS), each))
     blocks = np.array([place for place, span in enumerate(tails.blocks) if span.first >= tails.windows[-1].first])
-    held = _holds_tail(tails.post, tails.text, blocks, beyond=EXCESS_NATS)
+    held = _holds_tail(tails.post.counts, tails.text.counts, blocks, beyond=EXCESS_NATS)
     apart = max(float(part.windows[2] - text[each].windows[2]) for each, part in tails.post.percentiles.items())
     localised = True if held and excess_p < MAX_LEVEL_P else False if apart <= EXCESS_NATS else None
     if localised is False and tail.conditions["localised"] is True:
@@ -226,44 +234,60 @@ def _is_late(post: SliceTails, rise: LateRise) -> bool:
 def _rare(tails: Tails, limits: Limits) -> JudgedTail | None:
     """Return the tail as it grew in a few tokens beyond p99; None where it did not."""
     rate = RARE_SHARE * limits["false_alarms"]
-    text = tails.text.counts if _text_is_known(tails) else None
-    rise = rare_rise(tails.post.counts, text, min_tokens=MIN_BLOCK_TOKENS)
+    text = tails.text.far if _text_is_known(tails) else None
+    rise = rare_rise(tails.post.far, text, min_tokens=MIN_BLOCK_TOKENS)
     if rise is None or rise.growth_p >= rate or rise.units[1] < MIN_RARE_UNITS:
         return None
     if rise.after < MIN_RARE_GROWTH * rise.before:
         return None
-    localised: bool | None = None
-    if text is not None:
-        of_text = rare_rise(tails.text.counts, None, min_tokens=MIN_BLOCK_TOKENS)
-        text_grew = of_text is not None and of_text.growth_p < MAX_TEXT_P
-        later = np.array(rise.blocks)
-        more = rise.excess_p < rate and (not text_grew or _holds_tail(tails.post, tails.text, later, beyond=rise.limit))
-        localised = True if more else False if text_grew else None
     p99 = tails.post.percentiles["p99"]
     return JudgedTail(
         name="p99",
         post=p99,
-        p_value=max(rise.growth_p, rise.excess_p) if math.isfinite(rise.excess_p) else rise.growth_p,
+        p_value=rise.growth_p,
         growth_p=rise.growth_p,
         conditions={
             "growth": True,
-            "localised": localised,
-            "lasting": _rare_lasts(tails.post.counts, rise),
-            "material": _material(p99, None, limits["material_p99"]),
+            "localised": None if text is None else _rare_is_localised(tails, rise, text),
+            "lasting": _rare_lasts(tails.post.far, rise),
+            "material": _rare_is_material(tails, rise, limits["material_p99"]),
         },
         rare=rise,
     )
 
 
+def _rare_is_localised(tails: Tails, rise: RareRise, text: BlockCounts) -> bool | None:
+    """Return whether such tokens grew more after tools than in text, where they grew as well most of them late."""
+    of_text = rare_rise(text, None, min_tokens=MIN_BLOCK_TOKENS)
+    text_grew = of_text is not None and of_text.growth_p < MAX_TEXT_P
+    held = _holds_tail(tails.post.far, text, np.array(rise.blocks), beyond=rise.limit)
+    if rise.excess_p < MAX_RARE_PLACE_P and (held or not text_grew):
+        return True
+    return False if text_grew else None
+
+
+def _rare_is_material(tails: Tails, rise: RareRise, limit: float) -> bool | None:
+    """Return whether p99 lies above the limit, in the late window or in all that came after the rise."""
+    drawn = drawn_percentiles(tails.post.far.tokens[list(rise.blocks)], 0.99)
+    answers = [_above(tails.post.percentiles["p99"].windows_drawn[2], limit), _above(drawn, limit)]
+    return True if True in answers else None if None in answers else False
+
+
 def _rare_lasts(counts: BlockCounts, rise: RareRise) -> bool | None:
-    """Return whether units so far out still come in the last sixth as often as halfway; None where few decide."""
+    """Return whether sequences so far out still come in the last sixth; None where few decide.
+
+    As many as are likelier at the later rate than at the earlier one (Poisson), not as many as the later rate gives:
+    where a few decide, fewer than half of it are no sign that it came back.
+    """
     units, tokens = share_beyond(counts.maxima, rise.limit), counts.tokens.sum(axis=1)
     last = slice(-max(1, len(units) // 6), None)
-    later = list(rise.blocks)
-    halfway = 0.5 * (rise.units[0] / max(1.0, tokens.sum() - tokens[later].sum()) + rise.units[1] / tokens[later].sum())
-    expected, seen = halfway * float(tokens[last].sum()), float(units[last].sum())
-    if seen >= expected:
+    later = float(tokens[list(rise.blocks)].sum())
+    after = rise.units[1] / later
+    before = min((rise.units[0] + 0.5) / max(1.0, tokens.sum() - later), 0.5 * after)
+    exposed, seen = float(tokens[last].sum()), float(units[last].sum())
+    if seen >= exposed * (after - before) / math.log(after / before):
         return True
+    expected = 0.5 * (before + after) * exposed
     return False if seen + 1 < expected - 2 * math.sqrt(expected) else None
 
 
@@ -277,7 +301,7 @@ def _localised(
     ratio = tail_shift(post, text, contrast, noise=noise)
     if math.isnan(ratio.p_value):
         return None, math.nan
-    held = _holds_tail(post, text, contrast.after, beyond=EXCESS_NATS)
+    held = _holds_tail(post.counts, text.counts, contrast.after, beyond=EXCESS_NATS)
     excess = excess_growth(post, text, contrast, noise=noise, margin=EXCESS_NATS) if held else None
     by_nats = excess is not None and excess.p_value < MAX_PLACE_P
     p_value = ratio.p_value if excess is None else min(ratio.p_value, excess.p_value)
@@ -290,13 +314,13 @@ def _localised(
     return False if text_grew else None, p_value
 
 
-def _holds_tail(post: SliceTails, text: SliceTails, blocks: IntArray, *, beyond: float) -> bool:
+def _holds_tail(post: BlockCounts, text: BlockCounts, blocks: IntArray, *, beyond: float) -> bool:
     """Return whether most of some blocks' tail so far out follows a tool call, and more of it than of all tokens.
 
     It is weighed by how far it reaches beyond, since importance weights go with nats.
     """
-    far = [float(nats_beyond(part.counts.tokens[blocks], beyond).sum()) for part in (post, text)]
-    tokens = [float(part.counts.tokens[blocks].sum()) for part in (post, text)]
+    far = [float(nats_beyond(part.tokens[blocks], beyond).sum()) for part in (post, text)]
+    tokens = [float(part.tokens[blocks].sum()) for part in (post, text)]
     return sum(far) > 0 and far[0] / sum(far) > max(0.5, tokens[0] / sum(tokens))
 
 

@@ -46,14 +46,14 @@ def growth_onset(tails: Tails) -> Dated | None:
 
 
 def _rare_onset(tails: Tails, rise: RareRise) -> Dated | None:
-    """Return the step from which more sequences or groups have a token beyond the limit of a far tail's growth."""
-    maxima = tails.post.counts.maxima
+    """Return the step from which more sequences have a token beyond the limit of a far tail's growth."""
+    maxima = tails.post.far.maxima
     filled = np.flatnonzero(maxima.sum(axis=1) > 0)
     change = rate_change(share_beyond(maxima, rise.limit)[filled], maxima.sum(axis=1)[filled])
     if change is None:
         return None
     first, low, high = (int(filled[place]) for place in change)
-    return tails.blocks[first].first, (tails.blocks[low].last, tails.blocks[high].last)
+    return tails.far_blocks[first].first, (tails.far_blocks[low].last, tails.far_blocks[high].last)
 
 
 def dates(tails: Tails, name: str, limit: float, run: Run, *, rare: RareRise | None = None) -> Dates:

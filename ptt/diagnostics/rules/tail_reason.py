@@ -85,11 +85,11 @@ def _reason_of_no_growth(tails: Tails, tail: JudgedTail) -> str:
 
 def _reason_of_rare(tails: Tails, tail: JudgedTail, rise: RareRise, limits: Limits) -> str:
     """Return how a few tokens beyond p99 grew, and which condition decided."""
-    unit = f"{tails.unit}s" if rise.units[1] != 1 else tails.unit
     weight = f" (a weight of {math.exp(rise.limit):,.0f})" if rise.limit < MAX_TOLD_WEIGHT else ""
     grew = (
         f"{slice_label(tails).lower()} tokens beyond {nats(rise.limit)}{weight} went "
-        f"{rise.before:.2%} → {rise.after:.2%}, in {rise.units[0]} → {rise.units[1]} {unit} (p = {rise.growth_p:.2g})"
+        f"{rise.before:.2%} → {rise.after:.2%}, in {rise.units[0]} → {rise.units[1]} sequences "
+        f"(p = {rise.growth_p:.2g})"
     )
     p99 = f"p99 {_path(tail.post)} nats"
     conditions = tail.conditions

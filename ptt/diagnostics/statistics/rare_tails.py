@@ -1,6 +1,7 @@
 """Growth of a tail that a few tokens per thousand hold: in a small run it lies beyond p99, and no percentile moves.
 
-Blocks of steps are permuted. Their figures are taken twice: beyond a fixed number of nats, and beyond a multiple of the
+Tokens and sequences are counted beyond limits, and blocks of steps are permuted together with the tokens they hold: a
+block that holds few tells little. Counts are taken twice: beyond a fixed number of nats, and beyond a multiple of the
 block's own p90, which noise that all sequences of a step share moves as much. Growth has both.
 """
 
@@ -16,21 +17,17 @@ import polars as pl
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.bootstrap import coarse_percentile
-from ptt.diagnostics.statistics.dot_product import dot, product
+from ptt.diagnostics.statistics.bootstrap import DRAWS, coarse_percentile, draw_counts
+from ptt.diagnostics.statistics.dot_product import product
 
 PERMUTATIONS: Final = 4999
 MIN_BLOCKS: Final = 8  # fewer have too few orders
 BULK: Final = 0.9  # quantile that stands for the bulk: a tail of a few per cent does not move it
-TAIL: Final = 0.95  # quantile above which the index of extremes is taken: ten tokens of a block of 200
-BULK_MULTIPLE: Final = 4.0  # Student's t with 4 degrees of freedom has one token in 1,000 beyond
-FARTHER: Final = (1.0, 2.0, 4.0)  # times the limit: the farther out, the fewer tokens of the bulk hide the rare ones
-MIN_NATS: Final = 0.75  # the coarse edge above ln 2: what is far but small is no extreme
+BULK_MULTIPLES: Final = (8.0, 16.0)  # Student's t with 4 degrees of freedom has one token in 1,000 beyond the half of 8
+MIN_NATS: Final = (1.5, 3.0)  # weights of 4 and 20: what is far but small is no extreme
 MIN_BULK: Final = 0.02  # nats: below it weights are within 2 % of 1, and multiples of it mean nothing
-CAP: Final = 10.0  # of a weight: RL code truncates between 2 and 10
-RELATIVE_CAP: Final = 20.0  # the same for multiples of the bulk
 MIN_PART: Final = 2  # blocks before a shift or after it: one alone is an accident
-MIN_PART_SHARE: Final = 0.08  # of the blocks: likewise of many
+MIN_PART_SHARE: Final = 0.05  # of the blocks: likewise of many
 PLACES: Final = 11  # at which growth may begin: more cost power and show little more
 ANSCOMBE: Final = 3 / 8  # added to a count before the root: its variance then depends little on the rate
 _EDGES = bins.coarse_edges()
@@ -77,6 +74,12 @@ def nats_beyond(counts: FloatArray, limit: float) -> FloatArray:
     return beyond
 
 
+def drawn_percentiles(tokens: FloatArray, q: float, *, seed: int = SEED) -> FloatArray:
+    """Return a percentile of the tokens of some blocks, (blocks, COARSE_COUNT), with the blocks redrawn, (draws,)."""
+    times = draw_counts(len(tokens), DRAWS, np.random.default_rng(seed)).astype(np.float64)
+    return coarse_percentile(product(times, tokens), q)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RareRise:
     """A far tail's growth: the limit in nats, the share of tokens and the number of units beyond it, and p-values.
@@ -94,6 +97,14 @@ class RareRise:
     excess_p: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Exceedances:
+    """How many lie beyond a limit in each block, and of how many, (blocks,) each."""
+
+    beyond: FloatArray
+    exposure: FloatArray
+
+
 def rare_rise(post: BlockCounts, text: BlockCounts | None, *, min_tokens: int, seed: int = SEED) -> RareRise | None:
     """Return the growth of one slice's far tail, and of its excess over another's; None where blocks are too few."""
     usable = np.flatnonzero(post.tokens.sum(axis=1) >= min_tokens)
@@ -102,21 +113,19 @@ def rare_rise(post: BlockCounts, text: BlockCounts | None, *, min_tokens: int, s
     counts = _take(post, usable)
     late = counts.tokens[-(len(usable) // 3) :].sum(axis=0)
     bulk = max(MIN_BULK, float(coarse_percentile(late, BULK)))
-    base = max(MIN_NATS, BULK_MULTIPLE * bulk)
-    limits = [base * farther for farther in FARTHER]
-    scale = np.maximum(MIN_BULK, coarse_percentile(counts.tokens, BULK))
-    contrasts = _contrasts(len(usable))
-    order = _orders(len(usable), seed)
-    nats = _figures(counts, limits, np.minimum(np.exp(_MIDDLES), CAP))
-    relative = _figures(counts, [limit / bulk * scale for limit in limits], None, scale=scale)
-    growth_p, figure, contrast = max_shift_p_value(nats, contrasts, order)
-    limit = limits[figure % len(limits)] if figure < 2 * len(limits) else limits[-1]
-    growth_p = max(growth_p, max_shift_p_value(relative, contrasts, order)[0])
+    limits = [max(least, multiple * bulk) for least, multiple in zip(MIN_NATS, BULK_MULTIPLES, strict=True)]
+    scale = np.maximum(MIN_BULK, coarse_percentile(counts.tokens, BULK)) / bulk
+    contrasts, orders = _contrasts(len(usable)), _orders(len(usable), seed)
+    growth_p, figure, contrast = max_shift_p_value(_exceedances(counts, limits), contrasts, orders)
+    relative = _exceedances(counts, [limit * scale for limit in limits])
+    growth_p = max(growth_p, max_shift_p_value(relative, contrasts, orders)[0])
+    limit = limits[figure % len(limits)]
     excess_p = math.nan
-    if text is not None and (text.tokens[usable].sum(axis=1) >= min_tokens).all():
-        other = _figures(_take(text, usable), limits, np.minimum(np.exp(_MIDDLES), CAP))
-        excess_p = max_shift_p_value(nats - other, contrasts, order)[0]
     later, earlier = contrasts[contrast] > 0, contrasts[contrast] < 0
+    known = np.zeros(len(usable), np.bool_) if text is None else text.tokens[usable].sum(axis=1) > 0
+    if text is not None and (known & later).any() and (known & earlier).any():
+        own, other = (_tokens_beyond(_take(part, usable[known]), limit) for part in (post, text))
+        excess_p = excess_p_value(own, other, contrasts[contrast][known], _orders(int(known.sum()), seed))
     beyond, units = share_beyond(counts.tokens, limit), share_beyond(counts.maxima, limit)
     n = counts.tokens.sum(axis=1)
     return RareRise(
@@ -134,45 +143,26 @@ def _take(counts: BlockCounts, blocks: IntArray) -> BlockCounts:
     return BlockCounts(tokens=counts.tokens[blocks], maxima=counts.maxima[blocks])
 
 
-def _figures(
-    counts: BlockCounts,
-    limits: Sequence[FloatArray | float],
-    weights: FloatArray | None,
-    *,
-    scale: FloatArray | None = None,
-) -> FloatArray:
-    """Return what is far out in each block, (figures, blocks).
-
-    Tokens and units beyond each limit; the mean square of the cut `weights` of the coarse bins, or, with a `scale`, of
-    cut multiples of it, and the extreme-value index.
-    """
+def _exceedances(counts: BlockCounts, limits: Sequence[FloatArray | float]) -> list[Exceedances]:
+    """Count tokens beyond each limit, then units beyond each."""
     n, units = counts.tokens.sum(axis=1), counts.maxima.sum(axis=1)
-    size = np.maximum(units / units.mean(), n / n.mean())  # longer or more sequences are no growth
-    rows = [np.sqrt(share_beyond(counts.tokens, limit) * n.mean() / n + ANSCOMBE) for limit in limits]
-    rows += [np.sqrt(share_beyond(counts.maxima, limit) / size + ANSCOMBE) for limit in limits]
-    if scale is None:
-        assert weights is not None
-        return np.array([*rows, np.log(product(counts.tokens, np.square(weights)[:, None])[:, 0] / n)])
-    multiples = np.minimum(_MIDDLES / scale[:, None], RELATIVE_CAP)
-    moment = (counts.tokens * np.square(multiples)).sum(axis=1) / n
-    return np.array([*rows, np.log(np.maximum(moment, MIN_BULK)), hill_index(counts.tokens)])
+    size = np.maximum(units, n * units.mean() / n.mean())  # longer or more sequences are no growth
+    return [_tokens_beyond(counts, limit) for limit in limits] + [
+        Exceedances(beyond=share_beyond(counts.maxima, limit), exposure=size) for limit in limits
+    ]
 
 
-def hill_index(tokens: FloatArray) -> FloatArray:
-    """Return the extreme-value index of each row: the mean of ln(x / p95) over what lies above p95 (Hill)."""
-    level = np.maximum(MIN_BULK, coarse_percentile(tokens, TAIL))
-    excess = np.log(np.maximum(_MIDDLES, MIN_BULK) / level[:, None])
-    index: FloatArray = (tokens * np.maximum(excess, 0.0)).sum(axis=1) / ((1 - TAIL) * tokens.sum(axis=1))
-    return index
+def _tokens_beyond(counts: BlockCounts, limit: FloatArray | float) -> Exceedances:
+    return Exceedances(beyond=share_beyond(counts.tokens, limit), exposure=counts.tokens.sum(axis=1))
 
 
 def _contrasts(count: int) -> FloatArray:
-    """Return weights of blocks, (contrasts, blocks): late third less early, and from any place on less before."""
+    """Return signs of blocks, (contrasts, blocks): late third against early, and from any place on against before."""
     third, every = count // 3, np.arange(count)
-    rows = [np.where(every < third, -1 / third, np.where(every >= count - third, 1 / third, 0.0))]
+    rows = [np.where(every < third, -1.0, np.where(every >= count - third, 1.0, 0.0))]
     least = max(MIN_PART, round(MIN_PART_SHARE * count))
     places = np.unique(np.rint(np.linspace(least, count - least, PLACES)).astype(np.int64)).tolist()
-    rows += [np.where(every < place, -1 / place, 1 / (count - place)) for place in places]
+    rows += [np.where(every < place, -1.0, 1.0) for place in places]
     return np.array(rows)
 
 
@@ -180,22 +170,58 @@ def _orders(count: int, seed: int) -> IntArray:
     return np.random.default_rng(seed).permuted(np.tile(np.arange(count), (PERMUTATIONS, 1)), axis=1)
 
 
-def max_shift_p_value(figures: FloatArray, contrasts: FloatArray, orders: IntArray) -> tuple[float, int, int]:
+def max_shift_p_value(
+    figures: Sequence[Exceedances], contrasts: FloatArray, orders: IntArray
+) -> tuple[float, int, int]:
     """Return the p-value of the largest standardised shift of any figure and contrast, and which figure and contrast.
 
     Blocks are permuted for all figures at once, so that looking at several costs nothing.
     """
-    size = np.sqrt(np.square(contrasts).sum(axis=1))
-    observed = np.zeros((len(figures), len(contrasts)))
+    observed = np.full((len(figures), len(contrasts)), -np.inf)
     drawn = np.full(len(orders), -np.inf)
-    for number, row in enumerate(figures):
-        centred = row - row.mean()
-        spread = math.sqrt(dot(centred, centred) / (len(row) - 1))
+    for number, figure in enumerate(figures):
+        spread = _spread(figure)
         if spread <= 0:  # nothing that far out anywhere
             continue
-        standard = centred / spread
-        observed[number] = product(contrasts, standard[:, None])[:, 0] / size
-        drawn = np.maximum(drawn, (product(standard[orders], contrasts.T) / size).max(axis=1))
+        observed[number] = _shift(figure, contrasts) / spread
+        drawn = np.maximum(drawn, (_shift(_permuted(figure, orders), contrasts) / spread).max(axis=1))
     p_value = (1 + np.count_nonzero(drawn >= observed.max() - 1e-9)) / (1 + len(orders))
-    figure, contrast = np.unravel_index(observed.argmax(), observed.shape)
-    return float(p_value), int(figure), int(contrast)
+    figure_number, contrast = np.unravel_index(observed.argmax(), observed.shape)
+    return float(p_value), int(figure_number), int(contrast)
+
+
+def excess_p_value(own: Exceedances, other: Exceedances, contrast: FloatArray, orders: IntArray) -> float:
+    """Return the p-value of one slice's shift beyond the other's, both as roots of rates, between given blocks."""
+    both = (own, other)
+    observed, drawn = (
+        _shift(one, contrast[None], scaled=False) - _shift(two, contrast[None], scaled=False)
+        for one, two in (both, tuple(_permuted(part, orders) for part in both))
+    )
+    return float((1 + np.count_nonzero(drawn >= observed - 1e-9)) / (1 + len(orders)))
+
+
+def _permuted(figure: Exceedances, orders: IntArray) -> Exceedances:
+    return Exceedances(beyond=figure.beyond[orders], exposure=figure.exposure[orders])
+
+
+def _spread(figure: Exceedances) -> float:
+    """Return by how much blocks scatter about the run's rate, over what a Poisson rate gives (1)."""
+    rate = figure.beyond.sum() / figure.exposure.sum()
+    if rate <= 0:
+        return 0.0
+    squares = np.square(figure.beyond - rate * figure.exposure) / (rate * figure.exposure)
+    return math.sqrt(float(squares.sum()) / (len(squares) - 1))
+
+
+def _shift(figure: Exceedances, contrasts: FloatArray, *, scaled: bool = True) -> FloatArray:
+    """Return the rise of the root of the rate between the blocks of each contrast, in its Poisson errors if `scaled`.
+
+    The last axis of the figure is of blocks, of the result of contrasts. Of roots the error hardly hangs on the rate.
+    """
+    later, earlier = (contrasts > 0).astype(np.float64).T, (contrasts < 0).astype(np.float64).T
+    exposed = [product(np.atleast_2d(figure.exposure), part) for part in (later, earlier)]
+    beyond = [product(np.atleast_2d(figure.beyond), part) + ANSCOMBE for part in (later, earlier)]
+    rise = np.sqrt(beyond[0] / exposed[0]) - np.sqrt(beyond[1] / exposed[1])
+    error = np.sqrt(1 / exposed[0] + 1 / exposed[1])
+    shift: FloatArray = rise / error if scaled else rise
+    return shift if figure.beyond.ndim > 1 else shift[0]

@@ -15,6 +15,7 @@ from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bootstrap import (
     SEED,
     coarse_percentile,
+    histogram_entries,
     interval,
     pool_blocks,
     resample_blocks,
@@ -34,6 +35,7 @@ from ptt.diagnostics.statistics.windows import Span, label_spans
 
 TAIL_QUANTILES: Final = {"p95": 0.95, "p99": 0.99}
 MAX_BLOCKS: Final = 40
+MAX_FAR_BLOCKS: Final = 60
 MIN_BLOCKS: Final = 12  # never fewer where the steps suffice: growth is judged by how blocks scatter
 MIN_BLOCK_UNITS: Final = 4  # sequences or groups that a block holds, beyond MIN_BLOCKS
 MIN_BLOCK_TOKENS_BOTH: Final = 200  # tokens of either slice that a block holds, beyond MIN_BLOCKS: two above p99
@@ -86,6 +88,7 @@ class SliceTails:
     window_tokens: IntArray  # (3,)
     percentiles: Mapping[str, Percentile]
     counts: BlockCounts
+    far: BlockCounts  # over the spans that growth of a few tokens is looked for in, finer than the blocks
 
 
 def merge_blocks(part: SliceTails, groups: Sequence[IntArray]) -> SliceTails:
@@ -240,6 +243,11 @@ def block_count(*, steps: int, units: int, tokens: int) -> int:
     return max(1, min(MAX_BLOCKS, steps, max(MIN_BLOCKS, filled)))
 
 
+def far_block_count(*, observations: int, tokens: int) -> int:
+    """Return how many spans to cut a run into where a few tokens are counted: they may hold a single group each."""
+    return max(1, min(MAX_FAR_BLOCKS, observations, max(MIN_BLOCKS, tokens // MIN_BLOCK_TOKENS_BOTH)))
+
+
 def _floored(values: FloatArray | float) -> FloatArray:
     floored: FloatArray = np.maximum(np.asarray(values, dtype=np.float64), FLOOR)
     return floored
@@ -253,11 +261,13 @@ def slice_tails(
     blocks: tuple[Span, ...],
     windows: tuple[Span, ...],
     sixths: tuple[Span, ...],
+    far: tuple[Span, ...] | None = None,
     seed: int = SEED,
 ) -> SliceTails:
     """Measure the tails of one slice from its cells and its sequences (with `unit`).
 
     `windows` are three spans, `blocks` the finer ones that are redrawn; a block belongs to the window it starts in.
+    `far` are those in which a few tokens are counted; without them the blocks.
     Two runs that are set against each other want a `seed` each: redrawn with the same numbers they would move alike.
     """
     in_blocks = label_spans(sequences, blocks, name="block")
@@ -295,7 +305,17 @@ def slice_tails(
         window_tokens=by_window["n"].to_numpy(),
         percentiles=percentile_tails,
         counts=BlockCounts(tokens=redrawn.recorded, maxima=count_maxima(in_blocks, blocks=len(blocks))),
+        far=count_blocks(sequences, far or blocks),
     )
+
+
+def count_blocks(sequences: pl.DataFrame, spans: tuple[Span, ...]) -> BlockCounts:
+    """Count the tokens and the sequences of each span, from the sequences' coarse histograms."""
+    labelled = label_spans(sequences, spans, name="block").with_columns(unit=pl.col("seq"))
+    row, coarse, n = histogram_entries(labelled)
+    tokens = np.zeros((len(spans), bins.COARSE_COUNT))
+    np.add.at(tokens, (labelled["block"].to_numpy()[row], coarse), n)
+    return BlockCounts(tokens=tokens, maxima=count_maxima(labelled, blocks=len(spans)))
 
 
 def percentiles_by_span(cells: pl.DataFrame, spans: tuple[Span, ...]) -> pl.DataFrame:
