@@ -230,7 +230,24 @@ def _rare_carried(drawn: Drawn, before: BoolArray, after: BoolArray) -> float:
     first = float(drawn.beyond("post", limit, np.flatnonzero(before)).mean())
     tokens = extent(drawn, "post", after)[1] * (1 - drawn.layout.duplicates)
     earlier = extent(drawn, "post", before)[1] * share
-    return min(tokens * (share - 2 * first), earlier) / LEAST_EXTREMES
+    return min(tokens * (share - 2 * first), earlier) / LEAST_EXTREMES / _clumping(drawn, after, share)
+
+
+def _clumping(drawn: Drawn, after: BoolArray, share: float) -> float:
+    """Give the variance of the number of extreme tokens over its mean: a Poisson count has 1.
+
+    Where only one value's tokens move, many of them come in the few sequences that have it: ten of one sequence tell as
+    much as one. Anywhere, or on one rank, of which each step has its part, they come one by one.
+    """
+    growth, layout = drawn.post, drawn.layout
+    attribute = drawn.attribute(growth.attribute)
+    if attribute is None or attribute.name == "rank":
+        return 1.0
+    held = float(attribute.shares[attribute.values.index(growth.value)][after].mean())
+    together = float(layout.length[after].mean()) * drawn.after  # post-tool tokens of a sequence
+    if attribute.name in ("tool", "tool result"):  # of which each answer has its part
+        together /= (1 + drawn.observations) / 2
+    return 1 + (1 - held) * together * share / held
 
 
 def extent(drawn: Drawn, slice_name: str, part: BoolArray) -> tuple[float, float]:
