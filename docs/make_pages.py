@@ -18,6 +18,8 @@ from ptt.diagnostics.metrics.catalogue import metrics
 from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.schema import LOGPS, TABLES
+from ptt.diagnostics.scrub.shapes import shapes, source
+from ptt.diagnostics.scrub.words import words
 from ptt.diagnostics.statistics import attribution, clipping_replay, exceedance, exposure_intensity, pareto_k, staleness
 from ptt.diagnostics.verdict.causes import explains
 
@@ -183,6 +185,67 @@ the cause.
 """
 
 
+SCRUBBING = """# What is scrubbed
+
+Lines of a console, messages of exceptions, settings, names and texts of samples pass a scrubber before the store is
+written. What lies behind it (report, findings.json, store, terminal, gate, comparison, baseline, figures) holds no
+secret that it knows, with or without `--redact`. It works by shape and by the words around a secret: a password that
+stands alone in a sentence is a word to it. `ptt report --redact` leaves texts out altogether and hashes names; do that
+before a report leaves your group.
+
+A mask says what was there and is numbered within the run, `[github-pat-1]`, so that two lines on one host still tell
+that it is one. Home folders become `~`. The files of the run stay as they are: look there for what a mask hides.
+
+| masked | told by | mask |
+|---|---|---|
+| keys and tokens of {shapes} shapes, listed below | their own shape, also where a line was cut in them | `[NAME-1]` |
+| other random strings | 24 letters and digits or more, in which small letters, capitals and digits change as in no name | `[random-string-1]` |
+| passwords | a setting, option or field that ends in {passwords} | `[password-1]` |
+| keys, tokens, cookies | one that ends in {secrets}; `key` behind one of {keys_of}; `token` behind one of {tokens_of}; any other `key` or `token` of 16 characters with digits | `[key-1]`, `[token-1]` |
+| logins | headers (`Authorization`, `Bearer`, `Basic`, `Cookie`), `user:password@` in a URL, `curl -u`, netrc lines | `[authorization-1]`, `[cookie-1]`, `[login-1]` |
+| private keys | `BEGIN ... PRIVATE KEY`, to its end or the end of the line | `[private-key-1]` |
+| e-mail addresses | their shape, with a known ending | `[e-mail-1]` |
+| user names | settings (`user`, `USER=`, `owner`, `entity` ...), `for user "..."`, `logged in as`, `user@host:` | `[user-1]` |
+| home folders | `/home/...`, `/Users/...`, `C:\\\\Users\\\\...`, also on a share | `~` |
+| hosts | names with dots that end as machines' do, hosts of URLs, settings (`host`, `master_addr` ...), `on host ...` | `[host-1]` |
+| addresses | IP of version 4 and 6, MAC; not 127.0.0.1, not a version of a package | `[ip-1]`, `[mac-1]` |
+
+Left alone are what a run is read by: commits and other hashes in hexadecimal (unless a setting calls them a key or a
+token), run ids, ids of requests and calls, names of models, data sets, checkpoints, metrics and files, steps, numbers,
+Python names, and sites of all the world ({public}).
+
+## Shown by design
+
+| shown | why |
+|---|---|
+| names of files and folders of the run, as far as they hold no key, e-mail address or home folder; TensorBoard puts the host into them | they say where to look |
+| ids of samples, groups and calls, likewise | they are made at random, and are looked up by |
+| names of machines in telemetry (`node` of the table `ranks`, and findings on machines) | such a finding says which machine to replace |
+| names of metrics, tools, environments, models and data sets, likewise | they are what the report is about; `--redact` hashes them |
+| what you give on the command line: paths of runs and of outputs, names of settings in ptt.toml | they are yours, on your terminal |
+| a commit hash or run id in hexadecimal, though some keys look the same | without a word before it nobody can tell them apart |
+| a store or findings.json that a version before 0.1.0's release wrote | it is shown as it was written; diagnose the run again |
+
+A recorder file whose texts hold something to mask is copied into the store without it; others are read where they lie.
+
+## Keys and tokens by shape
+
+The patterns are those of [gitleaks](https://github.com/gitleaks/gitleaks) ({source}, MIT licence), put into Python's
+syntax by docs/make_secret_patterns.py, and our own for providers that it knows by name alone.
+
+{names}
+"""  # noqa: E501
+
+
+def scrubbing() -> str:
+    """What the scrubber masks, by its own tables."""
+    lists = {
+        name: ", ".join(sorted(words(name))) for name in ("passwords", "secrets", "keys_of", "tokens_of", "public")
+    }
+    names = ", ".join(sorted({shape.id for shape in shapes()}))
+    return SCRUBBING.format(shapes=len(shapes()), source=source(), names=names, **lists)
+
+
 def causes() -> str:
     """One section a failure: what it brings about."""
     parts = []
@@ -253,6 +316,7 @@ PAGES = {
     "causes.md": causes,
     "formats.md": formats,
     "rules.md": rules,
+    "scrubbing.md": scrubbing,
     "settings.md": settings,
     "tables.md": tables,
 }

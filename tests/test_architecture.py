@@ -34,7 +34,7 @@ ALLOWED = {
     "reports.text": {"metrics", "model"},
     "pipeline": {
         "verdict", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io",
-        "config", "model", "errors", "version",
+        "config", "model", "errors", "version", "scrub",
     },
     "gate": {
         "gate.baseline", "verdict", "custom", "rules", "evidence", "store", "statistics", "metrics",
@@ -44,7 +44,7 @@ ALLOWED = {
     "compare": {"evidence", "store", "statistics", "metrics", "model", "errors"},
     "verdict": {
         "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io", "metrics",
-        "model", "schema", "errors",
+        "model", "schema", "errors", "scrub",
     },
     "custom": {"evidence", "store", "statistics", "parsers", "metrics", "model", "schema", "documents", "errors"},
     "rules": {"evidence", "statistics", "metrics", "model"},
@@ -52,7 +52,7 @@ ALLOWED = {
     "engines": {"store", "statistics", "config"},
     "store": {
         "statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents", "errors",
-        "budget_limits",
+        "budget_limits", "scrub",
     },
     "statistics": set(),
     "parsers": {"parsers.io", "parsers.unpickle", "metrics", "schema"},
@@ -66,6 +66,7 @@ ALLOWED = {
     "errors": set(),
     "version": set(),
     "budget_limits": set(),
+    "scrub": set(),
 }  # fmt: skip
 
 

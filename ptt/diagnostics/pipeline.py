@@ -26,6 +26,7 @@ from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.parsers.io import unrecognised
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.rules.policy_update import kl_over_target
+from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.store import archives
 from ptt.diagnostics.store import ingest as store_ingest
@@ -124,7 +125,7 @@ def inspect(
 ) -> RunCoverage:
     """Say what the files of a run hold and what they can answer, without looking at any token."""
     manifest = ingest(location, copy=False, settings=settings, progress=progress)
-    coverage = run_coverage(location.name, location.store, manifest, location.root)
+    coverage = run_coverage(Scrubber().path(location.name), location.store, manifest, location.root)
     if coverage.held or not (why := _only_archives(location, read_table(location.store, "sources"))):
         return coverage
     unread = tuple(files for files in coverage.unread if not archives.is_packed(files.example))
@@ -229,7 +230,7 @@ def _judge(
     progress: Progress | None = None,
 ) -> JudgedRun:
     """Judge what a store and the run's files hold, and keep it where the store is kept."""
-    store = location.store
+    store, scrubber = location.store, Scrubber()
     with ThreadPoolExecutor(1) as background:  # the cache is written while the tables are looked at
         tokens = local.read_token_tables(
             store,
@@ -241,7 +242,7 @@ def _judge(
             progress=progress and partial(progress, "reading tokens"),
         )
         gathered = gather(
-            name=location.name,
+            name=scrubber.path(location.name),
             folder=store,
             manifest=manifest,
             tokens=tokens,
@@ -252,7 +253,7 @@ def _judge(
     diagnosis = with_handover(
         diagnosis_of(gathered, custom_rules, sources, manifest, tokens),
         gathered.evidence,
-        files=files,
+        files=[replace(file, rel=scrubber.path(file.rel)) for file in files],
         evaluated=read_evaluations(gathered.tables["metrics"]),
         evals=read_table(store, "evals"),
     )

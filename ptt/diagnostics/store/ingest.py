@@ -16,6 +16,7 @@ from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, to_raise
 from ptt.diagnostics.parsers.io.interface import Context, InPlace, Lost, Parser, Piece, Rows, RunFile, Wide
 from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
 from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
+from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store.manifest import (
     InPlaceFile,
     Manifest,
@@ -26,6 +27,7 @@ from ptt.diagnostics.store.manifest import (
     write_manifest,
 )
 from ptt.diagnostics.store.metric_names import Renames, names_in, names_in_wide, rename
+from ptt.diagnostics.store.scrub_pieces import copy_masked, masks_in_place, scrub_pieces
 from ptt.diagnostics.store.wide_metrics import evaluation_rows, write_wide
 
 UNRECOGNISED: Final = "unrecognised"
@@ -72,7 +74,7 @@ def ingest(
         writer = _Writer(part)
         budget = Budget(limits, nbytes=sum(file.size for file in files), files=len(files))
         for number, file in enumerate(files):
-            file = replace(file, keep_text=keep_text, budget=budget)
+            file = replace(file, rel=writer.scrubber.path(file.rel), keep_text=keep_text, budget=budget)
             budget.begin(file.size)
             if why := why_closed(file):
                 writer.skip(file, why)
@@ -90,7 +92,7 @@ def ingest(
             parts=tuple(writer.parts),
             wide=tuple(writer.wide),
             facts=writer.facts(),
-            notes=tuple(notes),
+            notes=tuple(map(writer.scrubber.text, notes)),
             metric_names=metric_names,
             guessed_names=renames.guessed,
         )
@@ -112,6 +114,7 @@ class _Writer:
     """Gathers pieces into tables; whatever grows is written out as it comes."""
 
     folder: Path
+    scrubber: Scrubber = field(default_factory=Scrubber)
     in_place: list[InPlaceFile] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     wide: list[WidePart] = field(default_factory=list)
@@ -143,7 +146,7 @@ class _Writer:
         fresh: set[str] = set()
         notes = [EMPTY] if not file.size and file.rel.endswith(NEVER_EMPTY) else []
         pieces: list[Wide] = []
-        for piece in self._pieces(file, parser) if parser else ():
+        for piece in scrub_pieces(self._pieces(file, parser), self.scrubber, file) if parser else ():
             match piece:
                 case Rows(table=table, frame=frame):
                     if table in TRAJECTORY_TABLES:  # TRL writes the same samples again until it generates new ones
@@ -157,8 +160,8 @@ class _Writer:
                     pieces.append(piece)
                     if sum(pending.frame.height for pending in pieces) >= FLUSH_ROWS:
                         ok += self._wide(pieces, file, parser)
-                case InPlace(rows=rows, columns=columns):
-                    self.in_place.append(InPlaceFile(path=file.rel, rows=rows, columns=columns, kind=kind))
+                case InPlace(rows=rows):
+                    self._in_place(piece, file, kind)
                     ok += rows
                 case Lost(rows=rows, bytes=count, note=note):
                     bad, lost = bad + rows, lost + count
@@ -171,6 +174,21 @@ class _Writer:
         if repeated:
             notes.append(f"{repeated} rows repeat an earlier file and are counted once.")
         self._source(file, kind, ok=ok, bad=bad, lost=lost, notes=notes)
+
+    def _in_place(self, piece: InPlace, file: RunFile, kind: str) -> None:
+        """Note a file that is scanned where it lies; one that holds what must be masked is copied without it."""
+        try:
+            masks = masks_in_place(file, piece, self.scrubber)
+        except pl.exceptions.PolarsError:  # damaged inside: the token pass says where
+            masks = {}
+        if not masks and file.path.as_posix().endswith(file.rel):
+            self.in_place.append(InPlaceFile(path=file.rel, rows=piece.rows, columns=piece.columns, kind=kind))
+            return
+        target = self._next_part("sequences")
+        copy_masked(file, masks, target, self.scrubber)
+        self.parts.append(
+            Part(name=target.name, source=file.rel, kind=kind, first_row=0, rows=piece.rows, columns=piece.columns)
+        )
 
     def _pieces(self, file: RunFile, parser: Parser) -> Iterator[Piece]:
         """Yield what the parser reads, as far as the budget goes; what lies beyond it is lost."""
@@ -239,14 +257,18 @@ class _Writer:
             self._flush(table)
 
     def _flush(self, table: str) -> Path:
-        number = self._written.get(table, 0)
-        self._written[table] = number + 1
-        target = self.folder / table / part_name(number)
-        target.parent.mkdir(exist_ok=True)
+        target = self._next_part(table)
         frame = pl.concat(self._waiting.pop(table))
         if table == "metrics":
             self._names.append(names_in(frame))
         frame.write_parquet(target, compression_level=1)  # as small as by default, in half the time
+        return target
+
+    def _next_part(self, table: str) -> Path:
+        number = self._written.get(table, 0)
+        self._written[table] = number + 1
+        target = self.folder / table / part_name(number)
+        target.parent.mkdir(exist_ok=True)
         return target
 
     def name_metrics(self, mapping: Mapping[str, str]) -> Renames:

@@ -86,7 +86,7 @@ def fingerprint(
 
     `metric_names`, what the settings call metrics, and `limits`, how much is read, go into what is made of them.
     """
-    digest = hashlib.sha256(f"schema {VERSION} {' '.join(TABLES)}\n".encode())
+    digest = hashlib.sha256(f"schema {VERSION} {' '.join(TABLES)} scrubbed\n".encode())  # earlier stores were not
     if metric_names:
         digest.update(f"{sorted(metric_names.items())!r}\n".encode("utf-8", "surrogatepass"))
     if limits != DEFAULT_LIMITS:

@@ -13,6 +13,7 @@ import polars as pl
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.scrub.scrub import Scrubber, Sort
 
 MAX_BYTES: Final = 1 << 20  # metadata beside the logs are smaller
 MAX_FILES: Final = 200  # opened: checkpoints repeat theirs
@@ -47,7 +48,7 @@ Metadata = Mapping[str, Recorded]
 def read_run_metadata(files: Sequence[RunFile]) -> Metadata:
     """Read the metadata among a run's files; the first that records a value counts, those nearest to the top first."""
     metadata: dict[str, Recorded] = {}
-    opened = 0
+    opened, scrubber = 0, Scrubber()
     for file in sorted(files, key=lambda file: (file.rel.count("/"), file.rel)):
         name = file.rel.rsplit("/", 1)[-1]
         if _is_settings(file.rel):
@@ -62,7 +63,7 @@ def read_run_metadata(files: Sequence[RunFile]) -> Metadata:
         except OSError:  # gone or locked since the listing: then nothing is known of it
             continue
         for key, value in READERS[name](text).items():
-            metadata.setdefault(key, Recorded(value, file.rel))
+            metadata.setdefault(key, Recorded(scrubber.text(value, Sort.ID), file.rel))
     return metadata
 
 

@@ -19,6 +19,7 @@ from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.unrecognised import logged_names
 from ptt.diagnostics.schema import LOGPS
+from ptt.diagnostics.scrub.scrub import Scrubber, Sort
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import SequenceScan, read_table, scan_sequences
@@ -246,7 +247,8 @@ def _hints(table: pl.DataFrame, root: Path) -> tuple[LogHint, ...]:
     """Return the foreign files that look like metric logs."""
     foreign = table.filter(pl.col("kind") == UNRECOGNISED).sort("path").select("path", "bytes").rows()
     files = [RunFile(path=root / path, rel=path, size=size) for path, size in foreign[:MAX_LOOKED_AT]]
-    named = ((file.rel, tuple(logged_names(file))) for file in files)
+    scrubber = Scrubber()
+    named = ((file.rel, tuple(scrubber.text(name, Sort.NAME) for name in logged_names(file))) for file in files)
     return tuple(LogHint(path=path, names=names) for path, names in named if names)[:MAX_HINTS]
 
 

@@ -1,0 +1,126 @@
+"""Scrubs texts and columns: each secret becomes a mask that says what it was, numbered in the order they are met."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.scrub.credentials import mask_credentials, mask_setting
+from ptt.diagnostics.scrub.identities import ENDINGS, mask_hosts, mask_people
+from ptt.diagnostics.scrub.shapes import keywords, mask_random, mask_shapes
+
+Value = str | int | float | bool | None
+MASK: Final = re.compile(r"\[[a-z0-9-]+-\d+\]")
+
+
+class Sort(Enum):
+    """What a text is, which says how much of it may be anything else than a name."""
+
+    TEXT = "text"  # lines of a console, messages of exceptions, arguments, settings
+    NAME = "name"  # of metrics, tools, environments, models
+    ID = "id"  # of samples and groups, and paths: made at random by design
+
+
+class Look(Enum):
+    """What a text is looked through for."""
+
+    SHAPES = "shapes"
+    CREDENTIALS = "credentials"
+    PEOPLE = "people"
+    HOSTS = "hosts"
+    RANDOM = "random"
+
+
+EVERYTHING: Final = frozenset(Look)
+BEFORE_VALUE: Final = r"""[\"'`\\]{0,3}\s{0,8}(?:=|:)"""
+PREFILTERS: Final[Mapping[Look, str]] = {
+    Look.CREDENTIALS: (
+        r"(?i-u)://[!-~]{1,300}@|authorization|bearer |basic |digest |apikey |cookie|"
+        r"token [a-z0-9._~+/=-]{8}|login |--?user |-u |"
+        r"(?:password|passphrase|passwd) |--[a-z0-9_.-]{0,40}(?:pass|pwd|secret|key|token|cred|auth)|"
+        r"(?:pass|pwd|passw[a-z]{1,6}|passphrase|passcode|secret|cred[a-z]{0,8}|dsn|auth[a-z]{0,9}|keys?|key_?id|tokens?|"
+        r"signature|sig|otp|jwt|sas|url|string|conn_?str|credential|pat|pw|bearer|[a-z]+secret)(?:_[a-z0-9]{1,7}| id)?"
+        + BEFORE_VALUE
+    ),
+    Look.PEOPLE: (
+        r"(?i)@[a-z0-9]|/home/|users[/\\]|~[a-z]|logged in|(?:run|started) by |wandb\.ai/|"
+        r"(?:for|by|as|of) user|user name |"
+        r"user [\"'`]|(?:user[a-z_]{0,5}|login[a-z_]{0,5}|log_?name|account_?name|owner|author|_by|entity)"
+        + BEFORE_VALUE
+    ),
+    Look.HOSTS: (
+        r"(?i)://|\bip-\d|DESKTOP-|EC2AMAZ-|\d ON [a-z]|\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]|"
+        r":[0-9a-f]{1,4}:[0-9a-f]{0,4}:|::[0-9a-f]|-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-|"
+        r"(?:host|machine|node|server) [\"'`]?[a-z][a-z0-9.]{0,60}[0-9-]|hostname |"
+        rf"(?:host|node|machine|server|addr|fqdn|computer)[a-z_]{{0,6}}{BEFORE_VALUE}|[a-z0-9-]\.(?:{ENDINGS})\b"
+    ),
+    Look.RANDOM: r"[A-Za-z0-9+/]{24}|[A-Za-z0-9_-]{32}",
+}
+"""Rust's syntax: what stands in any text that something is masked in, so that most texts are looked at only once."""
+
+
+class Scrubber:
+    """Scrubs the texts of one run: the same secret has the same mask everywhere in it."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._counts: dict[str, int] = {}
+
+    def text(self, text: str, sort: Sort = Sort.TEXT, looks: frozenset[Look] = EVERYTHING) -> str:
+        """Return a text without secrets, and without names of people and machines."""
+        if Look.SHAPES in looks:
+            text = mask_shapes(text, self._mask)
+        if Look.CREDENTIALS in looks:
+            text = mask_credentials(text, self._mask)
+        if Look.PEOPLE in looks:
+            text = mask_people(text, self._mask, spoken=sort is Sort.TEXT)
+        if Look.HOSTS in looks and sort is not Sort.ID:
+            text = mask_hosts(text, self._mask, spoken=sort is Sort.TEXT)
+        return mask_random(text, self._mask) if Look.RANDOM in looks and sort is not Sort.ID else text
+
+    def path(self, path: str) -> str:
+        """Return a file's path below the run: its names are those that its reader looks it up by."""
+        return self.text(path, Sort.ID)
+
+    def setting(self, name: str, value: Value) -> Value:
+        """Return a setting's value; one that its name calls secret is masked whole."""
+        if value is None or isinstance(value, bool | float):
+            return value
+        masked = mask_setting(name, str(value), self._mask)
+        if masked is not None or not isinstance(value, str):
+            return value if masked is None else masked
+        lead = f"{name}: "
+        scrubbed = self.text(lead + value)
+        return scrubbed.removeprefix(lead) if scrubbed.startswith(lead) else self.text(value)
+
+    def series(self, column: pl.Series, sort: Sort = Sort.TEXT) -> pl.Series:
+        """Return a column of texts scrubbed; one without anything to mask is returned as it is."""
+        masks = {}
+        for text, looks in self._suspicious(column, sort):
+            if (scrubbed := self.text(text, sort, looks)) != text:
+                masks[text] = scrubbed
+        return column.replace(masks) if masks else column
+
+    def _suspicious(self, column: pl.Series, sort: Sort) -> list[tuple[str, frozenset[Look]]]:
+        """Return the distinct texts that may hold something, in their order, each with what that may be."""
+        if sort is Sort.NAME:  # a few names in many rows
+            column = column.unique(maintain_order=True)
+        columns = {look: column.str.contains(pattern) for look, pattern in PREFILTERS.items()}
+        columns[Look.SHAPES] = column.str.contains_any(keywords())
+        found = pl.DataFrame({"text": column} | {look.value: flags for look, flags in columns.items()})
+        found = found.filter(pl.any_horizontal(look.value for look in columns)).unique("text", maintain_order=True)
+        return [
+            (row[0], frozenset(look for look, flag in zip(columns, row[1:], strict=True) if flag))
+            for row in found.rows()
+        ]
+
+    def _mask(self, kind: str, secret: str) -> str:
+        number = self._numbers.get((kind, secret))
+        if number is None:
+            self._counts[kind] = number = self._counts.get(kind, 0) + 1
+            self._numbers[kind, secret] = number
+        return f"[{kind}-{number}]"
