@@ -206,7 +206,7 @@ that it is one. Home folders become `~`. The files of the run stay as they are: 
 | private keys | `BEGIN ... PRIVATE KEY`, to its end or the end of the line | `[private-key-1]` |
 | e-mail addresses | their shape, with a known ending | `[e-mail-1]` |
 | user names | settings (`user`, `USER=`, `owner`, `entity` ...), `for user "..."`, `logged in as`, `user@host:` | `[user-1]` |
-| home folders | `/home/...`, `/Users/...`, `C:\\\\Users\\\\...`, also on a share | `~` |
+| home folders | `/home/...`, `/Users/...`, `C:\\Users\\...`, also on a share | `~` |
 | hosts | names with dots that end as machines' do, hosts of URLs, settings (`host`, `master_addr` ...), `on host ...` | `[host-1]` |
 | addresses | IP of version 4 and 6, MAC; not 127.0.0.1, not a version of a package | `[ip-1]`, `[mac-1]` |
 
@@ -224,7 +224,7 @@ Python names, and sites of all the world ({public}).
 | names of metrics, tools, environments, models and data sets, likewise | they are what the report is about; `--redact` hashes them |
 | what you give on the command line: paths of runs and of outputs, names of settings in ptt.toml | they are yours, on your terminal |
 | a commit hash or run id in hexadecimal, though some keys look the same | without a word before it nobody can tell them apart |
-| a store or findings.json that a version before 0.1.0's release wrote | it is shown as it was written; diagnose the run again |
+| a store or findings.json of an earlier version | it is shown as it was written; diagnose the run again |
 
 A recorder file whose texts hold something to mask is copied into the store without it; others are read where they lie.
 

@@ -93,6 +93,13 @@ def test_a_setting_is_masked_by_its_name() -> None:
     assert scrubber.setting("db_password", "hunter") == "[password-1]"
     assert scrubber.setting("hostname", "kakapo") == "[host-1]"
     assert scrubber.setting("output_dir", "/home/kim/runs/grpo") == "~/runs/grpo"
-    kept = {"hub_token": "<HUB_TOKEN>", "pad_token": "<|endoftext|>", "max_tokens": 512, "model": "Qwen/Qwen2.5-7B",
-            "seed": 1, "run_id": "3x8k2l1p", "commit": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"}  # fmt: skip
+    kept: dict[str, str | int] = {
+        "hub_token": "<HUB_TOKEN>",
+        "pad_token": "<|endoftext|>",
+        "max_tokens": 512,
+        "model": "Qwen/Qwen2.5-7B",
+        "seed": 1,
+        "run_id": "3x8k2l1p",
+        "commit": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+    }
     assert {name: scrubber.setting(name, value) for name, value in kept.items()} == kept
