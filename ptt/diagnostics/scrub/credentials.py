@@ -50,6 +50,7 @@ PATH: Final = re.compile(r"(?:~|\.{0,2})/|[A-Za-z]:\\|.*\.(?:json|pem|key|ya?ml|
 HEX: Final = re.compile(r"[0-9a-f]+", re.IGNORECASE)
 NUMBER: Final = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?%?", re.IGNORECASE)
 TRAILING: Final = ",;)]}>&"
+JUDGED: Final = 256  # characters of a value that tell what it is
 MIN_PASSWORD, MIN_KEY, MIN_WEAK, MIN_BITS = 3, 8, 16, 3.0
 """Characters of a value, and its entropy: a shorter `token` is a word, a number or a token of the model."""
 
@@ -73,6 +74,7 @@ def kind_of(name: str) -> str | None:
 
 def is_credential(name: str, kind: str, value: str) -> bool:
     """Return whether a value is what a setting of this name and kind keeps secret."""
+    value = value[:JUDGED]
     if value.startswith(OPENERS) or PLACEHOLDER.fullmatch(value.rstrip(".,;:!")):
         return False
     if NUMBER.fullmatch(value) and not value.isdigit():  # of a metric

@@ -19,14 +19,15 @@ EMAIL: Final = re.compile(
     rf"(?<![\w.+%-])(?!git@)[A-Za-z0-9](?:[\w.+%-]{{0,62}}\w)?@(?:{LABEL}\.){{1,8}}(?:{ENDINGS})(?![\w-])"
     r"(?!\.(?!(?:jsonl?|log|txt|csv|parquet|ya?ml|md)\b)\w)"
 )
+HOME_FOLDER: Final = "~"
 HOME: Final = re.compile(
     r"(?:(?<=file://)|(?<=[^:]/)|(?<![\w./-]))(?:/[\w.-]{1,60}){0,4}/(?:home|users|Users)/(?P<user>[^\s/\"'`:;,<>()\[\]{}|&=\\]{1,64})"
 )
 HOME_OF_WINDOWS: Final = re.compile(
     r"(?i)\b[a-z]:(?:\\{1,4}|/)(?:users|documents and settings)(?:\\{1,4}|/)"
-    r"(?:[^/\\\"'`:;,<>|\n]{1,64}(?=\\)|[^\s/\\\"'`:;,<>()\[\]{}|]{1,64})"
+    r"(?P<user>[^/\\\"'`:;,<>|\n]{1,64}(?=\\)|[^\s/\\\"'`:;,<>()\[\]{}|]{1,64})"
 )
-TILDE: Final = re.compile(r"(?<![\w~/.-])~(?P<value>[a-z][a-z0-9_.-]{1,31})(?=/)")
+TILDE: Final = re.compile(r"(?<![\w~/.-])~(?P<user>[a-z][a-z0-9_.-]{1,31})(?=/)")
 QUOTE: Final = r"\\?[\"'`]?"
 END_OF_NAME: Final = r"(?=[\"'`\\,;)\]}&]|\s*$)"
 USER: Final = re.compile(
@@ -106,16 +107,16 @@ def mask_people(text: str, replace: Replace, *, spoken: bool = True) -> str:
         text = EMAIL.sub(lambda match: replace("e-mail", match[0]), text)
     lowered = text.lower()
     if "/home/" in lowered or "/users/" in lowered:
-        text = HOME.sub("~", text)
+        text = HOME.sub(lambda match: replace(HOME_FOLDER, match["user"]), text)
     if ":" in text and ("users" in lowered or "documents and settings" in lowered):
-        text = HOME_OF_WINDOWS.sub("~", text)
+        text = HOME_OF_WINDOWS.sub(lambda match: replace(HOME_FOLDER, match["user"]), text)
     if not spoken:
         return text
     if "@" in text:
         for pattern in (SSH, AT_HOST, KEY_COMMENT):
             text = pattern.sub(lambda match: _at_host(match, replace), text)
     if "~" in text:
-        text = TILDE.sub("~", text)
+        text = TILDE.sub(lambda match: replace(HOME_FOLDER, match["user"]), text)
     if "wandb.ai/" in text:
         text = WANDB_PAGE.sub(lambda match: _value(match, "user", replace), text)
     if any(word in lowered for word in ("user", "log", "account", "owner", "_by", "author", "entity")):

@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.scrub.credentials import mask_credentials, mask_setting
-from ptt.diagnostics.scrub.identities import ENDINGS, mask_hosts, mask_people
+from ptt.diagnostics.scrub.identities import ENDINGS, HOME_FOLDER, mask_hosts, mask_people
 from ptt.diagnostics.scrub.shapes import keywords, mask_random, mask_shapes
 
 Value = str | int | float | bool | None
@@ -123,4 +123,6 @@ class Scrubber:
         if number is None:
             self._counts[kind] = number = self._counts.get(kind, 0) + 1
             self._numbers[kind, secret] = number
+        if kind == HOME_FOLDER:  # of one user in most runs
+            return HOME_FOLDER if number == 1 else f"{HOME_FOLDER}{number}"
         return f"[{kind}-{number}]"

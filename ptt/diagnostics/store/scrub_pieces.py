@@ -92,6 +92,12 @@ def _wide(piece: Wide, names: Mapping[str, str | None], scrubber: Scrubber) -> W
     masks = _masks(raws, Sort.NAME, scrubber)
     if not masks:
         return piece
+    taken = set(names) - set(masks)
+    for raw, name in masks.items():  # a file may hold a column that is called as a mask is
+        while name in taken:
+            name += "'"
+        masks[raw] = name
+        taken.add(name)
     return Wide(
         frame=piece.frame.rename(masks, strict=False), names={masks.get(raw, raw): name for raw, name in names.items()}
     )
