@@ -1,4 +1,4 @@
-"""Make `ptt/diagnostics/scrub/patterns.toml` of gitleaks' rules.
+"""Make `ptt/diagnostics/scrub/patterns.json` of gitleaks' rules.
 
 Run `python docs/make_secret_patterns.py GITLEAKS_TOML VERSION`, with gitleaks' LICENSE beside its table. gitleaks
 (https://github.com/gitleaks/gitleaks, MIT licence) is written in Go; its patterns are put into Python's syntax. Rules
@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).parents[1] / "ptt" / "diagnostics" / "scrub" / "patterns.toml"
+TARGET = Path(__file__).parents[1] / "ptt" / "diagnostics" / "scrub" / "patterns.json"
 OF_A_NAME = r"[\w.-]{0,50}?"  # begins every rule that looks for a vendor's name, and the generic one
 LEFT_OUT = {
     "curl-auth-header": "our own code reads headers wherever they stand",
@@ -38,13 +38,6 @@ SHORTEST = 12
 """Characters behind a prefix that are enough: a log cuts lines, and with them keys."""
 END = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
 PREFIX = re.compile(r"(?:\\b)?\(*(?:\?:)?[A-Za-z0-9]{2,}[A-Za-z0-9_.\\-]*[_.-](?:[\[(\\]|$)")
-HEAD = """# Made by docs/make_secret_patterns.py from gitleaks {version}, config/gitleaks.toml; edit the script.
-# gitleaks is Copyright (c) 2019 Zachary Rice, under the MIT licence:
-#
-{licence}
-source = "gitleaks"
-version = "{version}"
-"""
 
 
 def python(pattern: str, *, cut: bool) -> str:
@@ -105,21 +98,22 @@ def _scoped(pattern: str) -> str:
 def main() -> None:
     """Write the table."""
     source, version = Path(sys.argv[1]), sys.argv[2]
-    licence = source.with_name("LICENSE").read_text(encoding="utf-8")
-    lines = [
-        HEAD.format(version=version, licence="".join(f"# {line}".rstrip() + "\n" for line in licence.splitlines()))
-    ]
+    table: dict[str, Any] = {
+        "made by": "docs/make_secret_patterns.py from gitleaks' config/gitleaks.toml; edit the script",
+        "source": "gitleaks",
+        "version": version,
+        "licence": source.with_name("LICENSE").read_text(encoding="utf-8").splitlines(),
+        "shapes": [],
+    }
     for rule in tomllib.loads(source.read_text(encoding="utf-8"))["rules"]:
         if "regex" not in rule or "path" in rule or OF_A_NAME in rule["regex"] or rule["id"] in LEFT_OUT:
             continue
         cut = rule["id"] not in UNCUT and PREFIX.match(rule["regex"].removeprefix("(?i)")) is not None
         pattern = python(rule["regex"], cut=cut)
         re.compile(pattern)
-        lines.append(
-            f"\n[[shapes]]\nid = {json.dumps(rule['id'])}\nkeywords = {json.dumps(_keywords(rule, pattern))}\n"
-            f"entropy = {float(rule.get('entropy', 0))}\ncut = {str(cut).lower()}\npattern = {json.dumps(pattern)}\n"
-        )
-    TARGET.write_text("".join(lines), encoding="utf-8")
+        shape = {"id": rule["id"], "keywords": _keywords(rule, pattern), "pattern": pattern}
+        table["shapes"].append(shape | {"entropy": float(rule.get("entropy", 0)), "cut": cut})
+    TARGET.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -231,6 +231,7 @@ def _judge(
 ) -> JudgedRun:
     """Judge what a store and the run's files hold, and keep it where the store is kept."""
     store, scrubber = location.store, Scrubber()
+    paths = scrubber.paths([file.rel for file in files])
     with ThreadPoolExecutor(1) as background:  # the cache is written while the tables are looked at
         tokens = local.read_token_tables(
             store,
@@ -253,7 +254,7 @@ def _judge(
     diagnosis = with_handover(
         diagnosis_of(gathered, custom_rules, sources, manifest, tokens),
         gathered.evidence,
-        files=[replace(file, rel=scrubber.path(file.rel)) for file in files],
+        files=[replace(file, rel=rel) for file, rel in zip(files, paths, strict=True)],
         evaluated=read_evaluations(gathered.tables["metrics"]),
         evals=read_table(store, "evals"),
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import cache
 from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.scrub.credentials import mask_credentials, mask_setting
+from ptt.diagnostics.scrub.credentials import kind_of, mask_credentials, mask_setting
 from ptt.diagnostics.scrub.identities import ENDINGS, HOME_FOLDER, mask_hosts, mask_people
 from ptt.diagnostics.scrub.shapes import keywords, mask_random, mask_shapes
 
@@ -63,12 +64,36 @@ PREFILTERS: Final[Mapping[Look, str]] = {
 """Rust's syntax: what stands in any text that something is masked in, so that most texts are looked at only once."""
 
 
+@cache
+def _patterns(sort: Sort) -> dict[Look, str]:
+    """Return what to look for in texts of a sort: ids and paths are made of random strings, and of hosts."""
+    known = "|".join(map(re.escape, keywords()))
+    spared = {Look.HOSTS, Look.RANDOM} if sort is Sort.ID else set()
+    return {Look.SHAPES: known} | {look: pattern for look, pattern in PREFILTERS.items() if look not in spared}
+
+
+def _suspicious(column: pl.Series, sort: Sort) -> list[tuple[str, frozenset[Look]]]:
+    """Return the distinct texts that may hold something, in their order, each with what that may be."""
+    patterns = _patterns(sort)
+    any_of_them = "|".join(f"(?:{pattern})" for pattern in patterns.values())
+    column = column.filter(column.str.contains(any_of_them).fill_null(value=False)).unique(maintain_order=True)
+    if not len(column):
+        return []
+    flags = zip(*(column.str.contains(pattern).to_list() for pattern in patterns.values()), strict=True)
+    return [
+        (text, frozenset(look for look, flag in zip(patterns, of_text, strict=True) if flag))
+        for text, of_text in zip(column.to_list(), flags, strict=True)
+    ]
+
+
 class Scrubber:
     """Scrubs the texts of one run: the same secret has the same mask everywhere in it."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str], int] = {}
         self._counts: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+        self._clean: set[str] = set()  # settings without anything to mask
 
     def text(self, text: str, sort: Sort = Sort.TEXT, looks: frozenset[Look] = EVERYTHING) -> str:
         """Return a text without secrets, and without names of people and machines."""
@@ -86,8 +111,32 @@ class Scrubber:
         """Return a file's path below the run: its names are those that its reader looks it up by."""
         return self.text(path, Sort.ID)
 
+    def paths(self, paths: Sequence[str]) -> list[str]:
+        """Return many paths."""
+        masks = self.masks(pl.Series(paths, dtype=pl.String), Sort.ID)
+        return [masks.get(path, path) for path in paths]
+
+    def names(self, names: Sequence[str]) -> list[str]:
+        """Return many names; those that come with every row are looked at once."""
+        if fresh := [name for name in names if name not in self._names]:
+            masks = self.masks(pl.Series(fresh, dtype=pl.String), Sort.NAME)
+            self._names.update({name: masks.get(name, name) for name in fresh})
+        return [self._names[name] for name in names]
+
+    def settings(self, settings: Mapping[str, Value]) -> dict[str, Value]:
+        """Return settings; a value that its name calls secret is masked whole."""
+        names = self.names(list(settings))
+        lines = {f"{name}: {value}" for name, value in settings.items() if isinstance(value, str)}
+        fresh = sorted(lines - self._clean)  # each checkpoint repeats them
+        masks = self.masks(pl.Series(fresh, dtype=pl.String), Sort.TEXT) if fresh else {}
+        self._clean |= set(fresh) - set(masks)
+        return {
+            name: self.setting(raw, value) if f"{raw}: {value}" in masks or kind_of(raw) else value
+            for name, (raw, value) in zip(names, settings.items(), strict=True)
+        }
+
     def setting(self, name: str, value: Value) -> Value:
-        """Return a setting's value; one that its name calls secret is masked whole."""
+        """Return the value of one setting."""
         if value is None or isinstance(value, bool | float):
             return value
         masked = mask_setting(name, str(value), self._mask)
@@ -99,24 +148,16 @@ class Scrubber:
 
     def series(self, column: pl.Series, sort: Sort = Sort.TEXT) -> pl.Series:
         """Return a column of texts scrubbed; one without anything to mask is returned as it is."""
-        masks = {}
-        for text, looks in self._suspicious(column, sort):
-            if (scrubbed := self.text(text, sort, looks)) != text:
-                masks[text] = scrubbed
+        masks = self.masks(column, sort)
         return column.replace(masks) if masks else column
 
-    def _suspicious(self, column: pl.Series, sort: Sort) -> list[tuple[str, frozenset[Look]]]:
-        """Return the distinct texts that may hold something, in their order, each with what that may be."""
-        if sort is Sort.NAME:  # a few names in many rows
-            column = column.unique(maintain_order=True)
-        columns = {look: column.str.contains(pattern) for look, pattern in PREFILTERS.items()}
-        columns[Look.SHAPES] = column.str.contains_any(keywords())
-        found = pl.DataFrame({"text": column} | {look.value: flags for look, flags in columns.items()})
-        found = found.filter(pl.any_horizontal(look.value for look in columns)).unique("text", maintain_order=True)
-        return [
-            (row[0], frozenset(look for look, flag in zip(columns, row[1:], strict=True) if flag))
-            for row in found.rows()
-        ]
+    def masks(self, column: pl.Series, sort: Sort) -> dict[str, str]:
+        """Return the texts of a column that hold something to mask, each with what stands for it."""
+        found = {}
+        for text, looks in _suspicious(column, sort):
+            if (scrubbed := self.text(text, sort, looks)) != text:
+                found[text] = scrubbed
+        return found
 
     def _mask(self, kind: str, secret: str) -> str:
         number = self._numbers.get((kind, secret))

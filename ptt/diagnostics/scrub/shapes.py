@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 Replace = Callable[[str, str], str]
 """Gives what stands for a secret, by what kind it is of and what it says."""
@@ -82,21 +82,22 @@ WORDS: Final = frozenset({"sk-", "fw_", "hf_", "r8_", "rpa_", "xai-", "e2b_"})
 
 
 @cache
-def shapes() -> tuple[Shape, ...]:
-    """Return all shapes: private keys first, which hold others, then gitleaks' ones, then ours."""
-    text = resources.files(__package__).joinpath("patterns.toml").read_text(encoding="utf-8")
-    vendored = [
-        Shape(entry["id"], tuple(entry["keywords"]), entry["pattern"], entry["entropy"], entry["cut"])
-        for entry in tomllib.loads(text)["shapes"]
-    ]
-    return (OWN[-1], *vendored, *OWN[:-1])
+def _table() -> dict[str, Any]:
+    """Return gitleaks' patterns; of the formats of the standard library JSON is read in a hundredth of TOML's time."""
+    table: dict[str, Any] = json.loads(resources.files(__package__).joinpath("patterns.json").read_bytes())
+    return table
 
 
 @cache
+def shapes() -> tuple[Shape, ...]:
+    """Return all shapes: private keys first, which hold others, then gitleaks' ones, then ours."""
+    vendored = [Shape(**entry | {"keywords": tuple(entry["keywords"])}) for entry in _table()["shapes"]]
+    return (OWN[-1], *vendored, *OWN[:-1])
+
+
 def source() -> str:
     """Return which patterns these are, and of what version."""
-    document = tomllib.loads(resources.files(__package__).joinpath("patterns.toml").read_text(encoding="utf-8"))
-    return f"{document['source']} {document['version']}"
+    return f"{_table()['source']} {_table()['version']}"
 
 
 @cache

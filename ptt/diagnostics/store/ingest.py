@@ -27,7 +27,7 @@ from ptt.diagnostics.store.manifest import (
     write_manifest,
 )
 from ptt.diagnostics.store.metric_names import Renames, names_in, names_in_wide, rename
-from ptt.diagnostics.store.scrub_pieces import copy_masked, masks_in_place, scrub_pieces
+from ptt.diagnostics.store.scrub_pieces import copy_masked, masks_in_place, scrub_frame, scrub_pieces
 from ptt.diagnostics.store.wide_metrics import evaluation_rows, write_wide
 
 UNRECOGNISED: Final = "unrecognised"
@@ -73,8 +73,9 @@ def ingest(
         part.mkdir(parents=True)
         writer = _Writer(part)
         budget = Budget(limits, nbytes=sum(file.size for file in files), files=len(files))
-        for number, file in enumerate(files):
-            file = replace(file, rel=writer.scrubber.path(file.rel), keep_text=keep_text, budget=budget)
+        paths = writer.scrubber.paths([file.rel for file in files])
+        for number, (file, rel) in enumerate(zip(files, paths, strict=True)):
+            file = replace(file, rel=rel, keep_text=keep_text, budget=budget)
             budget.begin(file.size)
             if why := why_closed(file):
                 writer.skip(file, why)
@@ -82,6 +83,7 @@ def ingest(
                 writer.read(file, parsers)
             if on_file is not None:
                 on_file(number + 1, len(files))
+        writer.place()
         renames = writer.name_metrics(metric_names)
         in_part = writer.in_part or any(note.startswith(CLOSED) for note in notes)
         manifest = Manifest(
@@ -124,6 +126,7 @@ class _Writer:
     _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     _written: dict[str, int] = field(default_factory=dict)
     _sources: list[tuple[str | int | None, ...]] = field(default_factory=list)
+    _texts: dict[tuple[str, ...], list[tuple[Path, tuple[str, ...], InPlaceFile]]] = field(default_factory=dict)
     _names: list[pl.DataFrame] = field(default_factory=list)  # of metrics that were written out
 
     def skip(self, file: RunFile, why: str) -> None:
@@ -146,7 +149,7 @@ class _Writer:
         fresh: set[str] = set()
         notes = [EMPTY] if not file.size and file.rel.endswith(NEVER_EMPTY) else []
         pieces: list[Wide] = []
-        for piece in scrub_pieces(self._pieces(file, parser), self.scrubber, file) if parser else ():
+        for piece in scrub_pieces(self._pieces(file, parser), self.scrubber) if parser else ():
             match piece:
                 case Rows(table=table, frame=frame):
                     if table in TRAJECTORY_TABLES:  # TRL writes the same samples again until it generates new ones
@@ -176,19 +179,31 @@ class _Writer:
         self._source(file, kind, ok=ok, bad=bad, lost=lost, notes=notes)
 
     def _in_place(self, piece: InPlace, file: RunFile, kind: str) -> None:
-        """Note a file that is scanned where it lies; one that holds what must be masked is copied without it."""
-        try:
-            masks = masks_in_place(file, piece, self.scrubber)
-        except pl.exceptions.PolarsError:  # damaged inside: the token pass says where
-            masks = {}
-        if not masks and file.path.as_posix().endswith(file.rel):
-            self.in_place.append(InPlaceFile(path=file.rel, rows=piece.rows, columns=piece.columns, kind=kind))
-            return
-        target = self._next_part("sequences")
-        copy_masked(file, masks, target, self.scrubber)
-        self.parts.append(
-            Part(name=target.name, source=file.rel, kind=kind, first_row=0, rows=piece.rows, columns=piece.columns)
-        )
+        """Note a file that is scanned where it lies."""
+        noted = InPlaceFile(path=file.rel, rows=piece.rows, columns=piece.columns, kind=kind)
+        self._texts.setdefault(tuple(self.scrubber.names(piece.texts)), []).append((file.path, piece.texts, noted))
+
+    def place(self) -> None:
+        """Leave files where they lie; copy those that hold what must be masked, or are found by another name."""
+        for names, files in self._texts.items():
+            texts = files[0][1]
+            masks = masks_in_place([path for path, _, _ in files], texts, self.scrubber)
+            for path, _, noted in files:
+                if not masks and names == texts and path.as_posix().endswith(noted.path):
+                    self.in_place.append(noted)
+                    continue
+                target = self._next_part("sequences")
+                copy_masked(path, masks, target, self.scrubber)
+                self.parts.append(
+                    Part(
+                        name=target.name,
+                        source=noted.path,
+                        first_row=0,
+                        kind=noted.kind,
+                        rows=noted.rows,
+                        columns=noted.columns,
+                    )
+                )
 
     def _pieces(self, file: RunFile, parser: Parser) -> Iterator[Piece]:
         """Yield what the parser reads, as far as the budget goes; what lies beyond it is lost."""
@@ -258,7 +273,7 @@ class _Writer:
 
     def _flush(self, table: str) -> Path:
         target = self._next_part(table)
-        frame = pl.concat(self._waiting.pop(table))
+        frame = scrub_frame(table, pl.concat(self._waiting.pop(table)), self.scrubber)
         if table == "metrics":
             self._names.append(names_in(frame))
         frame.write_parquet(target, compression_level=1)  # as small as by default, in half the time

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.interface import Context, InPlace, Lost, Piece, Rows, RunFile, Wide
-from ptt.diagnostics.schema import SEQUENCES, TABLES
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Wide
+from ptt.diagnostics.schema import TABLES
 from ptt.diagnostics.scrub.scrub import Scrubber, Sort
 
 TEXTS: Final = frozenset(
@@ -18,13 +18,11 @@ TEXTS: Final = frozenset(
     | {(table, column) for table in TABLES for column in ("stop_reason", "error_type", "note")}
 )
 IDS: Final = frozenset(
-    (table, column)
-    for table in TABLES
-    for column in ("sample_id", "group_id", "trajectory_id", "call_id", "source", "path", "node")
+    (table, column) for table in TABLES for column in ("sample_id", "group_id", "trajectory_id", "call_id", "node")
 )
 """Made at random by design, or looked up by: a machine's name in telemetry is what a finding on machines is about."""
-OURS: Final = frozenset({"split", "kind", "ok_source", "name"})
-"""Words of ours in most tables; `name` is canonical in `metrics` alone."""
+OURS: Final = frozenset({"split", "kind", "ok_source", "source", "name"})
+"""Words of ours, and paths that are scrubbed when they are listed; `name` is canonical in `metrics` alone."""
 
 
 def sort_of(table: str, column: str) -> Sort | None:
@@ -36,64 +34,55 @@ def sort_of(table: str, column: str) -> Sort | None:
     return None if column in OURS and (table == "metrics" or column != "name") else Sort.NAME
 
 
-def scrub_pieces(pieces: Iterable[Piece], scrubber: Scrubber, file: RunFile) -> Iterator[Piece]:
-    """Yield pieces without secrets; what lies in place is looked at by `is_clean`."""
+def scrub_pieces(pieces: Iterable[Piece], scrubber: Scrubber) -> Iterator[Piece]:
+    """Yield pieces without secrets; rows are scrubbed by `scrub_frame` when they are written, many at once."""
     for piece in pieces:
         match piece:
-            case Rows(table=table, frame=frame):
-                yield Rows(table=table, frame=_frame(table, frame, scrubber, file))
-            case Wide(frame=frame, names=names):
+            case Wide(names=names):
                 yield _wide(piece, names, scrubber)
             case Lost(note=str(note)):
                 yield replace(piece, note=scrubber.text(note))
             case Context(facts=facts):
-                masked = {name: scrubber.text(name, Sort.NAME) for name in facts}
-                yield Context(facts={masked[name]: scrubber.setting(name, value) for name, value in facts.items()})
+                yield Context(facts=scrubber.settings(facts))
             case _:
                 yield piece
 
 
-def _frame(table: str, frame: pl.DataFrame, scrubber: Scrubber, file: RunFile) -> pl.DataFrame:
+def scrub_frame(table: str, frame: pl.DataFrame, scrubber: Scrubber) -> pl.DataFrame:
+    """Return rows of a table without secrets."""
+    sorts = {column: sort for column in frame.columns if (sort := sort_of(table, column)) is not None}
     changed = []
-    for column in frame.get_columns():
-        sort = sort_of(table, column.name)
-        if sort is None or (column.name == "source" and _is_constant(column, file.rel)):
-            continue
-        scrubbed = _column(column, sort, scrubber)
-        if scrubbed is not column:
-            changed.append(scrubbed)
+    for sort in Sort:
+        columns = [frame[column] for column, of in sorts.items() if of is sort and _holds_texts(frame.schema[column])]
+        texts = [_texts(column, sort).alias("") for column in columns]
+        masks = scrubber.masks(pl.concat(texts), sort) if texts else {}
+        changed += [_masked(column, masks) for column in columns] if masks else []
     return frame.with_columns(changed) if changed else frame
 
 
-def _is_constant(column: pl.Series, value: str) -> bool:
-    return bool((column == value).all())
+def _holds_texts(dtype: pl.DataType) -> bool:
+    return dtype in (pl.String, pl.List(pl.String))
 
 
-def _column(column: pl.Series, sort: Sort, scrubber: Scrubber) -> pl.Series:
-    if column.dtype == pl.String:
-        return scrubber.series(column, sort)
-    if column.dtype != pl.List(pl.String):
-        return column
-    names = column.explode().drop_nulls().unique(maintain_order=True)
-    masks = _masks(names, sort, scrubber)
-    return column.list.eval(pl.element().replace(masks)) if masks else column
+def _texts(column: pl.Series, sort: Sort) -> pl.Series:
+    """Return the texts of a column: once each where there are few names in many rows."""
+    texts = column.explode() if column.dtype == pl.List(pl.String) else column
+    return texts.unique(maintain_order=True) if sort is Sort.NAME else texts
 
 
-def _masks(distinct: pl.Series, sort: Sort, scrubber: Scrubber) -> dict[str, str]:
-    scrubbed = scrubber.series(distinct, sort)
-    if scrubbed is distinct:
-        return {}
-    pairs = zip(distinct.to_list(), scrubbed.to_list(), strict=True)
-    return {old: new for old, new in pairs if old != new}
+def _masked(column: pl.Series, masks: Mapping[str, str]) -> pl.Series:
+    if column.dtype == pl.List(pl.String):
+        return column.list.eval(pl.element().replace(masks))
+    return column.replace(masks)
 
 
 def _wide(piece: Wide, names: Mapping[str, str | None], scrubber: Scrubber) -> Wide:
-    raws = pl.Series(list(names), dtype=pl.String)
-    masks = _masks(raws, Sort.NAME, scrubber)
+    masks = {raw: name for raw, name in zip(names, scrubber.names(list(names)), strict=True) if raw != name}
     if not masks:
         return piece
     taken = set(names) - set(masks)
-    for raw, name in masks.items():  # a file may hold a column that is called as a mask is
+    for raw, mask in masks.items():  # a file may hold a column that is called as a mask is
+        name = mask
         while name in taken:
             name += "'"
         masks[raw] = name
@@ -103,35 +92,46 @@ def _wide(piece: Wide, names: Mapping[str, str | None], scrubber: Scrubber) -> W
     )
 
 
-def masks_in_place(file: RunFile, piece: InPlace, scrubber: Scrubber) -> dict[str, dict[str, str]]:
-    """Return what must be masked in a file that is scanned where it lies: by column, each text and its mask."""
-    found: dict[str, dict[str, str]] = {}
-    schema = pl.read_parquet_schema(file.path)
-    for name, dtype in schema.items():
-        if not _is_text(dtype) or (name in SEQUENCES and name not in piece.columns):
-            continue
-        column = pl.read_parquet(file.path, columns=[name], glob=False)[name]
-        texts = column.explode() if dtype == pl.List(pl.String) else column.cast(pl.String)
-        sort = sort_of("sequences", name) or Sort.NAME
-        if masks := _masks(texts.drop_nulls().unique(maintain_order=True), sort, scrubber):
-            found[name] = masks
-    return found
+Masks = dict[str, dict[str, str]]
+"""By column, each text and its mask."""
 
 
-def _is_text(dtype: pl.DataType) -> bool:
-    return dtype == pl.List(pl.String) or isinstance(dtype, pl.String | pl.Categorical | pl.Enum)
+def masks_in_place(paths: Sequence[Path], texts: Sequence[str], scrubber: Scrubber) -> Masks:
+    """Return what must be masked in files that are scanned where they lie; all of them hold these columns of texts."""
+    if not texts:
+        return {}
+    try:
+        frame = _read_texts(paths, texts)
+    except pl.exceptions.PolarsError:  # one is damaged inside, which the token pass says, or types differ
+        each = (masks_in_place([path], texts, scrubber) for path in paths) if len(paths) > 1 else ()
+        found: Masks = {}
+        for masks in each:
+            for column, of_column in masks.items():
+                found.setdefault(column, {}).update(of_column)
+        return found
+    masks = {column: scrubber.masks(frame[column], sort_of("sequences", column) or Sort.NAME) for column in texts}
+    return {column: of_column for column, of_column in masks.items() if of_column}
 
 
-def copy_masked(file: RunFile, masks: Mapping[str, Mapping[str, str]], target: Path, scrubber: Scrubber) -> None:
-    """Copy a file with its texts masked, and names of columns likewise."""
-    scan = pl.scan_parquet([file.path], glob=False, hive_partitioning=False)
+def _read_texts(paths: Sequence[Path], texts: Sequence[str]) -> pl.DataFrame:
+    scan = pl.scan_parquet(list(paths), glob=False, hive_partitioning=False, extra_columns="ignore")
     schema = scan.collect_schema()
+    lists = [name for name in texts if isinstance(schema[name], pl.List)]
+    flat = [pl.col(name) if name in lists else pl.col(name).cast(pl.String) for name in texts]
+    frame = scan.select(flat).collect(engine="streaming")
+    once = [frame[name].explode().unique(maintain_order=True) if name in lists else frame[name] for name in texts]
+    return pl.concat([pl.DataFrame([column]) for column in once], how="horizontal")
+
+
+def copy_masked(path: Path, masks: Masks, target: Path, scrubber: Scrubber) -> None:
+    """Copy a file with its texts masked, and names of columns likewise."""
+    scan = pl.scan_parquet([path], glob=False, hive_partitioning=False)
     columns = []
-    for name, dtype in schema.items():
-        replaced = pl.col(name)
-        if name in masks and dtype == pl.List(pl.String):
-            replaced = replaced.list.eval(pl.element().replace(dict(masks[name])))
+    for name, dtype in scan.collect_schema().items():
+        column = pl.col(name)
+        if name in masks and isinstance(dtype, pl.List):
+            column = column.list.eval(pl.element().replace(masks[name]))
         elif name in masks:
-            replaced = replaced.cast(pl.String).replace(dict(masks[name]))
-        columns.append(replaced.alias(scrubber.text(name, Sort.NAME)))
+            column = column.cast(pl.String).replace(masks[name])
+        columns.append(column.alias(scrubber.text(name, Sort.NAME)))
     scan.select(columns).sink_parquet(target)

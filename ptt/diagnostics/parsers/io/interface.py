@@ -83,6 +83,7 @@ class InPlace:
 
     rows: int
     columns: tuple[str, ...]
+    texts: tuple[str, ...] = ()  # columns of texts among all that it holds, used or not: they may have to be masked
 
 
 @dataclass(frozen=True, kw_only=True)
