@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 import tempfile
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import ptt
+from ptt.diagnostics.store.archives import DAMAGED, unpacked
 
 SAMPLE = Path(__file__).parents[1] / "sample_logs" / "healthy"
 
@@ -130,3 +132,46 @@ def test_every_cut_of_a_small_archive_is_read_or_refused(tmp_path: Path) -> None
         (tmp_path / "cut.tar.gz").write_bytes(whole[:length])
         with suppress(ptt.InputError):
             assert ptt.diagnose(tmp_path / "cut.tar.gz").sources
+
+
+def test_a_name_that_no_file_can_have_costs_that_member_alone(tmp_path: Path) -> None:
+    names = ["run/" + "n" * 300 + ".jsonl", "run/metrics.jsonl"]
+    archives = (
+        _tar(tmp_path / "run.tar.gz", [tarfile.TarInfo(name) for name in names]),
+        _zip(tmp_path / "run.zip", dict.fromkeys(names, b'{"step": 1, "loss": 0.5}\n')),
+    )
+    for archive in archives:
+        with unpacked(archive) as content:
+            assert [path.name for path in content.folder.rglob("*.jsonl")] == ["metrics.jsonl"]
+            (note,) = content.notes
+            assert note.startswith("The archive holds 1 member(s) with a name that no file can have here")
+
+
+def test_a_damaged_header_is_no_end_of_the_archive(tmp_path: Path) -> None:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as archive:
+        for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+            member = tarfile.TarInfo(name)
+            member.size = 512
+            archive.addfile(member, io.BytesIO(b" " * 512))
+    data = bytearray(whole.getvalue())
+    data[1024 + 100] ^= 0xFF
+    (tmp_path / "run.tar").write_bytes(data)
+    with unpacked(tmp_path / "run.tar") as content:
+        (note,) = content.notes
+        assert note.startswith(f"{DAMAGED}: a damaged header")
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_that_says_gigabytes_is_not_read(tmp_path: Path, kind: bytes) -> None:
+    header = tarfile.TarInfo("headers")
+    header.type, header.size = kind, 5 << 30
+    sound = tarfile.TarInfo("metrics.jsonl")
+    sound.size = 512
+    with gzip.open(tmp_path / "run.tar.gz", "wb", compresslevel=1) as out:
+        out.write(sound.tobuf(tarfile.GNU_FORMAT) + b" " * 512 + header.tobuf(tarfile.GNU_FORMAT))
+        for _ in range(16):
+            out.write(b"\0" * (1 << 20))
+    with unpacked(tmp_path / "run.tar.gz") as content:
+        (note,) = content.notes
+        assert note.startswith(f"{DAMAGED}: a header of more than 4 MB")

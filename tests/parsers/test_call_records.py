@@ -6,6 +6,7 @@ import json
 import math
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from typer.testing import CliRunner
 
 import ptt
 from ptt.cli.app import app
-from ptt.diagnostics.parsers import Context, Lost, Piece, Rows
+from ptt.diagnostics.budget_limits import BudgetLimits
+from ptt.diagnostics.parsers import Context, Lost, Piece, Rows, tinker_capture
 from ptt.diagnostics.parsers.io import lines, sqlite
+from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
 from ptt.diagnostics.parsers.mlflow_sqlite import read_spans
 from ptt.diagnostics.parsers.open_instruct import model_mask
 from ptt.diagnostics.schema import TABLES, Flag
@@ -450,24 +453,47 @@ def test_a_damaged_page_costs_what_it_held_and_is_told(tmp_path: Path) -> None:
     assert sum(30 < height < 40 for height in kept) > 5  # what lies behind the damage is read
 
 
-def test_views_are_no_tables_and_endless_queries_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "CREATE VIEW wire_rows AS SELECT {columns}",
+        "CREATE VIRTUAL TABLE wire_rows USING fts5({names})",
+        "CREATE TABLE wire_rows ({names}, more AS (zeroblob(50000000)))",
+    ],
+)
+def test_only_ordinary_tables_are_read(tmp_path: Path, schema: str) -> None:
+    names = sorted(tinker_capture.NEEDED)
     connection = sqlite3.connect(tmp_path / "v.db")
-    connection.execute("CREATE VIEW wire_rows AS SELECT 1 AS run_id, 2 AS iteration")
+    connection.execute(schema.format(names=", ".join(names), columns=", ".join(f"1 AS {name}" for name in names)))
     connection.close()
-    assert takers(run_file(tmp_path / "v.db")) == []
-    monkeypatch.setattr(sqlite, "SECONDS", 0.2)
-    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
-    with sqlite.open_database(tmp_path / "v.db") as opened:
-        (only,) = sqlite.rows(opened, endless)
-    assert isinstance(only, Lost)
-    assert "it took too long" in (only.note or "")
+    file = run_file(tmp_path / "v.db")
+    assert takers(file) == []
+    assert sqlite.not_read(file).endswith("of another kind: wire_rows.")
+
+
+def test_a_query_ends_with_the_budget(tmp_path: Path) -> None:
+    made.gateway(tmp_path / "g.db")
+    file = replace(run_file(tmp_path / "g.db"), budget=Budget(BudgetLimits(file_seconds=0.2)))
+    file.budget.begin(0)
+    endless = "SELECT count(*) FROM traces" + ", traces" * 40
+    with sqlite.open_database(file.path, file.budget) as opened, pytest.raises(BudgetSpent, match="file_seconds"):
+        list(sqlite.rows(opened, file, endless))
+
+
+def test_rows_that_are_held_ask_the_budget(tmp_path: Path) -> None:
+    made.gateway(tmp_path / "g.db")
+    file = replace(run_file(tmp_path / "g.db"), budget=Budget(BudgetLimits(memory_mb=1)))
+    many = "SELECT zeroblob(1000) FROM traces" + ", traces" * 40
+    with sqlite.open_database(file.path, file.budget) as opened, pytest.raises(BudgetSpent, match="memory_mb"):
+        list(sqlite.rows(opened, file, many, held=True))
 
 
 def test_a_database_cannot_be_written_or_led_elsewhere(tmp_path: Path) -> None:
     made.gateway(tmp_path / "g.db")
-    with sqlite.open_database(tmp_path / "g.db") as opened:
+    file = run_file(tmp_path / "g.db")
+    with sqlite.open_database(file.path) as opened:
         for order in ("DELETE FROM traces", f"ATTACH '{tmp_path / 'x.db'}' AS x", "SELECT load_extension('x')"):
-            (only,) = sqlite.rows(opened, order)
+            (only,) = sqlite.rows(opened, file, order)
             assert isinstance(only, Lost)
     assert not (tmp_path / "x.db").exists()
 

@@ -421,3 +421,19 @@ def test_a_zip_file_whose_members_lie_on_top_of_each_other_is_not_unpacked(tmp_p
     path = tmp_path / "bomb.eval"
     path.write_bytes(local + listing + b"PK\x05\x06" + bytes(4) + end + bytes(2))
     assert "is cut or damaged" in _in_child(path, "inspect_log")
+
+
+def test_an_inspect_log_with_a_damaged_directory_is_read_member_by_member(tmp_path: Path) -> None:
+    data = bytearray(made.inspect_zip())
+    at = data.rfind(b"samples/one")  # of the directory; the other stands before the member
+    data[at : at + 7] = b"sbmples"
+    path = tmp_path / "sums.eval"
+    path.write_bytes(data)
+    found = pieces_of(path, "inspect_log")
+    assert table(found, "trajectories").height == 1
+    assert losses(found)[0] == 1
+    data = data.replace(b"samples/one", b"sbmples/one")  # in both places
+    path.write_bytes(data)
+    found = pieces_of(path, "inspect_log")
+    assert losses(found)[0] == 1
+    assert "a name that Inspect does not give" in losses(found)[2]

@@ -30,7 +30,7 @@ from ptt.diagnostics.parsers.io.calls import (
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes, lost_notes
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns
-from ptt.diagnostics.parsers.io.sqlite import file_rows, of_database, tables, tables_of
+from ptt.diagnostics.parsers.io.sqlite import of_database, rows, tables, tables_of
 from ptt.diagnostics.parsers.io.telemetry import MachineLog, safe_settings
 from ptt.diagnostics.parsers.io.trajectories import Samples
 from ptt.diagnostics.parsers.io.values import as_int32, as_int64, as_number, as_step
@@ -51,13 +51,13 @@ def read_spans(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]
         return
     tags: dict[str, dict[str, str]] = {}
     column = "request_id" if "request_id" in schema.get("trace_tags", ()) else "trace_id"
-    for row in file_rows(connection, file, SPAN_TAGS.format(trace=column)):
+    for row in rows(connection, file, SPAN_TAGS.format(trace=column), held=True):
         if isinstance(row, Lost):
             yield row
         elif row[1] in TAGS and isinstance(row[0], str) and isinstance(row[2], str):
             tags.setdefault(row[0], {})[row[1]] = row[2]
     reader, trace = _Reader(file), _Trace()
-    for row in file_rows(connection, file, SPANS):
+    for row in rows(connection, file, SPANS):
         if isinstance(row, Lost):
             yield row
             continue
@@ -225,11 +225,11 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
     if not set(schema.get("metrics", ())) >= NEEDED:
         yield Lost(bytes=file.size, note=f"{file.rel} holds no readable table of MLflow's metrics.")
         return
-    counts, lost = _split(file_rows(connection, file, RUNS))
+    counts, lost = _split(rows(connection, file, RUNS, held=True))
     yield from lost
     gone: set[Any] = set()
     if {"run_uuid", "lifecycle_stage"} <= set(schema.get("runs", ())):
-        deleted, lost = _split(file_rows(connection, file, DELETED))
+        deleted, lost = _split(rows(connection, file, DELETED, held=True))
         yield from lost
         gone = {run for (run,) in deleted}
     live = [row for row in counts if row[0] not in gone] or counts
@@ -237,7 +237,7 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
     if ranked:
         yield from _metrics(connection, file, ranked[0][0])
         if {"key", "value", "run_uuid"} <= set(schema.get("params", ())):
-            params, lost = _split(file_rows(connection, file, PARAMS, (ranked[0][0],)))
+            params, lost = _split(rows(connection, file, PARAMS, (ranked[0][0],), held=True))
             yield from lost
             yield Context(facts=safe_settings({str(key): value for key, value in params}))
     if others := ranked[1:]:
@@ -250,9 +250,9 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
     yield from read_spans(connection, file)
 
 
-def _split(rows: Iterable[tuple[Any, ...] | Lost]) -> tuple[list[tuple[Any, ...]], list[Lost]]:
+def _split(answers: Iterable[tuple[Any, ...] | Lost]) -> tuple[list[tuple[Any, ...]], list[Lost]]:
     """Return the rows of a query, and what of them is lost."""
-    answers = list(rows)
+    answers = list(answers)
     lost = [answer for answer in answers if isinstance(answer, Lost)]
     return [answer for answer in answers if not isinstance(answer, Lost)], lost
 
@@ -260,7 +260,7 @@ def _split(rows: Iterable[tuple[Any, ...] | Lost]) -> tuple[list[tuple[Any, ...]
 def _metrics(connection: sqlite3.Connection, file: RunFile, run: str) -> Iterator[Piece]:
     columns, machine = MetricColumns(file), MachineLog(file)
     bad = 0
-    for seq, row in enumerate(file_rows(connection, file, METRICS, (run,))):
+    for seq, row in enumerate(rows(connection, file, METRICS, (run,))):
         if isinstance(row, Lost):
             yield row
             continue

@@ -57,19 +57,19 @@ def read(file: RunFile) -> Iterator[Piece]:
     if note := wal_note(file):
         yield note
     try:
-        with open_database(file.path) as connection:
+        with open_database(file.path, file.budget) as connection:
             reader = _Reader(file)
             order = ORDER_BY_RUN if "run_id" in tables_of(file).get("trace_sessions", ()) else ORDER
             calls: list[tuple[str, float, int, str]] = []
-            for row in rows(connection, order):
+            for row in rows(connection, file, order, held=True):
                 if isinstance(row, Lost):
-                    yield Lost(rows=row.rows, note=f"{file.rel}: {row.note}")
+                    yield row
                 elif isinstance(row[0], str) and isinstance(row[1], str) and isinstance(row[2], int | float):
                     calls.append((row[1], float(row[2]), len(calls), row[0]))
                 else:
                     reader.counts[UNREADABLE] += 1
             for session, of_session in groupby(sorted(calls), key=itemgetter(0)):
-                records = ((trace, _record(connection, trace)) for *_, trace in of_session)
+                records = ((trace, _record(connection, file, trace)) for *_, trace in of_session)
                 yield from reader.add(session, records)
             yield from reader.close()
     except DAMAGE as error:
@@ -78,8 +78,8 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield Context(facts={"framework": "rllm"})
 
 
-def _record(connection: sqlite3.Connection, trace: str) -> Any:
-    cell = next(rows(connection, DATA, (trace,)), None)
+def _record(connection: sqlite3.Connection, file: RunFile, trace: str) -> Any:
+    cell = next(rows(connection, file, DATA, (trace,)), None)
     return None if cell is None or isinstance(cell, Lost) else parse_json(cell[0])
 
 

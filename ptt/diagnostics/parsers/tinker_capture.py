@@ -81,10 +81,10 @@ def _database(file: RunFile, reader: _Reader) -> Iterator[Piece]:
         yield Lost(bytes=file.size, note=f"{file.rel}: its table of sampled sequences could not be read.")
         return
     try:
-        with open_database(file.path) as connection:
-            for row in rows_past_damage(connection, ROWS):
+        with open_database(file.path, file.budget) as connection:
+            for row in rows_past_damage(connection, file, ROWS):
                 if isinstance(row, Lost):
-                    yield Lost(rows=row.rows, bytes=row.bytes, note=f"{file.rel}: {row.note}")
+                    yield row
                 else:
                     yield from reader.add_wire(dict(zip(columns, row[1:], strict=True)))
     except DAMAGE as error:

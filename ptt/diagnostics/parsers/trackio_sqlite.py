@@ -21,7 +21,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     flatten,
     metric_values,
 )
-from ptt.diagnostics.parsers.io.sqlite import file_rows, of_database, tables, tables_of
+from ptt.diagnostics.parsers.io.sqlite import of_database, rows, tables, tables_of
 from ptt.diagnostics.parsers.io.telemetry import EventLog, MachineLog, safe_settings
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step
 
@@ -55,7 +55,7 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
         return
     run_column = next(name for name in RUN_COLUMNS if name in columns)  # older projects have no ids
     ranked: list[tuple[Any, ...]] = []
-    for row in file_rows(connection, file, RUNS.format(run=run_column)):
+    for row in rows(connection, file, RUNS.format(run=run_column), held=True):
         if isinstance(row, Lost):
             yield row
         else:
@@ -81,7 +81,7 @@ class _Run:
         self._connection, self._file, self._column, self._key = connection, file, column, key
 
     def _rows(self, sql: str) -> Iterator[tuple[Any, ...] | Lost]:
-        return file_rows(self._connection, self._file, sql.format(run=self._column), (self._key,))
+        return rows(self._connection, self._file, sql.format(run=self._column), (self._key,))
 
     def metrics(self) -> Iterator[Piece]:
         """Yield the log calls as metrics."""

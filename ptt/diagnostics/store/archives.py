@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import errno
 import os
 import shutil
 import stat
@@ -11,12 +12,14 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import IO, Final, Self
 
+from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
 from ptt.diagnostics.errors import InputError, no_room
+from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
 from ptt.diagnostics.parsers.io.interface import Lost, RunFile
 from ptt.diagnostics.parsers.io.lines import pieces
 from ptt.diagnostics.parsers.io.run_files import MAX_FILES
@@ -26,8 +29,12 @@ CHUNK_BYTES: Final = 1 << 20
 FREE_RATIO: Final = 0.8  # of the free disk: the rest belongs to the store and to others
 BOMB_BYTES: Final = 1 << 30  # unpacked; below it no ratio is suspicious
 BOMB_RATIO: Final = 300  # unpacked over packed; logs of floats reach 5, logs of text 40
+TAR_BUFFER: Final = 1 << 18
+HEADER_BYTES: Final = 4 << 20  # before a member of a tar: its name, attributes and what else is said of it
 ZIP_EPOCH: Final = 315_532_800.0  # 1980, what a zip holds where the time is not known
 MAX_NAMED: Final = 5  # members that a note names
+BAD_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})  # too long, or bytes that are no name
+MAX_NAME: Final = 100  # characters of a name in a note
 MAKE_ROOM: Final = "set TMPDIR to a folder with more room, or unpack it yourself and give the folder"
 DAMAGED: Final = "The archive is damaged"  # how its note begins: a gate goes by it
 
@@ -83,17 +90,21 @@ def packed_in(run: Path, names: Sequence[str], packed: Path | None) -> str:
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[Unpacked]:
+def unpacked(path: Path, limits: BudgetLimits = DEFAULT_LIMITS) -> Iterator[Unpacked]:
     """Unpack `path` for as long as the block runs; InputError where it holds nothing or looks like a bomb."""
     with tempfile.TemporaryDirectory(prefix="ptt-run-") as scratch:
         target = Path(scratch).resolve()
         free = int(FREE_RATIO * shutil.disk_usage(target).free)
-        members = _Members(path, target, min(max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size), free))
+        budget = Budget(limits, nbytes=path.stat().st_size)
+        budget.begin(path.stat().st_size)
+        members = _Members(path, target, budget, min(max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size), free))
         try:
             (_unzip if path.name.lower().endswith(".zip") else _untar)(path, members)
         except OSError as error:
             more = f"; {MAKE_ROOM}" if no_room(error) else ""
             raise InputError(f"{path}: cannot be unpacked: {error.strerror or error}{more}.") from error
+        except BudgetSpent as spent:
+            members.torn = f"unpacking stopped, since {spent}"
         if not members.files:
             why = f" ({members.torn})" if members.torn else ""
             raise InputError(f"{path}: holds no file that could be unpacked{why}.")
@@ -105,19 +116,23 @@ def unpacked(path: Path) -> Iterator[Unpacked]:
 class _Members:
     """What was written so far; refuses what would leave the folder or fill the disk."""
 
-    def __init__(self, source: Path, target: Path, max_bytes: int) -> None:
+    def __init__(self, source: Path, target: Path, budget: Budget, max_bytes: int) -> None:
         self.torn = ""
         self.files = 0
+        self.budget = budget
         self._source, self._target, self._max_bytes = source, target, max_bytes
         self._written = 0
-        self._skipped: dict[str, list[str]] = {}
+        self._skipped: dict[str, tuple[int, list[str]]] = {}  # by why: how many, and the first names
 
     def skip(self, why: str, name: str) -> None:
         """Note a member that is passed over."""
-        self._skipped.setdefault(why, []).append(name)
+        self.budget.tick()
+        count, names = self._skipped.get(why, (0, []))
+        self._skipped[why] = count + 1, names if len(names) == MAX_NAMED else [*names, name[:MAX_NAME]]
 
     def write(self, name: str, content: IO[bytes], *, mtime: float) -> None:
         """Write one member, with its time, by which the store knows unchanged input; of a torn one what there is."""
+        self.budget.tick()
         parts = [part for part in PurePosixPath(name.replace("\\", "/")).parts if part != "."]
         if not parts or name.startswith("/") or ".." in parts or "\0" in name or ":" in parts[0]:
             self.skip("name(s) that point out of the archive", name)
@@ -131,14 +146,23 @@ class _Members:
             with path.open("xb") as out:
                 self.files += 1
                 while chunk := content.read(CHUNK_BYTES):
+                    self.budget.tick()
                     self.expect(len(chunk))
                     self._written += len(chunk)
                     out.write(chunk)
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
             self.skip("member(s) that another one has the place of", name)
+        except OSError as error:
+            if error.errno not in BAD_NAME:
+                raise
+            self.skip("member(s) with a name that no file can have here", name)
         finally:
+            self._date(path, mtime)
+
+    def _date(self, path: Path, mtime: float) -> None:
+        seconds = mtime if 0 <= mtime < 1 << 40 else ZIP_EPOCH
+        with suppress(OSError):  # never written
             if path.is_file():
-                seconds = mtime if 0 <= mtime < 1 << 40 else ZIP_EPOCH
                 os.utime(path, (seconds, seconds))
 
     def expect(self, size: int) -> None:
@@ -152,9 +176,9 @@ class _Members:
     def notes(self) -> tuple[str, ...]:
         """Return what was passed over, and where the archive is torn."""
         notes = []
-        for why, names in sorted(self._skipped.items()):
-            more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-            notes.append(f"The archive holds {len(names)} {why}, not unpacked: {', '.join(names[:MAX_NAMED])}{more}.")
+        for why, (count, names) in sorted(self._skipped.items()):
+            more = f" and {count - MAX_NAMED} more" if count > MAX_NAMED else ""
+            notes.append(f"The archive holds {count} {why}, not unpacked: {', '.join(names)}{more}.")
         if self.torn:
             notes.append(f"{DAMAGED}: {self.torn}; what lies before the damage was read.")
         return tuple(notes)
@@ -193,14 +217,28 @@ def _zip_time(member: zipfile.ZipInfo) -> float:
 
 
 class _Stream:
-    """The unpacked bytes of a tar, as a file that can only be read on; ends where the compressed stream is torn."""
+    """The unpacked bytes of a tar, as a file that can only be read on; ends where the compressed stream is torn.
+
+    `between`: what is read belongs to headers, whose sizes a damaged one may say are any.
+    """
 
     def __init__(self, path: Path, members: _Members) -> None:
         self._pieces = pieces(RunFile(path=path, rel=path.name, size=path.stat().st_size))
         self._buffer = bytearray()
         self._members = members
+        self._read = self._before = 0
+
+    def next_header(self) -> None:
+        """Begin to count what the next header takes."""
+        self._before = self._read
+
+    def end_header(self) -> None:
+        """Count no longer: a member follows."""
+        self._before = self._read + (1 << 62)
 
     def read(self, size: int) -> bytes:
+        if self._read - self._before > HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of more than {HEADER_BYTES >> 20} MB")
         while len(self._buffer) < size and (piece := next(self._pieces, None)) is not None:
             if isinstance(piece, Lost):
                 self._members.torn = (piece.note or "torn").rstrip(".")
@@ -208,23 +246,51 @@ class _Stream:
                 self._buffer += piece
         content = bytes(self._buffer[:size])
         del self._buffer[:size]
+        self._read += len(content)
         return content
 
 
+class _Header(tarfile.TarInfo):
+    """A header whose damage is an error: the library takes a damaged one for the end of the archive."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
+            raise tarfile.ReadError(f"a damaged header: {error}") from error
+
+
 def _untar(path: Path, members: _Members) -> None:
+    stream = _Stream(path, members)
     try:
-        with tarfile.open(fileobj=_Stream(path, members), mode="r|", bufsize=1 << 18) as archive:  # type: ignore[call-overload]
-            for member in archive:
-                if member.isdir():
-                    continue
-                if not member.isreg():
-                    members.skip("link(s) or special file(s)", member.name)
-                    continue
-                content = archive.extractfile(member)
-                if content is not None:
-                    members.expect(member.size)
-                    members.write(member.name, content, mtime=member.mtime)
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=TAR_BUFFER, tarinfo=_Header) as archive:  # type: ignore[call-overload]
+            while (member := archive.next()) is not None:
+                stream.end_header()
+                members.expect(member.size)
+                _take(archive, member, members)
+                archive.members = []  # the library keeps them all, and what was said for all of them for each
+                archive.pax_headers.clear()
+                stream.next_header()
     except (tarfile.TarError, EOFError, UnicodeError, OverflowError, ValueError) as error:
         if not members.files and not members.torn:
             raise InputError(f"{path}: no readable tar archive ({error}).") from error
         members.torn = members.torn or str(error)
+
+
+def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, members: _Members) -> None:
+    """Write a member, and read on to its end whatever becomes of it: what follows is a header."""
+    members.budget.tick()
+    if member.isdir():
+        return
+    if not member.isreg():
+        members.skip("link(s) or special file(s)", member.name)
+        if member.type in tarfile.SUPPORTED_TYPES:  # which have no content
+            return
+    content = archive.extractfile(member)
+    if content is None:
+        return
+    if member.isreg():
+        members.write(member.name, content, mtime=member.mtime)
+    while content.read(CHUNK_BYTES):
+        members.budget.tick()

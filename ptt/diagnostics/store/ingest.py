@@ -15,6 +15,7 @@ from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, to_raise
 from ptt.diagnostics.parsers.io.interface import Context, InPlace, Lost, Parser, Piece, Rows, RunFile, Wide
 from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
+from ptt.diagnostics.parsers.io.sqlite import not_read
 from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
 from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store.manifest import (
@@ -148,6 +149,7 @@ class _Writer:
         kind = parser.name if parser else UNRECOGNISED
         fresh: set[str] = set()
         notes = [EMPTY] if not file.size and file.rel.endswith(NEVER_EMPTY) else []
+        notes += [why] if parser is None and (why := not_read(file)) else []
         pieces: list[Wide] = []
         for piece in scrub_pieces(self._pieces(file, parser), self.scrubber) if parser else ():
             match piece:

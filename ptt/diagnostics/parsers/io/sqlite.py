@@ -1,4 +1,7 @@
-"""Read SQLite databases, and check their length against the header: of one that is cut SQLite may just skip a table."""
+"""Read the ordinary tables of SQLite databases: views, virtual tables and generated columns run what a file says.
+
+Their length is checked against the header: of one that is cut SQLite may just skip a table.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,31 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from ptt.diagnostics.parsers.io.budget import Budget
 from ptt.diagnostics.parsers.io.interface import Lost, Piece, RunFile
 
 MAGIC: Final = b"SQLite format 3\0"
-CELL_BYTES: Final = 256 << 20  # of one text or blob; SQLite refuses larger ones by itself
+CELL_BYTES: Final = 64 << 20  # of one text or blob; a traced rollout of 128k tokens takes 8 MB
+HEAP_BYTES: Final = 256 << 20  # of all that SQLite holds: a cell as it reads it and as it hands it on, and the cache
 CACHE_KIB: Final = 65_536
 SQL_BYTES: Final = 1 << 20
-SECONDS: Final = 600.0  # for one query; a view or a damaged tree can go on for ever
 STEPS: Final = 20_000  # of SQLite's machine between two looks at the clock
 DAMAGE: Final = (sqlite3.Error, MemoryError, OverflowError, UnicodeError, OSError)
-TABLES_SQL: Final = "SELECT name FROM sqlite_master WHERE type = 'table' AND name IS NOT NULL ORDER BY name"
+# SQLite itself writes down every ordinary table as `CREATE TABLE `, whatever was typed.
+TABLES_SQL: Final = (
+    "SELECT name FROM sqlite_master WHERE type = 'table' AND name IS NOT NULL AND rootpage > 0 "
+    "AND substr(sql, 1, 13) = 'CREATE TABLE ' ORDER BY name"
+)
+NAMES_SQL: Final = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+MAX_NAMED: Final = 3
+MAX_NAME: Final = 64
+COLUMNS_SQL: Final = "SELECT name, hidden FROM pragma_table_xinfo(?)"  # hidden: of no ordinary column
+ROW_BYTES: Final = 256  # of a short row as Python holds it
+LOOK_SECONDS: Final = 2.0  # by the clock, for telling a format; a schema takes milliseconds
 
 
 def is_database(file: RunFile) -> bool:
@@ -34,10 +47,11 @@ def is_database(file: RunFile) -> bool:
 
 
 @contextmanager
-def open_database(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading alone; raise sqlite3.Error or OSError where it cannot be."""
+def open_database(path: Path, budget: Budget | None = None) -> Iterator[sqlite3.Connection]:
+    """Open a database for reading alone, for as long as the budget goes; raise sqlite3.Error or OSError."""
     if not path.is_file():
         raise FileNotFoundError(2, "No such file or directory", str(path))
+    until = time.monotonic() + LOOK_SECONDS
     connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, CELL_BYTES)
@@ -46,13 +60,23 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
         connection.text_factory = _text
         for pragma in ("trusted_schema=OFF", "query_only=ON", "mmap_size=0", f"cache_size=-{CACHE_KIB}"):
             connection.execute(f"PRAGMA {pragma}")
+        connection.execute(f"PRAGMA hard_heap_limit={HEAP_BYTES}")  # of this process; an older SQLite ignores it
+        connection.set_progress_handler(
+            lambda: int(time.monotonic() > until if budget is None else budget.seconds_left <= 0), STEPS
+        )
+        connection.set_authorizer(_authorize)
         yield connection
     finally:
         connection.close()
 
 
+def _authorize(_action: int, _first: str | None, _second: str | None, _database: str | None, inner: str | None) -> int:
+    """Refuse what is reached by way of a view or a trigger: our own queries name tables."""
+    return sqlite3.SQLITE_OK if inner is None else sqlite3.SQLITE_DENY
+
+
 def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
-    """Return the real tables (no views) and their columns by name; empty where the schema itself is damaged."""
+    """Return the ordinary tables and their columns by name; empty where the schema itself is damaged."""
     columns: dict[str, tuple[str, ...]] = {}
     try:
         names = [name for (name,) in connection.execute(TABLES_SQL) if isinstance(name, str)]
@@ -60,15 +84,23 @@ def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
         return {}
     for name in names:
         try:
-            table_info = connection.execute("SELECT name FROM pragma_table_info(?)", (name,)).fetchall()
+            info = connection.execute(COLUMNS_SQL, (name,)).fetchall()
         except DAMAGE:
             continue
-        columns[name] = tuple(str(column) for (column,) in table_info)
+        if not any(hidden for _, hidden in info):
+            columns[name] = tuple(str(column) for column, _ in info)
     return columns
 
 
 def tables_of(file: RunFile) -> dict[str, tuple[str, ...]]:
-    """Return the tables of a file, for telling its format; empty if it is no readable database."""
+    """Return the ordinary tables of a file, for telling its format; empty if it is no readable database."""
+    if "tables" not in file.looks:
+        file.looks["tables"] = _tables_of(file)
+    found: dict[str, tuple[str, ...]] = file.looks["tables"]
+    return found
+
+
+def _tables_of(file: RunFile) -> dict[str, tuple[str, ...]]:
     if not is_database(file):
         return {}
     try:
@@ -78,46 +110,50 @@ def tables_of(file: RunFile) -> dict[str, tuple[str, ...]]:
         return {}
 
 
+def not_read(file: RunFile) -> str:
+    """Say which tables of a database are not read since they are no ordinary ones; empty where there are none."""
+    if not is_database(file):
+        return ""
+    try:
+        with open_database(file.path) as connection:
+            names = {str(name) for (name,) in connection.execute(NAMES_SQL)}
+            others = sorted(names - tables(connection).keys())
+    except DAMAGE as error:
+        return f"{file.rel}: its database could not be read: {_reason(error)}."
+    shown = ", ".join(name[:MAX_NAME] for name in others[:MAX_NAMED])
+    more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+    return f"{file.rel}: only ordinary tables are read; of another kind: {shown}{more}." if others else ""
+
+
 def rows(
-    connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = (), *, until: float | None = None
+    connection: sqlite3.Connection, file: RunFile, sql: str, parameters: Sequence[Any] = (), *, held: bool = False
 ) -> Iterator[tuple[Any, ...] | Lost]:
     """Yield what a query gives; where the database is damaged, what could be read and then one Lost.
 
-    Raises nothing. A query that runs past its time (`until`, by the monotonic clock) is cut off, and that is told too.
+    `held`: the caller keeps all of it, so the budget is asked: one page of a damaged tree may stand in it many times.
     """
-    until = time.monotonic() + SECONDS if until is None else until
-    connection.set_progress_handler(lambda: int(time.monotonic() > until), STEPS)
-    done = 0
+    done = nbytes = 0
     try:
         for row in connection.execute(sql, parameters):
             done += 1
+            if held:
+                nbytes += ROW_BYTES + sum(len(cell) for cell in row if isinstance(cell, str | bytes))
+                file.budget.take(nbytes=nbytes, what="a list of its rows")
             yield row
     except DAMAGE as error:
-        late = time.monotonic() > until
-        why = "it took too long" if late else _reason(error)
-        yield Lost(rows=1, note=f"the database gave {done} row(s) and then failed: {why}.")
-    finally:
-        connection.set_progress_handler(None, 0)
+        file.budget.tick()
+        yield Lost(rows=1, note=f"{file.rel}: the database gave {done} row(s) and then failed: {_reason(error)}.")
 
 
-def file_rows(
-    connection: sqlite3.Connection, file: RunFile, sql: str, parameters: Sequence[Any] = ()
-) -> Iterator[tuple[Any, ...] | Lost]:
-    """Yield `rows`, and what is lost under the name of the file."""
-    for row in rows(connection, sql, parameters):
-        yield replace(row, note=f"{file.rel}: {row.note}") if isinstance(row, Lost) else row
-
-
-def rows_past_damage(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...] | Lost]:
+def rows_past_damage(connection: sqlite3.Connection, file: RunFile, sql: str) -> Iterator[tuple[Any, ...] | Lost]:
     """Yield what a query `SELECT key, ... WHERE key > ? ORDER BY key` gives, going on behind each damaged part.
 
     The key is the table's row number, 0 or more.
     """
-    until = time.monotonic() + SECONDS
     last, stride = -1, 1
-    while stride < 1 << 62 and time.monotonic() < until:
+    while stride < 1 << 62:
         failed = None
-        for row in rows(connection, sql, (last,), until=until):
+        for row in rows(connection, file, sql, (last,)):
             if isinstance(row, Lost):
                 failed = row
             else:
@@ -186,7 +222,7 @@ def cut_note(file: RunFile) -> Lost | None:
 def of_database(file: RunFile, pieces: Callable[[sqlite3.Connection, RunFile], Iterator[Piece]]) -> Iterator[Piece]:
     """Yield what `pieces` reads of a database, and what is missing at its end or lies in a log beside it."""
     try:
-        with open_database(file.path) as connection:
+        with open_database(file.path, file.budget) as connection:
             yield from pieces(connection, file)
     except DAMAGE as error:
         yield unreadable(file, error)

@@ -8,7 +8,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -21,6 +20,8 @@ STORED, DEFLATED, ZSTD = 0, 8, 93
 MEMBER_BYTES: Final = 256 << 20  # packed or unpacked
 MAX_MEMBERS: Final = 200_000
 DIRECTORY_BYTES: Final = 64 << 20  # the list of the members; 200,000 of them take 20 MB
+DESCRIPTOR_BYTES: Final = 24  # sizes and checksum behind a member that was written as a stream
+UTF8: Final = 1 << 11  # the flag that names are UTF-8
 END, LOCATOR = b"PK\x05\x06", b"PK\x06\x07"
 TAIL_BYTES: Final = (1 << 16) + 42  # a comment of the longest kind, and what stands before it
 PIECE: Final = 1 << 20
@@ -65,14 +66,35 @@ def listing(file: RunFile) -> Listing:
                 )
                 for item in archive.infolist()[:MAX_MEMBERS]
             ]
-        places = sorted((member.start, member.packed) for member in members)
-        if any(start + packed > behind for (start, packed), (behind, _) in pairwise(places)):
-            raise ValueError  # members on top of each other: a few bytes that unpack to any size
+            end = archive.start_dir
+        _check_places(file, members, end)
         torn = False
     except BAD_LIST:  # cut while being written, or damaged
         members, torn = list(_walk(file)), True
     last = {member.name: member for member in members}
     return Listing(members=tuple(last.values()), torn=torn)
+
+
+def _check_places(file: RunFile, members: list[Member], end: int) -> None:
+    """Raise where the list does not fit what lies before it: a name differs, or a member lies on or between others.
+
+    Members on top of each other are a few bytes that unpack to any size; one that is not listed would be lost unseen.
+    """
+    at = 0
+    with file.path.open("rb") as handle:
+        for member in sorted(members, key=lambda member: member.start):
+            header = _header(handle, member.start)
+            if not at <= member.start <= at + DESCRIPTOR_BYTES or header is None:
+                raise ValueError
+            if handle.read(header[5]).decode(*_encoding(header[0])) != member.name:
+                raise ValueError
+            at = member.start + HEADER.size + header[5] + header[6] + member.packed
+    if not at <= end <= at + DESCRIPTOR_BYTES and len(members) < MAX_MEMBERS:
+        raise ValueError
+
+
+def _encoding(flags: int) -> tuple[str, str]:
+    return ("utf-8" if flags & UTF8 else "cp437"), "replace"
 
 
 def _directory_bytes(file: RunFile) -> int:
