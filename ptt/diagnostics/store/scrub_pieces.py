@@ -92,6 +92,7 @@ def _wide(piece: Wide, names: Mapping[str, str | None], scrubber: Scrubber) -> W
     )
 
 
+UNREAD: Final = (OSError, pl.exceptions.ComputeError, pl.exceptions.SchemaError, pl.exceptions.ColumnNotFoundError)
 Masks = dict[str, dict[str, str]]
 """By column, each text and its mask."""
 
@@ -101,26 +102,25 @@ def masks_in_place(paths: Sequence[Path], texts: Sequence[str], scrubber: Scrubb
     if not texts:
         return {}
     try:
-        frame = _read_texts(paths, texts)
-    except pl.exceptions.PolarsError:  # one is damaged inside, which the token pass says, or types differ
+        columns = _read_texts(paths, texts)
+    except UNREAD:  # one is damaged inside, which the token pass says, or types differ
         each = (masks_in_place([path], texts, scrubber) for path in paths) if len(paths) > 1 else ()
         found: Masks = {}
         for masks in each:
             for column, of_column in masks.items():
                 found.setdefault(column, {}).update(of_column)
         return found
-    masks = {column: scrubber.masks(frame[column], sort_of("sequences", column) or Sort.NAME) for column in texts}
+    masks = {name: scrubber.masks(column, sort_of("sequences", name) or Sort.NAME) for name, column in columns.items()}
     return {column: of_column for column, of_column in masks.items() if of_column}
 
 
-def _read_texts(paths: Sequence[Path], texts: Sequence[str]) -> pl.DataFrame:
+def _read_texts(paths: Sequence[Path], texts: Sequence[str]) -> dict[str, pl.Series]:
     scan = pl.scan_parquet(list(paths), glob=False, hive_partitioning=False, extra_columns="ignore")
     schema = scan.collect_schema()
     lists = [name for name in texts if isinstance(schema[name], pl.List)]
     flat = [pl.col(name) if name in lists else pl.col(name).cast(pl.String) for name in texts]
     frame = scan.select(flat).collect(engine="streaming")
-    once = [frame[name].explode().unique(maintain_order=True) if name in lists else frame[name] for name in texts]
-    return pl.concat([pl.DataFrame([column]) for column in once], how="horizontal")
+    return {name: _texts(frame[name], sort_of("sequences", name) or Sort.NAME) for name in texts}
 
 
 def copy_masked(path: Path, masks: Masks, target: Path, scrubber: Scrubber) -> None:
