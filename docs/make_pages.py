@@ -7,15 +7,19 @@ import inspect
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from draw_rooms import draw
 
 from ptt.diagnostics import schema
-from ptt.diagnostics.config import Settings
+from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, SECONDS_PER_FILE, SECONDS_PER_MB
+from ptt.diagnostics.config import MAX_DEPTH, Settings
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.metrics.catalogue import metrics
 from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
+from ptt.diagnostics.parsers.io.lines import TOTAL_BYTES
+from ptt.diagnostics.parsers.io.run_files import MAX_FILES
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.schema import LOGPS, TABLES
 from ptt.diagnostics.scrub.shapes import shapes, source
@@ -120,6 +124,9 @@ rules = []  # files and folders of rules of your own, as seen from this file; do
 [slices]
 min_observation = {shortest}  # tokens; a shorter gap between model tokens is a template, not tool output
 
+[budget]  # what reading a run may cost: docs/budget.md
+{budget}
+
 [metrics]  # what logged names stand for, where no framework is known to log them: see below
 # "my/avg_rew" = "reward/mean"
 # "avg_reward" = ""  # no metric of the table, whatever its words tell
@@ -155,6 +162,7 @@ def settings() -> str:
     gate = Policy()
     return SETTINGS.format(
         shortest=Settings().min_observation,
+        budget="\n".join(f"{key} = {value}" for key, value in asdict(DEFAULT_LIMITS).items()),
         severity=gate.severity,
         min_steps=gate.extent.min_steps,
         limits=limits,
@@ -173,6 +181,65 @@ def _listed(named: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
     for name, columns in named.items():
         rows = "\n".join(f"| `{column}` | {kind} |" for column, kind in columns.items())
         yield f"## {name}\n\n| column | type |\n|---|---|\n{rows}\n"
+
+
+BUDGET = """# What reading a run may cost
+
+A file of a few kilobytes can ask for gigabytes once it is unpacked, and for hours once it is searched. So each run is
+read under a budget. Readers ask it before they take memory and look at its clock as they go. Beyond a limit
+
+- what was read so far stands, and is judged;
+- the rest of that file is lost: its bytes or rows are counted under Sources, and the note on the file names the limit;
+- the other files are read as if nothing had happened, as long as there is time;
+- a verdict that the loss may have changed says so, as for any damaged file, and `ptt gate` goes by it;
+- a run that ran out of time is read again at the next call, since it may get further then.
+
+| key | default | what it bounds |
+|---|---|---|
+{limits}
+
+CPU time grows with what there is to read: each MB on disk adds {per_mb:g} s to what its file and its run may take, and
+each file adds {per_file:g} s to what the run may take.
+
+A limit is raised in `ptt.toml`:
+
+```toml
+[budget]
+memory_mb = {more_memory}
+file_seconds = {more_seconds:g}
+```
+
+or for one call: `ptt diagnose RUN --budget-memory {more_memory} --budget-seconds {more_run_seconds:g}`, and so for
+`ptt ingest`; the seconds are then those of the run and of any one file. A store made under other limits is made anew.
+
+Whatever the budget, these stay: {max_files} files of a run; {max_text} GB of text unpacked from one file;
+{max_depth} levels of JSON.
+"""
+BOUNDS = {
+    "memory_mb": "MB that one reader may hold at a time, decoded: a row, a page of a table, a member of an archive",
+    "seconds": "CPU seconds of reading a run",
+    "file_seconds": "CPU seconds of reading one file",
+    "rows": "rows in the tables of a run",
+    "names": "distinct metrics of a run: the values of further ones are lost, those of known ones are read on",
+    "depth": "objects and lists inside one another in JSON: a row nested deeper is lost",
+    "steps": "steps of which tokens are recorded",
+}
+
+
+def budget() -> str:
+    """What each limit of the budget bounds, with its default."""
+    limits = asdict(DEFAULT_LIMITS)
+    return BUDGET.format(
+        limits="\n".join(f"| `{key}` | {value} | {BOUNDS[key]} |" for key, value in limits.items()),
+        per_mb=SECONDS_PER_MB,
+        per_file=SECONDS_PER_FILE,
+        more_memory=4 * DEFAULT_LIMITS.memory_mb,
+        more_seconds=10 * DEFAULT_LIMITS.file_seconds,
+        more_run_seconds=10 * DEFAULT_LIMITS.seconds,
+        max_files=MAX_FILES,
+        max_text=TOTAL_BYTES >> 30,
+        max_depth=MAX_DEPTH,
+    )
 
 
 CAUSES = """# Causes
@@ -313,6 +380,7 @@ def import_table() -> dict[str, list[str]]:
 
 PAGES = {
     "architecture.md": architecture,
+    "budget.md": budget,
     "causes.md": causes,
     "formats.md": formats,
     "rules.md": rules,

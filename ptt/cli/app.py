@@ -9,6 +9,8 @@ import typer
 
 from ptt.cli.exits import plain_errors
 from ptt.cli.options import (
+    BudgetMemoryOption,
+    BudgetSecondsOption,
     FailOn,
     FiguresOption,
     FindingsJsonOption,
@@ -65,6 +67,8 @@ def diagnose(
     keep_text: KeepTextOption = False,
     rules: RulesOption = None,
     one_run: OneRunOption = False,
+    budget_memory: BudgetMemoryOption = None,
+    budget_seconds: BudgetSecondsOption = None,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", min=1, max=256, help="Of several runs: judged at a time; by default at most 4."),
@@ -94,6 +98,8 @@ def diagnose(
                 jobs=jobs,
                 one_run=one_run,
                 as_json=json,
+                budget_memory=budget_memory,
+                budget_seconds=budget_seconds,
             )
             code = command.run(runs, options, drawing)
     raise typer.Exit(code)
@@ -287,12 +293,22 @@ def ingest(
     keep_text: KeepTextOption = False,
     settings: SettingsOption = None,
     one_run: OneRunOption = False,
+    budget_memory: BudgetMemoryOption = None,
+    budget_seconds: BudgetSecondsOption = None,
 ) -> None:
     """Parse a run into a Parquet store that can be read without it."""
     with plain_errors():
         from ptt.cli import ingest as command
 
-        command.run(run, out=out, keep_text=keep_text, settings=settings, one_run=one_run)
+        command.run(
+            run,
+            out=out,
+            keep_text=keep_text,
+            settings=settings,
+            one_run=one_run,
+            budget_memory=budget_memory,
+            budget_seconds=budget_seconds,
+        )
 
 
 @app.command()

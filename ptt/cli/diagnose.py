@@ -38,12 +38,19 @@ class DiagnoseOptions:
     jobs: int | None
     one_run: bool
     as_json: bool
+    budget_memory: int | None
+    budget_seconds: float | None
 
 
 def run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist) -> int:
     """Judge the run, or each of several, and return the exit code."""
     read = api.read_settings(options.settings)
-    settings = replace(read, keep_text=options.keep_text or read.keep_text, rules=(*read.rules, *options.rules))
+    settings = replace(
+        read,
+        keep_text=options.keep_text or read.keep_text,
+        rules=(*read.rules, *options.rules),
+        budget=read.budget.overridden(memory_mb=options.budget_memory, seconds=options.budget_seconds),
+    )
     limit = settings.fail_on if options.fail_on is None else _severity(options.fail_on)
     many = ManyOptions(
         out=options.out,

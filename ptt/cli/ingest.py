@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -13,9 +14,19 @@ from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.scan import read_table
 
 
-def run(path: Path, *, out: Path | None, keep_text: bool, settings: Path | None, one_run: bool) -> None:
+def run(
+    path: Path,
+    *,
+    out: Path | None,
+    keep_text: bool,
+    settings: Path | None,
+    one_run: bool,
+    budget_memory: int | None,
+    budget_seconds: float | None,
+) -> None:
     """Parse the run at `path`."""
-    chosen = api.read_settings(settings)
+    read = api.read_settings(settings)
+    chosen = replace(read, budget=read.budget.overridden(memory_mb=budget_memory, seconds=budget_seconds))
     with progress_bar(Console(stderr=True)) as tell:
         folder = output_folder(path, out)
         store = api.ingest(path, out=folder, keep_text=keep_text, settings=chosen, one_run=one_run, progress=tell)

@@ -32,6 +32,17 @@ SettingsOption = Annotated[
     typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one."),
 ]
 
+BudgetMemoryOption = Annotated[
+    int | None,
+    typer.Option("--budget-memory", min=1, metavar="MB", help="Memory that reading one file may take; docs/budget.md."),
+]
+BudgetSecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--budget-seconds", min=0.001, metavar="S", help="CPU seconds that reading may take, beside those for its size."
+    ),
+]
+
 RulesOption = Annotated[
     list[Path] | None,
     typer.Option("--rules", help="File or folder of rules of your own; may be given more than once."),

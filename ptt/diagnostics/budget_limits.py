@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 MB: Final = 1 << 20
-SECONDS_PER_MB: Final = 1.0
-"""CPU seconds that each MB on disk adds to what its file and its run may take. The slowest sound files, console logs
-and samples as JSON, take a tenth of that."""
+SECONDS_PER_MB: Final = 2.0
+"""CPU seconds that each MB on disk adds to what its file and its run may take. The slowest sound files, such as console
+logs, take a tenth of that."""
 SECONDS_PER_FILE: Final = 0.05
 """CPU seconds that each file adds to what its run may take: a run of 100,000 small files is slow, and sound."""
 TABLE: Final = "[budget]"  # of ptt.toml
@@ -28,6 +28,11 @@ class BudgetLimits:
     names: int = 20_000  # distinct metrics of a run; per-layer statistics of a large model take thousands
     depth: int = 64  # objects and lists inside one another in JSON; trainers stay below ten
     steps: int = 50_000  # of which tokens are recorded; RL runs take thousands
+
+    def overridden(self, *, memory_mb: int | None, seconds: float | None) -> BudgetLimits:
+        """Return these limits with what a command line says; its seconds are for the run and for any one file of it."""
+        limits = self if memory_mb is None else replace(self, memory_mb=memory_mb)
+        return limits if seconds is None else replace(limits, seconds=seconds, file_seconds=seconds)
 
 
 DEFAULT_LIMITS: Final = BudgetLimits()

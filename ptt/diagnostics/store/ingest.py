@@ -327,7 +327,7 @@ def _within_names(piece: Rows | Wide, budget: Budget) -> tuple[Rows | Wide, set[
         if not (refused := budget.refused(piece.names)):
             return piece, set(), 0
         values = sum(piece.frame.height - piece.frame[raw].null_count() for raw in refused)
-        kept = {raw: piece.names[raw] for raw in piece.names.keys() - refused}
+        kept = {raw: name for raw, name in piece.names.items() if raw not in refused}
         return Wide(frame=piece.frame.drop(refused), names=kept), refused, values
     if piece.table != "metrics" or not (refused := budget.refused(piece.frame["name_raw"].unique())):
         return piece, set(), 0
