@@ -70,3 +70,12 @@ def test_too_few_values_and_nothing_at_all_are_none() -> None:
     assert find_sawtooth(np.arange(8), np.ones(8)) is None
     assert find_sawtooth(np.arange(100), np.zeros(100)) is None
     assert find_sawtooth(np.arange(100), np.full(100, np.nan)) is None
+
+
+@pytest.mark.parametrize(("count", "apart", "interval"), [(50_000, 1, 5_000), (2_000, 10**9, 10**11)])
+def test_long_runs_are_searched_as_fast_as_short_ones(count: int, apart: int, interval: int) -> None:
+    steps = np.arange(1, count + 1) * apart
+    values = ((steps - apart) % interval + apart) * np.exp(0.1 * np.random.default_rng(1).normal(size=count))
+    found = find_sawtooth(steps, values)
+    assert found is not None
+    assert abs(found.interval / interval - 1) < 0.005

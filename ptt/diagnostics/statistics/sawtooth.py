@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -16,6 +17,9 @@ MIN_PERIODS: Final = 3  # falls: two are an accident,
 MIN_COUNTED: Final = 2  # unless the interval is counted from the first step, as trainers count theirs
 MIN_VALUES_A_PERIOD: Final = 4  # recorded in it: fewer show no climb
 MAX_POINTS: Final = 600  # that are searched at a time: intervals of up to a third of them
+RESOLUTION: Final = 4 * MAX_POINTS
+"""Of a span or an interval: finer than a quarter of the distance between two points, phases and intervals are the same.
+Without it the search would take as long as the square of the number of steps, whatever the number of points."""
 MAX_SIDE: Final = 5  # values on either side of a fall whose medians are compared; a third of a period at most
 FLOOR_SHARE: Final = 0.02  # of the median level: what is nearer to 0 is the same nothing
 MIN_FALL: Final = math.log(1.5)  # of the level, in the mean over the falls
@@ -62,9 +66,9 @@ def _search(steps: IntArray, levels: FloatArray) -> Sawtooth | None:
     contrasts = {side: _contrasts(levels, side) for side in range(1, MAX_SIDE + 1)}
     noise = {side: _spread(contrast) for side, contrast in contrasts.items()}
     shortest = max(2, math.ceil(MIN_VALUES_A_PERIOD / rate))
-    for interval in range(shortest, span // MIN_COUNTED + 1):
+    for interval in _intervals(shortest, span // MIN_COUNTED):
         side = min(MAX_SIDE, max(1, int(interval * rate) // 3))
-        phases = np.arange(steps[0] + 1, steps[0] + 1 + interval)
+        phases = _phases(int(steps[0]) + 1, interval, max(1, span // RESOLUTION))
         places, valid = _places(steps, phases, interval, side)
         count = valid.sum(axis=1)
         falls = np.where(valid, contrasts[side][np.clip(places, 0, len(levels))], 0.0)
@@ -91,6 +95,25 @@ def _search(steps: IntArray, levels: FloatArray) -> Sawtooth | None:
                 z=float(z[phase]),
             )
     return best
+
+
+def _intervals(shortest: int, longest: int) -> Iterator[int]:
+    """Yield the intervals to try: each number, and of many that cannot be told apart the roundest."""
+    interval = shortest
+    while interval <= longest:
+        width = max(1, interval // RESOLUTION)
+        unit = 10 ** (len(str(width)) - 1)
+        yield min(longest, -(-interval // unit) * unit)
+        interval += width
+
+
+def _phases(first: int, interval: int, width: int) -> IntArray:
+    """Return where the first reset may lie, from `first` on: at each step, or every `width` and where trainers count."""
+    phases = np.arange(first, first + interval, width)
+    if width > 1:
+        counted = first + (-first) % interval  # at N, 2N, ..., or at the steps after
+        phases = np.unique(np.append(phases, [counted, first + (1 - first) % interval]))
+    return phases
 
 
 def _contrasts(levels: FloatArray, side: int) -> FloatArray:
