@@ -17,6 +17,7 @@ from ptt.diagnostics.statistics.dot_product import product
 
 DRAWS: Final = 400
 SEED: Final = 20_260_128
+MAX_DRAWN: Final = 1 << 21  # numbers drawn at a time: a block of 100,000 units would fill gigabytes
 INTERVAL: Final = (2.5, 97.5)
 """Percentiles of the draws that a 95 % interval lies between."""
 _EDGES = bins.coarse_edges()
@@ -47,7 +48,10 @@ def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: i
     for block, table in _unit_histograms(sequences):
         units[block] = len(table)
         recorded[block] = table.sum(axis=0)
-        drawn[block] = product(draw_counts(len(table), draws, generator).astype(np.float64), table)
+        at_a_time = max(1, MAX_DRAWN // len(table))
+        for start in range(0, draws, at_a_time):
+            counts = draw_counts(len(table), min(at_a_time, draws - start), generator)
+            drawn[block, start : start + len(counts)] = product(counts.astype(np.float64), table)
     return Resampled(recorded, drawn, units)
 
 
