@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import polars as pl
@@ -73,7 +73,7 @@ def test_metrics_beyond_the_limit_are_lost_and_known_ones_go_on(tmp_path: Path) 
     _, sources = read(tmp_path, BudgetLimits(names=5), parser_of(first, second))
     (row,) = sources.iter_rows(named=True)
     assert (row["rows_ok"], row["rows_bad"]) == (80, 30)
-    assert "30 values of 3 metrics are lost" in row["note"]
+    assert "30 values are lost, of metrics beyond the 5" in row["note"]
 
 
 def test_time_of_a_file_is_bounded_and_such_a_store_is_made_anew(tmp_path: Path) -> None:
@@ -157,3 +157,84 @@ def test_the_budget_of_the_settings_reaches_the_readers(tmp_path: Path) -> None:
     found = api.diagnose(run, out=tmp_path / "out", settings=settings)
     assert [source.rows_bad for source in found.sources] == [50]
     assert [source.rows_bad for source in api.diagnose(run, out=tmp_path / "out").sources] == [0]
+
+
+def sources_of(tmp_path: Path, name: str, data: bytes, **limits: int) -> tuple[dict[str, object], api.Diagnosis]:
+    """Judge a run of one file, and return what is said of that file."""
+    run = tmp_path / "run"
+    run.mkdir(exist_ok=True)
+    (run / name).write_bytes(data)
+    settings = replace(api.Settings(), budget=BudgetLimits(**limits))
+    found = api.diagnose(run, out=tmp_path / "out", settings=settings)
+    (source,) = found.sources
+    return asdict(source), found
+
+
+def log_rows(count: int, **more: object) -> bytes:
+    return b"".join(
+        json.dumps({"step": step, "loss": 1 / (step + 1), **more}).encode() + b"\n" for step in range(count)
+    )
+
+
+@pytest.mark.parametrize("depth", [70, 250, 900])
+def test_a_row_nested_deeper_than_any_logger_is_lost_and_the_others_are_read(tmp_path: Path, depth: int) -> None:
+    deep = b'{"step": 50, "loss": 1.0, "x": ' + b'{"a": ' * depth + b"1" + b"}" * depth + b"}\n"
+    source, _ = sources_of(tmp_path, "metrics.jsonl", log_rows(20) + deep + log_rows(20))
+    assert (source["rows_ok"], source["rows_bad"]) == (40, 1)
+    assert "deeper than 64 levels" in str(source["note"])
+
+
+def test_brackets_in_texts_do_not_hide_depth(tmp_path: Path) -> None:
+    hidden = b'{"step": 50, "t": "' + b"}" * 400 + b'", "x": ' + b'{"a": ' * 300 + b"1" + b"}" * 300 + b"}\n"
+    source, _ = sources_of(tmp_path, "metrics.jsonl", log_rows(20) + hidden)
+    assert (source["rows_ok"], source["rows_bad"]) == (20, 1)
+
+
+def test_rows_whose_names_never_recur_fill_no_columns(tmp_path: Path) -> None:
+    rows = b"".join(
+        json.dumps({"step": step, "loss": 1.0, **{f"m{step}_{name}": 1.0 for name in range(300)}}).encode() + b"\n"
+        for step in range(400)
+    )
+    source, _ = sources_of(tmp_path, "metrics.jsonl", rows, names=1000)
+    assert source["rows_ok"] == 1000 + 399 - 1
+    assert "beyond the 1000" in str(source["note"])
+
+
+@pytest.mark.parametrize("line", [b'{"x": "' + b"y" * 80_000_000 + b'"}', b'{"x": [' + b"[]," * 8_000_000 + b"[]]}"])
+def test_a_first_line_of_many_megabytes_costs_itself(tmp_path: Path, line: bytes) -> None:
+    source, _ = sources_of(tmp_path, "metrics.jsonl", line + b"\n" + log_rows(30))
+    assert (source["kind"], source["rows_ok"], source["rows_bad"]) == ("metrics_jsonl", 30, 1)
+    assert "raise memory_mb under [budget]" in str(source["note"])
+
+
+def test_the_salvage_of_a_torn_state_takes_as_long_as_its_text(tmp_path: Path) -> None:
+    rows = ", ".join(json.dumps({"step": step, "loss": 0.5}) for step in range(30))
+    torn = f'{{"global_step": 30, "log_history": [{rows}, {{"step": 31, '.encode() + b'{"a": ' * 300_000
+    begin = time.process_time()
+    source, _ = sources_of(tmp_path, "trainer_state.json", torn)
+    assert source["rows_ok"] == 30
+    assert int(str(source["bytes_lost"])) > 1_000_000
+    assert time.process_time() - begin < 15
+
+
+def test_columns_of_millions_of_numbers_are_refused_with_the_reason(tmp_path: Path) -> None:
+    data = b'{"loss": [' + b"1," * 2_000_000 + b'1], "reward": [' + b"1," * 2_000_000 + b"1]}"
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "metrics.json").write_bytes(data)
+    with pytest.raises(api.InputError, match="raise memory_mb under .budget. in ptt.toml"):
+        api.diagnose(run, out=tmp_path / "out")
+
+
+def test_a_table_of_many_columns_is_read_up_to_the_number_of_names(tmp_path: Path) -> None:
+    header = "step,loss," + ",".join(f"column{number}" for number in range(9_998)) + "\n"
+    rows = "".join(f"{step}," + ",".join(["0.5"] * 9_999) + "\n" for step in range(20))
+    source, _ = sources_of(tmp_path, "metrics.csv", (header + rows).encode(), names=500)
+    assert (source["kind"], source["rows_ok"]) == ("metrics_csv", 20 * 500)
+
+
+def test_a_table_of_too_many_columns_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss," + ",".join(f"c{number}" for number in range(30_000)) + "\n1,2\n", encoding="utf-8")
+    with pytest.raises(api.InputError, match="30002 columns"):
+        api.diagnose(path, out=tmp_path / "out")

@@ -11,6 +11,8 @@ SECONDS_PER_MB: Final = 2.0
 logs, take a tenth of that."""
 SECONDS_PER_FILE: Final = 0.05
 """CPU seconds that each file adds to what its run may take: a run of 100,000 small files is slow, and sound."""
+ROWS_PER_MB: Final = 100_000
+"""Rows that each MB on disk adds to what its run may hold: twice those of a table of metrics as text."""
 TABLE: Final = "[budget]"  # of ptt.toml
 
 
@@ -24,7 +26,7 @@ class BudgetLimits:
     memory_mb: int = 512  # what one reader may hold decoded at a time; a row of 128k tokens as JSON takes 8 MB
     seconds: float = 60.0  # CPU time of reading a run, to which its size and the number of its files add
     file_seconds: float = 4.0  # CPU time of reading a file, to which its size adds
-    rows: int = 20_000_000  # in the tables of a run; a week of a log call a second with 30 metrics
+    rows: int = 5_000_000  # in the tables of a run, to which its size adds; 150,000 log calls of 30 metrics
     names: int = 20_000  # distinct metrics of a run; per-layer statistics of a large model take thousands
     depth: int = 64  # objects and lists inside one another in JSON; trainers stay below ten
     steps: int = 50_000  # of which tokens are recorded; RL runs take thousands

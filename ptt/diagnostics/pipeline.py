@@ -309,7 +309,7 @@ def _unreadable(location: RunLocation, sources: pl.DataFrame) -> str:
     known = sources.filter(pl.col("kind") != UNRECOGNISED)
     if known.is_empty():
         if location.run.is_file():
-            return "in no format that is read here; docs/formats.md lists them."
+            return sources["note"][0] or "in no format that is read here; docs/formats.md lists them."
         why = _only_archives(location, sources)
         return f"{why}." if why else ""
     lost = known.filter((pl.max_horizontal("rows_bad", "bytes_lost") > 0) & (pl.col("kind") != LFS_POINTER))

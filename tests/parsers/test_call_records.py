@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import ptt
 from ptt.cli.app import app
-from ptt.diagnostics.budget_limits import BudgetLimits
+from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, MB, BudgetLimits
 from ptt.diagnostics.parsers import Context, Lost, Piece, Rows, tinker_capture
 from ptt.diagnostics.parsers.io import lines, sqlite
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
@@ -511,7 +511,7 @@ def test_cells_of_bytes_nan_and_nonsense(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["open_instruct", "tinker_capture", "tinker_rollouts", "openai_logprobs"])
 def test_deep_and_endless_lines_cost_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(lines, "LINE_BYTES", 50_000)
+    monkeypatch.setattr(lines, "LINE_SHARE", DEFAULT_LIMITS.memory_mb * MB // 50_000)
     rel, (_, data) = next(
         (rel, told) for rel, told in made.SAMPLES.items() if told[0] == name and rel.endswith("jsonl")
     )

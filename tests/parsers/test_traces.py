@@ -348,7 +348,7 @@ def test_a_line_of_a_gigabyte_is_passed_over(tmp_path: Path) -> None:
 def test_a_document_of_nothing_but_brackets_is_not_built(tmp_path: Path) -> None:
     path = tmp_path / "runs.json"
     path.write_bytes(b'[{"task_id": 1, "reward": [' + b"[]," * 30_000_000 + b"[]]}]")
-    assert "values and was not read" in _in_child(path, "tau_bench")
+    assert "it was not read" in _in_child(path, "tau_bench")
 
 
 HOSTILE: list[Any] = [None, True, -1, 2**70, 1e400, "x", "\ud800", [], {}, [None], [{"role": 1}], {"a": {"b": []}}]

@@ -30,6 +30,7 @@ from parser_samples import (
     tf_record_ends,
 )
 
+from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, MB
 from ptt.diagnostics.parsers import Context, InPlace, Lost, Piece, Rows, metrics_jsonl, tensorboard
 from ptt.diagnostics.parsers.io import lines
 from ptt.diagnostics.parsers.io.trajectories import calls_of
@@ -412,7 +413,7 @@ def test_small_blocks_change_nothing(samples: dict[str, Path], monkeypatch: pyte
 
 
 def test_a_line_too_long_to_hold_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LINE_BYTES", 1000)
+    monkeypatch.setattr(lines, "LINE_SHARE", DEFAULT_LIMITS.memory_mb * MB // 1000)
     monkeypatch.setattr(lines, "PIECE_BYTES", 64)
     long = b'{"step": 2, "x": "' + b"y" * 5000 + b'"}\n'
     data = jsonl([{"step": 1, "loss": 1.0}]) + long + jsonl([{"step": 3, "loss": 3.0}])

@@ -16,8 +16,18 @@ import polars as pl
 
 from ptt.diagnostics.metrics.aliases import split_of
 from ptt.diagnostics.parsers.io.counters import KINDS, Counter, has_several_runs
-from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, Rows, RunFile, lost_notes
-from ptt.diagnostics.parsers.io.lines import BOM, PACKED, blocks, is_torn, text_head, torn_line
+from ptt.diagnostics.parsers.io.interface import (
+    HEAD_BYTES,
+    REFUSED,
+    Context,
+    Lost,
+    Parser,
+    Piece,
+    Rows,
+    RunFile,
+    lost_notes,
+)
+from ptt.diagnostics.parsers.io.lines import BOM, PACKED, blocks, is_torn, pieces, text_head, torn_line
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
     counter_of,
@@ -46,6 +56,8 @@ SAMPLED_ROWS = 200  # that tell what counts the rows
 SAMPLED_BYTES = 1 << 20
 CHECKED_ROWS = 3  # at least one must hold a number: below a header of a text table none does
 MAX_COLUMNS = 20_000
+MAX_HEADER_BYTES = 4 << 20  # so many columns with long names
+MAX_CELLS = 1 << 20  # parsed at a time: cells of a byte each would take a hundred times as much as their text
 NAME_KEYS = ("metric", "name", "key", "tag")
 BAD_ROWS = "row(s) have no step or no number where one belongs."
 TENSORBOARD = ("wall time", "step", "value")  # the header of a curve it exports as run-RUN-tag-TAG.csv
@@ -152,18 +164,38 @@ def _cells(text: str, separator: str) -> list[str]:
 def recognises(file: RunFile) -> bool:
     """Recognise a header over rows of numbers, and of the first rows one with a number."""
     named = file.name.lower().endswith(SUFFIXES)
-    head = text_head(file)
+    head = _header_head(file) if named else text_head(file)
     if not named and (head.lstrip().startswith((b"{", b"[")) or b"\0" in head):
         return False
-    lines = _first_lines(head, cut=len(head) == HEAD_BYTES)
+    lines = _first_lines(head, cut=len(head) >= HEAD_BYTES)
     dialect = _dialect(lines, named=named) if len(lines) > 1 or named else None
     if dialect is None:
+        columns = max(map(head.partition(b"\n")[0].decode("utf-8", "replace").count, SEPARATORS)) + 1
+        if named and columns > MAX_COLUMNS:
+            file.looks[REFUSED] = f"Its header has {columns} columns or more, where {MAX_COLUMNS} are read."
+        elif named and len(head) >= MAX_HEADER_BYTES and b"\n" not in head:
+            file.looks[REFUSED] = f"Its header is longer than the {MAX_HEADER_BYTES >> 20} MB that are read."
         return False
     dialect = _tagged(dialect, file)
     rows = _first_rows(lines, len(dialect.header), dialect.separator)
     frame = _table([row for row in rows if row][:CHECKED_ROWS], dialect)
     metrics = _metrics(frame, dialect, file, 0)[0]
     return metrics.height > 0
+
+
+def _header_head(file: RunFile) -> bytes:
+    """Return the first bytes of a text, and as many more as its header and a few rows take."""
+    head = text_head(file)
+    if len(head) < HEAD_BYTES or head.count(b"\n") > CHECKED_ROWS or b"\0" in head:
+        return head
+    text = bytearray()
+    for piece in pieces(file):
+        if isinstance(piece, Lost):
+            break
+        text += piece
+        if len(text) >= MAX_HEADER_BYTES or piece.count(b"\n") > CHECKED_ROWS:
+            break
+    return bytes(text)
 
 
 def _first_lines(text: bytes, *, cut: bool) -> list[bytes]:
@@ -199,15 +231,29 @@ def read(file: RunFile) -> Iterator[Piece]:
             if len(_cells(last.decode("utf-8", "replace"), dialect.separator)) < len(dialect.header):
                 yield torn_line(file, last)
                 block = block[: len(block) - len(last)]
-        table = _parse(block, dialect)
-        frame, wrong = _metrics(table, dialect, file, seq)
-        seq += table.height
-        bad += wrong
-        if frame.height:
-            yield Rows(table="metrics", frame=frame)
+        for part in _parts(block, dialect):
+            table = _parse(part, dialect)
+            frame, wrong = _metrics(table, dialect, file, seq)
+            seq += table.height
+            bad += wrong
+            if frame.height:
+                yield Rows(table="metrics", frame=frame)
     yield from lost_notes(file, {BAD_ROWS: bad})
     if seq and dialect is not None and dialect.counter.unit != "step":
         yield Context(facts={"row_unit": dialect.counter.unit})
+
+
+def _parts(block: bytes, dialect: _Dialect) -> Iterator[bytes]:
+    """Cut a block between lines, so that each part holds a bounded number of cells."""
+    cells = max(block.count(dialect.separator.encode()), block.count(b"\n") * len(dialect.header))
+    size = len(block) if cells <= MAX_CELLS else len(block) * MAX_CELLS // cells + 1
+    start = 0
+    while start < len(block):
+        stop = start + size
+        if stop < len(block):
+            stop = block.rfind(b"\n", start, stop) + 1 or block.find(b"\n", stop) + 1 or len(block)
+        yield block[start:stop]
+        start = stop
 
 
 def _parse(block: bytes, dialect: _Dialect) -> pl.DataFrame:

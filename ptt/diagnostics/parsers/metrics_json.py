@@ -34,6 +34,7 @@ from ptt.diagnostics.parsers.io.values import NON_FINITE, as_number, as_step
 from ptt.diagnostics.parsers.metrics_jsonl import sample
 
 MAX_BYTES: Final = 256 << 20  # a million log calls; JSON takes ten times its size when it is read
+ROW_BYTES: Final = 250  # in memory, of a row that a value of a column becomes
 MAX_NESTING: Final = 3  # a log lies one or two levels inside results, hardly deeper
 MAX_SERIES: Final = 64  # of one document: more are the results of a sweep
 KEYED: Final = re.compile(r"(?:(step|iter|iteration|update|epoch|episode|ep)[ _-]?)?(\d{1,12})", re.IGNORECASE)
@@ -223,7 +224,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     elements: list[Any] = []
     streamed = frozenset(_first_keys(file))
     is_list = text_head(file).removeprefix(BOM).lstrip().startswith(b"[")
-    for member in members(file, streamed):
+    for member in members(file, streamed, row_bytes=ROW_BYTES):
         if isinstance(member, Lost):
             yield member
             continue

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, framework_of, split_of
@@ -25,11 +26,13 @@ from ptt.diagnostics.parsers.io.interface import (
     lost_notes,
 )
 from ptt.diagnostics.parsers.io.lines import (
+    BLOCK_BYTES,
     BOM,
     FIRST_LINES,
     SUFFIXES,
     blocks,
     first_objects,
+    is_too_deep,
     is_torn,
     json_object,
     parse_json,
@@ -47,6 +50,7 @@ from ptt.diagnostics.parsers.io.metric_logs import (
     counter_of,
 )
 from ptt.diagnostics.parsers.io.metric_rows import (
+    MAX_DEPTH,
     RATIO_BOUND,
     STEP_KEYS,
     TIME_KEYS,
@@ -62,6 +66,12 @@ from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds
 SPELT: Final = frozenset({*NON_FINITE, "true", "false"})
 WIDE_BYTES: Final = 32 << 20  # of a file: from here on a row a value costs more than all the rest
 DENSE: Final = 0.5  # of a block's rows hold the metric: what is rarer costs little as rows
+MAX_CELLS: Final = 32 << 20  # of the columns of a block, most of them empty: 256 MB
+MAX_COLUMNS: Final = 10_000  # each costs some 20 us, whatever it holds
+NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]\n"))
+MANY_OPEN: Final = re.compile(rb"(?:[{\[][}\]]*){%d}" % (MAX_DEPTH + 1))  # on one line, of what is left then
+STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+KEY: Final = re.compile(rb'"([^"\\]*)":')
 MIN_LINES: Final = 2  # one line is a document
 MAX_OTHER: Final = 3  # lines at the beginning that are none, before the file is taken for a document
 MICROSOFT: Final = frozenset({"step", "timestamp", "metrics"})  # rows of a format of its own
@@ -98,12 +108,16 @@ class Block:
 
     def pieces(self, file: RunFile, naming: Naming) -> Iterator[Rows | Wide]:
         """Yield what was measured: a row a value, but a column a metric for what is dense in a large file."""
-        names = naming(list(self.numbers))
-        dense = [name for name in self.numbers if self._is_dense(name)] if file.size >= WIDE_BYTES else []
+        refused = file.budget.refused(self.numbers)
+        kept = [name for name in self.numbers if name not in refused]
+        file.budget.refused_values += sum(len(self.numbers[name]) - self.numbers[name].null_count() for name in refused)
+        names = naming(kept)
+        dense = [name for name in kept if self._is_dense(name)] if file.size >= WIDE_BYTES else []
+        names_of_dense = set(dense)
         if dense:
             columns = {name: self.numbers[name] for name in dense}
             yield Wide(frame=pl.DataFrame(self.index | columns), names={name: names[name] for name in dense})
-        rest = [name for name in self.numbers if name not in set(dense)]
+        rest = [name for name in kept if name not in names_of_dense]
         if rest:
             frame = metric_frame(self.long(rest), file.rel)
             replacements = pl.Series([names[raw] for raw in rest], dtype=pl.String)
@@ -148,10 +162,11 @@ def fast_block(
     """Read a block of lines, or return None where the slow way has to judge.
 
     That is a block with null, which in columns looks like a missing key; with bare NaN, which polars refuses;
-    with numbers among texts; where a line may name a key twice; and where rows differ in how they name the step.
+    with numbers among texts; where a line may name a key twice; where rows differ in how they name the step; and where
+    they nest so deep, or have so many keys of their own, that columns would fill the memory.
     `schema`: of the block before; `front`: what all names begin with.
     """
-    if b"null" in block:
+    if len(block) > 2 * BLOCK_BYTES or b"null" in block or _is_deep(block):
         return None
     wide = _read(block, schema)
     flat = None if wide is None else _flat(wide, wrappers)
@@ -189,6 +204,8 @@ def fast_block(
 def _read(block: bytes, schema: pl.Schema | None) -> pl.DataFrame | None:
     """Parse the lines; by the schema of the block before where that loses nothing, which takes a third of the time."""
     for known, sampled in ((schema, FIRST_ROWS), (None, None)):
+        if known is None and _is_ragged(block, sampled):
+            return None
         try:
             wide = pl.read_ndjson(io.BytesIO(block), schema=known, infer_schema_length=sampled)
         except (pl.exceptions.PolarsError, OSError):  # bare NaN, ragged types or damage; or another type than before
@@ -196,6 +213,29 @@ def _read(block: bytes, schema: pl.Schema | None) -> pl.DataFrame | None:
         if _cells(wide) == block.count(b'":'):  # every key of every line came to stand in a cell, and none stood twice
             return wide
     return None
+
+
+def _is_deep(block: bytes) -> bool:
+    """Return whether a line nests deeper than columns may: to tell the types of such a line takes polars minutes."""
+    if block.count(b"{") + block.count(b"[") <= block.count(b"\n") + MAX_DEPTH:
+        return False
+    if not MANY_OPEN.search(block.translate(None, NO_BRACKETS)):
+        return False
+    marks = np.frombuffer(STRING.sub(b"", block).translate(None, NO_BRACKETS).replace(b"\n", b""), np.uint8)
+    opening = (marks == ord("{")) | (marks == ord("["))
+    depth = np.cumsum(np.where(opening, 1, -1))  # of a block whose brackets do not match, something is wrong anyway
+    return bool(depth.max(initial=0) > MAX_DEPTH)
+
+
+def _is_ragged(block: bytes, sampled: int | None) -> bool:
+    """Return whether columns for all keys of the block, or of its first rows, would hold far more cells than values."""
+    rows = block.count(b"\n") + 1
+    first = block if sampled is None else b"\n".join(block.split(b"\n", sampled)[:sampled])
+    keys = first.count(b'":')
+    if keys <= MAX_COLUMNS and rows * keys <= MAX_CELLS:
+        return False
+    width = len(set(KEY.findall(first)))
+    return width > MAX_COLUMNS or rows * width > MAX_CELLS
 
 
 def _cells(frame: pl.DataFrame) -> int:
@@ -355,6 +395,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                 header = not log.seq and safe_settings(flatten(record))
                 settings |= header or {}
                 counts[NO_STEP] += not header
+            yield from log.columns.flush()
         yield from log.columns.pieces()
     yield from lost_notes(file, counts)
     yield from framework_facts(framework)
@@ -369,6 +410,8 @@ def _calls(file: RunFile, block: bytes) -> Iterator[dict[str, Any] | Lost | None
         found = objects_on(line)
         if found is None:
             yield torn_line(file, line) if is_torn(block) and block.endswith(line) else None
+        elif is_too_deep(file, line, found):
+            continue
         yield from found or ()
 
 

@@ -19,7 +19,7 @@ from ptt.diagnostics.parsers.io.interface import (
     lost_notes,
     read_error,
 )
-from ptt.diagnostics.parsers.io.lines import well_formed
+from ptt.diagnostics.parsers.io.lines import too_large_to_parse, well_formed
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
 from ptt.diagnostics.parsers.io.values import as_number, as_step
 
@@ -35,6 +35,9 @@ TRL_NAMES = frozenset(
     {"completions/mean_length", "completion_length", "frac_reward_zero_std", "objective/rlhf_reward", "rewards/margins",
      "min_reward", "mean_token_accuracy"}
 )  # fmt: skip
+MAX_ROW = 1 << 18  # characters of a logged row
+FAILED_SHARE = 4  # of the text, that rows which cannot be decoded may be read through: damage is not everywhere
+FAILURE_COST = 1000  # characters that could be read in the time that one failure takes
 STEPLESS = "row(s) of the log history name no step."
 SEPARATOR = re.compile(r"[\s,]*")
 
@@ -66,10 +69,15 @@ def read(file: RunFile) -> Iterator[Piece]:
         yield Lost(bytes=file.size, note=f"{file.rel} is larger than 256 MB and was not read.")
         return
     try:
-        text = file.path.read_bytes().decode("utf-8", "replace")
+        content = file.path.read_bytes()
     except OSError as error:  # gone, or its disk fails
         yield read_error(file, error)
         return
+    if why := too_large_to_parse(file, content, "the document"):
+        yield Lost(rows=1, bytes=file.size, note=f"{file.rel}: {why}; it was not read.")
+        return
+    text = content.decode("utf-8", "replace")
+    del content
     try:
         found = well_formed(json.loads(text.removeprefix("\ufeff")), text)
     except (ValueError, RecursionError):  # cut while being written, or damaged
@@ -127,20 +135,25 @@ def _salvage(text: str, file: RunFile) -> tuple[dict[str, Any], Lost]:
         return state | {"log_history": rows}, Lost(bytes=file.size, note=note)
     decoder = json.JSONDecoder()
     at, lost, bad = start.end(), 0, 0
-    while at < len(text):
+    base, window = at, text[at : at + 2 * MAX_ROW]  # to name the line of an error the decoder counts all before it
+    patience = FAILED_SHARE * len(text)
+    while at < len(text) and patience > 0:
         gap = SEPARATOR.match(text, at)
         at = gap.end() if gap else at
         if text.startswith("]", at):
             at = len(text)  # behind the history stand only the trainer's own settings
             break
+        if at - base > MAX_ROW:
+            base, window = at, text[at : at + 2 * MAX_ROW]
         try:
-            row, end = decoder.raw_decode(text, at)
+            row, end = decoder.raw_decode(window, at - base)
             if not (isinstance(row, dict) and "step" in row):
                 break  # rows are flat, so this is no row: the damage took the end of the list
-            rows.append(well_formed(row, text[at:end]))
-            at = end
-        except (ValueError, RecursionError):  # this row is the damaged one: go on at the next
+            rows.append(well_formed(row, text[at : base + end]))
+            at = base + end
+        except (ValueError, RecursionError) as error:  # this row is the damaged one: go on at the next
             bad += 1
+            patience -= FAILURE_COST + max(0, getattr(error, "pos", 0) - (at - base))
             following = text.find("{", at + 1)
             lost += (following if following > 0 else len(text)) - at
             at = following if following > 0 else len(text)

@@ -108,7 +108,7 @@ def _intervals(shortest: int, longest: int) -> Iterator[int]:
 
 
 def _phases(first: int, interval: int, width: int) -> IntArray:
-    """Return where the first reset may lie, from `first` on: at each step, or every `width` and where trainers count."""
+    """Return where the first reset may lie, from `first` on: each step, or every `width` and where trainers count."""
     phases = np.arange(first, first + interval, width)
     if width > 1:
         counted = first + (-first) % interval  # at N, 2N, ..., or at the steps after

@@ -13,7 +13,7 @@ import polars as pl
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
 from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, to_raise
-from ptt.diagnostics.parsers.io.interface import Context, InPlace, Lost, Parser, Piece, Rows, RunFile, Wide
+from ptt.diagnostics.parsers.io.interface import REFUSED, Context, InPlace, Lost, Parser, Piece, Rows, RunFile, Wide
 from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
 from ptt.diagnostics.parsers.io.sqlite import not_read
 from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
@@ -148,8 +148,10 @@ class _Writer:
             return
         kind = parser.name if parser else UNRECOGNISED
         fresh: set[str] = set()
+        refused = file.looks.get(REFUSED) if parser is None else None
         notes = [EMPTY] if not file.size and file.rel.endswith(NEVER_EMPTY) else []
         notes += [why] if parser is None and (why := not_read(file)) else []
+        notes += [refused] if refused else []
         pieces: list[Wide] = []
         for piece in scrub_pieces(self._pieces(file, parser), self.scrubber) if parser else ():
             match piece:
@@ -209,26 +211,25 @@ class _Writer:
 
     def _pieces(self, file: RunFile, parser: Parser) -> Iterator[Piece]:
         """Yield what the parser reads, as far as the budget goes; what lies beyond it is lost."""
-        refused: set[str] = set()
-        values = 0
         try:
             for piece in parser.read(file):
                 file.budget.tick()
                 match piece:
                     case Rows(frame=frame) | Wide(frame=frame):
                         file.budget.rows(frame.height)
-                        piece, names, count = _within_names(piece, file.budget)
-                        refused |= names
-                        values += count
+                        piece = _within_names(piece, file.budget)
                     case _:
                         pass
                 yield piece
         except BudgetSpent as spent:
             self.in_part |= spent.of_time
             yield Lost(bytes=max(1, file.size - file.budget.done), note=f"{file.rel}: {spent}; the rest is lost.")
-        if values:
-            why = f"since the run has more than {file.budget.limits.names}; {to_raise('names')}"
-            yield Lost(rows=values, note=f"{file.rel}: {values} values of {len(refused)} metrics are lost, {why}.")
+        if rows := file.budget.deep_rows:
+            why = f"nest deeper than {file.budget.limits.depth} levels and are lost; {to_raise('depth')}"
+            yield Lost(rows=rows, note=f"{file.rel}: {rows} row(s) {why}.")
+        if values := file.budget.refused_values:
+            why = f"of metrics beyond the {file.budget.limits.names} that a run may have; {to_raise('names')}"
+            yield Lost(rows=values, note=f"{file.rel}: {values} values are lost, {why}.")
 
     def _source(
         self, file: RunFile, kind: str, *, ok: int = 0, bad: int = 0, lost: int = 0, notes: Sequence[str]
@@ -321,18 +322,19 @@ class _Writer:
         pl.DataFrame(rows, schema=SOURCES, orient="row").write_parquet(self.folder / "sources.parquet")
 
 
-def _within_names(piece: Rows | Wide, budget: Budget) -> tuple[Rows | Wide, set[str], int]:
-    """Leave out metrics beyond the number that a run may have; say which they are and how many values they have."""
+def _within_names(piece: Rows | Wide, budget: Budget) -> Rows | Wide:
+    """Leave out metrics beyond the number that a run may have, and count their values."""
     if isinstance(piece, Wide):
         if not (refused := budget.refused(piece.names)):
-            return piece, set(), 0
-        values = sum(piece.frame.height - piece.frame[raw].null_count() for raw in refused)
+            return piece
+        budget.refused_values += sum(piece.frame.height - piece.frame[raw].null_count() for raw in refused)
         kept = {raw: name for raw, name in piece.names.items() if raw not in refused}
-        return Wide(frame=piece.frame.drop(refused), names=kept), refused, values
+        return Wide(frame=piece.frame.drop(refused), names=kept)
     if piece.table != "metrics" or not (refused := budget.refused(piece.frame["name_raw"].unique())):
-        return piece, set(), 0
+        return piece
     frame = piece.frame.filter(~pl.col("name_raw").is_in(refused))
-    return replace(piece, frame=frame), refused, piece.frame.height - frame.height
+    budget.refused_values += piece.frame.height - frame.height
+    return replace(piece, frame=frame)
 
 
 def part_name(number: int) -> str:

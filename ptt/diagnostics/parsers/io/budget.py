@@ -13,6 +13,7 @@ from typing import Final, Literal
 from ptt.diagnostics.budget_limits import (
     DEFAULT_LIMITS,
     MB,
+    ROWS_PER_MB,
     SECONDS_PER_FILE,
     SECONDS_PER_MB,
     TABLE,
@@ -47,12 +48,29 @@ class Budget:
     Before `begin` no time is counted, so that a file can be read by itself.
     """
 
-    __slots__ = ("_allowed", "_file_allowed", "_names", "_rows", "_spent", "_started", "done", "limits")
+    __slots__ = (
+        "_allowed",
+        "_file_allowed",
+        "_max_rows",
+        "_names",
+        "_rows",
+        "_spent",
+        "_started",
+        "deep_rows",
+        "done",
+        "limits",
+        "position",
+        "refused_values",
+    )
 
     def __init__(self, limits: BudgetLimits = DEFAULT_LIMITS, *, nbytes: int = 0, files: int = 0) -> None:
         self.limits = limits
         self.done = 0  # bytes on disk of the file at hand that are read, and whose rows the reader has handed on
+        self.position = 0  # bytes on disk of the file at hand that are read, whatever came of them
+        self.refused_values = 0  # of the file at hand: of metrics that are too many for the run
+        self.deep_rows = 0  # of the file at hand: nested deeper than allowed
         self._allowed = limits.seconds + SECONDS_PER_MB * nbytes / MB + SECONDS_PER_FILE * files
+        self._max_rows = limits.rows + ROWS_PER_MB * (nbytes // MB)
         self._spent = 0.0  # CPU seconds on the files before
         self._started: float | None = None
         self._file_allowed = 0.0
@@ -62,7 +80,7 @@ class Budget:
     def begin(self, nbytes: int) -> None:
         """Start the clock of the next file, of so many bytes on disk."""
         self.end()
-        self.done = 0
+        self.done = self.position = self.refused_values = self.deep_rows = 0
         self._started = time.process_time()
         self._file_allowed = self.limits.file_seconds + SECONDS_PER_MB * nbytes / MB
 
@@ -105,8 +123,8 @@ class Budget:
 
     def rows(self, count: int) -> None:
         """Count rows that are added to the run's tables, and raise where they are too many."""
-        if self._rows + count > self.limits.rows:
-            raise BudgetSpent(f"the run holds more than {self.limits.rows} rows", "rows")
+        if self._rows + count > self._max_rows:
+            raise BudgetSpent(f"the run holds more than {self._max_rows} rows", "rows")
         self._rows += count
 
     def name(self, name: str) -> bool:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 HEAD_BYTES = 65536
+REFUSED = "refused"  # what a parser notes among the looks at a file that it would read, and why it does not
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Lost, RunFile
-from ptt.diagnostics.parsers.io.lines import pieces, well_formed
+from ptt.diagnostics.parsers.io.lines import pieces, too_large_to_parse, well_formed
 
 MAX_BYTES: Final = 512 << 20  # unpacked; the text has to be in memory
 MAX_ITEMS: Final = 50_000_000  # a Python object takes 50 bytes and more: brackets and commas alone can fill a machine
@@ -21,11 +21,11 @@ MARK: Final = re.compile(r'"(?:[^"\\]|\\.)*"|["\[\]{},]')  # a lone quote begins
 Member = tuple[str, Any]
 
 
-def members(file: RunFile, streamed: frozenset[str]) -> Iterator[Member | Lost]:
+def members(file: RunFile, streamed: frozenset[str], *, row_bytes: int = 0) -> Iterator[Member | Lost]:
     """Yield key and value of each member of the document, and of members named in `streamed` each element.
 
     The elements of a list that is the whole document come under the empty key. What is damaged, too large or nested too
-    deep ends the walk with a `Lost`.
+    deep ends the walk with a `Lost`. `row_bytes`: what the caller makes of each value that has no key.
     """
     text = bytearray()
     for piece in pieces(file):
@@ -36,7 +36,12 @@ def members(file: RunFile, streamed: frozenset[str]) -> Iterator[Member | Lost]:
         if len(text) > MAX_BYTES:
             yield Lost(bytes=file.size, note=f"{file.rel} holds more than {MAX_BYTES >> 20} MB and was not read.")
             return
-    yield from members_of(text, streamed, file.rel)
+    if why := too_large_to_parse(file, text, "the document", row_bytes=row_bytes):
+        yield Lost(rows=1, bytes=file.size, note=f"{file.rel}: {why}; it was not read.")
+        return
+    for member in members_of(text, streamed, file.rel):
+        file.budget.tick()
+        yield member
 
 
 def members_of(data: bytes | bytearray, streamed: frozenset[str], where: str) -> Iterator[Member | Lost]:
@@ -121,7 +126,10 @@ def whole_document(file: RunFile, max_bytes: int, *, too_large: str, damaged: st
     if file.size > max_bytes:
         return Lost(rows=1, bytes=file.size, note=f"{file.rel}: {too_large}")
     try:
-        text = file.path.read_bytes().decode("utf-8", "replace")
+        content = file.path.read_bytes()
+        if why := too_large_to_parse(file, content, "the document"):
+            return Lost(rows=1, bytes=file.size, note=f"{file.rel}: {why}; it was not read.")
+        text = content.decode("utf-8", "replace")
         return well_formed(json.loads(text), text)
     except OSError as error:
         return Lost(bytes=file.size, note=f"{file.rel} could not be read: {error.strerror}.")

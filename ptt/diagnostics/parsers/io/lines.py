@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ptt.diagnostics.budget_limits import MB
+from ptt.diagnostics.parsers.io.budget import BudgetSpent, to_raise
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Lost, RunFile, read_error
 
 PIECE_BYTES = 1 << 18  # what one read asks for
@@ -25,6 +27,7 @@ def _plain(file: RunFile) -> Iterator[bytes | Lost]:
         with file.path.open("rb") as handle:
             while piece := handle.read(PIECE_BYTES):
                 done += len(piece)
+                file.budget.position = done
                 yield piece
     except OSError as error:  # the file is gone or its disk fails: what was read so far stands
         yield read_error(file, error, done=done)
@@ -37,6 +40,7 @@ def _gzip(file: RunFile) -> Iterator[bytes | Lost]:
     try:
         with file.path.open("rb") as handle:
             while raw := handle.read(PIECE_BYTES):
+                file.budget.position = handle.tell()
                 while raw:
                     if decoder.eof:
                         if not raw.strip(b"\0"):  # padding behind the last member is allowed
@@ -74,6 +78,7 @@ def _zstd(file: RunFile) -> Iterator[bytes | Lost]:
                 count = stream.readinto(buffer)
                 if not count:
                     return
+                file.budget.position = handle.tell()
                 yield bytes(buffer[:count])
         except (OSError, pa.ArrowException):  # torn or damaged: keep what reached the buffer before the error
             if part := bytes(buffer).rstrip(UNUSED):
@@ -99,6 +104,7 @@ def pieces(file: RunFile) -> Iterator[bytes | Lost]:
         source = _plain(file)
     total = 0
     for piece in source:
+        file.budget.tick()
         if isinstance(piece, bytes):
             piece = piece if total else piece.removeprefix(BOM)
             total += len(piece)
@@ -123,7 +129,9 @@ def text_head(file: RunFile) -> bytes:
 
 
 BLOCK_BYTES = 16 << 20  # large enough that the cost per block vanishes, small enough for any machine
-LINE_BYTES = 256 << 20  # no trainer writes one row of this size; more is a file without line ends
+LINE_SHARE = 8  # of the memory allowed: a line is held as it was read, joined and decoded, besides what is made of it
+LONG_BYTES = 1 << 20  # of a line: what is parsed of a shorter one is no matter
+VALUE_BYTES, CONTAINER_BYTES, QUOTE_BYTES = 40, 72, 30  # in memory, of each comma, bracket and quote of parsed JSON
 FIRST_BYTES = 32 << 20  # how far to look for the first rows; a 128k token sequence takes 8 MB
 FIRST_LINES = 20
 MIN_FIRST_BYTES = 1 << 20  # rows this large come three at a time, not twenty
@@ -134,6 +142,17 @@ WHITE = b" \t\r\n"
 
 def blocks(file: RunFile) -> Iterator[bytes | Lost]:
     """Yield blocks of complete lines; only a block that is the torn end of the file lacks its line end."""
+    for block in _blocks(file):
+        if isinstance(block, Lost):
+            yield block
+            continue
+        position = file.budget.position
+        yield from _within_memory(file, block)
+        file.budget.done = position
+
+
+def _blocks(file: RunFile) -> Iterator[bytes | Lost]:
+    max_line = file.budget.limits.memory_mb * MB // LINE_SHARE
     parts: list[bytes] = []  # joined once: growing one buffer would copy each byte three times
     size = 0
     skipped = 0  # bytes already dropped of a line that is too long to hold
@@ -155,13 +174,13 @@ def blocks(file: RunFile) -> Iterator[bytes | Lost]:
             continue
         parts.append(piece)
         size += len(piece)
-        if size > LINE_BYTES:
+        if size > max_line:
             whole = b"".join(parts)
             last = whole.rfind(b"\n") + 1
             if last:
                 yield whole[:last]
             parts, size = [whole[last:]], len(whole) - last
-            if size > LINE_BYTES:
+            if size > max_line:
                 skipped, parts, size = size, [], 0
     if skipped:
         yield _too_long(file, skipped)
@@ -174,7 +193,43 @@ def blocks(file: RunFile) -> Iterator[bytes | Lost]:
 
 
 def _too_long(file: RunFile, size: int) -> Lost:
-    return Lost(rows=1, bytes=size, note=f"{file.rel} holds a line of {size >> 20} MB, which was passed over.")
+    how = f"; {to_raise('memory_mb')}"
+    return Lost(rows=1, bytes=size, note=f"{file.rel} holds a line of {size >> 20} MB, which was passed over{how}.")
+
+
+def _within_memory(file: RunFile, block: bytes) -> Iterator[bytes | Lost]:
+    """Yield a block without the lines that would fill the memory when they are parsed."""
+    start = at = 0  # of what is still to be yielded, and to be looked at
+    while len(block) - at > LONG_BYTES:
+        if cut := block.rfind(b"\n", at, at + LONG_BYTES) + 1:
+            at = cut
+            continue
+        end = block.find(b"\n", at) + 1 or len(block)
+        if why := too_large_to_parse(file, block[at:end], "a line"):
+            if at > start:
+                yield block[start:at]
+            yield Lost(rows=1, bytes=end - at, note=f"{file.rel}: {why}; that line is lost.")
+            start = end
+        at = end
+    if start < len(block):
+        yield block[start:] if start else block
+
+
+def too_large_to_parse(file: RunFile, text: bytes | bytearray, what: str, *, row_bytes: int = 0) -> str:
+    """Return why JSON may not be parsed, empty where it may: it takes its text twice, and an object a value, list, key.
+
+    `row_bytes`: of what is made of each value that has no key, such as a row of its own.
+    """
+    values, quotes, containers = text.count(b","), text.count(b'"'), text.count(b"[") + text.count(b"{")
+    parsed = VALUE_BYTES * values + QUOTE_BYTES * quotes + CONTAINER_BYTES * containers
+    keyless = max(0, values - quotes // 2 - containers)
+    try:
+        file.budget.take(nbytes=2 * len(text) + parsed + row_bytes * keyless, what=what)
+    except BudgetSpent as spent:
+        if spent.of_time:
+            raise
+        return str(spent)
+    return ""
 
 
 def torn_line(file: RunFile, line: bytes) -> Lost:
@@ -202,7 +257,21 @@ def block_objects(file: RunFile, block: bytes) -> Iterator[dict[str, Any] | Lost
     """Yield the JSON object of each line that is not blank, None where it is none; a torn last line is `Lost`."""
     for line in filter(bytes.strip, block.split(b"\n")):
         row = json_object(line)
-        yield torn_line(file, line) if row is None and is_torn(block) else row
+        if row is None or not is_too_deep(file, line, row):
+            yield torn_line(file, line) if row is None and is_torn(block) else row
+
+
+def is_too_deep(file: RunFile, line: bytes, row: Any) -> bool:
+    """Return whether a row nests deeper than allowed, and count it as lost."""
+    limit = file.budget.limits.depth
+    if line.count(b"{") + line.count(b"[") <= limit:
+        return False
+    level, depth = [row], 0
+    while level and depth <= limit:
+        inside = (value for found in level for value in (found.values() if isinstance(found, dict) else found))
+        level, depth = [value for value in inside if isinstance(value, dict | list)], depth + 1
+    file.budget.deep_rows += depth > limit
+    return depth > limit
 
 
 def json_object(line: bytes) -> dict[str, Any] | None:
@@ -248,16 +317,32 @@ def first_objects(file: RunFile, count: int = 3) -> list[dict[str, Any]]:
 def _first_objects(file: RunFile, count: int) -> list[dict[str, Any]]:
     if not file.name.lower().endswith(SUFFIXES):
         return []
+    first = _first_lines(file, count)
+    first = [line for line in first if len(line) <= LONG_BYTES or not too_large_to_parse(file, line, "a line")]
+    rows = (row for line in first if (row := json_object(line)) is not None)
+    return list(itertools.islice(rows, count))
+
+
+def _first_lines(file: RunFile, count: int) -> list[bytes]:
+    """Return the first lines of a file that begins with an object; one of more than FIRST_BYTES is passed over."""
     text = bytearray()
+    lines = 0
+    passing = False  # over a line that is too long to look at
     for piece in pieces(file):
         if isinstance(piece, Lost):
             break
+        if passing:
+            cut = piece.find(b"\n") + 1
+            passing, piece = not cut, piece[cut:] if cut else b""
         text += piece
-        if not text.lstrip(WHITE).startswith(b"{") or len(text) > FIRST_BYTES:
+        lines += piece.count(b"\n")
+        if text and not text[:HEAD_BYTES].lstrip(WHITE).startswith(b"{"):
             break
-        lines = text.count(b"\n")
         if lines >= FIRST_LINES or (lines >= count and len(text) >= MIN_FIRST_BYTES):
             break
-    first = bytes(text).split(b"\n", FIRST_LINES)[:FIRST_LINES]
-    rows = (row for line in first if (row := json_object(line)) is not None)
-    return list(itertools.islice(rows, count))
+        if len(text) > FIRST_BYTES:
+            if lines:
+                break
+            passing = True
+            text.clear()
+    return bytes(text).split(b"\n", FIRST_LINES)[:FIRST_LINES]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Final
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, split_of
@@ -65,6 +65,7 @@ SAMPLE_TEXTS: Final = frozenset(
 MASKS: Final = frozenset({"loss_mask", "model_mask", "completion_mask"})
 """Keys of a sample unless they hold a number: Detectron2's `loss_mask` is the loss of a mask."""
 
+MAX_KEYS: Final = 5000  # of a row, that are looked at to tell what it is
 MIN_ROWS: Final = 2  # one row has no course
 MIN_UNCOUNTED_ROWS: Final = 3  # and of rows that count nothing, two could be anything
 PLAIN_ROWS: Final = 10  # of nothing but numbers beside a trainer's step: a log, whatever is measured
@@ -103,6 +104,8 @@ def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter 
     calls: list[Flat] = []
     asides = 0
     for row in rows:
+        if len(row) > MAX_KEYS:
+            row = dict(islice(row.items(), MAX_KEYS))
         if not sample_keys(row) <= {"task_id"}:
             return None
         call = flat_call(row)

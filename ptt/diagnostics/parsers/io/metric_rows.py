@@ -39,8 +39,12 @@ class MetricColumns:
 
     def add(self, step: int, name: str, value: float | None, wall_time: float | None, seq: int) -> None:
         """Append one entry."""
+        if name not in self.names:
+            if not self.file.budget.name(name):
+                self.file.budget.refused_values += 1
+                return
+            self.names.add(name)
         self._entries.append((step, name, value, wall_time, seq))
-        self.names.add(name)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield what was added, if anything, as one frame of the full METRICS schema, and start again empty."""
