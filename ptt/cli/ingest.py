@@ -25,8 +25,8 @@ def run(
     budget_seconds: float | None,
 ) -> None:
     """Parse the run at `path`."""
-    read = api.read_settings(settings)
-    chosen = replace(read, budget=read.budget.overridden(memory_mb=budget_memory, seconds=budget_seconds))
+    chosen = api.read_settings(settings)
+    chosen = replace(chosen, budget=chosen.budget.overridden(memory_mb=budget_memory, seconds=budget_seconds))
     with progress_bar(Console(stderr=True)) as tell:
         folder = output_folder(path, out)
         store = api.ingest(path, out=folder, keep_text=keep_text, settings=chosen, one_run=one_run, progress=tell)

@@ -75,7 +75,9 @@ def test_too_few_values_and_nothing_at_all_are_none() -> None:
 @pytest.mark.parametrize(("count", "apart", "interval"), [(50_000, 1, 5_000), (2_000, 10**9, 10**11)])
 def test_long_runs_are_searched_as_fast_as_short_ones(count: int, apart: int, interval: int) -> None:
     steps = np.arange(1, count + 1) * apart
-    values = ((steps - apart) % interval + apart) * np.exp(0.1 * np.random.default_rng(1).normal(size=count))
+    values = ((steps - apart) % interval + apart).astype(np.float64) * np.exp(
+        0.1 * np.random.default_rng(1).normal(size=count)
+    )
     found = find_sawtooth(steps, values)
     assert found is not None
     assert abs(found.interval / interval - 1) < 0.005
