@@ -175,7 +175,7 @@ def tokens_of(frame: pl.DataFrame, *, min_observation: int = 4) -> Tokens:
     pairs = available_pairs(set(frame.columns))
     scan = SequenceScan(frame=frame.lazy(), files=(), columns=frozenset(frame.columns), tokens_per_row=64.0)
     tables = tables_of(frame, pairs=pairs, min_observation=min_observation)
-    return Tokens(tables=tables, pairs=pairs, scan=scan, damaged={})
+    return Tokens(tables=tables, pairs=pairs, scan=scan)
 
 
 def tails_of(frame: pl.DataFrame, *, post_name: str = "post_tool") -> Tails:

@@ -300,7 +300,7 @@ def ingest(
     with plain_errors():
         from ptt.cli import ingest as command
 
-        command.run(
+        code = command.run(
             run,
             out=out,
             keep_text=keep_text,
@@ -309,6 +309,7 @@ def ingest(
             budget_memory=budget_memory,
             budget_seconds=budget_seconds,
         )
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -328,7 +329,8 @@ def sources(
     with plain_errors():
         from ptt.cli import sources as command
 
-        command.run(run, settings=settings, sample=sample, one_run=one_run, as_json=json)
+        code = command.run(run, settings=settings, sample=sample, one_run=one_run, as_json=json)
+    raise typer.Exit(code)
 
 
 @app.command()

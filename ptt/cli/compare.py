@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 
 from ptt import api
-from ptt.cli.exits import Exit
+from ptt.cli.exits import Exit, figure_faults
 from ptt.cli.output import check_figures, contains, output_base, progress_bar
 from ptt.diagnostics.compare.arms import group_of
 from ptt.diagnostics.compare.readings import blind
 from ptt.diagnostics.errors import SettingsError
-from ptt.reports.compare.html import render_compare_html, write_compare_figures
+from ptt.reports.compare.html import render_compare_page, write_compare_figures
 from ptt.reports.compare.json import compare_json
 from ptt.reports.compare.markdown import compare_markdown
 from ptt.reports.compare.terminal import print_comparison
@@ -67,14 +67,16 @@ def run(
     text = compare_json(compared, __version__)
     write_text(folder / "compare.json", text)
     write_text(folder / "compare.md", compare_markdown(compared))
-    report = write_text(folder / "compare.html", render_compare_html(compared))
+    page = render_compare_page(compared)
+    report = write_text(folder / "compare.html", page.text)
+    faults = list(page.faults)
     if figures is not None:
-        write_compare_figures(compared, figures)
+        write_compare_figures(compared, figures, faults)
     if as_json:
         typer.echo(text, nl=False)
     else:
         print_comparison(compared, Console(), str(report))
-    return Exit.BLIND if blind(compared.tables) else Exit.JUDGED
+    return figure_faults(faults) or (Exit.BLIND if blind(compared.tables) else Exit.JUDGED)
 
 
 def _places(runs: list[Path], out: Path | None) -> tuple[Path, Path]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from ptt import api
 from ptt.cli import diagnose_runs
 from ptt.cli.diagnose_runs import ManyOptions, chosen_runs
-from ptt.cli.exits import CODES
+from ptt.cli.exits import CODES, figure_faults
 from ptt.cli.output import Artist, check_figures, output_folder, progress_bar
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import SeveralRunsError
@@ -88,13 +88,15 @@ def _run_one(path: Path, settings: Settings, limit: Severity | None, options: Di
         diagnosis = api.diagnose(path, out=folder, settings=settings, one_run=one_run, progress=tell)
         findings = diagnosis.to_json()
         write_text(folder / "findings.json", findings)
-        report = write_text(folder / "report.html", drawing.html(diagnosis))
+        page = drawing.page(diagnosis)
+        report = write_text(folder / "report.html", page.text)
+        faults = list(page.faults)
         if options.figures is not None:
             from ptt.reports.figures.drawing import write_figures
 
-            write_figures(diagnosis, options.figures)
+            write_figures(diagnosis, options.figures, faults)
     if options.as_json:
         typer.echo(findings, nl=False)
     else:
         print_diagnosis(diagnosis, Console(), str(report))
-    return CODES[decide(diagnosis, fail_on=limit)]
+    return figure_faults(faults) or CODES[decide(diagnosis, fail_on=limit)]

@@ -25,6 +25,7 @@ from ptt.cli.many_runs import (
     judge_all,
     judge_kept,
     judge_one,
+    refuse_faults,
     relative_path,
     run_progress,
     sigterm_as_ctrl_c,
@@ -110,9 +111,11 @@ def _judge(task: Task, opened: LoadedRun) -> DiagnosedRun:
 def _write(task: Task, opened: LoadedRun, judged: DiagnosedRun) -> DiagnosedRun:
     write_run(task, opened, report=True)
     if task.figures is not None:
-        from ptt.reports.figures.drawing import write_figures
+        from ptt.reports.figures.drawing import FigureFault, write_figures
 
-        write_figures(opened.diagnosis, task.figures / task.name)
+        faults: list[FigureFault] = []
+        write_figures(opened.diagnosis, task.figures / task.name, faults)
+        refuse_faults(faults)
     return judged
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
+
+if TYPE_CHECKING:
+    from ptt.reports.figures.drawing import FigureFault
 
 OUTPUT_ERRORS: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR,
@@ -64,6 +67,18 @@ def plain_errors() -> Iterator[None]:
             raise  # a bug of ours
         _print_error(f"the output: {why}; choose another place with --out, or make room.")
         raise typer.Exit(Exit.USAGE) from error
+
+
+def print_faults(faults: Mapping[str, str]) -> Exit:
+    """Print faults of ours that cost part of the answer and not the answer, and return the exit code."""
+    for name, error in faults.items():
+        _print_error(f"a fault of ptt, please report it: {name} failed: {error}")
+    return Exit.CRASHED if faults else Exit.JUDGED
+
+
+def figure_faults(faults: Sequence[FigureFault]) -> Exit:
+    """Do the same of figures: those that fail for their numbers cost a line on the page alone."""
+    return print_faults({f"the figure {fault.name}": fault.error for fault in faults if fault.ours})
 
 
 def _print_error(sentence: str) -> None:

@@ -9,8 +9,10 @@ import typer
 from rich.console import Console
 
 from ptt import api
+from ptt.cli.exits import print_faults
 from ptt.cli.output import output_folder, progress_bar
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
+from ptt.diagnostics.store.manifest import read_manifest
 from ptt.diagnostics.store.scan import read_table
 
 
@@ -23,8 +25,8 @@ def run(
     one_run: bool,
     budget_memory: int | None,
     budget_seconds: float | None,
-) -> None:
-    """Parse the run at `path`."""
+) -> int:
+    """Parse the run at `path`, and return the exit code."""
     chosen = api.read_settings(settings)
     chosen = replace(chosen, budget=chosen.budget.overridden(memory_mb=budget_memory, seconds=budget_seconds))
     with progress_bar(Console(stderr=True)) as tell:
@@ -38,3 +40,5 @@ def run(
     bad, lost = int(sources["rows_bad"].sum()), int(sources["bytes_lost"].sum())
     typer.echo(f"{read} of {sources.height} files read: {rows} rows, {bad} rejected, {lost} bytes lost")
     typer.echo(f"Store {store}")
+    manifest = read_manifest(store)
+    return print_faults(manifest.faults if manifest else {})

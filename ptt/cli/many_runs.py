@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
 
 from rich.console import Console
 
@@ -29,6 +29,9 @@ from ptt.processes import TASKS_PER_PROCESS, Died, in_workers
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
 from ptt.version import __version__
+
+if TYPE_CHECKING:
+    from ptt.reports.figures.drawing import FigureFault
 
 KEPT: Final = Path("store/kept/diagnosis.json")
 MARK: Final = ".made-of"  # names what findings.json and report.html were made of: drawing takes as long as judging
@@ -136,9 +139,18 @@ def write_run(task: Task, opened: LoadedRun, *, report: bool) -> None:
         write_text(findings, findings_json(opened.diagnosis, __version__))
         write_text(mark, made_of)
     if report and not page.is_file():
-        from ptt.reports.run.html import render_html
+        from ptt.reports.run.html import render_page
 
-        write_text(page, render_html(opened.diagnosis))
+        drawn = render_page(opened.diagnosis)
+        write_text(page, drawn.text)
+        refuse_faults(drawn.faults)
+
+
+def refuse_faults(faults: Sequence[FigureFault]) -> None:
+    """Raise where a figure failed by a fault of ours: the page is written, and the run's outcome is a crash."""
+    for fault in faults:
+        if fault.ours:
+            raise RuntimeError(f"the figure {fault.name} failed: {fault.error}")
 
 
 def _content_hash(task: Task, opened: LoadedRun) -> str:

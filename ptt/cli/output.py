@@ -22,6 +22,7 @@ from ptt.processes import leave_ctrl_c_to_the_parent, uninterrupted
 
 if TYPE_CHECKING:
     from ptt.diagnostics.model import Diagnosis
+    from ptt.reports.run.html import Page
 
 
 BASE: Final = "ptt-report"
@@ -136,9 +137,9 @@ class Artist:
         with uninterrupted():
             pool.submit(_ready)  # starts the process
 
-    def html(self, diagnosis: Diagnosis) -> str:
+    def page(self, diagnosis: Diagnosis) -> Page:
         """Draw the report."""
-        return self._pool.submit(_html, diagnosis).result()
+        return self._pool.submit(_page, diagnosis).result()
 
 
 @contextmanager
@@ -160,7 +161,7 @@ def _ready() -> None:
     from ptt.reports.run import html  # noqa: F401
 
 
-def _html(diagnosis: Diagnosis) -> str:
-    from ptt.reports.run.html import render_html
+def _page(diagnosis: Diagnosis) -> Page:
+    from ptt.reports.run.html import render_page
 
-    return render_html(diagnosis)
+    return render_page(diagnosis)

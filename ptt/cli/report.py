@@ -14,11 +14,12 @@ from rich.console import Console
 
 from ptt import api
 from ptt.api import FINDINGS, REPORT, STORE
-from ptt.cli.exits import Exit
+from ptt.cli.exits import figure_faults
 from ptt.cli.output import Artist, output_folder, progress_bar
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.store.archives import run_name
+from ptt.reports.figures.drawing import FigureFault
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.terminal import print_diagnosis
@@ -58,14 +59,15 @@ def run(source: Path, options: ReportOptions, drawing: Artist) -> int:
         diagnosis = _shown(opened.diagnosis, opened.source, options)
         folder = options.out or BASE / f"{diagnosis.run.name if options.redact else _name(source)}-report"
         _keep_clear(source, folder)
-        written = _write(diagnosis, folder, options, drawing)
+        faults: list[FigureFault] = []
+        written = _write(diagnosis, folder, options, drawing, faults)
     if diagnosis.guessable:
         typer.echo(f"ptt: {GUESSABLE}", err=True)
     if options.as_json:
         typer.echo(findings_json(diagnosis, __version__), nl=False)
     else:
         print_diagnosis(diagnosis, Console(), str(written))
-    return Exit.JUDGED
+    return figure_faults(faults)
 
 
 def _check(options: ReportOptions) -> None:
@@ -116,16 +118,20 @@ def _keep_clear(source: Path, output_path: Path) -> None:
         raise SettingsError(f"{output_path}: is a file; --out and --figures take a folder.")
 
 
-def _write(diagnosis: Diagnosis, folder: Path, options: ReportOptions, drawing: Artist) -> Path:
-    """Write every file, and return the one to open."""
+def _write(
+    diagnosis: Diagnosis, folder: Path, options: ReportOptions, drawing: Artist, faults: list[FigureFault]
+) -> Path:
+    """Write every file, and return the one to open; figures that fail add to `faults`."""
     write_text(folder / FINDINGS, findings_json(diagnosis, __version__))
-    report = write_text(folder / REPORT, drawing.html(diagnosis))
+    page = drawing.page(diagnosis)
+    faults += page.faults
+    report = write_text(folder / REPORT, page.text)
     figures = options.figures or (folder / FIGURES if options.postmortem else None)
     drawn: list[Path] = []
     if figures is not None:
         from ptt.reports.figures.drawing import write_figures
 
-        drawn = write_figures(diagnosis, figures)
+        drawn = write_figures(diagnosis, figures, faults)
     if not options.postmortem:
         return report
     from ptt.reports.run.postmortem import postmortem

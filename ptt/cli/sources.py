@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from ptt import api
+from ptt.cli.exits import print_faults
 from ptt.cli.output import contains, progress_bar
 from ptt.diagnostics.errors import SettingsError
 from ptt.reports.output import write_text
@@ -15,8 +16,8 @@ from ptt.reports.run.sources import print_sources, sources_json
 from ptt.version import __version__
 
 
-def run(path: Path, *, settings: Path | None, sample: Path | None, one_run: bool, as_json: bool) -> None:
-    """Print what the run at `path` holds; nothing is kept but the sample."""
+def run(path: Path, *, settings: Path | None, sample: Path | None, one_run: bool, as_json: bool) -> int:
+    """Print what the run at `path` holds, and return the exit code; nothing is kept but the sample."""
     chosen = api.read_settings(settings)
     if sample is not None and (contains(path, sample) or sample.resolve() == path.resolve()):
         raise SettingsError(f"{sample}: lies inside the run, which is never written to; give another --sample.")
@@ -28,6 +29,7 @@ def run(path: Path, *, settings: Path | None, sample: Path | None, one_run: bool
         print_sources(sources, Console())
     if sample is not None:
         _write_sample(path, sample)
+    return print_faults(sources.faults)
 
 
 def _write_sample(path: Path, target: Path) -> None:

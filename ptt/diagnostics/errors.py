@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -57,3 +58,34 @@ def no_room(error: BaseException) -> str:
         match = _OS_ERROR.search(str(error))
         number = int(match[1]) if match else None
     return os.strerror(number) if number in NO_ROOM else ""
+
+
+DAMAGE: Final = (OSError, EOFError, ValueError, ArithmeticError, RecursionError, MemoryError)
+DAMAGE_FROM: Final = frozenset(
+    {"polars", "pyo3_runtime", "pyarrow", "sqlite3", "zlib", "_lzma", "lzma", "struct", "zipfile", "tarfile", "_pickle",
+     "pickle", "zstandard", "msgspec", "compression"}
+)  # fmt: skip
+"""Libraries whose own exceptions tell of damage: by name, so that none is imported for it. A panic of Polars is one."""
+MAX_MESSAGE: Final = 200  # characters of another's message: it may quote a whole row
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether an exception tells of the data that was read; any other is a fault of ours."""
+    return isinstance(error, DAMAGE) or type(error).__module__.partition(".")[0] in DAMAGE_FROM
+
+
+def is_caught(error: BaseException) -> bool:
+    """Return whether the edge of a file, a topic or a figure keeps what is raised: all but what ends the program."""
+    return isinstance(error, Exception) or type(error).__module__ == "pyo3_runtime"  # a panic of Polars is no Exception
+
+
+def describe(error: BaseException) -> str:
+    """Say what was raised and where, without paths of this machine."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{first_line(error)} ({os.path.basename(last.filename)}:{last.lineno})"  # noqa: PTH119  a name, no path
+
+
+def first_line(error: BaseException) -> str:
+    """Return the kind of an exception and the beginning of what it says."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0][:MAX_MESSAGE]}" if lines else type(error).__name__

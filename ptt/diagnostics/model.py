@@ -153,12 +153,22 @@ class Healthy:
 RuleVerdict = Broken | Healthy | NotJudged
 
 
+READING: Final = "reading:"
+EVIDENCE: Final = "evidence:"
+"""Begin the ids of crashes before any rule: of a parser or a step of the store, and of a topic of the evidence."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RuleCrash:
-    """A rule that raised: a fault of ours, shown, and paid for with the exit code."""
+    """A rule, or a step before the rules, that raised: a fault of ours, shown, and paid for with the exit code."""
 
-    id: str
+    id: str  # of a rule; or `reading:` with a parser's name, `evidence:` with a topic's
     error: str
+
+    @property
+    def of_rule(self) -> bool:
+        """Whether a rule raised, and not what it looks at."""
+        return not self.id.startswith((READING, EVIDENCE))
 
 
 @dataclass(frozen=True, kw_only=True)

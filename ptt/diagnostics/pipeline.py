@@ -17,13 +17,14 @@ from ptt.diagnostics.custom.files import load_rules, rule_files
 from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import InputError
-from ptt.diagnostics.evidence.gather import gather
+from ptt.diagnostics.evidence.gather import Gathered, gather
 from ptt.diagnostics.evidence.series import read_evaluations
 from ptt.diagnostics.evidence.sources import with_notes
 from ptt.diagnostics.evidence.tails import profile_of
 from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.parsers.io import unrecognised
+from ptt.diagnostics.parsers.io.file_edge import parser_of
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.rules.policy_update import kl_over_target
 from ptt.diagnostics.scrub.scrub import Scrubber
@@ -36,7 +37,15 @@ from ptt.diagnostics.store.ingest import IN_PART, UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.loaded_run import write_profile
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.run_identity import hash_settings, identity, mark_of, source_hash
-from ptt.diagnostics.store.scan import ANEW, check_entries, open_existing, read_table, scan_sequences
+from ptt.diagnostics.store.scan import (
+    ANEW,
+    READ_ERRORS,
+    check_entries,
+    find_damaged,
+    open_existing,
+    read_table,
+    scan_readable,
+)
 from ptt.diagnostics.verdict.handover import with_handover
 from ptt.diagnostics.verdict.nothing_judged import LFS_POINTER
 from ptt.diagnostics.verdict.run_coverage import RunCoverage, run_coverage
@@ -114,7 +123,7 @@ def ingest(
         on_file=progress and partial(progress, "reading files"),
     )
     if copy and manifest.in_place:
-        scan = scan_sequences(location.store, manifest, location.root)
+        scan = scan_readable(location.store, manifest, location.root, {})
         if scan is not None:
             store_ingest.copy_sequences(scan.frame.drop("seq"), location.store)  # a row number is of its file
     return manifest
@@ -135,7 +144,7 @@ def inspect(
 def sample(location: RunLocation) -> str:
     """Return the shapes of the files that no parser recognises, without their content; empty where all are."""
     files = run_files(location.run)[0]
-    foreign = [file for file in files if file.size and not any(parser.recognises(file) for parser in PARSERS)]
+    foreign = [file for file in files if file.size and parser_of(file, PARSERS) is None]
     return unrecognised.sample(foreign) if foreign else ""
 
 
@@ -232,27 +241,11 @@ def _judge(
     """Judge what a store and the run's files hold, and keep it where the store is kept."""
     store, scrubber = location.store, Scrubber()
     paths = scrubber.paths([file.rel for file in files])
-    with ThreadPoolExecutor(1) as background:  # the cache is written while the tables are looked at
-        tokens = local.read_token_tables(
-            store,
-            manifest,
-            location.root,
-            settings=settings,
-            background=background,
-            keep=location.keep,
-            progress=progress and partial(progress, "reading tokens"),
-        )
-        gathered = gather(
-            name=scrubber.path(location.name),
-            folder=store,
-            manifest=manifest,
-            tokens=tokens,
-            settings=settings,
-            drawn_limits={"kl/ref": settings.limits.get(kl_over_target.ID, {}).get("limit", kl_over_target.KL_LIMIT)},
-        )
+    name = scrubber.path(location.name)
+    tokens, gathered, damaged = _evidence(location, name, manifest, settings, progress)
     sources = with_notes(read_table(store, "sources"), gathered.tables["metrics"], gathered.placements, gathered.wide)
     diagnosis = with_handover(
-        diagnosis_of(gathered, custom_rules, sources, manifest, tokens),
+        diagnosis_of(gathered, custom_rules, sources, manifest, tokens, damaged),
         gathered.evidence,
         files=[replace(file, rel=rel) for file, rel in zip(files, paths, strict=True)],
         evaluated=read_evaluations(gathered.tables["metrics"]),
@@ -269,6 +262,41 @@ def _judge(
         except (OSError, pl.exceptions.PolarsError):  # a full disk must not cost the diagnosis
             pass
     return JudgedRun(diagnosis=diagnosis, source=source, store=store, profile=profile)
+
+
+def _evidence(
+    location: RunLocation, name: str, manifest: Manifest, settings: Settings, progress: Progress | None
+) -> tuple[local.Tokens | None, Gathered, dict[str, str]]:
+    """Read tokens and tables; also return the files that turned out to be damaged, or went away meanwhile."""
+    damaged: dict[str, str] = {}
+    while True:
+        with ThreadPoolExecutor(1) as background:  # the cache is written while the tables are looked at
+            tokens = local.read_token_tables(
+                location.store,
+                manifest,
+                location.root,
+                settings=settings,
+                background=background,
+                damaged=damaged,
+                keep=location.keep,
+                progress=progress and partial(progress, "reading tokens"),
+            )
+            gathered = gather(
+                name=name,
+                folder=location.store,
+                manifest=manifest,
+                tokens=tokens,
+                settings=settings,
+                drawn_limits={
+                    "kl/ref": settings.limits.get(kl_over_target.ID, {}).get("limit", kl_over_target.KL_LIMIT)
+                },
+            )
+        if not any(isinstance(error, READ_ERRORS) for _, error in gathered.raised):
+            return tokens, gathered, damaged
+        unreadable = find_damaged(manifest, location.root)
+        if unreadable.keys() <= damaged.keys():  # no file's fault
+            return tokens, gathered, damaged
+        damaged |= unreadable
 
 
 def _conditions(settings: Settings) -> Conditions:

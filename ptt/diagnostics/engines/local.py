@@ -15,7 +15,15 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.statistics.logprob_pairs import Pair, available_pairs
 from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
 from ptt.diagnostics.store.manifest import Manifest
-from ptt.diagnostics.store.scan import ATTRIBUTE, SequenceScan, read_tokens, scan_sequences, write_tokens
+from ptt.diagnostics.store.scan import (
+    ATTRIBUTE,
+    READ_ERRORS,
+    SequenceScan,
+    find_damaged,
+    read_tokens,
+    scan_readable,
+    write_tokens,
+)
 
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and say nothing
 
@@ -33,7 +41,6 @@ class Tokens:
     tables: TokenTables
     pairs: tuple[Pair, ...]
     scan: SequenceScan
-    damaged: dict[str, str]  # file -> what is wrong with it
     kept: Future[None] | None = None  # done when the tables are in the store's cache
     early: Future[pl.DataFrame] | None = None  # the scalars, read while the tokens were
 
@@ -57,15 +64,17 @@ def read_token_tables(
     *,
     settings: Settings,
     background: Executor,
+    damaged: dict[str, str],
     keep: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tokens | None:
-    """Return the token tables, from the store's cache where they are; None where no pair of logprobs is recorded."""
-    scan = scan_sequences(folder, manifest, root)
-    if scan is None:
-        return None
-    pairs = _order_pairs(scan)
-    if not pairs:
+    """Return the token tables, from the store's cache where they are; None where no pair of logprobs is recorded.
+
+    `damaged`: files that are left out, each with what is wrong with it; those that turn out to be are added.
+    """
+    scan = scan_readable(folder, manifest, root, damaged)
+    pairs = _order_pairs(scan) if scan is not None else ()
+    if scan is None or not pairs:
         return None
     key: dict[str, object] = {
         "min_observation": settings.min_observation,
@@ -74,25 +83,26 @@ def read_token_tables(
         "placeholders": PLACEHOLDERS,
     }
     early = background.submit(read_scalars, scan)
-    tables = read_tokens(folder, key)
-    if tables is not None:
-        return Tokens(tables=tables, pairs=pairs, scan=scan, damaged={}, early=early)
-    damaged: dict[str, str] = {}
-    try:
-        tables = _run_token_pass(scan, pairs, settings, progress)
-    except pl.exceptions.PolarsError:
-        damaged = _find_damaged(scan, pairs)
-        if not damaged:
-            raise
-        sound = scan_sequences(folder, manifest, root, without=damaged)
-        if sound is None:
-            return None
-        scan, pairs = sound, _order_pairs(sound)
-        tables = _run_token_pass(scan, pairs, settings, progress)
+    if not damaged and (tables := read_tokens(folder, key)) is not None:
+        return Tokens(tables=tables, pairs=pairs, scan=scan, early=early)
+    tables = None
+    while tables is None:
+        try:
+            tables = _run_token_pass(scan, pairs, settings, progress)
+        except READ_ERRORS:
+            unreadable = find_damaged(manifest, root)
+            if unreadable.keys() <= damaged.keys():
+                raise
+            damaged |= unreadable
+            scan = scan_readable(folder, manifest, root, damaged)
+            pairs = _order_pairs(scan) if scan is not None else ()
+            if scan is None or not pairs:
+                return None
+    if damaged:
         # kept for comparisons alone: under a key that the next run does not ask for, so that it reports them again
         key["damaged"] = sorted(damaged)
     kept = background.submit(write_tokens, folder, key, tables) if keep else None
-    return Tokens(tables=tables, pairs=pairs, scan=scan, damaged=damaged, kept=kept, early=None if damaged else early)
+    return Tokens(tables=tables, pairs=pairs, scan=scan, kept=kept, early=None if damaged else early)
 
 
 def _hash_scan(scan: SequenceScan) -> str:
@@ -141,16 +151,3 @@ def _order_pairs(scan: SequenceScan) -> tuple[Pair, ...]:
     max_rows = max(covered.values(), default=0)
     first = next((pair for pair in pairs if 2 * covered[pair.name] >= max_rows), None)
     return () if first is None else (first, *(pair for pair in pairs if pair is not first))
-
-
-def _find_damaged(scan: SequenceScan, pairs: tuple[Pair, ...]) -> dict[str, str]:
-    """Read file by file to find those that cannot be decoded."""
-    logps = {name for pair in pairs for name in (pair.numerator, pair.denominator)}
-    damaged = {}
-    for file in scan.files:
-        columns = [name for name in file.columns if name in logps | {"step", "model_mask", "tool_names"}]
-        try:
-            pl.read_parquet(file.path, columns=columns, glob=False)
-        except pl.exceptions.PolarsError as error:
-            damaged[file.name] = str(error).splitlines()[0]
-    return damaged

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import polars as pl
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.errors import is_caught
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import detect_algorithm
+from ptt.diagnostics.evidence.algorithm import Algorithm, detect_algorithm
 from ptt.diagnostics.evidence.answers import gather_answers
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
@@ -39,8 +41,8 @@ from ptt.diagnostics.evidence.series import (
 from ptt.diagnostics.evidence.sources import files_by_step
 from ptt.diagnostics.evidence.tail_details import gather_details
 from ptt.diagnostics.evidence.tail_holders import Holders, gather_holders
-from ptt.diagnostics.evidence.tails import gather_tails, tool_use_by_step
-from ptt.diagnostics.evidence.tokens_by_step import gather_pairs, gather_signal
+from ptt.diagnostics.evidence.tails import Tails, gather_tails, tool_use_by_step
+from ptt.diagnostics.evidence.tokens_by_step import Signal, gather_pairs, gather_signal
 from ptt.diagnostics.evidence.validity import REQUIRED_COLUMNS, gather_validity, missing_pair
 from ptt.diagnostics.model import STEP, JsonScalar, Run
 from ptt.diagnostics.statistics.arrays import IntArray
@@ -149,6 +151,11 @@ def _answer_lengths(turns: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+Made = TypeVar("Made")
+Raised = tuple[str, BaseException]
+"""A topic that could not be gathered, and what was raised."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
     """What judging and telling start from."""
@@ -158,6 +165,7 @@ class Gathered:
     wide: WideMetrics  # the metrics that `tables` leaves out: too many for rows
     placements: tuple[Placement, ...] = ()  # of rows without a step that repeat rows with one
     post_name: str = "post_observation"  # what the slice after an observation is called
+    raised: tuple[Raised, ...] = ()  # by topics that are missing for it
 
 
 NO_SEQUENCES = "no file that is read here holds per-token logprobs"
@@ -173,79 +181,112 @@ def gather(
     drawn_limits: Mapping[str, float],
 ) -> Gathered:
     """Read the store's tables and the token tables into evidence; `drawn_limits` are lines in figures, by metric."""
-    (metrics, placements), wide = place_rows(read_metrics(folder)), read_wide(folder, manifest)
-    facts = facts_of_placed(manifest.facts, metrics, placements)
-    series = read_series(metrics, wide)
-    other = read_other(metrics, wide)
+    raised: list[Raised] = []
+    topic = partial(_topic, raised)
+    logged, wide = read_metrics(folder), read_wide(folder, manifest)
+    metrics, placements = topic("placed rows", lambda: place_rows(logged)) or (logged, ())
+    facts = topic("facts", lambda: facts_of_placed(manifest.facts, metrics, placements)) or manifest.facts
+    series = topic("series", lambda: read_series(metrics, wide)) or {}
+    other = topic("other series", lambda: read_other(metrics, wide)) or {}
     trajectories = read_trajectories(folder, wide)
-    calls, turns = read_table(folder, "tool_calls"), read_table(folder, "turns")
-    tables = {
-        "aggregates": aggregate_table(series, drawn_limits),
-        "series": series_table(series),
-        "metrics": metrics,
-        "trajectories": trajectories,
-        "tool_calls": calls,
-        "audit": audit_table(trajectories, turns),
-        "tools": tool_table(trajectories, calls),
-        "files": files_by_step(tokens, trajectories),
+    calls, turns, sources = (read_table(folder, table) for table in ("tool_calls", "turns", "sources"))
+    answers, evals, rewards = (read_table(folder, table) for table in ("answers", "evals", "rewards"))
+    ranks, events = read_table(folder, "ranks"), read_table(folder, "events")
+    makers: dict[str, Callable[[], pl.DataFrame]] = {
+        "aggregates": lambda: aggregate_table(series, drawn_limits),
+        "series": lambda: series_table(series),
+        "metrics": lambda: metrics,
+        "trajectories": lambda: trajectories,
+        "tool_calls": lambda: calls,
+        "audit": lambda: audit_table(trajectories, turns),
+        "tools": lambda: tool_table(trajectories, calls),
+        "files": lambda: files_by_step(tokens, trajectories),
     }
     if wide.parts:  # the rows leave these out
-        tables["other_series"] = series_table(other)
-    tails, post_name = None, Gathered.post_name
-    pairs = gather_pairs(tokens)
-    reference = gather_reference(series, pairs, facts)
+        makers["other_series"] = lambda: series_table(other)
+    made = {name: topic(f"table {name}", make) for name, make in makers.items()}
+    tables = {name: table for name, table in made.items() if table is not None}
+    post_name = (tokens and topic("tool slices", lambda: _post_name(calls, series, tokens))) or Gathered.post_name
+    pairs = topic("pairs", lambda: gather_pairs(tokens)) or {}
+    reference = topic("reference", lambda: gather_reference(series, pairs, facts))
+    tails: tuple[Tails, dict[str, pl.DataFrame]] | None = None
     holders: Holders | None = None
     if tokens is not None:
-        post_name, completions = _post_name(calls, series, tokens), Completions(trajectories, calls, turns)
+        completions = Completions(trajectories, calls, turns)
         with ThreadPoolExecutor(1) as aside:
             behind = aside.submit(gather_details, tokens, completions, post_name=post_name)
-            tails = gather_tails(tokens, post_name=post_name, reference=reference)
-            holders = gather_holders(tokens, completions, tails[0]) if tails else None
-        tables |= tails[1] | behind.result() if tails else {}
+            tails = topic("tails", lambda: gather_tails(tokens, post_name=post_name, reference=reference))
+            holders = topic("tail holders", lambda: gather_holders(tokens, completions, tails[0])) if tails else None
+        tables |= tails[1] | (topic("tail details", behind.result) or {}) if tails else {}
     unpaired, missing = missing_pair(manifest)
     unpaired = unpaired if tokens is None else ""
-    machines = gather_machines(metrics, read_table(folder, "ranks"), wide)
+    machines = topic("machines", lambda: gather_machines(metrics, ranks, wide))
     tables["ranks"] = ranks_table(machines)
-    algorithm = detect_algorithm(
-        facts,
-        series,
-        logged=training_metric_names(metrics, wide, ranks=True),
-        sampled="rollout_logp" in tokens.scan.columns if tokens else False,
-        texts=tokens is not None or trajectories.height > 0,
+    algorithm = (
+        topic(
+            "algorithm",
+            lambda: detect_algorithm(
+                facts,
+                series,
+                logged=training_metric_names(metrics, wide, ranks=True),
+                sampled="rollout_logp" in tokens.scan.columns if tokens else False,
+                texts=tokens is not None or trajectories.height > 0,
+            ),
+        )
+        or Algorithm()
     )
     run = describe_run(name, facts, series, tokens, wide.steps)
+    eval_losses = topic("evaluation losses", lambda: read_series(metrics, WideMetrics(folder), split="eval")) or {}
     evidence = Evidence(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
         algorithm=algorithm,
         metrics=series,
         other=other,
-        eval_loss=read_series(metrics, WideMetrics(folder), split="eval").get("eval/loss"),
-        environment=gather_environment(trajectories, calls, turns),
-        answers=gather_answers(trajectories, read_table(folder, "answers")),
-        lengths=gather_lengths(trajectories, turns),
-        evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),
-        rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),
-        freshness=gather_freshness(tokens),
-        mismatch=gather_mismatch(tokens, post_name=post_name),
+        eval_loss=eval_losses.get("eval/loss"),
+        environment=topic("environment", lambda: gather_environment(trajectories, calls, turns)),
+        answers=topic("answers", lambda: gather_answers(trajectories, answers)),
+        lengths=topic("lengths", lambda: gather_lengths(trajectories, turns)),
+        evaluation=topic("evaluation", lambda: gather_evaluation(metrics, evals, trajectories, wide)),
+        rewards=topic("rewards", lambda: gather_rewards(metrics, trajectories, rewards, wide)),
+        freshness=topic("freshness", lambda: gather_freshness(tokens)),
+        mismatch=topic("mismatch", lambda: gather_mismatch(tokens, post_name=post_name)),
         pairs=pairs,
         reference=reference,
-        signal=gather_signal(tokens, trajectories),
+        signal=topic("signal", lambda: gather_signal(tokens, trajectories)) or Signal(),
         machines=machines,
-        events=_events(
-            place_events(read_table(folder, "events"), metrics, placements),
-            consoles_aside(read_table(folder, "sources"), metrics),
-        ),
+        events=topic(
+            "events", lambda: _events(place_events(events, metrics, placements), consoles_aside(sources, metrics))
+        )
+        or (),
         tails=tails[0] if tails else None,
         holders=holders,
         tails_missing=() if tails else missing if unpaired else REQUIRED_COLUMNS,
-        tails_reason="" if tails else unpaired or _why_no_tails(folder, tokens),
-        tool_use=tool_use_by_step(tokens) if tokens is not None else None,
-        validity=gather_validity(tokens) if tokens is not None else None,
-        segments=gather_segments(wide.rows(metrics), tokens),
+        tails_reason="" if tails else unpaired or _why_no_tails(sources, tokens),
+        tool_use=topic("tool use", lambda: tool_use_by_step(tokens)) if tokens is not None else None,
+        validity=topic("validity", lambda: gather_validity(tokens)) if tokens is not None else None,
+        segments=topic("segments", lambda: gather_segments(wide.rows(metrics), tokens)),
         required_tools=settings.required_tools,
         limits=settings.limits,
     )
-    return Gathered(evidence=evidence, tables=tables, wide=wide, placements=placements, post_name=post_name)
+    return Gathered(
+        evidence=evidence,
+        tables=tables,
+        wide=wide,
+        placements=placements,
+        post_name=post_name,
+        raised=tuple(raised),
+    )
+
+
+def _topic(raised: list[Raised], name: str, make: Callable[[], Made]) -> Made | None:
+    """Return what a topic gathers; where it raises, None, as if nothing of it were recorded, and the error is kept."""
+    try:
+        return make()
+    except BaseException as error:
+        if not is_caught(error):
+            raise
+        raised.append((name, error))
+        return None
 
 
 def read_metrics(folder: Path) -> pl.DataFrame:
@@ -291,9 +332,8 @@ def _job(path: str) -> str:
     return STREAM_WORDS.sub("", path.rpartition("/")[2].lower())
 
 
-def _why_no_tails(folder: Path, tokens: Tokens | None) -> str:
+def _why_no_tails(sources: pl.DataFrame, tokens: Tokens | None) -> str:
     if tokens is None:
-        sources = read_table(folder, "sources")
         foreign = sources.filter(pl.col("kind") == UNRECOGNISED).height
         if not sources.height:
             return "the run holds no file"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,10 +21,15 @@ from ptt.diagnostics.store.wide_metrics import WideMetrics
 MAX_UNRECOGNISED: Final = 20
 
 
-def list_sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) -> tuple[Source, ...]:
-    """Return one source per file, losses found while reading tokens included; foreign files beyond 20 are counted."""
+def list_sources(
+    table: pl.DataFrame, tokens: Tokens | None, damaged: Mapping[str, str], notes: Sequence[str]
+) -> tuple[Source, ...]:
+    """Return one source per file; foreign files beyond 20 are counted.
+
+    `damaged`: files that turned out to be while their tokens were read, with the reason; their rows do not count.
+    """
     every = {str(row["path"]): Source(**row) for row in table.sort("path").iter_rows(named=True)}
-    for path, reason in (tokens.damaged if tokens else {}).items():
+    for path, reason in damaged.items():
         if old := every.get(path):
             note = f"Damaged inside, left out: {reason}"
             every[path] = replace(old, rows_ok=0, rows_bad=old.rows_ok, bytes_lost=old.bytes, note=note)

@@ -217,7 +217,7 @@ def _checks(opened: LoadedRun, policy: Policy, today: date) -> Iterator[CheckRes
             id=f"crash:{crash.id}",
             kind=CheckKind.CRASH,
             outcome=Outcome.CRASHED,
-            title=f"the rule {crash.id} ran",
+            title=f"the rule {crash.id} ran" if crash.of_rule else f"{crash.id} worked",
             claim=f"it failed itself: {crash.error}",
             data="no answer",
             fails_if="an error in the rule, which is a fault of ptt or of a custom rule, not of the run",

@@ -72,7 +72,7 @@ def _add_row(row: dict[str, Any], samples: Samples) -> bool:
     messages = row["messages"]
     if not isinstance(messages, list):
         return False
-    unpacked = [message | {"tool_calls": parse_json(message.get("tool_calls"))} for message in messages if message]
+    unpacked = [message | {"tool_calls": parse_json(message.get("tool_calls"))} for message in dicts_in(messages)]
     return _add(unpacked, row, as_step(row["group_index"]), parse_json(row["metrics"]), samples)
 
 

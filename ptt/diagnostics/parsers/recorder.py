@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
+from ptt.diagnostics.errors import first_line
 from ptt.diagnostics.parsers.io.interface import InPlace, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, schema_of
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
@@ -82,6 +84,12 @@ def read(file: RunFile) -> Iterator[Piece]:
         yield cut_note(file)
         return
     schema, rows = footer
+    try:  # Polars scans it where it lies, and knows fewer schemas than Arrow: a name twice, one that is no text
+        pl.scan_parquet([file.path], glob=False).collect_schema()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        note = f"{file.rel}: its columns cannot be read ({first_line(error)}), so none of its {rows} row(s) counts."
+        yield Lost(rows=rows, bytes=file.size, note=note)
+        return
     usable: list[str] = []
     for name in SEQUENCES:
         places = schema.get_all_field_indices(name)

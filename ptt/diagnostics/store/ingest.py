@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -11,8 +12,9 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
-from ptt.diagnostics.errors import InputError, SettingsError
+from ptt.diagnostics.errors import InputError, SettingsError, describe, first_line, is_caught, is_damage, no_room
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, to_raise
+from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of, unread
 from ptt.diagnostics.parsers.io.interface import REFUSED, Context, InPlace, Lost, Parser, Piece, Rows, RunFile, Wide
 from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
 from ptt.diagnostics.parsers.io.sqlite import not_read
@@ -29,6 +31,7 @@ from ptt.diagnostics.store.manifest import (
 )
 from ptt.diagnostics.store.metric_names import Renames, names_in, names_in_wide, rename
 from ptt.diagnostics.store.scrub_pieces import copy_masked, masks_in_place, scrub_frame, scrub_pieces
+from ptt.diagnostics.store.value_range import MAX_VALUE, bounded_values
 from ptt.diagnostics.store.wide_metrics import evaluation_rows, write_wide
 
 UNRECOGNISED: Final = "unrecognised"
@@ -41,6 +44,7 @@ IN_PART: Final = " in part"
 Neither names nor sizes nor times tell that a file may be read by now."""
 RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that stands alone
 FLUSH_ROWS: Final = 200_000
+MAX_FACT: Final = 2**64  # seeds are drawn from 64 bits; a longer integer converts to no number
 Progress = Callable[[int, int], None]
 Facts = dict[str, str | int | float | bool | None]
 TRAJECTORY_TABLES: Final = ("trajectories", "turns", "tool_calls", "rewards", "answers")
@@ -95,6 +99,7 @@ def ingest(
             parts=tuple(writer.parts),
             wide=tuple(writer.wide),
             facts=writer.facts(),
+            faults=writer.faults,
             notes=tuple(map(writer.scrubber.text, notes)),
             metric_names=metric_names,
             guessed_names=renames.guessed,
@@ -113,6 +118,20 @@ def ingest(
 
 
 @dataclass
+class _Tally:
+    """What one file came to, and what of it is still to be written."""
+
+    ok: int = 0
+    bad: int = 0
+    lost: int = 0
+    repeated: int = 0
+    beyond: int = 0  # values too large to calculate with
+    notes: list[str] = field(default_factory=list)
+    fresh: set[str] = field(default_factory=set)  # ids of its trajectories
+    wide: list[Wide] = field(default_factory=list)
+
+
+@dataclass
 class _Writer:
     """Gathers pieces into tables; whatever grows is written out as it comes."""
 
@@ -121,6 +140,7 @@ class _Writer:
     in_place: list[InPlaceFile] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     wide: list[WidePart] = field(default_factory=list)
+    faults: dict[str, str] = field(default_factory=dict)  # parser or step -> the error, of faults of ours
     in_part: bool = False  # a file could not be opened, or there was no time for it: another look may see more
     _facts: list[tuple[tuple[int, float], Facts]] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
@@ -137,50 +157,74 @@ class _Writer:
 
     def read(self, file: RunFile, parsers: Sequence[Parser]) -> None:
         """Read one file by the parser that recognises it, or note that nothing here reads it."""
-        ok = bad = lost = repeated = 0
         try:
             file.budget.tick()
-            parser = next((parser for parser in parsers if parser.recognises(file)), None)
+            parser = parser_of(file, parsers, self.fault)
         except BudgetSpent as spent:
             self.in_part |= spent.of_time
             file.looks.clear()
             self._source(file, UNREADABLE, lost=file.size, notes=[f"Not looked at: {spent}."])
             return
         kind = parser.name if parser else UNRECOGNISED
-        fresh: set[str] = set()
-        refused = file.looks.get(REFUSED) if parser is None else None
-        notes = [EMPTY] if not file.size and file.rel.endswith(NEVER_EMPTY) else []
-        notes += [why] if parser is None and (why := not_read(file)) else []
-        notes += [refused] if refused else []
-        pieces: list[Wide] = []
-        for piece in scrub_pieces(self._pieces(file, parser), self.scrubber) if parser else ():
-            match piece:
-                case Rows(table=table, frame=frame):
-                    if table in TRAJECTORY_TABLES:  # TRL writes the same samples again until it generates new ones
-                        rows = frame.height
-                        frame = frame.filter(~pl.col("trajectory_id").is_in(self._seen))
-                        fresh.update(frame["trajectory_id"].unique())
-                        repeated += rows - frame.height if table == "trajectories" else 0
-                    self._keep(table, frame, parser, file)
-                    ok += frame.height if table not in TRAJECTORY_TABLES[1:] else 0
-                case Wide():
-                    pieces.append(piece)
-                    if sum(pending.frame.height for pending in pieces) >= FLUSH_ROWS:
-                        ok += self._wide(pieces, file, parser)
-                case InPlace(rows=rows):
-                    self._in_place(piece, file, kind)
-                    ok += rows
-                case Lost(rows=rows, bytes=count, note=note):
-                    bad, lost = bad + rows, lost + count
-                    notes += [note] if note else []
-                case Context(facts=facts):
-                    self._facts.append((_merge_priority(parser, facts), facts))
-        ok += self._wide(pieces, file, parser)
+        tally = _Tally(notes=[EMPTY] if not file.size and file.rel.endswith(NEVER_EMPTY) else [])
+        if parser is not None:
+            for piece in self._pieces(file, parser):
+                with self._edge(file, parser, tally, piece.frame.height if isinstance(piece, Rows) else 0):
+                    for scrubbed in scrub_pieces([piece], self.scrubber):
+                        self._add(scrubbed, file, parser, tally)
+            self._write_waiting(file, parser, tally)
+        else:
+            tally.notes += [why for why in (not_read(file), file.looks.get(REFUSED)) if why]
         file.looks.clear()
-        self._seen |= fresh
-        if repeated:
-            notes.append(f"{repeated} rows repeat an earlier file and are counted once.")
-        self._source(file, kind, ok=ok, bad=bad, lost=lost, notes=notes)
+        self._seen |= tally.fresh
+        if tally.repeated:
+            tally.notes.append(f"{tally.repeated} rows repeat an earlier file and are counted once.")
+        if tally.beyond:
+            tally.notes.append(f"{tally.beyond} values beyond ±{MAX_VALUE:g} count as infinite.")
+        self._source(file, kind, ok=tally.ok, bad=tally.bad, lost=tally.lost, notes=tally.notes)
+
+    def _add(self, piece: Piece, file: RunFile, parser: Parser, tally: _Tally) -> None:
+        """Add what a piece holds to the store."""
+        match piece:
+            case Rows(table=table, frame=frame):
+                if table in TRAJECTORY_TABLES:  # TRL writes the same samples again until it generates new ones
+                    rows = frame.height
+                    frame = frame.filter(~pl.col("trajectory_id").is_in(self._seen))
+                    tally.fresh.update(frame["trajectory_id"].unique())
+                    tally.repeated += rows - frame.height if table == "trajectories" else 0
+                tally.beyond += self._keep(table, frame, parser, file)
+                tally.ok += frame.height if table not in TRAJECTORY_TABLES[1:] else 0
+            case Wide():
+                tally.wide.append(piece)
+                if sum(pending.frame.height for pending in tally.wide) >= FLUSH_ROWS:
+                    self._write_waiting(file, parser, tally)
+            case InPlace(rows=rows):
+                self._in_place(piece, file, parser.name)
+                tally.ok += rows
+            case Lost(rows=rows, bytes=count, note=note):
+                tally.bad, tally.lost = tally.bad + rows, tally.lost + count
+                tally.notes += [note] if note else []
+            case Context(facts=facts):
+                facts = {key: fact for key, value in facts.items() if (fact := _storable(value)) is not None}
+                self._facts.append((_merge_priority(parser, facts), facts))
+
+    @contextmanager
+    def _edge(self, file: RunFile, parser: Parser, tally: _Tally, rows: int) -> Iterator[None]:
+        """Lose what cannot be stored, so many rows: it costs neither the rest of the file nor the report."""
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, OSError) or no_room(error) or not is_caught(error):  # of the disk we write to
+                raise
+            tally.bad += rows
+            why = self.scrubber.text(first_line(error))
+            tally.notes.append(f"{file.rel}: {rows} row(s) could not be stored: {why}.")
+            if not is_damage(error):
+                self.fault(parser.name, describe(error))
+
+    def fault(self, name: str, error: str) -> None:
+        """Keep the first fault of ours that a parser or a step shows."""
+        self.faults.setdefault(name, self.scrubber.text(error))
 
     def _in_place(self, piece: InPlace, file: RunFile, kind: str) -> None:
         """Note a file that is scanned where it lies."""
@@ -212,7 +256,7 @@ class _Writer:
     def _pieces(self, file: RunFile, parser: Parser) -> Iterator[Piece]:
         """Yield what the parser reads, as far as the budget goes; what lies beyond it is lost."""
         try:
-            for piece in parser.read(file):
+            for piece in pieces_of(file, parser, self.fault):
                 file.budget.tick()
                 match piece:
                     case Rows(frame=frame) | Wide(frame=frame):
@@ -223,7 +267,7 @@ class _Writer:
                 yield piece
         except BudgetSpent as spent:
             self.in_part |= spent.of_time
-            yield Lost(bytes=max(1, file.size - file.budget.done), note=f"{file.rel}: {spent}; the rest is lost.")
+            yield unread(file, str(spent))
         if rows := file.budget.deep_rows:
             why = f"nest deeper than {file.budget.limits.depth} levels and are lost; {to_raise('depth')}"
             yield Lost(rows=rows, note=f"{file.rel}: {rows} row(s) {why}.")
@@ -236,20 +280,23 @@ class _Writer:
     ) -> None:
         self._sources.append((file.rel, kind, file.size, ok, bad, lost, " ".join(notes) or None))
 
-    def _wide(self, pieces: list[Wide], file: RunFile, parser: Parser | None) -> int:
-        """Write the waiting pieces of a file, and say how many values they hold."""
-        if not pieces:
-            return 0
-        priority = parser.priority if parser else 0
-        self.wide.append(write_wide(self.folder, len(self.wide), pieces, file.rel, priority))
-        pieces.clear()
-        return sum(column.values for column in self.wide[-1].columns)
+    def _write_waiting(self, file: RunFile, parser: Parser, tally: _Tally) -> None:
+        """Write the waiting wide pieces of a file, and count their values."""
+        if not tally.wide:
+            return
+        pieces, tally.wide = tally.wide, []
+        with self._edge(file, parser, tally, sum(piece.frame.height for piece in pieces)):
+            part, beyond = write_wide(self.folder, len(self.wide), pieces, file.rel, parser.priority)
+            self.wide.append(part)
+            tally.beyond += beyond
+            tally.ok += sum(column.values for column in part.columns)
 
-    def _keep(self, table: str, frame: pl.DataFrame, parser: Parser | None, file: RunFile) -> None:
+    def _keep(self, table: str, frame: pl.DataFrame, parser: Parser, file: RunFile) -> int:
+        """Keep rows of a table; return how many of their values are too large to calculate with."""
         schema = TABLES[table]
         if "source" in schema and "source" not in frame.columns:
             frame = frame.with_columns(source=pl.lit(file.rel))
-        if table == "metrics" and parser is not None:
+        if table == "metrics":
             frame = frame.with_columns(priority=pl.lit(parser.priority, pl.Int32))
             schema = {**schema, "priority": pl.Int32()}
         if table == "sequences":  # a column of nulls would claim that something was recorded
@@ -258,6 +305,7 @@ class _Writer:
         frame = frame.match_to_schema(
             pl.Schema(schema), missing_columns="insert", extra_columns="raise", integer_cast="upcast"
         )
+        frame, beyond = bounded_values(frame)
         waiting = self._waiting.setdefault(table, [])
         waiting.append(frame)
         if table == "sequences":
@@ -265,7 +313,7 @@ class _Writer:
                 Part(
                     name=self._flush(table).name,
                     source=file.rel,
-                    kind=parser.name if parser else UNRECOGNISED,
+                    kind=parser.name,
                     first_row=sum(part.rows for part in self.parts if part.source == file.rel),
                     rows=frame.height,
                     columns=tuple(frame.columns),
@@ -273,6 +321,7 @@ class _Writer:
             )
         elif sum(part.height for part in waiting) > FLUSH_ROWS:
             self._flush(table)
+        return beyond
 
     def _flush(self, table: str) -> Path:
         target = self._next_part(table)
@@ -290,7 +339,16 @@ class _Writer:
         return target
 
     def name_metrics(self, mapping: Mapping[str, str]) -> Renames:
-        """Give metrics the names that only all of a run tells, and say which they are."""
+        """Give metrics the names that only all of a run tells, and say which they are; without them all have others."""
+        try:
+            return self._rename(mapping)
+        except BaseException as error:
+            if isinstance(error, OSError) or no_room(error) or not is_caught(error):
+                raise
+            self.fault("naming of metrics", describe(error))
+            return Renames()
+
+    def _rename(self, mapping: Mapping[str, str]) -> Renames:
         if "metrics" in self._waiting:
             self._flush("metrics")
         renames = rename(pl.concat([names_in_wide(self.wide), *self._names]), mapping)
@@ -363,6 +421,15 @@ def _tells(key: str, value: object) -> bool:
     return value is not None and not (key == "max_steps" and isinstance(value, int | float) and value <= 0)
 
 
-def _merge_priority(parser: Parser | None, facts: Facts) -> tuple[int, float]:
+def _storable(value: str | float | bool | None) -> str | int | float | bool | None:
+    """Return a fact as any file can hold it; None for a number that is no setting of any run."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if abs(value) < MAX_FACT else None
+    return value
+
+
+def _merge_priority(parser: Parser, facts: Facts) -> tuple[int, float]:
     step = facts.get("global_step")
-    return (parser.priority if parser else 0, -float(step) if isinstance(step, int | float) else 0.0)
+    return (parser.priority, -float(step) if isinstance(step, int | float) else 0.0)

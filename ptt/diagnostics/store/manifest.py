@@ -76,6 +76,7 @@ class Manifest:
     facts: Mapping[str, str | int | float | bool | None]
     notes: tuple[str, ...]
     metric_names: Mapping[str, str] = field(default_factory=dict)  # of the settings: raw -> canonical, "" for none
+    faults: Mapping[str, str] = field(default_factory=dict)  # parser or step -> the error, of faults of ours
     guessed_names: Mapping[str, str] = field(default_factory=dict)  # raw -> canonical, by the words of the name
 
 

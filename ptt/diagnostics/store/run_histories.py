@@ -15,6 +15,7 @@ import polars as pl
 
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
+from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of
 from ptt.diagnostics.parsers.io.interface import Rows, RunFile, Wide
 
 MAX_VALUES: Final = 50_000  # read of one record: its beginning tells, and an event file may hold millions
@@ -99,9 +100,9 @@ class History:
 
 
 def _read_into(values: dict[str, dict[int, float]], file: RunFile) -> None:
-    parser = next((parser for parser in PARSERS if parser.recognises(file)), None)
+    parser = parser_of(file, PARSERS)
     count = 0
-    for piece in parser.read(file) if parser else ():
+    for piece in pieces_of(file, parser) if parser else ():
         if isinstance(piece, Rows) and piece.table == "metrics":
             counted = pl.col("name_raw").str.starts_with(UNNUMBERED)  # rows, which no other writer's steps are
             name = pl.when(counted).then("name_raw").otherwise(pl.coalesce("name", "name_raw"))

@@ -116,6 +116,42 @@ def scan_sequences(folder: Path, manifest: Manifest, root: Path, *, without: Ite
     )
 
 
+READ_ERRORS: Final = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+"""What is raised of a file of the run that is damaged inside, or gone: it was read before, and may change meanwhile."""
+
+
+def scan_readable(folder: Path, manifest: Manifest, root: Path, damaged: dict[str, str]) -> SequenceScan | None:
+    """Scan what can be read of the recorder files and parts; what cannot is added to `damaged`, with the reason."""
+    while True:
+        try:
+            return scan_sequences(folder, manifest, root, without=damaged)
+        except READ_ERRORS:
+            unreadable = find_damaged(manifest, root)
+            if unreadable.keys() <= damaged.keys():
+                raise
+            damaged |= unreadable
+
+
+def find_damaged(manifest: Manifest, root: Path) -> dict[str, str]:
+    """Read the recorder files of the run one by one; return those that cannot be read, with the reason."""
+    damaged = {}
+    for item in manifest.in_place:
+        try:
+            pl.read_parquet([root / item.path], columns=list(item.columns), glob=False)
+        except READ_ERRORS as error:
+            damaged[item.path] = _reason(error)
+    return damaged
+
+
+def _reason(error: BaseException) -> str:
+    """Say why a file cannot be read, without the place that it lies at."""
+    if isinstance(error, FileNotFoundError):
+        return "it was there before, and is gone"
+    if isinstance(error, OSError):
+        return os.strerror(error.errno) if error.errno else "it cannot be opened"
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def _scan_groups(files: list[SequenceFile]) -> list[pl.LazyFrame]:
     """Scan neighbours of one schema together: one scan takes many files, but only of the same types."""
 

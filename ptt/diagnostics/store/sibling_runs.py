@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ptt.diagnostics.parsers import PARSERS
+from ptt.diagnostics.parsers.io.file_edge import parser_of
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.run_files import by_number
 from ptt.diagnostics.store.archives import is_packed
@@ -245,7 +246,7 @@ def _add_lone_logs(content: _Content, lone: list[_Place]) -> None:
 
 def _kind(file: RunFile) -> str:
     """Return what kind of record of training a file is; empty where it is none."""
-    parser = next((parser for parser in PARSERS if parser.recognises(file)), None)
+    parser = parser_of(file, PARSERS)
     file.looks.clear()
     if parser is None or not parser.of_training:
         return ""

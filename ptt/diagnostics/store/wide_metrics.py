@@ -16,6 +16,7 @@ from ptt.diagnostics.parsers.io.interface import Wide
 from ptt.diagnostics.parsers.io.metric_rows import metric_frame
 from ptt.diagnostics.schema import METRICS, Flag
 from ptt.diagnostics.store.manifest import Manifest, WideColumn, WidePart
+from ptt.diagnostics.store.value_range import bounded_values
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -25,16 +26,19 @@ INDEX: Final = {"__step": "step", "__time": "wall_time", "__seq": "seq"}
 ALL: Final = "(every metric of the row)"  # stands for the metrics of a row where only their steps are asked for
 
 
-def write_wide(folder: Path, number: int, pieces: Sequence[Wide], source: str, priority: int) -> WidePart:
-    """Write pieces of one source as a file; columns are numbered, since a metric may be called anything."""
-    frame = pl.concat([piece.frame for piece in pieces], how="diagonal")
+def write_wide(folder: Path, number: int, pieces: Sequence[Wide], source: str, priority: int) -> tuple[WidePart, int]:
+    """Write pieces of one source as a file, and say how many of their values are too large to calculate with.
+
+    Columns are numbered, since a metric may be called anything.
+    """
+    frame, beyond = bounded_values(pl.concat([piece.frame for piece in pieces], how="diagonal"))
     names = {raw: name for piece in pieces for raw, name in piece.names.items()}
     raws = [name for name in frame.columns if name not in INDEX]
     columns = {raw: f"m{number}" for number, raw in enumerate(raws)}
     target = folder / FOLDER / f"part-{number:05d}.parquet"
     target.parent.mkdir(exist_ok=True)
     frame.rename(INDEX | columns).write_parquet(target, compression="lz4", statistics=False)
-    return WidePart(
+    part = WidePart(
         file=target.name,
         source=source,
         priority=priority,
@@ -44,6 +48,7 @@ def write_wide(folder: Path, number: int, pieces: Sequence[Wide], source: str, p
             for raw in raws
         ),
     )
+    return part, beyond
 
 
 def evaluation_rows(folder: Path, part: WidePart, columns: Mapping[str, WideColumn]) -> pl.DataFrame:

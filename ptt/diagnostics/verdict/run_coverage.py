@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -22,7 +22,7 @@ from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.scrub.scrub import Scrubber, Sort
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
-from ptt.diagnostics.store.scan import SequenceScan, read_table, scan_sequences
+from ptt.diagnostics.store.scan import SequenceScan, read_table, scan_readable
 from ptt.diagnostics.store.wide_metrics import WideMetrics, read_wide
 from ptt.diagnostics.verdict.unnamed_metrics import MetricNames, metric_names
 
@@ -95,6 +95,7 @@ class RunCoverage:
     metric_names: MetricNames
     questions: tuple[Question, ...]
     unasked: str  # why some questions are not put to this kind of training; empty where all are
+    faults: Mapping[str, str] = field(default_factory=dict)  # of ours: parser or step -> the error
 
 
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -122,7 +123,7 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
     framework = framework if isinstance(framework, str) else None
     wide = read_wide(folder, manifest)
     table = with_notes(read_table(folder, "sources"), *place_rows(read_metrics(folder)), wide)
-    recorded = _recorded(folder, scan_sequences(folder, manifest, root), wide)
+    recorded = _recorded(folder, scan_readable(folder, manifest, root, {}), wide)
     texts = bool({"trajectories", "model_mask"} & recorded.keys())
     algorithm = _algorithm(folder, manifest, wide, texts=texts)
     offline = not samples_online(algorithm)
@@ -141,6 +142,7 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
         ),
         questions=tuple(_question(title, needs, recorded, framework, algorithm) for title, needs in asked.items()),
         unasked=unasked if offline else "",
+        faults=manifest.faults,
     )
 
 

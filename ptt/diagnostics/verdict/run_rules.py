@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeVar
 
 import numpy as np
@@ -16,6 +14,7 @@ from ptt.diagnostics.custom.judge import Lookup
 from ptt.diagnostics.custom.judge import judge as judge_custom
 from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.engines import local
+from ptt.diagnostics.errors import describe
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import samples_online, trainer_of
 from ptt.diagnostics.evidence.gather import Gathered
@@ -24,6 +23,8 @@ from ptt.diagnostics.evidence.sources import list_sources
 from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.model import (
+    EVIDENCE,
+    READING,
     Aggregates,
     Broken,
     Diagnosis,
@@ -101,10 +102,15 @@ def diagnosis_of(
     table: pl.DataFrame,
     manifest: Manifest,
     tokens: local.Tokens | None,
+    damaged: Mapping[str, str],
 ) -> Diagnosis:
-    """Return the diagnosis: the rules, the signature, then the user's own rules, which take no part in it."""
+    """Return the diagnosis: the rules, the signature, then the user's own rules, which take no part in it.
+
+    `damaged`: files that were left out of `tokens`, with the reason.
+    """
     evidence = gathered.evidence
-    crashes: list[RuleCrash] = []
+    crashes = [RuleCrash(id=READING + name, error=error) for name, error in sorted(manifest.faults.items())]
+    crashes += [RuleCrash(id=EVIDENCE + name, error=describe(error)) for name, error in gathered.raised]
     verdicts = _run(((rule.id, partial(rule.run, evidence)) for rule in RULES), crashes)
     signature = _run([(tool_tail_growth.ID, partial(_signature, evidence, verdicts))], crashes)
     if not signature:
@@ -121,7 +127,7 @@ def diagnosis_of(
         seen=what_was_seen(evidence, verdicts, signature[0].signature),
         nothing=why_nothing_was_judged(table, gathered.tables["metrics"], gathered.wide, evidence),
         crashes=crashes,
-        sources=list_sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
+        sources=list_sources(table, tokens, damaged, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
         tables=gathered.tables,
         explains=explains(),
     )
@@ -142,9 +148,7 @@ def _run(rules: Iterable[tuple[str, Callable[[], Result]]], crashes: list[RuleCr
         try:
             results.append(rule())
         except Exception as error:  # a fault in one rule must not cost the report: it is shown, and costs the exit code
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(last.filename).name}:{last.lineno}"  # without paths of this machine
-            crashes.append(RuleCrash(id=name, error=f"{type(error).__name__}: {error} ({where})"))
+            crashes.append(RuleCrash(id=name, error=describe(error)))
     return results
 
 

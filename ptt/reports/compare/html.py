@@ -20,11 +20,11 @@ from ptt.reports.compare.tables import setting_rows
 from ptt.reports.figures.compare import BEHIND, EVERY, FOLDED, MAIN
 from ptt.reports.figures.compare.arms import ROW, ArmStyle, arm_styles, draw_key
 from ptt.reports.figures.compare.rows import MAX_NAME, arm_name, matched_range_text, rows_of, slice_title, slices
-from ptt.reports.figures.drawing import save_figures
+from ptt.reports.figures.drawing import FigureFault, save_figures
 from ptt.reports.figures.panels import Panel
 from ptt.reports.figures.style import PROPERTIES, drawable
 from ptt.reports.output import render
-from ptt.reports.run.html import drawn_figure, svg
+from ptt.reports.run.html import Page, drawn_figures, fault_lines
 from ptt.reports.text.names import STATUSES, pair_name, sentence
 from ptt.reports.text.numbers import NO_VALUE, bounds, count, counted, number, times
 from ptt.reports.text.sanitize import safe, shortened
@@ -237,27 +237,34 @@ def _range(values: Iterable[int]) -> str:
 
 def render_compare_html(comparison: Comparison) -> str:
     """Return the text of compare.html; the same comparison gives the same bytes."""
+    return render_compare_page(comparison).text
+
+
+def render_compare_page(comparison: Comparison) -> Page:
+    """Return compare.html; a line stands in the place of a figure that cannot be drawn."""
+    faults: list[FigureFault] = []
     main, behind, folded = (
-        [figure for kind in kinds if (figure := drawn_figure(kind, comparison)).panels]
+        [figure for figure in drawn_figures(kinds, comparison, faults) if figure.panels]
         for kinds in (MAIN, BEHIND, FOLDED)
     )
-    drawn = {figure.name for figure in (*main, *behind, *folded)}
-    return render(
+    drawn = {figure.name for figure in (*main, *behind, *folded)} | {fault.name for fault in faults}
+    absences = [
+        f"{kind.title}: not drawn. {sentence(reason)}"
+        for kind in EVERY
+        if kind.name not in drawn and (reason := kind.absence(comparison))
+    ]
+    text = render(
         "compare.html.j2",
-        svg=svg,
         compared=page(comparison),
         main=main,
         behind=behind,
         folded=folded,
-        undrawn=[
-            f"{kind.title}: not drawn. {sentence(reason)}"
-            for kind in EVERY
-            if kind.name not in drawn and (reason := kind.absence(comparison))
-        ],
+        undrawn=[*absences, *fault_lines(faults)],
     )
+    return Page(text=text, faults=tuple(faults))
 
 
-def write_compare_figures(comparison: Comparison, folder: Path) -> list[Path]:
+def write_compare_figures(comparison: Comparison, folder: Path, faults: list[FigureFault] | None = None) -> list[Path]:
     """Write every figure that has data as SVG and PNG, in the light colours on white."""
     styles = tuple(arm_styles(comparison).values())
 
@@ -265,4 +272,4 @@ def write_compare_figures(comparison: Comparison, folder: Path) -> list[Path]:
         height = max(beside.height, round(60 + ROW * len(styles)))
         return replace(beside, key="compare-key", title="Arms", draw=partial(draw_key, styles=styles), height=height)
 
-    return save_figures(EVERY, comparison, f"pair {drawable(comparison.pair or 'not named')}", folder, key)
+    return save_figures(EVERY, comparison, f"pair {drawable(comparison.pair or 'not named')}", folder, key, faults)

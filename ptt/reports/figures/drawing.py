@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
+from ptt.diagnostics.errors import describe, is_caught, is_damage
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import FIGURES
 from ptt.reports.figures.panels import FigureSpec, Panel, Source
@@ -36,6 +38,30 @@ _FONT = re.compile(r"font: ((?:\w+ )?[\d.]+px) [^;\"]*")
 _COLOUR = re.compile("|".join(PROPERTIES))
 
 
+@dataclass(frozen=True, kw_only=True)
+class FigureFault:
+    """A figure that could not be drawn: it costs a line in its place, and the exit code where the fault is ours."""
+
+    name: str
+    title: str
+    error: str
+    ours: bool  # False: its numbers are beyond what can be drawn
+
+    @classmethod
+    def of(cls, spec: FigureSpec[Any], error: BaseException) -> FigureFault:
+        """Describe what a figure raised; raise it again where it ends the program."""
+        if not is_caught(error):
+            raise error
+        return cls(name=spec.name, title=spec.title, error=describe(error), ours=not is_damage(error))
+
+    @property
+    def reason(self) -> str:
+        """Why there is no figure, as a sentence."""
+        if self.ours:
+            return f"A fault of ptt, please report it: {self.error}."
+        return f"Its numbers are beyond what can be drawn: {self.error}."
+
+
 def inline_svg(panel: Panel) -> str:
     """Draw what stands inside a panel's `svg` element: colours are custom properties, ids its own."""
     with figure_style(panel.key):
@@ -48,12 +74,20 @@ def inline_svg(panel: Panel) -> str:
 
 def composed_figures(diagnosis: Diagnosis) -> dict[str, Figure]:
     """Return every figure that has data, panels side by side, for a notebook."""
-    return dict(_composed(FIGURES, diagnosis, _subject(diagnosis)))
+    figures = {}
+    for spec in FIGURES:
+        with figure_style(spec.name), suppress_faults(spec, []):
+            if (figure := _composed(spec, diagnosis, _subject(diagnosis), None)) is not None:
+                figures[spec.name] = figure
+    return figures
 
 
-def write_figures(diagnosis: Diagnosis, directory: Path) -> list[Path]:
-    """Write every figure that has data as SVG and PNG, in the light colours on white."""
-    return save_figures(FIGURES, diagnosis, _subject(diagnosis), directory)
+def write_figures(diagnosis: Diagnosis, directory: Path, faults: list[FigureFault] | None = None) -> list[Path]:
+    """Write every figure that has data as SVG and PNG, in the light colours on white.
+
+    One that cannot be drawn is left out, and its fault added to `faults`.
+    """
+    return save_figures(FIGURES, diagnosis, _subject(diagnosis), directory, faults=faults)
 
 
 def _subject(diagnosis: Diagnosis) -> str:
@@ -66,30 +100,54 @@ def save_figures(
     subject: str,
     directory: Path,
     key: Callable[[Panel], Panel] | None = None,
+    faults: list[FigureFault] | None = None,
 ) -> list[Path]:
     """Write figures as SVG and PNG under headings that end with a subject; `key` makes the key of those that want one.
 
-    Panels for narrow screens are left out.
+    Panels for narrow screens are left out, and so are figures that cannot be drawn: their faults go to `faults`.
     """
-    written = []
-    for name, figure in _composed(specs, source, subject, key):
-        for ending, dpi, metadata in (("svg", DPI, NO_METADATA), ("png", PNG_DPI, {"Software": None})):
-            save = partial(figure.savefig, format=ending, dpi=dpi, facecolor=PAPER, metadata=metadata)
-            written.append(write_with(directory / f"{name}.{ending}", save))
+    written: list[Path] = []
+    for spec in specs:
+        with figure_style(spec.name), suppress_faults(spec, [] if faults is None else faults):
+            figure = _composed(spec, source, subject, key)
+            for ending, dpi, metadata in (("svg", DPI, NO_METADATA), ("png", PNG_DPI, {"Software": None})):
+                if figure is not None:
+                    content = io.BytesIO()  # before the file: what fails here is the figure, not the disk
+                    figure.savefig(content, format=ending, dpi=dpi, facecolor=PAPER, metadata=metadata)
+                    written.append(_write(directory / f"{spec.name}.{ending}", content.getvalue()))
     return written
 
 
+class _DiskError(Exception):
+    """Carries what the system raised while a file was written through the edge of a figure."""
+
+
+def _write(path: Path, content: bytes) -> Path:
+    try:
+        return write_with(path, lambda part: part.write_bytes(content))
+    except OSError as error:
+        raise _DiskError from error
+
+
+@contextmanager
+def suppress_faults(spec: FigureSpec[Any], faults: list[FigureFault]) -> Iterator[None]:
+    """Keep what a figure raises as its fault, so that it costs no other figure and not the report."""
+    try:
+        yield
+    except _DiskError as error:
+        raise (error.__cause__ or error) from None
+    except BaseException as error:
+        faults.append(FigureFault.of(spec, error))
+
+
 def _composed(
-    specs: Sequence[FigureSpec[Source]], source: Source, subject: str, key: Callable[[Panel], Panel] | None = None
-) -> Iterator[tuple[str, Figure]]:
-    """Yield figures by name, each while its style is in force."""
-    for spec in specs:
-        panels = [panel for panel in spec.panels(source) if panel.shown != "narrow"]
-        if panels and spec.keyed and key is not None:
-            panels.append(key(panels[0]))
-        if panels:
-            with figure_style(spec.name):
-                yield spec.name, _side_by_side(f"{spec.title} · {subject}", spec.columns, panels)
+    spec: FigureSpec[Source], source: Source, subject: str, key: Callable[[Panel], Panel] | None
+) -> Figure | None:
+    """Return a figure of one or more panels; None without data."""
+    panels = [panel for panel in spec.panels(source) if panel.shown != "narrow"]
+    if panels and spec.keyed and key is not None:
+        panels.append(key(panels[0]))
+    return _side_by_side(f"{spec.title} · {subject}", spec.columns, panels) if panels else None
 
 
 def _axes(figure: Figure, panel: Panel, left: float, top: float) -> Axes:

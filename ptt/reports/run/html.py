@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +11,7 @@ from markupsafe import Markup
 
 from ptt.diagnostics.model import STEP, Diagnosis, in_unit
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
-from ptt.reports.figures.drawing import inline_svg
+from ptt.reports.figures.drawing import FigureFault, inline_svg, suppress_faults
 from ptt.reports.figures.panels import DataTable, FigureSpec, Panel, Source
 from ptt.reports.output import render
 from ptt.reports.run import handover, view
@@ -34,6 +35,15 @@ class DrawnFigure:
     columns: int
     panels: tuple[Panel, ...]
     tables: tuple[DataTable, ...]
+    pictures: Mapping[str, Markup]  # the panels' content, by their keys
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """The text of a page, and the figures that could not be drawn on it."""
+
+    text: str
+    faults: tuple[FigureFault, ...]
 
 
 def svg(panel: Panel) -> Markup:
@@ -43,12 +53,18 @@ def svg(panel: Panel) -> Markup:
 
 def render_html(diagnosis: Diagnosis) -> str:
     """Return the text of report.html; the same diagnosis gives the same bytes."""
-    figures = [drawn_figure(kind, diagnosis) for kind in FIGURES]
+    return render_page(diagnosis).text
+
+
+def render_page(diagnosis: Diagnosis) -> Page:
+    """Return report.html; a line stands in the place of a figure that cannot be drawn."""
+    faults: list[FigureFault] = []
+    figures = drawn_figures(FIGURES, diagnosis, faults)
+    behind = drawn_figures(BEHIND_THE_TAIL, diagnosis, faults)
     asked = samples(diagnosis)
     page = render(
         "report.html.j2",
         diagnosis=diagnosis,
-        svg=svg,
         notices=view.notices(diagnosis),
         first_broken=view.first_broken(diagnosis),
         replies=replies(diagnosis),
@@ -56,8 +72,8 @@ def render_html(diagnosis: Diagnosis) -> str:
         signature=ANSWERS[diagnosis.signature.status] if asked else "does not apply",
         conditions=view.conditions(diagnosis),
         figures=[figure for figure in figures if figure.panels],
-        undrawn=() if diagnosis.from_findings else _undrawn(figures),
-        behind=[figure for kind in BEHIND_THE_TAIL if (figure := drawn_figure(kind, diagnosis)).panels],
+        undrawn=[*([] if diagnosis.from_findings else _undrawn(figures)), *fault_lines(faults)],
+        behind=[figure for figure in behind if figure.panels],
         growth_parts=answer(diagnosis),
         details=details(diagnosis),
         findings=view.finding_views(diagnosis),
@@ -71,7 +87,7 @@ def render_html(diagnosis: Diagnosis) -> str:
         sources=view.source_groups(diagnosis.sources),
         settings=view.settings(diagnosis),
     )
-    return _in_unit(page, diagnosis.run.step_unit)
+    return Page(text=_in_unit(page, diagnosis.run.step_unit), faults=tuple(faults))
 
 
 def _in_unit(page: str, unit: str) -> str:
@@ -90,8 +106,21 @@ def _undrawn(figures: list[DrawnFigure]) -> list[str]:
     return [f"Not drawn: {'; '.join(names)}. {sentence(reason)}" for reason, names in titles.items()]
 
 
-def drawn_figure(kind: FigureSpec[Source], source: Source) -> DrawnFigure:
-    """Return a figure's panels, caption and tables for the page."""
+def fault_lines(faults: Sequence[FigureFault]) -> list[str]:
+    """Return one line for each figure that could not be drawn."""
+    return [f"Not drawn: {fault.title}. {fault.reason}" for fault in faults]
+
+
+def drawn_figures(kinds: Sequence[FigureSpec[Source]], source: Source, faults: list[FigureFault]) -> list[DrawnFigure]:
+    """Draw figures for the page; those that cannot be drawn are left out, and added to `faults`."""
+    figures = []
+    for kind in kinds:
+        with suppress_faults(kind, faults):
+            figures.append(_drawn_figure(kind, source))
+    return figures
+
+
+def _drawn_figure(kind: FigureSpec[Source], source: Source) -> DrawnFigure:
     panels = kind.panels(source)
     return DrawnFigure(
         name=kind.name,
@@ -100,4 +129,5 @@ def drawn_figure(kind: FigureSpec[Source], source: Source) -> DrawnFigure:
         columns=kind.columns,
         panels=panels,
         tables=kind.data(source),
+        pictures={panel.key: svg(panel) for panel in panels},
     )

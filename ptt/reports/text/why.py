@@ -343,6 +343,10 @@ def _would_show(question: CoreQuestion) -> str:
 
 
 def crashes(diagnosis: Diagnosis) -> str:
-    """Say which rules failed by a fault of the program."""
+    """Say which rules, and which steps before them, failed by a fault of the program."""
     names = joined([crash.id for crash in diagnosis.crashes])
-    return f"A fault of ours: {names} crashed, so what it asks is unanswered." if names else ""
+    if not names:
+        return ""
+    of_rules = all(crash.of_rule for crash in diagnosis.crashes)
+    missing = "what it asks is unanswered" if of_rules else "what depends on it is missing"
+    return f"A fault of ours: {names} crashed, so {missing}."

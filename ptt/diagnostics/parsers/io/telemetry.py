@@ -11,6 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.parsers.io.interface import Rows, RunFile
+from ptt.diagnostics.parsers.io.values import as_plain_number
 from ptt.diagnostics.schema import EVENTS, RANKS
 
 TEXT_CHARS = 300
@@ -180,7 +181,8 @@ def plain_setting(value: Any) -> str | int | float | bool | None:
     if isinstance(value, bool):
         return value
     if isinstance(value, (int, float)):
-        return _number(float(value))
+        number = as_plain_number(value)
+        return None if number is None else _number(number)
     if not isinstance(value, str):
         return None
     text = value.strip()

@@ -1,0 +1,42 @@
+"""The range of numbers that can be calculated with: what lies beyond it enters the store as infinite, or as zero."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.schema import Flag
+
+MAX_VALUE: Final = 1e100
+"""Its cube is finite, and so is the sum of squares over any run; a trainer that logs more has overflowed. Float32
+ends at 3e38, which stays as it is."""
+MIN_VALUE: Final = 1e-100
+"""No metric is as small and no zero; ratios of any two values that are kept are finite."""
+
+
+def bounded_values(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return a frame whose numbers can be calculated with, and how many were too large."""
+    names = [name for name, kind in frame.schema.items() if kind == pl.Float64]
+    if not names or frame.is_empty():
+        return frame, 0
+    values = pl.col(names)
+    size = values.abs()
+    large, tiny = size.is_finite() & (size > MAX_VALUE), (size < MIN_VALUE) & (size > 0)
+    ends = frame.select(values.max(), values.min().name.prefix("least ")).row(0)  # fast, and most often all there is
+    beyond = 0
+    if any(end is not None and abs(end) > MAX_VALUE for end in ends):
+        beyond = sum(frame.select(large.sum()).row(0))
+    if any(frame.select(tiny.any()).row(0)):
+        frame = frame.with_columns(pl.when(tiny).then(0.0).otherwise(values).name.keep())
+    if not beyond:
+        return frame, 0
+    if "flag" in frame.columns:  # metrics: null beside the flag that says why
+        value = pl.col("value")
+        flag = pl.when(value > MAX_VALUE).then(Flag.POS_INF).when(value < -MAX_VALUE).then(Flag.NEG_INF)
+        frame = frame.with_columns(
+            flag=flag.otherwise(pl.col("flag")).cast(pl.UInt8),
+            value=pl.when(value.abs() > MAX_VALUE).then(None).otherwise(value),
+        )
+    infinite = values.sign() * float("inf")
+    return frame.with_columns(pl.when(large).then(infinite).otherwise(values).name.keep()), beyond
