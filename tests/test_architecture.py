@@ -29,7 +29,7 @@ ALLOWED = {
     },
     "reports.run": {"reports.figures", "reports.output", "reports.text", "verdict", "custom", "metrics", "model"},
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
-    "reports.figures": {"reports.output", "reports.text", "model"},
+    "reports.figures": {"reports.output", "reports.text", "model", "errors"},
     "reports.output": {"reports.text", "version"},
     "reports.text": {"metrics", "model"},
     "pipeline": {
@@ -48,14 +48,17 @@ ALLOWED = {
     },
     "custom": {"evidence", "store", "statistics", "parsers", "metrics", "model", "schema", "documents", "errors"},
     "rules": {"evidence", "statistics", "metrics", "model"},
-    "evidence": {"engines", "store", "statistics", "parsers", "parsers.io", "metrics", "config", "model", "schema"},
+    "evidence": {
+        "engines", "store", "statistics", "parsers", "parsers.io", "metrics", "config", "model", "schema",
+        "errors",
+    },
     "engines": {"store", "statistics", "config"},
     "store": {
         "statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents", "errors",
         "budget_limits", "scrub",
     },
     "statistics": set(),
-    "parsers": {"parsers.io", "parsers.unpickle", "metrics", "schema"},
+    "parsers": {"parsers.io", "parsers.unpickle", "metrics", "schema", "errors"},
     "parsers.io": {"parsers.unpickle", "metrics", "schema", "errors", "budget_limits"},
     "parsers.unpickle": set(),
     "metrics": set(),
