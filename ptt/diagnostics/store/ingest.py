@@ -117,6 +117,20 @@ def ingest(
     return manifest
 
 
+def is_current(
+    manifest: Manifest | None,
+    files: list[RunFile],
+    *,
+    ptt_version: str,
+    metric_names: Mapping[str, str],
+    limits: BudgetLimits,
+) -> bool:
+    """Return whether a store holds all of these files as they are now, with texts or without."""
+    if manifest is None or manifest.ptt_version != ptt_version or manifest.fingerprint.endswith(IN_PART):
+        return False
+    return manifest.fingerprint.startswith(fingerprint(files, dict(metric_names), limits))
+
+
 @dataclass
 class _Tally:
     """What one file came to, and what of it is still to be written."""

@@ -160,10 +160,11 @@ def _scan_groups(files: list[SequenceFile]) -> list[pl.LazyFrame]:
         kept = (*file.columns, *_attributes(file, schema))
         return (file.skipped, *((name, str(schema[name])) for name in kept))
 
-    return [_scan_group(list(group)) for _, group in groupby(files, key=shape)]
+    return [scan_files(list(group)) for _, group in groupby(files, key=shape)]
 
 
-def _scan_group(files: list[SequenceFile]) -> pl.LazyFrame:
+def scan_files(files: list[SequenceFile]) -> pl.LazyFrame:
+    """Scan files of one schema as sequences, those of skipped steps left out."""
     schema = _schema(files[0].path)
     scan = pl.scan_parquet(
         [file.path for file in files],
