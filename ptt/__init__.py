@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ptt.version import __version__
 
 if TYPE_CHECKING:
-    from ptt.api import Diagnosis, diagnose, diagnose_runs, ingest, read_settings, runs_in, sources
+    from ptt.api import Diagnosis, diagnose, diagnose_runs, ingest, read_settings, runs_in, show, sources
     from ptt.diagnostics.config import Settings
     from ptt.diagnostics.errors import InputError, SettingsError, SeveralRunsError
 
@@ -23,6 +23,7 @@ __all__ = [
     "ingest",
     "read_settings",
     "runs_in",
+    "show",
     "sources",
 ]
 

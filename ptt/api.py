@@ -18,6 +18,7 @@ from ptt.diagnostics.compare.comparison import Comparison
 from ptt.diagnostics.config import Known as KnownNames
 from ptt.diagnostics.config import Settings, load_settings, read_document
 from ptt.diagnostics.custom.files import Report, load_rules, report_on
+from ptt.diagnostics.documents import closest
 from ptt.diagnostics.errors import InputError, PttError, SettingsError, SeveralRunsError
 from ptt.diagnostics.gate.against_baseline import with_baseline
 from ptt.diagnostics.gate.policy import Known, Policy
@@ -26,6 +27,10 @@ from ptt.diagnostics.metrics.aliases import canonical_names
 from ptt.diagnostics.metrics.guessed_names import near_names
 from ptt.diagnostics.parsers.io.run_files import not_readable
 from ptt.diagnostics.rules import LIMITS
+from ptt.diagnostics.samples.finding_samples import samples_of_findings
+from ptt.diagnostics.samples.read_sample import OpenRun, measured_samples, read_sample
+from ptt.diagnostics.samples.sample import FindingSamples, Sample
+from ptt.diagnostics.statistics.logprob_pairs import PAIRS
 from ptt.diagnostics.store import archives, run_identity
 from ptt.diagnostics.store.exclusive_lock import exclusive_lock, note_run
 from ptt.diagnostics.store.findings_file import read_findings
@@ -56,6 +61,7 @@ __all__ = [
     "open_run",
     "read_settings",
     "runs_in",
+    "show",
     "sources",
 ]
 
@@ -449,6 +455,73 @@ def sources(
         _unpacked(_location(Path(run), Path(scratch)), one_run=one_run) as location,
     ):
         return pipeline.inspect(location, settings, progress=progress)
+
+
+def show(
+    run: str | Path,
+    sample: str,
+    *,
+    text: bool = False,
+    pair: str | None = None,
+    out: str | Path | None = None,
+    settings: Settings | None = None,
+    one_run: bool = False,
+) -> Sample:
+    """Return one sample of a run: its tokens with their logprobs, its transcript and its prompt group.
+
+    `run`: a folder, a file, an archive, or a store that stands alone. `sample`: its id, STEP:ROW (the row among those
+    of its step, from 0) or FILE:ROW. `text`: with what was said, scrubbed. `pair`: the logprobs whose log-ratio is
+    given, by default the first that the sample holds. `out`: where `diagnose` kept a store, which is read where it is
+    of the run as it is now. Nothing is written. Raises SettingsError where no sample has this name, or several have.
+    """
+    if pair is not None and pair not in (known := [known.name for known in PAIRS]):
+        raise SettingsError(f"pair {pair}: {closest(pair, known)}.")
+    with _opened(run, out, settings, one_run=one_run) as opened:
+        return read_sample(opened, sample, pair=pair, texts=text)
+
+
+def finding_samples(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    settings: Settings | None = None,
+    one_run: bool = False,
+    progress: Progress | None = None,
+) -> tuple[FindingSamples, ...]:
+    """Return the samples that each finding rests on: highest, lowest, and some at random.
+
+    What is kept below `out` is read; a run that was not judged is judged for the moment.
+    """
+    run, settings = Path(run), settings or Settings()
+    with TemporaryDirectory(prefix="ptt-") as scratch:
+        judged = kept_run(run, out=out, settings=settings, one_run=one_run) if out is not None else None
+        if judged is None:
+            out = Path(scratch)
+            judged = open_run(run, out=out, settings=settings, one_run=one_run, progress=progress)
+        with _opened(run, out, settings, one_run=one_run) as opened:
+            return samples_of_findings(judged.diagnosis, measured_samples(opened, judged.profile))
+
+
+@contextmanager
+def _opened(run: str | Path, out: str | Path | None, settings: Settings | None, *, one_run: bool) -> Iterator[OpenRun]:
+    """Open a run to read samples of it, by its store where that is kept below `out` and current."""
+    run, settings = Path(run), settings or Settings()
+    if not _exists(run):
+        raise InputError(f"{run}: there is no such file or folder; give the run, or an archive of it.")
+    if _is_findings(run):
+        raise InputError(f"{run}: findings.json holds no samples; give the run.")
+    if (store := _store_at(run)) is not None:
+        name = (store.parent if store.name == STORE else store).resolve().name
+        with pipeline.opened(pipeline.RunLocation(run=store, store=store, name=name), settings) as opened:
+            yield opened
+        return
+    with TemporaryDirectory(prefix="ptt-") as scratch:
+        folder = Path(scratch if out is None else out)
+        with (
+            _unpacked(_location(run, folder), one_run=one_run) as location,
+            pipeline.opened(location, settings) as opened,
+        ):
+            yield opened
 
 
 def sample(run: str | Path) -> str:

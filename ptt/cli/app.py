@@ -287,6 +287,54 @@ def report(
 
 
 @app.command()
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run dir, file, archive, or a store that stands alone.")],
+    sample: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SAMPLE]",
+            help="Sample id, STEP:ROW or FILE:ROW; without it the samples that findings rest on are listed.",
+        ),
+    ] = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="Also print what was said, with secrets masked, and what tokens say.")
+    ] = False,
+    every_token: Annotated[
+        bool, typer.Option("--all", help="Print all tokens, not only those around the largest |r|.")
+    ] = False,
+    pair: Annotated[
+        str | None,
+        typer.Option("--pair", metavar="A/B", help="Logprobs to take r of, as old/rollout; by default policy/ref."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder that `ptt diagnose` wrote, if not ./ptt-report/<name of the run>."),
+    ] = None,
+    settings: SettingsOption = None,
+    one_run: OneRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Print one sample: its prompt group, transcript, and the tokens with the largest |r|.
+
+    Exit codes: 0 printed; 2 no sample has this name, or several have; 5 the run cannot be read.
+    """
+    with plain_errors():
+        from ptt.cli import show as command
+
+        options = command.ShowOptions(
+            text=text,
+            every_token=every_token,
+            pair=pair,
+            out=out,
+            settings=settings,
+            one_run=one_run,
+            as_json=json,
+        )
+        code = command.run(run, sample, options)
+    raise typer.Exit(code)
+
+
+@app.command()
 def ingest(
     run: RunArgument,
     out: OutOption = None,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import polars as pl
@@ -27,6 +29,7 @@ from ptt.diagnostics.parsers.io import unrecognised
 from ptt.diagnostics.parsers.io.file_edge import parser_of
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.rules.policy_update import kl_over_target
+from ptt.diagnostics.samples.read_sample import OpenRun
 from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.store import archives
@@ -35,7 +38,7 @@ from ptt.diagnostics.store.diagnosis import Conditions, KeptDiagnosis, read_kept
 from ptt.diagnostics.store.exclusive_lock import exclusive_lock
 from ptt.diagnostics.store.ingest import IN_PART, UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.loaded_run import write_profile
-from ptt.diagnostics.store.manifest import Manifest
+from ptt.diagnostics.store.manifest import Manifest, read_manifest
 from ptt.diagnostics.store.run_identity import hash_settings, identity, mark_of, source_hash
 from ptt.diagnostics.store.scan import (
     ANEW,
@@ -56,6 +59,10 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
 OTHER_SETTINGS: Final = (
     "Judged with other settings or custom rules than those in force here; ptt diagnose on the run judges it with these."
+)
+NO_TOKENS_HERE: Final = (
+    "holds no tokens of its own, since the run's files were read where they lay; give the run, or make a store that "
+    "stands alone with ptt ingest"
 )
 OTHER_NAMES: Final = (
     "was made with other names under [metrics] than those given now; give the run, or make the store anew with "
@@ -103,14 +110,19 @@ def read_cached(location: RunLocation, settings: Settings) -> JudgedRun | None:
 
 
 def ingest(
-    location: RunLocation, *, copy: bool, settings: Settings | None = None, progress: Progress | None = None
+    location: RunLocation,
+    *,
+    copy: bool,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+    only: list[RunFile] | None = None,
 ) -> Manifest:
     """Parse a run into its store; `copy` takes recorder files along, so that the store stands alone.
 
-    The settings say whether texts of samples are kept, and what metrics are called.
+    The settings say whether texts of samples are kept, and what metrics are called. `only`: these of its files.
     """
     settings = settings or Settings()
-    files, notes = run_files(location.run)
+    files, notes = run_files(location.run) if only is None else (only, [])
     manifest = store_ingest.ingest(
         files,
         notes=[*location.notes, *notes],
@@ -139,6 +151,55 @@ def inspect(
         return coverage
     unread = tuple(files for files in coverage.unread if not archives.is_packed(files.example))
     return replace(coverage, unread=unread, notes=(f"The folder {why}.", *coverage.notes))
+
+
+@contextmanager
+def opened(location: RunLocation, settings: Settings) -> Iterator[OpenRun]:
+    """Open a run to read samples of it: from its store where that is current, else from one made for the moment."""
+    with TemporaryDirectory(prefix="ptt-show-") as scratch:
+        of_store = location.run == location.store
+        files = [] if of_store else run_files(location.run)[0]
+        location, manifest = _readable_store(location, files, Path(scratch), settings)
+        framework = manifest.facts.get("framework")
+
+        def read_texts(source: str) -> Path | None:
+            """Read one file of samples again with its texts, which pass the scrubber as in any store."""
+            if of_store:
+                return None
+            again = replace(location, store=Path(scratch) / "texts")
+            own = [file for file in files if file.rel == source]
+            ingest(again, copy=False, settings=replace(settings, keep_text=True), only=own or files)
+            return again.store
+
+        yield OpenRun(
+            name=Scrubber().path(location.name),
+            store=location.store,
+            scan=scan_sequences(location.store, manifest, location.root),
+            files=files,
+            framework=framework if isinstance(framework, str) else None,
+            min_observation=settings.min_observation,
+            read_texts=read_texts,
+        )
+
+
+def _readable_store(
+    location: RunLocation, files: list[RunFile], scratch: Path, settings: Settings
+) -> tuple[RunLocation, Manifest]:
+    """Return where a current store of the run lies, and its manifest; it is made in `scratch` where there is none."""
+    if location.run == location.store:
+        check_entries(location.store)
+        if (alone := open_existing(location.store)) is None:
+            raise InputError(f"{location.store}: {NO_TOKENS_HERE}.")
+        return location, alone
+    manifest = read_manifest(location.store)
+    if manifest is not None and store_ingest.is_current(
+        manifest, files, ptt_version=__version__, metric_names=settings.metrics, limits=settings.budget
+    ):
+        return location, manifest
+    location = replace(location, store=scratch / "store")
+    manifest = ingest(location, copy=False, settings=settings)
+    check_read(location)
+    return location, manifest
 
 
 def sample(location: RunLocation) -> str:
@@ -213,10 +274,7 @@ def diagnose_store(location: RunLocation, settings: Settings, *, as_judged: bool
             why = str(error).splitlines()[0][:200]
             raise InputError(f"{store}: a table in it is damaged ({why}); {ANEW}.") from error
     if kept is None:
-        raise InputError(
-            f"{store}: holds no tokens of its own, since the run's files were read where they lay; give the run, "
-            "or make a store that stands alone with ptt ingest."
-        )
+        raise InputError(f"{store}: {NO_TOKENS_HERE}.")
     other_settings = kept.conditions.settings != conditions.settings
     if other_settings and not as_judged:
         raise InputError(

@@ -165,6 +165,8 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
     files = [(file.name, file.start, file.first_row) for file in tokens.scan.files]
     top = top_sequences(late, identity, tokens.tables.stretches, files)
     top = add_texts(top, completions, tokens.tables.rows, places.tied)
+    in_step = tokens.tables.rows.sort("seq").select("seq", step_row=pl.int_range(pl.len()).over("step"))
+    top = top.join(in_step, on="seq", how="left", maintain_order="left")  # what `ptt show` calls it by
     of_top = places.tied.join(top.filter(pl.col("text").is_null()), on="seq", how="semi")
     reasons = [
         ("exposure", "fewer than two steps" if split.is_empty() else ""),

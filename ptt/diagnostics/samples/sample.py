@@ -25,6 +25,7 @@ class Sibling:
 class Turn:
     """One message of the transcript; `text` is null unless texts were asked for."""
 
+    number: int
     role: str | None
     letters: int | None
     tokens: int | None

@@ -36,7 +36,7 @@ def token_table(
     columns: dict[str, pl.Series] = {"position": pl.Series(range(length), dtype=pl.Int64())}
     if "token_ids" in recorded:
         columns["token_id"] = _padded(recorded["token_ids"], length)
-    order = [*(name for name in (*MASKS, *LOGPS, "entropy", "advantage") if name in recorded)]
+    order: list[str] = [name for name in (*MASKS, *LOGPS, "entropy", "advantage") if name in recorded]
     order += [name for name in recorded if name not in (*order, "token_ids")]
     columns |= {name: _padded(recorded[name], length) for name in order}
     frame = pl.DataFrame({name: values.alias(name) for name, values in columns.items()})
@@ -47,7 +47,7 @@ def token_table(
     mask = _mask(frame)
     frame = frame.with_columns(_ratio(frame, chosen, mask).alias("r"))
     frame = frame.with_columns(_slices(mask, length, min_observation, post_name).alias("slice"))
-    return frame, chosen and chosen.name, tuple(known.name for known in pairs), notes
+    return frame, None if chosen is None else chosen.name, tuple(known.name for known in pairs), notes
 
 
 def _lists_beside(beside: Mapping[str, Any]) -> dict[str, pl.Series]:
@@ -64,7 +64,9 @@ def _uneven(recorded: Mapping[str, pl.Series], length: int) -> list[str]:
     if not short:
         return []
     named = ", ".join(f"{name} has {count}" for name, count in sorted(short.items()))
-    return [f"The lists of this sequence differ in length: {named}, and others have {length}. It is left out of judging."]
+    return [
+        f"The lists of this sequence differ in length: {named}, and others have {length}. It is left out of judging."
+    ]
 
 
 def _padded(values: pl.Series, length: int) -> pl.Series:
@@ -106,7 +108,7 @@ def _slices(mask: BoolArray | None, length: int, min_observation: int, post_name
 
 
 def shortest_observation(tool_names: Sequence[Any] | None, *, recorded: bool, default: int) -> int:
-    """Return the least length of an observation in a sequence: any gap is one where it names its tools, none where none."""
+    """Return the least length of an observation: any gap is one where the sequence names tools, none where it has none."""
     if not recorded or tool_names is None:
         return default
     return 1 if len(tool_names) else int(np.iinfo(np.int64).max)

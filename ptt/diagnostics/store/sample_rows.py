@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,7 @@ SINGLE: Final = tuple(name for name in SEQUENCES if name not in TOKEN_LISTS)
 def index_of(scan: SequenceScan) -> pl.DataFrame:
     """Return seq, step, `place` (the number of the sequence among those of its step) and the ids that are recorded."""
     ids = [name for name in IDS if name in scan.columns]
-    index = scan.frame.select("seq", "step", *ids).collect(engine="streaming").sort("seq")
+    index = scan.frame.select("seq", _step(scan), *ids).collect(engine="streaming").sort("seq")
     return index.with_columns(place=pl.int_range(pl.len()).over("step"))
 
 
@@ -32,8 +32,14 @@ def rows_of_step(scan: SequenceScan, step: int | None) -> pl.DataFrame:
     """Return the single values of all sequences of a step, and `advantage` where it is recorded for each token."""
     columns = [name for name in (*SINGLE, "advantage", "model_mask") if name in scan.columns]
     columns += sorted(name for name in scan.columns if name.startswith(ATTRIBUTE))
-    wanted = pl.col("step").is_null() if step is None else pl.col("step") == step
-    return scan.frame.filter(wanted).select("seq", *columns).collect(engine="streaming").sort("seq")
+    columns = ["seq", *(name for name in columns if name != "step")]
+    wanted = pl.col("step") == step if step is not None else _step(scan).is_null()
+    return scan.frame.filter(wanted).select(_step(scan), *columns).collect(engine="streaming").sort("seq")
+
+
+def _step(scan: SequenceScan) -> pl.Expr:
+    """Return the step; a log of calls may name none."""
+    return pl.col("step") if "step" in scan.columns else pl.lit(None, pl.Int64()).alias("step")
 
 
 def file_of(scan: SequenceScan, seq: int) -> SequenceFile:
@@ -56,12 +62,27 @@ def beside(scan: SequenceScan, seq: int) -> Mapping[str, Any]:
         return {}
     source = pl.scan_parquet([file.path], glob=False)
     names = [
-        name for name in source.collect_schema().names() if name not in file.columns and not name.startswith(("__", ROW))
+        name
+        for name in source.collect_schema().names()
+        if name not in file.columns and not name.startswith(("__", ROW))
     ]
     if not names:
         return {}
     row = source.slice(seq - file.start, 1).select(sorted(names)[:MAX_BESIDE]).collect()
     return row.row(0, named=True)
+
+
+def advantages_beside(scan: SequenceScan, seqs: Sequence[int]) -> dict[int, float | None]:
+    """Return the advantages of sequences whose recorder file holds one for each sequence, not for each token."""
+    found: dict[int, float | None] = {}
+    for file in {file.path: file for file in (file_of(scan, seq) for seq in seqs)}.values():
+        source = pl.scan_parquet([file.path], glob=False)
+        kind = source.collect_schema().get("advantage")
+        if file.kind != RECORDER or "advantage" in file.columns or kind is None or not kind.is_numeric():
+            continue
+        rows = source.select(seq=pl.int_range(pl.len()) + file.start, advantage=pl.col("advantage").cast(pl.Float64))
+        found |= dict(rows.filter(pl.col("seq").is_in(list(seqs))).collect().iter_rows())
+    return found
 
 
 def scan_table(folder: Path, table: str) -> pl.LazyFrame:

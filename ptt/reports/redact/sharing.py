@@ -98,7 +98,7 @@ TABLES: Final[Mapping[str, Mapping[str, Treat]]] = {
     ),
     "checkpoints": _columns("role step weights bytes", path=Treat.FILE, note=S),
     "top_sequences": _columns(
-        "row step tail tokens tail_share max_abs_r max_at max_turn reward", path=Treat.FILE,
+        "row step step_row tail tokens tail_share max_abs_r max_at max_turn reward", path=Treat.FILE,
         sample_id=Treat.SAMPLE, group_id=Treat.GROUP, text=Treat.DROP,
     ),
     "staleness": _columns("slice lag n n_sequences p95 p99 share offset slope slope_lo slope_hi"),

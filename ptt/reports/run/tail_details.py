@@ -364,6 +364,8 @@ def worst(diagnosis: Diagnosis) -> Part | None:
         f"The {count(len(rows))} {noun} with most tail tokens hold {share} of the tail; the first is {where} "
         f"(step {count(first['step'])}, largest |r| {number(first['max_abs_r'])}). Rows and tokens count from 0."
     )
+    if (row := first.get("step_row")) is not None:  # what an earlier version kept has none
+        summary += f" ptt show RUN {first['step']}:{row} prints it, token by token."
     texts = [row for row in rows if row["text"] is not None]
     tables = [_data_table("Sequences with most tail tokens", rows, SEQUENCES)]
     if texts:

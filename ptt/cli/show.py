@@ -1,0 +1,50 @@
+"""`ptt show`: one sample of a run, or the samples that its findings rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from ptt import api
+from ptt.cli.exits import Exit
+from ptt.cli.output import output_folder, progress_bar
+from ptt.reports.run.sample import print_sample, print_samples, sample_json, samples_json
+from ptt.version import __version__
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions:
+    """What the options ask for."""
+
+    text: bool
+    every_token: bool
+    pair: str | None
+    out: Path | None
+    settings: Path | None
+    one_run: bool
+    as_json: bool
+
+
+def run(path: Path, sample: str | None, options: ShowOptions) -> int:
+    """Print the sample, or without one those that findings rest on, and return the exit code; nothing is written."""
+    chosen = api.read_settings(options.settings)
+    out = output_folder(path, options.out)
+    if sample is None:
+        with progress_bar(Console(stderr=True)) as tell:
+            listed = api.finding_samples(path, out=out, settings=chosen, one_run=options.one_run, progress=tell)
+        if options.as_json:
+            typer.echo(samples_json(listed, __version__), nl=False)
+        else:
+            print_samples(listed, str(path), Console())
+        return Exit.JUDGED
+    shown = api.show(
+        path, sample, text=options.text, pair=options.pair, out=out, settings=chosen, one_run=options.one_run
+    )
+    if options.as_json:
+        typer.echo(sample_json(shown, __version__), nl=False)
+    else:
+        print_sample(shown, Console(), every_token=options.every_token)
+    return Exit.JUDGED

@@ -1,0 +1,285 @@
+"""What `ptt show` prints: one sample with its prompt group, transcript and tokens, or the samples of findings."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from rich.console import Console
+from rich.text import Text
+
+from ptt.diagnostics.samples.sample import FindingSamples, Sample, Sibling, ToolCall
+from ptt.diagnostics.samples.token_windows import Window, windows
+from ptt.diagnostics.schema import LOGPS
+from ptt.reports.text.names import slice_name
+from ptt.reports.text.numbers import count, counted, number
+from ptt.reports.text.sanitize import safe
+from ptt.reports.text.terminal import print_wrapped
+
+LEVELS: Final = ((4.0, "***", "bold white on red"), (2.0, "**", "red"), (math.log(2.0), "*", "yellow"))
+"""Of |r|: a token 55 times likelier or less likely, then the level at which a tail is high, then a weight of 2."""
+LEGEND: Final = "|r| in nats: * from 0.69 (ratio 2), ** from 2 (ratio 7.4), *** from 4 (ratio 55)"
+FIRST: Final = ("position", "token_id", "token", "slice", "r")
+HIDDEN: Final = frozenset({"model_mask"})  # the slice says it
+MAX_TOKEN: Final = 24  # letters of one token in the table
+MAX_VALUE: Final = 120  # letters of one value in the heading
+MAX_LINE: Final = 4_000  # letters of one line of a message: more than a message keeps
+BREAKS: Final = {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}  # in a token these are what it says
+NONE: Final = "-"
+Row = Sequence[tuple[str, str]]  # each cell's text and style
+
+
+def sample_json(sample: Sample, version: str) -> str:
+    """Return a sample as JSON in ASCII; a value that is not finite is null, and named under `not_finite`."""
+    content = {name: value for name, value in vars(sample).items() if name != "tokens"}
+    columns = {name: sample.tokens[name].to_list() for name in sample.tokens.columns}
+    odd = {
+        name: {str(at): str(value) for at, value in enumerate(values) if _is_odd(value)}
+        for name, values in columns.items()
+    }
+    return _ascii(
+        {
+            **{name: _plain(value) for name, value in content.items()},
+            "tokens": {
+                name: [None if _is_odd(value) else value for value in values] for name, values in columns.items()
+            },
+            "not_finite": {name: values for name, values in odd.items() if values},
+        },
+        version,
+    )
+
+
+def samples_json(listed: Sequence[FindingSamples], version: str) -> str:
+    """Return the samples of findings as JSON in ASCII."""
+    return _ascii({"findings": [_plain(asdict(finding)) for finding in listed]}, version)
+
+
+def _ascii(content: dict[str, Any], version: str) -> str:
+    document = {"schema_version": 1, "ptt_version": version, **content}
+    return json.dumps(document, indent=1, allow_nan=False, default=lambda value: _plain(asdict(value))) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON can hold: numbers that are not finite as null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item if not hasattr(item, "__dataclass_fields__") else asdict(item)) for item in value]
+    return None if _is_odd(value) else value
+
+
+def _is_odd(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def print_samples(listed: Sequence[FindingSamples], run: str, console: Console) -> None:
+    """Print the samples that findings rest on, with the command that shows one."""
+    if not listed:
+        print_wrapped(console, Text("No finding rests on samples that this run holds."))
+    for finding in listed:
+        console.print(Text(f"{safe(finding.finding)} ({finding.severity})", style="bold"), soft_wrap=True)
+        print_wrapped(console, Text(safe(finding.claim)), head="  ")
+        head = [("CHOSEN", ""), ("SAMPLE", ""), ("ID", ""), (f"{finding.measure.upper()}", "")]
+        rows: list[Row] = [
+            [(sample.chosen, ""), (safe(sample.key), "cyan"), (_id(sample.sample_id), ""), (number(sample.value), "")]
+            for sample in finding.samples
+        ]
+        _print_table(console, [head, *rows])
+    if listed:
+        example = safe(listed[0].samples[0].key)
+        print_wrapped(console, Text(f"ptt show {safe(run)} {example}", style="cyan"), head="To read one: ")
+
+
+def print_sample(sample: Sample, console: Console, *, every_token: bool = False) -> None:
+    """Print one sample; of its tokens those with the largest |r| and what is beside them, or all."""
+    _print_heading(sample, console)
+    if sample.group:
+        _print_group(sample.group, console)
+    if sample.turns or sample.calls:
+        _print_transcript(sample, console)
+    if sample.tokens.height:
+        _print_tokens(sample, console, every_token=every_token)
+    lines = [f"{missing.what}: {missing.why}" + _how(missing.enable) for missing in sample.missing]
+    for title, texts in (("Not shown", lines), ("Notes", list(sample.notes))):
+        if texts:
+            _section(console, title)
+            for text in texts:
+                print_wrapped(console, Text(safe(text)), head="  ", hang=4)
+
+
+def _how(enable: str | None) -> str:
+    return f". To keep it, {enable}" if enable else ""
+
+
+def _print_heading(sample: Sample, console: Console) -> None:
+    where = safe(sample.file) if sample.file else ""
+    where += f", row {count(sample.file_row)}" if sample.file_row is not None else ""
+    title = Text(f"Sample {safe(sample.key)}", style="bold").append(f" of {safe(sample.run)}", style="not bold")
+    console.print(title.append(f" · {where}", style="dim") if where else title, soft_wrap=True)
+    values = [f"{safe(name)} {_value(value)}" for name, value in sample.values.items()]
+    if sample.row is None and sample.step is not None:
+        values.insert(0, f"step {count(sample.step)}")
+    if values:
+        print_wrapped(console, Text(" · ".join(values)), head="  ")
+    if sample.rewards:
+        parts = ", ".join(f"{safe(name)} {_value(score)}" for name, score in sample.rewards.items())
+        print_wrapped(console, Text(f"rewards: {parts}"), head="  ", hang=4)
+
+
+def _value(value: Any) -> str:
+    """Spell a value as it is recorded: no digit is taken away."""
+    if isinstance(value, list | tuple):
+        return safe(", ".join(_value(item) for item in value), longest=MAX_VALUE) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return NONE if value is None else safe(str(value), longest=MAX_VALUE)
+
+
+def _print_group(group: Sequence[Sibling], console: Console) -> None:
+    _section(console, f"Prompt group: {counted(len(group), 'sample')} at this step")
+    named = [("", ""), ("SAMPLE", ""), ("ID", ""), ("REWARD", ""), ("ADVANTAGE", ""), ("TOKENS", "")]
+    rows: list[Row] = []
+    for sibling in group:
+        style = "bold" if sibling.shown else ""
+        advantage = dict.fromkeys(map(_value, sibling.advantage or ()))
+        cells = (
+            ">" if sibling.shown else "",
+            safe(sibling.key),
+            _id(sibling.sample_id),
+            _value(sibling.reward),
+            " to ".join(advantage) or NONE,
+            NONE if sibling.tokens is None else count(sibling.tokens),
+        )
+        rows.append([(cell, style) for cell in cells])
+    _print_table(console, [named, *rows])
+
+
+def _id(name: str | None) -> str:
+    return NONE if name is None else safe(name, longest=MAX_TOKEN)
+
+
+def _print_transcript(sample: Sample, console: Console) -> None:
+    _section(console, "Transcript" if sample.texts else "Transcript (--text prints what was said)")
+    calls: dict[int | None, list[ToolCall]] = {}
+    for call in sample.calls:
+        calls.setdefault(call.turn, []).append(call)
+    for turn in sample.turns:
+        size = NONE if turn.letters is None else counted(turn.letters, "letter")
+        size += f", {counted(turn.tokens, 'token')}" if turn.tokens is not None else ""
+        head = Text(f"  {turn.number} {safe(turn.role or 'unknown')}", style="bold").append(f"  {size}", style="dim")
+        console.print(head, soft_wrap=True)
+        for line in (turn.text or "").splitlines():
+            print_wrapped(console, Text(safe(line, longest=MAX_LINE)), head="    ")
+        for call in calls.pop(turn.number, []):
+            print_wrapped(console, _call(call), head="    ", hang=6)
+    for call in (call for left in calls.values() for call in left):
+        print_wrapped(console, _call(call), head="    ", hang=6)
+
+
+def _call(call: ToolCall) -> Text:
+    arguments = "" if call.arguments is None else safe(call.arguments, longest=MAX_LINE)
+    text = Text(f"calls {safe(call.name or 'unknown')}({arguments})", style="cyan")
+    outcome = {True: "succeeded", False: "failed", None: ""}[call.ok]
+    details = [part for part in (outcome, safe(call.error or "")) if part]
+    if call.result_letters is not None:
+        details.append(f"result of {counted(call.result_letters, 'letter')}")
+    if call.seconds is not None:
+        details.append(f"{number(call.seconds)} s")
+    return text.append(f"  {', '.join(details)}", style="red" if call.ok is False else "dim")
+
+
+def _print_tokens(sample: Sample, console: Console, *, every_token: bool) -> None:
+    frame = sample.tokens
+    shown = [Window(first=0, last=frame.height - 1, largest=None)] if every_token else windows(frame["r"])
+    _section(console, "Tokens")
+    print_wrapped(console, Text(_tokens_line(sample)), head="  ")
+    if sample.tokenizer:
+        print_wrapped(console, Text(f"decoded with {safe(sample.tokenizer)}", style="dim"), head="  ")
+    if sample.pair:
+        console.print(Text(f"  {LEGEND}", style="dim"), soft_wrap=True)
+    columns = [name for name in (*FIRST, *frame.columns) if name in frame.columns and name not in HIDDEN]
+    columns = list(dict.fromkeys(columns))
+    columns.remove("r")
+    for window in shown:
+        part = frame.slice(window.first, window.last - window.first + 1)
+        if not every_token:
+            what = f"positions {count(window.first)} to {count(window.last)}"
+            what += "" if window.largest is None else f", |r| up to {number(window.largest)}"
+            console.print(Text(f"  {what}", style="bold"), soft_wrap=True)
+        _print_table(console, [[*((name.upper(), "") for name in columns), ("R", ""), ("", "")], *_rows(part, columns)])
+    if not every_token and sum(window.last - window.first + 1 for window in shown) < frame.height:
+        print_wrapped(console, Text(f"--all prints all {counted(frame.height, 'token')}", style="dim"), head="  ")
+
+
+def _tokens_line(sample: Sample) -> str:
+    frame = sample.tokens
+    sizes = frame.drop_nulls("slice").group_by("slice", maintain_order=True).len()
+    parts = [f"{count(size)} {_slice(name)}" for name, size in sizes.iter_rows()]
+    line = f"{counted(frame.height, 'token')}" + (f": {', '.join(parts)}" if parts else "")
+    if sample.pair is None:
+        return f"{line}."
+    size = frame["r"].abs()
+    usable = size.filter(size.is_finite().fill_null(value=False))
+    if usable.is_empty():
+        return f"{line}. r ({sample.pair}) has no finite value."
+    most = float(usable.to_numpy().max())
+    at = int(frame.filter(pl.col("r").abs() == most)["position"][0])
+    far = int((usable >= LEVELS[-1][0]).sum())
+    largest = f"the largest |r|, {number(most)} nats, is at position {count(at)}"
+    return f"{line}. r is {sample.pair}: {largest}; {count(far)} of {counted(len(usable), 'token')} reach ln 2."
+
+
+def _slice(name: str) -> str:
+    return {"observation": "tool output", "not_sampled": "not sampled"}.get(name) or slice_name(name)
+
+
+def _rows(frame: pl.DataFrame, columns: Sequence[str]) -> Iterator[Row]:
+    exact = {name for name, kind in frame.schema.items() if kind == pl.Float32}
+    for row in frame.iter_rows(named=True):
+        mark, style = _level(row["r"])
+        cells = [(_cell(name, row[name], single=name in exact), style) for name in columns]
+        yield [*cells, (NONE if row["r"] is None else f"{row['r']:+.4g}", style), (mark, style)]
+
+
+def _cell(name: str, value: Any, *, single: bool) -> str:
+    """Spell a value so that reading it back gives the recorded one."""
+    if value is None:
+        return NONE
+    if name == "token":
+        spelt = value.translate(BREAKS)
+        return f'"{safe(spelt, longest=MAX_TOKEN)}"'
+    if name == "slice":
+        return _slice(value)
+    if isinstance(value, float):
+        return str(np.float32(value)) if single else repr(value)
+    return _value(value)
+
+
+def _level(r: float | None) -> tuple[str, str]:
+    if r is None or not math.isfinite(r):
+        return "", "dim" if r is None else "magenta"
+    return next(((mark, style) for limit, mark, style in LEVELS if abs(r) >= limit), ("", ""))
+
+
+def _section(console: Console, title: str) -> None:
+    console.print()
+    console.print(Text(title, style="bold"), soft_wrap=True)
+
+
+def _print_table(console: Console, rows: Sequence[Row]) -> None:
+    """Print rows in columns; lines are never wrapped, so that a row stays one."""
+    widths = [max(len(row[at][0]) for row in rows) for at in range(len(rows[0]))]
+    for at, row in enumerate(rows):
+        line = Text("  ")
+        for (cell, style), width in zip(row, widths, strict=True):
+            line.append(cell.ljust(width + 2), style="dim" if at == 0 else style)
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+
+
+assert set(LOGPS).isdisjoint(HIDDEN)
