@@ -17,6 +17,7 @@ OBSERVATION: Final = "observation"  # tool output: not sampled, with sampled tok
 NOT_SAMPLED: Final = "not_sampled"  # prompt, template or padding
 TEXT_ONLY: Final = "text_only"
 MASKS: Final = ("model_mask", "train_mask")
+OURS: Final = frozenset({"position", "token_id", "token", "r", "slice"})  # columns of the table that are made here
 MAX_BESIDE: Final = 8  # lists of a recorder file that no table knows, such as value and return
 
 
@@ -52,7 +53,7 @@ def token_table(
 
 def _lists_beside(beside: Mapping[str, Any]) -> dict[str, pl.Series]:
     """Return the lists of numbers that stand beside the canonical columns, such as `value` and `return`."""
-    lists = {name: values for name, values in beside.items() if isinstance(values, list)}
+    lists = {name: values for name, values in beside.items() if isinstance(values, list) and name not in OURS}
     numbers = {
         name: values for name, values in lists.items() if all(isinstance(value, int | float | None) for value in values)
     }
@@ -108,7 +109,7 @@ def _slices(mask: BoolArray | None, length: int, min_observation: int, post_name
 
 
 def shortest_observation(tool_names: Sequence[Any] | None, *, recorded: bool, default: int) -> int:
-    """Return the least length of an observation: any gap is one where the sequence names tools, none where it has none."""
+    """Return the least length of an observation: any gap where the sequence names tools, no gap where it has none."""
     if not recorded or tool_names is None:
         return default
     return 1 if len(tool_names) else int(np.iinfo(np.int64).max)
