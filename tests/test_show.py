@@ -364,3 +364,13 @@ def test_findings_that_rest_on_rewards_and_calls_list_theirs(show: Show) -> None
 
 
 ORDER = ["highest", "lowest", "random"]
+
+
+def test_a_damaged_file_costs_only_its_own_samples(show: Show, tmp_path: Path) -> None:
+    run = recorder_run(tmp_path / "run")
+    path = run / "tokens" / "step_000002.parquet"
+    content = bytearray(path.read_bytes())
+    content[4 : len(content) // 2] = b"\xff" * (len(content) // 2 - 4)
+    path.write_bytes(content)
+    assert document(show(run, "s1", "--json"))["key"] == "1:1"
+    assert show(run, "2:1").exit_code in {2, 5}

@@ -40,6 +40,7 @@ from ptt.diagnostics.store.ingest import IN_PART, UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.loaded_run import write_profile
 from ptt.diagnostics.store.manifest import Manifest, read_manifest
 from ptt.diagnostics.store.run_identity import hash_settings, identity, mark_of, source_hash
+from ptt.diagnostics.store.sample_rows import open_index
 from ptt.diagnostics.store.scan import (
     ANEW,
     READ_ERRORS,
@@ -64,6 +65,7 @@ NO_TOKENS_HERE: Final = (
     "holds no tokens of its own, since the run's files were read where they lay; give the run, or make a store that "
     "stands alone with ptt ingest"
 )
+POLARS_ERRORS: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 OTHER_NAMES: Final = (
     "was made with other names under [metrics] than those given now; give the run, or make the store anew with "
     "ptt ingest"
@@ -167,19 +169,26 @@ def opened(location: RunLocation, settings: Settings) -> Iterator[OpenRun]:
             if of_store:
                 return None
             again = replace(location, store=Path(scratch) / "texts")
-            own = [file for file in files if file.rel == source]
+            paths = Scrubber().paths([file.rel for file in files])
+            own = [file for file, path in zip(files, paths, strict=True) if path == source]
             ingest(again, copy=False, settings=replace(settings, keep_text=True), only=own or files)
             return again.store
 
-        yield OpenRun(
-            name=Scrubber().path(location.name),
-            store=location.store,
-            scan=scan_sequences(location.store, manifest, location.root),
-            files=files,
-            framework=framework if isinstance(framework, str) else None,
-            min_observation=settings.min_observation,
-            read_texts=read_texts,
-        )
+        try:
+            scan, index = open_index(location.store, manifest, location.root)
+            yield OpenRun(
+                name=Scrubber().path(location.name),
+                store=location.store,
+                scan=scan,
+                index=index,
+                files=files,
+                framework=framework if isinstance(framework, str) else None,
+                min_observation=settings.min_observation,
+                read_texts=read_texts,
+            )
+        except POLARS_ERRORS as error:  # files were recognised by their ends, and are damaged between
+            why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            raise InputError(f"{location.given}: what it holds of this sample cannot be read: {why}.") from error
 
 
 def _readable_store(

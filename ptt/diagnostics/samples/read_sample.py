@@ -26,14 +26,12 @@ from ptt.diagnostics.store.sample_rows import (
     advantages_beside,
     beside,
     file_of,
-    index_of,
     rows_of_step,
     scan_table,
     tokens_of,
 )
 from ptt.diagnostics.store.scan import ATTRIBUTE, SequenceScan
 
-INDEX: Final = {"seq": pl.UInt32(), "step": pl.Int64(), "place": pl.Int64()}
 OF_TRAJECTORY: Final = (
     "reward", "advantage", "split", "env", "policy_version", "success", "truncated", "stop_reason", "error_type",
 )  # fmt: skip
@@ -50,14 +48,11 @@ class OpenRun:
     name: str
     store: Path
     scan: SequenceScan | None
+    index: pl.DataFrame  # the sequences with their steps, places and ids
     files: Sequence[RunFile]
     framework: str | None
     min_observation: int
     read_texts: ReadTexts
-
-    def index(self) -> pl.DataFrame:
-        """Return the sequences with their steps, places and ids."""
-        return pl.DataFrame(schema=INDEX) if self.scan is None else index_of(self.scan)
 
 
 def read_sample(run: OpenRun, name: str, *, pair: str | None = None, texts: bool = False) -> Sample:
@@ -66,7 +61,7 @@ def read_sample(run: OpenRun, name: str, *, pair: str | None = None, texts: bool
     `pair`: the two logprobs whose log-ratio is given; by default the first that the sample holds. `texts`: with what
     was said, where the run tells it.
     """
-    index, trajectories = run.index(), transcript.trajectory_names(run.store)
+    index, trajectories = run.index, transcript.trajectory_names(run.store)
     found = find_sample(name, index, run.scan.files if run.scan else (), trajectories)
     if found.seq is None or run.scan is None:
         return _of_trajectory(run, str(found.trajectory), texts=texts)
@@ -112,7 +107,7 @@ def read_sample(run: OpenRun, name: str, *, pair: str | None = None, texts: bool
 
 def measured_samples(run: OpenRun, profile: Profile | None) -> Measured:
     """Return every sample with its largest |r|, its reward and how many of its tool calls failed."""
-    index = run.index()
+    index = run.index
     if "sample_id" not in index.columns:
         index = index.with_columns(sample_id=pl.lit(None, pl.String()))
     index = index.with_columns(key=pl.format("{}:{}", "step", "place"))

@@ -12,16 +12,41 @@ import polars as pl
 
 from ptt.diagnostics.schema import SEQUENCES, TABLES
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
-from ptt.diagnostics.store.scan import ATTRIBUTE, RECORDER, ROW, SequenceScan, scan_files
+from ptt.diagnostics.store.manifest import Manifest
+from ptt.diagnostics.store.scan import (
+    ATTRIBUTE,
+    READ_ERRORS,
+    RECORDER,
+    ROW,
+    SequenceScan,
+    find_damaged,
+    scan_files,
+    scan_readable,
+)
 
 IDS: Final = ("sample_id", "trajectory_id", "group_id", "token_hash")
+INDEX: Final = {"seq": pl.UInt32(), "step": pl.Int64(), "place": pl.Int64()}
 MAX_BESIDE: Final = 32  # columns of a recorder file that no table knows, by name: a wider file is a table of its own
 LISTS: Final = tuple(name for name, kind in SEQUENCES.items() if isinstance(kind, pl.List))
 TOKEN_LISTS: Final = tuple(name for name in LISTS if not name.startswith("tool_"))  # a value a token
 SINGLE: Final = tuple(name for name in SEQUENCES if name not in TOKEN_LISTS)
 
 
-def index_of(scan: SequenceScan) -> pl.DataFrame:
+def open_index(folder: Path, manifest: Manifest, root: Path) -> tuple[SequenceScan | None, pl.DataFrame]:
+    """Scan a run's sequences and read their index; files that cannot be read are left out, as judging does."""
+    damaged: dict[str, str] = {}
+    while True:
+        scan = scan_readable(folder, manifest, root, damaged)
+        try:
+            return scan, pl.DataFrame(schema=INDEX) if scan is None else _index_of(scan)
+        except READ_ERRORS:
+            unreadable = find_damaged(manifest, root)
+            if unreadable.keys() <= damaged.keys():
+                raise
+            damaged |= unreadable
+
+
+def _index_of(scan: SequenceScan) -> pl.DataFrame:
     """Return seq, step, `place` (the number of the sequence among those of its step) and the ids that are recorded."""
     ids = [name for name in IDS if name in scan.columns]
     index = scan.frame.select("seq", _step(scan), *ids).collect(engine="streaming").sort("seq")
