@@ -238,3 +238,25 @@ def test_a_table_of_too_many_columns_says_so(tmp_path: Path) -> None:
     path.write_text("step,loss," + ",".join(f"c{number}" for number in range(30_000)) + "\n1,2\n", encoding="utf-8")
     with pytest.raises(api.InputError, match="30002 columns"):
         api.diagnose(path, out=tmp_path / "out")
+
+
+def test_tokens_of_too_many_steps_are_lost(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for name, first in (("a", 1), ("b", 41)):
+        folder = run / "tokens"
+        folder.mkdir(parents=True, exist_ok=True)
+        steps = list(range(first, first + 40))
+        frame = pl.DataFrame(
+            {
+                "step": steps,
+                "sample_id": [f"s{step}" for step in steps],
+                "model_mask": [[True] * 20] * 40,
+                "policy_logp": [[-0.5] * 20] * 40,
+                "ref_logp": [[-0.6] * 20] * 40,
+            }
+        )
+        frame.write_parquet(folder / f"step_{name}.parquet")
+    with pytest.raises(api.InputError, match="tokens of more than 30 steps"):
+        api.diagnose(run, out=tmp_path / "out", settings=replace(api.Settings(), budget=BudgetLimits(steps=30)))
+    found = api.diagnose(run, out=tmp_path / "out", settings=replace(api.Settings(), budget=BudgetLimits(steps=40)))
+    assert [source.rows_ok for source in found.sources] == [40, 40]

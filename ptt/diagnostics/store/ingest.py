@@ -157,6 +157,7 @@ class _Writer:
     faults: dict[str, str] = field(default_factory=dict)  # parser or step -> the error, of faults of ours
     in_part: bool = False  # a file could not be opened, or there was no time for it: another look may see more
     _facts: list[tuple[tuple[int, float], Facts]] = field(default_factory=list)
+    _sequences: int = 0
     _seen: set[str] = field(default_factory=set)
     _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     _written: dict[str, int] = field(default_factory=dict)
@@ -275,7 +276,11 @@ class _Writer:
                 match piece:
                     case Rows(frame=frame) | Wide(frame=frame):
                         file.budget.rows(frame.height)
+                        if isinstance(piece, Rows) and piece.table == "sequences" and "step" in frame.columns:
+                            self._count_steps(file, frame.height, frame["step"].unique)
                         piece = _within_names(piece, file.budget)
+                    case InPlace(rows=rows, columns=columns) if "step" in columns:
+                        self._count_steps(file, rows, lambda: steps_of(file.path))
                     case _:
                         pass
                 yield piece
@@ -288,6 +293,12 @@ class _Writer:
         if values := file.budget.refused_values:
             why = f"of metrics beyond the {file.budget.limits.names} that a run may have; {to_raise('names')}"
             yield Lost(rows=values, note=f"{file.rel}: {values} values are lost, {why}.")
+
+    def _count_steps(self, file: RunFile, rows: int, steps: Callable[[], pl.Series]) -> None:
+        """Hold the steps of sequences against the budget, from where there are as many sequences as steps allowed."""
+        self._sequences += rows
+        if self._sequences > file.budget.limits.steps:
+            file.budget.add_steps(steps())
 
     def _source(
         self, file: RunFile, kind: str, *, ok: int = 0, bad: int = 0, lost: int = 0, notes: Sequence[str]
@@ -407,6 +418,14 @@ def _within_names(piece: Rows | Wide, budget: Budget) -> Rows | Wide:
     frame = piece.frame.filter(~pl.col("name_raw").is_in(refused))
     budget.refused_values += piece.frame.height - frame.height
     return replace(piece, frame=frame)
+
+
+def steps_of(path: Path) -> pl.Series:
+    """Return the distinct steps of a Parquet file; none where they cannot be read, which the token pass reports."""
+    try:
+        return pl.scan_parquet([path], glob=False).select(pl.col("step").unique()).collect().to_series()
+    except pl.exceptions.PolarsError:
+        return pl.Series([], dtype=pl.Int64)
 
 
 def part_name(number: int) -> str:

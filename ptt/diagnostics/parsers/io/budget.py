@@ -56,6 +56,7 @@ class Budget:
         "_rows",
         "_spent",
         "_started",
+        "_steps",
         "deep_rows",
         "done",
         "limits",
@@ -76,6 +77,7 @@ class Budget:
         self._file_allowed = 0.0
         self._rows = 0
         self._names: set[str] | None = None
+        self._steps: set[int] = set()
 
     def begin(self, nbytes: int) -> None:
         """Start the clock of the next file, of so many bytes on disk."""
@@ -126,6 +128,12 @@ class Budget:
         if self._rows + count > self._max_rows:
             raise BudgetSpent(f"the run holds more than {self._max_rows} rows", "rows")
         self._rows += count
+
+    def add_steps(self, steps: Iterable[int | None]) -> None:
+        """Count the steps of which tokens are recorded, and raise where they are too many."""
+        self._steps.update(step for step in steps if step is not None)
+        if len(self._steps) > self.limits.steps:
+            raise BudgetSpent(f"the run records tokens of more than {self.limits.steps} steps", "steps")
 
     def name(self, name: str) -> bool:
         """Return whether a metric of this name may be kept: it is known, or not one too many."""
