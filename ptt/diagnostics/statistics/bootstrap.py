@@ -57,7 +57,7 @@ def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: i
 
 
 def _sum_drawn(counts: IntArray, table: FloatArray) -> FloatArray:
-    """Return counts @ table, both of whole numbers, which are added without error in any order: some units at a time."""
+    """Return counts @ table, some units at a time: whole numbers add up to the same in any order."""
     total = np.zeros((len(counts), table.shape[1]))
     for start in range(0, len(table), MAX_UNITS):
         part = slice(start, start + MAX_UNITS)
