@@ -13,7 +13,7 @@ ALLOWED = {
     "cli": {
         "api", "processes", "reports.redact", "reports.gate", "reports.compare", "reports.run",
         "reports.figures", "reports.output", "reports.text", "gate", "gate.baseline", "compare", "store",
-        "config", "model", "errors", "version",
+        "config", "model", "errors", "version", "scrub",
     },
     "api": {
         "processes", "reports.run", "reports.figures", "pipeline", "samples", "gate", "compare", "verdict",

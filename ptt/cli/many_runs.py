@@ -23,6 +23,7 @@ from ptt.cli.output import progress_bar
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError, no_room
 from ptt.diagnostics.gate.results import Outcome
+from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store.exclusive_lock import LOCK_FILE, acquire
 from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.processes import TASKS_PER_PROCESS, Died, in_workers
@@ -162,7 +163,7 @@ def _content_hash(task: Task, opened: LoadedRun) -> str:
 
 
 def describe_error(task: Task, error: BaseException) -> str:
-    """Return an error as words without paths of this machine, so that they are the same everywhere."""
+    """Return an error as words without paths of this machine and without secrets, the same everywhere."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}{where}"
@@ -170,7 +171,7 @@ def describe_error(task: Task, error: BaseException) -> str:
     for path, name in {**shown, Path(tempfile.gettempdir()): "…"}.items():
         if len(path.parts) > 1:
             text = text.replace(str(path), name)
-    return text
+    return Scrubber().text(text)
 
 
 def _read(path: Path) -> str | None:
