@@ -14,7 +14,15 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
-from ptt.diagnostics.documents import MAX_INTEGER, MAX_KEY, DocumentError, Finite, closest, convert_document
+from ptt.diagnostics.documents import (
+    MAX_INTEGER,
+    MAX_KEY,
+    DocumentError,
+    Finite,
+    closest,
+    convert_document,
+    read_at_most,
+)
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Severity
 
@@ -22,6 +30,7 @@ FILE_NAME: Final = "ptt.toml"
 IGNORE: Final = "ignore"  # in place of a canonical name: the metric is none of them, whatever its name tells
 MAX_MEANT: Final = 3  # metrics that an error suggests
 MAX_DEPTH: Final = 200  # of JSON that a setting may allow: Python's own parser gives up soon after
+MAX_ERROR: Final = 300  # characters of an error: it may quote the file
 MAX_BYTES: Final = 4 << 20  # a settings file is a few pages of text; a larger one was given by mistake
 
 
@@ -72,13 +81,18 @@ def read_document(path: Path | None) -> tuple[Path, dict[str, Any]]:
         if not path.is_file():
             return path, {}
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SettingsError(f"{path}: is larger than {MAX_BYTES >> 20} MiB; a settings file is a page of text.")
-        return path, tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_at_most(path, MAX_BYTES)
     except FileNotFoundError as error:
         raise SettingsError(f"{path}: there is no such settings file.") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise SettingsError(f"{path}: cannot be read as TOML: {error}.") from error
+    except OSError as error:
+        raise SettingsError(f"{path}: the settings cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        size = f"{MAX_BYTES >> 20} MiB"
+        raise SettingsError(f"{path}: is larger than {size}; a settings file is a page of text.") from error
+    try:
+        return path, tomllib.loads(content.decode("utf-8").replace("\r\n", "\n"))
+    except (ValueError, RecursionError) as error:  # damage; a number of thousands of digits; brackets in brackets
+        raise SettingsError(f"{path}: cannot be read as TOML: {str(error)[:MAX_ERROR]}.") from error
 
 
 _Whole = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
@@ -97,7 +111,7 @@ class _Diagnose(_Table):
 
 
 class _Slices(_Table):
-    min_observation: Annotated[int, Meta(ge=1)] = Settings.min_observation
+    min_observation: _Whole = Settings.min_observation
 
 
 class _Budget(_Table):

@@ -5,8 +5,10 @@ The shape of a document is a `msgspec.Struct` or a dataclass; `convert_document`
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import stat
 import sys
 import types
 from collections.abc import Iterable, Mapping
@@ -48,7 +50,10 @@ class DocumentError(ValueError):
 
 
 def read_at_most(path: Path, max_bytes: int) -> bytes:
-    """Read a file; ValueError where it is larger than `max_bytes`."""
+    """Read a file; ValueError where it is larger than `max_bytes`, OSError where it is a pipe or a device, which may
+    never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
