@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ptt.cli.exits import plain_errors
+from ptt.cli.exits import Exit, plain_errors
 from ptt.cli.options import (
     BudgetMemoryOption,
     BudgetSecondsOption,
@@ -24,6 +24,7 @@ from ptt.cli.options import (
     RunsArgument,
     SettingsOption,
 )
+from ptt.cli.streams import finish, forgive
 from ptt.version import __version__
 
 app = typer.Typer(
@@ -461,4 +462,10 @@ def baseline_diff(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    forgive()
+    try:
+        app()
+    finally:
+        if why := finish():
+            typer.echo(f"ptt: standard output: {why}.", err=True)
+            raise SystemExit(Exit.USAGE)

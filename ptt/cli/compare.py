@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import Final
 
-import typer
 from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit, figure_faults
 from ptt.cli.output import check_figures, contains, output_base, progress_bar
+from ptt.cli.streams import print_json
 from ptt.diagnostics.compare.arms import group_of
 from ptt.diagnostics.compare.readings import blind
 from ptt.diagnostics.errors import SettingsError
@@ -73,7 +73,7 @@ def run(
     if figures is not None:
         write_compare_figures(compared, figures, faults)
     if as_json:
-        typer.echo(text, nl=False)
+        print_json(text)
     else:
         print_comparison(compared, Console(), str(report))
     return figure_faults(faults) or (Exit.BLIND if blind(compared.tables) else Exit.JUDGED)

@@ -14,6 +14,7 @@ from ptt.cli import diagnose_runs
 from ptt.cli.diagnose_runs import ManyOptions, chosen_runs
 from ptt.cli.exits import CODES, figure_faults
 from ptt.cli.output import Artist, check_figures, output_folder, progress_bar
+from ptt.cli.streams import print_json
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import SeveralRunsError
 from ptt.diagnostics.gate.judge import decide
@@ -96,7 +97,7 @@ def _run_one(path: Path, settings: Settings, limit: Severity | None, options: Di
 
             write_figures(diagnosis, options.figures, faults)
     if options.as_json:
-        typer.echo(findings, nl=False)
+        print_json(findings)
     else:
         print_diagnosis(diagnosis, Console(), str(report))
     return figure_faults(faults) or CODES[decide(diagnosis, fail_on=limit)]

@@ -32,6 +32,7 @@ from ptt.cli.many_runs import (
     write_run,
 )
 from ptt.cli.output import contains, named, output_base, output_folder, run_folders
+from ptt.cli.streams import print_json
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.judge import decide
@@ -197,7 +198,7 @@ def _judge_and_print(chosen: Chosen, options: ManyOptions, tasks: list[Task], pl
     )
     place.write({INDEX: partial(index_html, index), JSON: partial(index_json, index, __version__)})
     if options.as_json:
-        typer.echo(index_json(index, __version__), nl=False)
+        print_json(index_json(index, __version__))
     else:
         print_index(index, Console(), str(place.folder / INDEX))
     return CODES[outcome]

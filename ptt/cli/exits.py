@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 OUTPUT_ERRORS: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR,
-     errno.ENAMETOOLONG}
+     errno.ENAMETOOLONG, errno.EFBIG}
 )  # fmt: skip
 """Of what the system refuses: what lies at the place that output goes to, and not at us."""
+
+
+NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+ENOUGH_DESCRIPTORS: Final = 256  # two processes with their libraries and pipes need some fifty
 
 
 class Exit(IntEnum):
@@ -57,6 +61,9 @@ def plain_errors() -> Iterator[None]:
         unreadable = isinstance(error, InputError) and not isinstance(error, SeveralRunsError)
         raise typer.Exit(Exit.UNREADABLE if unreadable else Exit.USAGE) from error
     except OSError as error:
+        if error.errno in NO_DESCRIPTORS:
+            _print_error(f"{error.strerror}: raise the limit with `ulimit -n {ENOUGH_DESCRIPTORS}`.")
+            raise typer.Exit(Exit.USAGE) from error
         if error.errno not in OUTPUT_ERRORS or isinstance(error, BrokenPipeError):
             raise
         where = error.filename2 or error.filename or "the output"

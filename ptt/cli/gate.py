@@ -23,6 +23,7 @@ from ptt.cli.gate_runs import Task, gate_all
 from ptt.cli.many_runs import Output, Stopped, default_jobs, relative_path, run_progress, sigterm_as_ctrl_c
 from ptt.cli.options import GateReports
 from ptt.cli.output import contains, named, output_base, run_folders
+from ptt.cli.streams import print_json
 from ptt.diagnostics.config import FILE_NAME, Settings
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.against_baseline import drift_notes
@@ -211,7 +212,7 @@ def _gate_and_print(options: GateOptions, tasks: list[Task], policy: Policy, cho
 
 def _print(report: GateReport, options: GateOptions, index: Path) -> None:
     if options.as_json:
-        typer.echo(FORMATS[gate_runs.JSON].render(report), nl=False)
+        print_json(FORMATS[gate_runs.JSON].render(report))
         return
     start, end = github_guard(report) if options.github else ("", "")
     if start:  # what runs are called, and what they logged, must not be taken for the runner's commands

@@ -16,6 +16,7 @@ from ptt import api
 from ptt.api import FINDINGS, REPORT, STORE
 from ptt.cli.exits import figure_faults
 from ptt.cli.output import Artist, output_folder, progress_bar
+from ptt.cli.streams import print_json
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.store.archives import run_name
@@ -64,7 +65,7 @@ def run(source: Path, options: ReportOptions, drawing: Artist) -> int:
     if diagnosis.guessable:
         typer.echo(f"ptt: {GUESSABLE}", err=True)
     if options.as_json:
-        typer.echo(findings_json(diagnosis, __version__), nl=False)
+        print_json(findings_json(diagnosis, __version__))
     else:
         print_diagnosis(diagnosis, Console(), str(written))
     return figure_faults(faults)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
 from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit
+from ptt.cli.streams import print_json
 from ptt.diagnostics.errors import SettingsError
 from ptt.reports.run.rule_pages import pages_json, print_page, print_pages, print_report, report_json
 from ptt.version import __version__
@@ -22,13 +22,13 @@ def run(name: str | None, *, check: Sequence[Path], as_json: bool) -> int:
             raise SettingsError(f"--check reads files, and {name!r} names a rule; give one of the two.")
         report = api.check_rules(check)
         if as_json:
-            typer.echo(report_json(report, __version__), nl=False)
+            print_json(report_json(report, __version__))
         else:
             print_report(report, Console())
         return Exit.USAGE if report.problems else Exit.JUDGED
     pages = api.rule_pages() if name is None else (api.rule_page(name),)
     if as_json:
-        typer.echo(pages_json(pages, __version__), nl=False)
+        print_json(pages_json(pages, __version__))
     elif name is None:
         print_pages(pages, Console())
     else:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
 from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit
 from ptt.cli.output import output_folder, progress_bar
+from ptt.cli.streams import print_json
 from ptt.reports.run.sample import print_sample, print_samples, sample_json, samples_json
 from ptt.version import __version__
 
@@ -36,7 +36,7 @@ def run(path: Path, sample: str | None, options: ShowOptions) -> int:
         with progress_bar(Console(stderr=True)) as tell:
             listed = api.finding_samples(path, out=out, settings=chosen, one_run=options.one_run, progress=tell)
         if options.as_json:
-            typer.echo(samples_json(listed, __version__), nl=False)
+            print_json(samples_json(listed, __version__))
         else:
             print_samples(listed, str(path), Console())
         return Exit.JUDGED
@@ -44,7 +44,7 @@ def run(path: Path, sample: str | None, options: ShowOptions) -> int:
         path, sample, text=options.text, pair=options.pair, out=out, settings=chosen, one_run=options.one_run
     )
     if options.as_json:
-        typer.echo(sample_json(shown, __version__), nl=False)
+        print_json(sample_json(shown, __version__))
     else:
         print_sample(shown, Console(), every_token=options.every_token)
     return Exit.JUDGED

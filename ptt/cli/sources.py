@@ -10,6 +10,7 @@ from rich.console import Console
 from ptt import api
 from ptt.cli.exits import print_faults
 from ptt.cli.output import contains, progress_bar
+from ptt.cli.streams import print_json
 from ptt.diagnostics.errors import SettingsError
 from ptt.reports.output import write_text
 from ptt.reports.run.sources import print_sources, sources_json
@@ -24,7 +25,7 @@ def run(path: Path, *, settings: Path | None, sample: Path | None, one_run: bool
     with progress_bar(Console(stderr=True)) as tell:
         sources = api.sources(path, settings=chosen, one_run=one_run, progress=tell)
     if as_json:
-        typer.echo(sources_json(sources, __version__), nl=False)
+        print_json(sources_json(sources, __version__))
     else:
         print_sources(sources, Console())
     if sample is not None:

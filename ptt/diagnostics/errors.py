@@ -44,7 +44,7 @@ class SettingsError(PttError):
     """An option or a key of `ptt.toml` is wrong."""
 
 
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)  # the last: `ulimit -f`
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 
 
