@@ -20,20 +20,27 @@ RANDOM_SEED: Final = 17
 TAILS: Final = "largest |r|"
 REWARD: Final = "reward"
 FAILED: Final = "failed tool calls"
-OF_TAILS: Final = frozenset({"text_only", "post_tool", "post_observation", "all"})  # slices that findings name
+OF_TAILS: Final = frozenset({Link.POLICY_UPDATE, Link.DATA_FRESHNESS, Link.DATA_VALIDITY})
 HIGHEST, LOWEST, RANDOM = "highest", "lowest", "random"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Samples with what each finding's measure gives them: seq (null without tokens), key, sample_id, step, value."""
+    """Samples with what each measure gives them: key, sample_id, step, rollout, value.
+
+    `rollout` is equal where two steps trained on one sample: it is listed once.
+    """
 
     tails: pl.DataFrame  # with the slice
     rewards: pl.DataFrame
     failures: pl.DataFrame
 
 
-NOTHING: Final = {"key": pl.String(), "sample_id": pl.String(), "step": pl.Int64(), "value": pl.Float64()}
+NOTHING: Final[dict[str, pl.DataType]] = {
+    **dict.fromkeys(("key", "sample_id", "rollout"), pl.String()),
+    "step": pl.Int64(),
+    "value": pl.Float64(),
+}
 
 
 def samples_of_findings(diagnosis: Diagnosis, measured: Measured) -> tuple[FindingSamples, ...]:
@@ -59,10 +66,12 @@ def _samples_of(diagnosis: Diagnosis, measured: Measured) -> Iterator[FindingSam
 
 def _measured(finding: Finding, measured: Measured) -> tuple[str, pl.DataFrame]:
     """Return a finding's measure and the samples with their values; no rows where it rests on curves alone."""
-    if finding.slice in OF_TAILS and not measured.tails.is_empty():
-        wanted = {"text_only": [TEXT_ONLY], "all": [TEXT_ONLY, POST_TOOL]}.get(finding.slice or "", [POST_TOOL])
+    if finding.slice is not None and finding.link in OF_TAILS:
+        wanted = {"text_only": [TEXT_ONLY], "all": [TEXT_ONLY, POST_TOOL]}.get(finding.slice, [POST_TOOL])
         rows = measured.tails.filter(pl.col("slice").is_in(wanted))
-        return TAILS, rows.group_by("key", "sample_id", "step", maintain_order=True).agg(pl.col("value").max())
+        return TAILS, rows.group_by("key", "sample_id", "rollout", "step", maintain_order=True).agg(
+            pl.col("value").max()
+        )
     if finding.link is Link.REWARD:
         return REWARD, measured.rewards
     if finding.link is Link.ENVIRONMENT:
@@ -72,7 +81,7 @@ def _measured(finding: Finding, measured: Measured) -> tuple[str, pl.DataFrame]:
 
 def _chosen(rows: pl.DataFrame) -> Iterator[ListedSample]:
     """Yield the highest, the lowest and random ones of what is left; each sample once."""
-    ordered = rows.sort("value", "key", descending=[True, False])
+    ordered = rows.sort("value", "key", descending=[True, False]).unique("rollout", keep="first", maintain_order=True)
     count = min(EACH, -(-ordered.height // 3))
     rest = ordered[count : ordered.height - count]
     dice = np.random.default_rng(RANDOM_SEED)
@@ -86,9 +95,9 @@ def _chosen(rows: pl.DataFrame) -> Iterator[ListedSample]:
 
 
 def measure_tails(profile: Profile | None, index: pl.DataFrame) -> pl.DataFrame:
-    """Return the largest |r| of each sequence and slice. `index`: seq, key, sample_id."""
+    """Return the largest |r| of each sequence and slice. `index`: seq, key, sample_id, rollout."""
     if profile is None:
         return pl.DataFrame(schema={**NOTHING, "slice": SEQUENCE["slice"]})
     largest = pl.max_horizontal(-pl.col("min_r"), "max_r")
     rows = profile.sequences.filter(pl.col("n") > 0).select("seq", "step", "slice", value=largest)
-    return rows.join(index.select("seq", "key", "sample_id"), on="seq", how="inner", maintain_order="left")
+    return rows.join(index.select("seq", "key", "sample_id", "rollout"), on="seq", how="inner", maintain_order="left")

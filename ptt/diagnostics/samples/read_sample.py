@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from ptt.diagnostics.schema import LOGPS, SEQUENCES
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.store.sample_rows import (
     SINGLE,
-    advantages_beside,
+    advantages_of,
     beside,
     file_of,
     rows_of_step,
@@ -107,12 +106,14 @@ def read_sample(run: OpenRun, name: str, *, pair: str | None = None, texts: bool
 
 def measured_samples(run: OpenRun, profile: Profile | None) -> Measured:
     """Return every sample with its largest |r|, its reward and how many of its tool calls failed."""
-    index = run.index
-    if "sample_id" not in index.columns:
-        index = index.with_columns(sample_id=pl.lit(None, pl.String()))
+    absent = [name for name in ("sample_id", "group_id") if name not in run.index.columns]
+    index = run.index.with_columns(pl.lit(None, pl.String()).alias(name) for name in absent)
     index = index.with_columns(key=pl.format("{}:{}", "step", "place"))
+    index = index.with_columns(rollout=pl.coalesce(pl.format("{} of {}", "sample_id", "group_id"), "key"))
     logged = scan_table(run.store, "trajectories").filter(pl.col("split") != "eval").collect()
-    names = logged.select("sample_id", "step", "reward", key=pl.col("trajectory_id"), value=pl.col("n_tool_fail"))
+    names = logged.select(
+        "sample_id", "step", "reward", key="trajectory_id", rollout="trajectory_id", value="n_tool_fail"
+    )
     failures = names.filter(pl.col("value") > 0).with_columns(pl.col("value").cast(pl.Float64))
     rewards = names.drop("value").rename({"reward": "value"})
     if run.scan is not None and "reward" in run.scan.columns:
@@ -203,36 +204,19 @@ def _group(scan: SequenceScan, row: Mapping[str, Any], rows: pl.DataFrame, index
     if row.get("group_id") is None:
         return ()
     same = rows.filter(pl.col("group_id") == row["group_id"]).head(MAX_SIBLINGS)
-    single = advantages_beside(scan, same["seq"].to_list())
+    advantages = advantages_of(scan, same["seq"].to_list())
     places = dict(index.filter(pl.col("seq").is_in(same["seq"].implode())).select("seq", "place").iter_rows())
     return tuple(
         Sibling(
             key=f"{sibling['step']}:{places[sibling['seq']]}",
             sample_id=sibling.get("sample_id"),
             reward=sibling.get("reward"),
-            advantage=_range(sibling.get("advantage") or _one(single.get(sibling["seq"])), sibling.get("model_mask")),
-            tokens=None if sibling.get("model_mask") is None else len(sibling["model_mask"]),
+            advantage=advantages.get(sibling["seq"]),
+            tokens=sibling["tokens"],
             shown=sibling["seq"] == row["seq"],
         )
         for sibling in same.to_dicts()
     )
-
-
-def _one(value: float | None) -> list[float | None] | None:
-    return None if value is None else [value]
-
-
-def _range(values: Sequence[float | None] | None, mask: Sequence[bool | None] | None) -> tuple[float, float] | None:
-    """Return the least and greatest of a list over sampled tokens; one advantage a sequence gives it twice."""
-    if values is None:
-        return None
-    sampled = (
-        values if mask is None or len(mask) != len(values) else [v for v, m in zip(values, mask, strict=True) if m]
-    )
-    known = [value for value in sampled if value is not None]
-    if any(math.isnan(value) for value in known):
-        return (math.nan, math.nan)
-    return (min(known), max(known)) if known else None
 
 
 def _logged_group(values: Mapping[str, Any], rows: pl.DataFrame) -> tuple[Sibling, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.schema import SEQUENCES, TABLES
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.manifest import Manifest
@@ -26,6 +27,7 @@ from ptt.diagnostics.store.scan import (
 
 IDS: Final = ("sample_id", "trajectory_id", "group_id", "token_hash")
 INDEX: Final = {"seq": pl.UInt32(), "step": pl.Int64(), "place": pl.Int64()}
+MAX_TOKENS: Final = 4_000_000  # of one sequence: four times the longest context in use
 MAX_BESIDE: Final = 32  # columns of a recorder file that no table knows, by name: a wider file is a table of its own
 LISTS: Final = tuple(name for name, kind in SEQUENCES.items() if isinstance(kind, pl.List))
 TOKEN_LISTS: Final = tuple(name for name in LISTS if not name.startswith("tool_"))  # a value a token
@@ -54,12 +56,13 @@ def _index_of(scan: SequenceScan) -> pl.DataFrame:
 
 
 def rows_of_step(scan: SequenceScan, step: int | None) -> pl.DataFrame:
-    """Return the single values of all sequences of a step, and `advantage` where it is recorded for each token."""
-    columns = [name for name in (*SINGLE, "advantage", "model_mask") if name in scan.columns]
+    """Return the single values of all sequences of a step, and how many tokens each has."""
+    columns = [name for name in SINGLE if name in scan.columns and name != "step"]
     columns += sorted(name for name in scan.columns if name.startswith(ATTRIBUTE))
-    columns = ["seq", *(name for name in columns if name != "step")]
+    length = pl.col("model_mask").list.len() if "model_mask" in scan.columns else pl.lit(None, pl.UInt32())
     wanted = pl.col("step") == step if step is not None else _step(scan).is_null()
-    return scan.frame.filter(wanted).select(_step(scan), *columns).collect(engine="streaming").sort("seq")
+    chosen = scan.frame.filter(wanted).select("seq", _step(scan), *columns, length.alias("tokens"))
+    return chosen.collect(engine="streaming").sort("seq")
 
 
 def _step(scan: SequenceScan) -> pl.Expr:
@@ -73,41 +76,72 @@ def file_of(scan: SequenceScan, seq: int) -> SequenceFile:
 
 
 def tokens_of(scan: SequenceScan, seq: int) -> dict[str, pl.Series | None]:
-    """Return the lists of one sequence that are recorded for each token, as its file has them; None for a null."""
+    """Return the lists of one sequence that are recorded for each token, as its file has them; None for a null.
+
+    InputError where it is longer than any model's: a few bytes of a file can claim billions of tokens.
+    """
     file = file_of(scan, seq)
     names = [name for name in TOKEN_LISTS if name in file.columns]
-    row = scan_files([replace(file, skipped=frozenset())]).slice(seq - file.start, 1).select(names).collect()
-    return {name: row[name][0] for name in names}
+    source = scan_files([replace(file, skipped=frozenset())]).slice(seq - file.start, 1)
+    for name in names:  # one after the other: each may be all that fits into memory
+        length = source.select(pl.col(name).list.len()).collect().item()
+        if length is not None and length > MAX_TOKENS:
+            row = seq - file.start + file.first_row
+            raise InputError(f"{file.name}: row {row} claims {length} tokens; at most {MAX_TOKENS} are shown.")
+    row_of = source.select(names).collect()
+    return {name: row_of[name][0] for name in names}
 
 
 def beside(scan: SequenceScan, seq: int) -> Mapping[str, Any]:
-    """Return what a recorder file holds of a sequence beside the canonical columns, a value or a list for each."""
+    """Return the numbers that a recorder file holds of a sequence beside the canonical columns, single or in lists."""
     file = file_of(scan, seq)
     if file.kind != RECORDER:
         return {}
     source = pl.scan_parquet([file.path], glob=False)
-    names = [
-        name
-        for name in source.collect_schema().names()
-        if name not in file.columns and not name.startswith(("__", ROW))
-    ]
-    if not names:
-        return {}
-    row = source.slice(seq - file.start, 1).select(sorted(names)[:MAX_BESIDE]).collect()
-    return row.row(0, named=True)
+    schema = source.collect_schema()
+    free = sorted(name for name in schema.names() if name not in file.columns and not name.startswith(("__", ROW)))
+    columns = [column for name in free if (column := _numbers(name, schema[name])) is not None][:MAX_BESIDE]
+    return source.slice(seq - file.start, 1).select(columns).collect().row(0, named=True) if columns else {}
 
 
-def advantages_beside(scan: SequenceScan, seqs: Sequence[int]) -> dict[int, float | None]:
-    """Return the advantages of sequences whose recorder file holds one for each sequence, not for each token."""
-    found: dict[int, float | None] = {}
+def _numbers(name: str, kind: pl.DataType) -> pl.Expr | None:
+    """Select a column of numbers; texts are among the attributes of the scan. A list that is too long is null."""
+    if kind.is_numeric() or isinstance(kind, pl.Struct):
+        return pl.col(name)
+    if isinstance(kind, pl.List) and _is_numeric(kind.inner):
+        return pl.when(pl.col(name).list.len() <= MAX_TOKENS).then(pl.col(name))
+    return None
+
+
+def _is_numeric(kind: object) -> bool:
+    return isinstance(kind, pl.DataType) and kind.is_numeric()
+
+
+def advantages_of(scan: SequenceScan, seqs: Sequence[int]) -> dict[int, tuple[float, float]]:
+    """Return the least and greatest advantage of sequences, over sampled tokens where each token has one."""
+    found: dict[int, tuple[float, float]] = {}
     for file in {file.path: file for file in (file_of(scan, seq) for seq in seqs)}.values():
-        source = pl.scan_parquet([file.path], glob=False)
-        kind = source.collect_schema().get("advantage")
-        if file.kind != RECORDER or "advantage" in file.columns or kind is None or not kind.is_numeric():
+        source = pl.scan_parquet([file.path], glob=False, row_index_name=ROW, row_index_offset=file.start)
+        schema = source.collect_schema()
+        kind = schema.get("advantage")
+        if isinstance(kind, pl.List) and "model_mask" in schema:
+            values, mask = pl.col("advantage"), pl.col("model_mask")
+            fits = (values.list.len() == mask.list.len()) & (mask.list.len() <= MAX_TOKENS)
+            rows = source.filter(pl.col(ROW).is_in(list(seqs)) & fits).select(ROW, "advantage", "model_mask")
+            flat = rows.explode("advantage", "model_mask").filter(pl.col("model_mask").cast(pl.Boolean))
+        elif kind is not None and kind.is_numeric():
+            flat = source.filter(pl.col(ROW).is_in(list(seqs))).select(ROW, "advantage")
+        else:
             continue
-        rows = source.select(seq=pl.int_range(pl.len()) + file.start, advantage=pl.col("advantage").cast(pl.Float64))
-        found |= dict(rows.filter(pl.col("seq").is_in(list(seqs))).collect().iter_rows())
+        flat = flat.select(ROW, pl.col("advantage").cast(pl.Float64)).drop_nulls()
+        ends = flat.group_by(ROW).agg(low=_least("advantage"), high=pl.col("advantage").max())
+        found |= {seq: (low, high) for seq, low, high in ends.collect().iter_rows()}
     return found
+
+
+def _least(column: str) -> pl.Expr:
+    """Return the least value, NaN where there is one: what is no number must not look like one."""
+    return pl.when(pl.col(column).is_nan().any()).then(pl.lit(float("nan"))).otherwise(pl.col(column).min())
 
 
 def scan_table(folder: Path, table: str) -> pl.LazyFrame:

@@ -80,7 +80,9 @@ def _is_odd(value: Any) -> bool:
 def print_samples(listed: Sequence[FindingSamples], run: str, console: Console) -> None:
     """Print the samples that findings rest on, with the command that shows one."""
     if not listed:
-        print_wrapped(console, Text("No finding rests on samples that this run holds."))
+        print_wrapped(
+            console, Text("No finding rests on single samples of this run. ptt sources says what it records.")
+        )
     for finding in listed:
         console.print(Text(f"{safe(finding.finding)} ({finding.severity})", style="bold"), soft_wrap=True)
         print_wrapped(console, Text(safe(finding.claim)), head="  ")
