@@ -347,23 +347,69 @@ def test_the_report_says_the_command(show: Show) -> None:
     page = ptt.diagnose(RUN).to_html()
     top = ptt.diagnose(RUN).tables["top_sequences"].row(0, named=True)
     key = f"{top['step']}:{top['step_row']}"
-    assert f"ptt show RUN {key}" in page
+    assert page.count(f"ptt show RUN {key}") == 2  # beside the finding, and where samples are listed
     shown = ptt.show(RUN, key)
     assert (shown.file, shown.file_row) == (top["path"], top["row"])
     assert shown.tokens["r"].abs().max() == top["max_abs_r"]
     assert shown.tokens["r"].abs().arg_max() == top["max_at"]
 
 
-def test_findings_that_rest_on_rewards_and_calls_list_theirs(show: Show) -> None:
-    listed = document(show(RUN, "--json"))["findings"]
-    for finding in listed:
-        keys = [(sample["chosen"], sample["key"]) for sample in finding["samples"]]
-        assert len({key for _, key in keys}) == len(keys)
-        assert [chosen for chosen, _ in keys] == sorted((chosen for chosen, _ in keys), key=ORDER.index)
-    assert "ptt show" in show(RUN).stdout
+def test_a_finding_on_the_reward_lists_samples_by_their_reward(show: Show, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "tokens").mkdir(parents=True)
+    rewards = {step: 0.8 if step <= 30 else 0.1 for step in range(1, 61)}
+    for step, level in rewards.items():
+        dice = np.random.default_rng(step)
+        row = {"step": step, "model_mask": [True] * 8, "policy_logp": [-0.5] * 8, "ref_logp": [-0.5] * 8}
+        rows = [
+            {**row, "sample_id": f"{step}-{number}", "reward": level + 0.05 * float(dice.normal())}
+            for number in range(8)
+        ]
+        pl.DataFrame(rows).write_parquet(run / "tokens" / f"step_{step:06d}.parquet")
+    history = [{"step": step, "reward": level, "loss": 0.1} for step, level in rewards.items()]
+    (run / "trainer_state.json").write_text(json.dumps({"log_history": history, "global_step": 60}))
+    listed = document(show(run, "--json"))["findings"]
+    (finding,) = [finding for finding in listed if finding["finding"] == "reward-fell"]
+    assert finding["measure"] == "reward"
+    assert [sample["chosen"] for sample in finding["samples"]] == ["highest"] * 3 + ["lowest"] * 3 + ["random"] * 3
+    for sample in finding["samples"]:
+        assert document(show(run, sample["key"], "--json"))["values"]["reward"] == sample["value"]
+    assert "ptt show" in show(run).stdout
 
 
-ORDER = ["highest", "lowest", "random"]
+def test_a_run_whose_findings_rest_on_curves_lists_none(show: Show, tmp_path: Path) -> None:
+    (tmp_path / "trainer_state.json").write_text(
+        json.dumps({"log_history": [{"step": 1, "loss": 0.5}, {"step": 2, "loss": None}], "global_step": 2})
+    )
+    done = show(tmp_path / "trainer_state.json")
+    assert done.exit_code == 0
+    assert "ptt sources" in done.stdout
+
+
+def test_one_sample_of_two_updates_is_listed_once(show: Show) -> None:
+    (tail,) = [finding for finding in document(show(RUN, "--json"))["findings"] if finding["measure"] == "largest |r|"]
+    ids = [sample["sample_id"] for sample in tail["samples"]]
+    assert len(set(ids)) == len(ids) == 9
+
+
+def test_tokens_are_coloured_by_size_on_a_terminal(show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorder_run(tmp_path / "run", env=lambda number: HOSTILE)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    printed = show(run, "s1").stdout
+    (line,) = [line for line in printed.splitlines() if "**" in line and "nats" not in line]
+    assert "\x1b[31m" in line  # red, from 2 nats
+    assert "\\x1b[31mred" in printed  # the run's own is spelt out
+    assert not set("\x07\u202e\u2066") & set(printed)
+
+
+def test_a_sequence_that_claims_billions_of_tokens_is_refused(
+    show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorder_run(tmp_path / "run")
+    monkeypatch.setattr("ptt.diagnostics.store.sample_rows.MAX_TOKENS", 16)
+    done = show(run, "s1")
+    assert done.exit_code == 5
+    assert "row 1 claims 17 tokens" in done.stderr
 
 
 def test_a_damaged_file_costs_only_its_own_samples(show: Show, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ OF_TRAJECTORY: Final = (
     "reward", "advantage", "split", "env", "policy_version", "success", "truncated", "stop_reason", "error_type",
 )  # fmt: skip
 HEADER: Final = tuple(name for name in SINGLE if name not in {"step", "token_hash", "advantage"})
+READ_SAMPLES: Final = "log samples in a format that is read (docs/formats.md)"
 MAX_SIBLINGS: Final = 256  # of a prompt group; the largest in use have 64
 ReadTexts = Callable[[str], Path | None]
 """From a file of samples to a store that holds their texts; None where it cannot be read again."""
@@ -236,7 +237,7 @@ def _logged_group(values: Mapping[str, Any], rows: pl.DataFrame) -> tuple[Siblin
 def _decoded(frame: pl.DataFrame, files: Sequence[RunFile]) -> tuple[pl.DataFrame, str | None, str]:
     """Add what each token says, by the run's own tokenizer; or why not."""
     if "token_id" not in frame.columns:
-        return frame, None, "no token_ids are recorded"
+        return frame, None, ""  # said of the ids
     tokenizer, why = read_tokenizer(files)
     if tokenizer is None:
         return frame, None, why
@@ -277,13 +278,13 @@ def _missing_texts(run: OpenRun, logged: _Logged, *, texts: bool, why_not: str) 
         enable = (
             "write the sequences' sample_id beside each logged sample (TRL: log_extra)"
             if sampled
-            else how_to_record(run.framework, ("trajectories", "turns", "tool_calls"))
+            else how_to_record(run.framework, ("trajectories", "turns", "tool_calls")) or READ_SAMPLES
         )
         missing.append(Missing(what="transcript", why=why, enable=enable))
     elif texts and (not logged.turns or _untold(logged.turns)):
         missing.append(Missing(what="texts", why=f"{logged.values['source']} tells none", enable=None))
     if why_not:
-        enable = "copy the tokenizer.json that the run used into its folder" if "token_ids" not in why_not else None
+        enable = "copy the tokenizer.json that the run used into its folder"
         missing.append(Missing(what="what tokens say", why=why_not, enable=enable))
     return missing
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ptt.diagnostics.model import Diagnosis, Finding
+from ptt.diagnostics.model import Diagnosis, Finding, Link
 from ptt.reports.run.handover import checkpoints_on_disk
 from ptt.reports.text.consequences import span_words
 from ptt.reports.text.numbers import count
@@ -13,6 +13,7 @@ from ptt.reports.text.numbers import count
 FILES: Final = re.compile(r"(?:^|_)(?:file|example|source|path|between_files)$")
 SAMPLES: Final = re.compile(r"(?:^|_)(?:sample|trajectory|sequence|prompt|group)(?:_id)?$")
 STEPS: Final = re.compile(r"^(?:worst|highest|lowest|peak|first|dead|last_finite)_\w*step$|^(?:worst|peak)_at$")
+OF_TAILS: Final = frozenset({Link.POLICY_UPDATE, Link.DATA_FRESHNESS})  # links whose findings on a slice are of |r|
 STEPS_BEFORE: Final = 10  # the onset, worth reading where no interval is known
 
 
@@ -33,7 +34,15 @@ def places(finding: Finding, diagnosis: Diagnosis) -> list[str]:
             found.append(f"{name} {value}")
         elif isinstance(value, int) and not isinstance(value, bool) and STEPS.search(key):
             found.append(f"{name} {count(value)}")
-    return [*found, *_checkpoints(finding, diagnosis)]
+    return [*found, *_checkpoints(finding, diagnosis), *_sample(finding, diagnosis)]
+
+
+def _sample(finding: Finding, diagnosis: Diagnosis) -> list[str]:
+    """Say the command that prints the sample with most tail tokens, where the finding is one of tails."""
+    top = diagnosis.tables.get("top_sequences")
+    if finding.slice is None or finding.link not in OF_TAILS or top is None or not {"step_row"} <= set(top.columns):
+        return []
+    return [f"ptt show RUN {row['step']}:{row['step_row']}" for row in top.head(1).to_dicts()]
 
 
 def _checkpoints(finding: Finding, diagnosis: Diagnosis) -> list[str]:
