@@ -77,3 +77,36 @@ def test_a_single_token_that_is_the_window_is_said_to_be_so_even_beyond_the_cap(
     assert token["top_share"] == pytest.approx(1.0)
     assert token["ess_fraction"] == pytest.approx(1 / 3)
     assert all(math.isfinite(value) for value in found["ess_fraction"])
+
+
+def test_the_interval_is_the_jackknife_over_whole_units() -> None:
+    frame = growing(steps=8, sequences=12)
+    rows = tables_of(frame).sequences.filter(pl.col("slice") == 1).sort("step", "seq")
+    rows = rows.with_columns(unit=pl.col("seq") // 3)
+    found = sliding_ess(rows, (Span(1, 8),), pair="policy/ref", inverse="ref/policy")
+    logs, unit = rows["s_r"].to_numpy(), rows["unit"].to_numpy()
+    left_out = np.array([math.log(ess_of(logs[unit != one])[0]) for one in np.unique(unit)])
+    error = math.sqrt((len(left_out) - 1) / len(left_out) * np.square(left_out - left_out.mean()).sum())
+    row = found.filter(level="sequence", weights="policy/ref").row(0, named=True)
+    value = row["ess_fraction"]
+    assert row["lo"] == pytest.approx(max(value * math.exp(-1.96 * error), 1 / len(logs)), rel=1e-5)
+    assert row["hi"] == pytest.approx(min(value * math.exp(1.96 * error), 1.0), rel=1e-5)
+
+
+def test_the_interval_of_light_weights_holds_the_truth() -> None:
+    rng, spread = np.random.default_rng(5), 0.5
+    held = 0
+    for _ in range(200):
+        r = rng.normal(0, spread, 200)
+        frame = pl.DataFrame({"step": np.ones(200, int), "n": np.ones(200, int), "s_r": r, "max_r": r, "min_r": r})
+        sums = {"s_rho": r, "s_rho2": 2 * r, "s_inv": -r, "s_inv2": -2 * r}
+        frame = frame.with_columns(**{name: np.exp(logs) for name, logs in sums.items()})
+        found = sliding_ess(frame, (Span(1, 1),), pair="a/b", inverse="b/a")
+        held += found["lo"][0] <= math.exp(-(spread**2)) <= found["hi"][0]  # log-normal: ESS/n is exp(-variance)
+    assert held > 0.85 * 200
+
+
+def test_too_few_units_have_no_interval() -> None:
+    rows = tables_of(growing(steps=8, sequences=10)).sequences.filter(pl.col("slice") == 1).sort("step", "seq")
+    found = sliding_ess(rows.with_columns(unit=pl.col("seq") % 9), (Span(1, 8),), pair="a/b", inverse="b/a")
+    assert found["lo"].null_count() == found["hi"].null_count() == found.height

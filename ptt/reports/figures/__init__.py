@@ -11,6 +11,7 @@ FIGURES: tuple[RunFigure, ...] = (
     aggregates.FIGURE,
     windowed_cdf.FIGURE,
     effective_sample_size.FIGURE,
+    effective_sample_size.OTHERS,
 )
 BEHIND_THE_TAIL: tuple[RunFigure, ...] = (exposure.FIGURE,)
 """Drawn in a section of their own, and only where the run holds what they need."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.model import Diagnosis, in_unit
+from ptt.diagnostics.model import Answer, Diagnosis, in_unit
 from ptt.reports.figures.annotations import label_beside, mark_onset
 from ptt.reports.figures.axes import CurveScale, annotate_row, curve_scale, label_axes, linear, shade_windows, step_axis
 from ptt.reports.figures.panels import ONE_LINE, DataTable, Panel, RunFigure, data_table, finite_rows
@@ -51,6 +51,21 @@ def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
         for index, (name, rows) in enumerate(_metrics(frame))
     )
     return (*curves, *small_tail(diagnosis, SMALL_PANEL, (steps[0], steps[-1])))
+
+
+def takeaway(diagnosis: Diagnosis) -> str:
+    """Say which curve raised an alarm first, and how long after the tail."""
+    signature = diagnosis.signature
+    aggregates, lead = signature.aggregates, signature.lead_steps
+    if aggregates.status == "cannot_say":
+        return "Too few of the usual curves were logged to judge them"
+    found = signature.status is Answer.FOUND
+    if not aggregates.alarms:
+        return "No usual curve raised an alarm" + (" while the tail grew" if found else "")
+    step, name = min((step, name) for name, step in aggregates.alarms.items())
+    shown = metric_name(name)
+    after = f", {count(abs(lead))} steps {'after' if lead > 0 else 'before'} the tail" if found and lead else ""
+    return f"{shown[:1].upper()}{shown[1:]} was the first usual curve to alarm, at step {count(step)}{after}"
 
 
 def caption(diagnosis: Diagnosis) -> str:
@@ -263,4 +278,5 @@ FIGURE = RunFigure(
     caption=caption,
     data=data,
     absence=absence,
+    takeaway=takeaway,
 )

@@ -17,6 +17,7 @@ from ptt.reports.figures.style import (
     SMALL,
     annotate,
     backing,
+    hover,
     leader,
     marker_spacing,
     short_slice,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 HEIGHTS = (0.93, 0.07, 0.8, 0.2, 0.65, 0.35, 0.5)  # of a text in the axes, best first
 TEXT_CLEARANCE = 13.0  # pixels between the middle of one line of text and the data
 LINE_HEIGHT = 14.0  # pixels
+Box = tuple[float, float, float, float]  # in pixels: left, right, lower and upper end
+LATE_SHARE = 0.7  # of the axes: windows are drawn at their middle, which in a short run is no nearer to the end
 EARLY_END = 24.0  # pixels before the end of the longest line: a line that ends there ended early
 
 
@@ -56,38 +59,84 @@ class Curve:
 
 
 def mark_onset(ax: Axes, diagnosis: Diagnosis, *, labelled: bool = True) -> None:
-    """Mark since when the tail grew, a dashed line, and where it passed its limit, a dotted one, with their bands."""
+    """Mark since when the tail grew, a dashed line, and where it passed its limit, a dotted one with its interval.
+
+    Where it passed a limit, the growth before is only named: its interval would be the darker of two bands.
+    """
     signature = diagnosis.signature
     grew, passed = signature.onset_step, signature.limit_passed_step
-    if grew is not None:
-        _mark_step(ax, "onset", grew, signature.onset_interval, dashes=(4, 2), labelled=labelled)
+    taken: list[Box] = []
     if passed is not None and passed != grew:
-        _mark_step(ax, "limit", passed, signature.limit_passed_interval, dashes=(1, 2), labelled=labelled)
+        interval = signature.limit_passed_interval
+        taken += _mark_step(ax, "past limit", passed, interval, dashes=(1, 2), labelled=labelled)
+    if grew is not None:
+        interval = signature.onset_interval if passed is None or passed == grew else None
+        _mark_step(ax, "grows from", grew, interval, dashes=(4, 2), labelled=labelled, taken=taken)
 
 
 def _mark_step(
-    ax: Axes, name: str, step: int, interval: Steps | None, *, dashes: tuple[int, int], labelled: bool
-) -> None:
+    ax: Axes,
+    name: str,
+    step: int,
+    interval: Steps | None,
+    *,
+    dashes: tuple[int, int],
+    labelled: bool,
+    taken: Sequence[Box] = (),
+) -> list[Box]:
     first, last = ax.get_xlim()
     if not first <= step <= last:
-        return
-    texts = [f"{name} {count(step)}"]
+        return []
+    texts = [f"{name} {count(step)}", f"{name.replace(' ', chr(10))} {count(step)}"]
     if interval is not None:
         low, high = interval
         ax.axvspan(max(low, first), min(high, last), color=INK, alpha=0.10, linewidth=0, zorder=1)
         known = f"[{count(low)}, {count(high)}]"
-        texts = [f"{texts[0]} {known}", f"{texts[0]}\n{known}", texts[0]]
+        texts = [f"{texts[0]} {known}", f"{texts[0]}\n{known}", *texts]
     ax.axvline(step, color=INK, linewidth=1.1, linestyle=(0, dashes), zorder=2)
-    if labelled:
-        label_beside(ax, texts, float(step))
+    return [label_beside(ax, texts, float(step), taken=taken)] if labelled else []
 
 
-def label_beside(ax: Axes, texts: Sequence[str], x: float, *, near: float | None = None, color: str = INK) -> None:
-    """Write the first text that fits beside a value on the x axis without covering data.
+def draw_limit(ax: Axes, limit: float) -> None:
+    """Draw a limit across the axes, named at its end where the curves leave most room."""
+    line = ax.axhline(limit, color=INK, linewidth=1.1, linestyle=(0, (1, 1.6)), zorder=3)
+    text = f"limit {number(limit)}"
+    hover(line, text)
+    box, width = ax.get_window_extent(), LETTER * (len(text) + 1)
+    middle = float(ax.transData.transform((ax.get_xlim()[0], limit))[1])
+    ends = [(x, left, side) for x, left, side in ((1.0, box.x1 - width, "right"), (0.0, box.x0, "left"))]
+    spots = [
+        (_distance(ax, left, left + width, middle + up * TEXT_CLEARANCE / 1.4), up, x, side)
+        for up in (1, -1)
+        for x, left, side in ends
+        if box.y0 + LINE_HEIGHT < middle + up * TEXT_CLEARANCE < box.y1
+    ]
+    _, up, x, side = max(spots, key=lambda spot: spot[0], default=(0.0, 1, 1.0, "right"))
+    style: dict[str, Any] = {"ha": side, "va": "bottom" if up > 0 else "top", "color": INK, "zorder": 6}
+    offset = (-3 if side == "right" else 3, 2 * up)
+    annotate(ax, text, (x, limit), coords=("axes fraction", "data"), offset=offset, **style)
 
-    `near` is a wished-for height. If no text is free of data, the one with most room is taken.
+
+def label_beside(
+    ax: Axes,
+    texts: Sequence[str],
+    x: float,
+    *,
+    near: float | None = None,
+    color: str = INK,
+    taken: Sequence[Box] = (),
+) -> Box:
+    """Write the first text that fits beside a value on the x axis without covering data, and return its box.
+
+    `near` is a wished-for height, `taken` the boxes of other labels. If no text is free of data, the one with most
+    room is taken.
     """
-    spots = [spot for text in texts for spot in _spots(ax, text, x, near)]
+    spots = [
+        spot
+        for text in texts
+        for spot in _spots(ax, text, x, near)
+        if not any(_overlap(_box(ax, spot, x), other) for other in taken)
+    ]
     if not spots:  # nothing fits at all: the shortest, on the side with more room
         side = 1.0 if x < sum(ax.get_xlim()) / 2 else -1.0
         spots = [_Spot(text=texts[-1], side=side, height=HEIGHTS[0], clearance=0.0)]
@@ -105,6 +154,20 @@ def label_beside(ax: Axes, texts: Sequence[str], x: float, *, near: float | None
         zorder=6,
         bbox=backing(0.9) if best.clearance < 1 else None,
     )
+    return _box(ax, best, x)
+
+
+def _box(ax: Axes, spot: _Spot, x: float) -> Box:
+    """Return the left, right, lower and upper end of a text in pixels."""
+    axes, lines = ax.get_window_extent(), spot.text.split("\n")
+    start = float(ax.transData.transform((x, ax.get_ylim()[0]))[0]) + spot.side * 5
+    end = start + spot.side * LETTER * max(map(len, lines))
+    y, half = axes.y0 + spot.height * axes.height, LINE_HEIGHT * len(lines) / 2
+    return min(start, end), max(start, end), y - half, y + half
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +227,8 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     box = ax.get_window_extent()
     spots = [ax.transData.transform((label.x, label.y)) for label in labels]
     latest = min(box.x1, max((float(spot[0]) for spot in spots), default=box.x1))
+    if latest < box.x0 + LATE_SHARE * box.width:
+        latest = box.x1  # all of them ended early
     for label, spot in zip(labels, spots, strict=True):
         if spot[0] < latest - EARLY_END:
             text = f"{label.text} {label.value}"
@@ -189,11 +254,14 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
 
 def plot_slice(ax: Axes, rows: pl.DataFrame, name: str, x: str, y: str, *, digits: int = 3) -> EndLabel:
     """Draw one slice's line, and return the label for its end."""
-    style = LINES[slice_role(name)]
-    ax.plot(rows[x].to_numpy(), rows[y].to_numpy(), **style, markevery=marker_spacing(len(rows)), zorder=4)
-    end = float(rows[y][-1])
+    style, every, known = LINES[slice_role(name)], marker_spacing(len(rows)), rows.filter(pl.col(y).is_finite())
+    (line,) = ax.plot(rows[x].to_numpy(), rows[y].to_numpy(), **style, markevery=every, zorder=4)
+    marked = rows.gather_every(every).filter(pl.col(y).is_finite())
+    points = [f"{count(round(at))}: {number(value, digits)}" for at, value in marked.select(x, y).iter_rows()]
+    hover(line, short_slice(name), points)
+    end = float(known[y][-1])
     value = number(end, digits)
-    return EndLabel(x=float(rows[x][-1]), y=end, text=short_slice(name), value=value, colour=style["color"])
+    return EndLabel(x=float(known[x][-1]), y=end, text=short_slice(name), value=value, colour=style["color"])
 
 
 def spread_labels(wanted: Sequence[float], height: float, low: float, high: float) -> list[float]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Floats = np.ndarray[Any, Any]
 
 LOG_RATIO = 12.0  # a range wider than this ratio is drawn on a log axis
-NEAR_ZERO = 0.1  # a median ESS below it is drawn on a log axis, so that the floor can be told from zero
 
 
 def label_axes(ax: Axes, *, x_name: str, y_name: str = "", top: int = TWO_LINES) -> None:
@@ -92,15 +91,11 @@ def tail_axis(ax: Axes, low: float, high: float, *, log: bool) -> None:
         linear(ax, "y")
 
 
-def ess_axis(ax: Axes, name: str, positive: Floats, *, log: bool, top: int = TWO_LINES) -> None:
-    """Name the axes of effective sample sizes, and fit the vertical one: a share of n, or a log axis."""
-    label_axes(ax, x_name="trainer step", y_name=f"{name}, log axis" if log else name, top=top)
-    if log:
-        low, high = (float(positive.min()), float(positive.max())) if len(positive) else (0.1, 1.0)
-        logarithmic(ax, "y", low / 1.6, max(high * 1.6, low * 8), powers=low < 2e-3)
-    else:
-        ax.set_ylim(0, 1.02)
-        linear(ax, "y")
+def ess_axis(ax: Axes, name: str, *, top: int = TWO_LINES) -> None:
+    """Name the axes of effective sample sizes, shares of n: from 0 to 1 in every run, so that runs can be compared."""
+    label_axes(ax, x_name="trainer step", y_name=name, top=top)
+    ax.set_ylim(0, 1.02)
+    linear(ax, "y")
 
 
 def shade_windows(ax: Axes, diagnosis: Diagnosis, *, named: bool = True) -> None:

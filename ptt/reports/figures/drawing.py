@@ -16,7 +16,19 @@ from ptt.diagnostics.errors import describe, is_caught, is_damage
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import FIGURES
 from ptt.reports.figures.panels import FigureSpec, Panel, Source
-from ptt.reports.figures.style import BOTTOM, INK, LEFT, MUTED, PAPER, PROPERTIES, RIGHT, drawable, figure_style
+from ptt.reports.figures.style import (
+    BOTTOM,
+    HOVER,
+    INK,
+    LEFT,
+    MUTED,
+    NEXT,
+    PAPER,
+    PROPERTIES,
+    RIGHT,
+    drawable,
+    figure_style,
+)
 from ptt.reports.output import write_with
 from ptt.reports.text.tables import pair_of
 
@@ -26,7 +38,8 @@ if TYPE_CHECKING:
 
 DPI = 72  # an SVG unit is then one CSS pixel
 PNG_DPI = 150
-HEADING_HEIGHT, TITLE_HEIGHT = 40, 22  # pixels above all panels, and above each
+HEADING_LETTER = 9.6  # pixels: the mean width of a letter of the heading
+HEADING_HEIGHT, TITLE_HEIGHT = 58, 22  # pixels above all panels, and above each
 # none of these may enter the file: the same data must give the same bytes
 NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _TAGS = re.compile(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->|<defs>\s*</defs>", re.DOTALL)
@@ -35,6 +48,9 @@ _REFERENCE = re.compile(r'(?:url\(#|href="#)([^)"]*)')
 _GEOMETRY = re.compile(r' (?:d|x|y|transform|points)="[^"]*"')
 _LONG_FRACTION = re.compile(r"(\d+\.\d\d)\d+")
 _FONT = re.compile(r"font: ((?:\w+ )?[\d.]+px) [^;\"]*")
+_MARKER = re.compile(r"<use [^>]*/>")
+_MARKERS = re.compile(r"<g( clip-path=\"[^\"]*\")?>((?:\s*<use [^>]*/>)+)\s*</g>")
+_STYLE = re.compile(r' style="[^"]*"')
 _COLOUR = re.compile("|".join(PROPERTIES))
 
 
@@ -114,7 +130,8 @@ def save_figures(
                 if figure is not None:
                     content = io.BytesIO()  # before the file: what fails here is the figure, not the disk
                     figure.savefig(content, format=ending, dpi=dpi, facecolor=PAPER, metadata=metadata)
-                    written.append(_write(directory / f"{spec.name}.{ending}", content.getvalue()))
+                    drawn = _with_titles(content.getvalue()) if ending == "svg" else content.getvalue()
+                    written.append(_write(directory / f"{spec.name}.{ending}", drawn))
     return written
 
 
@@ -147,7 +164,13 @@ def _composed(
     panels = [panel for panel in spec.panels(source) if panel.shown != "narrow"]
     if panels and spec.keyed and key is not None:
         panels.append(key(panels[0]))
-    return _side_by_side(f"{spec.title} · {subject}", spec.columns, panels) if panels else None
+    if not panels:
+        return None
+    return _side_by_side((spec.takeaway(source) or spec.title, f"{spec.title} · {subject}"), spec.columns, panels)
+
+
+def _with_titles(content: bytes) -> bytes:
+    return _titled(content.decode("utf-8")).encode("utf-8")
 
 
 def _axes(figure: Figure, panel: Panel, left: float, top: float) -> Axes:
@@ -162,15 +185,17 @@ def _axes(figure: Figure, panel: Panel, left: float, top: float) -> Axes:
     return ax
 
 
-def _side_by_side(heading: str, most_columns: int, panels: Sequence[Panel]) -> Figure:
-    """Put panels into rows of one figure below a heading; a row is as high as its highest panel."""
+def _side_by_side(heading: tuple[str, str], most_columns: int, panels: Sequence[Panel]) -> Figure:
+    """Put panels into rows of one figure below a heading of two lines; a row is as high as its highest panel."""
     columns = min(most_columns, len(panels))
     rows = [panels[first : first + columns] for first in range(0, len(panels), columns)]
     heights = [max(panel.height for panel in row) + TITLE_HEIGHT for row in rows]
     cell_width = max(panel.width for panel in panels)
     width, height = columns * cell_width, HEADING_HEIGHT + sum(heights)
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
-    figure.text(8 / width, 1 - 24 / height, heading, fontsize=15, fontweight="bold", color=INK)
+    room = int(width / HEADING_LETTER)
+    figure.text(8 / width, 1 - 22 / height, heading[0][:room], fontsize=15, fontweight="bold", color=INK)
+    figure.text(8 / width, 1 - 44 / height, heading[1][:room], fontsize=13, color=MUTED)
     for index, row in enumerate(rows):
         top = HEADING_HEIGHT + sum(heights[:index])
         for column, panel in enumerate(row):
@@ -182,9 +207,32 @@ def _side_by_side(heading: str, most_columns: int, panels: Sequence[Panel]) -> F
     return figure
 
 
+def _titled(svg: str) -> str:
+    """Turn what an artist says under a pointer into titles: of its group, and of its markers in their order."""
+    head, *groups = svg.split(f'<g id="{HOVER}')
+    parts = [head]
+    for group in groups:
+        texts, _, rest = group.partition('">')
+        whole, *points = texts.split(NEXT)
+        titles = iter(points)
+        rest = _MARKER.sub(lambda match: f"{match[0][:-2]}><title>{next(titles)}</title></use>", rest, len(points))  # noqa: B023
+        parts.append(f"<g><title>{whole}</title>{rest}")
+    return "".join(parts)
+
+
+def _shared_style(svg: str) -> str:
+    """Move the style that all markers of a line have to the group around them."""
+    return _MARKERS.sub(_style_of_group, svg)
+
+
+def _style_of_group(match: re.Match[str]) -> str:
+    styles = set(_STYLE.findall(match[2]))
+    return f"<g{match[1] or ''}{styles.pop()}>{_STYLE.sub('', match[2])}</g>" if len(styles) == 1 else match[0]
+
+
 def _for_page(svg: str, key: str) -> str:
     body = svg.partition("<svg")[2].partition(">")[2].rpartition("</svg>")[0]
-    body = _TAGS.sub("", body)
+    body = _titled(_shared_style(_TAGS.sub("", body))).replace("xlink:href", "href")
     used = set(_REFERENCE.findall(body))
     body = _ID.sub(lambda match: f' id="{key}-{match[1]}"' if match[1] in used else "", body)
     body = _REFERENCE.sub(lambda match: match[0][: -len(match[1])] + f"{key}-{match[1]}", body)

@@ -1,45 +1,73 @@
-"""Draws the effective sample size of the importance weights: how few tokens carry the whole update."""
+"""Draws the effective sample size of the importance weights: how few sequences carry the whole update."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures.annotations import end_labels, mark_onset, plot_slice
-from ptt.reports.figures.axes import NEAR_ZERO, ess_axis, shade_windows, step_ends, step_range
+from ptt.reports.figures.axes import ess_axis, shade_windows, step_ends, step_range
 from ptt.reports.figures.panels import DataTable, Panel, RunFigure, data_table, finite_rows
+from ptt.reports.figures.style import LINES, annotate, backing, short_slice, slice_role
 from ptt.reports.text.names import joined, slice_name
-from ptt.reports.text.numbers import count, number, percent
+from ptt.reports.text.numbers import bounds, count, number, percent
 from ptt.reports.text.sanitize import safe
-from ptt.reports.text.tables import no_tokens, pair_of, slices, window_words
+from ptt.reports.text.tables import no_tokens, slices, window_words
+from ptt.reports.text.why import TO_REFERENCE, after_slice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAJORITY = 0.5  # of all weight of a window
-NEAR_ONE = 0.9  # a median above it hides all movement on a linear axis: the loss is drawn instead
-LEVELS = {"token": "Token level", "sequence": "Sequence level"}
+WIDE = 0.5  # an interval that covers so much of the axis from 0 to 1 says nothing
+FLOOR = 10  # sequences or tokens that count: with fewer, single ones decide the estimate, whatever n is
+LEVELS = {"sequence": "Sequence level", "token": "Token level"}
+SAMPLED = 100  # "of 100 sequences so many count"
+HEIGHT = 270
 
 
-def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
-    """Return one panel for each level and direction of the weights."""
+def panels(diagnosis: Diagnosis, *, folded: bool) -> tuple[Panel, ...]:
+    """Return the panel of whole sequences, weighted as the samples are; or, folded, those of the other weights."""
     frame = _frame(diagnosis)
     if frame is None:
         return ()
+    first, *others = _cells(diagnosis, frame)
     return tuple(
         Panel(
-            key=f"ess-{index}",
+            key=f"ess-{'other' if folded else 'first'}-{index}",
             title=f"{LEVELS.get(level, safe(level))}, weights {safe(weights)}",
             alt=_alt(rows, level, weights),
-            draw=partial(_draw, diagnosis=diagnosis, rows=rows),
+            draw=partial(_draw, diagnosis=diagnosis, rows=rows, banded=not folded),
+            height=HEIGHT,
         )
-        for index, (level, weights) in enumerate(_cells(diagnosis, frame))
+        for index, (level, weights) in enumerate(others if folded else [first])
         for rows in (frame.filter(level=level, weights=weights),)
     )
+
+
+def takeaway(diagnosis: Diagnosis) -> str:
+    """Say how many of a hundred sequences count, at first and at last, after tools if there are such."""
+    frame = _frame(diagnosis)
+    if frame is None:
+        return ""
+    rows = _first_cell(diagnosis, frame)
+    names = slices(rows)
+    lasting = rows.filter(pl.col("step_last") == pl.col("step_last").max())["slice"].to_list()
+    name = next(known for known in (after_slice(diagnosis), *names) if known in lasting)
+    part = rows.filter(slice=name).sort("step_last")
+    known = part.filter(_counts(rows))
+    what = f"{slice_name(name)} {part['level'][0]}s"
+    if known.height < MAJORITY * part.height:
+        return f"Too few {what} carry the weight to say how many count"
+    first, last = (_of_hundred(known, index) for index in (0, -1))
+    return f"Of {SAMPLED} {what} {last} count at the end, {first if first != last else 'as many'} at first"
+
+
+def _of_hundred(rows: pl.DataFrame, index: int) -> str:
+    return number(float(rows["ess_fraction"][index]) * SAMPLED, 2)
 
 
 def caption(diagnosis: Diagnosis) -> str:
@@ -47,48 +75,82 @@ def caption(diagnosis: Diagnosis) -> str:
     frame = _frame(diagnosis)
     if frame is None:
         return no_tokens(diagnosis)
-    sizes = "; ".join(
-        f"{count(int(rows['n'].min()))} to {count(int(rows['n'].max()))} {level}s"  # type: ignore[arg-type]
-        for level in dict.fromkeys(frame["level"].to_list())
-        for rows in (frame.filter(pl.col("level") == level),)
-    )
+    rows = _first_cell(diagnosis, frame)
+    level, weights = rows["level"][0], safe(rows["weights"][0])
     span = round(float((frame["step_last"] - frame["step_first"] + 1).to_numpy().mean()))
-    return (
-        "Effective sample size (sum of weights, squared, over the sum of squared weights) as a share of n, "
-        f"for the pair {pair_of(diagnosis)} in both directions; windows of about {count(span)} steps, n of "
-        f"{sizes} in each; a point stands at the end of its window. 1 means all weights alike; "
-        "falling means that few of them carry the update. It depends on n and on the "
-        "window: compare its course, not its level. "
-        f"{_dominated(frame)} "
-        f"Windows: {window_words(diagnosis)}."
+    sentences = [
+        f"Effective sample size as a share of n for weights {weights}: (sum of weights)² over n times the sum of "
+        f"squared weights. At 1 every {level} counts the same; near 0 a few carry the update.",
+        f"Windows of about {count(span)} steps with {_sizes(rows)}; a point stands at the end of its window.",
+        "Bands are 95 % intervals from leaving out whole prompt groups; below about a third both line and band are "
+        "too high, because the heaviest weights are rarely sampled."
+        if "lo" in rows.columns
+        else "",
+        _uninformative(rows),
+        f"Windows: {window_words(diagnosis)}.",
+    ]
+    return " ".join(filter(None, sentences))
+
+
+def _folded_caption(diagnosis: Diagnosis) -> str:
+    frame = _frame(diagnosis)
+    if frame is None:
+        return no_tokens(diagnosis)
+    others = [frame.filter(level=level, weights=weights) for level, weights in _cells(diagnosis, frame)[1:]]
+    words = [_uninformative(rows) for rows in others]
+    return " ".join(
+        filter(None, ["Drawn as above, for single tokens and for the weights the other way round.", *words])
     )
 
 
-def _dominated(frame: pl.DataFrame) -> str:
-    """Say in how many windows one token holds most weight, direction by direction: their ESS says little."""
-    windows = []
-    for weights in dict.fromkeys(frame["weights"].to_list()):
-        rows = frame.filter(weights=weights, level="token")
-        dominated = rows.filter(pl.col("top_share") > MAJORITY).height
-        if dominated:
-            windows.append(f"{count(dominated)} of {count(rows.height)} with weights {safe(weights)}")
-    if not windows:
-        return "In no window a single token holds half of all weight."
-    return f"Where a single token holds over half of all weight ({joined(windows)}), ESS speaks of that token alone."
+def _sizes(rows: pl.DataFrame) -> str:
+    ends = sorted({int(rows["n"].min()), int(rows["n"].max())})  # type: ignore[arg-type]
+    return f"{' to '.join(map(count, ends))} {rows['level'][0]}s"
 
 
-def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
-    """Return one row for each window, slice, level and direction."""
+def _counts(rows: pl.DataFrame) -> pl.Expr:
+    """Tell the windows whose estimate says something: enough weights count, none has most of it, the interval is one.
+
+    What an earlier version kept has no intervals.
+    """
+    few = (pl.col("ess_fraction") * pl.col("n") < FLOOR) & (pl.col("n") >= FLOOR)
+    wide = (pl.col("hi") - pl.col("lo") > WIDE).fill_null(False) if "lo" in rows.columns else pl.lit(False)
+    return ~few & ~wide & (pl.col("top_share").fill_null(0) <= MAJORITY)
+
+
+def _uninformative(rows: pl.DataFrame) -> str:
+    """Say in how many windows the estimate is at its floor, slice by slice."""
+    clauses = []
+    for name in slices(rows):
+        part = rows.filter(slice=name)
+        silent = part.filter(~_counts(rows))
+        if silent.height:
+            clauses.append(f"{count(silent.height)} of {count(part.height)} {slice_name(name)} windows")
+    if not clauses:
+        return ""
+    level, weights = rows["level"][0], safe(rows["weights"][0])
+    return (
+        f"Not drawn ({level} level, weights {weights}): {joined(clauses)}. Fewer than {FLOOR} {level}s carry the "
+        "weight there, or the interval covers half the axis: the estimate is at its floor and tells nothing."
+    )
+
+
+def data(diagnosis: Diagnosis, *, folded: bool) -> tuple[DataTable, ...]:
+    """Return one row for each window and slice that the figure draws."""
     frame = _frame(diagnosis)
     if frame is None:
         return ()
+    level, weights = _cells(diagnosis, frame)[0]
+    first = (pl.col("level") == level) & (pl.col("weights") == weights)
+    frame = frame.filter(~first if folded else first)
     rows = [
         (
             f"{count(row['step_first'])} to {count(row['step_last'])}",
             slice_name(row["slice"]),
             safe(row["level"]),
             safe(row["weights"]),
-            number(row["ess_fraction"]),
+            number(row["ess_fraction"])
+            + (f" ({bounds(row['lo'], row['hi'])})" if not folded and row.get("lo") is not None else ""),
             count(row["n"]),
             percent(row["top_share"]),
         )
@@ -102,29 +164,47 @@ def _frame(diagnosis: Diagnosis) -> pl.DataFrame | None:
 
 
 def _cells(diagnosis: Diagnosis, frame: pl.DataFrame) -> list[tuple[str, str]]:
-    levels, pair = list(LEVELS), diagnosis.signature.pair
+    """Return level and weights of each panel, first the weights that turn the samples into what they are set against.
+
+    A pair with the reference has its samples in the numerator: the weights are its inverse.
+    """
+    levels, pair = list(LEVELS), diagnosis.signature.pair or ""
+    inverse = pair.endswith(TO_REFERENCE)
     cells = set(frame.select("level", "weights").unique().iter_rows())
-    return sorted(cells, key=lambda c: (levels.index(c[0]) if c[0] in levels else len(levels), c[1] != pair, c[1]))
+    order = {level: index for index, level in enumerate(levels)}
+    return sorted(cells, key=lambda c: (order.get(c[0], len(levels)), (c[1] == pair) == inverse, c[1]))
 
 
-def _draw(ax: Axes, *, diagnosis: Diagnosis, rows: pl.DataFrame) -> None:
+def _first_cell(diagnosis: Diagnosis, frame: pl.DataFrame) -> pl.DataFrame:
+    level, weights = _cells(diagnosis, frame)[0]
+    return frame.filter(level=level, weights=weights)
+
+
+def _draw(ax: Axes, *, diagnosis: Diagnosis, rows: pl.DataFrame, banded: bool) -> None:
     step_range(ax, *step_ends(rows), ticks=5)
-    lost = _median(rows) > NEAR_ONE
-    log = lost or _median(rows) < NEAR_ZERO
-    value = 1 - pl.col("ess_fraction") if lost else pl.col("ess_fraction")
-    drawn = rows.with_columns(value.alias("drawn")).filter((pl.col("drawn") > 0) | (not log))
-    ess_axis(ax, "1 − ESS/n" if lost else "ESS/n", drawn["drawn"].to_numpy(), log=log)
+    ess_axis(ax, "ESS/n")
     shade_windows(ax, diagnosis)
-    labels = [
-        plot_slice(ax, drawn.filter(slice=name).sort("step_last"), name, "step_last", "drawn", digits=2)
-        for name in slices(drawn)
-    ]
+    labels, silent = [], []
+    for name in slices(rows):
+        part = rows.filter(slice=name).sort("step_last")
+        shown = part.with_columns(
+            pl.when(_counts(rows)).then(pl.col("ess_fraction")).otherwise(float("nan")).alias("shown")
+        )
+        known = shown.filter(pl.col("shown").is_finite())
+        if known.height < part.height:
+            silent.append(f"{short_slice(name)} at its floor in {count(part.height - known.height)} windows: not drawn")
+        if known.is_empty():
+            continue
+        if banded and "lo" in rows.columns:
+            band = shown.with_columns(pl.when(_counts(rows)).then(pl.col("lo", "hi")))
+            low, high = (band[end].cast(pl.Float64).fill_null(float("nan")).to_numpy() for end in ("lo", "hi"))
+            colour = LINES[slice_role(name)]["color"]
+            ax.fill_between(band["step_last"].to_numpy(), low, high, color=colour, alpha=0.18, linewidth=0)
+        labels.append(plot_slice(ax, shown, name, "step_last", "shown", digits=2))
     mark_onset(ax, diagnosis, labelled=False)
     end_labels(ax, labels)
-
-
-def _median(rows: pl.DataFrame) -> float:
-    return float(np.median(rows["ess_fraction"].to_numpy()))
+    for index, text in enumerate(silent):
+        annotate(ax, text, (0.02, 0), coords="axes fraction", offset=(0, 6 + 15 * index), zorder=7, bbox=backing(0.8))
 
 
 def _alt(rows: pl.DataFrame, level: str, weights: str) -> str:
@@ -133,17 +213,26 @@ def _alt(rows: pl.DataFrame, level: str, weights: str) -> str:
         part = rows.filter(slice=name).sort("step_mid")
         first, last = part["ess_fraction"][0], part["ess_fraction"][-1]
         sentences.append(f"{slice_name(name).capitalize()}: from {number(first)} to {number(last)}.")
-    if _median(rows) > NEAR_ONE:
-        sentences.append("Drawn as one minus this value, on a log axis.")
-    return " ".join(sentences)
+    sentences.append(_uninformative(rows))
+    return " ".join(filter(None, sentences))
 
 
 FIGURE = RunFigure(
     name="effective_sample_size",
     title="Effective sample size",
     columns=2,
-    panels=panels,
+    panels=partial(panels, folded=False),
     caption=caption,
-    data=data,
+    data=partial(data, folded=False),
     absence=no_tokens,
+    takeaway=takeaway,
+)
+OTHERS = RunFigure(
+    name="other_weights",
+    title="Effective sample size of tokens, and of weights the other way round",
+    columns=2,
+    panels=partial(panels, folded=True),
+    caption=_folded_caption,
+    data=partial(data, folded=True),
+    folded=True,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +13,21 @@ from ptt.reports.figures.style import INK, MUTED, OTHER, POST, TEXT, annotate, b
 from ptt.reports.text.numbers import bounds, number, percent
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.tables import Row, pair_of
-from ptt.reports.text.why import PARTS, rows_of, too_heavy
+from ptt.reports.text.why import PARTS, explained, rows_of, too_heavy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HEIGHT = 262
-# each bar's name, colour and hatch: told apart in grey print too
+# each bar's name and colour
 BARS = (
-    ("early", MUTED, ""),
-    ("share of\ntools", OTHER, ".."),
-    ("text-only\ntails", TEXT, "//"),
-    ("post-tool\ntails", POST, ""),
-    ("late", MUTED, ""),
+    ("early", MUTED),
+    ("share of\ntools", OTHER),
+    ("text-only\ntails", TEXT),
+    ("post-tool\ntails", POST),
+    ("late", MUTED),
 )
+_INTERVAL = re.compile(r" \(95.% interval [^)]*\)")
 PART_NAMES = ("More tool tokens", "Text-only tails", "Post-tool tails")
 
 
@@ -49,6 +51,11 @@ def weights_name(row: Row) -> str:
     """Return the name of a row's weights: the pair, and whether they are cut."""
     cut = f" cut at {number(row['cap'])}" if row["cap"] is not None else " as recorded"
     return f"weights {safe(row['weights'])}{cut}"
+
+
+def takeaway(diagnosis: Diagnosis) -> str:
+    """Say what the growth came from, as far as it can be told."""
+    return _INTERVAL.sub("", explained(diagnosis).partition(";")[0].rstrip("."))
 
 
 def caption(diagnosis: Diagnosis) -> str:
@@ -96,14 +103,12 @@ def _draw(ax: Axes, *, row: Row) -> None:
     ax.set_xlim(-0.55, len(BARS) - 0.45)
     ax.set_ylim(low - 0.02 * (top - low) if low < 0 else 0.0, top + 0.2 * (top - low) or 1.0)
     linear(ax, "y", ticks=4)
-    for index, ((start, end), (_, colour, hatch)) in enumerate(zip(spans, BARS, strict=True)):
+    for index, ((start, end), (_, colour)) in enumerate(zip(spans, BARS, strict=True)):
         bar: dict[str, Any] = {"height": abs(end - start), "bottom": min(start, end), "width": 0.62, "linewidth": 0}
         ax.bar(index, **bar, color=colour, alpha=0.82, zorder=3)
-        if hatch:
-            ax.bar(index, **bar, fill=False, hatch=hatch, edgecolor=colour)
         if index + 1 < len(spans):
             ax.plot([index + 0.31, index + 0.69], [end, end], color=MUTED, linewidth=0.8, zorder=2)
-    ax.set_xticks(range(len(BARS)), [name for name, *_ in BARS])
+    ax.set_xticks(range(len(BARS)), [name for name, _ in BARS])
     ax.tick_params(axis="x", length=0)
     _label_bars(ax, row, spans)
 
@@ -135,5 +140,11 @@ def _alt(row: Row) -> str:
 
 
 FIGURE = RunFigure(
-    name="exposure", title="Exposure and intensity", columns=2, panels=panels, caption=caption, data=data
+    name="exposure",
+    title="Exposure and intensity",
+    columns=2,
+    panels=panels,
+    caption=caption,
+    data=data,
+    takeaway=takeaway,
 )

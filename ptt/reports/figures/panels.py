@@ -54,6 +54,8 @@ class FigureSpec(Generic[Source]):
     caption: Callable[[Source], str]
     data: Callable[[Source], tuple[DataTable, ...]] = lambda _: ()
     absence: Callable[[Source], str] = lambda _: ""  # why it has no panels; empty: nothing is to be said
+    takeaway: Callable[[Source], str] = lambda _: ""  # what it shows of this source: its heading; empty: its title
+    folded: bool = False  # the question of the figure before it asked another way: shown on demand
     keyed: bool = False  # its panels do not name the arms: the page has a key above, a file needs its own
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 
@@ -107,6 +108,14 @@ def annotate(
 ) -> None:
     """Write small text at an offset in pixels from a point; `coords` are matplotlib's `xycoords`."""
     ax.annotate(text, at, xycoords=coords, xytext=offset, textcoords="offset points", fontsize=SMALL, **style)
+
+
+HOVER, NEXT = "hover:", "¦"  # the group of an artist that says more under a pointer, and what parts its texts
+
+
+def hover(artist: Artist, whole: str, points: Sequence[str] = ()) -> None:
+    """Say more under a pointer: a text for the whole artist, and one for each of its drawn markers."""
+    artist.set_gid(HOVER + NEXT.join((whole, *points)))
 
 
 def backing(alpha: float, pad: float = 0.8) -> dict[str, Any]:

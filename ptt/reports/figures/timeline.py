@@ -25,7 +25,7 @@ from ptt.reports.figures.style import (
 )
 from ptt.reports.text.consequences import chains, onset_words
 from ptt.reports.text.names import LINKS, SEVERITIES
-from ptt.reports.text.numbers import count
+from ptt.reports.text.numbers import count, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,6 +125,19 @@ def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
     if not placed(diagnosis) or step_span(diagnosis) is None:
         return ()
     return _panel(diagnosis, "wide"), _panel(diagnosis, "narrow")
+
+
+def takeaway(diagnosis: Diagnosis) -> str:
+    """Say which link broke first and when, and how many findings there are besides."""
+    first, every = diagnosis.verdict.first_broken_link, placed(diagnosis)
+    steps = [finding.seen_step for finding in every if first in {None, finding.link} and finding.seen_step is not None]
+    if not every or not steps:
+        return ""
+    more = len(every) - 1
+    others = f"; {counted(more, 'more finding')}" if more else ""
+    head = f"{LINKS[first]} broke first" if first is not None else "The first finding dates from"
+    text = f"{head}, at step {count(min(steps))}" if first is not None else f"{head} step {count(min(steps))}"
+    return in_unit(text + others, diagnosis.run.step_unit)
 
 
 def caption(diagnosis: Diagnosis) -> str:
@@ -309,4 +322,5 @@ FIGURE = RunFigure(
     caption=caption,
     data=data,
     absence=absence,
+    takeaway=takeaway,
 )

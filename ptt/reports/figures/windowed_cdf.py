@@ -28,6 +28,7 @@ from ptt.reports.figures.style import MUTED, WINDOW_LINES, slice_ramp
 from ptt.reports.text.names import slice_name
 from ptt.reports.text.numbers import count, number, percent
 from ptt.reports.text.tables import WINDOW_NAMES, error_bound, no_tokens, pair_of, slices, window_words
+from ptt.reports.text.why import after_slice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,6 +95,25 @@ def caption(diagnosis: Diagnosis) -> str:
     )
 
 
+def takeaway(diagnosis: Diagnosis) -> str:
+    """Say which share of the tokens has a ratio beyond two, early and late."""
+    frame = _frame(diagnosis)
+    if frame is None:
+        return ""
+    after, shares = after_slice(diagnosis), {}
+    for name in slices(frame):
+        windows = dict(_windows(frame.filter(slice=name)))
+        if {"early", "late"} <= windows.keys():
+            shares[name] = [percent(float(f"{_above_two(windows[end]):.2g}")) for end in ("early", "late")]
+    ordered = sorted(shares, key=lambda name: name != after)[:2]
+    words = [f"{slice_name(name)} {early} early, {late} late" for name in ordered for early, late in (shares[name],)]
+    return f"Tokens beyond a ratio of two: {'; '.join(words)}" if words else ""
+
+
+def _above_two(part: pl.DataFrame) -> float:
+    return 1 - float(np.interp(np.log(LN_2), np.log(part["x"].to_numpy()), part["cdf"].to_numpy()))
+
+
 def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
     """Return the quantiles of each curve, and the share of tokens whose ratio passes a factor of two."""
     frame = _frame(diagnosis)
@@ -103,9 +123,8 @@ def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
     for name in slices(frame):
         for window, part in _windows(frame.filter(slice=name)):
             x, cdf = part["x"].to_numpy(), part["cdf"].to_numpy()
-            above = 1 - float(np.interp(np.log(LN_2), np.log(x), cdf))
             values = (number(quantile(x, cdf, q)) for q in QUANTILES)
-            rows.append((slice_name(name), window, _tokens(part), *values, percent(above)))
+            rows.append((slice_name(name), window, _tokens(part), *values, percent(_above_two(part))))
     head = ("Slice", "Window", "Tokens", *(f"p{100 * q:g}" for q in QUANTILES), "|r| > ln 2")
     return data_table("Quantiles by window", head, rows)
 
@@ -161,4 +180,5 @@ FIGURE = RunFigure(
     caption=caption,
     data=data,
     absence=no_tokens,
+    takeaway=takeaway,
 )

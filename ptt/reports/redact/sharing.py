@@ -78,7 +78,7 @@ TABLES: Final[Mapping[str, Mapping[str, Treat]]] = {
     "aggregates": _columns("name step value mean limit"),
     "tail_emergence": _columns("slice q step_first step_last step_mid value lo hi n_tokens n_sequences"),
     "ecdf": _columns("slice part x cdf n_tokens step_first step_last window"),
-    "ess": _columns("level weights step_first step_last step_mid ess_fraction n top_share slice"),
+    "ess": _columns("level weights step_first step_last step_mid ess_fraction lo hi n top_share slice"),
     "growth": _columns("slice part parts n_tokens n_sequences step_first step_last p50 p95 p99 p999"),
     "exposure": _columns(
         f"weights cap dominated {_each('alpha', 'm_text', 'm_tool', 'total', ends=_BOUNDS)} "

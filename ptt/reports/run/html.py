@@ -35,6 +35,7 @@ class DrawnFigure:
     columns: int
     panels: tuple[Panel, ...]
     tables: tuple[DataTable, ...]
+    folded: bool
     pictures: Mapping[str, Markup]  # the panels' content, by their keys
 
 
@@ -124,10 +125,11 @@ def _drawn_figure(kind: FigureSpec[Source], source: Source) -> DrawnFigure:
     panels = kind.panels(source)
     return DrawnFigure(
         name=kind.name,
-        title=kind.title,
+        title=(kind.takeaway(source) if panels else "") or kind.title,
         caption=kind.caption(source) if panels else kind.absence(source),
         columns=kind.columns,
         panels=panels,
         tables=kind.data(source),
+        folded=kind.folded,
         pictures={panel.key: svg(panel) for panel in panels},
     )

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import Comparison
-from ptt.reports.figures.axes import NEAR_ZERO, ess_axis, step_range
+from ptt.reports.figures.axes import ess_axis, step_range
 from ptt.reports.figures.compare.arms import label_column, label_ends, note_above, panel_height
 from ptt.reports.figures.compare.missing import notes, plot_arms
 from ptt.reports.figures.compare.rows import (
@@ -87,12 +86,10 @@ def _frame(comparison: Comparison) -> pl.DataFrame:
 
 
 def _draw(ax: Axes, *, comparison: Comparison, rows: pl.DataFrame, above: tuple[str, ...]) -> None:
-    middles, values = rows["x_mid"].to_numpy(), rows["value"].to_numpy()
-    positive = values[values > 0]
-    log = float(np.median(values)) < NEAR_ZERO and len(positive) > 0
+    middles = rows["x_mid"].to_numpy()
     step_range(ax, float(middles.min()), float(middles.max()))
-    ess_axis(ax, "ESS/n", positive, log=log, top=TOP + NOTE * len(above))
-    label_ends(ax, plot_arms(ax, comparison, rows.filter(pl.col("value") > 0) if log else rows, bands=False, digits=2))
+    ess_axis(ax, "ESS/n", top=TOP + NOTE * len(above))
+    label_ends(ax, plot_arms(ax, comparison, rows, bands=False, digits=2))
     note_above(ax, above, 0)
 
 
