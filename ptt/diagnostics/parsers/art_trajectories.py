@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import pyarrow.parquet as pq
-
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects, parse_json
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, is_cut, schema_of
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, cut_note, is_cut, schema_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines, read_samples
 from ptt.diagnostics.parsers.io.values import as_score, as_step, dict_of, dicts_in, nested
 
@@ -59,10 +57,9 @@ def read(file: RunFile) -> Iterator[Piece]:
 def _rows(file: RunFile, total: int) -> Iterator[Any]:
     done = 0
     try:
-        with pq.ParquetFile(file.path) as parquet:
-            for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=list(COLUMNS)):
-                done += batch.num_rows
-                yield from batch.to_pylist()
+        for batch in batches(file, COLUMNS, rows=BATCH_ROWS):
+            done += batch.num_rows
+            yield from batch.to_pylist()
     except DAMAGE:  # a data page is damaged: what was read before it stands
         lost = max(0, total - done)
         yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; {lost} of {total} row(s) are lost.")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from ptt.diagnostics.metrics.aliases import framework_of
@@ -25,7 +25,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     metric_frame,
     metric_names,
 )
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, schema_of
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, cut_note, schema_of
 from ptt.diagnostics.parsers.io.telemetry import MachineLog
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step, as_value
 
@@ -35,6 +35,9 @@ NAME_KEYS = ("metric", "name", "key", "tag")
 BATCH_ROWS = 65_536
 SAMPLED_ROWS = 2000  # that tell what counts the rows
 MAX_COLUMNS = 20_000
+CELL_BYTES = 256  # of a value, its name, step and time, while a batch is made into rows
+VALUE_BYTES = 2  # on disk; real exports take 4 and more, whatever they are packed with
+STORED_BYTES = 512  # of a value as later stages hold it; what the file's size explains is not counted
 
 
 @dataclass(frozen=True)
@@ -120,22 +123,23 @@ def read(file: RunFile) -> Iterator[Piece]:
         return
     wanted = [name for name in (layout.step, layout.time, layout.name, *layout.values) if name]
     wanted += [name for name in ("_step", RUN) if name in footer[0].names and name not in wanted]
-    done = bad = 0
+    done = bad = values = 0
     names: set[str] = set()
     try:
-        with pq.ParquetFile(file.path) as parquet:
-            run, others = _largest_run(parquet, RUN in wanted)
-            if others:
-                yield Lost(note=f"{file.rel} holds several runs; {others} row(s) of the smaller ones are not read.")
-            layout = _checked(parquet, layout, wanted)
-            for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-                rows = pl.DataFrame(pa.Table.from_batches([batch]))
-                rows = rows.filter(pl.col(RUN) == run) if others else rows
-                entries, wrong = _entries(rows, layout, done)
-                done += batch.num_rows
-                bad += wrong
-                names.update(entries["name_raw"].unique())
-                yield from _machine(file, entries) if _is_machine(file) else _metrics(file, entries, layout)
+        run, others = _largest_run(file, RUN in wanted)
+        if others:
+            yield Lost(note=f"{file.rel} holds several runs; {others} row(s) of the smaller ones are not read.")
+        layout = _checked(file, layout, wanted)
+        for batch in batches(file, wanted, rows=BATCH_ROWS, cell=CELL_BYTES):
+            rows = pl.DataFrame(pa.Table.from_batches([batch]))
+            rows = rows.filter(pl.col(RUN) == run) if others else rows
+            entries, wrong = _entries(rows, layout, done)
+            done += batch.num_rows
+            bad += wrong
+            values += entries.height
+            file.budget.take(nbytes=(values - file.size // VALUE_BYTES) * STORED_BYTES, what="a table of its metrics")
+            names.update(entries["name_raw"].unique())
+            yield from _machine(file, entries) if _is_machine(file) else _metrics(file, entries, layout)
     except (*DAMAGE, pl.exceptions.PolarsError):  # a data page is damaged: what was read before it stands
         lost = max(0, footer[1] - done)
         yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; {lost} of {footer[1]} row(s) are lost.")
@@ -150,22 +154,26 @@ def _is_machine(file: RunFile) -> bool:
     return file.name.endswith(SYSTEM)
 
 
-def _checked(parquet: pq.ParquetFile, layout: _Layout, wanted: list[str]) -> _Layout:
+def _checked(file: RunFile, layout: _Layout, wanted: list[str]) -> _Layout:
     """Number the rows of a table whose counter counts nothing: it falls, or many rows share a count."""
     if (layout.unit == "step" and layout.step in STEP_KEYS) or layout.step is None:
         return layout
-    first = next(parquet.iter_batches(batch_size=SAMPLED_ROWS, columns=wanted), None)
+    first = next(batches(file, wanted, rows=SAMPLED_ROWS, cell=CELL_BYTES), None)
     counter = choose_counter([] if first is None else first.to_pylist())
     return replace(layout, step=next(iter(counter.keys), None), unit=counter.unit)
 
 
-def _largest_run(parquet: pq.ParquetFile, named: bool) -> tuple[object, int]:
+def _largest_run(file: RunFile, named: bool) -> tuple[object, int]:
     """Return the run with most rows, and how many rows are of other runs: their steps cannot stand in one series."""
     if not named:
         return None, 0
-    counts = pl.DataFrame(parquet.read(columns=[RUN])).get_column(RUN).value_counts(name="rows")
-    ordered = counts.sort("rows", RUN, descending=[True, False])
-    return ordered[RUN][0], int(ordered["rows"][1:].sum())
+    counts: Counter[object] = Counter()
+    for batch in batches(file, [RUN], rows=BATCH_ROWS, cell=CELL_BYTES):
+        part = pl.DataFrame(pa.Table.from_batches([batch])).get_column(RUN).value_counts(name="rows")
+        counts.update(dict(part.iter_rows()))
+        file.budget.take(nbytes=len(counts) * CELL_BYTES, what="a list of its runs")
+    run = min(counts, key=lambda name: (-counts[name], name is not None, str(name)), default=None)
+    return run, sum(counts.values()) - counts[run]
 
 
 def _entries(table: pl.DataFrame, layout: _Layout, seq: int) -> tuple[pl.DataFrame, int]:

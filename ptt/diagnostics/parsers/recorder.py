@@ -10,7 +10,7 @@ import pyarrow.types as pat
 
 from ptt.diagnostics.errors import first_line
 from ptt.diagnostics.parsers.io.interface import InPlace, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, schema_of
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, check_sequences, cut_note, is_cut, schema_of
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
 
 REQUIRED = ("step", "model_mask")
@@ -109,9 +109,13 @@ def read(file: RunFile) -> Iterator[Piece]:
         reason = f"no usable {' and '.join(missing)}" if missing else "fewer than two usable log-probabilities"
         yield Lost(rows=rows, bytes=file.size, note=f"{file.rel}: {reason}, so none of its {rows} row(s) counts.")
         return
-    yield InPlace(
-        rows=rows, columns=tuple(usable), texts=tuple(field.name for field in schema if _of_texts(field.type))
-    )
+    texts = tuple(field.name for field in schema if _of_texts(field.type))
+    try:
+        check_sequences(file, [*usable, *texts], "model_mask")
+    except DAMAGE:
+        yield Lost(rows=rows, bytes=file.size, note=f"{file.rel}: its pages are damaged, so none of its rows counts.")
+        return
+    yield InPlace(rows=rows, columns=tuple(usable), texts=texts)
 
 
 def _of_texts(kind: pa.DataType) -> bool:

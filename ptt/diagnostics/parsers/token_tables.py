@@ -7,12 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 
 from ptt.diagnostics.parsers import recorder, recorder_jsonl
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import first_objects, object_blocks
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, is_cut, schema_of
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, is_cut, schema_of
 from ptt.diagnostics.parsers.io.token_dumps import MASKS, NAMED_LOGPS, Batch, Sample, samples_of, sequences, step_named
 from ptt.diagnostics.parsers.io.values import as_step
 from ptt.diagnostics.schema import LOGPS as OURS
@@ -77,12 +76,12 @@ def _array(values: list[Any]) -> Any:
 def _parquet(file: RunFile) -> Iterator[list[Row] | Lost]:
     done = total = 0
     try:
-        with pq.ParquetFile(file.path) as parquet:
-            total = parquet.metadata.num_rows
-            for batch in parquet.iter_batches(batch_size=BATCH_ROWS):
-                rows = pl.DataFrame(batch).to_dicts()
-                done += len(rows)
-                yield rows
+        footer = schema_of(file)
+        columns, total = ([], 0) if footer is None else (list(footer[0].names), footer[1])
+        for batch in batches(file, columns, rows=BATCH_ROWS):
+            rows = pl.DataFrame(batch).to_dicts()
+            done += len(rows)
+            yield rows
     except (*DAMAGE, pl.exceptions.PolarsError):  # a data page is damaged: what was read before it stands
         yield Lost(rows=max(0, total - done), note=f"{file.rel}: its data is damaged; {total - done} row(s) are lost.")
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, lost_notes
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, is_cut, schema_of
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, cut_note, is_cut, schema_of
 from ptt.diagnostics.parsers.io.trajectories import Samples, calls_of, messages_of, scores_of, turns_of
 from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_plain_number, as_step
 
@@ -60,11 +59,10 @@ def read(file: RunFile) -> Iterator[Piece]:
 def _batches(file: RunFile, columns: list[str], total: int) -> Iterator[list[dict[str, Any]] | Lost]:
     done = 0
     try:
-        with pq.ParquetFile(file.path) as parquet:
-            for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=columns):
-                rows: list[dict[str, Any]] = batch.to_pylist()
-                done += len(rows)
-                yield rows
+        for batch in batches(file, columns, rows=BATCH_ROWS):
+            rows: list[dict[str, Any]] = batch.to_pylist()
+            done += len(rows)
+            yield rows
     except DAMAGE:  # a data page is damaged: what was read before it stands
         lost = max(0, total - done)
         yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; {lost} of {total} row(s) are lost.")

@@ -1,28 +1,231 @@
-"""What the Parquet parsers share: a schema without its data, and a sentence on what a cut file means."""
+"""What the Parquet parsers share: a schema without its data, batches that fit the budget, and what a cut file means."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ptt.diagnostics.budget_limits import MB
+from ptt.diagnostics.parsers.io.budget import BudgetSpent
 from ptt.diagnostics.parsers.io.interface import Lost, RunFile, read_error
+from ptt.diagnostics.parsers.io.parquet_pages import pages, schema_depth
 
 MAGIC = b"PAR1"
+TAIL_BYTES: Final = 8  # the length of the footer, and MAGIC
 # ValueError covers names that are no UTF-8; the others are what Arrow raises for a damaged or vanished file.
-DAMAGE = (OSError, ValueError, pa.ArrowException)
+DAMAGE = (OSError, ValueError, IndexError, pa.ArrowException)
+EXPLAINED: Final = 8  # bytes in memory that a byte on disk explains; log-probabilities reach 2, masks more
+WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+LEVELS: Final = 4  # bytes a value of a list takes beside itself while it is decoded
+VIEW: Final = 16  # bytes of a text beside its characters
+ROW_BYTES: Final = 512  # a sequence as later stages hold it, its tokens not counted
+TOKEN_BYTES: Final = 96  # a token while its sequence is counted: a sequence is taken whole
+TOKENS_PER_SECOND: Final = 8_000_000  # of CPU time that counting takes
+ROWS_PER_SECOND: Final = 40_000  # of sequences, whose ids, groups and rewards are judged
+PYTHON: Final = 16  # times what Arrow takes for a value, as a Python object in a list
+LENGTH_ROWS: Final = 64
 
 
 def schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
     """Return schema and row count from the footer; None if the file is no readable Parquet."""
+    if "parquet schema" not in file.looks:
+        file.looks["parquet schema"] = _schema_of(file)
+    found: tuple[pa.Schema, int] | None = file.looks["parquet schema"]
+    return found
+
+
+def _schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
     try:
         if not file.head.startswith(MAGIC):
             return None
+        _check_depth(file)
         with pq.ParquetFile(file.path) as parquet:
             meta = parquet.metadata
             rows = sum(meta.row_group(index).num_rows for index in range(meta.num_row_groups))
             return (parquet.schema_arrow, rows) if rows == meta.num_rows >= 0 else None
     except DAMAGE:  # cut, damaged, or not Parquet at all
         return None
+
+
+def _check_depth(file: RunFile) -> None:
+    with file.path.open("rb") as handle:
+        handle.seek(max(0, file.size - TAIL_BYTES))
+        length = int.from_bytes(handle.read(TAIL_BYTES)[:4], "little")
+        handle.seek(max(0, file.size - TAIL_BYTES - length))
+        if schema_depth(handle.read(min(length, file.size))) > file.budget.limits.depth:
+            raise ValueError("a schema that is nested too deeply")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One column of a row group, as its pages claim it to be."""
+
+    column: str  # its name in the table, of a list or a struct as well
+    path: str  # from there to the values
+    values: int
+    decoded: int  # bytes, texts of a dictionary counted once
+    repeated: bool  # as in a list: one row may hold all of it
+    shared: int  # bytes of texts that each value may stand for
+    page: int  # the bytes of the largest
+
+
+@dataclass(frozen=True)
+class Group:
+    """One row group."""
+
+    rows: int
+    chunks: tuple[Chunk, ...]
+
+    def of(self, columns: Sequence[str]) -> list[Chunk]:
+        """Return the chunks of some columns."""
+        return [chunk for chunk in self.chunks if chunk.column in columns]
+
+
+def row_groups(parquet: pq.ParquetFile, file: RunFile) -> Iterator[Group]:
+    """Yield what each row group claims to hold; one of DAMAGE where its pages cannot be found."""
+    meta, names = parquet.metadata, set(parquet.schema_arrow.names)
+    columns = [parquet.schema.column(at) for at in range(meta.num_columns)]
+    tops = [_top(str(column.path), names) for column in columns]
+    with file.path.open("rb") as handle:
+        for number in range(meta.num_row_groups):
+            group = meta.row_group(number)
+            found = [_chunk(handle, group.column(at), columns[at], tops[at], file) for at in range(meta.num_columns)]
+            yield Group(group.num_rows, tuple(found))
+
+
+def _top(path: str, names: set[str]) -> str:
+    """Return the column of the table that values belong to; a name may hold dots, which paths are joined with."""
+    parts = path.split(".")
+    return next((name for at in range(len(parts)) if (name := ".".join(parts[: at + 1])) in names), path)
+
+
+def _chunk(handle: BinaryIO, chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema, top: str, file: RunFile) -> Chunk:
+    start = min(place for place in (chunk.dictionary_page_offset, chunk.data_page_offset) if place)
+    values = content = dictionary = largest = 0
+    for page in pages(handle, start, chunk.num_values):
+        file.budget.tick()
+        largest = max(largest, page.unpacked)
+        if page.is_dictionary:
+            dictionary = page.unpacked
+        else:
+            values += page.values
+            content += page.unpacked
+    kind, repeated = column.physical_type, column.max_repetition_level > 0
+    text = kind == "BYTE_ARRAY"
+    width = VIEW if text else WIDTHS.get(kind, max(1, column.length))
+    decoded = values * (width + (LEVELS if repeated else 0)) + dictionary + (content if text else 0)
+    shared = content if "DELTA_BYTE_ARRAY" in chunk.encodings else dictionary
+    return Chunk(top, str(column.path), values, decoded, repeated, shared if text else 0, largest)
+
+
+def ask(file: RunFile, nbytes: int, what: str) -> None:
+    """Ask the budget for memory beyond what the size of the file explains."""
+    file.budget.take(nbytes=max(0, nbytes - EXPLAINED * file.size), what=what)
+
+
+def batches(file: RunFile, columns: Sequence[str], *, rows: int, cell: int = 0) -> Iterator[pa.RecordBatch]:
+    """Yield some columns, at most so many rows at a time and no more than the budget allows; may raise one of DAMAGE.
+
+    `cell`: bytes that the caller makes of each value that stands in no list; without it rows become Python's objects.
+    """
+    memory = file.budget.limits.memory_mb * MB
+    if cell:
+        rows = max(1, min(rows, memory // 4 // (cell * max(1, len(columns)))))
+    with pq.ParquetFile(file.path) as parquet:
+        fitting, spent = _fitting_groups(parquet, file, columns)
+        for batch in parquet.iter_batches(batch_size=rows, row_groups=fitting, columns=list(columns)):
+            file.budget.tick()
+            yield from (batch,) if cell else _split(file, batch, memory // PYTHON)
+        if spent is not None:
+            raise spent
+
+
+def _fitting_groups(
+    parquet: pq.ParquetFile, file: RunFile, columns: Sequence[str]
+) -> tuple[list[int], BudgetSpent | None]:
+    """Return the row groups before the first that asks for too much, and what that is."""
+    fitting: list[int] = []
+    try:
+        for number, group in enumerate(row_groups(parquet, file)):
+            check_group(file, number, group.of(columns))
+            fitting.append(number)
+    except BudgetSpent as spent:
+        return fitting, spent
+    return fitting, None
+
+
+def check_group(file: RunFile, number: int, chunks: Sequence[Chunk]) -> None:
+    """Ask the budget for what decoding these columns of a row group takes."""
+    ask(file, max((2 * chunk.page for chunk in chunks), default=0), "a page")
+    ask(file, sum(chunk.decoded for chunk in chunks if chunk.repeated), "a row group")
+    texts = [chunk for chunk in chunks if chunk.shared]
+    half = file.budget.limits.memory_mb * MB // 2
+    if sum(chunk.values * chunk.shared for chunk in texts) > half + EXPLAINED * file.size:
+        ask(file, sum(_text_bytes(file, number, chunk) for chunk in texts), "the texts of a row group")
+
+
+def _text_bytes(file: RunFile, number: int, chunk: Chunk) -> int:
+    """Count the characters of all values, each as often as it stands there."""
+    ask(file, chunk.values * VIEW, "the texts of a row group")
+    with pq.ParquetFile(file.path, read_dictionary=[chunk.path]) as parquet:
+        column = parquet.read_row_group(number, columns=[chunk.path]).column(0)
+    return sum(_characters(part) for part in column.chunks)
+
+
+def _characters(array: pa.Array) -> int:
+    while not pa.types.is_dictionary(array.type):
+        if pa.types.is_struct(array.type):
+            array = array.field(0)
+        elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+            array = array.values
+        else:
+            return int(array.nbytes)
+    lengths = pc.binary_length(array.dictionary.cast(pa.large_binary()))
+    return int(pc.sum(pc.take(lengths, array.indices)).as_py() or 0)
+
+
+def _split(file: RunFile, batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts that Python can hold."""
+    if batch.nbytes <= most:
+        yield batch
+    elif batch.num_rows < 2:
+        ask(file, PYTHON * batch.nbytes, "a row")
+        yield batch
+    else:
+        half = batch.num_rows // 2
+        yield from _split(file, batch.slice(0, half), most)
+        yield from _split(file, batch.slice(half), most)
+
+
+def check_sequences(file: RunFile, columns: Sequence[str], mask: str) -> None:
+    """Ask the budget for what counting the tokens of a whole file takes, which is scanned later; may raise DAMAGE."""
+    tokens, rows, seconds = 0, 0, 0.0
+    with pq.ParquetFile(file.path) as parquet:
+        for number, group in enumerate(row_groups(parquet, file)):
+            chunks = group.of(columns)
+            check_group(file, number, chunks)
+            ask(file, 2 * sum(chunk.decoded for chunk in chunks), "a row group")  # two are read at a time
+            rows += group.rows
+            ask(file, rows * ROW_BYTES, "a table of its sequences")
+            inside = max((chunk.values for chunk in chunks if chunk.column == mask), default=0)
+            tokens += max((chunk.values for chunk in chunks), default=0)
+            seconds = tokens / TOKENS_PER_SECOND + rows / ROWS_PER_SECOND
+            if seconds > file.budget.seconds_left:
+                what = f"judging its {rows} sequences of {tokens} tokens"
+                raise BudgetSpent(f"{what} would take {seconds:.0f} s of CPU time", "file_seconds")
+            if inside * TOKEN_BYTES > file.budget.limits.memory_mb * MB + EXPLAINED * file.size:
+                ask(file, _longest(parquet, number, mask) * TOKEN_BYTES, "its longest sequence")
+    file.budget.charge(seconds)
+
+
+def _longest(parquet: pq.ParquetFile, number: int, column: str) -> int:
+    batched = parquet.iter_batches(batch_size=LENGTH_ROWS, row_groups=[number], columns=[column])
+    return max((pc.max(pc.list_value_length(batch.column(0))).as_py() or 0 for batch in batched), default=0)
 
 
 def is_cut(file: RunFile) -> bool:

@@ -1,0 +1,167 @@
+"""What the pages of a Parquet file claim to hold, by their headers alone: nothing of a page is unpacked.
+
+A footer may lie, and a reader takes memory by what the pages say. Fields after `src/main/thrift/parquet.thrift`
+(`FileMetaData`, `PageHeader`) of apache/parquet-format, in Thrift's compact protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from ptt.diagnostics.parsers.io.protobuf import varint
+
+HEADER_BYTES: Final = 1024  # read at first; with statistics of numbers a header takes a hundred
+LONG_HEADER_BYTES: Final = 1 << 20  # statistics may hold texts
+KIND, UNPACKED, PACKED, DATA, DICTIONARY, DATA_V2 = 1, 2, 3, 5, 7, 8  # fields of a page header
+STOP, TRUE, FALSE, BYTE, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 11, 12
+INTEGERS: Final = (4, 5, 6)
+LONG_LIST: Final = 15  # in four bits: the length follows
+MAX_NESTED: Final = 16  # structs inside one another in these headers; there are three
+SCHEMA, CHILDREN = 2, 5  # of the footer, and of an element of its schema
+
+
+@dataclass(frozen=True)
+class Page:
+    """What one page claims: how many values of a dictionary (`is_dictionary`) or of the column, and its sizes."""
+
+    is_dictionary: bool
+    values: int
+    packed: int
+    unpacked: int
+
+
+def pages(handle: BinaryIO, start: int, values: int) -> Iterator[Page]:
+    """Yield the pages of a column chunk until they hold `values`, as readers do; ValueError or IndexError where not."""
+    at = start
+    while values > 0:
+        handle.seek(at)
+        raw = handle.read(HEADER_BYTES)
+        try:
+            page, length = _page(raw)
+        except IndexError:
+            page, length = _page(raw + handle.read(LONG_HEADER_BYTES))
+        yield page
+        values -= 0 if page.is_dictionary else page.values
+        at += length + page.packed
+
+
+def schema_depth(footer: bytes) -> int:
+    """Return how deeply the groups of a schema nest: libraries build them by calling themselves."""
+    kind, at = _find(footer, SCHEMA)
+    if kind != LIST:
+        raise ValueError("a footer without a schema")
+    count, _, at = _list_header(footer, at)
+    open_groups: list[int] = []  # how many children each still has to come
+    deepest = 0
+    for _ in range(count):
+        children, at = _children(footer, at)
+        while open_groups and not open_groups[-1]:
+            open_groups.pop()
+        if open_groups:
+            open_groups[-1] -= 1
+        if children > 0:
+            open_groups.append(children)
+        deepest = max(deepest, len(open_groups))
+    return deepest
+
+
+def _children(data: bytes, at: int) -> tuple[int, int]:
+    field = children = 0
+    while True:
+        field, kind, at = _field(data, at, field)
+        if kind == STOP:
+            return children, at
+        if field == CHILDREN and kind in INTEGERS:
+            children, at = _integer(data, at)
+        else:
+            at = _skip(data, at, kind)
+
+
+def _page(data: bytes) -> tuple[Page, int]:
+    found: dict[int, int] = {}
+    content, values = 0, 0
+    at = field = 0
+    while True:
+        field, kind, at = _field(data, at, field)
+        if kind == STOP:
+            break
+        if field in (UNPACKED, PACKED) and kind in INTEGERS:
+            found[field], at = _integer(data, at)
+        elif field in (DATA, DICTIONARY, DATA_V2) and kind == STRUCT:
+            content = field
+            first, first_kind, inside = _field(data, at, 0)
+            if first != 1 or first_kind not in INTEGERS:
+                raise ValueError("a page that does not say how many values it holds")
+            values, _ = _integer(data, inside)
+            at = _skip(data, at, kind)
+        else:
+            at = _skip(data, at, kind)
+    sizes = found.get(PACKED, -1), found.get(UNPACKED, -1)
+    if min(*sizes, values) < 0:
+        raise ValueError("a page of a negative size")
+    return Page(content == DICTIONARY, values, *sizes), at
+
+
+def _find(data: bytes, wanted: int) -> tuple[int, int]:
+    """Return the kind and the place of a field of the struct that `data` begins with."""
+    at = field = 0
+    while True:
+        field, kind, at = _field(data, at, field)
+        if kind == STOP or field == wanted:
+            return kind, at
+        at = _skip(data, at, kind)
+
+
+def _field(data: bytes, at: int, before: int) -> tuple[int, int, int]:
+    """Return number and kind of the next field, and the place of its value."""
+    head = data[at]
+    if head >> 4:
+        return before + (head >> 4), head & 15, at + 1
+    if not head:
+        return 0, STOP, at + 1
+    number, at = _integer(data, at + 1)
+    return number, head & 15, at
+
+
+def _integer(data: bytes, at: int) -> tuple[int, int]:
+    coded, at = varint(data, at)
+    return (coded >> 1) ^ -(coded & 1), at
+
+
+def _list_header(data: bytes, at: int) -> tuple[int, int, int]:
+    count, kind, at = data[at] >> 4, data[at] & 15, at + 1
+    if count == LONG_LIST:
+        count, at = varint(data, at)
+    return count, kind, at
+
+
+def _skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
+    """Return the place behind a value; IndexError where the data ends first."""
+    if depth > MAX_NESTED:
+        raise ValueError("a header that is nested too deeply")
+    if kind in (TRUE, FALSE):
+        return at
+    if kind in INTEGERS:
+        return varint(data, at)[1]
+    if kind in (BYTE, DOUBLE):
+        return at + (1 if kind == BYTE else 8)
+    if kind == BINARY:
+        size, at = varint(data, at)
+        return at + size
+    if kind == STRUCT:
+        field = 0
+        while True:
+            field, inner, at = _field(data, at, field)
+            if inner == STOP:
+                return at
+            at = _skip(data, at, inner, depth + 1)
+    if kind in (LIST, SET):
+        count, inner, at = _list_header(data, at)
+        for _ in range(count):
+            if at >= len(data):
+                raise IndexError
+            at = at + 1 if inner in (TRUE, FALSE) else _skip(data, at, inner, depth + 1)
+        return at
+    raise ValueError("a field of an unknown kind")
