@@ -634,7 +634,11 @@ def test_recorder_columns_of_a_usable_type_are_listed(tmp_path: Path) -> None:
     }
     pieces = recorder_pieces(tmp_path, columns)
     assert [piece for piece in pieces if isinstance(piece, InPlace)] == [
-        InPlace(rows=1, columns=("step", "sample_id", "model_mask", "policy_logp", "ref_logp"))
+        InPlace(
+            rows=1,
+            columns=("step", "sample_id", "model_mask", "policy_logp", "ref_logp"),
+            texts=("sample_id", "old_logp", "surprise"),
+        )
     ]
     assert [piece for piece in pieces if isinstance(piece, Lost)] == [
         Lost(
