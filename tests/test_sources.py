@@ -55,7 +55,7 @@ def test_pi_old_stands_in_for_the_policy_where_only_drift_is_asked(tmp_path: Pat
     (tmp_path / "tokens.jsonl").write_text(json.dumps(row) + "\n")
     answered = _questions(tmp_path)
     assert answered["How far has the policy left the reference (policy/ref)?"]
-    assert not answered["How big was each update (policy/old)?"]
+    assert not answered["How large was each update (policy/old)?"]
 
 
 def test_switches_promise_only_columns_and_tables_that_exist() -> None:

@@ -723,11 +723,11 @@ def deliverables() -> dict[str, pl.DataFrame]:
     context = [
         ("settings", True, "31 settings", "config.yaml", ""),
         ("seed", True, "7", "the logged settings", ""),
-        ("code", False, "", "", "write the output of git rev-parse HEAD into the run dir at the start"),
+        ("code", False, "", "", "write the output of git rev-parse HEAD into the run folder at the start"),
         ("resumed", None, "steps 51 to 85 are recorded twice (35 steps)", "runs/a, runs/b", ""),
     ]
     lists = [
-        ("before", "The run fits into memory", "cannot tell", "no output of the processes is recorded"),
+        ("before", "The run fits into memory", "cannot tell", "no process output is recorded"),
         ("before", "The first rewards have a usable spread", "yes", "rewards 0 to 1.1, of 64 samples up to step 2"),
         ("during", "KL stays within its target", "no", "Mean KL stays above 0.3 nats a token, since step 27"),
         ("during", "The critic fits its targets", "does not apply", "GRPO training has no critic"),

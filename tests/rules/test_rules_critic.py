@@ -59,7 +59,7 @@ def test_a_value_loss_that_never_falls_is_held_against_what_is_explained() -> No
     healthy(judged(rule, {"critic/value_loss": jump(0.1, 4.0)}))  # it rose: the other rule's
     not_judged(judged(rule, {"critic/value_loss": level(2.04, 49)}))
     wild = np.exp(np.random.default_rng(1).normal(size=60)) * 2
-    assert "noise" in not_judged(judged(rule, {"critic/value_loss": wild})).reason
+    assert "noisy" in not_judged(judged(rule, {"critic/value_loss": wild})).reason
 
 
 def test_explained_variance_below_zero_is_worse_than_nothing_learnt() -> None:

@@ -81,7 +81,7 @@ def test_a_column_above_0_throughout_is_another_quantity(highest: float, words: 
 
 
 @pytest.mark.parametrize(
-    ("grid", "words"), [(Grid("bfloat16"), "numbers of bfloat16"), (Grid("decimals", 4), "four decimals at most")]
+    ("grid", "words"), [(Grid("bfloat16"), "bfloat16 numbers"), (Grid("decimals", 4), "at most four decimals")]
 )
 def test_rounding_is_told_with_its_quantum_and_is_no_fault(grid: Grid, words: str) -> None:
     coarse = Rounding(grid=grid, usual=-1.2, spacing=grid.spacing(-1.2))
@@ -135,7 +135,7 @@ def test_old_logprobs_equal_to_the_policy_s_are_no_copy() -> None:
     on_policy = replace(made, tails=replace(made.tails, pair="policy/old"))
     found = only(run("copied-logprobs", validity(pairs={"policy/old": COPY["policy/ref"]}), on_policy))
     assert found.severity is Severity.INFO
-    assert "a batch is used for one update" in found.claim
+    assert "each batch gets one update" in found.claim
 
 
 def test_numbers_too_coarse_for_the_logged_kl_are_no_copy() -> None:
@@ -186,5 +186,7 @@ def test_logprobs_to_another_base_are_told_by_the_first_steps(pair: str, base: i
 
 def test_a_slope_names_the_temperature() -> None:
     line = replace(PAIR, slope=1 / 0.7 - 1, r_squared=0.99, negative_share=0.99)
-    assert "temperature 0.7" in only(run("scaled-logprobs", validity(pairs={"policy/ref": (line, line)}))).claim
+    assert (
+        "0.7 times the temperature" in only(run("scaled-logprobs", validity(pairs={"policy/ref": (line, line)}))).claim
+    )
     assert isinstance(run("scaled-logprobs", validity()), Healthy)

@@ -68,7 +68,7 @@ def test_reward_up_benchmark_flat_outputs_longer(tmp_path: Path) -> None:
     orders = (
         "check the evaluation",
         "read the highest-reward samples",
-        "take the reward apart",
+        "split the reward",
         "look at KL and entropy",
     )
     assert all(said.startswith(wanted) for said, wanted in zip(found.verdict.next, orders, strict=False))
@@ -136,7 +136,7 @@ def test_figures_and_settings_of_an_evaluation_are_told_by_their_names() -> None
     assert [one.raw_name for one in found.slices] == ["eval/slice_math"]
     settings = {(one.suite, one.name): one.points for one in found.settings}
     assert settings["eval", "samples"] == ((10, 64.0), (20, 32.0))
-    assert settings["val-core/gsm8k/acc", "draws for a prompt"] == ((10, 8.0), (20, 16.0))
+    assert settings["val-core/gsm8k/acc", "samples per prompt"] == ((10, 8.0), (20, 16.0))
 
 
 def test_nothing_recorded_is_none() -> None:

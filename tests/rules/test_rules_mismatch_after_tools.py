@@ -90,10 +90,10 @@ def note(verdict: RuleVerdict) -> Finding:
 @pytest.mark.parametrize(
     ("off", "cause"),
     [
-        (context, "another context"),
-        (boundary, "tokenised otherwise"),
+        (context, "a different context"),
+        (boundary, "tokenised differently"),
         (one_sided, "truncated sampling"),
-        (warmer, "another temperature"),
+        (warmer, "a different temperature"),
         (stale, "old weights"),
         (moved, "moved since it sampled"),
     ],

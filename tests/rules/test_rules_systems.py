@@ -300,7 +300,7 @@ def test_a_side_that_waits_is_found_and_generation_in_turns_is_not() -> None:
     assert found.onset_step == pytest.approx(60, abs=5)
     assert found.evidence["who_waits"] == "the trainer"
     other_side = finding(run("idle-rollout", {"idle/rollout": noise(0.7)}))
-    assert other_side.evidence["who_waits"] == "the side that samples"
+    assert other_side.evidence["who_waits"] == "the sampler"
     assert isinstance(run("idle-rollout", {"time/step": noise(10.0), "time/wait_rollout": noise(2.0)}), Healthy)
     turns = run("idle-rollout", {"time/step": noise(10.0), "time/generation": noise(9.5)})
     assert isinstance(turns, NotJudged)

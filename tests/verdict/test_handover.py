@@ -155,11 +155,11 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 def test_the_roles_of_a_broken_run() -> None:
     found = roles_of(handed(diagnosis_of(finding_of("kl-over-target")), *SAVED))
     assert found["last_healthy"]["path"] == "checkpoint-100"
-    assert "before step 105, from which kl-over-target may date" in str(found["last_healthy"]["note"])
+    assert "before step 105, where kl-over-target may have begun" in str(found["last_healthy"]["note"])
     assert found["first_broken"]["path"] == "checkpoint-150"
     assert found["last"]["path"] == "checkpoint-300"
     assert found["best"]["path"] is None
-    assert str(found["best"]["note"]).startswith("cannot be told")
+    assert str(found["best"]["note"]).startswith("cannot say")
 
 
 def test_without_checkpoints_the_steps_to_look_for_are_named() -> None:
@@ -190,7 +190,7 @@ def test_a_finding_without_onset_leaves_doubt() -> None:
     undated = finding_of("versions-unknown", onset_step=None, onset_interval=None)
     alone = roles_of(handed(diagnosis_of(undated), *SAVED))["last_healthy"]
     assert alone["path"] is None
-    assert alone["note"] == "cannot be told: versions-unknown has no known onset"
+    assert alone["note"] == "cannot say: versions-unknown has no known onset"
     beside = roles_of(handed(diagnosis_of(undated, finding_of("kl-over-target")), *SAVED))["last_healthy"]
     assert beside["path"] == "checkpoint-100"
     assert str(beside["note"]).endswith("versions-unknown has no known onset and may be older")
@@ -219,7 +219,7 @@ def test_advice_to_go_back_names_the_checkpoint_once() -> None:
     again = with_handover(made, Evidence(run=made.run), files=files_of(*SAVED), evaluated={}, evals=NO_EVALS)
     assert again.verdict.next == made.verdict.next
     bare = handed(diagnosis_of(finding_of("kl-over-target")))
-    assert bare.verdict.next[0] == "compare with the last healthy checkpoint (one saved at or before step 104)"
+    assert bare.verdict.next[0] == "compare with the last healthy checkpoint (step 104 or earlier)"
     undated = finding_of("a", onset_step=None, onset_interval=None)
     assert handed(diagnosis_of(undated)).verdict.next[0] == "compare with the last healthy checkpoint"
 

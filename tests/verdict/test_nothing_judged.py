@@ -31,14 +31,14 @@ def headline(*kinds: str, metrics: pl.DataFrame = METRICS) -> str:
 @pytest.mark.parametrize(
     ("kinds", "text"),
     [
-        (["unrecognised"] * 2, "No training log was found: 2 files, in no format that is read."),
-        (["unrecognised", "unreadable"], "No training log was found: 1 file, in no format that is read; 1 file that"),
+        (["unrecognised"] * 2, "No training log was found: 2 files in unknown formats."),
+        (["unrecognised", "unreadable"], "No training log was found: 1 file in unknown formats; 1 file that"),
         (["git_lfs_pointer"] * 12, "12 files are Git LFS pointers: run `git lfs pull`."),
         (["git_lfs_pointer", "unrecognised"], "1 file is a Git LFS pointer: run `git lfs pull`."),
         (["mlflow_files"] * 3, "MLflow store with parameters only: no metric was logged."),
         (["inspect_log", "inspect_log"], "Evaluation logs only (Inspect): no training metrics."),
         (["inspect_log", "swe_agent"], "Samples, traces or evaluations only (inspect_log, swe_agent): no training"),
-        ([], "The run holds no file."),
+        ([], "The run holds no files."),
         (["wandb"], "Cannot say: no metric was logged in what was read (wandb)."),
     ],
 )
@@ -48,7 +48,9 @@ def test_files_that_hold_no_training_are_called_what_they_are(kinds: list[str], 
 
 def test_metrics_under_unknown_names_are_counted() -> None:
     metrics = pl.DataFrame({"name_raw": ["a", "a", "b"]})
-    assert headline("wandb", metrics=metrics).startswith("Cannot say: 2 metrics were logged, and none goes by a name")
+    assert headline("wandb", metrics=metrics).startswith(
+        "Cannot say: 2 metrics were logged, but no rule knows the names"
+    )
 
 
 def test_a_folder_without_a_log_is_blind(tmp_path: Path) -> None:
@@ -56,7 +58,7 @@ def test_a_folder_without_a_log_is_blind(tmp_path: Path) -> None:
     (tmp_path / "run" / "notes.txt").write_text("nothing\n", encoding="utf-8")
     done = CliRunner().invoke(app, ["diagnose", str(tmp_path / "run"), "--out", str(tmp_path / "out")])
     assert done.exit_code == 4
-    assert "No training log was found: 1 file, in no format" in " ".join(done.output.split())
+    assert "No training log was found: 1 file in unknown formats" in " ".join(done.output.split())
     assert "could not be judged. No file" not in " ".join(done.output.split())
 
 

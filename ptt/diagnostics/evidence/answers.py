@@ -91,9 +91,9 @@ def _alike(rows: pl.DataFrame) -> AnswerAgreement | None:
     late = drawn.filter(pl.col("step") > at[max(0, int(len(at) * (1 - LATE_SHARE)) - 1)])
     example, share = _commonest(late if late.height else drawn)
     return AnswerAgreement(
-        across=finite_series("answers nearly alike across prompts", at[enough], table[enough, 0] / table[enough, 1],
+        across=finite_series("answers alike across prompts", at[enough], table[enough, 0] / table[enough, 1],
                              raw_name=SKETCH),
-        within=finite_series("answers nearly alike within a prompt", at[within], table[within, 2] / table[within, 3],
+        within=finite_series("answers alike within a prompt", at[within], table[within, 2] / table[within, 3],
                              raw_name=SKETCH) if within.any() else None,
         example=example,
         commonest=share,

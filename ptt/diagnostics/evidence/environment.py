@@ -378,8 +378,8 @@ def _paid_counts(who: pl.DataFrame, with_outcome: pl.DataFrame) -> dict[str, Cou
     usual = others.filter(pl.col("calling") >= USUAL_CALLER_SHARE)  # elsewhere nobody calls, which is another matter
     acted, expected = paid.join(last, on="trajectory_id"), paid.join(usual, on="step", how="semi")
     return {
-        "paid_after_failure": _counts("trajectories paid well after a failed last call", acted, ~pl.col("ok")),
-        "paid_without_call": _counts("trajectories paid well without a call", expected, pl.col("called").is_null()),
+        "paid_after_failure": _counts("well-rewarded trajectories after a failed last call", acted, ~pl.col("ok")),
+        "paid_without_call": _counts("well-rewarded trajectories without a call", expected, pl.col("called").is_null()),
     }
 
 

@@ -152,7 +152,7 @@ def _settings_of_metrics(series: Mapping[tuple[str, str], Series]) -> Iterator[S
         if setting := SETTINGS.get(last if stem else name):
             yield Setting(suite="/".join([split, *stem]), name=setting, points=_points(logged_series))
         if draws_match := DRAWS_NAME.match(last):
-            points = draws.setdefault(("/".join([split, *stem]), "draws for a prompt"), [])
+            points = draws.setdefault(("/".join([split, *stem]), "samples per prompt"), [])
             points += [(step, float(draws_match[1])) for step, _ in _points(logged_series)]
         if name.endswith("samples_per_second"):
             time = series.get((split, name.removesuffix("samples_per_second") + "runtime"))

@@ -66,7 +66,7 @@ def _version_fault(versioned: pl.DataFrame) -> str:
     """
     newest = versioned.group_by("step").agg(pl.col("policy_version").max()).sort("step")
     if newest.height < MIN_STEPS:
-        return f"versions are recorded at {newest.height} steps only"
+        return f"versions are recorded at only {newest.height} steps"
     steps, versions = newest["step"].to_numpy(), newest["policy_version"].to_numpy()
     if int(versions.min()) == int(versions.max()):
         return f"every sequence carries version {int(versions[0])}: it is not counted up, or never published"

@@ -168,7 +168,7 @@ class Gathered:
     raised: tuple[Raised, ...] = ()  # by topics that are missing for it
 
 
-NO_SEQUENCES = "no file that is read here holds per-token logprobs"
+NO_SEQUENCES = "this run has no per-token logprobs"
 
 
 def gather(
@@ -338,8 +338,8 @@ def _why_no_tails(sources: pl.DataFrame, tokens: Tokens | None) -> str:
         if not sources.height:
             return "the run holds no file"
         closed = sources.filter(pl.col("kind") == UNREADABLE).height
-        unread = f"; {foreign} of {sources.height} files are in formats it does not read" if foreign else ""
-        unread += f"; {closed} of {sources.height} files cannot be read at all" if closed else ""
+        unread = f"; {foreign} of {sources.height} files are in unknown formats" if foreign else ""
+        unread += f"; {closed} of {sources.height} files cannot be read" if closed else ""
         return NO_SEQUENCES + unread
     rows = tokens.tables.rows
     if not rows["ok"].any():

@@ -170,7 +170,7 @@ def _completed(
     if closing is not None and len(closing.steps) and not progress.went_on(int(closing.steps[-1])):
         return f"its trainer wrote the closing row ({CLOSING_ROW})"
     if progress.share is not None and progress.share >= done_share:
-        return f"it reached {min(1.0, progress.share):.0%} of the steps that were set"
+        return f"it reached {min(1.0, progress.share):.0%} of the planned steps"
     status = run.context.get("status")
     if isinstance(status, str) and status.lower() in STATUSES:
         return "it says it completed"

@@ -31,7 +31,7 @@ def list_sources(
     every = {str(row["path"]): Source(**row) for row in table.sort("path").iter_rows(named=True)}
     for path, reason in damaged.items():
         if old := every.get(path):
-            note = f"Damaged inside, left out: {reason}"
+            note = f"Damaged, left out: {reason}"
             every[path] = replace(old, rows_ok=0, rows_bad=old.rows_ok, bytes_lost=old.bytes, note=note)
     for path, count in (_count_unsound(tokens) if tokens else {}).items():
         if old := every.get(path):
@@ -42,9 +42,7 @@ def list_sources(
     listed = [*read, *foreign[:MAX_UNRECOGNISED]]
     if len(foreign) > MAX_UNRECOGNISED:
         rest = foreign[MAX_UNRECOGNISED:]
-        listed.append(
-            _note_source(f"{len(rest)} more files", f"In no format read here; the first is {rest[0].path}.", rest)
-        )
+        listed.append(_note_source(f"{len(rest)} more files", f"Unknown format; the first is {rest[0].path}.", rest))
     listed += [_note_source(RUN_DIR, note, []) for note in notes]
     return tuple(listed)
 

@@ -35,13 +35,13 @@ from ptt.diagnostics.statistics.windows import label_spans, split_steps
 MAX_TURN: Final = 8
 BEFORE_ANY: Final = DISTANCES[0]
 RESULT_NAMES: Final = ("failed", "not failed")
-TAIL_TOO_SMALL: Final = f"late tails begin below {FLOOR:g} nats: where in a sequence so small a |r| sits is not counted"
+TAIL_TOO_SMALL: Final = f"late tails begin below {FLOOR:g} nats: the position of so small a |r| is not counted"
 NO_RESULTS: Final = "whether a tool failed is not recorded: write tool_failed beside tool_names"
 NOT_TIED: Final = (
-    "whether a tool failed is known of the logged samples, but nothing ties them to sequences: write the sequences' "
+    "the logged samples show whether a tool failed, but nothing links them to sequences: write the sequences' "
     "sample_id beside each completion (TRL: log_extra), or tool_failed into the recorder files"
 )
-LEFT_OUT: Final = "texts of these sequences are recorded; they are kept and shown with --keep-text"
+LEFT_OUT: Final = "texts of these sequences are recorded; --keep-text keeps and shows them"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -213,9 +213,9 @@ def missing_pair(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
     columns |= {name for part in manifest.parts if part.rows for name in part.columns}
     recorded = columns & set(LOGPS)
     if not recorded:
-        return "sequences are recorded without any logprobs" if columns else "", REQUIRED_COLUMNS
+        return "sequences are recorded without logprobs" if columns else "", REQUIRED_COLUMNS
     partners = tuple(name for name in LOGPS if name not in recorded and available_pairs(recorded | {name}))
-    alone = f"{' and '.join(sorted(recorded))} alone is recorded, and a log-ratio takes two: "
+    alone = f"only {' and '.join(sorted(recorded))} is recorded, and a log-ratio takes two: "
     return f"{alone}{' or '.join(partners)} of the same tokens is missing", partners
 
 

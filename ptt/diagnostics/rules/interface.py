@@ -135,7 +135,7 @@ class Rule:
         return NotJudged(
             reason=f"{lost}; of the rest: {verdict.reason}",
             missing=tuple(series.name for series in nonfinite),
-            enable="find out why these are no numbers first: see metrics-lost and nan-precursors",
+            enable="first find out why these values are not finite: see metrics-lost and nan-precursors",
         )
 
 

@@ -165,7 +165,7 @@ def about(finding: Finding, held: HeldTail, *, alone: bool = False) -> Finding:
     kind, where = kind_of(held.attribute), place(held.attribute, held.value)
     head, colon, rest = finding.claim.partition(":")
     share = f"({held.tail.share:.0%} of the late tail, {held.tail.token_share:.0%} of the tokens)"
-    said = f" {where} alone" if alone else f", most of all {where}"
+    said = f", {where} only" if alone else f", most of all {where}"
     causes, confirm, steps = advice(kind, held, where, finding.seen_step)
     kept = [line for line in finding.next if re.search(r"\bcheck the logprobs\b|\bcheckpoint\b", line)]
     return replace(
@@ -207,54 +207,56 @@ def advice(kind: str, held: HeldTail, where: str, onset: int | None) -> tuple[tu
     advices: Mapping[str, Advice] = {
         TOOL: (
             (
-                f"what {name} returns is long, free or varied: it puts the policy in states the reference hardly knows",
-                f"the output format or schema of {name} changed, or is not that of the data the reference saw",
+                f"what {name} returns is long, free-form or varied: it puts the policy in states the reference "
+                "hardly knows",
+                f"the output format or schema of {name} changed, or differs from the data the reference saw",
             ),
             (f"read ten outputs of {name} from {before}: did format, length or errors change?",),
             (
-                f"give {name} one short, fixed output format (a schema), cut what is longer, and rerun, nothing else "
-                "changed",
-                f"put outputs of {name} into the data that the reference is trained on",
-                "a larger KL coefficient is for what is left: it holds back the other tools as well",
+                f"give {name} one short, fixed output format (a schema), cut longer outputs, rerun and change "
+                "nothing else",
+                f"add outputs of {name} to the data that the reference is trained on",
+                "use a larger KL coefficient only for what is left: it also restrains the other tools",
             ),
         ),
         RESULT: (
             (
-                f"what comes back {where} is unlike all else: free text, tracebacks, messages that change",
-                "samples with such results are few, and the reference saw fewer",
+                f"results {where} are unlike all others: free text, tracebacks, messages that change",
+                "samples with such results are rare, and the reference saw even fewer",
             ),
             (f"read the samples with the largest |r| {where}: what did the tool return?",),
             (
-                "have failed calls return one short, fixed message, or fix what makes them fail",
-                "then mask or truncate the ratio of what is left, nothing else changed, and compare the same figure",
+                "make failed calls return one short, fixed message, or fix what makes them fail",
+                "then mask or truncate the ratio of what is left, change nothing else, and compare the same figure",
             ),
         ),
         RANK: (
             (
-                f"weights {where} that are not those of the others: a sync that fails or comes late there",
-                "another precision, kernel or library version there, or a device that computes wrongly",
-                "a shard of the data that is unlike the others",
+                f"weights {where} that differ from the others': a sync that fails or comes late there",
+                "a different precision, kernel or library version there, or a device that computes wrongly",
+                "a shard of the data that differs from the others",
             ),
             (
-                f"score one and the same batch {where} and elsewhere: the logprobs must be equal",
+                f"score the same batch {where} and elsewhere: the logprobs must be equal",
                 f"compare a checksum of the weights {where} with that of another{since}",
             ),
             (
-                f"take what runs {where} to another machine, nothing else changed: a tail that stays behind is the "
-                "machine's, one that moves along is of its data",
-                "then the weight sync, dtype, kernels and library versions there, against those of the others",
-                "leave the KL coefficient and the learning rate as they are: the others did not move",
+                f"move what runs {where} to another machine and change nothing else: if the tail stays, it is the "
+                "machine; if it moves along, it is the data",
+                "then compare the weight sync, dtype, kernels and library versions there with those of the others",
+                "leave the KL coefficient and the learning rate alone: the others did not move",
             ),
         ),
         VERSION: (
             (
-                f"weights that were never updated, or not whole: the tail lies {where}",
+                f"weights that were never or only partly updated: the tail lies {where}",
                 "the lag between sampler and trainer is not bounded",
             ),
-            (f"find the weight syncs in the sampler's log{since}: which of its engines took the last one?",),
+            (f"find the weight syncs in the sampler's log{since}: which of its engines received the last one?",),
             (
-                "sync the weights of all engines at every step for 50 steps, nothing else changed: the tail must go",
-                "then bound the lag: drop or regenerate what is older",
+                "sync the weights of all engines at every step for 50 steps and change nothing else: the tail "
+                "should vanish",
+                "then bound the lag: drop or regenerate older rollouts",
             ),
         ),
         ENVIRONMENT: (
@@ -264,33 +266,33 @@ def advice(kind: str, held: HeldTail, where: str, onset: int | None) -> tuple[tu
             ),
             (f"read ten observations of {name} from {before}: did they change?",),
             (
-                f"pin the version of {name}, or go back to the one before, and rerun with nothing else changed",
-                f"train without {name} for 50 steps: the tail must go with it",
+                f"pin the version of {name}, or go back to the one before, rerun and change nothing else",
+                f"train without {name} for 50 steps: the tail should vanish with it",
             ),
         ),
         PROMPTS: (
             (
-                f"the data {where}: duplicates, another format, or tasks the reference cannot do",
+                f"the data {where}: duplicates, a different format, or tasks the reference cannot do",
                 "prompts of that source came in later, or more often",
             ),
-            (f"read the prompts {where} with the largest |r|, and as many others beside them",),
+            (f"read the prompts {where} with the largest |r|, and as many others for comparison",),
             (
-                "leave that source out for 50 steps, nothing else changed: the tail must go with it",
+                "leave that source out for 50 steps and change nothing else: the tail should vanish with it",
                 "then fix, filter or reweight its prompts",
             ),
         ),
         LOGP_KIND: (
-            (f"logprobs {where} are not taken as those of the others: the two sides differ by how they were sampled",),
+            (f"logprobs {where} are taken differently from the others: the two sides differ in how they were sampled",),
             (f"score one sequence {where} under both settings: do the logprobs differ?",),
-            ("take both sides' logprobs at one temperature and one truncation, for all samples",),
+            ("use one temperature and one truncation for both sides' logprobs, in all samples",),
         ),
     }
     other: Advice = (
-        (f"what sets these samples apart: the tail lies {where}, and hardly elsewhere",),
-        (f"read the samples {where} with the largest |r|, and as many others beside them",),
+        (f"whatever sets these samples apart: the tail lies {where} and hardly elsewhere",),
+        (f"read the samples {where} with the largest |r|, and as many others for comparison",),
         (
-            "leave them out for 50 steps, nothing else changed: the tail must go with them",
-            "then find what sets them apart",
+            "leave them out for 50 steps and change nothing else: the tail should vanish with them",
+            "then find out what sets them apart",
         ),
     )
     causes, confirm, steps = advices.get(VERSION if kind == LAG else kind, other)
@@ -335,7 +337,7 @@ def judge_values(
         if judged is None:
             continue
         own, of_value = judged
-        reason = f"{place(part.attribute, part.value)} alone, {own.reason}"
+        reason = f"{place(part.attribute, part.value)} only, {own.reason}"
         own = replace(own, reason=reason, growth=signature.growth)
         if isinstance(of_value, Broken):
             findings = tuple(_of_few(about(finding, held, alone=True), held) for finding in of_value.findings)

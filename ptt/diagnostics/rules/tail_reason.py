@@ -47,27 +47,30 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
     if conditions["growth"] is False:
         return _reason_of_no_growth(tails, tail)
     if conditions["material"] is False:
-        return f"{grew}, which is immaterial: its late p99 of {p99:.2g} lies below {nats(limits['material_p99'])}"
+        return f"{grew}, but its late p99 of {p99:.2g} nats stays below {nats(limits['material_p99'])}"
     if conditions["lasting"] is False:
-        return f"{grew} and came back: {post.last_sixth:.3g} in the last sixth"
+        return f"{grew}, then came back: {post.last_sixth:.3g} in the last sixth"
     if conditions["growth"] is None and math.isnan(tail.growth_p):
         return f"{grew}, but too few blocks of steps hold such tokens to test it"
     if conditions["growth"] is None and tail.growth_p < PERCENTILES_SHARE * limits["false_alarms"]:
-        return f"{grew}: more than noise gives (p = {tail.growth_p:.2g}), but a few blocks of steps carry it"
+        return f"{grew}: more than noise explains (p = {tail.growth_p:.2g}), but only a few blocks of steps carry it"
     if conditions["growth"] is None:
-        return f"{grew}: much, but noise of this run could give as much in {_one_of(tail.growth_p)} runs"
+        return f"{grew}: noise in this run would give as much in {_one_of(tail.growth_p)} runs"
     if conditions["localised"] is False:
-        return f"{grew}, but {text} as well: growth everywhere, not after tools"
+        return f"{grew}, and {text} as well: growth everywhere, not only after tools"
     if conditions["lasting"] is None and math.isfinite(post.last_sixth):
-        return f"{grew}, but neither percentile rose far enough to tell whether it lasts"
+        return f"{grew}, but neither percentile rose far enough to show whether it lasts"
     if conditions["lasting"] is None:
-        return f"{grew}, but the last sixth of the run holds no such tokens to tell whether it lasts"
+        return f"{grew}, but the last sixth of the run holds no such tokens to show whether it lasts"
     if conditions["localised"] is None:
         if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) < MIN_WINDOW_TOKENS:
-            return f"{grew}, but there are too few text-only tokens to tell whether they grew as well"
-        return f"{grew}; whether it outgrew {text} cannot be told from noise"
+            return f"{grew}, but there are too few text-only tokens to judge whether they grew as well"
+        return f"{grew}; noise hides whether it outgrew {text}"
     if conditions["material"] is None:
-        return f"{grew}; its late p99 of {p99:.2g} cannot be told from the limit of {nats(limits['material_p99'])}"
+        return (
+            f"{grew}; its late p99 of {p99:.2g} nats is too close to the limit of {nats(limits['material_p99'])} to "
+            "judge"
+        )
     return f"{grew} while {text}"
 
 
@@ -78,8 +81,8 @@ def _reason_of_no_growth(tails: Tails, tail: JudgedTail) -> str:
     if not (most.growth() >= MIN_GROWTH and tail.growth_p < MAX_NAMED_P):
         return f"{label} {tail.name} of |r| went {_path(tail.post)} nats: no growth beyond the run's own noise"
     return (
-        f"{label} {name} of |r| went {_path(most)} nats (×{most.growth():.2g}), which noise of this run "
-        f"gives in {_one_of(tail.growth_p)} runs (p = {tail.growth_p:.2g}): growth is not shown, nor excluded"
+        f"{label} {name} of |r| went {_path(most)} nats (×{most.growth():.2g}), which noise in this run gives in "
+        f"{_one_of(tail.growth_p)} runs (p = {tail.growth_p:.2g}): growth is neither shown nor excluded"
     )
 
 
@@ -87,29 +90,28 @@ def _reason_of_rare(tails: Tails, tail: JudgedTail, rise: RareRise, limits: Limi
     """Return how a few tokens beyond p99 grew, and which condition decided."""
     weight = f" (a weight of {math.exp(rise.limit):,.0f})" if rise.limit < MAX_TOLD_WEIGHT else ""
     grew = (
-        f"{slice_label(tails).lower()} tokens beyond {nats(rise.limit)}{weight} went "
-        f"{rise.before:.2%} → {rise.after:.2%}, in {rise.units[0]} → {rise.units[1]} sequences "
-        f"(p = {rise.growth_p:.2g})"
+        f"{slice_label(tails).lower()} tokens beyond {nats(rise.limit)}{weight} went from {rise.before:.2%} to "
+        f"{rise.after:.2%}, in {rise.units[0]} → {rise.units[1]} sequences (p = {rise.growth_p:.2g})"
     )
     p99 = f"p99 {_path(tail.post)} nats"
     conditions = tail.conditions
     if conditions["material"] is False:
-        return f"{grew}; {p99} stays below {nats(limits['material_p99'])}, so truncated weights hardly feel them"
+        return f"{grew}; {p99} stays below {nats(limits['material_p99'])}, so truncated weights are hardly affected"
     if conditions["lasting"] is False:
-        return f"{grew} and came back"
+        return f"{grew}, then came back"
     if conditions["localised"] is False:
         return f"{grew}, but such tokens grew in text-only as well"
     if conditions["localised"] is None:
-        return f"{grew}; whether text-only ones grew as much cannot be told from noise"
+        return f"{grew}; noise hides whether text-only ones grew as much"
     if conditions["lasting"] is None:
-        return f"{grew}; too few in the last sixth to tell whether it lasts"
+        return f"{grew}; there are too few in the last sixth to judge whether it lasts"
     if conditions["material"] is None:
-        return f"{grew}; {p99} cannot be told from the limit of {nats(limits['material_p99'])}"
+        return f"{grew}; {p99} is too close to the limit of {nats(limits['material_p99'])} to judge"
     return f"{grew} while text-only ones did not; {p99}"
 
 
 def _one_of(p_value: float) -> str:
-    return f"one of {1 / max(p_value, 1e-3):.0f}"
+    return f"one in {1 / max(p_value, 1e-3):.0f}"
 
 
 def _reason_of_end(tails: Tails, tail: JudgedTail, end: LateRise) -> str:
@@ -122,21 +124,52 @@ def _reason_of_end(tails: Tails, tail: JudgedTail, end: LateRise) -> str:
     )
     conditions = tail.conditions
     if conditions["growth"] is None:
-        return f"{rose}: too late to tell from noise, which gives as much in {_one_of(end.p_value)} runs"
+        return f"{rose}: too late to rule out noise, which gives as much in {_one_of(end.p_value)} runs"
     p99 = block_means_around(tails.post.percentiles["p99"], end)[1]
     if conditions["material"] is False:
-        return f"{rose}, which is immaterial: its p99 there is {p99:.2g} nats"
+        return f"{rose}, but its p99 there is only {p99:.2g} nats"
     if conditions["lasting"] is False:
-        return f"{rose} and came back"
+        return f"{rose}, then came back"
     if conditions["material"] is None:
-        return f"{rose}; its p99 of {p99:.2g} nats there cannot be told from the limit"
+        return f"{rose}; its p99 of {p99:.2g} nats there is too close to the limit to judge"
     if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) < MIN_WINDOW_TOKENS:
-        return f"{rose}, but there are too few text-only tokens to tell whether they grew as well"
+        return f"{rose}, but there are too few text-only tokens to judge whether they grew as well"
     text_before, text_after = block_means_around(tails.text.percentiles[tail.name], end)
     text = f"text-only {text_before:.3g} → {text_after:.3g}"
     if conditions["localised"] is None:
-        return f"{rose}; whether it outgrew {text} cannot be told from noise"
-    return f"{rose}, but {text} as well" if conditions["localised"] is False else f"{rose} while {text}"
+        return f"{rose}; noise hides whether it outgrew {text}"
+    return f"{rose}, and {text} as well" if conditions["localised"] is False else f"{rose} while {text}"
+
+
+SIDES: Final = {
+    "policy/ref": ("The policy", "its reference"),
+    "old/ref": ("The policy", "its reference"),
+    "policy/rollout": ("The policy", "the engine that sampled"),
+    "old/rollout": ("The trainer", "the inference engine"),
+    "policy/old": ("The policy", "its own old logprobs"),
+}
+
+
+def sides(pair: str) -> tuple[str, str]:
+    """Return who moved away from whom, as a sentence begins and ends with them."""
+    return SIDES.get(pair, ("The policy", "the other side of the pair"))
+
+
+def where(tails: Tails) -> str:
+    """Return where the tokens of the post-tool slice stand, as it ends a sentence."""
+    return "after tool calls" if tails.post.name == "post_tool" else "after observations"
+
+
+def path_beside_text(tails: Tails, name: str) -> str:
+    """Return how far a percentile came from the early to the late third, and what text-only tokens did."""
+    post, text = tails.post.percentiles[name].windows, tails.text.percentiles[name]
+    change = text.growth()
+    beside = f"text-only {text.windows[0]:.2g} to {text.windows[2]:.2g}"
+    if change < 1 / MIN_GROWTH:
+        beside = "text-only fell"
+    elif change < MIN_GROWTH:
+        beside = "text-only did not grow"
+    return f"{name} of |r| went from {post[0]:.2g} to {post[2]:.2g} nats ({beside})"
 
 
 def slice_label(tails: Tails) -> str:

@@ -1,13 +1,13 @@
-"""This run shows importance weights that grow heavy tails after tool calls.
+"""This run shows importance weights whose tails grow heavy after tool calls.
 
-What: the post-tool tail of |r| (geometric mean of p95 and p99) grew over the run by a fifth at least and beyond its
-own noise (late third against early third by how blocks of steps scatter, steps following each other, at a stated
-false-alarm rate), grew so against text-only tails too, is still high in the last sixth, and is large enough to
-matter: p99 above ln 2, where a truncation cap of 2 begins to bite.
-Why it matters: the variance of a ratio-weighted gradient goes with E[rho^2], which such a tail rules, while loss,
-reward, entropy and mean KL stay flat; when those move it is late.
+What: the post-tool tail of |r| (geometric mean of p95 and p99) grew over the run by at least a fifth and beyond its own
+noise (late third against early third, tested by the scatter of blocks of steps with their autocorrelation, at a stated
+false-alarm rate). It also outgrew the text-only tail, is still high in the last sixth, and is large enough to matter:
+p99 above ln 2, where a truncation cap of 2 begins to bite.
+Why it matters: the variance of a ratio-weighted gradient goes with E[rho^2], which such a tail dominates while loss,
+reward, entropy and mean KL stay flat. By the time those move, it is late.
 What it is not: tails that are high but do not grow, a hump that came back, growth from 0.01 to 0.1 (normal learning),
-growth everywhere alike (a finding of its own).
+or equal growth everywhere (a separate finding).
 What to do: first check that the logprobs are right. Then hold the policy in post-tool contexts: raise the KL
 coefficient, constrain what tools return, truncate or mask the ratio; change one thing at a time.
 Source: Challapally 2026 (figures 1 to 3); the statistics are our own, see docs/statistics.md.
@@ -50,7 +50,7 @@ from ptt.diagnostics.rules.tail_conditions import (
 )
 from ptt.diagnostics.rules.tail_holder import judge_values, name_holders, rate_left
 from ptt.diagnostics.rules.tail_onset import Dated, Dates, dates, lead_over_aggregates, limit_passed, tail_alarm
-from ptt.diagnostics.rules.tail_reason import nats, reason, slice_label
+from ptt.diagnostics.rules.tail_reason import nats, path_beside_text, reason, sides, where
 from ptt.diagnostics.statistics.bootstrap import interval
 from ptt.diagnostics.statistics.tail_growth import (
     MIN_BLOCK_TOKENS,
@@ -105,18 +105,20 @@ def finding(
 
     `p99_passed`: when p99 passed its own limit, whichever percentile made the severity.
     """
-    rise, text = signature.growth[tails.post.name], signature.growth[tails.text.name]
+    rise = signature.growth[tails.post.name]
     grew = (
-        f"p95 of |r| ×{rise.p95:.2g}, p99 ×{rise.p99:.2g} (text-only ×{text.p95:.2g}, ×{text.p99:.2g})"
+        path_beside_text(tails, level.name)
         if tail.end is None and tail.rare is None and tail.since is None
-        else signature.reason
+        else f"{signature.reason}; {level.name} is past {nats(level.limit)}"
     )
+    policy, reference = sides(tails.pair)
+    moved = "is far" if severity.at_least(Severity.HIGH) else "moves away"
     return Finding(
         id=ID,
         severity=severity,
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
-        claim=f"{slice_label(tails)} log-ratio tails grew: {grew}; {level.name} is past {nats(level.limit)}",
+        claim=f"{policy} {moved} from {reference} {where(tails)}: {grew}",
         observed=level.observed,
         limit=level.limit,
         unit="nats",
@@ -136,18 +138,18 @@ def finding(
             "post_tool_tokens": int(tails.post.window_tokens.sum()),
         },
         causes=(
-            "tool output puts the policy in states the reference hardly knows; ratios there have no support",
-            "too weak a KL penalty to hold the policy in these states",
-            "tool output more varied than the data the reference was trained on",
+            "tool output puts the policy in states the reference hardly knows, so ratios there have no support",
+            "a KL penalty that is too weak to hold the policy in these states",
+            "tool output that is more varied than the data the reference was trained on",
         ),
         next=(
             "check the logprobs first: same temperature, same mask, no shift between the two columns",
-            f"take the checkpoint before step {signature.limit_passed_interval[0]}, from which the tail may have been "
-            "past its limit, as the last one that is probably good"
+            f"keep the checkpoint before step {signature.limit_passed_interval[0]}: it is probably the last good "
+            "one, because the tail may have passed its limit there"
             if signature.limit_passed_interval is not None
             else "keep an early checkpoint as the last one known to be good",
             "read the post-tool samples with the largest |r| of the late window",
-            "rerun from it with ten times the KL coefficient, nothing else changed, and compare the same figure",
+            "rerun from it with ten times the KL coefficient, change nothing else, and compare the same figure",
         ),
     )
 
@@ -162,7 +164,7 @@ def not_found(
     evidence = {"pair": tails.pair, "percentile": tail.name}
     notes: tuple[Finding, ...] = ()
     if tail.grew and conditions["material"] is False:
-        claim = f"Tails grew but do not matter yet: {signature.reason}"
+        claim = f"Tails grew after tool calls, but too little to matter: {signature.reason}"
         notes = (_note("tail-growth-immaterial", claim, base, evidence),)
     elif tail.grew and conditions["localised"] is False:
         high = float(tails.post.percentiles["p95"].windows[2]) > limits["high_p95"]
@@ -172,7 +174,7 @@ def not_found(
         base |= {"evidence": evidence}
         return Broken(findings=(_everywhere(tails, signature, severity, dated, base),))
     elif conditions["lasting"] is False and _humped(tail.post, tails.windows):
-        notes = (_note("tail-hump", f"Post-tool tails rose and came back: {signature.reason}", base, evidence),)
+        notes = (_note("tail-hump", f"Post-tool tails rose, then came back: {signature.reason}", base, evidence),)
     return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=notes)
 
 
@@ -181,18 +183,19 @@ def _everywhere(
 ) -> Finding:
     """Return the finding of growth in both slices, from the step from which the post-tool tail grew."""
     (onset, interval), (passed, passed_interval) = (date or (None, None) for date in dated)
+    policy, reference = sides(tails.pair)
     after_tools = f"{tails.late_tail_share:.0%} of the late tail lies after tool calls: read those samples first"
     return Finding(
         id="tail-growth-everywhere",
         severity=severity,
-        claim=f"Tails grew in text-only and post-tool tokens: {signature.reason}",
+        claim=f"{policy} moves away from {reference} in text-only and post-tool tokens: {signature.reason}",
         limit=None,
         onset_step=onset,
         onset_interval=interval,
         limit_passed_step=passed,
         limit_passed_interval=passed_interval,
-        causes=("the policy drifts as a whole: learning rate, KL coefficient",),
-        confirm=("plot the mean KL over the same steps: it rises with the tails, where the policy drifts as a whole",),
+        causes=("the policy drifts everywhere: learning rate, KL coefficient",),
+        confirm=("plot the mean KL over the same steps: where the whole policy drifts, it rises with the tails",),
         next=(
             *((after_tools,) if tails.late_tail_share > 0.5 else ()),
             "look at mean KL and the learning rate over the same steps",
@@ -218,15 +221,16 @@ def _high(tails: Tails, signature: Signature, limits: Limits, run: Run) -> Findi
     critical = late > limits["critical_p95"]
     limit = limits["critical_p95" if critical else "high_p95"]
     grown = conditions.get("growth") is True and not came_back
-    grew = "although they came back from higher" if came_back else "and whether they grew cannot be told"
+    grew = ", though less far than before" if came_back else ", and whether it moved further is unclear"
     if grown:
-        grew = "and grew; whether after tools alone cannot be told"
+        grew = " and moved further, perhaps not only there"
     if flat:
         most = p95.growth_interval()[1]
         if not critical or most <= LARGE_GROWTH:  # high all along is no finding
             return None
-        grew = f"and growth by ×{most:.2g} is neither shown nor excluded"
+        grew = f" and may have moved further by up to ×{most:.2g}"
     passed = limit_passed(tails, "p95", limit, run)
+    policy, reference = sides(tails.pair)
     return Finding(
         id="tails-high",
         severity=(Severity.CRITICAL if grown else Severity.HIGH)
@@ -236,7 +240,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits, run: Run) -> Findi
         else Severity.MEDIUM,
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
-        claim=f"{slice_label(tails)} log-ratio tails are high, {grew}: p95 of |r| is {late:.3g} nats in the last "
+        claim=f"{policy} is far from {reference} {where(tails)}{grew}: p95 of |r| is {late:.3g} nats in the last "
         f"{'third' if late == third else 'sixth'} (one token in twenty carries a weight beyond {math.exp(late):,.0f})",
         observed=late,
         limit=limit,
@@ -252,13 +256,13 @@ def _high(tails: Tails, signature: Signature, limits: Limits, run: Run) -> Findi
             "growth": signature.reason,
         },
         causes=(
-            "the policy left its reference before the recorded steps, or too fast for growth to be tested",
+            "the policy left its reference before the recorded steps, or too fast to test for growth",
             "the reference is not the model that training started from",
         ),
         confirm=("check that both columns come from the same checkpoint family, temperature and mask",),
         next=(
             "read the post-tool samples with the largest |r| of the late window",
-            "raise the KL coefficient or move the reference, nothing else changed, and compare the same figure",
+            "raise the KL coefficient or move the reference, change nothing else, and compare the same figure",
         ),
     )
 
@@ -339,7 +343,10 @@ def _blocked(tails: Tails) -> str | None:
     if share > MAX_BAD_SHARE:
         return f"{share:.0%} of model tokens have no finite log-ratio"
     if tails.tokens and tails.zero_share > MAX_ZERO_SHARE:
-        return f"r is 0 for {tails.zero_share:.1%} of tokens: copies, or nothing moved between the two of {tails.pair}"
+        return (
+            f"r is 0 for {tails.zero_share:.1%} of tokens: one side of {tails.pair} is a copy of the other, or the "
+            "policy did not move"
+        )
     if not tails.post.window_tokens.sum():
         return "no token follows a tool observation"
     early, late = int(tails.post.window_tokens[0]), int(tails.post.window_tokens[-1])
@@ -409,7 +416,7 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
 def _apart_from_reference(pair: str, status: Answer) -> str:
     """Say of a pair without the reference that quiet tails of it tell nothing of drift."""
     quiet = status is not Answer.FOUND and not pair.endswith("/ref")
-    return f"; {pair} says nothing of the distance from the reference, which was not recorded" if quiet else ""
+    return f"; {pair} does not show the distance from the reference, which was not recorded" if quiet else ""
 
 
 def _with_level(verdict: RuleVerdict, tails: Tails, signature: Signature, limits: Limits, run: Run) -> RuleVerdict:
@@ -445,7 +452,7 @@ def cannot_say(reason: str, pair: str | None, aggregates: Aggregates, *, missing
 
 def does_not_apply(training: str, aggregates: Aggregates) -> Judgement:
     """Return the judgement for training that samples nothing: no tool is called while it learns."""
-    reason = f"{training} training samples nothing, so no tool output stands before what it learns"
+    reason = f"{training} training samples nothing, so no tool output comes before what it learns"
     signature = Signature(status=Answer.CANNOT_SAY, reason=reason, pair=None, aggregates=aggregates)
     return Judgement(
         signature=signature,

@@ -152,5 +152,5 @@ def _name_first(paths: Sequence[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share; one that is not nothing never reads as 0 %."""
-    return "less than 0.1 %" if 0 < share < 0.001 else f"{round(100 * share, 1):g} %"
+    """Write a share; one that is not nothing never reads as 0%."""
+    return "less than 0.1%" if 0 < share < 0.001 else f"{round(100 * share, 1):g}%"

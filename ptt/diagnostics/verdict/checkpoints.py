@@ -302,9 +302,9 @@ def _last_healthy(
     role = partial(Role, "last_healthy")
     if onset is None:
         if undated:
-            return role(None, None, f"cannot be told: {_and(undated)} has no known onset")
+            return role(None, None, f"cannot say: {_and(undated)} has no known onset")
         if not diagnosis.healthy:  # only where enough was judged to say so
-            return role(None, None, "cannot be told: no check could judge the run")
+            return role(None, None, "cannot say: no check could judge the run")
         note = "no finding of medium severity or above dates any damage to the weights"
         if not checkpoints:
             return role(diagnosis.run.last_step, None, f"{note}; none is on disk here")
@@ -312,11 +312,11 @@ def _last_healthy(
     doubt = f"; {_and(undated)} has no known onset and may be older" if undated else ""
     before = [checkpoint.step for checkpoint in checkpoints if checkpoint.step < onset]
     if before:
-        note = f"the last before step {onset}, from which {first} may date"
+        note = f"the last before step {onset}, where {first} may have begun"
         return role(before[-1], _at(checkpoints, before[-1]), note + doubt)
     start = diagnosis.run.first_step
     if start is not None and onset <= start:
-        note = f"none: {first} may date from the first recorded step, so go back to the model the run started from"
+        note = f"none: {first} may have begun at the first recorded step, so go back to the model the run started from"
         return role(None, None, note + doubt)
     there = f"all {len(checkpoints)} on disk are later" if checkpoints else "none is on disk here"
     return role(onset - 1, None, f"look for one before step {onset}: {there}{doubt}")
@@ -325,11 +325,11 @@ def _last_healthy(
 def _best_role(checkpoints: Sequence[Checkpoint], best: Score | None) -> Role:
     role = partial(Role, "best")
     if best is None:
-        return role(None, None, "cannot be told: fewer than two evaluations are recorded")
+        return role(None, None, "cannot say: fewer than two evaluations are recorded")
     size = f", n = {best.samples}" if best.samples else ", n not recorded"
     note = f"{best.metric} {best.value:.4g} at step {best.step}, of {best.points} evaluations{size}"
     if best.noise is None:
-        note += "; too few to tell noise"
+        note += "; too few to estimate noise"
     if best.ties:
         within = f"within the noise of ±{best.noise:.2g}" if best.noise else "equal to it"
         shown = ", ".join(map(str, best.ties[:MAX_TIES]))
@@ -342,14 +342,14 @@ def _best_role(checkpoints: Sequence[Checkpoint], best: Score | None) -> Role:
     if not checkpoints:
         return role(best.step, None, f"{note}; none is on disk here")
     near = min(checkpoints, key=lambda checkpoint: (abs(checkpoint.step - best.step), checkpoint.step))
-    missing = f"not on disk: the nearest, {near.path} (step {near.step}), is another model"
+    missing = f"not on disk: the nearest, {near.path} (step {near.step}), is a different model"
     return role(best.step, None, f"{note}; {missing}")
 
 
 def _first_broken(checkpoints: Sequence[Checkpoint], onset: int | None, undated: list[str]) -> Role:
     role = partial(Role, "first_broken")
     if onset is None:
-        unknown = f"cannot be told: {_and(undated)} has no known onset"
+        unknown = f"cannot say: {_and(undated)} has no known onset"
         return role(None, None, unknown if undated else "nothing broke that would date it")
     after = next((checkpoint for checkpoint in checkpoints if checkpoint.step >= onset), None)
     if after is not None:
@@ -425,4 +425,4 @@ def _name(role: Role) -> str | None:
     if role.checkpoint is not None:
         shell = "" if role.checkpoint.weights else ", without weights here"
         return f"{role.checkpoint.path}, step {role.checkpoint.step}{shell}"
-    return f"one saved at or before step {role.step}" if role.step is not None else None
+    return f"step {role.step} or earlier" if role.step is not None else None

@@ -180,10 +180,10 @@ STATE: Final = frozenset(
 """What a trainer's saved state or its log holds by itself: of its settings hardly any."""
 SEEDS: Final = ("seed", "data_seed", "random_seed")
 ANYWHERE: Final = {
-    "settings": "copy the resolved settings into the run dir at the start",
-    "seed": "write the seed into the settings that are logged, one run dir a seed",
-    "code": "write the output of git rev-parse HEAD and of git diff into the run dir at the start",
-    "packages": "write the output of pip freeze to requirements.txt in the run dir at the start",
+    "settings": "copy the resolved settings into the run folder at the start",
+    "seed": "write the seed into the logged settings, one run folder per seed",
+    "code": "write the output of git rev-parse HEAD and of git diff into the run folder at the start",
+    "packages": "write the output of pip freeze to requirements.txt in the run folder at the start",
     "model": "log the model's name and revision with the settings",
     "dataset": "log the data set's name, revision and split with the settings",
     "evaluation": "write the evaluation command, with temperature, max_tokens and tool set, beside its results",
@@ -243,7 +243,7 @@ def _evaluation(evidence: Evidence, evals: pl.DataFrame, *, evaluated: bool) -> 
         source = evals["source"].drop_nulls().min()
         return _row(evidence, "evaluation", Recorded(", ".join(settings), str(source or "")))
     item, present, value, source, advice = _row(evidence, "evaluation", None)
-    logged = "figures are logged, but not under which settings: " if evaluated or evals.height else ""
+    logged = "figures are logged, but not their settings: " if evaluated or evals.height else ""
     return item, present, value, source, logged + advice
 
 

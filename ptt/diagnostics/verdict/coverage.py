@@ -210,7 +210,7 @@ VALUE_LOSS: Final = Way(
     size=_value_loss_rise,
 )  # fmt: skip
 ACCURACY: Final = Way(
-    subject="accuracy", metric="dpo/accuracy", rule="at-chance", change="a share of rightly ranked pairs below",
+    subject="accuracy", metric="dpo/accuracy", rule="at-chance", change="a share of correctly ranked pairs below",
     size=_ranking,
 )  # fmt: skip
 MARGINS: Final = Way(
@@ -252,17 +252,17 @@ CORE: Final[Mapping[Family | None, tuple[Core, ...]]] = {
 """What must have been judged of each kind of training before it is called healthy."""
 UNRECORDED: Final = "not recorded"
 CONSTANT: Final = "it never moved"
-HIDDEN: Final = "noise hides what would matter in it"
+HIDDEN: Final = "too noisy to show a change that matters"
 KIND: Final = "kind of training"
 UNKNOWN_KIND: Final = CoreQuestion(
-    question=KIND, judged=False, rows=0, why="no file tells what kind of training this is"
+    question=KIND, judged=False, rows=0, why="no file says what kind of training this is"
 )
 
 
 FEW: Final = 2 * MIN_VALUES  # values: of fewer, most rules would not see a change in the middle of the run
 MAX_SHOWN: Final = 2  # of what would have shown: the rest stands beside the verdict
 NAME_KIND: Final = "log the algorithm with the settings of the run: algorithm = sft, dpo, grpo, ..."
-LONGER: Final = "let the run go on, or log every step of it, and judge it again"
+LONGER: Final = "let the run continue, or log every step, and judge it again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -404,7 +404,7 @@ def little_headline(seen: Seen, checks: int) -> str:
     """Say that nothing was found, what is missing before that means much, and what would have shown."""
     open_ = [question for question in seen.coverage.core if not question.judged]
     gaps = [question.question for question in open_ if question.why == UNRECORDED]
-    parts = [] if seen.coverage.core else ["no metric of the training was read"]
+    parts = [] if seen.coverage.core else ["no training metric was read"]
     parts += [f"{_joined(gaps)} not recorded"] if gaps else []
     parts += _few([question for question in open_ if 0 < question.rows < FEW])
     parts += [f"{question.question}: {question.why}" for question in open_ if question.rows >= FEW]
@@ -412,8 +412,8 @@ def little_headline(seen: Seen, checks: int) -> str:
     more = len(parts) - MAX_GAPS
     parts = [*parts[:MAX_GAPS], *([f"{more} more gaps" if more > 1 else parts[MAX_GAPS]] if more > 0 else [])]
     shown = [would_show(question) for question in seen.coverage.core if question.judged]
-    parts.append(f"{shown[0]} would have shown" if shown else f"{_checks(checks)} of other things found nothing")
-    return f"No fault seen; little to see: {'; '.join(parts)}."
+    parts.append(f"{shown[0]} would have shown" if shown else f"{_checks(checks)} of other metrics found nothing")
+    return f"No fault seen, but little to judge by: {'; '.join(parts)}."
 
 
 def _few(short: Sequence[CoreQuestion]) -> list[str]:

@@ -64,7 +64,7 @@ Rows = Mapping[str, Answer]
 
 
 def _before(diagnosis: Diagnosis, evidence: Evidence, evals: pl.DataFrame) -> Rows:
-    nothing = Answer(NOT_HERE, f"{evidence.algorithm.title} training samples from no environment")
+    nothing = Answer(NOT_HERE, f"{evidence.algorithm.title} training does not sample from an environment")
     shape = _reward_shape(diagnosis) if _samples_online(evidence) else nothing
     return {
         "The first rewards have a usable spread": shape,
@@ -93,11 +93,11 @@ def _reward_shape(diagnosis: Diagnosis) -> Answer:
     common = float(counts.max() / len(rewards))
     where = f"of {len(rewards)} samples up to step {last}"
     if common >= FLAT_SHARE:
-        return Answer(NO, f"{100 * common:.0f} % {where} have the reward {float(values[counts.argmax()]):g}")
+        return Answer(NO, f"{100 * common:.0f}% {where} have the reward {float(values[counts.argmax()]):g}")
     low, median, high = np.quantile(rewards, [0.05, 0.5, 0.95])
     outliers = int((np.abs(rewards - median) > OUTLIER_RANGES * (high - low)).sum()) if high > low else 0
     if outliers >= MIN_OUTLIERS:
-        return Answer(NO, f"{outliers} {where} lie more than {OUTLIER_RANGES:g} times the usual range off the median")
+        return Answer(NO, f"{outliers} {where} lie more than {OUTLIER_RANGES:g} times the usual range from the median")
     return Answer(YES, f"rewards {rewards.min():.3g} to {rewards.max():.3g} with median {median:.3g}, {where}")
 
 
@@ -106,12 +106,12 @@ def _settings_saved(evals: pl.DataFrame) -> Answer:
         return Answer(CANNOT, "no evaluation with its settings is recorded")
     bare = evals.filter(pl.col("temperature").is_null() & pl.col("max_tokens").is_null()).height
     if bare:
-        return Answer(NO, f"{bare} of {evals.height} figures name neither temperature nor max_tokens")
+        return Answer(NO, f"{bare} of {evals.height} figures give neither temperature nor max_tokens")
     protocols = evals.select("suite", "temperature", "max_tokens").unique()
     changed = protocols["suite"].value_counts().filter(pl.col("count") > 1)["suite"].sort().to_list()
     if changed:
         return Answer(NO, f"temperature or max_tokens differ between the figures of {changed[0]}")
-    return Answer(YES, f"all {evals.height} figures name them, alike within each suite")
+    return Answer(YES, f"all {evals.height} figures give them, with the same values within each suite")
 
 
 def _memory(evidence: Evidence) -> Answer:
@@ -119,8 +119,8 @@ def _memory(evidence: Evidence) -> Answer:
     if killed:
         return Answer(NO, f"{killed[0].source}: {killed[0].text[:120]}")
     if not evidence.events:
-        return Answer(CANNOT, "no output of the processes is recorded, which would show that memory ran out")
-    return Answer(YES, f"no shortage of memory in {len(evidence.events)} recorded lines of output")
+        return Answer(CANNOT, "no process output is recorded that would show an out-of-memory error")
+    return Answer(YES, f"no out-of-memory error in {len(evidence.events)} recorded lines of output")
 
 
 def _during(diagnosis: Diagnosis, evidence: Evidence) -> Rows:
@@ -152,7 +152,7 @@ def _checked(diagnosis: Diagnosis, ids: Sequence[str]) -> Answer:
     if all(reasons.values()):
         return Answer(YES, "; ".join(reasons.values()))
     unanswered = [
-        not_judged[name].reason if name in not_judged else f"no check named {name} looked"
+        not_judged[name].reason if name in not_judged else f"no check named {name} ran"
         for name, reason in reasons.items()
         if not reason
     ]
@@ -179,7 +179,7 @@ def _on_disk(roles: CheckpointRoles, role: Role, *, known: bool = True) -> Answe
     if role.checkpoint is None:
         return Answer(NO, role.note)
     if not role.checkpoint.weights:
-        return Answer(CANNOT, f"{role.checkpoint.path} holds no weights; they may lie elsewhere")
+        return Answer(CANNOT, f"{role.checkpoint.path} holds no weights; they may be stored elsewhere")
     return Answer(YES, f"{role.checkpoint.path}: {role.note}")
 
 
@@ -208,8 +208,8 @@ def _private(evals: pl.DataFrame) -> Answer:
     if named:
         return Answer(YES, f"figures of {named[0]}")
     if suites:
-        return Answer(CANNOT, f"no suite is called private: {', '.join(suites[:3])}")
-    return Answer(CANNOT, "no figures of an evaluated suite are in the run dir")
+        return Answer(CANNOT, f"no suite is marked as private: {', '.join(suites[:3])}")
+    return Answer(CANNOT, "no figures of an evaluated suite are in the run folder")
 
 
 def with_handover(

@@ -45,10 +45,10 @@ MAX_NEXT: Final = 6  # one look to confirm, and the five steps of the longest li
 UNHARMED: Final = "Nothing of medium severity or above was found."
 SLOWNESS: Final = frozenset({"throughput-drop", "stragglers", "idle-rollout", "tool-latency"})
 """Findings of time that was lost and nothing else."""
-KEEP_RECORDING: Final = "keep recording: the same figures of the next run show whether it stays so"
+KEEP_RECORDING: Final = "keep recording, and compare the next run with this one"
 BY_ITS_ANSWERS: Final = (
-    "compare the last checkpoint's answers on held-out prompts with the start model's: training that samples nothing "
-    "logs no curve of what the model says"
+    "compare the last checkpoint's answers on held-out prompts with the start model's: training that samples "
+    "nothing logs no curve of what the model says"
 )
 
 

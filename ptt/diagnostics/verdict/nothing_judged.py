@@ -43,9 +43,7 @@ def why_nothing_was_judged(
         return NothingJudged(
             headline=f"{_files(pointers)} {'is a Git LFS pointer' if pointers == 1 else 'are Git LFS pointers'}: "
             "run `git lfs pull`.",
-            next=(
-                f"`{git_lfs_pointer.command(logs or paths)}` in the repository they are of, then judge the run again",
-            ),
+            next=(f"run `{git_lfs_pointer.command(logs or paths)}` in their repository, then judge the run again",),
         )
     if not kinds:
         return _no_log(foreign, closed)
@@ -55,7 +53,7 @@ def why_nothing_was_judged(
     if set(kinds) <= set(MLFLOW):
         return NothingJudged(
             headline="MLflow store with parameters only: no metric was logged.",
-            next=("log the metrics of every step: mlflow.log_metrics(metrics, step=step), or report_to='mlflow'",),
+            next=("log the metrics at every step: mlflow.log_metrics(metrics, step=step), or report_to='mlflow'",),
         )
     if evidence.tails_reason and not evidence.tails_reason.startswith(NO_SEQUENCES):
         headline = f"Cannot say: {evidence.tails_reason}; no metric was logged."
@@ -65,21 +63,21 @@ def why_nothing_was_judged(
 
 def _no_log(foreign: int, closed: int) -> NothingJudged:
     if not foreign and not closed:
-        return NothingJudged(headline="The run holds no file.", next=(SEE_SOURCES,))
-    unread = [f"{_files(foreign)}, in no format that is read"] if foreign else []
-    unread += [f"{_files(closed)} that cannot be read at all"] if closed else []
+        return NothingJudged(headline="The run holds no files.", next=(SEE_SOURCES,))
+    unread = [f"{_files(foreign)} in unknown formats"] if foreign else []
+    unread += [f"{_files(closed)} that cannot be read"] if closed else []
     return NothingJudged(headline=f"No training log was found: {'; '.join(unread)}.", next=(SEE_SOURCES,))
 
 
 def _too_little(names: int, evidence: Evidence) -> str:
-    held = f"{names} metric{'s' if names != 1 else ''}"
+    held = f"{names} metrics were" if names != 1 else "1 metric was"
     run, known = evidence.run, len(evidence.metrics)
     if not known:
-        return f"Cannot say: {held} were logged, and none goes by a name that a rule knows."
+        return f"Cannot say: {held} logged, but no rule knows the name{'s' if names != 1 else ''}."
     if run.first_step is None:
-        return f"Cannot say: {held} were logged, without a step."
+        return f"Cannot say: {held} logged without a step."
     rows = f"{run.step_count} {run.step_unit}{'s' if run.step_count != 1 else ''}"
-    return f"Cannot say: {held} were logged at {rows}, too little for any rule to judge."
+    return f"Cannot say: {held} logged at only {rows}, too little for any rule to judge."
 
 
 def _without_metrics(kinds: Counter[str]) -> str:

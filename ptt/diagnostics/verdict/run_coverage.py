@@ -100,9 +100,9 @@ class RunCoverage:
 
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "How far has the policy left the reference (policy/ref)?": ("policy_logp", "ref_logp", "model_mask"),
-    "What really multiplies an off-policy gradient (policy/rollout)?": ("policy_logp", "rollout_logp", "model_mask"),
+    "How off-policy was each update (policy/rollout)?": ("policy_logp", "rollout_logp", "model_mask"),
     "Do trainer and inference engine agree (old/rollout)?": ("old_logp", "rollout_logp", "model_mask"),
-    "How big was each update (policy/old)?": ("policy_logp", "old_logp", "model_mask"),
+    "How large was each update (policy/old)?": ("policy_logp", "old_logp", "model_mask"),
     "Did loss, KL, entropy, reward and gradient norm stay quiet?": ("metrics",),
     "Are tools called, and do they fail?": ("tool_calls",),
     "Which component of the reward moved?": ("rewards",),
@@ -128,7 +128,7 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
     algorithm = _algorithm(folder, manifest, wide, texts=texts)
     offline = not samples_online(algorithm)
     asked = {title: needs for title, needs in NEEDS.items() if not offline or set(needs) <= ANYWHERE}
-    unasked = f"{algorithm.title} training samples nothing: {len(NEEDS) - len(asked)} questions do not apply to it."
+    unasked = f"{algorithm.title} training samples nothing: {len(NEEDS) - len(asked)} questions do not apply."
     return RunCoverage(
         name=name,
         framework=framework,
@@ -186,7 +186,7 @@ def _sampled(folder: Path) -> dict[str, str]:
         recorded["trajectories"] = f"{trajectories.height} rows"
     if calls.height:
         known = calls["ok"].drop_nulls().len()
-        outcomes = f", the outcome known of {known}" if known < calls.height else ""
+        outcomes = f", outcome known for {known}" if known < calls.height else ""
         recorded["tool_calls"] = f"{calls.height} rows{outcomes}"
     evaluated = trajectories.filter(pl.col("split") == "eval").select("trajectory_id")
     trained = rewards.join(evaluated, on="trajectory_id", how="anti")

@@ -114,7 +114,7 @@ def diagnosis_of(
     verdicts = _run(((rule.id, partial(rule.run, evidence)) for rule in RULES), crashes)
     signature = _run([(tool_tail_growth.ID, partial(_signature, evidence, verdicts))], crashes)
     if not signature:
-        reason = "the rule itself failed; see the crash below"
+        reason = "the rule itself crashed; see the error below"
         signature = [tool_tail_growth.cannot_say(reason, None, aggregates_of(evidence, verdicts))]
     lookup = Lookup(evidence, gathered.tables, gathered.wide)
     custom = ((rule.name, partial(judge_custom, rule, evidence, lookup.series)) for rule in custom_rules)

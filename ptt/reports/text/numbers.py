@@ -48,7 +48,7 @@ def times(value: float | None) -> str:
 
 def percent(share: float | None) -> str:
     """Write a share of one as per cent."""
-    return NO_VALUE if share is None or math.isnan(share) else f"{number(100.0 * share)}{THIN}%"
+    return NO_VALUE if share is None or math.isnan(share) else f"{number(100.0 * share)}%"
 
 
 def bounds(low: float | None, high: float | None) -> str:

@@ -214,7 +214,7 @@ def _settle(
     if decision == "not_worse":
         inside = "within the limit" if seen.ratio <= limit else "beyond the limit, but not beyond noise"
         excluded = max(EXCLUDED_RATIO, limit)
-        bound = f"; {excluded:g} times is excluded at 5 %" if seen.high >= excluded else ""
+        bound = f"; {excluded:g} times is excluded at 5%" if seen.high >= excluded else ""
         words = f"{level} ({seen.low:.2f} to {seen.high:.2f}{bound}): {inside}"
         return replace(comparison, outcome="passed", words=words + beside + suffix)
     noise = "with this noise, and as far as seeds differ," if len(sides.theirs) == 1 else "with this noise"

@@ -1,12 +1,12 @@
 """This run shows a critic that explains nothing of the returns.
 
-What: the explained variance stays below zero by more than 0.05 after the first steps (medium); or it ends within
-0.05 below and 0.1 above zero, after at least 50 steps (low): the critic has not learnt.
-Why it matters: below zero a critic is worse than predicting the mean return for every state; the advantages it gives
-are noise added to the reward.
+What: the explained variance stays below zero by more than 0.05 after the first steps (medium); or it ends between -0.05
+and 0.1 after at least 50 steps (low): the critic has not learnt.
+Why it matters: below zero a critic is worse than predicting the mean return for every state; its advantages add noise
+to the reward.
 What it is not: a warm-up. A new critic starts at zero, and the first fifth of the run does not count.
-What to do: fix one batch of rollouts, keep the policy still and train the critic alone; mend targets and masks if it
-cannot fit them; then the scale of returns, then its learning rate.
+What to do: train the critic alone on one batch of rollouts. If it cannot fit them, fix targets and masks; then look at
+the scale of the returns, then at its learning rate.
 Source: the definition, 1 - Var(return - value) / Var(return), as veRL logs it in `critic/vf_explained_var`.
 """
 
@@ -32,11 +32,11 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     worse = lasting_excess(negated(selected(series, warm)), -limits["worse"])
     if worse is not None and last < limits["worse"]:
         severity, limit, onset, interval = Severity.MEDIUM, limits["worse"], worse.onset, worse.interval
-        claim = f"The critic is worse than the mean return: explained variance ends at {last:.3g}"
+        claim = f"The critic predicts worse than the mean return: explained variance ends at {last:.3g}"
     elif last < limits["learnt"] and len(steps) >= MIN_STEPS:
         severity, limit, onset = Severity.LOW, limits["learnt"], int(steps[-1])
         interval = (int(steps[-series.width]), onset)
-        claim = f"The critic has not learnt the returns: explained variance ends at {last:.3g}"
+        claim = f"The critic has not learnt to predict the returns: explained variance ends at {last:.3g}"
     else:
         return Healthy(reason=f"explained variance ends at {last:.3g}")
     return Finding(
@@ -49,10 +49,10 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
         onset_interval=interval,
         evidence=series_evidence(series),
         causes=(
-            "the critic's learning rate does not suit it",
-            "returns on another scale than the values",
+            "a critic learning rate that is too high or too low",
+            "returns on a different scale from the values",
             "wrong bootstrap targets or masks at the end of a sequence",
-            "returns that the state does not tell: a reward that is noise",
+            "returns that the state does not predict: a noisy reward",
         ),
         confirm=(FIT,),
         next=REPAIRS,

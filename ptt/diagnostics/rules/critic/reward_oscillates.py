@@ -1,12 +1,12 @@
-"""This run shows a reward that swings ever more widely under a critic that explains nothing.
+"""This run shows a reward that swings ever more widely while its critic explains nothing.
 
-What: the distances of the mean reward from its running median over 41 logged steps grow for good to two and a half
-times their early size, by a tenth of the reward's level at least, and the explained variance ends below 0.1.
-Why it matters: a critic that explains nothing adds its noise to every advantage. The policy is pushed to and fro, and
-what one update teaches the next takes away.
-What it is not: batches of few prompts, which scatter as widely from the start; or a critic that explains the returns:
-the swings are then of the reward or the data, and this rule is silent.
-What to do: fix one batch of rollouts, keep the policy still and train the critic alone; the reward comes second.
+What: the mean reward's distance from its running median (41 logged steps) grows for good to 2.5 times its early size
+and by at least a tenth of the reward's level, and the explained variance ends below 0.1.
+Why it matters: a critic that explains nothing adds its noise to every advantage. The policy is pushed back and forth:
+one update undoes what the last one taught.
+What it is not: batches of few prompts, which scatter as widely from the start. Where the critic explains the returns,
+the swings come from the reward or the data, and this rule is silent.
+What to do: train the critic alone on one batch of rollouts; look at the reward second.
 Source: the common PPO debugging guides ("policy reward oscillates"); the factor is our own.
 """
 
@@ -44,23 +44,23 @@ def check(explained: Series, evidence: Evidence, limits: Limits) -> Verdict:
     sizes = derived(reward, steps, np.abs(values - np.median(window, axis=1)))
     rise = lasting_rise(sizes, floor=0.0, factor=limits["widened"])
     if rise is None or rise.ended:
-        return Healthy(reason="the reward swings no more widely than at first")
+        return Healthy(reason="the reward swings no more widely than it did at first")
     swing = SD_OF_MEAN_SIZE * math.sqrt(max(0.0, rise.last**2 - rise.early**2))
     level = float(np.abs(np.median(window, axis=1)).max())
     if swing < limits["swing"] * level:
-        return Healthy(reason=f"the reward came to swing by {swing:.2g}, about a level of {level:.2g}")
+        return Healthy(reason=f"the reward came to swing by {swing:.2g} around a level of {level:.2g}")
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The reward swings {rise.last / rise.early:.2g} times as widely as at first, under a critic whose "
+        claim=f"The reward swings {rise.last / rise.early:.2g} times as widely as at first, and the critic's "
         f"explained variance ends at {ends:.2g}"
         if rise.early > 0
-        else f"The reward came to swing by {swing:.2g}, under a critic whose explained variance ends at {ends:.2g}",
+        else f"The reward now swings by {swing:.2g}, and the critic's explained variance ends at {ends:.2g}",
         unit="distance from the running median",
         **measured(rise),
         evidence=series_evidence(reward, early=rise.early, swing=swing, explained_variance=ends),
         causes=(
             "advantages that carry the critic's noise",
-            "a learning rate at which the policy jumps to and fro",
+            "a learning rate so high that the policy jumps back and forth",
         ),
         confirm=(FIT,),
         next=REPAIRS,

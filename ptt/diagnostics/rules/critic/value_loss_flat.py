@@ -1,14 +1,14 @@
 """This run shows a value loss that never falls.
 
-What: over at least 50 steps the value loss stays where it began: with its noise allowed for, it surely did not fall
-by a quarter. It is medium where the explained variance ends near zero as well, so that the critic learnt nothing; low
-where no explained variance is logged and no reward rose.
-Why it matters: a critic that learns nothing gives advantages that are the returns with their whole noise; what the
-policy then fails to learn is the critic's fault, not the reward's.
-What it is not: a critic that was good from the start, which explains the returns; nor a small loss, below 0.05; nor
-returns that grow with the reward, which keep the loss of a learning critic up.
-What to do: fix one batch of rollouts, keep the policy still and train the critic alone; if it cannot fit them, fix
-targets and masks; if it can, its learning rate, or whether its parameters reach the optimiser at all.
+What: over at least 50 steps the value loss stays where it began: a fall by a quarter is excluded, noise allowed for. It
+is medium where the explained variance also ends near zero, so the critic learnt nothing; low where no explained
+variance is logged and no reward rose.
+Why it matters: if the critic learns nothing, advantages are the returns with all their noise. What the policy then
+fails to learn is the critic's fault, not the reward's.
+What it is not: a critic that was good from the start and explains the returns; a loss below 0.05; or returns that grow
+with the reward, which keep the loss of a learning critic up.
+What to do: train the critic alone on one batch of rollouts. If it cannot fit them, fix targets and masks. If it can,
+check its learning rate and whether the optimiser holds its parameters at all.
 Source: the common PPO debugging guides ("value loss does not decrease"); a quarter is our own.
 """
 
@@ -35,9 +35,9 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     values = logarithms(series).finite()[1]
     if len(values) < MIN_STEPS:
         return NotJudged(
-            reason=f"{len(values)} value losses above 0 are logged; a critic must have learnt by {MIN_STEPS}",
+            reason=f"{len(values)} value losses above 0 are logged; a critic has to learn within {MIN_STEPS}",
             missing=("critic/value_loss",),
-            enable="log every step, or let the run go on",
+            enable="log every step, or let the run continue",
         )
     late = values[len(values) // 2 :]
     change = float(late.mean() - values[:EARLY_VALUES].mean())
@@ -59,7 +59,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return Healthy(reason=f"{went} while the reward rose, so the returns changed as well")
     if change - Z_LIMIT * error <= math.log(1 - limits["fall"]):
         return NotJudged(
-            reason=f"{went}; its noise hides whether it fell",
+            reason=f"{went}; it is too noisy to say whether it fell",
             missing=("critic/explained_variance",),
             enable="log the explained variance of the returns: veRL does, as critic/vf_explained_var",
         )
@@ -80,12 +80,12 @@ def _finding(series: Series, early: float, last: float, explained: float, fall: 
         onset_interval=(int(steps[0]), int(steps[0])),
         evidence=series_evidence(series, early=early, explained_variance=explained if known else None),
         causes=(
-            "the critic's parameters are frozen, or not in the optimiser",
-            "the critic's learning rate far too small",
+            "the critic's parameters are frozen or not in the optimiser",
+            "a critic learning rate that is far too small",
             "wrong bootstrap targets or masks at the end of a sequence",
-            "returns that the state does not tell: a reward that is noise",
+            "returns that the state does not predict: a noisy reward",
         ),
-        confirm=(FIT, "does a weight of the value head differ between the first checkpoint and the last?"),
+        confirm=(FIT, "compare one weight of the value head between the first checkpoint and the last: did it change?"),
         next=REPAIRS,
     )
 

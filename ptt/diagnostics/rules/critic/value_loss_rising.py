@@ -1,14 +1,14 @@
 """This run shows a value loss that rises instead of falling.
 
-What: the value loss stays above twice its own early level, beyond its noise. With an explained variance that holds, or
-a reward that rose, the finding is low: returns then spread more than they did, and the critic follows. A reward that
-rose g-fold excuses a loss g times as large where it is a share of successes, and g squared where it has no bounds.
-Why it matters: advantages are returns less values; where the values are wrong, the policy is pushed about by noise.
-What it is not: a matter of size, beyond a floor: the loss goes with the square of the returns' scale. A critic that
-explained the returns and no longer does needs no floor. Nor a sparse
-start: while every answer fails, there is nothing to predict and the loss is 0.
-What to do: fix one batch of rollouts, keep the policy still and train the critic alone; if it cannot fit them, mend
-targets and masks before anything else; then the scale of returns, then the critic's learning rate.
+What: the value loss stays above twice its own early level, beyond its noise. If the explained variance holds, or the
+reward rose, the finding is low: the returns spread more than before and the critic follows. A reward that rose g-fold
+excuses a loss g times as large where it is a share of successes, and g squared where it has no bounds.
+Why it matters: advantages are returns less values; where the values are wrong, noise drives the policy.
+What it is not: a large loss: it goes with the square of the returns' scale, so only a floor applies, and none where the
+critic explained the returns and no longer does. Nor a sparse start: while every answer fails there is nothing to
+predict, and the loss is 0.
+What to do: train the critic alone on one batch of rollouts. If it cannot fit them, fix targets and masks before
+anything else; then look at the scale of the returns, then at the critic's learning rate.
 Source: the common PPO debugging guides ("value loss does not decrease"); relative limits are our own.
 """
 
@@ -36,9 +36,9 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     values = series.finite()[1]
     if len(values) < MIN_VALUES:
         return NotJudged(
-            reason=f"{len(values)} value losses are logged; {MIN_VALUES} are needed to tell a rise from the beginning",
+            reason=f"{len(values)} value losses are logged; a rise takes {MIN_VALUES} to show",
             missing=("critic/value_loss",),
-            enable="log every step, or let the run go on",
+            enable="log every step, or let the run continue",
         )
     rise = lasting_rise(series, floor=0.0 if _unlearnt(evidence) else MIN_LOSS, factor=limits["times_early"])
     if rise is None or rise.ended or rise.early <= 0:
@@ -53,8 +53,8 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         **measured(rise),
         evidence=series_evidence(series, early=rise.early, highest_mean=rise.extreme),
         causes=(
-            "returns grew in scale and the critic did not follow",
-            "the critic's learning rate does not suit it",
+            "the returns grew in scale and the critic did not keep up",
+            "a critic learning rate that is too high or too low",
             "wrong bootstrap targets or masks at the end of a sequence",
             "the policy moves faster than the critic learns",
         ),

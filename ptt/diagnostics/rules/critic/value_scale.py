@@ -1,10 +1,10 @@
-"""This run shows values on another scale than the returns they stand for.
+"""This run shows values on a different scale from the returns they predict.
 
-What: the mean value lies further from the mean return than half the return's usual size, over 20 steps, up to the end
-of the run and for 30 logged steps at least.
-Why it matters: the difference goes into every advantage alike; without normalisation all samples are then raised or
-pushed down together, and with it the critic still has learnt nothing of the level.
-What it is not: a new critic. It starts at zero and comes nearer; only what lasts to the end counts. Where returns
+What: over 20 steps the mean value is off the mean return by more than half the return's usual size, for at least 30
+logged steps and up to the end of the run.
+Why it matters: the same difference enters every advantage. Without normalisation all samples are pushed up or down
+together; with it, the critic has still not learnt the level.
+What it is not: a new critic. It starts at zero and closes in; only a gap that lasts to the end counts. Where returns
 scatter around zero their mean has no size, and nothing is judged.
 What to do: check that reward scaling and return normalisation reach the critic's target too, then its learning rate.
 Source: the common PPO debugging guides ("value prediction scale much smaller than return"); one half is our own.
@@ -40,7 +40,7 @@ def check(values: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(
             reason=f"{len(steps)} steps hold both; {MIN_STEPS} are needed"
             if few
-            else "the mean return scatters around zero, so it has no size to hold values against",
+            else "the mean return scatters around zero, so there is no size to compare values with",
             missing=("critic/value_mean", "critic/return_mean"),
             enable=ENABLE,
         )
@@ -50,13 +50,13 @@ def check(values: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return Healthy(reason=ends)
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The critic's values are on another scale than the returns: {ends}",
+        claim=f"The critic's values are on a different scale from the returns: {ends}",
         unit="of the return",
         **measured(excess),
         evidence=series_evidence(values, returns_logged_as=returns.raw_name, last_value=last_mean(values)),
         causes=(
             "reward scaling or return normalisation that does not reach the critic's target",
-            "the critic's learning rate too small",
+            "a critic learning rate that is too small",
             "value clipping that holds the values back",
         ),
         confirm=(FIT,),

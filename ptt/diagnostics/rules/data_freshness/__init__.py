@@ -104,48 +104,48 @@ def cause_of(shape: MismatchShape) -> Cause:
         return Cause(
             "a sampler with old weights",
             f"They grow with the lag, from {shape.fresh:.2g} to {shape.stale:.2g} nats",
-            "plot the difference by lag: near nothing at lag 0, it is staleness",
-            "sync the sampler's weights at every step for 50 steps: the difference must go",
+            "plot the difference by lag: close to nothing at lag 0 means staleness",
+            "sync the sampler's weights at every step for 50 steps: the difference should vanish",
         )
     if shape.fresh_steps > MIN_FRESH_STEPS:
         return Cause(
-            "a policy that has moved since it sampled (several updates of a batch, or weights that are synced late)",
-            f"They are next to nothing at {shape.fresh_steps:.0%} of the later steps",
-            "plot the difference by step: near nothing right after each weight sync, it is staleness and no mismatch",
-            "fewer updates of a batch, or a sync before each; compare engine and trainer right after a sync",
+            "a policy that has moved since it sampled (several updates per batch, or weights that are synced late)",
+            f"They are close to nothing at {shape.fresh_steps:.0%} of the later steps",
+            "plot the difference by step: close to nothing right after each weight sync means staleness, not mismatch",
+            "make fewer updates per batch, or sync before each; compare engine and trainer right after a sync",
         )
     if shape.r_squared > MIN_R_SQUARED:
         return Cause(
-            "another temperature on one side",
+            "a different temperature on one side",
             f"They are proportional to the logprob (slope {shape.slope:+.2g})",
-            "score one sequence on both sides at temperature 1: the difference must go",
-            "take both sides' logprobs at one temperature",
+            "score one sequence on both sides at temperature 1: the difference should vanish",
+            "take both sides' logprobs at the same temperature",
         )
     if max(shape.negative, 1 - shape.negative) > MIN_ONE_SIDED:
         return Cause(
-            "truncated sampling (top-p, top-k) that one side's logprobs are normalised by",
+            "truncated sampling (top-p, top-k), for which only one side's logprobs are normalised",
             f"{max(shape.negative, 1 - shape.negative):.0%} of them have one sign",
-            "sample ten prompts with top_p 1 and no top_k: the difference must go",
+            "sample ten prompts with top_p 1 and no top_k: the difference should vanish",
             "sample without truncation, or record raw logprobs on both sides",
         )
     if math.isfinite(shape.head) and shape.head > MIN_HEAD_LIFT * shape.head_tokens:
         return Cause(
-            "tool output that is tokenised otherwise where the answer to it begins",
+            "tool output tokenised differently where the policy's next turn begins",
             f"{shape.head:.0%} of them lie within {HEAD} tokens of the tool output",
             "compare both sides' token ids of one tool turn, from the last token of the output on",
-            "hand the engine's own token ids to the trainer, instead of rendering the text again",
+            "pass the engine's own token ids to the trainer instead of rendering the text again",
         )
     if shape.explained > MIN_EXPLAINED and abs(shape.negative - 0.5) < MAX_BALANCE:
         return Cause(
             "precision or kernels: noise that grows as tokens get improbable, as they do after tool output",
-            "They go both ways, and equally improbable tokens before tool output differ as much",
-            "score one batch with the engine in float32: what goes away was precision",
-            "an fp32 last layer on both sides; replay of expert routing where there are experts",
+            "They go both ways, and equally improbable tokens before tool output differ just as much",
+            "score one batch with the engine in float32: what vanishes was precision",
+            "use an fp32 last layer on both sides, and replay expert routing for mixtures of experts",
         )
     return Cause(
-        "another context (chat template, tool output cut or rendered differently), or weights an update apart",
+        "a different context (chat template, tool output cut or rendered differently), or weights one update apart",
         "Equally improbable tokens before tool output hardly differ",
-        "right after a weight sync, compare both sides' logprobs of one tool turn: equal, it was the weights; else "
-        "compare the token ids of the whole context",
-        "one chat template, and one limit for tool output, on both sides; a sync before each batch",
+        "right after a weight sync, compare both sides' logprobs of one tool turn: if they agree, it was the "
+        "weights; if not, compare the token ids of the whole context",
+        "use one chat template and one limit for tool output on both sides; sync before each batch",
     )

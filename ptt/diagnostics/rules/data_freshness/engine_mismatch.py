@@ -1,15 +1,15 @@
-"""This run shows an engine whose probabilities are not those of the trainer.
+"""This run shows an inference engine that disagrees with the trainer on token probabilities.
 
 What: one of these stays above its limit: the mean difference of probabilities 0.01; the KL between engine and trainer
 0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
-0.05 nats, logged or from recorded tokens. Between a tenth of the KL's limit, or half of the probabilities', and the
-limit the finding is low; so it is where the tokens that are recorded of both sides do not show what is logged.
-Why it matters: the samples come from the engine's policy and the gradient is taken of the trainer's. What looks like
-on-policy training is off-policy, with a bias that no clipping sees, and it tends to grow until the run collapses.
+0.05 nats, logged or from recorded tokens. From a tenth of the KL's limit, or half of the probabilities', up to the
+limit the finding is low; it is also low where the recorded tokens of both sides do not show what is logged.
+Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
+is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
 grow with the lag of the rollouts, only the freshest steps are judged.
-What to do: correctness before corrections: processed logprobs (temperature, penalties), equal defaults of the engine,
-weights really updated, an fp32 head; routing replay for mixtures of experts. Importance weights only after that.
+What to do: fix before you correct: processed logprobs (temperature, penalties), the same sampling defaults, weights
+that really are updated, an fp32 head, routing replay for mixtures of experts. Only then importance weights.
 Source: veRL's FAQ (probabilities: above 0.01 bad, below 0.005 fine) and rollout-correction docs (KL 0.1); Tinker's docs
 (KL below 0.01 is usual); NeMo-RL (`token_mult_prob_error` above 1.05).
 """
@@ -73,7 +73,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     shape = evidence.mismatch
     if shape is None or shape.tail is None or shape.tail.share < MOST or shape.tail.lift_interval[0] < MIN_LIFT:
         return worst
-    where = f"; {shape.tail.share:.0%} of the recorded differences beyond {LARGE:g} nats lie after tool output"
+    where = f"; {shape.tail.share:.0%} of the recorded differences beyond {LARGE:g} nats come after tool output"
     return replace(worst, claim=worst.claim + where, causes=(cause_of(shape).name, *worst.causes))
 
 
@@ -115,25 +115,26 @@ def _finding(mismatch: Mismatch) -> Finding | None:
         severity = Severity.HIGH
     return Finding(
         severity=severity,
-        claim=f"Engine and trainer disagree on the sampled tokens: {series.raw_name} stays above {excess.limit:g}",
+        claim=f"Inference engine and trainer disagree on the sampled tokens: {series.raw_name} stays above "
+        f"{excess.limit:g}",
         unit="probability" if "prob_diff" in series.name else "ratio" if zero else "nats",
         **measured(excess, observed=excess.peak),
         evidence=series_evidence(series, last_mean=excess.last),
         causes=(
-            "raw logprobs where processed ones are meant: temperature, penalties, truncation",
-            "weights that were not updated in the engine, or late",
-            "different kernels or precision, most of all in the last layer",
-            "experts routed differently",
+            "raw logprobs where processed ones are expected: temperature, penalties, truncation",
+            "engine weights that were updated late or not at all",
+            "different kernels or precision, above all in the last layer",
+            "experts that are routed differently",
         ),
         confirm=(
-            "at step 1, before any update, compare both sides' logprobs of one sequence: equal, scaled, or noisy?",
-            "the same with the engine in float32: what goes away was precision",
+            "at step 1, before any update, compare both sides' logprobs of one sequence: equal, scaled or noisy?",
+            "repeat it with the engine in float32: what vanishes was precision",
         ),
         next=(
-            "processed logprobs and equal sampling defaults on both sides",
-            "check that a weight update reaches the engine",
-            "an fp32 last layer; replay of expert routing where there are experts",
-            "only then truncated importance weights",
+            "use processed logprobs and the same sampling defaults on both sides",
+            "check that weight updates reach the engine",
+            "use an fp32 last layer, and replay expert routing for mixtures of experts",
+            "only then add truncated importance weights",
         ),
     )
 

@@ -1,14 +1,14 @@
-"""This run shows trainer and engine that disagree after tool output, and hardly elsewhere.
+"""This run shows a trainer and an engine that disagree after tool output and hardly anywhere else.
 
-What: in sampled sequences, most tokens whose logprobs differ by more than 0.2 nats between trainer and engine lie after
-tool output, at 1.5 times their share of the tokens or more. Low where the mean difference there is above 0.05 nats,
-else a note: over all tokens it stays below the limits of engine-mismatch.
-Why it matters: these are the tokens whose ratios are farthest from 1 already, and whose share grows with tool use; over
-all tokens the difference is diluted. Its shape says where it is from: noise on improbable tokens is precision, a shift
-in one direction is sampling, one that grows with the lag is a late weight sync, one at the tool output's end is
+What: in sampled sequences, most tokens whose logprobs differ by more than 0.2 nats between trainer and engine come
+after tool output, at least 1.5 times as often as their share of the tokens. Low where the mean difference there is
+above 0.05 nats, otherwise a note: over all tokens it stays below the limits of engine-mismatch.
+Why it matters: the ratios of these tokens are already farthest from 1, and their share grows with tool use; averaged
+over all tokens the difference is diluted. Its shape shows the cause: noise on improbable tokens is precision, a shift
+in one direction is sampling, one that grows with the lag is a late weight sync, one at the end of the tool output is
 tokenisation.
-What it is not: tails against the reference (tool-tail-growth), which need no difference between trainer and engine.
-What to do: fix the cause that its shape shows; importance weights only for what is left.
+What it is not: tails against the reference (tool-tail-growth), which can grow where trainer and engine agree.
+What to do: fix the cause that the shape shows; use importance weights only for what is left.
 Source: veRL's rollout-correction docs; rllm issue 272 (retokenised turns), trl issue 6789 (truncated sampling); the
 shapes are our own.
 """
@@ -29,9 +29,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     shape = evidence.mismatch
     if shape is None:
         return NotJudged(
-            reason="too few tokens have both a trainer's and an engine's logprob, before tool output and after it",
+            reason="too few tokens have a logprob from both trainer and engine, before and after tool output",
             missing=("rollout_logp", "old_logp"),
-            enable="record rollout_logp and old_logp of every token, and the mask that sets tool output apart",
+            enable="record rollout_logp and old_logp of every token, and the mask that separates tool output",
         )
     dose = f"p95 of |{shape.pair}| is {shape.post.p95:.2g} nats after tool output, {shape.text.p95:.2g} before it"
     tail = shape.tail
@@ -42,7 +42,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     finding = Finding(
         severity=Severity.LOW if low else Severity.INFO,
         claim=f"Trainer and engine disagree after tool output: {dose}; {tail.share:.0%} of the differences beyond "
-        f"{LARGE:g} nats lie there, and {tail.token_share:.0%} of the tokens. {cause.shape}: {cause.name}",
+        f"{LARGE:g} nats lie there, but only {tail.token_share:.0%} of the tokens. {cause.shape}: {cause.name}",
         observed=shape.post.mean,
         limit=limits["mean"],
         unit="nats",
@@ -66,7 +66,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         next=(
             cause.fix,
             f"until then {shape.post.large:.1%} of the post-tool tokens leave the clip range before any update, and "
-            f"their weights are worth {shape.post.ess:.1%} of as many equal ones",
+            f"their weights have an effective sample size of {shape.post.ess:.1%}",
         ),
     )
     return finding if low else Healthy(reason=dose, notes=(finding,))

@@ -1,11 +1,11 @@
-"""This run shows old logprobs that are not those of the policy that sampled.
+"""This run shows old logprobs that do not belong to the policy that sampled.
 
-What: from recorded tokens. Either the current policy lies nearer to the engine's logprobs than the old one does, at
-half of the steps or more, though it has been updated since; or policy and old logprobs differ by more than 0.2 nats at
-one token in a hundred at every recorded step, the first one of the run included.
+What: from recorded tokens. Either the current policy matches the engine's logprobs better than the old logprobs do, at
+half of the steps or more, although it has been updated since; or policy and old logprobs differ by more than 0.2 nats
+on one token in a hundred at every recorded step, including the first.
 Why it matters: the clipped ratio is policy over old. If old belongs to another policy (other weights, dropout on, other
-prompt, other temperature), the ratio starts away from 1: clipping cuts at random and the gradient is that of noise.
-What it is not: many updates on one batch. Then too the first of them starts at a ratio of 1.
+prompt, other temperature), the ratio starts away from 1: clipping cuts at random and the gradient is noise.
+What it is not: many updates on one batch: there too the first one starts at a ratio of 1.
 What to do: at the first update on a batch, the ratio must be 1 for all tokens. Find what makes it differ there.
 Source: the definition of PPO's ratio (arXiv 1707.06347); the two tests are our own.
 """
@@ -30,7 +30,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     update = evidence.pairs.get("policy/old")
     if update is None or len(update.p99.finite()[0]) < MIN_STEPS:
         return NotJudged(
-            reason="old logprobs are not recorded beside the policy's"
+            reason="no old logprobs are recorded beside the policy's"
             if update is None
             else f"fewer than {MIN_STEPS} steps have both policy and old logprobs",
             missing=("old_logp", "policy_logp"),
@@ -40,7 +40,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     nearest = float(p99.min())
     if nearest > limits["never_near"]:
         claim = "The policy never matches its own old logprobs: p99 of |policy - old| is "
-        claim += f"{nearest:.2g} nats at the least"
+        claim += f"at least {nearest:.2g} nats"
         return _finding(claim, update.p99, nearest, limits["never_near"], "nats", (int(steps[0]),) * 2)
     if {"policy/rollout", "old/rollout"} <= set(evidence.pairs):
         old = evidence.pairs["old/rollout"].mean_abs
@@ -66,14 +66,14 @@ def _finding(claim: str, series: Series, observed: float, limit: float, unit: st
         onset_interval=interval,
         evidence=series_evidence(series),
         causes=(
-            "old logprobs taken from other weights: the engine's, or those of a step before",
-            "dropout on, or another temperature, in one of the two passes",
+            "old logprobs taken from other weights: the engine's, or those of an earlier step",
+            "dropout, or a different temperature, in one of the two passes",
             "sequences and old logprobs in different order",
         ),
-        confirm=("at the first update on a batch print the ratio of ten tokens: all must be 1 to three decimals",),
+        confirm=("at the first update on a batch, print the ratio of ten tokens: all must be 1 to three decimals",),
         next=(
             "recompute the old logprobs with the trainer's weights just before the first update",
-            "then dropout off and the same temperature in both passes",
+            "then switch dropout off and use the same temperature in both passes",
         ),
     )
 

@@ -1,15 +1,15 @@
-"""This run shows rollouts that come from a policy many versions old.
+"""This run shows rollouts sampled by a policy many versions old.
 
-What: at a quarter of the steps or more, from the first such step on, the sequences that were trained on are more than
-8 versions behind on average. Medium or high where distances between sampler and trainer (or the clip fraction) are
-larger at these steps than at fresh ones, or where the lag keeps growing; else low.
-Why it matters: the update is made on what another policy did. Loss and gradients can still be computed; but ratios
-spread, clipping becomes hard to read, and the policy is pushed by samples it would no longer draw.
-What it is not: an asynchronous run as declared. A few versions of lag are its price and do no harm.
-What to do: first find why the sampler is behind: a weight sync that is skipped, rare, or fails; a queue that grows.
-Then bound the lag. Only then correct for it by weights.
-Source: AReaL (arXiv 2505.24298) bounds the lag at 8 and less and loses accuracy beyond; M2PO (arXiv 2510.01161) on what
-stale data does before it shows. Versions are taken to go up by one a step, and lags counted from the freshest sequence.
+What: at a quarter of the steps or more, from the first such step on, the trained sequences are more than 8 versions
+behind on average. Medium or high where the distance between sampler and trainer (or the clip fraction) is larger at
+these steps than at fresh ones, or where the lag keeps growing; otherwise low.
+Why it matters: the update learns from what another policy did. Loss and gradients still come out, but ratios spread,
+clipping becomes hard to read, and samples that the policy would no longer draw push it around.
+What it is not: a normal asynchronous run. A few versions of lag are its price and do no harm.
+What to do: first find out why the sampler is behind: weight syncs that are skipped, rare or failing, or a queue that
+grows. Then bound the lag. Only then correct for it with importance weights.
+Source: AReaL (arXiv 2505.24298) bounds the lag at 8 or less and loses accuracy beyond; M2PO (arXiv 2510.01161) on what
+stale data does before it shows. Versions are assumed to go up by one a step; lags count from the freshest sequence.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             if fresh is None
             else fresh.no_lag_reason or "too few steps have a policy version",
             missing=("policy_version", "staleness/mean"),
-            enable="record policy_version with every sequence, counted up with every step of the trainer, or log the "
+            enable="record policy_version with every sequence, counting up at every trainer step, or log the "
             "staleness of each batch",
         )
     limit = limits["lag"]
@@ -55,7 +55,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     clause = "" if grows else "; they show no effect"
     if effect is not None:
         severity = Severity.HIGH if effect.stale > HIGH_P99 else severity
-        clause = f", and {effect.measured} is {effect.stale:.2g} there against {effect.fresh:.2g} at fresh steps"
+        clause = f", and {effect.measured} is {effect.stale:.2g} there, {effect.fresh:.2g} at fresh steps"
     return Finding(
         severity=severity,
         claim=f"Rollouts are up to {float(lags.max()):.3g} policy versions old{clause}",
@@ -76,19 +76,20 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         ),
         causes=(
             "the sampler's weights are synced too rarely, or a sync failed",
-            "a rollout queue longer than the trainer can use up",
+            "the rollout queue grows faster than the trainer consumes it",
             "long trajectories that outlive many updates",
         ),
         confirm=(
             f"compare the sampler's weights with the trainer's at step {interval[1]} (a checksum of one layer), or "
             "find the weight syncs in its log",
-            "plot the distance of sampler and trainer by lag: near nothing at lag 0, it is staleness and no mismatch",
+            "plot the distance between sampler and trainer by lag: close to nothing at lag 0 means staleness, not "
+            "mismatch",
         ),
         next=(
-            "sync the sampler's weights at every step for 50 steps, nothing else changed: the tails must go",
-            f"restart from a checkpoint from before step {interval[0]}: what stale samples taught stays learnt",
-            "then bound the lag (drop or regenerate what is older), and log it",
-            "only then weigh by policy over sampler, capped, for the lag that is left",
+            "sync the sampler's weights at every step for 50 steps and change nothing else: the tails should vanish",
+            f"restart from a checkpoint before step {interval[0]}: what stale samples taught stays learnt",
+            "then bound the lag (drop or regenerate older rollouts), and log it",
+            "only then weight by policy over sampler, capped, for the lag that is left",
         ),
     )
 

@@ -1,9 +1,9 @@
 """This run shows sequences that do not say which policy version sampled them.
 
 What: the run samples while it trains (an asynchronous algorithm, or logs of a rollout queue), or some of its sequences
-carry a version, and a tenth of the sequences or more carry none. A note, never more.
-Why it matters: whether a batch was stale cannot be asked afterwards; unknown is not fresh.
-What to do: record policy_version with every sequence: the number of updates the sampler's weights had behind them.
+carry a version, but a tenth of them or more carry none. Always a note.
+Why it matters: afterwards, nothing shows whether a batch was stale; unknown is not fresh.
+What to do: record policy_version with every sequence: how many updates the sampler's weights had seen.
 Source: users of the frameworks ask for it (veRL issue 7569, miles issue 3334).
 """
 
@@ -16,7 +16,7 @@ UNKNOWN_SHARE = 0.1  # of the sequences
 ASYNCHRONOUS = frozenset({"async_grpo"})  # algorithms by name
 FRAMEWORKS = frozenset({"areal", "prime-rl"})  # asynchronous by design
 QUEUES = ("sample/rollout_queue_size", "perf/rollout_wait_s", "async/staleness_violation_count")
-ENABLE = "record policy_version with every sequence, counted up with every step of the trainer"
+ENABLE = "record policy_version with every sequence, counting up at every trainer step"
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -33,7 +33,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if sign:
         return _finding(f"No policy version is recorded in an asynchronous run ({sign})", 1.0, 0.0)
     return NotJudged(
-        reason="no policy version is recorded, and nothing tells whether sampling and training overlap",
+        reason="no policy version is recorded, and nothing shows whether sampling and training overlap",
         missing=("policy_version",),
         enable=ENABLE,
     )
@@ -59,7 +59,7 @@ def _finding(claim: str, observed: float, limit: float) -> Finding:
         unit="share",
         evidence={"metric": "policy_version"},
         causes=("a recorder that leaves the version out",),
-        confirm=("look whether the sampler knows its own version: most engines count weight updates",),
+        confirm=("check whether the sampler knows its own version: most engines count weight updates",),
         next=(ENABLE,),
     )
 

@@ -1,14 +1,15 @@
-"""This run shows a pair whose two logprobs are copies of each other.
+"""This run shows two logprob columns that are copies of each other.
 
-What: r is exactly 0 (below 1e-12) on 99.9 % of tokens of a pair, over the whole run, although the policy moved: a KL
-or a gradient is logged, or another pair differs. So it is for the pair in use, and (as a low finding) for the engine's
-logprobs beside the trainer's. Where nothing that is recorded says whether the policy moved, that is said.
-Why it matters: the pair then says nothing: no tail, no ratio, ESS of 1 by construction. It reads as perfectly healthy.
+What: r is exactly 0 (below 1e-12) on 99.9 % of tokens of a pair, over the whole run, although the policy moved: a KL or
+a gradient is logged, or another pair differs. It holds for the pair in use, and (as a low finding) for the engine's
+logprobs beside the trainer's. Where nothing recorded shows whether the policy moved, the finding says so.
+Why it matters: the pair then carries no information: no tail, no ratio, an ESS of 1 by construction. It looks perfectly
+healthy.
 What it is not: a policy that does not move (the learning rate is 0, or only steps before the first update are
-recorded), numbers too coarse for so small a KL, or old logprobs beside the policy's where a batch is used for one
-update: all these are told as information, and no tail is judged on the pair.
-What to do: record the policy at its training forward; with a single update a batch policy and old are the same by
-nature, and veRL's bypass mode sets old to the engine's.
+recorded), numbers too coarse for so small a KL, or old logprobs beside the policy's where each batch gets one update.
+All these are reported as notes, and no tail is judged on the pair.
+What to do: record the policy at its training forward pass. With a single update per batch, policy and old are equal by
+definition, and veRL's bypass mode sets old to the engine's.
 Source: veRL bypass_mode, slime use_rollout_logprobs, NeMo-RL force_on_policy_ratio, TRL without vLLM.
 """
 
@@ -61,7 +62,7 @@ def _same(validity: Validity, pair: str, limits: Limits) -> bool:
 def _why_still(tails: Tails, validity: Validity, evidence: Evidence) -> str | None:
     """Return why both logprobs may well be the same without one being a copy, or None."""
     if tails.pair == "policy/old":
-        return "policy and old logprobs are the same where a batch is used for one update"
+        return "policy and old logprobs are equal where each batch gets one update"
     rate = _largest(evidence, "lr")
     set_rate = evidence.run.context.get("learning_rate")
     if rate == 0.0 or (rate is None and set_rate == 0 and not isinstance(set_rate, bool)):
@@ -69,7 +70,7 @@ def _why_still(tails: Tails, validity: Validity, evidence: Evidence) -> str | No
     if _largest(evidence, "grad_norm") == 0.0:
         return "every gradient is 0, so the policy does not move"
     if tails.steps == 1:
-        return "one step is recorded, and before its first update a policy is its own reference"
+        return "only one step is recorded, and before its first update a policy equals its reference"
     kl = _largest(evidence, "kl/ref")
     spacing = max((one.spacing for one in validity.rounding.values()), default=0.0)
     if kl is not None and tails.pair.endswith("/ref") and math.sqrt(2 * kl) < spacing:
@@ -110,7 +111,9 @@ def _finding(tails: Tails, validity: Validity, evidence: Evidence, limits: Limit
     elif moved:
         claim = f"{same}, although {moved}: one logprob is a copy of the other"
     else:
-        claim = f"{same}: one logprob is a copy of the other, or the policy does not move; nothing logged says which"
+        claim = (
+            f"{same}: either one logprob is a copy of the other or the policy does not move; nothing logged shows which"
+        )
     return Finding(
         severity=Severity.INFO if still else Severity.MEDIUM,
         claim=claim,
@@ -127,9 +130,9 @@ def _finding(tails: Tails, validity: Validity, evidence: Evidence, limits: Limit
         causes=(still,)
         if still
         else ("the trainer reuses the engine's or the old logprobs", "the reference is the policy itself"),
-        next=("record a pair of two policies: the training forward beside a frozen reference or the engine",)
+        next=("record a pair of two policies: the training forward pass, and a frozen reference or the engine",)
         if still
-        else ("record the logprobs of the training forward and of a frozen reference",),
+        else ("record the logprobs of the training forward pass and of a frozen reference",),
     )
 
 
@@ -137,8 +140,8 @@ def _engine(pairs: list[str], validity: Validity, limits: Limits) -> Finding:
     share = max(whole.zero_share for pair in pairs if (whole := validity.pairs[pair][0]) is not None)
     return Finding(
         severity=Severity.LOW,
-        claim=f"r of {' and '.join(pairs)} is 0 on {share:.1%} of tokens: rollout_logp is a copy of the trainer's, and "
-        "no mismatch of trainer and engine can show",
+        claim=f"r of {' and '.join(pairs)} is 0 on {share:.1%} of tokens: rollout_logp is a copy of the trainer's, so "
+        "a mismatch of trainer and engine cannot show",
         observed=share,
         limit=limits["copied"],
         unit="share",

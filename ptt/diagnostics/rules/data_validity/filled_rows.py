@@ -1,11 +1,11 @@
-"""This run shows sequences whose logprobs are one constant.
+"""This run shows sequences that have the same logprob on every token.
 
-What: in a sequence of 8 model tokens or more one logprob has the same value everywhere (0, say), while the other
-side of the pair varies.
+What: in a sequence of 8 model tokens or more, one side of the pair has the same value everywhere (such as 0) while the
+other side varies.
 Why it matters: r is then minus the other side's logprob, often several nats: a handful of such rows makes a heavy tail.
 They are left out of every statistic.
-What to do: find where the writer fills rows (failed scoring, a dropped worker, padding) and leave them null instead.
-Source: zero-filled rows in dumps of several frameworks; a float32 logprob is constant over a varying text by no model.
+What to do: find out where the writer fills rows (failed scoring, a dropped worker, padding) and write null instead.
+Source: zero-filled rows in dumps of several frameworks; no model gives a constant float32 logprob over a varying text.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -28,19 +28,19 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     share = worst.sequences / validity.sequences
     return Finding(
         severity=Severity.HIGH if share > limits["high_share"] else Severity.MEDIUM,
-        claim=f"{worst.column} is one constant in {worst.sequences} of {validity.sequences} sequences; they "
-        "are left out",
+        claim=f"{worst.column} is one constant in {worst.sequences} of {validity.sequences} sequences, which are left "
+        "out",
         observed=share,
         limit=0.0,
         unit="share",
         onset_step=worst.first_step,
         evidence={
             "column": worst.column,
-            **extent(worst, "left out of every statistic; kept, each would put all its tokens into the tail"),
+            **extent(worst, "left out of every statistic; otherwise each would put all its tokens into the tail"),
             BLOCKS: "all" if share > limits["blocking_share"] else None,
         },
         causes=("rows that could not be scored are written as zeros",),
-        next=(f"look at {worst.example}: which rows are constant, and what did they fail on?",),
+        next=(f"look at {worst.example}: which rows are constant, and why did they fail?",),
     )
 
 

@@ -1,11 +1,11 @@
 """This run shows model tokens without a finite log-ratio.
 
-What: more than 0.1 % of the model tokens of the pair in use have a null, NaN or infinite logprob on either side; or all
+What: more than 0.1% of the model tokens of the pair in use have a null, NaN or infinite logprob on either side; or all
 of them do from some step on, up to the last recorded one.
-Why it matters: such tokens are in no statistic. Where they are all of a step, the figures end there without a word; a
+Why it matters: such tokens enter no statistic. Where a whole step is missing, the figures end there without a word: a
 policy that turned NaN looks like a run that merely stopped recording.
 What to do: look at the first step without finite values: the last checkpoint before it is the last good one.
-Source: NaN compares false with every limit, and so reads as healthy wherever it is not counted.
+Source: NaN compares false with every limit, so it reads as healthy unless it is counted.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -42,7 +42,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
         unit="share",
         onset_step=onset,
         evidence={"pair": lost.pair}
-        | extent(lost, "in no statistic; where they are all of a step, every figure ends before it"),
+        | extent(lost, "in no statistic; where a whole step is missing, every figure ends before it"),
         causes=("the policy's weights are NaN", "logprobs of some tokens were not recorded"),
         next=(f"look at step {onset}: are the weights finite, and which side of the pair is missing?",),
     )

@@ -1,10 +1,10 @@
 """This run shows ranks or steps that are missing from its records.
 
 What: a rank that writes at some steps is absent at others; or a gap between recorded steps five times the usual one.
-Why it matters: what a missing rank held is not in any figure. If ranks hold different prompts or environments, the part
-that is left is another mixture: a tail may seem to grow or vanish.
-What to do: look at that rank's log at the first step it lacks; compare figures from the other ranks only.
-Source: a dead writer does not stop a run.
+Why it matters: what a missing rank held is in no figure. If ranks hold different prompts or environments, the rest is a
+different mixture: a tail may seem to grow or vanish.
+What to do: look at that rank's log at the first step it lacks; compare only figures from the other ranks.
+Source: a run continues when one of its writers dies.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -25,7 +25,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
         findings.append(_gap_finding(coverage))
     if findings:
         return Broken(findings=tuple(findings))
-    known = f"all {coverage.ranks} ranks are there at every step" if coverage.ranks else "no ranks are recorded"
+    known = f"all {coverage.ranks} ranks are present at every step" if coverage.ranks else "no ranks are recorded"
     return Healthy(reason=f"{known}; recorded steps have no unusual gap")
 
 
@@ -45,7 +45,8 @@ def _rank_finding(coverage: Coverage) -> Finding:
                 coverage,
                 coverage.steps_missing_ranks,
                 (first, coverage.last_step_missing_rank),
-                "in no statistic, by what a rank usually writes; slices and windows may be another mixture without it",
+                "in no statistic (judged by what a rank usually writes); without it, slices and windows may be a "
+                "different mixture",
             ),
         },
         causes=("the rank's writer died or fell behind",),
@@ -80,7 +81,7 @@ def _gap_finding(coverage: Coverage) -> Finding:
             coverage,
             None,
             (first[0] + 1, coverage.step_gaps[-1][1] - 1),
-            "in no statistic; an onset or a window's edge that falls into the gap is only known to lie there",
+            "in no statistic; an onset or a window's edge inside the gap cannot be placed more exactly",
         ),
         causes=("files were deleted or not copied", "a resume that skipped steps"),
         next=("look for the files of these steps",),

@@ -1,12 +1,13 @@
-"""This run shows sequences of different temperatures side by side.
+"""This run shows sequences sampled or scored at different temperatures side by side.
 
 What: the recorded `temperature` differs between sequences of one step. Or, whatever is recorded, the sequences of a
-pair are of two kinds: in 8 % or more r is proportional to the logprob (a line of R^2 above 0.8 and slope beyond 0.1
-within the sequence, the slopes alike), while in 15 % or more the two logprobs agree. Against the reference only the
-first 64 sequences that can be fitted are looked at, and only T below 1 shows: drift has negative slopes of its own.
-Why it matters: where scores are of two temperatures, r = (1/T - 1) log p on every token of some sequences, a heavy tail
-without any learning, and one temperature for the whole run cannot correct it. Where only sampling differs, KL, ESS and
-the share of rare tokens are those of a mixture: a growing share of hot sequences looks like a growing tail.
+pair fall into two kinds: in 8% or more, r is proportional to the logprob (a line with R^2 above 0.8 and a slope beyond
+0.1 within the sequence, and similar slopes between sequences), while in 15% or more the two logprobs agree. Against the
+reference, only the first 64 sequences that can be fitted are used, and only T below 1 shows, because drift has negative
+slopes of its own.
+Why it matters: where scores are taken at two temperatures, r = (1/T - 1) log p on every token of some sequences: a
+heavy tail without any learning, which no single temperature can correct. Where only sampling differs, KL, ESS and the
+share of rare tokens describe a mixture: a growing share of hot sequences looks like a growing tail.
 What to do: score every sequence at the temperature it was sampled with, or all at 1; record `temperature` with each.
 Source: mixed or annealed exploration temperatures, evaluation samples that got into training batches; slope 1/T - 1.
 """
@@ -36,7 +37,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
         return Broken(findings=tuple(findings))
     fitted = max((kinds.mixture.judged for kinds in validity.mixed_pairs.values()), default=0)
     return Healthy(
-        reason=f"{fitted} sampled sequences that can be fitted are of one kind; no two recorded temperatures meet"
+        reason=f"all {fitted} sampled sequences that can be fitted are of one kind; no step records two temperatures"
     )
 
 
@@ -49,12 +50,14 @@ def _scored(mixed: dict[str, MixedPair], validity: Validity, limits: Limits) -> 
     pair, worst = max(mixed.items(), key=lambda item: (item[1].mixture.scaled_share, item[0]))
     kinds = worst.mixture
     temperature = 1 / (1 + kinds.slope)
-    facts = extent(worst.extent, "r = (1/T - 1) log p on their tokens: tails, ESS, E[rho^2] and KL of the pair hold it")
+    facts = extent(
+        worst.extent, "r = (1/T - 1) log p on their tokens: it enters tails, ESS, E[rho^2] and KL of the pair"
+    )
     return Finding(
         severity=Severity.HIGH,
         claim=f"About {kinds.scaled_share:.0%} of sequences, between steps {worst.extent.first_step} and "
-        f"{worst.extent.last_step}, have one side of {pair} at temperature {temperature:.2g} of the other's; in "
-        f"{kinds.plain_share:.0%} the two agree",
+        f"{worst.extent.last_step}, have one side of {pair} at {temperature:.2g} times the temperature of the "
+        f"other; in {kinds.plain_share:.0%} the two agree",
         observed=kinds.scaled_share,
         limit=limits["scaled"],
         unit="share",
@@ -82,17 +85,19 @@ def _sampled(column: MixedColumn) -> Finding:
     return Finding(
         severity=Severity.MEDIUM,
         claim=f"At {column.steps} steps, between {column.extent.first_step} and {column.extent.last_step}, sequences "
-        f"are recorded with different temperatures ({known}); {column.share:.0%} of them not with the usual one",
+        f"are recorded at different temperatures ({known}); {column.share:.0%} of them differ from the usual one",
         observed=column.share,
         limit=0.0,
         unit="share",
         evidence={
             "temperatures": known,
             "steps": column.steps,
-            **extent(column.extent, "tails, ESS and KL are a mixture's; a changing share of hot sequences moves them"),
+            **extent(
+                column.extent, "tails, ESS and KL describe a mixture; a changing share of hot sequences moves them"
+            ),
         },
         causes=("exploration at several temperatures", "evaluation samples among the training ones"),
-        next=("judge the sequences of the usual temperature alone, and compare",),
+        next=("judge only the sequences at the usual temperature, and compare",),
     )
 
 

@@ -1,14 +1,13 @@
-"""This run shows values that are no log-probabilities.
+"""This run shows logprob columns that hold placeholders instead of log-probabilities.
 
-What: -9999 and below, or above 0; and values that may be logprobs as well, where the run shows that they are none:
-exactly 0, where another column finds the token unlikely more often than it does beside nearly certain tokens; -1, -100,
--999 or -1000, or any one value on more than 2 % of tokens, where it is four times as common as its neighbours on the
-column's own grid and the other columns contradict it there. A column that is above 0 throughout holds probabilities or
-negated logprobs.
-Why it matters: each such token is an outlier of several nats in r, and a few of them make the tail. They are left out
-of every statistic and counted.
-What it is not: a token of probability 1, which a third column confirms or which has nearly certain tokens beside it;
--1.0 of bfloat16 or of rounded numbers, which is as common as -0.996 and -1.008.
+What: -9999 and below, or above 0; and values that could be logprobs but, as the run shows, are not: exactly 0, where
+another column finds the token unlikely more often than it does for nearly certain tokens; -1, -100, -999 or -1000, or
+any one value on more than 2% of tokens, where it is four times as common as its neighbours on the column's own grid and
+the other columns contradict it. A column that is above 0 throughout holds probabilities or negated logprobs.
+Why it matters: each such token is an outlier of several nats in r, and a few of them make the tail. They are counted,
+and left out of every statistic.
+What it is not: a token of probability 1, which a third column confirms or which stands beside nearly certain tokens;
+-1.0 in bfloat16 or in rounded numbers, which is as common as -0.996 and -1.008.
 What to do: write null where there is no logprob; check that prompt, tool and padding tokens are masked.
 Source: NeMo-RL and slime write 0.0 on tokens that were not generated, older veRL pads with -1, OpenAI-style servers
 send -9999.0, prime-rl puts log(1/V) at index 0.
@@ -25,7 +24,7 @@ KINDS = {"zero": "exactly 0", "pad": "exactly", "missing": "-9999 or below", "po
 MIN_SHARE = 0.001  # of model tokens: below it the tokens left out cannot move a p99
 BLOCKING_SHARE = 0.05
 THROUGHOUT = 0.5  # of model tokens above 0: no fill, but another quantity
-LEFT_OUT = "left out of every statistic; kept, each would be an outlier of several nats in the tail"
+LEFT_OUT = "left out of every statistic; otherwise each would be an outlier of several nats in the tail"
 MAX_SHOWN = 4  # values named in a claim
 
 
@@ -67,9 +66,9 @@ def _finding(anomaly: AnomalyCount, share: float, limit: float, *, blocks: bool)
         causes=(f"{quantity} were written in place of logprobs",)
         if another
         else ("a fill value where no logprob was computed", "tokens in the mask that the policy did not sample"),
-        next=("write the logarithm of the sampled token's probability, which is never above 0",)
+        next=("write the log-probability of the sampled token, which is never above 0",)
         if another
-        else ("write null for tokens without a logprob, and hold the mask against the roles of the messages",),
+        else ("write null for tokens without a logprob, and compare the mask with the roles of the messages",),
     )
 
 

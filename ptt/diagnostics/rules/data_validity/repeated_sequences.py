@@ -1,10 +1,10 @@
-"""This run shows sequences that are recorded more than once for the same step.
+"""This run shows sequences that are recorded more than once at the same step.
 
-What: the same `sample_id` stands twice or more at one step.
+What: the same `sample_id` occurs twice or more at one step.
 Why it matters: a resumed run that logs its steps again, or ranks that all write the whole batch, count the same tokens
-twice; intervals come out too narrow (redrawing keeps prompt groups together, so they mostly do not).
+twice; intervals may come out too narrow (mostly they do not, because resampling keeps prompt groups together).
 What to do: drop the earlier copy, or write one file a step and rank that a resume overwrites.
-Source: resumed runs and `gather` before writing are the usual ways.
+Source: resumed runs, and `gather` before writing, are the usual causes.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -31,7 +31,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
         unit="share",
         evidence=extent(repeated, "their tokens count twice in tails, ESS and E[rho^2]; intervals are too narrow"),
         causes=("a resumed run recorded its steps again", "every rank wrote the whole batch"),
-        next=("list the files that hold the same step, and keep the later one",),
+        next=("list the files that hold the same step and keep the later one",),
     )
 
 

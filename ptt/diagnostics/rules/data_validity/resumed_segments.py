@@ -1,12 +1,12 @@
-"""This run shows steps that two of its segments recorded: it was killed, and resumed from an earlier step.
+"""This run shows steps recorded by two segments: it was killed and resumed from an earlier step.
 
-What: sequences: a step has twice the usual number, from twice the usual files or from a file that goes back to steps it
-had passed. Metrics: a file logs a metric again at steps it had passed, or of two like files the later one begins within
-the earlier one's steps. Two steps at least.
-Why it matters: what came before the kill at these steps is of a policy that was thrown away. Its sequences are read as
-well: in their windows they count beside the others in tails, ESS, E[rho^2] and who holds the tail, and an onset among
-these steps may be the lost segment's. Of metrics the later file's value counts, so no curve holds a step twice.
-What to do: move the files of the lost segment, from the resume on, out of the run dir, and judge again.
+What: sequences: a step has twice the usual number, from twice the usual files or from a file that goes back to earlier
+steps. Metrics: a file logs a metric again at earlier steps, or of two similar files the later one begins within the
+earlier one's steps. At least two steps.
+Why it matters: what was recorded at these steps before the kill belongs to a policy that was thrown away. Its sequences
+still count: in their windows they enter tails, ESS, E[rho^2] and who holds the tail, and an onset among these steps may
+be the lost segment's. For metrics the later file's value counts, so no curve holds a step twice.
+What to do: move the lost segment's files, from the step of the resume on, out of the run folder and judge again.
 Source: TRL and transformers keep the event file of the killed process beside the new one's; writers that append do too.
 """
 
@@ -48,8 +48,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 def _sequences(twice: Overlap, both: Extent, limits: Limits) -> Finding:
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"Steps {twice.first_step} to {twice.last_step} hold the sequences of two segments "
-        f"({twice.steps} recorded steps, {both.sequences} sequences): the run was resumed, and both count",
+        claim=f"Steps {twice.first_step} to {twice.last_step} hold the sequences of two segments ({twice.steps} "
+        f"recorded steps, {both.sequences} sequences): the run was resumed, and both count",
         observed=float(twice.steps),
         limit=limits["steps"],
         unit="steps",
@@ -57,7 +57,7 @@ def _sequences(twice: Overlap, both: Extent, limits: Limits) -> Finding:
         evidence={
             "steps": twice.steps,
             "between_files": " and ".join(twice.sources),
-            **extent(both, "tails, ESS and E[rho^2] of these steps hold both segments: windows weigh them twice"),
+            **extent(both, "tails, ESS and E[rho^2] of these steps hold both segments: windows weight them twice"),
         },
         causes=CAUSES,
         next=(f"move the lost segment's files of steps {twice.first_step} to {twice.last_step} away and judge again",),
@@ -81,7 +81,7 @@ def _metrics(logged: list[Overlap], limits: Limits) -> Finding:
             "between_files": " and ".join(worst.sources),
             **extent(
                 Extent(tokens=0, sequences=0, first_step=first, last_step=last, files=len(names), example=names[0]),
-                "metrics only: each curve has one value a step, the later file's; alarms among these steps are its own",
+                "metrics only: each curve has one value a step, the later file's; alarms at these steps come from it",
             ),
         },
         causes=CAUSES,

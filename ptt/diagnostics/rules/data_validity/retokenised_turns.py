@@ -1,9 +1,9 @@
-"""This run shows log-ratios against the engine that are large just where a turn begins.
+"""This run shows log-ratios against the engine that are large exactly where a turn begins.
 
-What: of the largest 1 % of |r| between trainer and engine, more than half sit on the first token after an observation,
-and they are material (median shift aside, |r| of such tokens decides the tail).
-Why it matters: the trainer scores other token ids than the engine sampled: text was decoded and encoded again between
-turns, and the boundary tokens merged differently.
+What: more than half of the largest 1% of |r| between trainer and engine sit on the first token after an observation,
+and they matter (apart from the median shift, |r| of such tokens decides the tail).
+Why it matters: the trainer scores different token ids from those the engine sampled: text was decoded and encoded again
+between turns, and the boundary tokens merged differently.
 What to do: carry token ids from turn to turn instead of text; compare ids of one multi-turn sequence.
 Source: retokenisation drift is reported by several multi-turn trainers; r concentrates at turn boundaries.
 """
@@ -29,8 +29,8 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
         if early.boundary_share > limits["share"] and early.p99 > limits["material"]:
             return Finding(
                 severity=Severity.MEDIUM,
-                claim=f"{early.boundary_share:.0%} of the largest |r| of {pair} sit on the first token of a "
-                "turn: the trainer scores other tokens than the engine sampled",
+                claim=f"{early.boundary_share:.0%} of the largest |r| of {pair} sit on the first token of a turn: the "
+                "trainer scores different tokens from those the engine sampled",
                 observed=early.boundary_share,
                 limit=limits["share"],
                 unit="share",
@@ -43,7 +43,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
                 causes=("text is decoded and encoded again between turns",),
                 next=("compare the engine's and the trainer's token ids of one multi-turn sequence",),
             )
-    return Healthy(reason="large |r| against the engine do not gather where turns begin")
+    return Healthy(reason="large |r| against the engine do not cluster where turns begin")
 
 
 RULE = rule(

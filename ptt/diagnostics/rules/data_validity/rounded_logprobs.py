@@ -1,13 +1,13 @@
-"""This run shows logprobs that are coarser than float32.
+"""This run shows logprobs coarser than float32.
 
-What: 99 % of a column's sampled values below -0.01 are numbers of bfloat16 or float16, or have five decimals at most.
-Why it matters: r has a quantum, told at the run's usual logprob: 2^-8 of it or so in bfloat16, 2^-11 in float16, 1e-4
-with four decimals. Tails do not care; k3, ESS and the mismatch of nearly identical policies are then noise.
-What it is not: a fault. No token is left out for it. Whether the model itself computed in that type, or the writer
-rounded, the numbers do not say.
-What to do: nothing for tail figures; do not read differences below the quantum from such files, and write float32 where
-the mismatch of engine and trainer matters.
-Source: TRL and veRL hand on logprobs in the model's own type; verifiers 0.4 rounds recorded floats to four decimals.
+What: 99% of a column's sampled values below -0.01 are bfloat16 or float16 numbers, or have at most five decimals.
+Why it matters: r then comes in steps, given here at the run's usual logprob: about 2^-8 of it in bfloat16, 2^-11 in
+float16, 1e-4 with four decimals. Tails are unaffected; k3, ESS and the mismatch of nearly identical policies are noise.
+What it is not: a fault. No token is left out because of it. The numbers do not show whether the model computed in that
+type or the writer rounded.
+What to do: nothing for tail figures. Ignore differences below one step of r, and write float32 where the mismatch of
+engine and trainer matters.
+Source: TRL and veRL pass logprobs on in the model's own type; verifiers 0.4 rounds recorded floats to four decimals.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -47,18 +47,20 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
             "quantum": worst.spacing,
             **extent(
                 validity.extent,
-                f"mismatch KL and 1 - ESS below {worst.spacing**2 / 12:.1g} are rounding; tails are not touched",
+                f"mismatch KL and 1 - ESS below {worst.spacing**2 / 12:.1g} are rounding; tails are unaffected",
             ),
         },
-        causes=("the writer rounds floats" if worst.grid.decimals else f"the logprobs went through {worst.grid.name}",),
-        next=(f"do not judge differences of {name} below {worst.spacing:.2g} nats, or ESS near 1, from these files",),
+        causes=(
+            "the writer rounds floats" if worst.grid.decimals else f"the logprobs passed through {worst.grid.name}",
+        ),
+        next=(f"ignore differences of {name} below {worst.spacing:.2g} nats, and ESS near 1, in these files",),
     )
 
 
 def _told(rounding: Rounding) -> str:
     if rounding.grid.decimals:
-        return f"{WORDS[rounding.grid.decimals]} at most"
-    return f"numbers of {rounding.grid.name}"
+        return f"at most {WORDS[rounding.grid.decimals]}"
+    return f"{rounding.grid.name} numbers"
 
 
 RULE = rule(check, "rounded-logprobs", Link.DATA_VALIDITY, max_severity=Severity.LOW, rounded=ROUNDED_SHARE)

@@ -1,11 +1,11 @@
-"""This run shows logprobs of two temperatures, or to two bases, in one pair.
+"""This run shows a pair whose logprobs differ in temperature or in the base of the logarithm.
 
 What: r is proportional to the logprob itself: R^2 above 0.8 for pairs that should agree (engine, old and current
-policy). Against the reference, early in the run: a clearly positive slope with R^2 above 0.4, or r negative on more
-than 85 % of tokens, which tokens that the policy itself sampled cannot give (their mean r is a KL, and not negative),
-or, in the run's first steps, r is of one sign on as many and the share of the logprob that base 2 or 10 makes.
+policy). Against the reference, early in the run: a clearly positive slope with R^2 above 0.4; r negative on more than
+85% of tokens, which cannot happen on tokens that the policy sampled (their mean r is a KL, never negative); or, in the
+first steps, r of one sign on as many tokens and the fraction of the logprob that base 2 or 10 gives.
 Why it matters: raw logprobs (before temperature) against scaled ones leave r = (1/T - 1) log p on every token, a heavy
-tail without any learning; corrections by importance weights then punish rare tokens.
+tail without any learning; importance weights then punish rare tokens.
 What to do: have the engine return processed logprobs, or divide the trainer's logits by the temperature as well.
 Source: vLLM's default `logprobs_mode` is raw; slope 1/T - 1 of r on the denominator.
 """
@@ -87,17 +87,17 @@ def _claim(pair: str, early: PairSample, limits: Limits) -> str:
     base = _base_of(early, limits)
     if base is not None:
         return (
-            f"r of {pair} is {early.usual_ratio:.2g} times the logprob in the median and of one sign, as where "
-            f"one side is to base {base}"
+            f"r of {pair} is {early.usual_ratio:.2g} times the logprob in the median and of one sign, as if one "
+            f"side used base {base}"
         )
     if math.isfinite(early.slope) and early.r_squared > limits["fit_drift"]:
         return (
-            f"r of {pair} is {early.slope:.2g} times the logprob (R² {early.r_squared:.2f}), as where one side is "
-            f"taken at temperature {1 / (1 + early.slope):.2g} of the other's"
+            f"r of {pair} is {early.slope:.2g} times the logprob (R² {early.r_squared:.2f}), as if one side were "
+            f"taken at {1 / (1 + early.slope):.2g} times the temperature of the other"
         )
     return (
-        f"r of {pair} is negative on {early.negative_share:.0%} of tokens early in the run, as where the policy's side "
-        "is divided by a temperature and the other is not"
+        f"r of {pair} is negative on {early.negative_share:.0%} of tokens early in the run, as if only the policy's "
+        "side were divided by a temperature"
     )
 
 

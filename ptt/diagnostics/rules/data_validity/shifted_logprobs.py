@@ -1,10 +1,10 @@
 """This run shows two logprob columns that are shifted against each other.
 
-What: over sampled sequences the numerator at token t correlates better with the denominator one or two tokens on (or
-back) than with the one of the same token.
+What: over sampled sequences, the numerator at token t correlates better with the denominator one or two tokens later
+(or earlier) than at the same token.
 Why it matters: every r is then the difference of two different tokens: all tails are an artefact.
-What to do: mind which of prompt[-1:] and logits[:-1] the writer gathers from; entry t must belong to token t.
-Source: off-by-one between engine and trainer arrays is the commonest fault of hand-written dumps.
+What to do: check whether the writer gathers from prompt[-1:] or logits[:-1]; entry t must belong to token t.
+Source: off-by-one between engine and trainer arrays is the most common fault of hand-written dumps.
 """
 
 import math
@@ -54,7 +54,7 @@ def _finding(pair: str, lag: int, best: float, here: float, validity: Validity) 
             BLOCKS: pair,
         },
         causes=("logits of position t score token t + 1: one column was gathered without the shift",),
-        next=("print token, and both logprobs, of ten tokens of one sequence side by side",),
+        next=("print the token and both logprobs of ten tokens of one sequence side by side",),
     )
 
 

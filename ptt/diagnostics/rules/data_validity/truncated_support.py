@@ -1,8 +1,8 @@
 """This run shows engine logprobs renormalised over a truncated vocabulary.
 
-What: r of trainer against engine is negative on nearly all tokens (95 %), by more than 0.01 nats in the median.
+What: r of trainer against engine is negative on nearly all tokens (95%), by more than 0.01 nats in the median.
 Why it matters: under top-p or top-k the engine divides by the kept mass S and the trainer does not: r = log S on every
-token, a one-sided bias that importance corrections carry into the loss.
+token, a one-sided bias that importance weights carry into the loss.
 What to do: sample with top_p = 1 and top_k off, or replay the kept set in the trainer.
 Source: processed logprobs are renormalised over the kept set; median shift log S.
 """

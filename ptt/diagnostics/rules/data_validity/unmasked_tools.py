@@ -1,10 +1,10 @@
 """This run shows tool output that is marked as sampled by the policy.
 
-What: tools are called (by the logged frequency), but hardly any recorded sequence has an observation: fewer than a
-quarter of those that should.
-Why it matters: tool tokens in the mask are trained on, and their log-ratios, of text the policy never chose, enter
-every statistic; the post-tool slice is empty or wrong.
-What to do: hold the mask against the roles of the messages; tool output and template tokens must be false.
+What: the logged frequency says that tools are called, but fewer than a quarter of the sequences that should hold an
+observation do.
+Why it matters: tool tokens in the mask are trained on. Their log-ratios, on text the policy never chose, enter every
+statistic, and the post-tool slice is empty or wrong.
+What to do: compare the mask with the roles of the messages; tool output and template tokens must be false.
 Source: `tool_mask`, `response_mask` and `loss_mask` differ in name and meaning between frameworks; a wrong one trains
 on tool output without any error.
 """
@@ -28,9 +28,9 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     series = evidence.metrics.get("tools/call_frequency")
     if series is None or len(series.finite()[0]) < MIN_LOGGED:
         return NotJudged(
-            reason="no tool-call frequency is logged to hold the masks against",
+            reason="no tool-call frequency is logged to compare the masks with",
             missing=("tools/call_frequency",),
-            enable="log tool calls a sample (TRL does with tools), or record tool_names with the sequences",
+            enable="log tool calls per sample (TRL does with tools), or record tool_names with the sequences",
         )
     expected = float(np.minimum(series.finite()[1], 1.0).mean())
     if expected < MIN_USE or validity.observed_share >= limits["observed"] * expected:
@@ -39,7 +39,7 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
         )
     return Finding(
         severity=Severity.HIGH,
-        claim=f"Tools are called in about {expected:.0%} of samples, but {validity.observed_share:.0%} of "
+        claim=f"Tools are called in about {expected:.0%} of samples, but only {validity.observed_share:.0%} of "
         "recorded sequences hold an observation: tool output is marked as the policy's own",
         observed=validity.observed_share,
         limit=limits["observed"] * expected,
@@ -50,8 +50,8 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
             **extent(validity.extent, "tool output counts as sampled, and post-tool tokens as text-only"),
             BLOCKS: "all",
         },
-        causes=("the mask of trained tokens counts tool output", "a mask of padding was written instead"),
-        next=("print tokens and mask of one sequence with a call: the tool's answer must be false",),
+        causes=("the mask of trained tokens counts tool output", "a padding mask was written instead"),
+        next=("print tokens and mask of one sequence with a tool call: the tool's answer must be false",),
     )
 
 

@@ -57,9 +57,9 @@ def judge_shares(question: Question, shares: Sequence[MeasuredShare], limits: Li
     first = next((share for share in shares if share.judgeable), None)
     if first is None:
         return question.unjudged(_too_few(question, shares))
-    reason = f"share of {question.what}: {first.early:.1%} at first, {first.late:.1%} in the end"
+    reason = f"share of {question.what}: {first.early:.1%} at first, {first.late:.1%} at the end"
     if first.counts is not None:
-        reason += f", {first.counts.total} looked at"
+        reason += f", out of {first.counts.total}"
     return Healthy(reason=reason, notes=tuple(findings[:MAX_FINDINGS]))
 
 
@@ -67,11 +67,9 @@ def _too_few(question: Question, shares: Sequence[MeasuredShare]) -> str:
     first = shares[0]
     plural = question.what.split(" that ")[0]
     if first.counts is None:
-        return f"{len(first.series.finite()[0])} values are logged; {MIN_VALUES} are needed to tell a change"
+        return f"{len(first.series.finite()[0])} values are logged; a change takes {MIN_VALUES} to show"
     known = f"{first.counts.total} {plural} are recorded, at {len(first.counts.steps)} step(s)"
-    return (
-        f"{known}; to tell a change, {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more are needed"
-    )
+    return f"{known}; a change takes {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more to show"
 
 
 def _finding(question: Question, share: MeasuredShare, limits: Limits) -> Finding | None:
@@ -84,7 +82,7 @@ def _finding(question: Question, share: MeasuredShare, limits: Limits) -> Findin
         severity = Severity.MEDIUM if level >= limits["medium"] else Severity.LOW
         severity = Severity.LOW if rise.ended else Severity.HIGH if level >= limits["high"] else severity
         numbers, where = measured(rise, observed=rise.extreme), f"after step {rise.onset}"
-        back = ", and came back" if rise.ended else ""
+        back = ", then came back" if rise.ended else ""
         claim = f"The share of {subject} rose from {share.early:.1%} to {rise.extreme:.1%}{back}"
     elif share.late_lower_bound <= limits["chronic"]:
         return None
@@ -94,7 +92,7 @@ def _finding(question: Question, share: MeasuredShare, limits: Limits) -> Findin
             severity = Severity.MEDIUM if severity is Severity.HIGH else Severity.LOW  # it is being learnt
         numbers = Measured(observed=late, limit=limits["chronic"], onset_step=int(steps[0]), onset_interval=None)
         where = f"of the last third, from step {int(steps[-max(1, len(steps) // 3)])} on"
-        claim = f"The share of {subject} is {late:.1%} in the end, {share.early:.1%} at first"
+        claim = f"The share of {subject} is {late:.1%} at the end, {share.early:.1%} at first"
     evidence: dict[str, JsonScalar] = {
         "metric": share.metric,
         "logged_as": share.series.raw_name,

@@ -1,13 +1,13 @@
-"""This run shows tool calls that fail more often the more of them are under way.
+"""This run shows tool calls that fail more often when more of them run at once.
 
-What: calls are compared within a step by how many others were under way when they began or, without such times,
-steps within stretches of ten by their number of calls. The half under more load fails in at least a tenth of its
-calls, at least twice as often as the other half, by more than four standard errors.
-Why it matters: such failures say nothing about the policy. They grow with the batch and with longer episodes, and
-teach the policy to call less.
+What: calls are compared within a step by how many others were running when they began or, without such times, steps
+within stretches of ten by their number of calls. The half under more load fails in at least a tenth of its calls, at
+least twice as often as the other half, by more than four standard errors.
+Why it matters: such failures say nothing about the policy. They grow with the batch and with longer episodes, and teach
+the policy to call less.
 What it is not: failures that grow over the run together with the number of calls; only neighbours are compared.
-What to do: cap calls in flight below what the tool bears, add workers, and retry what failed for want of them.
-Source: concurrency spikes in failures are what the rule asks; the paired comparison is this project's own
+What to do: cap calls in flight below what the tool can take, add workers, and retry what failed for lack of them.
+Source: users report failures that spike with concurrency; the paired comparison is this project's own
 (docs/statistics.md on correlated steps).
 """
 
@@ -37,8 +37,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return comparison
     gap, by, metric = comparison
     if gap.load_high < limits["spread"] * gap.load_low:
-        reason = f"{by} spread too little: {gap.load_low:.3g} in the lower half, {gap.load_high:.3g} in the upper"
-        return NotJudged(reason=reason, enable="nothing to record: load hardly varied")
+        reason = f"{by} vary too little: {gap.load_low:.3g} in the lower half, {gap.load_high:.3g} in the upper"
+        return NotJudged(reason=reason, enable="nothing to record: the load hardly varied")
     claim = f"{gap.high:.1%} of calls fail at {gap.load_high:.3g} {by}, {gap.low:.1%} at {gap.load_low:.3g}"
     limit = max(limits["floor"], limits["factor"] * gap.low)
     if gap.high < limit or not gap.high - gap.low > limits["errors"] * gap.error:
@@ -63,10 +63,13 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             "time limits that run out while calls wait",
         ),
         confirm=(
-            f"send the calls of one step again, {gap.load_low:.0f} and {gap.load_high:.0f} at a time: only the second "
-            "lot fails",
+            f"send the calls of one step again, {gap.load_low:.0f} and then {gap.load_high:.0f} at a time: only the "
+            "second batch should fail",
         ),
-        next=("cap calls in flight below what the tool bears", "retry with growing pauses, outside the policy's sight"),
+        next=(
+            "cap calls in flight below what the tool can take",
+            "retry with growing pauses, outside the policy's context",
+        ),
     )
 
 

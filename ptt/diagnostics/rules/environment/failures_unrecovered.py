@@ -1,11 +1,11 @@
 """This run shows a policy that no longer recovers from a failed tool call.
 
-What: the share of failed calls that some later call of the same trajectory follows with success. It falls for good
-below half of its early level, and by more than chance explains, from a level that was at least 0.2.
-Why it matters: mending a call after an error message is most of what an agent needs to learn. A policy that gives up
-at the first error has lost it, and its reward then hangs on the tools' luck.
+What: the share of failed calls that a later call of the same trajectory makes good. It falls for good below half of its
+early level, which was at least 0.2, and by more than chance explains.
+Why it matters: correcting a call after an error message is most of what an agent needs to learn. A policy that gives up
+at the first error has lost it, and its reward then depends on luck with the tools.
 What it is not: a run with few failures, or one whose policy never tried again: that is not judged.
-What to do: see whether a second try is still possible (turn limit, length limit), then whether it pays.
+What to do: check whether a second try is still possible (turn limit, length limit), then whether it pays.
 Source: recovery after a failed call, one of the signals agents are compared by; the test is this project's own.
 """
 
@@ -37,11 +37,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     if fall is None or fall.ended:
         late = counts.late().share
-        reason = f"a success follows {late:.1%} of {counts.total} failed calls in the end, {early:.1%} at first"
+        reason = f"a success follows {late:.1%} of {counts.total} failed calls at the end, {early:.1%} at first"
         return Healthy(reason=reason)
     return Finding(
         severity=Severity.HIGH if fall.last < limits["gone"] else Severity.MEDIUM,
-        claim=f"A success followed {early:.1%} of the failed calls at first and {fall.last:.1%} in the end",
+        claim=f"A later call made good {early:.1%} of the failed calls at first and {fall.last:.1%} at the end",
         unit="share",
         **measured(fall),
         evidence={
@@ -51,7 +51,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             "failed_calls": counts.total,
         },
         causes=(
-            "failures that no second try can mend: the tool is down",
+            "failures that no second try can fix: the tool is down",
             "a penalty on calls, turns or length that makes giving up pay",
             "a policy that learnt to answer after an error message as if it were a result",
         ),
@@ -60,8 +60,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             "and does it fail too?",
         ),
         next=(
-            "where the second try fails too, mend the tool first",
-            "where there is none, take the penalty on calls or turns away and compare 50 steps",
+            "where the second try fails too, fix the tool first",
+            "where there is none, remove the penalty on calls or turns and compare over 50 steps",
         ),
     )
 

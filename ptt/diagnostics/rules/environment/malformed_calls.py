@@ -1,13 +1,13 @@
 """This run shows tool calls that are malformed.
 
-What: the share of calls without a tool's name, with arguments that are no valid JSON although the tool's usually are,
-or with an error that says so (parse, schema, unknown tool): it rises for good above 0.05 and above twice its early
+What: the share of calls that lack a tool's name, have invalid JSON arguments although the tool's usually are valid, or
+return an error that says so (parse, schema, unknown tool). It rises for good above 0.05 and above twice its early
 level, or lies above 0.2 in the last third.
 Why it matters: the policy is losing the syntax of calls. In known collapses that comes before the reward falls.
-What it is not: a sound call that fails in the tool; that is tool-failures. Writers that drop what they cannot parse
-leave nothing to count here.
-What to do: read some. A cut-off call means a length limit; a wrong name, a renamed tool; broken syntax, a policy
-that drifts: then go back to the last sound checkpoint and hold it closer to the reference.
+What it is not: a well-formed call that fails in the tool; that is tool-failures. Writers that drop what they cannot
+parse leave nothing to count here.
+What to do: read some. A cut-off call points to a length limit, a wrong name to a renamed tool, broken syntax to a
+policy that drifts: then go back to the last good checkpoint and hold the policy closer to the reference.
 Source: four states of calls (healthy, call, response, polluted) in arXiv 2606.26027; NeMo-RL logs
 `invalid_tool_call_rate`, over assistant messages.
 """
@@ -27,7 +27,7 @@ CHRONIC = 0.2  # a fifth of all calls wasted on syntax
 QUESTION = Question(
     what="tool calls that are malformed",
     missing=("tools/malformed_frequency", "tool_calls.args_json"),
-    enable="record calls with their arguments as written, the ones that could not be parsed too",
+    enable="record calls with their arguments as written, including those that could not be parsed",
     causes=(
         "calls cut off at the length limit",
         "a policy that drifts away from the syntax it learnt",
@@ -35,9 +35,9 @@ QUESTION = Question(
     ),
     confirm="read ten malformed calls {steps}: cut off, wrong name, or broken syntax?",
     next=(
-        "check that template and tool parser belong to this model, and the length limit",
-        "go back to the last checkpoint with sound calls; lower the learning rate or raise the KL coefficient",
-        "only then think of a reward for format",
+        "check that chat template and tool parser belong to this model, and check the length limit",
+        "go back to the last checkpoint with well-formed calls; lower the learning rate or raise the KL coefficient",
+        "only then consider a format reward",
     ),
 )
 

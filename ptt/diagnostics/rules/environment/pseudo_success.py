@@ -1,12 +1,12 @@
-"""This run shows trajectories that are paid as successes although their work failed.
+"""This run shows trajectories that are rewarded as successes although their work failed.
 
 What: of the trajectories flagged as a success (or, without a flag, paid at least 0.8 of the way from the run's lowest
 reward to its highest), the share whose last tool call failed, and the share that called nothing at steps where most
 others call. Either rises for good above 0.1 and above twice its early level, or lies above 0.4 in the last third.
 Why it matters: a verifier that pays for "done" in words teaches the words.
-What it is not: a task that some prompts solve without a tool; the share without a call is a note, never more.
-What to do: check the state of the environment and not the text: rerun the verifier on ten such trajectories.
-Source: "pseudo-success", a failure treated as a success: known from agents whose text says done while the state is
+What it is not: a task that some prompts solve without a tool; the share without a call is always a note.
+What to do: verify the state of the environment, not the text: rerun the verifier on ten such trajectories.
+Source: "pseudo-success", a failure treated as a success, is known from agents whose text says done while the state is
 unchanged.
 """
 
@@ -25,7 +25,7 @@ HIGH = 0.5  # every second success is none
 CHRONIC = 0.4  # an agent may try once too often after it has the answer; not in two of five successes
 
 AFTER_FAILURE = Question(
-    what="trajectories paid well that end on a failed call",
+    what="well-rewarded trajectories that end on a failed call",
     missing=("trajectories.reward", "tool_calls.ok"),
     enable="log completions with tool calls and reward; a success flag where the task has one",
     causes=(
@@ -33,10 +33,11 @@ AFTER_FAILURE = Question(
         "a call made after the work was done",
         "an answer guessed without the tool",
     ),
-    confirm="take ten well paid trajectories {steps} whose last call failed and check the environment's state by hand",
-    next=("let the verifier check the state, not the text", "score the trajectories anew and compare the two rewards"),
+    confirm="take ten well-rewarded trajectories {steps} whose last call failed and check the environment's state by "
+    "hand",
+    next=("let the verifier check the state, not the text", "score the trajectories again and compare the two rewards"),
 )
-WITHOUT_CALL = replace(AFTER_FAILURE, what="trajectories paid well that call nothing while most others call")
+WITHOUT_CALL = replace(AFTER_FAILURE, what="well-rewarded trajectories that call nothing while most others call")
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:

@@ -1,15 +1,15 @@
 """This run shows trajectories that make the same tool call again and again.
 
-What: a call repeats when its trajectory made it before: same tool, same arguments, same result, and it had not
-failed. The share of such calls rises for good above 0.1 and above twice its early level, or lies above 0.4 in the
-last third.
-Why it matters: nothing is learnt from an answer one has already. A policy that repeats calls is paid for calling, or
-has lost the thread.
-What it is not: asking again for what may have changed (another result), or another try after a failure.
-What to do: look for a reward that counts calls or turns, and for what the policy does not see of its own history (a
-cut context). Take away the pay for the repeat, not for the call.
-Source: tool hacking, as reward hacking by calls is called; repetition is judged by name and arguments, since by name
-alone most healthy agents look like loops.
+What: a call is a repeat if its trajectory made it before with the same tool, arguments and result, and it had not
+failed. The share of such calls rises for good above 0.1 and above twice its early level, or lies above 0.4 in the last
+third.
+Why it matters: a policy learns nothing from an answer it already has. One that repeats calls is rewarded for calling,
+or has lost the thread.
+What it is not: asking again for what may have changed (a different result), or another try after a failure.
+What to do: look for a reward that counts calls or turns, and for history that the policy does not see (a cut context).
+Stop rewarding the repeat, not the call.
+Source: tool hacking is reward hacking by calls. Repetition is judged by name and arguments, since by name alone most
+healthy agents look like loops.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -29,13 +29,13 @@ QUESTION = Question(
     missing=("tool_calls.args_json",),
     enable="log completions with the arguments of their calls (TRL: log_completions=True)",
     causes=(
-        "a reward that pays for calls or for turns",
-        "earlier results cut out of the context",
+        "a reward that pays for calls or turns",
+        "earlier results that are cut out of the context",
         "a policy that lost the thread after an observation",
     ),
     confirm="read five trajectories {steps} with a repeated call: was the first result still in the context?",
     next=(
-        "list what the reward pays for and take calls and turns out of it",
+        "list what the reward pays for, and remove calls and turns from it",
         "keep earlier results in the context, or answer a repeat with a pointer to the first result",
     ),
 )

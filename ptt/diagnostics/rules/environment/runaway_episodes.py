@@ -1,16 +1,16 @@
-"""This run shows episodes that run away: far longer than usual, or round and round in circles.
+"""This run shows runaway episodes: far longer than usual, or going round in circles.
 
-What: the share of trajectories with more than three times the turns (or tokens) that 95 % of the early ones stay
-below, and at least eight turns (1000 tokens); and the share that makes the same one to four calls, arguments and
-results included, three times in a row. Either rises for good above a tenth, or the logged share that reaches the
-turn limit does; without trajectories, the mean number of turns that the framework logs triples.
+What: the share of trajectories that exceed three times the early 95th percentile of turns (or tokens), and at least
+eight turns (1000 tokens); and the share that makes the same one to four calls, arguments and results included, three
+times in a row. Either one, or the logged share that reaches the turn limit, rises for good above a tenth; without
+trajectories, the logged mean number of turns triples.
 Why it matters: such episodes hold up the step, fill the batch with tokens that teach little, and end at the limit.
-What it is not: longer work that pays. Where the long ones earn as much as the others, it is a note. Calling one tool
-often with other arguments is no circle.
-What to do: read the longest. A circle asks for an end to it in the environment; length alone, for a look at what the
-reward says about turns.
-Source: the definitions are this project's own; by tool names alone, random choice among four tools looks like a loop
-in every fifth episode.
+What it is not: longer work that pays. Where long episodes earn as much as the others, it is a note. Calling one tool
+often with different arguments is no circle.
+What to do: read the longest. Let the environment end circles; where episodes are only long, check what the reward says
+about turns.
+Source: the definitions are this project's own; by tool names alone, random choice among four tools looks like a loop in
+every fifth episode.
 """
 
 from dataclasses import replace
@@ -56,9 +56,9 @@ QUESTION = Question(
     ),
     confirm="read the five longest trajectories {steps}: do they repeat themselves, and how did they end?",
     next=(
-        "end an episode in the environment at its second identical round",
-        "take pay for turns and calls out of the reward",
-        "set the turn limit near what 95 % of the good trajectories need",
+        "let the environment end an episode at its second identical round",
+        "stop rewarding turns and calls",
+        "set the turn limit near what 95% of the good trajectories need",
     ),
 )
 AT_LIMIT = replace(QUESTION, what="trajectories that reach the turn limit")
@@ -112,7 +112,7 @@ def _by_length(episodes: Episodes, what: str, least: float, limits: Limits) -> l
     verdict = judge_shares(question, counted_share(counts, f"trajectories.{what}"), limits)
     if isinstance(verdict, Broken) and _pays(reward, long, steps > first):
         notes = tuple(replace(finding, severity=Severity.LOW) for finding in verdict.findings)
-        reason = f"more trajectories run beyond {bound:.0f} {what}, and earn as much as the others"
+        reason = f"more trajectories run beyond {bound:.0f} {what}, but they earn as much as the others"
         return [Healthy(reason=reason, notes=notes)]
     return [verdict]
 
@@ -134,7 +134,7 @@ def _by_metric(evidence: Evidence, limits: Limits) -> SharesVerdict:
         return QUESTION.unjudged(f"{count} values of {series.raw_name} are logged; {MIN_VALUES} are needed")
     rise = lasting_rise(series, floor=limits["turns"], factor=limits["times"])
     if rise is None or rise.ended:
-        reason = f"{late_mean(series):.3g} turns a trajectory in the end, {level.median:.3g} at first"
+        reason = f"{late_mean(series):.3g} turns a trajectory at the end, {level.median:.3g} at first"
         return Healthy(reason=reason)
     dropped = reward_dropped(evidence)
     finding = Finding(

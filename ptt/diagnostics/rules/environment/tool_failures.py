@@ -1,14 +1,14 @@
-"""This run shows tool calls that fail, more and more often or all along.
+"""This run shows tool calls that fail, increasingly often or all along.
 
-What: the share of calls that fail, of all tools and of each one: it rises for good above a tenth and above twice its
-early level, further than chance explains; or it lies above 0.4 in the last third of the run.
-Why it matters: the policy learns from the environment's faults: it avoids a tool that is down, or learns to live
-with errors, and the tokens after an error message are those whose log-ratios grow first.
+What: the share of failed calls, over all tools and for each one, rises for good above a tenth and above twice its early
+level, by more than chance explains; or it lies above 0.4 in the last third of the run.
+Why it matters: the policy learns from the environment's faults: it avoids a tool that is down, or learns to live with
+errors. Log-ratios grow first on the tokens after an error message.
 What it is not: errors that a policy makes while it learns to call. A share that is high but falling is a note.
-What to do: find out whose fault it is before anything else. The same call made by hand tells the environment's fault
-from the policy's; mend the environment, and do not train on steps where it was down.
-Source: rates per tool over time are what the rule asks; 0.4 is where Microsoft's post-training toolkit calls a
-failure rate high. A failed call is what the framework flags, or a result that begins as an error message does.
+What to do: find out first whose fault it is: make the same call by hand. If the environment is at fault, fix it, and do
+not train on steps where it was down.
+Source: 0.4 is where Microsoft's post-training toolkit calls a failure rate high. A call counts as failed if the
+framework flags it or its result begins like an error message.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -27,16 +27,16 @@ CHRONIC = 0.4  # see the source above
 QUESTION = Question(
     what="tool calls that fail",
     missing=("tools/failure_frequency", "tool_calls.ok"),
-    enable="log completions with tool calls (TRL: log_completions=True), or log failed calls over calls each step",
+    enable="log completions with tool calls (TRL: log_completions=True), or log failed calls over calls at each step",
     causes=(
         "the tool or its server is down, overloaded or out of quota",
-        "the policy writes calls the tool cannot take",
-        "the tool's interface changed under the run",
+        "the policy writes calls that the tool cannot take",
+        "the tool's interface changed during the run",
     ),
     confirm="read ten failed calls {steps} with their error messages and repeat two by hand: environment or policy?",
     next=(
-        "mend the tool, or retry its transient errors outside the policy's sight",
-        "mask or drop trajectories that failed by the environment's fault",
+        "fix the tool, or retry its transient errors outside the policy's context",
+        "mask or drop trajectories that failed through the environment's fault",
         "resume from the checkpoint before the failures began",
     ),
 )

@@ -1,13 +1,13 @@
 """This run shows a tool that takes longer and longer to answer.
 
-What: the 95th percentile of a tool's seconds a call (or the mean that the framework logs) rises for good above one
+What: the 95th percentile of a tool's seconds per call (or the mean that the framework logs) rises for good above one
 second and above three times its early level.
-Why it matters: rollouts wait for the slowest call. Calls that run into their time limit fail, and a policy learns to
-leave a slow tool alone.
-What it is not: calls of growing difficulty, which a policy may rightly learn to make: then the median rises as well
-and the reward with it.
-What to do: look at the tool's side first (queue, quota, cache, number of workers); then at what the policy asks of it.
-Source: latency per tool over time is what the rule asks; the factor is this project's own.
+Why it matters: rollouts wait for the slowest call. Calls that reach their time limit fail, and the policy learns to
+avoid a slow tool.
+What it is not: harder calls, which a policy may rightly learn to make: then the median rises as well, and the reward
+with it.
+What to do: look at the tool first (queue, quota, cache, number of workers), then at what the policy asks of it.
+Source: the factor is this project's own.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -23,7 +23,8 @@ MIN_SECONDS = 1.0  # second: less is lost beside what the model itself takes for
 RISE_FACTOR = 3.0  # times the early level: load alone doubles latencies now and then
 SLOW_SECONDS = 5.0  # seconds in the end: each call then costs as much as a turn of the model
 ENABLE = (
-    "record latency_s of each call (open-instruct: runtime; Inspect and OpenTelemetry do), or log it by tool each step"
+    "record latency_s of each call (open-instruct: runtime; Inspect and OpenTelemetry do), or log it by tool at "
+    "each step"
 )
 
 
@@ -50,7 +51,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return Broken(findings=serious)
     late = {name: late_mean(series[name]) for name in series if name in judged}
     worst = max(late, key=late.__getitem__)
-    return Healthy(reason=f"{worst} is slowest in the end: {late[worst]:.3g} s", notes=findings)
+    return Healthy(reason=f"{worst} is slowest at the end: {late[worst]:.3g} s", notes=findings)
 
 
 def _latencies(evidence: Evidence) -> dict[str, Series]:
@@ -66,7 +67,7 @@ def _finding(name: str, series: Series, rise: BaselineShift, limits: Limits) -> 
     return Finding(
         severity=Severity.MEDIUM if rise.last >= limits["slow"] and not rise.ended else Severity.LOW,
         claim=f"Latency of {name} rose from {rise.early:.2g} s to {rise.extreme:.2g} s"
-        + (", and came back" if rise.ended else ""),
+        + (", then came back" if rise.ended else ""),
         unit="s",
         slice=f"tool:{name}",
         **measured(rise, observed=rise.extreme),
@@ -77,8 +78,8 @@ def _finding(name: str, series: Series, rise: BaselineShift, limits: Limits) -> 
             "the policy asks more of it",
         ),
         confirm=(
-            f"repeat five calls from before step {rise.onset} by hand: slow now too, then it is the tool; fast, then "
-            "it is load",
+            f"repeat five calls from before step {rise.onset} by hand: if they are slow now, it is the tool; if "
+            "fast, it is load",
         ),
         next=("restart or scale the tool", "set a time limit that gives an error message, and cap calls in flight"),
     )

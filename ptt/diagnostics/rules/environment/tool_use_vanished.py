@@ -2,10 +2,10 @@
 
 What: the share of sequences with a tool observation (or the logged call frequency) ends below 0.1 over 20 steps, after
 a mean over five of 0.2 or more.
-Why it matters: an agent that no longer acts has failed, whatever its loss says; and it empties the post-tool slice,
-so that tail statistics seem to improve or cannot be taken any more.
-What to do: find what made calls costly (errors, length penalties, a collapsed policy) just before the fall.
-Source: own observation on collapsed runs: use falls from 0.5 to nothing within a few dozen steps.
+Why it matters: an agent that no longer acts has failed, whatever its loss says. It also empties the post-tool slice, so
+tail statistics seem to improve or cannot be computed any more.
+What to do: find out what made calls costly (errors, length penalties, a collapsed policy) just before the fall.
+Source: our own observation on collapsed runs: use falls from 0.5 to nothing within a few dozen steps.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     series = _use(evidence)
     if series is None:
         return NotJudged(
-            reason="neither sequences nor a tool-call frequency are recorded over enough steps",
+            reason="too few steps record sequences or a tool-call frequency",
             missing=("tools/call_frequency", "model_mask"),
             enable="record sequences with model_mask, or log calls per sample, or completions with their tool calls",
         )
@@ -57,8 +57,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         causes=("the policy collapsed", "calls became costly: errors, truncation, penalties"),
         confirm=(f"compare 20 samples from before and after step {onset}: does the policy try to call at all?",),
         next=(
-            "where it tries and fails, mend the syntax, the template or the tool first",
-            "where it does not, see what moved before the fall: KL, entropy, failures, a length penalty",
+            "where it tries and fails, fix the syntax, the template or the tool first",
+            "where it does not, look at what moved before the fall: KL, entropy, failures, a length penalty",
             "resume from the last checkpoint that still called its tools",
         ),
     )

@@ -1,15 +1,14 @@
 """This run shows a tool that the policy stopped calling while it goes on calling others.
 
-What: calls of one tool a trajectory fall for good below a tenth of their early level, from at least 0.05 calls a
-trajectory, while calls of all tools stay above half of theirs.
-Why it matters: the policy may have learnt to avoid a tool that was down or slow for a while, and does not come back
-to it by itself: what is no longer tried is no longer learnt.
-A tool that the settings name under required_tools, and that a hundred trajectories beside calls of others never call,
-is a finding as well.
-What it is not: a tool that the task turned out not to need. Where the reward is no lower than it was up to then, the
-finding is a note. A tool that was never called cannot be told from one that does not exist, unless it is required.
+What: calls of one tool fall for good below a tenth of their early level, which was at least 0.05 calls a trajectory,
+while calls of all tools stay above half of theirs.
+Why it matters: the policy may have learnt to avoid a tool that was down or slow for a while, and does not come back to
+it by itself: what is no longer tried is no longer learnt. A tool that the settings list under required_tools is also a
+finding if a hundred trajectories that call other tools never call it.
+What it is not: a tool that the task turned out not to need: where the reward is no lower than before, the finding is a
+note. A tool that was never called looks like one that does not exist, unless it is required.
 What to do: look at the tool's failures and latency just before its use fell, then force it on a few prompts.
-Source: use per tool over time is what the rule asks; the levels are this project's own.
+Source: the levels are this project's own.
 """
 
 import numpy as np
@@ -34,7 +33,7 @@ MAX_P_VALUE = 0.01  # of orders of the values: beside a fall to a tenth, which c
 MAX_BLOCKS = 60  # means that the place is looked for in: neighbouring steps then hardly remember each other
 MIN_BLOCKS = 5  # before it and after it
 MIN_TRAJECTORIES = 100  # in which a tool is never called: its share of calls is then below 3 % (rule of three)
-ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool each step"
+ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool at each step"
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -57,7 +56,7 @@ def _never_called(evidence: Evidence) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             severity=Severity.MEDIUM,
-            claim=f"{name} is required by the settings, and none of {environment.trajectories} trajectories calls it",
+            claim=f"the settings require {name}, but none of {environment.trajectories} trajectories calls it",
             unit="calls a trajectory",
             slice=f"tool:{name}",
             observed=0.0,
@@ -65,9 +64,9 @@ def _never_called(evidence: Evidence) -> tuple[Finding, ...]:
             onset_step=None,
             evidence={"metric": "tool_calls.name", "tool": name, "trajectories": environment.trajectories},
             causes=(
-                "the tool is not offered to the policy, or under another name",
+                "the tool is not offered to the policy, or only under another name",
                 "the prompts can be solved without it",
-                "the policy never came upon it while sampling",
+                "the policy never tried it while sampling",
             ),
             confirm=(f"print the tools of one prompt as the policy sees them: is {name} among them?",),
             next=(f"show its use in the prompt or in a few examples, and see whether {name} is called",),
@@ -101,7 +100,7 @@ def _abandoned(evidence: Evidence, limits: Limits) -> Verdict:
         if early[name] >= limits["was_used"] and (fall := _given_up(series, early[name], limits["left"])) is not None
     }
     if max(early.values()) < limits["was_used"]:
-        reason = f"no tool had {limits['was_used']:g} calls a trajectory at first: none has been given up"
+        reason = f"no tool had {limits['was_used']:g} calls a trajectory at first, so none was given up"
         return NotJudged(reason=reason, enable="nothing to record")
     # summed in the order of the records, whose last digits the claim shows
     before, after = (sum(means[name] for name in calls if name in judged) for means in (early, late))
@@ -152,7 +151,7 @@ def _early_mean(series: Series) -> float:
 def _finding(name: str, fall: BaselineShift, severity: Severity, calls: Series, failures: Counts | None) -> Finding:
     return Finding(
         severity=severity,
-        claim=f"Calls of {name} a trajectory fell from {fall.early:.2g} to {fall.last:.2g}, of others not",
+        claim=f"Calls of {name} fell from {fall.early:.2g} to {fall.last:.2g} a trajectory; other calls did not",
         unit="calls a trajectory",
         slice=f"tool:{name}",
         **measured(fall),
@@ -164,13 +163,13 @@ def _finding(name: str, fall: BaselineShift, severity: Severity, calls: Series, 
             "failed_share": failures.share if failures is not None else None,
         },
         causes=(
-            "the tool failed or was slow for a while, and was learnt to be avoided",
+            "the tool failed or was slow for a while, and the policy learnt to avoid it",
             "another tool does the same for less",
             "the prompts that need it became rare",
         ),
         confirm=(f"count prompts that need {name} around step {fall.onset}, and read five of its calls just before",),
         next=(
-            f"mend what made {name} fail or slow",
+            f"fix what made {name} fail or slow down",
             f"mix in prompts that cannot be solved without {name}, and see whether it is still called",
         ),
     )

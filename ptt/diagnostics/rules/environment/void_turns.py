@@ -1,12 +1,12 @@
 """This run shows assistant turns that neither call a tool nor say anything.
 
-What: the share of assistant turns without text and without a call rises for good above 0.05 and above twice its
-early level, or lies above 0.2 in the last third.
-Why it matters: such a turn moves nothing, yet it is trained on. They gather in trajectories whose tokens after tool
-output have become improbable, and come before gradients that explode.
-What it is not: a turn that only calls, or an answer without a call. Turns with half a code block or with text that is
-no answer are void in the source's sense too, but cannot be told from here: this share is a lower bound.
-What to do: leave trajectories with a void turn out of the update, as the source does, and find what the policy saw
+What: the share of assistant turns without text and without a call rises for good above 0.05 and above twice its early
+level, or lies above 0.2 in the last third.
+Why it matters: such a turn changes nothing, yet it is trained on. Void turns cluster in trajectories whose tokens after
+tool output have become improbable, and they precede exploding gradients.
+What it is not: a turn that only calls, or an answer without a call. Turns with half a code block, or with text that is
+no answer, are void in the source's sense too but cannot be recognised here: this share is a lower bound.
+What to do: leave trajectories with a void turn out of the update, as the source does. Then find out what the policy saw
 just before: an odd observation, a cut context, a stop token learnt too well.
 Source: SimpleTIR, arXiv 2509.02479.
 """
@@ -30,12 +30,12 @@ QUESTION = Question(
     causes=(
         "improbable tokens after tool output that end the turn at once",
         "a stop token or a template that ends turns early",
-        "reasoning kept apart from the message, and nothing after it",
+        "reasoning that is split from the message, with nothing after it",
     ),
     confirm="read five trajectories {steps} with an empty turn: what did the turn before it hold?",
     next=(
         "leave trajectories with a void turn out of the update",
-        "check stop tokens and template on one of these contexts",
+        "check stop tokens and chat template on one of these contexts",
     ),
 )
 

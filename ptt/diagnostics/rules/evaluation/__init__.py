@@ -11,11 +11,11 @@ from ptt.diagnostics.rules.interface import NotJudged, by_kind
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS
 
 ENABLE: Final = (
-    "evaluate at fixed steps under one protocol, six times a run at least: TRL eval_strategy=steps with eval_steps;"
-    " veRL trainer.test_freq; NeMo-RL grpo.val_period; slime --eval-interval"
+    "evaluate at fixed steps under one protocol, at least six times a run: TRL eval_strategy=steps with "
+    "eval_steps; veRL trainer.test_freq; NeMo-RL grpo.val_period; slime --eval-interval"
 )
 GIVEN_ENABLE: Final = (
-    'evaluate at fixed steps under one protocol, six times a run at least: in TRL eval_strategy="steps" with eval_steps'
+    'evaluate at fixed steps under one protocol, at least six times a run: in TRL eval_strategy="steps" with eval_steps'
 )
 
 

@@ -1,16 +1,16 @@
 """This run shows a training reward that rises while the evaluation stays flat or falls.
 
-What: over the steps that evaluations cover, the training figure (the same one where both are logged, else the mean
-reward) rose beyond its noise, while no figure of any evaluation rose with it and one at least surely did not: the 95 %
+What: over the steps that evaluations cover, the training figure (the same one where both are logged, otherwise the mean
+reward) rose beyond its noise, while no evaluation figure rose with it and at least one clearly did not: the 95%
 interval of its change lies below a third of the reward's relative gain, or it fell. Where the whole run shows nothing,
-its later part is judged alone (99.8 %): a figure may have risen with the reward at first.
-Why it matters: what is learnt does not carry over to what is evaluated. A checkpoint chosen by the reward is then not
-a better one.
-What it is not: an evaluation near its ceiling, or one with fewer than six points: those are not held against a run.
-What to do: rule out the evaluation before the training: same prompt template, sampling, tools and parser as in
-training; then look whether the training tasks are few and repeated; then whether the reward pays for something else.
-Source: the comparison is of relative gains, by a straight line through the evaluations with its 95 % interval, widened
-for points that follow one another. Cobbe et al., Quantifying Generalization in RL (arXiv 1812.02341).
+its later part is judged alone (99.8%): a figure may have risen with the reward at first.
+Why it matters: what the policy learns does not carry over to what is evaluated. A checkpoint chosen by the reward is
+then no better.
+What it is not: an evaluation near its ceiling, or one with fewer than six points: those do not count against a run.
+What to do: rule out the evaluation first: does it use the prompt template, sampling, tools and parser of training? Then
+check whether the training tasks are few and repeated, then whether the reward pays for something else.
+Source: relative gains are compared by a straight line through the evaluations with its 95% interval, widened for
+autocorrelation. Cobbe et al., Quantifying Generalization in RL (arXiv 1812.02341).
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verd
     pairs = [(figure, outcome) for figure in figures if (outcome := _judge(evidence, figure)) is not None]
     if not pairs:
         return NotJudged(
-            reason="no training reward of 30 values covers the steps of the evaluations",
+            reason="fewer than 30 values of a training reward cover the steps of the evaluations",
             missing=("reward/mean",),
             enable="log the mean reward at every step",
         )
@@ -45,8 +45,8 @@ def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verd
         return _finding(behind, limits["fell"])
     if any(outcome.reward_rose for _, outcome in pairs):
         return NotJudged(
-            reason=f"training rose, but the noise of {pairs[0][1].name} hides whether it did",
-            missing=("more points, or more samples a point",),
+            reason=f"training rose, but {pairs[0][1].name} is too noisy to say whether it did",
+            missing=("more evaluation points, or more samples a point",),
             enable=ENABLE,
         )
     return Healthy(reason="the training reward did not rise over the steps that evaluations cover")
@@ -87,17 +87,17 @@ def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding
             "figures_behind": ", ".join(sorted({other.name for _, other in behind})),
         },
         causes=(
-            "the evaluation is taken in another way than training: prompt, sampling, tools, parser",
+            "the evaluation differs from training: prompt, sampling, tools, parser",
             "few training tasks, seen again and again",
-            "the reward pays for something that the evaluation does not ask for",
+            "the reward pays for something that the evaluation does not measure",
         ),
         confirm=(
-            "score twenty training prompts through the evaluation's own code: the same rewards as in training?",
-            f"evaluate the checkpoint near step {worst.onset} and the last one with equal settings and seeds",
+            "score twenty training prompts with the evaluation's own code: same rewards as in training?",
+            f"evaluate the checkpoint near step {worst.onset} and the last one with the same settings and seeds",
         ),
         next=(
-            "if the evaluation's code scores lower, mend that first and evaluate the saved checkpoints again",
-            "if not, keep the checkpoint with the best evaluation and widen the training tasks, nothing else changed",
+            "if the evaluation's code scores lower, fix that first and evaluate the saved checkpoints again",
+            "if not, keep the checkpoint with the best evaluation, widen the training tasks and change nothing else",
         ),
     )
 

@@ -1,10 +1,9 @@
 """This run shows an evaluation whose settings changed between points.
 
-What: temperature, top_p, max_tokens, the number of draws for a prompt, or the size of the suite is not the same at
-all points of one evaluation. A smaller last point is left out: a run may end in the midst of an evaluation.
-Why it matters: points under different settings cannot be compared; a step in the curve at that place is none of the
-policy's.
-What to do: evaluate the saved checkpoints again under one protocol, the first one, and compare those.
+What: temperature, top_p, max_tokens, the number of samples per prompt, or the size of the suite differs between points
+of one evaluation. A smaller last point is left out: a run may end in the middle of an evaluation.
+Why it matters: points under different settings cannot be compared; the policy did not cause the jump there.
+What to do: evaluate the saved checkpoints again under the first protocol, and compare those.
 Source: Machado et al., Revisiting the Arcade Learning Environment (arXiv 1709.06009), on how much protocols decide.
 Where the writer logs samples per second and the time, the size of the suite is their product.
 """
@@ -26,7 +25,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     judged = [setting for setting in settings if len(setting.points) >= 2]
     if not judged:
         return NotJudged(
-            reason="no setting of an evaluation is recorded at two points",
+            reason="no evaluation setting is recorded at two points",
             missing=("temperature", "max_tokens", "samples"),
             enable=by_kind(
                 evidence,
@@ -66,8 +65,8 @@ def _changed(setting: Setting, size_limit: float) -> Finding | None:
         onset_interval=(before, step),
         evidence={"metric": setting.suite, "logged_as": setting.name, "before": old, "after": new,
                   "exact": setting.exact},
-        causes=("the run was resumed with other settings", "the suite was changed or sampled anew",
-                "evaluations of several kinds are logged under one name"),
+        causes=("the run was resumed with different settings", "the suite was changed or resampled",
+                "different evaluations are logged under one name"),
         confirm=(f"compare the settings and the code of the evaluations at steps {before} and {step}",),
         next=(f"evaluate the checkpoints before and after step {step} under one protocol before comparing them",),
     )  # fmt: skip

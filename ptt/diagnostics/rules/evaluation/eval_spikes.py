@@ -1,13 +1,13 @@
 """This run shows a spike in an evaluation that training does not share.
 
-What: points of an evaluation, a fifth of them at most, stand above both their neighbours by more than eight times what
-the other points do, and by a tenth of the figure's level at least, while the training reward shows no such rise there.
-Why it matters: the best checkpoint is chosen by such a point, and it is chance, or another protocol, that chose it.
-What it is not: a jump that stays; or a few answers more of a small suite, whose steps count as noise. Where all other
-points are equal, nothing tells what chance does, and it is low.
-What to do: evaluate that checkpoint again, with the same settings and another seed, before it is used or reported.
-Source: the points are held against the others, all of them left out; Henderson et al., Deep RL that Matters
-(arXiv 1709.06560), on what single evaluations are worth.
+What: at most a fifth of an evaluation's points stand above both neighbours by more than eight times what the other
+points do, and by at least a tenth of the figure's level, while the training reward does not rise there.
+Why it matters: the best checkpoint is then chosen by chance, or by a different protocol.
+What it is not: a jump that stays; or a few more right answers in a small suite, whose steps count as noise. Where all
+other points are equal, the noise is unknown and the finding is low.
+What to do: before you use or report that checkpoint, evaluate it again with the same settings and another seed.
+Source: each point is compared with those that do not stand out; Henderson et al., Deep RL that Matters (arXiv
+1709.06560), on what single evaluations are worth.
 """
 
 from collections.abc import Sequence
@@ -67,10 +67,10 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
         onset_interval=(int(steps[first - 1]), int(steps[first])),
         evidence={"metric": figure.name, "logged_as": figure.title, "value": value, "before": before, "after": after,
                   "best_of_run": best, "spikes": len(places), "at_steps": at},
-        causes=("another protocol at that point: temperature, max_tokens, tools, part of the suite",
+        causes=("a different protocol at that point: temperature, max_tokens, tools, part of the suite",
                 "a small suite and a lucky draw", "tasks or answers that leaked into that point's prompts"),
-        confirm=(f"evaluate the checkpoint of step {step} again, same settings, another seed",),
-        next=("leave the point out of the choice of a checkpoint unless it comes again",))  # fmt: skip
+        confirm=(f"evaluate the checkpoint of step {step} again with the same settings and another seed",),
+        next=("ignore the point when you choose a checkpoint, unless it comes back",))  # fmt: skip
 
 
 def _places(values: FloatArray, limit: float) -> tuple[list[int], float, bool]:

@@ -1,11 +1,11 @@
-"""This run shows an evaluation under other conditions than training: it cuts answers short, or has no tools.
+"""This run shows an evaluation under different conditions from training: it cuts answers short or has no tools.
 
-What: the share of evaluated answers that are cut at the length limit lies 0.2 above that of training in the last third
-of the evaluations, at every one of them by half of that; or training calls tools, one call in two trajectories at
-least, and evaluation one in twenty of that at most. Cut answers are medium where the distance grew by 0.2 over the
-run, low where it was there from the start: a suite of harder tasks is cut more often too.
-Why it matters: such a figure measures the limit or the missing tool, and not the policy. A reward that evaluation
-does not follow is then no hacking, and a gap between the splits no contamination.
+What: in the last third of the evaluations, the share of answers cut at the length limit lies 0.2 above that of training
+on average and at least 0.1 at each one; or training makes at least one tool call in two trajectories and evaluation at
+most a twentieth of that. Cut answers are medium where the gap grew by 0.2 over the run, low where it was there from the
+start: harder tasks are cut more often too.
+Why it matters: such a figure measures the limit or the missing tool, not the policy. A reward that evaluation does not
+follow is then no reward hacking, and a gap between splits no contamination.
 What it is not: a policy that has stopped calling tools in training as well.
 What to do: evaluate the checkpoints again with the length limit and the tools of training.
 Source: our own; TRL logs both figures for evaluations (eval_completions/clipped_ratio, eval_tools/call_frequency).
@@ -26,7 +26,7 @@ MIN_CALLS = 0.5  # calls a trajectory in training: below it tools are no matter 
 CALL_SHARE = 0.05  # of training's calls: next to none, whatever the prompts of the suite
 CUT = "len/clipped_frac"
 ENABLE = "TRL logs completions/clipped_ratio and tools/call_frequency for evaluations too: set eval_strategy"
-CONFIRM = ("compare the evaluation's length limit and its tools with training's",)
+CONFIRM = ("compare the evaluation's length limit and tools with those of training",)
 NEXT = ("evaluate the checkpoints again under the conditions of training before comparing them",)
 
 
@@ -36,7 +36,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     pairs = [(one, *pair) for one in conditions if (pair := _beside_training(evidence, one)) is not None]
     if not pairs:
         return NotJudged(
-            reason=f"neither cut answers nor calls of tools are logged for training and at {MIN_POINTS} evaluations",
+            reason=f"neither cut answers nor tool calls are logged for training and at {MIN_POINTS} evaluations",
             missing=("eval/len/clipped_frac",),
             enable=ENABLE,
         )
@@ -46,7 +46,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if serious:
         return Broken(findings=serious)
     names = ", ".join(condition.series.raw_name for condition, *_ in pairs[:4])
-    return Healthy(reason=f"as in training: {names}" if not findings else "cut as often from the start",
+    return Healthy(reason=f"as in training: {names}" if not findings else "cut equally often from the start",
                    notes=tuple(findings))  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def _cut(
         onset_step=int(steps[onset]),
         onset_interval=(int(steps[max(0, onset - 1)]), int(steps[onset])),
         evidence={"metric": condition.name, "logged_as": condition.series.raw_name, "early": early, "late": late},
-        causes=("a shorter limit in evaluation than in training", "prompts of the suite that take longer answers"),
+        causes=("a shorter limit in evaluation than in training", "prompts of the suite that need longer answers"),
         confirm=CONFIRM,
         next=NEXT,
     )
@@ -108,7 +108,7 @@ def _without_tools(
         onset_step=int(steps[onset]),
         onset_interval=(int(steps[max(0, onset - 1)]), int(steps[onset])),
         evidence={"metric": condition.name, "logged_as": condition.series.raw_name, "in_training": usual},
-        causes=("the evaluation is not given the tools", "another prompt or chat template in evaluation"),
+        causes=("the evaluation is not given the tools", "a different prompt or chat template in evaluation"),
         confirm=CONFIRM,
         next=NEXT,
     )

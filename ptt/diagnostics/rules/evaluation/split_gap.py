@@ -1,14 +1,14 @@
 """This run shows a gap between two splits that grows.
 
-What: a public figure less the private one of the same name, or a training figure less its held-out twin, grew over
-the run: its straight line rises at one in a thousand, or its thirds lie ten times the noise apart, by 15 % of the
-figure's level at least. A held-out figure that was ahead at first counts as level.
-Why it matters: what is gained is gained on the split that was trained on or tuned against. The public figure no longer
-says how good the policy is on what it has not seen.
-What to do: choose checkpoints by the held-out split; look how often the public one was used to tune prompts, rewards
+What: a public figure minus the private one of the same name, or a training figure minus its held-out counterpart, grew
+over the run by at least 15% of the figure's level: its straight line rises (p < 0.001), or its thirds lie ten times the
+noise apart. A held-out figure that was ahead at first counts as level.
+Why it matters: the gain is on the split that was trained on or tuned against. The public figure no longer shows how
+good the policy is on unseen tasks.
+What to do: choose checkpoints by the held-out split; check how often the public one was used to tune prompts, rewards
 or coefficients; widen the training tasks.
-Source: both figures at the steps of the evaluation; the line's error is widened for points that follow one another.
-Dwork et al., The reusable holdout (Science 349, 2015), on what tuning against one test set does.
+Source: both figures at the steps of the evaluation; the line's error is widened for autocorrelation. Dwork et al., The
+reusable holdout (Science 349, 2015), on what tuning against one test set does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -91,9 +91,9 @@ def _grown(pair: Pair, limit: float) -> Finding | None:
         evidence={"metric": seen, "logged_as": held_out, "points": len(steps), "gap_early": change.early,
                   "gap_late": change.late},
         causes=("few training tasks, seen again and again", "the public split was tuned against",
-                "tasks of the public split are among those trained on"),
-        confirm=("look for tasks that stand in both splits, word for word and near it",
-                 "evaluate the checkpoint before the gap and the last one on a third set that nobody has looked at"),
+                "tasks of the public split are among the training tasks"),
+        confirm=("look for tasks that occur in both splits, word for word or nearly so",
+                 "evaluate the checkpoint before the gap and the last one on a third, untouched set"),
         next=("choose the checkpoint by the held-out split", "widen or refresh the training tasks"))  # fmt: skip
 
 

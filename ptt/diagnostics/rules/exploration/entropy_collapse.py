@@ -1,17 +1,18 @@
 """This run shows a policy entropy that fell to almost nothing.
 
 What: the 20-step mean of the entropy falls below 0.02 nats and below a tenth of its early level, and stays there; or
-the last values of the run, from three of them to a fifth of it, all lie so low, a fifth of the level before them at
-most and six standard deviations of the run's own noise below it: a collapse that the mean need not show yet.
-Why it matters: a policy without entropy samples the same answer again and again; groups stop differing, advantages
+the last values of the run (at least three, at most a fifth of it) all lie that low, at most a fifth of the level before
+them and six standard deviations of the run's own noise below it: a collapse that the mean may not show yet.
+Why it matters: a policy without entropy samples the same answer again and again. Groups stop differing, advantages
 vanish, and it cannot find its way out.
-What it is not: a policy that became sure because it is right. Where the reward rose the finding is low: a tool call
-that became deterministic looks just so in healthy runs. Where the reward fell it is high; where it neither rose nor
-fell since, medium, if the entropy was gone within a quarter of the run or most groups give no signal while the reward
-is below 0.7 of 1: the policy settled before it had learnt the task. Entropy that drops at the end of the run is no
-policy that became sure little by little: medium at least, unless the reward rises on.
-What to do: look at samples; if the answers are wrong or all alike, go back to before the fall, lower the learning
-rate, add an entropy bonus or raise the clip's upper bound (clip-higher), hold the policy closer to the reference.
+What it is not: a policy that became certain because it is right. Where the reward rose the finding is low: in healthy
+runs, a tool call that became deterministic looks the same. Where the reward fell it is high. Where it did neither, it
+is medium if the entropy was gone within a quarter of the run, or if most groups give no signal while the reward is
+below 0.7 of 1: the policy settled before it had learnt the task. Entropy that drops at the end of the run is not a
+policy that grew certain gradually: at least medium, unless the reward keeps rising.
+What to do: look at samples. If the answers are wrong or all the same, go back to before the fall, then lower the
+learning rate, add an entropy bonus, raise the clip's upper bound (clip-higher) or hold the policy closer to the
+reference.
 Source: absolute floors of 0.1 to 1 nat, as older tools use, flag normal language-model RL (0.05 to 0.6 nats).
 """
 
@@ -46,12 +47,12 @@ END_SDS = 6.0  # of the run's own noise, in logs
 SMALLEST = 1e-6  # nats: an entropy of exactly 0 has no logarithm
 CAUSES = (
     "one answer crowds out the others",
-    "no force keeps the policy spread: entropy bonus, KL",
-    "learning rate too high, or sampling temperature too low",
+    "nothing keeps the policy spread out: no entropy bonus, no KL penalty",
+    "a learning rate that is too high, or a sampling temperature that is too low",
 )
 CONFIRM = ("read 20 of the latest samples of one prompt: are they the same, and are they right?",)
 NEXT = (
-    "add an entropy bonus or raise the upper clip bound, nothing else changed",
+    "add an entropy bonus or raise the upper clip bound, and change nothing else",
     "then lower the learning rate, then raise the KL coefficient",
 )
 
@@ -87,7 +88,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         evidence=series_evidence(series, early=early, settled=settled),
         causes=CAUSES,
         confirm=CONFIRM,
-        next=(f"if they are alike and wrong: roll back to a checkpoint from before step {interval[0]}", *NEXT),
+        next=(f"if they are the same and wrong: roll back to a checkpoint before step {interval[0]}", *NEXT),
     )
 
 

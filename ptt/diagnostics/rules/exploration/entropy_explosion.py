@@ -1,13 +1,13 @@
 """This run shows a policy entropy that rises and does not come back.
 
-What: the entropy stays above twice its own early level and 0.2 nats more, beyond its noise. Where the reward fell it is
-high, where the reward did not rise medium, else low.
-Why it matters: a policy that grows more random while the reward does not rise unlearns what it knew; sampled tokens
-get so unlikely that ratios and gradients become noise.
+What: the entropy stays above twice its own early level and 0.2 nats more, beyond its noise. High where the reward fell,
+medium where it did not rise, otherwise low.
+Why it matters: a policy that grows more random while the reward does not rise unlearns what it knew; sampled tokens get
+so unlikely that ratios and gradients become noise.
 What it is not: exploration that pays. With clip-higher or an entropy bonus the entropy rises and the reward with it.
-What to do: look for the first step and what changed there: stale rollouts, an update too large, an entropy bonus that
+What to do: find the first step and what changed there: stale rollouts, too large an update, an entropy bonus that
 outweighs the reward. Read samples: are they still language?
-Source: both directions are reported by users of the frameworks (veRL issues 2738 and 5953); relative limits our own.
+Source: users of the frameworks report both directions (veRL issues 2738 and 5953); the relative limits are our own.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -40,13 +40,13 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         causes=(
             "updates that overwrite what the policy knew: too large, or on stale rollouts",
             "an entropy bonus or a wide upper clip bound that outweighs the reward",
-            "a reward too sparse to hold the policy",
+            "a reward too sparse to guide the policy",
         ),
-        confirm=(f"read 20 samples from before step {rise.interval[0]} and 20 of the last: still language?",),
+        confirm=(f"read 20 samples from before step {rise.interval[0]} and 20 of the last: are they still language?",),
         next=(
-            f"roll back to a checkpoint from before step {rise.interval[0]}",
+            f"roll back to a checkpoint before step {rise.interval[0]}",
             "check the freshness of the rollouts and the size of updates before the entropy bonus",
-            "then lower the entropy coefficient, or the upper clip bound, nothing else changed",
+            "then lower the entropy coefficient or the upper clip bound, and change nothing else",
         ),
     )
 

@@ -1,14 +1,14 @@
-"""This run shows a policy that stays random while nothing is learnt.
+"""This run shows a policy that stays random and learns nothing.
 
-What: the entropy stands at 2 nats a token or more from the start and does not fall by a tenth, while the reward does
-not rise. The level is a rule of thumb, so the finding is low.
-Why it matters: at 2 nats the policy wavers between seven tokens at each place. Right answers are then found by chance
-and not again, and no advantage points anywhere.
+What: the entropy is 2 nats a token or more from the start and does not fall by a tenth, while the reward does not rise.
+The level is a rule of thumb, so the finding is low.
+Why it matters: at 2 nats the policy wavers between about seven tokens at each position. It finds right answers only by
+chance and does not find them again, so no advantage points anywhere.
 What it is not: an entropy that rises (see entropy-explosion), nor a wide policy that learns.
-What to do: read twenty samples: are they language, and of the task's format? Then lower the sampling temperature, take
-away the entropy bonus, and begin from a checkpoint that solves some of the tasks.
-Source: without a bonus the entropy falls from the first steps on as the reward rises (Cui et al., arXiv 2505.22617);
-2 nats, seven choices alike, is our own.
+What to do: read twenty samples: are they language, and in the task's format? Then lower the sampling temperature,
+remove the entropy bonus, and start from a checkpoint that solves some of the tasks.
+Source: without a bonus the entropy falls from the first steps on as the reward rises (Cui et al., arXiv 2505.22617); 2
+nats, seven equal choices, is our own.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -43,7 +43,8 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     first = int(series.finite()[0][0])
     return Finding(
         severity=Severity.LOW,
-        claim=f"Entropy stays at {last:.3g} nats a token, and the reward at {reward.last:.3g}: nothing is learnt",
+        claim=f"The entropy stays at {last:.3g} nats a token and the reward at {reward.last:.3g}: the policy learns "
+        "nothing",
         observed=last,
         limit=limits["nats"],
         unit="nats",
@@ -55,10 +56,10 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
             "a starting checkpoint that does not know the task's format",
             "a reward so sparse that no advantage points anywhere",
         ),
-        confirm=("read twenty samples of the first steps and of the last: still language, and of the task's format?",),
+        confirm=("read twenty of the first samples and twenty of the last: still language, and in the task's format?",),
         next=(
             "sample the starting checkpoint at temperature 1 and 0.6: how many tasks does each solve?",
-            "then lower the temperature or the entropy coefficient, nothing else changed",
+            "then lower the temperature or the entropy coefficient, and change nothing else",
         ),
     )
 

@@ -1,14 +1,14 @@
-"""This run shows answers that come to one and the same length.
+"""This run shows answers that all become the same length.
 
-What: the spread of the lengths of a step's answers, their standard deviation over their mean, falls for good below
-0.05 and below a quarter of its early level. Where no samples are recorded, the distance from the shortest to the
-longest over their mean falls below 0.1; or the mean length hardly changes any more from step to step, by less than
-0.1 %. Medium where the reward fell meanwhile, else low.
-Why it matters: prompts differ in what they need. One length for all is a form, a cut at the limit of tokens, or a
-policy that stopped exploring.
+What: the spread of answer lengths in a step (standard deviation over mean) falls for good below 0.05 and below a
+quarter of its early level. Where no samples are recorded, the range from shortest to longest over their mean falls
+below 0.1, or the mean length changes by less than 0.1% from step to step. Medium where the reward fell meanwhile,
+otherwise low.
+Why it matters: prompts differ in what they need. One length for all means a fixed template, a cut at the token limit,
+or a policy that stopped exploring.
 What it is not: a task whose right answers are equally long.
-What to do: read ten answers after the onset; look at the share that is cut off, and whether the loop still samples.
-Source: the variance of lengths as a sign of mode collapse is in use in the field; the levels are our own.
+What to do: read ten answers after the onset; check the share that is cut off, and whether the loop still samples.
+Source: the variance of lengths is a common sign of mode collapse; the levels are our own.
 """
 
 import math
@@ -49,7 +49,7 @@ def _spread(evidence: Evidence) -> Spread | NotJudged:
         return Spread(series, 1.0, "The spread of answer lengths")
     mean = evidence.metrics.get("len/response_mean")
     if mean is None or len(mean.finite()[0]) <= MIN_VALUES:
-        reason = f"lengths of answers are recorded at fewer than {MIN_VALUES} steps"
+        reason = f"answer lengths are recorded at fewer than {MIN_VALUES} steps"
         return NotJudged(reason=reason, missing=("len/response_mean",), enable=ENABLE)
     low, high = (evidence.other.get(mean.raw_name.replace("mean", name)) for name in ("min", "max"))
     if low is not None and high is not None:
@@ -86,10 +86,10 @@ def check(spread: Spread, evidence: Evidence, limits: Limits) -> Verdict:
         unit="of the mean length",
         **measured(fall),
         evidence=series_evidence(spread.series, early=fall.early),
-        causes=("one form for every answer", "answers that are all cut off at the limit of tokens",
+        causes=("one template for every answer", "answers that are all cut off at the token limit",
                 "a log that repeats an old value"),
-        confirm=(f"read ten answers from after step {fall.onset}: do they answer ten questions?",),
-        next=("look at the share of answers that is cut off, and at the entropy, around the onset",),
+        confirm=(f"read ten answers from after step {fall.onset}: do they answer ten different questions?",),
+        next=("look at the share of answers that are cut off, and at the entropy, around the onset",),
     )  # fmt: skip
 
 

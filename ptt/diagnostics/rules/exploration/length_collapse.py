@@ -1,9 +1,9 @@
 """This run shows answers that shrink to a fraction of their length.
 
-What: the mean response length stays below half of its own early level, beyond its noise. Where the reward fell it is
-high; where the reward stayed and the answers shrank within a quarter of the run, medium; else low.
+What: the mean response length stays below half of its own early level, beyond its noise. High where the reward fell;
+medium where the reward held and the answers shrank within a quarter of the run; otherwise low.
 Why it matters: a policy that hardly says anything explores nothing: no reasoning, no calls, nothing for the reward to
-tell apart.
+distinguish.
 What it is not: getting to the point. Where the reward rose, shorter answers are better ones.
 What to do: read samples from before and after. Look for a length penalty, for a loss averaged over the sequence (short
 wrong answers are then pushed down less than long ones), and for calls that no longer happen.
@@ -49,7 +49,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         confirm=(f"read 20 samples from before step {fall.interval[0]} and 20 of the last",),
         next=(
             "plot the reward by length over the last 50 steps: do short answers pay?",
-            "take the length penalty off, nothing else changed, and compare over 50 steps",
+            "remove the length penalty, change nothing else, and compare over 50 steps",
         ),
     )
 

@@ -1,19 +1,18 @@
 """This run shows different prompts that get the same answer.
 
-What: among the last answers of a step, the share of pairs of different prompts whose texts are equal, letter by
-letter. It rises for good above 0.3 and by 0.2 over its early level, or lies above 0.9 in the last third. Where
-texts are not equal, pairs that have seven in ten of their runs of three words in common are counted in the same way, of
-answers of 24 words and more.
+What: among the final answers of a step, the share of pairs from different prompts whose texts are equal, letter by
+letter. It rises for good above 0.3 and by 0.2 over its early level, or lies above 0.9 in the last third. For answers of
+24 words and more, pairs that share seven in ten of their three-word sequences count in the same way.
 Why it matters: the answer no longer depends on the question. Entropy does not show it: a policy may choose among
-templates at random and still not look at the prompt.
-What it is not: answers alike within one prompt, which a solved task brings. Answers shorter than 40 letters may
-rightly agree (yes, no, a class): then it is a note unless the reward falls. Nearly equal texts are a note where the
-reward rose meanwhile, or where they are so from the start: a form that the task asks for.
-What to do: read the commonest answer. If it is a refusal or a form, look at what pays for it; if it is empty talk,
-go back to before the onset and hold the policy closer to the reference.
+templates at random and still ignore the prompt.
+What it is not: equal answers to one prompt, as on a solved task. Answers shorter than 40 letters may rightly agree
+(yes, no, a class): that is a note unless the reward falls. Nearly equal texts are a note where the reward rose
+meanwhile, or where they were so from the start: a format that the task asks for.
+What to do: read the most common answer. If it is a refusal or a template, find out what rewards it; if it is empty
+talk, go back to before the onset and hold the policy closer to the reference.
 Source: template collapse in RAGEN-2 (openreview 4U7oGsOdiW): entropy stays while the mutual information of prompt and
-answer falls. Equal pairs across prompts against equal pairs within one are the cheapest reading of it. Seven
-in ten: the overlap from which BigCode takes texts for near-duplicates (huggingface.co/blog/dedup).
+answer falls. Equal pairs across prompts are its cheapest estimate. Seven in ten is the overlap at which BigCode treats
+texts as near-duplicates (huggingface.co/blog/dedup).
 """
 
 from dataclasses import replace
@@ -52,21 +51,21 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return replace(finding, severity=Severity.HIGH)
     if rise is not None and reward is not Outcome.ROSE:
         return finding
-    reason = "answers to different prompts are nearly alike, but the reward does not fall"
+    reason = "answers to different prompts are nearly the same, but the reward does not fall"
     return Healthy(reason=reason, notes=(replace(finding, severity=Severity.LOW),))
 
 
 def _of_equal(answers: AnswerAgreement | None, evidence: Evidence, limits: Limits) -> Verdict:
     if answers is None:
         missing = ("turns.text_hash", "trajectories.prompt_hash")
-        reason = "no answers to several prompts of one step are recorded"
+        reason = "no step records answers to several prompts"
         return NotJudged(reason=reason, missing=missing, enable=ENABLE)
     count = len(answers.across.steps)
     late, rise = _late_and_rise(answers, limits)
     if rise is None and not _chronic(answers, limits):
         if count < MIN_VALUES:
             return NotJudged(reason=f"answers are recorded at {count} steps; {MIN_VALUES} are needed", enable=ENABLE)
-        share = f"{late:.1%} of pairs of answers to different prompts are equal in the end"
+        share = f"{late:.1%} of pairs of answers to different prompts are equal at the end"
         return Healthy(reason=f"{share}, limit {limits['floor']:.0%}")
     finding = _finding(answers, late, rise, limits)
     if answers.length >= limits["short"] or reward_dropped(evidence):
@@ -94,7 +93,7 @@ def _finding(answers: AnswerAgreement, late: float, rise: BaselineShift | None, 
     within = answers.within.finite()[1] if answers.within is not None else None
     return Finding(
         severity=Severity.HIGH if late >= limits["high"] else Severity.MEDIUM,
-        claim=f"{late:.0%} of pairs of answers to different prompts are {same} in the end"
+        claim=f"{late:.0%} of pairs of answers to different prompts are {same} at the end"
         + (f", {rise.early:.0%} at first" if rise is not None else ""),
         observed=late,
         limit=rise.limit if rise is not None else limits["chronic"],
@@ -110,18 +109,18 @@ def _finding(answers: AnswerAgreement, late: float, rise: BaselineShift | None, 
             "letters": answers.length or None,
         },
         causes=(
-            "a reward that one answer earns whatever was asked: a form, a refusal",
+            "a reward that one answer earns whatever the question: a template, a refusal",
             "a collapsed policy",
             "prompts cut off, so that the policy never sees the question",
         ),
         confirm=(
-            f"read trajectory {answers.example}, and ten others of its step: is the question in the prompt, and does "
-            "the reward tell the answers apart?",
+            f"read trajectory {answers.example} and ten others of its step: is the question in the prompt, and does "
+            "the reward distinguish the answers?",
         ),
         next=(
-            "check that prompts reach the policy whole",
-            "find what in the reward the common answer earns, and take it out",
-            "resume from before the onset with a higher KL coefficient, nothing else changed",
+            "check that prompts reach the policy uncut",
+            "find out what the common answer earns, and remove it from the reward",
+            "resume from before the onset with a higher KL coefficient, and change nothing else",
         ),
     )
 

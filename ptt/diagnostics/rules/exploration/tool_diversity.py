@@ -1,12 +1,12 @@
-"""This run shows a policy that came down to one tool out of several, without getting better by it.
+"""This run shows a policy that settled on one of several tools without getting better.
 
-What: the entropy of the distribution of calls over tools, as a share of what equal use would give, falls for good
-below a quarter of its early level, from at least 0.3, while calls go on and the reward falls.
+What: the entropy of calls over tools, as a share of the entropy of equal use, falls for good below a quarter of its
+early level, which was at least 0.3, while calls continue and the reward falls.
 Why it matters: what is no longer tried is not learnt; a task that needs the other tools is then out of reach.
-What it is not: settling on the right tool. Where the reward does not fall, the finding is a note, and a run that
-gives up calling altogether is tool-use-vanished.
-What to do: see which tool is left and whether it earns by being called; then whether the others fail.
-Source: exploration at the level of tools is what the rule asks; entropy of tool names, levels this project's own.
+What it is not: settling on the right tool. Where the reward does not fall, the finding is a note. A run that stops
+calling altogether is tool-use-vanished.
+What to do: check which tool is left and whether calling it is rewarded, then whether the others fail.
+Source: our own, both the entropy of tool names and the levels.
 """
 
 import math
@@ -30,7 +30,7 @@ MIN_EARLY_ENTROPY = 0.3  # of what equal use would give: below, there was one ma
 MIN_REMAINING_SHARE = 0.5  # of all early calls that go on
 MIN_POOLED_CALLS = 20.0  # calls a value: the entropy of fewer is too low by more than a few hundredths
 
-ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool each step"
+ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool at each step"
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -42,7 +42,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     series, calls, names = mix
     level = early_level(series)
     if level is None:
-        reason = f"calls fill {len(series.steps)} values of the mix of tools; {MIN_VALUES} are needed"
+        reason = f"the mix of tools has {len(series.steps)} values; {MIN_VALUES} are needed"
         return NotJudged(reason=reason, enable=ENABLE)
     if level.median < limits["was"]:
         reason = f"one of {len(names)} tools had nearly all calls from the start (entropy {level.median:.2g} of 1)"
@@ -53,7 +53,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         reason = "calls of all tools fell to less than half: tool-use-vanished judges that"
         return NotJudged(reason=reason, enable="nothing to record")
     if fall is None or fall.ended:
-        spread = f"{level.median:.2g} of 1 at first, {late_mean(series):.2g} in the end"
+        spread = f"{level.median:.2g} of 1 at first, {late_mean(series):.2g} at the end"
         return Healthy(reason=f"entropy of calls over {len(names)} tools: {spread}")
     dropped = reward_dropped(evidence)
     finding = Finding(
@@ -63,19 +63,19 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         **measured(fall),
         evidence={"metric": series.name, "logged_as": series.raw_name, "early": fall.early, "tools": ", ".join(names)},
         causes=(
-            "one tool earns by being called",
-            "the other tools failed for a while and were learnt to be avoided",
+            "calling one tool is rewarded",
+            "the other tools failed for a while, and the policy learnt to avoid them",
             "a collapsed policy",
         ),
-        confirm=(f"compare calls by tool and their pay at 20 steps before and after step {fall.onset}",),
+        confirm=(f"compare calls by tool and their rewards at 20 steps before and after step {fall.onset}",),
         next=(
-            "mend the tools that failed",
+            "fix the tools that failed",
             "mix in prompts that need the other tools, and see whether they are called",
         ),
     )
     if dropped:
         return finding
-    reason = "calls came down to one tool, but the reward did not fall"
+    reason = "the policy settled on one tool, but the reward did not fall"
     return Healthy(reason=reason, notes=(finding,))
 
 

@@ -1,14 +1,14 @@
 """This run shows a loss that stands still to the last digit while training goes on.
 
-What: the logged loss has exactly one value over 20 logged steps and a tenth of the run at least, while other metrics
-move. A loss of exactly 0 counts only where the gradient norm is NaN, infinite or exactly 0 beside it, or where
-training is from given data.
-Why it matters: nothing is learnt from a constant, or what is shown is no longer the loss: `logging_nan_inf_filter` of
+What: the logged loss keeps exactly one value for at least 20 logged steps and a tenth of the run, while other metrics
+move. A loss of exactly 0 counts only where the gradient norm is NaN, infinite or exactly 0 beside it, or where training
+uses given data.
+Why it matters: a constant teaches nothing, or the value shown is no longer the loss: `logging_nan_inf_filter` of
 Hugging Face trainers shows 0 or an old mean in place of NaN.
-What it is not: the loss of GRPO and its kin, which hovers near 0 and is exactly 0 on fresh samples without a KL term,
-because the advantages of a group add up to 0. There the gradient norm tells.
-What to do: look at the gradient norm first; if it is NaN, treat the run as dead from that step. If it is 0, look for
-an empty loss mask, frozen parameters or a learning rate of 0.
+What it is not: the loss of GRPO and similar methods, which hovers near 0 and is exactly 0 on fresh samples without a KL
+term, because the advantages of a group add up to 0. There the gradient norm decides.
+What to do: look at the gradient norm first; if it is NaN, treat the run as dead from that step. If it is 0, look for an
+empty loss mask, frozen parameters or a learning rate of 0.
 Source: TRL and transformers (`logging_nan_inf_filter` is on by default); GRPO's loss, arXiv 2402.03300 eq. 3.
 """
 
@@ -34,7 +34,7 @@ DEAD, ZERO, MOVES, UNKNOWN = "NaN or infinite", "exactly 0", "finite and above 0
 
 CAUSES = {
     DEAD: ("a NaN loss that the writer's filter shows as this value",),
-    ZERO: ("an empty loss mask", "frozen parameters or an optimiser without any", "advantages that are all 0"),
+    ZERO: ("an empty loss mask", "frozen parameters, or an optimiser without parameters", "advantages that are all 0"),
 }
 
 
@@ -46,7 +46,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     length = pairs + 1
     minimum = max(limits["least_equal"], MIN_EQUAL_SHARE * len(values))
     if length < minimum:
-        reason = f"at most {length} losses in a row are equal, of {len(values)}; {minimum:.0f} would be frozen"
+        reason = f"at most {length} losses in a row are equal, of {len(values)}; {minimum:.0f} would count as frozen"
         return Healthy(reason=reason)
     frozen = steps[start : start + length]
     value = float(values[start])
@@ -57,10 +57,10 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         if gradient == MOVES:
             return Healthy(reason=f"{zero}, as on fresh samples; the gradient norm is not")
         if gradient == UNKNOWN:
-            reason = f"{zero}, which is normal for group-relative methods; the gradient norm would tell"
+            reason = f"{zero}, which is normal for group-relative methods; only the gradient norm would show a fault"
             return NotJudged(reason=reason, missing=("grad_norm",), enable="log the gradient norm before clipping")
     elif not moving and gradient != DEAD:
-        return Healthy(reason=f"the loss is {value:g} at {length} steps in a row, and so does nothing else logged move")
+        return Healthy(reason=f"the loss is {value:g} at {length} steps in a row, but nothing else logged moves either")
     first, last = int(frozen[0]), int(frozen[-1])
     return Finding(
         severity=Severity.HIGH,
@@ -74,11 +74,11 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
             series, value=value, last_step=last, gradient_norm=gradient, moving=", ".join(moving) or None
         ),
         causes=CAUSES.get(
-            gradient, ("a loss that is logged before it is computed, or of another batch", "a learning rate of 0")
+            gradient, ("a loss that is logged before it is computed, or from a different batch", "a learning rate of 0")
         ),
         confirm=(f"read the gradient norm and the learning rate at step {first}: NaN, 0 or as before?",),
         next=(
-            f"compare the weights of the checkpoints around step {first}: equal weights mean that nothing is trained",
+            f"compare the weights of the checkpoints around step {first}: if they are equal, nothing is trained",
             "count the tokens in the loss of one batch",
         ),
     )

@@ -1,13 +1,13 @@
 """This run shows gradient norms far above their own usual level, again and again.
 
-What: the gradient norm exceeds ten times its usual level, at three steps or more and at one step in a hundred at least.
+What: the gradient norm exceeds ten times its usual level, at three steps or more and at least one step in a hundred.
 The usual level is the median of the 50 steps before, or of the run's first 50 where that is higher: once a task is
-solved most gradients are nearly zero, and an ordinary one is then no spike.
+solved most gradients are nearly zero, and an ordinary one is no spike.
 Why it matters: clipping hides the size of such a step but not its direction: a few tokens decide it.
-What to do: look at the batch of the first spike: for outlier rewards, extreme log-ratios and padding in the loss where
-the policy samples its own data, for damaged or very short examples where data are given.
-Fewer spikes than that are told as a note of low severity.
-Source: relative to the run's own level, since norms differ a thousandfold between models; one spike is no pattern.
+What to do: look at the batch of the first spike: outlier rewards, extreme log-ratios and padding in the loss where the
+policy samples its own data; damaged or very short examples where data are given. Fewer spikes are reported at low
+severity.
+Source: relative to the run's own level, because norms differ a thousandfold between models; one spike is no pattern.
 """
 
 from dataclasses import replace
@@ -43,21 +43,21 @@ SAMPLED = Advice(
     confirm=("compare the norm with the largest |log-ratio| and |advantage| of the same steps",),
     next=("look at the samples of the step of the first spike, largest |advantage| first",),
     single_cause="one batch with an outlier reward, a very short answer or an extreme log-ratio",
-    single_effect="reward or KL moved within 20 steps after it",
+    single_effect="check whether reward or KL moved within 20 steps after it",
 )
 GIVEN = Advice(
     causes=(
         "damaged or foreign examples: wrong template, wrong language, noise, very long or very short answers",
         "a batch with few tokens in the loss",
-        "a learning rate at the edge, or warm-up that ends too early",
+        "a borderline learning rate, or warm-up that ends too early",
     ),
-    confirm=("rank the examples of those batches by their own loss: do a few of them make the spike?",),
+    confirm=("rank the examples of those batches by their own loss: do a few of them cause the spike?",),
     next=(
-        "take out or mend these examples",
-        "where the batches are in order: halve the learning rate or double the warm-up, nothing else",
+        "remove or fix these examples",
+        "if the batches are fine: halve the learning rate or double the warm-up, and change nothing else",
     ),
     single_cause="one batch with a damaged, very long or very short example",
-    single_effect="the loss rose within 20 steps after it",
+    single_effect="check whether the loss rose within 20 steps after it",
 )
 """Of data that are given there are no advantages and no ratios."""
 
@@ -105,7 +105,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     note = replace(
         finding,
         severity=Severity.LOW,
-        claim=f"The gradient norm jumped to {largest:.3g} times its usual level at step {step}, and came back",
+        claim=f"The gradient norm jumped to {largest:.3g} times its usual level at step {step}, then came back",
         evidence=metric_evidence(series, spikes=1),
         causes=(advice.single_cause,),
         confirm=(),

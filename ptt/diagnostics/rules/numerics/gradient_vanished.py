@@ -2,15 +2,15 @@
 
 What: the 20-step geometric mean of the gradient norm fell below a hundredth of the run's first level and stayed there,
 or the norm is exactly 0 for 20 logged steps in a row, up to the last window of the run.
-Why it matters: a step without gradient costs as much as any other and teaches nothing.
-What it is not: a failure, where the reward stands near its best or the loss has all but gone: there is nothing left to
-learn, and it is a note. But not where rewards still differ: where half of the groups have a spread, or where the norm
-fell a hundred times further than the share of such groups did, or than the spread of the rewards. Zeros
-that ended are a note: before the first success of a sparse task every group fails alike.
-What to do: with groups, look at the share without reward spread first. Otherwise look at the loss mask, at how many
-samples are left after filters, and at the advantages.
-Source: relative to the run's own level, since norms differ a thousandfold between models; arXiv 2402.03300 for groups
-without spread. The last row alone decides nothing: single steps of a healthy run have next to no gradient.
+Why it matters: a step without a gradient costs as much as any other and teaches nothing.
+What it is not: a failure, where the reward is near its best or the loss is almost 0: there is nothing left to learn,
+and it is a note. It stays a finding where rewards still differ: half of the groups have a spread, or the norm fell a
+hundred times further than the share of such groups or the spread of the rewards. Zeros that ended are a note: before
+the first success of a sparse task every group fails.
+What to do: with groups, look first at the share without reward spread. Otherwise look at the loss mask, the number of
+samples left after filters, and the advantages.
+Source: relative to the run's own level, because norms differ a thousandfold between models; arXiv 2402.03300 for groups
+without spread. The last row alone decides nothing: single steps of a healthy run have almost no gradient.
 """
 
 import math
@@ -130,14 +130,14 @@ def _finding(series: Series, gone: Vanishing, severity: Severity, clause: str) -
         onset_interval=gone.interval,
         evidence=metric_evidence(series, early_median=_early(series)),
         causes=(
-            "groups whose rewards are all alike",
-            "an empty loss mask: every answer cut and masked, or every sample filtered",
+            "groups whose rewards are all equal",
+            "an empty loss mask: every answer cut and masked, or every sample filtered out",
             "a policy that puts all its probability on one answer",
         ),
         confirm=(
             f"count the samples with an advantage other than 0, and the tokens in the loss, at step {gone.onset}",
         ),
-        next=("mend what empties the batch first; a higher learning rate has nothing to work on",),
+        next=("first fix what empties the batch; a higher learning rate has nothing to work on",),
     )
 
 
@@ -194,13 +194,13 @@ def _learnt(evidence: Evidence, within: Steps | None) -> str:
     if reward is not None and reward.best > reward.worst:
         last = _late(evidence.metrics["reward/mean"], within)
         share = (last - reward.worst) / (reward.best - reward.worst)
-        return "the reward stands near its best, so there is nothing left to learn" if share >= SOLVED_SHARE else ""
+        return "the reward is near its best, so there is nothing left to learn" if share >= SOLVED_SHARE else ""
     loss = evidence.metrics.get("loss/total")
     if reward is None and loss is not None and len(loss.finite()[0]) >= MIN_VALUES:
         _, mean = loss.rolling()
         mean = mean[np.isfinite(mean)]
         if 0 <= _late(loss, within) <= LEARNT_FACTOR * mean[0]:
-            return "the loss has all but gone, so there is nothing left to learn"
+            return "the loss is almost 0, so there is nothing left to learn"
     return ""
 
 

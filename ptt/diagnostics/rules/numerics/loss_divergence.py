@@ -1,15 +1,14 @@
-"""This run shows a loss that rises again, and stays up.
+"""This run shows a loss that rises again and stays up.
 
 What: where data are given, the mean loss over a window lies above 1.5 times its best and 0.2 above it, beyond its own
-noise, to the end of the run. Of fewer than 30 values it is told where the last three at least lie 2 nats above the
-best. Where the policy samples its own data, the size of the loss is ten times what it was, and
-above 1.
-Why it matters: what was learnt is lost again, or the optimiser left the region where its steps mean anything.
-What it is not: the loss of GRPO or PPO that goes from 0.01 to 0.05. Such a loss is no measure of progress, hovers
-near 0, and its percentages mean nothing.
+noise, to the end of the run. With fewer than 30 values, at least the last three must lie 2 nats above the best. Where
+the policy samples its own data, the size of the loss is ten times what it was, and above 1.
+Why it matters: the model is losing what it learnt, or the optimiser left the region where its steps mean anything.
+What it is not: a GRPO or PPO loss that goes from 0.01 to 0.05. Such a loss hovers near 0 and does not measure progress,
+so its percentages mean nothing.
 What to do: go back to the best checkpoint; look at learning rate, batch order and precision around the first rise.
-Source: relative to the run's own best, since losses differ by model and data; the bound allows for noise that follows
-itself from step to step (AR(1) 0.8).
+Source: relative to the run's own best, because losses differ by model and data; the bound allows for autocorrelated
+noise (AR(1) 0.8).
 """
 
 from functools import partial
@@ -56,17 +55,25 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         **measured(rise),
         evidence=metric_evidence(series, best=rise.early, highest=rise.extreme),
         causes=(
-            "a learning rate too high once warm-up has ended",
-            "one damaged part of the data",
+            "a learning rate that is too high once warm-up has ended",
+            "a damaged part of the data",
             "precision: sums in bfloat16, or an optimiser state that was not restored on resume",
         )
         if given
-        else ("importance ratios without bounds", "a KL term that outgrew the rest", "advantages or rewards blown up"),
+        else (
+            "importance ratios without bounds",
+            "a KL term that outgrew the other terms",
+            "advantages or rewards that blew up",
+        ),
         confirm=(
             f"plot loss, learning rate and gradient norm around step {rise.onset}: did the norm jump first?",
-            "evaluate the checkpoints before and after on the same held-out batch: worse too, or only other data?",
+            "evaluate the checkpoints before and after on the same held-out batch: is the model worse, or only the "
+            "data different?",
         ),
-        next=(f"rerun from the checkpoint before step {rise.interval[0]} with half the learning rate, nothing else",),
+        next=(
+            f"rerun from the checkpoint before step {rise.interval[0]} with half the learning rate, and change "
+            "nothing else",
+        ),
     )
 
 
@@ -78,17 +85,17 @@ def _gross(series: Series, limits: Limits) -> Finding | None:
         return None
     return Finding(
         severity=Severity.HIGH,
-        claim=f"{series.raw_name} rose from {best:.3g}, its best, to {excess.last:.3g}, and stayed there",
+        claim=f"{series.raw_name} rose from its best of {best:.3g} to {excess.last:.3g} and stayed there",
         unit="loss",
         **measured(excess),
         evidence=metric_evidence(series, best=best, highest=float(series.finite()[1].max())),
         causes=(
-            "a learning rate too high",
+            "a learning rate that is too high",
             "weights or an optimiser state that were not restored",
-            "damaged data or a template that does not fit the model",
+            "damaged data, or a chat template that does not fit the model",
         ),
-        confirm=(f"evaluate the checkpoints from before and after step {excess.onset} on the same held-out batch",),
-        next=("start again from the model you began with, with a tenth of the learning rate and nothing else changed",),
+        confirm=(f"evaluate the checkpoints before and after step {excess.onset} on the same held-out batch",),
+        next=("start again from the original model with a tenth of the learning rate, and change nothing else",),
     )
 
 

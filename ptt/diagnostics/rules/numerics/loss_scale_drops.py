@@ -2,12 +2,12 @@
 
 What: after the first 20 logged values the loss scale of mixed precision was lowered at four logged steps of 20 or more,
 or it has reached 1, where it cannot go lower.
-Why it matters: each drop is a step that overflowed and was thrown away. A scale at its end means that gradients
-overflow at any scale: NaN comes next.
-What it is not: the drops at the start, while the scale looks for its level, and one drop every thousand steps or so.
+Why it matters: each drop is a step that overflowed and was thrown away. A scale that cannot go lower means that
+gradients overflow at any scale: NaN comes next.
+What it is not: drops at the start, while the scale finds its level, or one drop every thousand steps or so.
 What to do: train in bfloat16, which needs no scale; otherwise look for the layer that overflows first.
 Source: dynamic loss scaling as in arXiv 1710.03740 section 3.2: doubled after 1000 to 2000 steps without overflow,
-halved at each; DeepSpeed and Megatron stop at a least scale of 1.
+halved at each one; DeepSpeed and Megatron stop at a scale of 1.
 """
 
 import numpy as np
@@ -63,7 +63,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         evidence=metric_evidence(series, drops=int(dropped.sum()), first=float(values[0]), last=float(values[-1])),
         causes=("activations or gradients beyond what float16 holds", "a loss that is itself infinite"),
         confirm=(f"replay step {onset} in float32: are loss and gradient norm finite there?",),
-        next=("train in bfloat16; if that is not to be had, clip logits or lower the learning rate",),
+        next=("train in bfloat16; if you cannot, clip logits or lower the learning rate",),
     )
 
 

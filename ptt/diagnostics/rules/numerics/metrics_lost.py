@@ -1,13 +1,14 @@
 """This run shows metrics that turned NaN or vanished.
 
 What: loss, gradient norm, KL, entropy or reward is NaN, infinite or null in the logs; or was logged regularly and is
-absent from the last fifth of the run while what its own writer logs beside it goes on. (A loss of exactly 0 beside a
-NaN gradient norm is a writer's filter at work: the gradient norm is what to believe.)
+missing from the last fifth of the run while its writer's other metrics continue. (A loss of exactly 0 beside a NaN
+gradient norm is a writer's filter at work: believe the gradient norm.)
 What it is not: a run that was cut short, or several files that end at different steps; see run-cut-short.
 Why it matters: NaN compares false with every limit, so it reads as healthy elsewhere. TRL's default
 `logging_nan_inf_filter` replaces a NaN loss by the running mean: the loss then looks fine.
 What to do: go back to the last step with finite values; look at gradient norm, log-ratios and rewards just before.
-Source: NaN encodings differ by writer (bare NaN, null, dropped keys, 0 with a flag); all arrive here as one.
+Source: writers encode NaN differently (bare NaN, null, dropped keys, 0 with a flag); this rule treats them all the
+same.
 """
 
 from collections.abc import Mapping
@@ -24,17 +25,17 @@ from ptt.diagnostics.rules.numerics import CORE, core_series, dead_tail
 from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.statistics.arrays import IntArray
 
-BLOWN_CAUSES = ("a step that blew the weights up", "log of a zero probability", "an infinite reward")
+BLOWN_CAUSES = ("a step that blew up the weights", "log of a zero probability", "an infinite reward")
 BLOWN_NEXT = "take the last checkpoint before step {}; replay that step with anomaly detection on"
 SCORED_CAUSES = (
     "a reward function that divides by 0, takes the log of 0 or overflows",
     "a judge's answer without a number",
 )
-SCORED_NEXT = "score the samples of step {} again one by one; clip or refuse rewards that are no finite number"
+SCORED_NEXT = "score the samples of step {} again one by one; clip or reject rewards that are not finite"
 ABSENT_SHARE = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
 
 
-@requires(partial(core_series, enable="log them every step"))
+@requires(partial(core_series, enable="log them at every step"))
 def check(core: list[Series], evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the flags and the coverage of the core metrics."""
     last = max(int(series.steps[-1]) for series in evidence.metrics.values() if len(series.steps))
@@ -103,7 +104,7 @@ def _vanished(series: Series, first: int, run_end: int, part: float) -> Finding 
         return None
     return Finding(
         severity=Severity.HIGH,
-        claim=f"{series.raw_name} was logged up to step {end} and no more; the run goes on to {last}",
+        claim=f"{series.raw_name} stopped being logged after step {end}; the run continues to step {last}",
         observed=float(gap),
         limit=limit,
         unit="steps",

@@ -1,15 +1,14 @@
-"""This run shows metrics that left their level in the steps before the first NaN.
+"""This run shows metrics that left their usual level in the steps before the first NaN.
 
-What: in the 50 logged values before the first NaN or infinity of a core metric (nulls up to the end of the run count
-as such), gradient norm, KL, ratios, rewards, losses, value loss or loss scale lie further from their own level than ten
-times their usual scatter, and three times the level or a third of it, from some step on for half of the time or more.
-They are told in the order of their steps: the first one is where to look. Where nothing stayed off its level and the
-run never came back, single values that left it are told. Where the run came back, what stays as far off afterwards is
-how training went on, and no precursor. A step that is no number between sound ones is dated by
-metrics-lost: its own batch is where to look.
-Why it matters: a NaN is where a run ended, not why. What moved first is nearer to the cause than what died.
-What to do: replay the step of the first one with anomaly detection on; look at that batch's rewards, lengths and
-log-ratios before touching the learning rate.
+What: in the 50 logged values before the first NaN or infinity of a core metric (nulls up to the end of the run count as
+such), gradient norm, KL, ratios, rewards, losses, value loss or loss scale lie off their own level by more than ten
+times their usual scatter, and above three times or below a third of that level, for at least half of the steps from
+some step on. They are listed by step: look at the first one. Where nothing stayed off its level and the run never came
+back, single outlying values are listed. Where the run came back, a metric that stays as far off afterwards is no
+precursor. A single NaN step between finite ones is dated by metrics-lost: look at its own batch.
+Why it matters: a NaN shows where a run ended, not why. What moved first is closer to the cause than what died.
+What to do: replay the first one's step with anomaly detection on; look at that batch's rewards, lengths and log-ratios
+before you change the learning rate.
 Source: the order of events in TRL issue 6772 and the debugging guides of TRL and veRL: ratios and norms blow up some
 steps before a NaN; a sudden NaN with no precursor points to one batch or one kernel instead.
 """
@@ -40,7 +39,7 @@ BACK_SHARE = 0.5  # of how far off it was: less is on its way back to its level
 WINDOW = 50  # logged values in which a precursor is looked for
 MIN_BEFORE = 3  # values that tell a level at all: a run that dies at step 5 has no more
 MAX_LISTED = 6
-ENABLE = "log them every step, NaN included: in Hugging Face trainers set logging_nan_inf_filter=False"
+ENABLE = "log them at every step, NaN included: in Hugging Face trainers set logging_nan_inf_filter=False"
 
 
 class Departure(NamedTuple):
@@ -76,7 +75,7 @@ def check(core: list[Series], evidence: Evidence, limits: Limits) -> Verdict:
     if not chain and died:
         chain = _chain(usable, scatters, lasting=False)
     if not chain:
-        reason = f"{lost}; none of {len(usable)} metrics left its level before"
+        reason = f"{lost}; none of {len(usable)} metrics left its usual level before"
         return Healthy(reason=reason, notes=(_sudden(step, name, len(usable)),))
     return _finding(chain, step, name, scatters)
 
@@ -135,7 +134,7 @@ def _finding(chain: list[Departure], step: int, name: str, scatters: float) -> F
     start = chain[0]
     return Finding(
         severity=Severity.HIGH,
-        claim=f"Before {name} was NaN or infinite at step {step}, these left their level: {order}",
+        claim=f"Before {name} was NaN or infinite at step {step}, these left their usual level: {order}",
         observed=start.value,
         limit=None,  # it is a number of scatters, not a level
         unit=start.title,
@@ -152,25 +151,25 @@ def _finding(chain: list[Departure], step: int, name: str, scatters: float) -> F
         confirm=(f"replay step {start.step} from the checkpoint before it, with the same batch and anomaly detection",),
         next=(
             f"look at the batch of step {start.step}: rewards, lengths, largest |log-ratio|, tokens in the loss",
-            "only if the batch is in order: halve the learning rate, nothing else changed",
+            "only if the batch is fine: halve the learning rate, and change nothing else",
         ),
     )
 
 
 def _causes(metric: str) -> tuple[str, ...]:
     if metric.startswith(("kl", "is", "mismatch", "clip")):
-        return ("an update too large for the ratios", "log-probabilities of tokens that are all but impossible")
+        return ("too large an update for the ratios", "log-probabilities of almost impossible tokens")
     if metric.startswith(("reward", "advantage")):
         return ("a reward without bounds", "advantages divided by a spread of nearly 0")
     if metric == "loss_scale":
         return ("values that half precision cannot hold",)
-    return ("one batch with extreme values", "a learning rate too high for this batch size")
+    return ("one batch with extreme values", "a learning rate that is too high for this batch size")
 
 
 def _sudden(step: int, name: str, metrics: int) -> Finding:
     return Finding(
         severity=Severity.LOW,
-        claim=f"The NaN or infinity of {name} at step {step} came without warning in {metrics} logged metrics",
+        claim=f"{name} turned NaN or infinite at step {step} without warning in {metrics} logged metrics",
         observed=float(metrics),
         limit=None,
         unit="metrics",

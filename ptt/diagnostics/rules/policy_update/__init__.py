@@ -10,11 +10,11 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Steps
 
 CAUSES = (
-    "learning rate too high for this batch size",
-    "too many epochs or minibatches over one batch",
+    "a learning rate that is too high for this batch size",
+    "too many epochs or minibatches per batch",
     "advantages or rewards on too large a scale",
 )
-LOG_LEARNING_RATE = "log the learning rate of the optimiser at every step, with all its digits"
+LOG_LEARNING_RATE = "log the optimiser's learning rate at every step, with all its digits"
 
 DECIMALS: Final = 4  # a log that shows any number beyond these shows a small one as well
 
@@ -49,9 +49,9 @@ def confirm_by_checkpoint(interval: Steps) -> str:
 def back_off(interval: Steps) -> tuple[str, ...]:
     """Return what to do about updates that are too large, one thing at a time."""
     return (
-        f"roll back to the last healthy checkpoint: one from before step {interval[0]}",
-        "rerun from it with a lower learning rate (half of it), nothing else changed",
-        "if that does not hold it: fewer PPO epochs (or minibatches) over a batch",
-        "then stop the updates of a batch early once its KL passes a target",
+        f"roll back to the last checkpoint before step {interval[0]}",
+        "rerun from it with half the learning rate, and change nothing else",
+        "if that is not enough: fewer PPO epochs (or minibatches) per batch",
+        "then stop updating on a batch once its KL passes a target",
         "then check advantage normalisation and the reward's scale",
     )

@@ -2,11 +2,11 @@
 
 What: the share of tokens whose update ratio is clipped lies above 0.4 over 20 steps, and stays there. The first update
 on a batch clips nothing by construction: such steps are left out where they are a fifth or more.
-Why it matters: PPO's clipping is a brake; a policy that is braked on most tokens learns from the rest alone, and the
-batch is either stale or the steps are too big.
-What it is not: GSPO's clipping. It clips whole sequences at a range of 3e-4 and so a hundred times more tokens than
-GRPO by design (0.15 against 0.0013 in its paper); such a run gets medium here.
-What to do: roll back to the last healthy checkpoint; a smaller learning rate, fewer epochs over a batch, a target KL;
+Why it matters: PPO's clipping is a brake. A policy that is braked on many tokens learns only from the rest; either the
+batch is stale or the steps are too big.
+What it is not: GSPO's clipping. It clips whole sequences at a range of 3e-4, and so by design a hundred times more
+tokens than GRPO (0.15 against 0.0013 in its paper); such a run gets medium here.
+What to do: roll back to the last healthy checkpoint. Try a lower learning rate, fewer epochs per batch, a target KL or
 fresher rollouts; check the scale of advantages and rewards.
 Source: 0.4 is the limit of the common PPO debugging guides; TRL logs `clip_ratio/region_mean`, veRL
 `actor/pg_clipfrac`, OpenRLHF `ppo_clip_ratio`. GSPO: arXiv 2507.18071, section 5.
@@ -28,7 +28,7 @@ from ptt.diagnostics.rules.single_series import (
 
 CLIP_LIMIT = 0.4  # share of tokens; see the source above
 SEQUENCE_CLIPPING = frozenset({"gspo"})  # algorithms that clip whole sequences
-ENABLE = "log the clip fraction; with a single update a batch it is 0 by construction"
+ENABLE = "log the clip fraction; with a single update per batch it is 0 by construction"
 
 
 @requires_metric("clip/frac", what="clip fraction", enable=ENABLE)
@@ -45,7 +45,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         severity=excess.severity(Severity.MEDIUM if by_sequence else Severity.HIGH),
         claim=f"More than {limit:.0%} of tokens {'are' if excess.ended is None else 'were'} clipped"
         + excess.recovery
-        + ("; whole sequences are, which is more by design" if by_sequence else ""),
+        + ("; this algorithm clips whole sequences, so more is normal" if by_sequence else ""),
         unit="share",
         **measured(excess, observed=excess.peak),
         evidence=series_evidence(
@@ -55,8 +55,8 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
             **excess.recovery_evidence,
         ),
         causes=(
-            "learning rate too high for this batch size",
-            "too many epochs or minibatches over one batch",
+            "a learning rate that is too high for this batch size",
+            "too many epochs or minibatches per batch",
             "stale rollouts",
             "advantages or rewards on too large a scale",
         ),

@@ -1,17 +1,17 @@
 """This run shows a KL divergence from the reference that stays above its limit.
 
-What: the mean of the logged KL over 20 steps lies above 0.3 nats a token, or above twice the target that the run's own
-settings name, for half of those steps at least, and stays there. Single spikes do not count: healthy runs show them.
-Of fewer than ten logged values only those above 2 nats are told, three in a row up to the end.
-A KL that is logged as a sum over the sequence (TRL's `objective/kl`) is held against the limit times the mean length.
-Why it matters: the policy has left the region where the reference, and the KL penalty, say anything useful. It is
-the aggregate that moves last: the tails of the log-ratio move hundreds of steps before it.
-What to do: if the tails grew first, mend those. Otherwise roll back to the last healthy checkpoint, lower the
-learning rate, run fewer epochs over a batch, stop updates within a batch at a target KL, and check the scale of
-advantages and rewards; one at a time, in this order.
-Source: per-token k3 as TRL, veRL and OpenRLHF log it. 0.3 is the cap in use in the field for a mean KL to the
-reference; twice the target is the limit of the common PPO debugging guides. Targets: OpenRLHF's `kl_target`, veRL's
-`target_kl` where the KL is in the reward. Set `limits.kl-over-target.limit` for a run with a target of another name.
+What: the mean of the logged KL over 20 steps lies above 0.3 nats a token, or above twice the target in the run's own
+settings, for at least half of those steps, and stays there. Single spikes do not count: healthy runs show them. With
+fewer than ten logged values, only three in a row above 2 nats, up to the end, count. A KL logged as a sum over the
+sequence (TRL's `objective/kl`) is compared with the limit times the mean length.
+Why it matters: the policy has left the region where the reference and the KL penalty mean anything. This average moves
+last: the tails of the log-ratio can move hundreds of steps before it.
+What to do: if the tails grew first, treat those. Otherwise roll back to the last healthy checkpoint. Then, one at a
+time and in this order: lower the learning rate, run fewer epochs per batch, stop updates on a batch at a target KL,
+check the scale of advantages and rewards.
+Source: per-token k3 as TRL, veRL and OpenRLHF log it. 0.3 is a common cap for the mean KL to the reference; twice the
+target is the limit of the common PPO debugging guides. Targets: OpenRLHF's `kl_target`, veRL's `target_kl` where the KL
+is in the reward. Set `limits.kl-over-target.limit` where a run's target has another name.
 """
 
 from dataclasses import replace
@@ -71,7 +71,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     return Finding(
         severity=excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade]),
         claim=f"Mean KL to the reference {verb} above {limit:.3g} nats a {unit}{source}{excess.recovery}"
-        + (", begun anew at every sync of the reference" if moves else ""),
+        + (", reset at every sync of the reference" if moves else ""),
         unit="nats",
         **measured(excess, observed=excess.peak),
         evidence=series_evidence(
@@ -79,8 +79,8 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         ),
         causes=(
             *CAUSES,
-            "KL coefficient too small to hold the policy",
-            "growing tails in one slice that the mean only now shows",
+            "a KL coefficient that is too small to hold the policy",
+            "growing tails in one slice, which the mean shows only now",
         ),
         confirm=(confirm_by_checkpoint(excess.interval),),
         next=back_off(excess.interval),
@@ -94,7 +94,7 @@ def tokens_per_value(evidence: Evidence, series: Series) -> float | NotJudged:
     lengths = evidence.metrics.get("len/response_mean")
     if lengths is None or len(lengths.finite()[0]) < MIN_LOGGED:
         return NotJudged(
-            reason=f"{series.raw_name} is a sum over the sequence, and no response length is logged to hold it against",
+            reason=f"{series.raw_name} is a sum over the sequence, and no response length is logged to compare it with",
             missing=("len/response_mean",),
             enable="log the mean response length beside the KL",
         )

@@ -1,10 +1,11 @@
 """This run shows a KL to the reference of exactly 0 while the policy is trained.
 
-What: every logged KL to the reference is exactly 0, in a log that shows small numbers, under a learning rate above 0.
-Why it matters: a policy that is trained leaves its reference. Nothing was measured, so the KL penalty holds nothing and
-the distance is unknown; it never reads as healthy.
-What it is not: a run whose KL coefficient is 0 and whose writer logs the term all the same. TRL logs no KL then.
-What to do: look whether the reference is the policy itself (the same object, adapters not switched off, shared
+What: every logged KL to the reference is exactly 0, in a log that shows small numbers, while the learning rate is above
+0.
+Why it matters: training moves a policy away from its reference. A KL of 0 means that nothing was measured: the KL
+penalty does nothing and the distance is unknown, not healthy.
+What it is not: a run whose KL coefficient is 0 and whose writer logs the term anyway. TRL logs no KL then.
+What to do: check whether the reference is the policy itself (the same object, adapters not switched off, shared
 weights), or whether nothing is trained.
 Source: k3 of two different policies is above 0 (http://joschu.net/blog/kl-approx.html); TRL logs `kl` where beta is not
 0.
@@ -31,7 +32,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if moved > limits["moved"]:
         return Healthy(reason=f"the KL is above 0 at {moved:.0%} of steps")
     if not shows_small_numbers(evidence, besides="kl/ref"):
-        return NotJudged(reason="the KL is 0, in a log that shows few decimals", missing=("kl/ref",), enable=ENABLE)
+        return NotJudged(reason="the KL is 0, but the log shows few decimals", missing=("kl/ref",), enable=ENABLE)
     rate = evidence.metrics.get("lr")
     trained = rate is not None and bool((rate.finite()[1] > 0).mean() >= MIN_TRAINED_SHARE)
     coefficient = next((evidence.run.context[name] for name in COEFFICIENTS if name in evidence.run.context), None)
@@ -47,9 +48,9 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         evidence=metric_evidence(series, coefficient=coefficient),
         causes=("the reference is the policy itself", "a policy that is not updated", "a KL coefficient of 0"),
         confirm=("compare the logprobs of policy and reference on one batch after some updates: are they equal?",),
-        next=("load the reference as a model of its own, or switch adapters off for its forward pass",),
+        next=("load the reference as a separate model, or switch adapters off for its forward pass",),
     )
-    return finding if trained and asked else Healthy(reason="no KL penalty is known to be asked for", notes=(finding,))
+    return finding if trained and asked else Healthy(reason="no setting asks for a KL penalty", notes=(finding,))
 
 
 RULE = rule(check, "kl-zero", Link.POLICY_UPDATE, max_severity=Severity.MEDIUM, moved=MOVED_LIMIT)

@@ -1,13 +1,14 @@
-"""This run shows a learning rate far above what its kind of training usually bears.
+"""This run shows a learning rate far above what its kind of training usually tolerates.
 
 What: the highest logged learning rate lies above 2e-3 for supervised fine-tuning and reward models, or above 1e-3 for
-preference training and RL. On its own this is a suspicion, told as a note. It is a finding where the loss on given data
-rose to 1.3 times what it began with after the rate passed the limit, or the gradient norm to 10 times, whether or not
-it came back.
-Why it matters: a loss that comes down again after such a rise has often forgotten what the start model could do.
-What it is not: a limit for small models trained from scratch, or for classical control, which bear more.
+preference training and RL. On its own this is a suspicion, reported as a note. It is a finding where, after the rate
+passed the limit, the loss on given data rose to 1.3 times its starting value or the gradient norm to 10 times, whether
+or not it came back.
+Why it matters: even if the loss comes down again after such a rise, the model has often forgotten what it could do at
+the start.
+What it is not: a limit for small models trained from scratch or for classical control, which tolerate more.
 What to do: try a tenth of the rate on a few hundred steps and compare both curves and a held-out evaluation.
-Source: TRL's defaults are 2e-5 (SFT), 1e-6 (DPO, KTO, GRPO) and 1e-4 (reward models); adapters bear about ten times
+Source: TRL's defaults are 2e-5 (SFT), 1e-6 (DPO, KTO, GRPO) and 1e-4 (reward models); adapters tolerate about ten times
 the rate of full fine-tuning (Thinking Machines, LoRA Without Regret, 2025), QLoRA uses 1e-4 to 2e-4. The limits are
 five to ten times what adapters take.
 """
@@ -37,7 +38,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the highest rate by the kind of training, and what happened under it."""
     family = evidence.algorithm.family
     if family is None:
-        return NotJudged(reason="no file tells what kind of training this is", missing=("algorithm",), enable=LOG_KIND)
+        return NotJudged(reason="no file says what kind of training this is", missing=("algorithm",), enable=LOG_KIND)
     if series.raw_name.startswith(CONTROL_PREFIX):
         return does_not_apply("classical control")
     limit = limits["given"] if family in (Family.SUPERVISED, Family.REWARD_MODEL) else limits["sensitive"]
@@ -50,17 +51,17 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     damage = _damage(evidence, before, family)
     finding = Finding(
         severity=Severity.MEDIUM if damage else Severity.LOW,
-        claim=f"The learning rate of {highest:.3g} is {highest / limit:.2g} times what such training bears at most"
-        + (f", and {damage}" if damage else ""),
+        claim=f"The learning rate of {highest:.3g} is {highest / limit:.2g} times the most that such training usually "
+        "tolerates" + (f", and {damage}" if damage else ""),
         observed=highest,
         limit=limit,
         unit="per step",
         onset_step=onset,
         onset_interval=(before, onset),
         evidence=metric_evidence(series, kind=evidence.algorithm.title, damage=damage or None),
-        causes=("a rate taken over from another method, model size or optimiser", "a misplaced decimal point"),
+        causes=("a rate copied from a different method, model size or optimiser", "a misplaced decimal point"),
         confirm=("run the first 50 steps again at a tenth of the rate: does the loss then fall from the start?",),
-        next=("lower the rate to a tenth, nothing else; keep warm-up",),
+        next=("lower the rate to a tenth, keep the warm-up and change nothing else",),
     )
     return finding if damage else Healthy(reason=f"nothing shows damage at a rate of {highest:.3g}", notes=(finding,))
 

@@ -1,12 +1,12 @@
-"""This run shows a learning rate that jumped far above everything it had been.
+"""This run shows a learning rate that jumped far above all earlier values.
 
-What: the logged learning rate rises at one step to more than 5 times the highest value of all steps before. Warm-up is
-no jump: the first five values, and a rate that was already rising.
+What: the logged learning rate rises at one step to more than 5 times its highest earlier value. Warm-up is no jump: the
+first five values and a rate that was already rising do not count.
 Why it matters: one step at a hundred times the rate can undo the run, and what blows up after it (gradient norm, KL,
 NaN) is the consequence.
-What it is not: a warm restart, which returns to a height that the rate had before.
-What to do: go back to the last checkpoint before the jump, and find who set the rate: a resume that rebuilt the
-scheduler, a scheduler stepped twice or with another number of steps, a sweep that edited a live configuration.
+What it is not: a warm restart, which returns to a rate that was used before.
+What to do: go back to the last checkpoint before the jump, and find out what set the rate: a resume that rebuilt the
+scheduler, a scheduler stepped twice or given the wrong number of steps, a sweep that edited a live configuration.
 Source: schedules of transformers, TRL and veRL never exceed their peak after warm-up, and restarts return to it; 5
 leaves room for a rate that was raised by hand.
 """
@@ -43,7 +43,7 @@ def check(series: Series, _evidence: Evidence, limits: Limits) -> Verdict:
     return Finding(
         severity=Severity.HIGH if times > HIGH_FACTOR else Severity.MEDIUM,
         claim=f"The learning rate jumped from {values[place - 1]:.3g} to {values[place]:.3g} at step {step}, "
-        f"{times:,.0f} times its highest value before",
+        f"{times:,.0f} times its highest earlier value",
         observed=times,
         limit=limits["times_before"],
         unit="x",
@@ -51,9 +51,9 @@ def check(series: Series, _evidence: Evidence, limits: Limits) -> Verdict:
         onset_interval=(last_good, step),
         evidence=metric_evidence(series, before=float(values[place - 1]), after=float(values[place]), highest=peak),
         causes=(
-            "a resume that rebuilt the optimiser or its scheduler with another rate",
-            "a scheduler that counts other steps than the trainer",
-            "a configuration edited while the run went on",
+            "a resume that rebuilt the optimiser or its scheduler with a different rate",
+            "a scheduler that counts different steps from the trainer",
+            "a configuration edited during the run",
         ),
         confirm=(
             f"compare the optimiser state of the checkpoints around step {step}: is the rate the configured one?",

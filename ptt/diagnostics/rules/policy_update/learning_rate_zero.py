@@ -1,12 +1,12 @@
-"""This run shows a learning rate of 0 where training should go on.
+"""This run shows a learning rate of 0 while training should continue.
 
-What: the logged learning rate is exactly 0 at every step, or from some step on for a fifth of the logged steps and ten
-of them at least.
-Why it matters: the weights do not move; whatever the other curves do is noise of the data.
-What it is not: the last step of a schedule that ends at 0; the first step of a warm-up; a console that prints too few
-digits to show a small rate (there it is not judged).
+What: the logged learning rate is exactly 0 at every step, or from some step on for at least a fifth of the logged steps
+and ten of them.
+Why it matters: the weights do not move; the other curves show only noise in the data.
+What it is not: the last step of a schedule that ends at 0, or the first step of a warm-up. Where a console prints too
+few digits to show a small rate, the rule does not judge.
 What to do: set the rate, or give the scheduler the number of optimiser steps that the run really takes.
-Source: `get_scheduler` of transformers holds the rate at 0 once the planned steps are done; veRL prints three decimals.
+Source: `get_scheduler` of transformers keeps the rate at 0 once the planned steps are done; veRL prints three decimals.
 """
 
 import numpy as np
@@ -36,7 +36,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         evidence, besides="lr"
     ):
         return NotJudged(
-            reason=f"{series.raw_name} is 0 at {zeros} steps, in a log that shows no more than {DECIMALS} decimals",
+            reason=f"{series.raw_name} is 0 at {zeros} steps, in a log with at most {DECIMALS} decimals",
             missing=("lr",),
             enable=LOG_LEARNING_RATE,
         )
@@ -55,8 +55,8 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         causes=("a scheduler that was given fewer steps than the run takes", "gradient accumulation counted as steps")
         if first
         else ("a rate of 0 in the configuration", "a warm-up longer than the run", "an optimiser without parameters"),
-        confirm=("compare the weights of two checkpoints after that step: equal weights mean that nothing is trained",),
-        next=("set the scheduler's number of steps to the optimiser steps of the run, or the rate to a constant",)
+        confirm=("compare the weights of two checkpoints after that step: if they are equal, nothing is trained",),
+        next=("set the scheduler's number of steps to the optimiser steps of the run, or keep the rate constant",)
         if first
         else ("set the learning rate, and check that the first logged value after warm-up is the configured one",),
     )

@@ -1,14 +1,15 @@
-"""This run shows a reference that follows the policy, so that KL and log-ratios against it begin anew.
+"""This run shows a reference that follows the policy, so KL and log-ratios against it start over at each sync.
 
 What: the logged KL to the reference, or the mean of |log policy - log reference| over recorded tokens, climbs and falls
-back at three regular steps or more (two where they are counted from the first step), while trainer and engine agree
-there; or the run's settings sync the reference.
-Why it matters: against such a reference drift never shows as what it is. A policy that moves 0.3 nats in every period
-is far from where it began after ten of them, and its KL still reads 0.3. A fall at a sync is no recovery.
-What it is not: a fault. It is a choice (TR-DPO, ProRL), told so that figures against the reference are read within a
-period. Tails are compared from whole period to whole period; with fewer than nine, growth is left open. A reference
-that follows by a little at every step (a moving average) leaves no falls: the settings alone tell.
-What to do: judge drift against a frozen copy of the start as well, or by evaluations that do not ask the reference.
+back at three or more regularly spaced steps (two where the spacing counts from the first step), while trainer and
+engine agree there; or the run's settings sync the reference.
+Why it matters: such a reference hides drift. A policy that moves 0.3 nats in every period is far from its start after
+ten periods, and its KL still reads 0.3. A fall at a sync is no recovery.
+What it is not: a fault. It is a choice (TR-DPO, ProRL), reported so that you read figures against the reference within
+a period. Tails are compared between whole periods; with fewer than nine, growth stays undecided. A reference that
+follows a little at every step (a moving average) shows no falls: only the settings reveal it.
+What to do: also measure drift against a frozen copy of the starting policy, or by evaluations that do not use the
+reference.
 Source: TRL `sync_ref_model`, `ref_model_sync_steps` (default 512) and `ref_model_mixup_alpha` (default 0.6), slime
 `ref_update_interval`, open-instruct `ref_policy_update_freq`; arXiv 2404.09656.
 """
@@ -45,7 +46,9 @@ def check(reference: Reference, evidence: Evidence, limits: Limits) -> Verdict:
     if seen is None and setting is None:
         return Healthy(reason=f"{' and '.join(reference.watched)} never fall back at regular steps")
     if seen is None and setting is not None and last is not None and last < setting.interval:
-        return Healthy(reason=f"{setting.name} moves the reference every {setting.interval} steps; the run ends before")
+        return Healthy(
+            reason=f"{setting.name} moves the reference every {setting.interval} steps; the run ends before that"
+        )
     note = _finding(reference, limits)
     return Healthy(reason=note.claim, notes=(note,))
 
@@ -57,15 +60,15 @@ def _finding(reference: Reference, limits: Limits) -> Finding:
         claim = (
             f"The reference is moved to the policy every {seen.interval} steps ({times}): {reference.seen_in} falls "
         )
-        claim += f"{seen.factor:.2g}-fold there, and tells of the last {seen.interval} steps alone"
+        claim += f"{seen.factor:.2g}-fold there, and covers only the last {seen.interval} steps"
         interval = seen.interval
     else:
         assert setting is not None, "one of the two moves the reference"
         interval = setting.interval
         claim = (
-            f"By {setting.name} the reference follows the policy every {interval} steps, by {setting.mixing:.0%} of "
+            f"{setting.name} moves the reference towards the policy every {interval} steps by {setting.mixing:.0%} of "
         )
-        claim += "the way: KL and log-ratios against it tell of the last steps alone"
+        claim += "the way: KL and log-ratios against it cover only the last steps"
     return Finding(
         severity=Severity.INFO,
         claim=claim,
@@ -83,8 +86,8 @@ def _finding(reference: Reference, limits: Limits) -> Finding:
             "mixing": setting.mixing if setting is not None else None,
         },
         causes=("the trainer syncs its reference model with the policy",),
-        confirm=("look for the setting that syncs the reference, and at the KL of the steps around one of the syncs",),
-        next=("record logprobs of a frozen copy of the starting policy, or judge drift by a fixed evaluation",),
+        confirm=("find the setting that syncs the reference, and look at the KL around one of the syncs",),
+        next=("record logprobs of a frozen copy of the starting policy, or measure drift by a fixed evaluation",),
     )
 
 

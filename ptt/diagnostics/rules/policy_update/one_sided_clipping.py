@@ -1,13 +1,14 @@
-"""This run shows clipping that falls on one side alone.
+"""This run shows clipping on one side only.
 
-What: both sides of the clipping are logged, a hundredth of the tokens or more is clipped, and nine in ten of them are
-clipped at one side, over 20 steps and from then on.
-Why it matters: tokens at the lower side are those that updates push down, at the upper side those they push up. Where
-only one side is cut, only the other goes on being learnt: at the lower side alone the policy flees from what it did
-without learning what to do instead; at the upper side alone, rare good tokens stop being raised and entropy falls.
+What: both sides of the clipping are logged, at least one token in a hundred is clipped, and nine in ten of these are
+clipped on one side, over 20 steps and from then on.
+Why it matters: updates push tokens on the lower side down and those on the upper side up. Clipping on one side stops
+learning there, and only the other side continues. Clipped on the lower side only, the policy moves away from what it
+did without learning what to do instead; on the upper side only, rare good tokens are no longer raised and entropy
+falls.
 What it is not: a failure by itself. Below a tenth of all tokens the finding is low.
 What to do: look at which tokens are clipped. A wider upper bound (clip-higher) lets rare tokens rise; where the lower
-side is cut, look for stale rollouts and for negative advantages that outweigh the positive ones.
+side is clipped, look for stale rollouts and for negative advantages that outweigh the positive ones.
 Source: clip-higher, DAPO (arXiv 2503.14476, section 3.1); the shares are our own.
 """
 
@@ -32,9 +33,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     both = None if low is None or high is None else aligned(low, high)
     if low is None or high is None or both is None or len(both[0]) < MIN_LOGGED:
         return NotJudged(
-            reason="the two sides of the clipping are not logged apart" if both is None else "too few are logged",
+            reason="the two sides of the clipping are not logged separately" if both is None else "too few are logged",
             missing=("clip/frac_low", "clip/frac_high"),
-            enable="log how many tokens are clipped at each side, as TRL does with clip_ratio/low_mean and high_mean",
+            enable="log how many tokens are clipped on each side, as TRL does with clip_ratio/low_mean and high_mean",
         )
     steps, below, above = both
     total = below + above
@@ -46,7 +47,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         share = finite_series(series.name, steps_clipped, part[clips] / total, raw_name=series.raw_name)
         if (finding := _finding(side, share, total, limits)) is not None:
             return finding
-    return Healthy(reason="both sides of the clip range are met")
+    return Healthy(reason="clipping occurs on both sides")
 
 
 def _finding(side: str, share: Series, total: FloatArray, limits: Limits) -> Finding | None:
@@ -60,17 +61,17 @@ def _finding(side: str, share: Series, total: FloatArray, limits: Limits) -> Fin
     lower, amount = side == "lower", float(np.median(total[since]))
     return Finding(
         severity=Severity.MEDIUM if amount > limits["much"] else Severity.LOW,
-        claim=f"{excess.last:.0%} of what is clipped is clipped at the {side} side",
+        claim=f"{excess.last:.0%} of the clipped tokens are clipped on the {side} side",
         unit="share",
         **measured(excess),
         evidence=series_evidence(share, side=side, clipped_share=amount),
-        causes=("negative advantages outweigh positive ones", "stale rollouts", "learning rate too high")
+        causes=("negative advantages outweigh positive ones", "stale rollouts", "a learning rate that is too high")
         if lower
-        else ("rare tokens are rewarded and held back by the upper bound", "learning rate too high"),
-        confirm=(f"list the clipped tokens of step {excess.onset} with their advantage: one kind, or all?",),
+        else ("rare tokens are rewarded and held back by the upper bound", "a learning rate that is too high"),
+        confirm=(f"list the clipped tokens of step {excess.onset} with their advantages: one kind, or all?",),
         next=("look at the share of negative advantages", "halve the learning rate and compare both sides")
         if lower
-        else ("raise the upper bound alone (0.2 to 0.28) and compare entropy over 100 steps",),
+        else ("raise only the upper bound (0.2 to 0.28) and compare entropy over 100 steps",),
     )
 
 

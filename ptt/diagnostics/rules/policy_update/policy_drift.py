@@ -2,12 +2,12 @@
 
 What: the logged cosine between embeddings of the policy's outputs and the starting policy's stays below 0.92 (low) or
 below 0.88 (medium), over 20 steps.
-Why it matters: it is measured on what the policy says and not on its logprobs, so it sees a change of topic or form
-that the KL to a moving reference does not.
+Why it matters: it measures what the policy says, not its logprobs, so it sees a change of topic or format that the KL
+to a moving reference misses.
 What it is not: a failure by itself. A policy that learns a new format drifts as well.
 What to do: read outputs of the first and the last checkpoint to the same prompts side by side.
-Source: 0.92 and 0.88 are the limits of Microsoft's post-training toolkit, whose callback logs the cosine; nothing is
-published that supports them, so a drift alone is never more than medium here.
+Source: 0.92 and 0.88 are the limits of Microsoft's post-training toolkit, whose callback logs the cosine; no
+publication supports them, so drift alone is at most medium here.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -37,7 +37,11 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
             onset_step=excess.onset,
             onset_interval=excess.interval,
             evidence=series_evidence(series),
-            causes=("the policy learnt another form or topic", "too weak a KL penalty", "learning rate too high"),
+            causes=(
+                "the policy learnt a different format or topic",
+                "a KL penalty that is too weak",
+                "a learning rate that is too high",
+            ),
             confirm=(f"read outputs from before step {excess.interval[0]} and of the last checkpoint side by side",),
             next=("if they are worse: roll back to the checkpoint before, and raise the KL coefficient",),
         )

@@ -1,13 +1,13 @@
 """This run shows importance ratios without bound.
 
 What: from recorded tokens, p99.9 of |r| stays above ln 10 for a pair whose ratio multiplies the gradient (policy/old,
-policy/rollout or old/rollout): one token in a thousand weighs ten times or a tenth of what it should. Or, from logs,
-the greatest ratio of a step stays above 10 and five times its own early level, or the least below 1/10 and a fifth of
+policy/rollout or old/rollout): one token in a thousand weighs ten times, or a tenth of, what it should. Or, from logs,
+the largest ratio of a step stays above 10 and five times its own early level, or the smallest below 1/10 and a fifth of
 it.
-Why it matters: the variance of a weighted gradient goes with the square of the ratio; a handful of tokens then decides
+Why it matters: the variance of a weighted gradient grows with the square of the ratio: a handful of tokens then decides
 the step, and without a cap it overflows.
-What it is not: one token. The extreme of a batch is wild in healthy runs too; a lasting change of it is meant.
-What to do: find where the two policies part (stale rollouts, engine against trainer, too large an update) and mend
+What it is not: one token. The extreme of a batch is wild in healthy runs too; only a lasting change counts.
+What to do: find out why the two policies differ (stale rollouts, engine against trainer, too large an update) and fix
 that; only then cap or mask the ratio.
 Source: caps in use are 2 to 10 (veRL's rollout correction, TIS); slime vetoes sequences with a ratio below 1e-4. The
 limits on p99.9 and on the change are our own.
@@ -61,9 +61,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if peaks:
         return Healthy(reason="; ".join(peaks))
     return NotJudged(
-        reason="neither extremes of the importance ratio nor tokens of a pair that the loss weighs by are recorded",
+        reason="neither the extremes of the importance ratio nor tokens of a pair that weights the loss are recorded",
         missing=("is/ratio_max", "old_logp", "rollout_logp"),
-        enable="log the greatest and least importance ratio of each step, or record old_logp and rollout_logp",
+        enable="log the largest and smallest importance ratio of each step, or record old_logp and rollout_logp",
     )
 
 
@@ -104,14 +104,14 @@ def _finding(claim: str, severity: Severity, unit: str, numbers: Measured, evide
         **numbers,
         evidence=evidence,
         causes=(
-            "updates too large for the batch they are made on",
+            "updates that are too large for their batch",
             "stale rollouts",
             "engine and trainer compute different probabilities",
         ),
         confirm=(f"list the ten tokens with the largest |r| of step {step}: one sequence, one tool, or everywhere?",),
         next=(
-            "mend what parts the two policies: lag, engine, size of the update",
-            "only then cap the ratio (2 to 10) or mask the tokens beyond it, and say so in the run's settings",
+            "fix what separates the two policies: lag, engine, size of the update",
+            "only then cap the ratio (2 to 10) or mask the tokens beyond it, and record that in the run's settings",
         ),
     )
 

@@ -1,14 +1,15 @@
-"""This run shows updates that move the policy too far from the one that sampled the batch.
+"""This run shows single updates that move the policy too far from the one that sampled the batch.
 
 What: the logged KL between the policy and itself at the start of the step stays above 0.1 nats a token (or above twice
-the run's own target for it), or, of fewer than ten steps, ends with three above 5 times that; or, from recorded tokens,
-p99 of |log policy - log old| stays above 0.5 nats. A KL that rose fifty-fold and past 0.045 nats
-is told below that limit too: medium where the reward stood still or fell, else low.
-Why it matters: the gradient of a clipped surrogate is only worth something near the policy that sampled. Beyond it most
-of the batch is clipped away and the rest decides alone.
-What it is not: the distance to the reference, which grows over a healthy run. This is the size of single steps.
-What to do: roll back to the last healthy checkpoint, lower the learning rate, run fewer epochs over a batch, stop a
-batch's updates at a target KL, check the scale of advantages and rewards; one at a time, in this order.
+the run's own target for it), or, with fewer than ten steps, ends with three above 5 times that; or, from recorded
+tokens, p99 of |log policy - log old| stays above 0.5 nats. A KL below that limit that rose fifty-fold and past 0.045
+nats is reported too: medium where the reward stalled or fell, otherwise low.
+Why it matters: the gradient of a clipped surrogate is only valid near the policy that sampled. Further away, most of
+the batch is clipped and the rest decides alone.
+What it is not: the distance to the reference, which grows over a healthy run. This rule measures the size of single
+steps.
+What to do: roll back to the last healthy checkpoint. Then, one at a time and in this order: lower the learning rate,
+run fewer epochs per batch, stop a batch's updates at a target KL, check the scale of advantages and rewards.
 Source: PPO implementations stop a batch at 1.5 times a target of 0.01 to 0.03 (Spinning Up, Stable-Baselines3); 0.1 is
 several times that, so that a noisy estimate passes. 0.5 nats is a ratio of 1.65, well outside a clip range of 0.2:
 healthy runs stay below 0.35. Steps whose ratio is 1 by construction are left out.
@@ -63,7 +64,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             else "too few updates are recorded",
             missing=("kl/old", "old_logp"),
             enable="log the KL to the policy at the start of the step (veRL actor/ppo_kl, OpenRLHF ppo_kl), or record "
-            "policy_logp and old_logp of every step",
+            "policy_logp and old_logp at every step",
         )
     findings = [finding for moved, limit in judged if (finding := _finding(moved, limit))]
     if findings:

@@ -1,11 +1,11 @@
 """This run shows a warm-up that never ended.
 
-What: the logged learning rate rises at nearly every step up to the end of a run that reached its planned end, or goes
-on rising for as long as the run was planned.
-Why it matters: the rate that was chosen was never used, and the last weights come from the largest steps of the run:
-no decay settled them.
-What it is not: a run that was stopped during its warm-up, or is still going on.
-What to do: give warm-up a share of the planned optimiser steps (3 to 10 %) rather than a number of steps taken from a
+What: the logged learning rate rises at nearly every step to the end of a run that reached its planned end, or for as
+long as the run was planned.
+Why it matters: the chosen rate was never used, and the last weights come from the largest steps of the run: no decay
+settled them.
+What it is not: a run that was stopped during its warm-up, or is still running.
+What to do: give warm-up a share of the planned optimiser steps (3 to 10%) rather than a number of steps copied from a
 longer run.
 Source: `warmup_steps` of transformers and veRL counts optimiser steps; a run shortened for a test keeps the old number.
 """
@@ -34,7 +34,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     planned = evidence.run.context.get("max_steps")
     if not isinstance(planned, int | float) or planned <= 0:
         return NotJudged(
-            reason="the learning rate rises up to the last logged step; how many steps were planned is not known",
+            reason="the learning rate rises to the last logged step, and no file says how many steps were planned",
             missing=("max_steps",),
             enable="keep the trainer's state or configuration beside the log",
         )
@@ -42,16 +42,16 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return Healthy(reason=f"the run ended during its warm-up, at step {int(steps[-1])} of {int(planned)}")
     finding = Finding(
         severity=Severity.LOW,
-        claim=f"Warm-up never ended: the learning rate rose at every step up to {values[-1]:.3g} at the last one",
+        claim=f"Warm-up never ended: the learning rate rose at every step, to {values[-1]:.3g} at the last one",
         observed=rising,
         limit=limits["rising"],
         unit="share",
         onset_step=int(steps[0]),
         onset_interval=(int(steps[0]), int(steps[0])),
         evidence=metric_evidence(series, planned_steps=int(planned)),
-        causes=("a number of warm-up steps taken over from a longer run",),
+        causes=("a number of warm-up steps copied from a longer run",),
         confirm=("compare warmup_steps with the planned optimiser steps of this run",),
-        next=("set warm-up to 3 to 10 % of the planned steps",),
+        next=("set warm-up to 3 to 10% of the planned steps",),
     )
     return Healthy(reason="only the schedule is unusual", notes=(finding,))
 

@@ -31,7 +31,7 @@ START_VALUES: Final = 5  # values: at its start the policy is the reference, and
 PLAIN_NAMES: Final = {"dpo/accuracy": ("accuracy", "acc"), "dpo/margin": ("margin",)}
 
 LOG_PAIRS: Final = (
-    "log each step's share of pairs ranked rightly and their margin: TRL's DPO, ORPO, CPO and reward "
+    "log the share of correctly ranked pairs and their margin at each step: TRL's DPO, ORPO, CPO and reward "
     "trainers do so by themselves with logging_steps=1"
 )
 
@@ -126,7 +126,7 @@ def pair_series(evidence: Evidence, name: str, *, what: str, minimum: int = MIN_
     `what` completes "no ... is logged".
     """
     if name == "dpo/accuracy" and evidence.algorithm.name in UNPAIRED:
-        return does_not_apply(f"{evidence.algorithm.title} training, which has no pairs to rank")
+        return does_not_apply(f"{evidence.algorithm.title} training has no pairs to rank")
     series = evidence.metrics.get(name)
     paired = evidence.algorithm.family in PAIRS or "dpo/reward_rejected" in evidence.metrics
     if series is None and paired:

@@ -1,11 +1,11 @@
-"""This run shows preference training that tells right from wrong no better than a coin.
+"""This run shows preference training that ranks pairs no better than a coin toss.
 
-What: over the second half of the run the share of pairs ranked rightly cannot be told from one half (99 % interval
-from the scatter of ten blocks of steps) and is surely below 0.6; a loss that is surely below ln 2 speaks against it.
-Where no such share is logged, the loss of a sigmoid objective is judged alone: not below ln 2 by more than 0.01.
+What: over the second half of the run, the 99% interval of the share of correctly ranked pairs (from the scatter of ten
+blocks of steps) contains one half and lies below 0.6; a loss whose interval lies below ln 2 speaks against it. Where no
+such share is logged, the loss of a sigmoid objective is judged alone: not below ln 2 by more than 0.01.
 Why it matters: the model has learnt nothing from the pairs; whatever else moved is noise.
-What it is not: proof of bad labels. The logs alone cannot tell pairs that cannot be learnt from labels at random, nor
-either from a learning rate too small to show. Nor is a run of fewer than 30 logged values judged.
+What it is not: proof of bad labels. From logs alone, unlearnable pairs, random labels and a learning rate that is too
+small all look the same. Fewer than 30 logged values are not judged.
 What to do: overfit a few dozen pairs first. If that fails, the pipeline is wrong; if it succeeds, look at the labels.
 Source: at the start of DPO both rewards are 0, so the loss is ln 2 (arXiv 2305.18290, eq. 7); the test is our own.
 """
@@ -23,19 +23,20 @@ LN2 = math.log(2.0)  # nats: the sigmoid loss of a model that has no preference
 MAX_CHANCE_SHARE = 0.6  # share of pairs: an interval that reaches so far up does not exclude that something was learnt
 MIN_LEARNT = 0.01  # nats below ln 2: less cannot be told from nothing by any user
 MIN_EARLY = 10  # logged values: fewer tell nothing of whether pairs were ranked well before
+ALL_WITHIN = 0.0005  # share of pairs: printed to 0.1% an interval this close to 1 reads as all of them
 LONG_RUN = 100  # logged values: after so many nobody waits for the loss to start falling any more
 SIGMOID_ALGORITHMS = ("dpo", "reward_model", "online_dpo")
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the accuracy of pairs, and the loss where it has a level for chance."""
-    series = pair_series(evidence, "dpo/accuracy", what="share of rightly ranked pairs")
+    series = pair_series(evidence, "dpo/accuracy", what="share of correctly ranked pairs")
     loss = _sigmoid_loss(evidence)
     if isinstance(series, NotJudged):
         return series if loss is None else _by_loss(loss)
     level = level_of(late_half(series))
     of_loss = level_of(late_half(loss)) if loss is not None else None
-    summary = f"{level.mean:.3f} of pairs ({level.low:.3f} to {level.high:.3f}) are ranked rightly in the second half"
+    summary = f"{_ranked(level)} in the second half"
     if level.low > CHANCE:
         return Healthy(reason=summary)
     if of_loss is not None and of_loss.high < LN2 - MIN_LEARNT:
@@ -44,9 +45,15 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(
             reason=f"{summary}: too few pairs to tell learning from chance",
             missing=("dpo/accuracy",),
-            enable="train on, or evaluate the accuracy on a few hundred held-out pairs",
+            enable="train longer, or evaluate the accuracy on a few hundred held-out pairs",
         )
     return _finding(series, level, of_loss, limit=limits["weak"], summary=summary)
+
+
+def _ranked(level: Level) -> str:
+    if level.low > 1 - ALL_WITHIN:
+        return "all pairs are ranked correctly"
+    return f"{level.mean:.1%} of pairs ({level.low:.1%} to {level.high:.1%}) are ranked correctly"
 
 
 def _sigmoid_loss(evidence: Evidence) -> Series | None:
@@ -66,7 +73,7 @@ def _by_loss(loss: Series) -> Verdict:
     if level.high < LN2 - MIN_LEARNT:
         return Healthy(reason=summary)
     if level.low < LN2 - MIN_LEARNT:
-        return NotJudged(reason=f"{summary}: too close to tell", missing=("dpo/accuracy",), enable=LOG_PAIRS)
+        return NotJudged(reason=f"{summary}: too close to ln 2 to judge", missing=("dpo/accuracy",), enable=LOG_PAIRS)
     return _finding(loss, level, level, limit=LN2, summary=summary)
 
 
@@ -96,16 +103,18 @@ def _finding(series: Series, level: Level, loss: Level | None, *, limit: float, 
             "logged_values": len(steps),
         },
         causes=(
-            "pairs without a difference that this model can see, or labels at random: the logs alone cannot tell these",
+            "pairs without a difference that this model can see, or random labels: the logs alone cannot separate "
+            "the two",
             "a learning rate, or beta, so small that nothing moves",
-            "chosen and rejected mixed up or masked alike on the way into the batch",
+            "chosen and rejected answers that are swapped, or masked the same way, on the way into the batch",
         ),
         confirm=(
             "train on 32 pairs for 100 steps with the same code: an accuracy near 1 clears the pipeline",
-            "read 20 pairs as the collator hands them over: which one is called chosen, and what the loss mask covers",
+            "read 20 pairs as the collator passes them on: which answer is called chosen, and what does the loss "
+            "mask cover?",
         ),
         next=(
-            "if 32 pairs cannot be learnt, mend collator, mask or learning rate before anything else",
+            "if the 32 pairs cannot be learnt, fix collator, mask or learning rate before anything else",
             "if they can, have 50 pairs judged again by hand or by a stronger model, and count the agreement",
         ),
     )

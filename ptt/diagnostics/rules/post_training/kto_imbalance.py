@@ -1,13 +1,12 @@
-"""This run shows a KTO loss that one of its two sides makes nearly alone.
+"""This run shows a KTO loss that comes almost entirely from one of its two sides.
 
-What: the 20-step mean of the share that the desirable side holds of both losses lies below a fifth or above four
-fifths, and stays there.
-Why it matters: the objective weighs both sides on purpose; where one rules, the model learns only to say, or only to
-avoid, what stands on that side.
+What: the desirable side's share of both losses (20-step mean) lies below a fifth or above four fifths, and stays there.
+Why it matters: the objective weights both sides on purpose. Where one dominates, the model learns only to produce, or
+only to avoid, what is on that side.
 What to do: count both kinds of examples and set desirable_weight and undesirable_weight so that weight times count is
 between 1:1 and 4:3.
 Source: the weights of KTO (arXiv 2402.01306, section 4.2 gives that range); the share's limits are our own, far outside
-of it.
+it.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -18,7 +17,7 @@ from ptt.diagnostics.rules.post_training import PREFERENCE
 from ptt.diagnostics.rules.single_series import aligned, derived, last_mean, logged, negated
 
 MIN_SHARE = 0.2  # of both losses: one side makes four times the other's
-ENABLE = "only KTO has it: log the loss of desirable and undesirable examples apart"
+ENABLE = "only KTO has it: log the losses of desirable and undesirable examples separately"
 
 
 def _desirable_share(evidence: Evidence) -> Series | NotJudged:
@@ -44,7 +43,7 @@ def check(share: Series, _: Evidence, limits: Limits) -> Verdict:
     low, high = limits["least_share"], 1 - limits["least_share"]
     onset_low, onset_high = negated(share).excess(-low), share.excess(high)
     last = last_mean(share) if len(share.values) else 0.5
-    summary = f"desirable examples hold {last:.0%} of both losses at the end"
+    summary = f"desirable examples make up {last:.0%} of both losses at the end"
     if not (onset_low is not None and last < low) and not (onset_high is not None and last > high):
         return Healthy(reason=summary)
     return Finding(
@@ -55,9 +54,9 @@ def check(share: Series, _: Evidence, limits: Limits) -> Verdict:
         unit="share",
         onset_step=onset_low if last < low else onset_high,
         evidence={"metric": "kto/desirable_loss", "logged_as": share.raw_name},
-        causes=("many more examples of one kind", "weights that do not make up for it"),
-        confirm=("count desirable and undesirable examples, each times its weight",),
-        next=("set the weights so that these products stand between 1:1 and 4:3, and rerun",),
+        causes=("many more examples of one kind", "weights that do not compensate for it"),
+        confirm=("count desirable and undesirable examples, and multiply each count by its weight",),
+        next=("set the weights so that these products lie between 1:1 and 4:3, and rerun",),
     )
 
 

@@ -1,13 +1,13 @@
-"""This run shows chosen answers that become less likely while it learns to prefer them.
+"""This run shows chosen answers that become less likely while the model learns to prefer them.
 
-What: the log-probability of the chosen answers falls to twice its distance from 0 at the start or further, by half a
-nat at least, and stays there, while that of the rejected falls as well.
-Why it matters: the probability goes to answers that are in neither column; these may be the opposite of the wanted.
-What it is not: a finding above low where the chosen side loses less. Most preference runs push both sides down a
-little and are none the worse for it; a note says by how much.
-What to do: see what the model now says instead. An SFT term on the chosen answers, or pairs that differ more, hold it.
-Source: likelihood displacement (arXiv 2410.08847). That a doubling matters is our own limit, set above what public
-healthy runs show.
+What: the log-probability of the chosen answers falls to at least twice its starting distance from 0, by at least half a
+nat, and stays there, while that of the rejected answers falls as well.
+Why it matters: the probability goes to answers in neither column, which may be the opposite of what is wanted.
+What it is not: a finding above low where the chosen side loses less. Most preference runs push both sides down a little
+without harm; a note says by how much.
+What to do: read what the model now says instead. Add an SFT term on the chosen answers, or use pairs that differ more.
+Source: likelihood displacement (arXiv 2410.08847). The doubling is our own limit, set above what healthy public runs
+show.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -56,9 +56,9 @@ def _finding(chosen: Side, rejected: Side, severity: Severity, bound: float, ons
             "rejected_last": rejected.last,
         },
         causes=(
-            "chosen and rejected answers so alike that pushing one down takes the other along",
-            "a learning rate too high, or beta too small to hold the policy near the reference",
-            "chosen answers that the start model would hardly give: no SFT on them went before",
+            "chosen and rejected answers so similar that pushing one down takes the other along",
+            "a learning rate that is too high, or a beta too small to hold the policy near the reference",
+            "chosen answers that the start model would hardly give, because no SFT on them came first",
         ),
         confirm=("sample 20 training prompts from the last checkpoint: are these answers in either column?",),
         next=(

@@ -1,10 +1,10 @@
 """This run shows a training loss that never left its first level.
 
-What: the loss of the second half is not surely lower (99 %, by the scatter of ten blocks) than that of the first
-tenth, or by less than one per cent of it.
-Why it matters: the run may have learnt nothing. It is a note: a model that knew its data already looks the same, as
-does a run that was resumed.
-What to do: look at the gradient norm and the learning rate first: is either 0, are the adapters trained at all?
+What: the loss of the second half is not significantly lower (99%, by the scatter of ten blocks) than that of the first
+tenth, or lower by less than 1%.
+Why it matters: the run may have learnt nothing. It is a note: a model that already knew its data looks the same, and so
+does a resumed run.
+What to do: look at the gradient norm and the learning rate first: is either 0? Are the adapters trained at all?
 Source: the run's own first level; no absolute loss means anything across models and data.
 """
 
@@ -20,7 +20,7 @@ MIN_FALL_SHARE = 0.01  # of the first level
 MIN_VALUES = 100  # logged values: the first tenth then makes ten blocks
 
 
-ENABLE = "log the training loss of every step: logging_steps=1"
+ENABLE = "log the training loss at every step: logging_steps=1"
 
 
 @requires_metric("loss/total", what="training loss", enable=ENABLE, minimum=MIN_VALUES)
@@ -46,11 +46,11 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
         onset_step=int(series.finite()[0][0]),
         evidence={"metric": series.name, "logged_as": series.raw_name, "first": first.mean, "late": late.mean},
         causes=(
-            "a learning rate too small, or parameters that are frozen",
-            "data the model knew already, or a resumed run",
-            "targets that cannot be told from the input",
+            "a learning rate that is too small, or frozen parameters",
+            "data that the model already knew, or a resumed run",
+            "targets that the input does not determine",
         ),
-        confirm=("train on 32 examples for 100 steps: the loss must fall towards 0",),
+        confirm=("train on 32 examples for 100 steps: the loss should fall towards 0",),
         next=(
             "check that the gradient norm and the learning rate are not 0 and that the loss mask covers the answers",
         ),

@@ -1,10 +1,10 @@
-"""This run shows a margin between chosen and rejected that was there and vanished.
+"""This run shows a margin between chosen and rejected answers that vanished again.
 
 What: after its best 20-step mean the margin falls below a quarter of it, by more than its own noise, and stays there.
-Why it matters: what the model had learnt of the preferences is gone again; a later checkpoint is worse than an
-earlier one.
-What to do: go back to the checkpoint of the best margin; a learning rate too high late in a run, or data of another
-kind from there on, are what to look at.
+Why it matters: the model has lost what it had learnt about the preferences; later checkpoints are worse than earlier
+ones.
+What to do: go back to the checkpoint with the best margin. Look for a learning rate that is too high late in the run,
+or for different data from there on.
 Source: relative to the run's own best; margins scale with beta, so no absolute limit means anything.
 """
 
@@ -37,9 +37,9 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         **measured(fall),
         evidence={"metric": series.name, "logged_as": series.raw_name, "best_mean": best, "last_accuracy": last},
         causes=(
-            "a learning rate too high for where the model is",
-            "from some step on pairs of another kind or with swapped labels",
-            "a reference that was replaced or reloaded while training",
+            "a learning rate that is too high at this stage of training",
+            "from some step on, pairs of a different kind or with swapped labels",
+            "a reference that was replaced or reloaded during training",
         ),
         confirm=(f"evaluate the checkpoints before and after step {fall.onset} on the same held-out pairs",),
         next=(

@@ -2,8 +2,8 @@
 
 What: the step-to-step movement of ORPO's mean log sigmoid of the odds ratio rises to three times its early size and
 beyond 0.25, and stays there.
-Why it matters: that term's gradient goes with how wrong the odds are; where it swings, single pairs rule the update
-and the likelihood part no longer does.
+Why it matters: that term's gradient grows with how wrong the odds are. Where it swings, single pairs drive the update
+and the likelihood term no longer does.
 What to do: lower the learning rate or the weight of the odds-ratio term (beta), and look for near-empty answers.
 Source: odds ratio preference optimisation (arXiv 2403.07691, eq. 6); relative to the run's own early movement.
 """
@@ -48,13 +48,13 @@ def check(moves: Series, _: Evidence, limits: Limits) -> Verdict:
         return Healthy(reason=f"the log odds ratio moves by {median:.2g} from one logged value to the next")
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The log odds ratio swings by {rise.extreme:.2g} from step to step, early by {rise.early:.2g}",
+        claim=f"The log odds ratio swings by {rise.extreme:.2g} from step to step, up from {rise.early:.2g} early on",
         unit="nats",
         **measured(rise, observed=rise.extreme),
         evidence={"metric": moves.name, "logged_as": moves.raw_name, "last": rise.last},
-        causes=("a learning rate too high", "pairs with an almost empty answer, whose odds have no bound"),
+        causes=("a learning rate that is too high", "pairs with an almost empty answer, whose odds have no bound"),
         confirm=(f"list the shortest answers of the batches around step {rise.onset}",),
-        next=("drop answers of a few tokens", "rerun from before it with half the learning rate"),
+        next=("drop answers that have only a few tokens", "rerun from before it with half the learning rate"),
     )
 
 

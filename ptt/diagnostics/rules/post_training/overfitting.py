@@ -1,14 +1,14 @@
-"""This run shows an evaluation loss that rises while the training loss goes on falling.
+"""This run shows an evaluation loss that rises while the training loss keeps falling.
 
-What: behind its lowest value the evaluation loss lies at least 10 % higher (5 % is noted), by 0.02 nats, over its last
-three evaluations and beyond its own scatter from one evaluation to the next, while the training loss is lower than it
-was then.
-Or the training loss is nearly 0 with the evaluation loss half a nat above: the training data is memorised.
-Why it matters: every step since the lowest value made the model worse on what it has not seen.
+What: over the last three evaluations the evaluation loss lies at least 10% (5% for a note) and 0.02 nats above its
+lowest value, and beyond its own scatter between evaluations, while the training loss is lower than it was at that
+point. Or the training loss is nearly 0 and the evaluation loss half a nat above it: the training data is memorised.
+Why it matters: every step since the lowest value made the model worse on unseen data.
 What it is not: a rise with the training loss, which is divergence; or a single bad evaluation.
-What to do: take the checkpoint of the lowest evaluation loss; fewer epochs, more data, or a smaller learning rate.
-Source: early stopping's generalisation loss (Prechelt 1998, "Early stopping, but when?", criterion GL); the
-limits are our own: a few per cent are common in the last epoch of a run that answers better all the same.
+What to do: take the checkpoint with the lowest evaluation loss. Then use fewer epochs, more data, or a lower learning
+rate.
+Source: early stopping's generalisation loss (Prechelt 1998, "Early stopping, but when?", criterion GL); the limits are
+our own: a few percent are common in the last epoch of a run whose answers still improve.
 """
 
 import math
@@ -67,7 +67,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if then is None or now is None:
         if not rose:
             return Healthy(reason=summary)
-        reason = f"{summary}; without the training loss overfitting cannot be told from divergence"
+        reason = f"{summary}; without the training loss, overfitting and divergence look the same"
         enable = "log the training loss: logging_steps=1"
         return NotJudged(reason=reason, missing=("loss/total",), enable=enable)
     if rose and now < then:
@@ -141,9 +141,9 @@ def _finding(
             "train_loss_now": now,
         },
         causes=(
-            "more epochs than so little data carries",
-            "a learning rate or a rank of adapters too large for so little data",
-            "an evaluation set of another kind than the training set: it then never came down far",
+            "more epochs than so little data supports",
+            "a learning rate or an adapter rank that is too large for so little data",
+            "an evaluation set that differs in kind from the training set: its loss then never came down far",
         ),
         confirm=(
             f"compare samples of the checkpoints near step {path.best_step} and of the last one on held-out prompts",
@@ -151,7 +151,7 @@ def _finding(
         ),
         next=(
             f"take the checkpoint nearest to step {path.best_step}",
-            "rerun with as many epochs as lead there, nothing else changed; then with more data",
+            "rerun and stop at that point, and change nothing else; then try more data",
         ),
     )
 

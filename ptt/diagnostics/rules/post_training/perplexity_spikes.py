@@ -1,13 +1,13 @@
-"""This run shows a training loss that leaps out of its own course, several times.
+"""This run shows a training loss that spikes several times.
 
-What: at three logged values or more, and at one in two hundred at least, the loss lies half a nat (a perplexity 1.65
-times as high) and eight standard deviations above the median of the 20 values around it, itself left out.
-Why it matters: such a batch makes a gradient of another size and direction; a spike that takes steps to heal has
-moved the weights.
+What: at three logged values or more, and at least one in two hundred, the loss lies half a nat (a perplexity 1.65 times
+as high) and eight standard deviations above the median of the 20 values around it, not counting itself.
+Why it matters: such a batch gives a gradient of unusual size and direction; a spike that takes several steps to recover
+has moved the weights.
 What it is not: one bad batch, or the scatter of small batches, which the deviation around it measures.
-What to do: read the batches of these steps; clip gradients, and mend or drop what stands out.
-Source: a median and a median deviation that the point itself is no part of, so that it cannot hide itself; spikes of
-that kind and skipping their batches: PaLM (arXiv 2204.02311, section 5.1).
+What to do: read the batches of these steps; clip gradients, and fix or drop what stands out.
+Source: the point is left out of its own median and median deviation, so it cannot hide itself. PaLM (arXiv 2204.02311,
+section 5.1) describes such spikes and skips their batches.
 """
 
 from dataclasses import replace
@@ -41,7 +41,7 @@ def _loss(evidence: Evidence) -> Series | NotJudged:
         evidence,
         "loss/total",
         what="training loss",
-        enable="log the training loss of every step: logging_steps=1",
+        enable="log the training loss at every step: logging_steps=1",
         minimum=4 * SIDE,
     )
 
@@ -54,29 +54,31 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     spikes = np.flatnonzero((height > limits["leap"]) & (deviations > Z_LIMIT))
     worst = float(height.max())
     summary = (
-        f"{len(spikes)} of {len(values)} losses leap by {limits['leap']:g} nats, the furthest by {max(worst, 0):.2g}"
+        f"{len(spikes)} of {len(values)} losses jump by {limits['leap']:g} nats or more, the largest by "
+        f"{max(worst, 0):.2g}"
     )
     if len(spikes) < max(MIN_SPIKES, MIN_SHARE * len(values)):
         return Healthy(reason=summary)
     places = ", ".join(str(step) for step in steps[spikes][:5])
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The training loss leaps out of its course again and again: {summary}",
+        claim=f"The training loss spikes again and again: {summary}",
         observed=worst,
         limit=limits["leap"],
         unit="nats",
         onset_step=int(steps[spikes[0]]),
         evidence={"metric": series.name, "logged_as": series.raw_name, "spikes": len(spikes), "first_steps": places},
         causes=(
-            "batches of broken or foreign text: wrong encoding, empty answers, another language, repeated lines",
-            "a learning rate too high: the spikes then take steps to heal",
-            "low precision of the optimiser or of a normalisation",
+            "batches of broken or foreign text: wrong encoding, empty answers, the wrong language, repeated lines",
+            "a learning rate that is too high: spikes then take several steps to recover",
+            "low precision in the optimiser or in a normalisation layer",
         ),
         confirm=(
-            f"look at the batches of steps {places}; run them again from the checkpoint before with the rate at 0",
+            f"look at the batches of steps {places}; run them again from the checkpoint before with the learning "
+            "rate at 0",
         ),
         next=(
-            "if the batches stand out alone, mend or drop such data",
+            "if only these batches stand out, fix or drop such data",
             "if the same batches are harmless elsewhere, halve the learning rate or lengthen the warm-up",
         ),
     )

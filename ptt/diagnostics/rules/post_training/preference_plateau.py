@@ -1,12 +1,12 @@
-"""This run shows an accuracy of pairs that stopped rising well below 1.
+"""This run shows a pair accuracy that stopped rising well below 1.
 
-What: over the second half of the run the accuracy does not rise (its change over that half, at most a fiftieth of the
-pairs by the 99 % interval), and its mean lies between chance and 0.9.
-Why it matters: further steps on these pairs teach little; it is a note, never a failure.
-What it is not: a run at chance, which is a finding of its own, or one that has learnt its pairs.
-What to do: compare with how often two judges of the same pairs agree: where that is reached, nothing is left to learn.
-Source: our own; human agreement on preference pairs is commonly 0.65 to 0.8 (arXiv 2203.02155, section 3.4 gives
-0.73).
+What: over the second half of the run the accuracy does not rise (the 99% interval of its change stays below a fiftieth
+of the pairs), and its mean lies between chance and 0.9.
+Why it matters: further steps on these pairs teach little. Always a note.
+What it is not: a run at chance, which is a separate finding, or one that has learnt its pairs.
+What to do: compare it with how often two judges of the same pairs agree: once that is reached, nothing is left to
+learn.
+Source: our own; human agreement on preference pairs is commonly 0.65 to 0.8 (arXiv 2203.02155, section 3.4 gives 0.73).
 """
 
 import math
@@ -22,7 +22,7 @@ LEARNT_SHARE = 0.9  # share of pairs: nearly all that can be learnt
 MAX_RISE = 0.02  # share of pairs over a quarter of the run
 
 
-@requires_pairs("dpo/accuracy", what="share of rightly ranked pairs", minimum=80)
+@requires_pairs("dpo/accuracy", what="share of correctly ranked pairs", minimum=80)
 def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Compare the last two quarters of the accuracy."""
     late = late_half(series)
@@ -34,7 +34,7 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
         return Healthy(reason=reason)
     note = Finding(
         severity=Severity.LOW,
-        claim=f"The accuracy of pairs stopped rising at {whole.mean:.2f}",
+        claim=f"Pair accuracy stopped rising at {whole.mean:.2f}",
         observed=rise,
         limit=limits["rise"],
         unit="share",
@@ -45,11 +45,11 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
             "before": before.mean,
         },
         causes=(
-            "what these pairs hold is learnt",
+            "the model has learnt what these pairs teach",
             "labels that contradict each other",
             "a learning rate decayed to zero",
         ),
-        next=("compare with the agreement of two judges on the same pairs",),
+        next=("compare it with the agreement of two judges on the same pairs",),
     )
     return Healthy(reason=reason, notes=(note,))
 

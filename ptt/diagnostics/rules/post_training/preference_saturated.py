@@ -1,14 +1,14 @@
 """This run shows pairs driven so far apart that the loss is 0 and nothing is left to learn.
 
-What: the margin of the last logged rows lies above 20 nats, the loss below 1e-3. It is judged from three rows on: no
-noise moves a margin so far.
-Why it matters: at a margin of 20 the objective is met to nine digits. Everything past it only made rejected answers
-and text like them impossible; loss and accuracy look perfect.
+What: the margin of the last logged rows lies above 20 nats and the loss below 1e-3. Three rows are enough: no noise
+moves a margin so far.
+Why it matters: at a margin of 20 the objective is met to nine digits. Anything beyond that only made rejected answers
+and similar text impossible, while loss and accuracy look perfect.
 What it is not: a margin of 1 to 10, where preference training usually ends.
-What to do: go back to the step at which the margin passed 10, lower the learning rate or raise beta, and look whether
-the pairs can be told apart by something trivial (length, a refusal, a template).
-Source: the loss of DPO is -log sigmoid(margin), 2e-9 at 20 nats; that training past it destroys what the model could do
-is shown in arXiv 2404.04626 and 2410.08847.
+What to do: go back to the step at which the margin passed 10, lower the learning rate or raise beta, and check whether
+something trivial separates the pairs (length, a refusal, a template).
+Source: the loss of DPO is -log sigmoid(margin), 2e-9 at 20 nats; arXiv 2404.04626 and 2410.08847 show that training
+past it destroys what the model could do.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ def check(margin: Series, evidence: Evidence, limits: Limits) -> Verdict:
     onset, before = int(steps[place]), int(steps[max(0, place - 1)])
     return Finding(
         severity=Severity.CRITICAL if late > CRITICAL_FACTOR * limits["margin"] else Severity.HIGH,
-        claim=f"The pairs are driven apart without end: the margin went from {values[0]:.3g} to {values[-1]:.3g} nats"
+        claim=f"The pairs are driven ever further apart: the margin went from {values[0]:.3g} to {values[-1]:.3g} nats"
         + (f", the loss to {left:.2g}" if left is not None else ""),
         observed=late,
         limit=limits["margin"],
@@ -50,14 +50,14 @@ def check(margin: Series, evidence: Evidence, limits: Limits) -> Verdict:
         onset_interval=(before, onset),
         evidence=metric_evidence(margin, last_loss=left),
         causes=(
-            "a learning rate too high for the objective, or too many epochs over few pairs",
-            "beta too small, or no term that holds the policy near the reference",
-            "pairs that something trivial tells apart: length, a template, a refusal",
+            "a learning rate that is too high for the objective, or too many epochs over few pairs",
+            "a beta that is too small, or no term that holds the policy near the reference",
+            "pairs that something trivial separates: length, a template, a refusal",
         ),
-        confirm=("sample 20 prompts from the last checkpoint and from one near that step: is the text still sound?",),
+        confirm=("sample 20 prompts from the last checkpoint and from one near that step: is the text still good?",),
         next=(
             f"go back to a checkpoint from step {before} or earlier",
-            "rerun with a tenth of the learning rate, nothing else changed",
+            "rerun with a tenth of the learning rate, and change nothing else",
         ),
     )
 

@@ -1,12 +1,12 @@
-"""This run shows an accuracy of pairs that swings by more than its batches explain.
+"""This run shows a pair accuracy that swings by more than its batches explain.
 
-What: in the second half of the run the logged accuracy scatters about its line with three times the variance that
-drawing so many pairs gives, and by 0.1 at least beyond that. The number of pairs is told from the values themselves:
-shares of B pairs are multiples of 1/B. Where it cannot be told, the swings are held against those of the run's
-beginning: two and a half times as wide, lastingly, and by 0.1 at least beyond them.
-Why it matters: either batches differ in kind, so that each step pulls elsewhere, or the model itself jumps.
+What: in the second half of the run the logged accuracy scatters around its line with three times the variance of
+drawing that many pairs, and at least 0.1 more than that. The number of pairs comes from the values themselves: shares
+of B pairs are multiples of 1/B. Where it does not show, the swings are compared with those at the start of the run:
+lastingly 2.5 times as wide, and at least 0.1 wider.
+Why it matters: either batches differ in kind, so each step pulls in a different direction, or the model itself jumps.
 What it is not: the scatter of small batches. With 16 pairs an accuracy of 0.7 moves by 0.11 from step to step.
-What to do: see whether the batches are sorted by source or length; if not, lower the learning rate.
+What to do: check whether the batches are sorted by source or length; if not, lower the learning rate.
 Source: binomial noise p(1-p)/B; the limits are our own.
 """
 
@@ -36,19 +36,19 @@ DECIMALS = (100, 1000)  # so many pairs, or two or three decimals of any number:
 MAX_ROUNDING = 2e-3  # of a pair: what rounding to six decimals leaves at MOST_PAIRS
 
 
-@requires_pairs("dpo/accuracy", what="share of rightly ranked pairs")
+@requires_pairs("dpo/accuracy", what="share of correctly ranked pairs")
 def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Judge the scatter of the accuracy."""
     pairs = pairs_of(series.finite()[1])
     if pairs is None:
         return _widened(series, limits["widened"]) or NotJudged(
-            reason="the accuracies are no shares of one number of pairs, so their noise is not known",
+            reason="the accuracies are not shares of a fixed number of pairs, so their noise is unknown",
             missing=("dpo/accuracy",),
             enable="log every step, not smoothed: logging_steps=1",
         )
     swing, times = excess_swing(late_half(series), pairs)
     summary = (
-        f"with {pairs} pairs a logged value the accuracy scatters with {times:.2g} times the variance of drawing them"
+        f"with {pairs} pairs a logged value, the accuracy scatters with {times:.2g} times the variance of drawing them"
     )
     if times <= limits["times"] or swing < MIN_SWING:
         return Healthy(reason=summary)
@@ -78,7 +78,7 @@ def _finding(
         evidence={"metric": series.name, "logged_as": series.raw_name, "pairs": pairs, "swing": swing},
         causes=(
             "batches of one source or difficulty each: the data is sorted, or sampled by groups",
-            "a learning rate at which the model jumps to and fro",
+            "a learning rate so high that the model jumps back and forth",
         ),
         confirm=(
             "evaluate one checkpoint on several training batches: if the accuracies differ as much, it is the data",
@@ -105,7 +105,7 @@ def _widened(series: Series, factor: float) -> Finding | None:
     onset, interval = rise.onset, rise.interval
     if (place := spread_change(((values - around) / unit) ** 2)) is not None:
         onset, interval = int(steps[place[0]]), (int(steps[place[1]]), int(steps[place[2]]))
-    summary = f"{times:.2g} times as wide as at the run's beginning"
+    summary = f"{times:.2g} times as wide as at the start of the run"
     return _finding(series, swing, times, factor, onset, interval, summary)
 
 

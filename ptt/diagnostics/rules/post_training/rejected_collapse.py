@@ -1,14 +1,13 @@
 """This run shows a margin that was made by destroying the rejected answers, not by learning the chosen ones.
 
-What: the log-probability of the rejected answers falls to twelve times its distance from 0 at the start or further
-and stays there, while the chosen side gains less than a tenth of what the rejected side lost.
-Why it matters: loss, margin and accuracy look perfect, and the model has only learnt what not to say; text near the
-rejected answers, often the chosen answers' own words, becomes impossible too.
-What it is not: the ordinary fall of the rejected side. Every such objective pushes it down, often by a multiple.
+What: the log-probability of the rejected answers falls to at least twelve times its starting distance from 0 and stays
+there, while the chosen side gains less than a tenth of what the rejected side lost.
+Why it matters: loss, margin and accuracy look perfect, but the model has only learnt what not to say. Text similar to
+the rejected answers, often the chosen answers' own words, becomes impossible too.
+What it is not: the usual fall of the rejected side. Every such objective pushes it down, often several times over.
 What to do: lower the learning rate or raise beta, add an SFT term on the chosen answers, and judge by samples.
-Source: that DPO pushes rejected answers down faster than it lifts chosen ones is shown in arXiv 2404.04626. Twelve:
-a token that stood at one nat, as is usual, then stands beyond ln of a vocabulary of 150 thousand, less likely than
-drawn blindly.
+Source: arXiv 2404.04626 shows that DPO pushes rejected answers down faster than it lifts chosen ones. Twelve: a token
+that usually costs one nat then costs more than ln 150,000, so it is less likely than a random draw from the vocabulary.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -48,19 +47,19 @@ def check(both: tuple[Side, Side], _: Evidence, limits: Limits) -> Verdict:
             "chosen_last": chosen.last,
         },
         causes=(
-            "a learning rate too high for the objective",
-            "beta too small: nothing holds the policy near the reference",
+            "a learning rate that is too high for the objective",
+            "a beta that is too small: nothing holds the policy near the reference",
             "rejected answers that the start model would hardly give, easy to push out of reach",
         ),
         confirm=(
-            "sample 20 training prompts from the last checkpoint: broken or foreign text where the answer should be "
-            "proves it",
+            "sample 20 training prompts from the last checkpoint: broken or foreign text in place of the answer "
+            "confirms it",
             "compare the SFT loss on the chosen answers at the start and now",
         ),
         next=(
             f"go back to the last checkpoint before step {onset}",
-            "rerun with a tenth of the learning rate, nothing else changed; after that try an SFT term on the chosen "
-            "answers",
+            "rerun with a tenth of the learning rate and nothing else changed; after that try an SFT term on the "
+            "chosen answers",
         ),
     )
 

@@ -24,8 +24,8 @@ REWARD_ENABLE: Final = (
     "log the mean reward at every step: TRL logs reward, veRL critic/score/mean, slime rollout/raw_reward"
 )
 OUTCOME_ENABLE: Final = (
-    "log beside the reward what it stands for: the share of tasks done in training (a reward function of weight 0 is"
-    " enough in TRL), or a held-out evaluation at six points at least"
+    "log what the reward stands for beside it: the share of tasks done in training (in TRL a reward function of "
+    "weight 0 is enough), or a held-out evaluation at six points or more"
 )
 MIN_SAMPLES: Final = 150  # samples: 50 a third of the run
 MIN_SHIFT_SHARE: Final = 0.25  # of the larger level: a side metric that moved less is no sign of another way to answer

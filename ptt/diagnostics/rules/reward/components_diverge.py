@@ -1,10 +1,11 @@
 """This run shows one part of the reward that rises while another falls.
 
-What: of the logged parts one rose beyond its noise since the start, and another fell below its best, by a fifth of its
-level and six standard deviations of a window's mean, over the same steps.
-Why it matters: the sum hides it. The policy gives up the part that is hard to have for the part that is easy.
-What it is not: a penalty, or a price for length, that grows as the task is learnt: that finding is low.
-What to do: look at the weights and scales of the parts; decide which part is the task; weigh or gate the others by it.
+What: one logged part rose beyond its noise since the start while another fell below its best, by a fifth of its level
+and six standard deviations of a window's mean, over the same steps.
+Why it matters: the sum hides it. The policy trades the part that is hard to earn for the part that is easy.
+What it is not: a penalty or a length cost that grows as the task is learnt: that finding is low.
+What to do: look at the weights and scales of the parts; decide which part is the task, and weight or gate the others by
+it.
 Source: parts as TRL logs them (`rewards/<function>/mean`), prime-rl, or as recorded with each sample.
 """
 
@@ -28,7 +29,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(
             reason=f"{len(parts)} part(s) of the reward are logged with {MIN_VALUES} values; two are needed",
             missing=("reward components",),
-            enable="log every part of the reward by itself: in TRL one reward function a part, in prime-rl a rubric",
+            enable="log each part of the reward separately: in TRL one reward function per part, in prime-rl a rubric",
         )
     changes = {name: change for name, series in parts.items() if (change := change_since_best(series)) is not None}
     falls = [(name, fall) for name, fall in changes.items() if fall.sds <= -Z_LIMIT and fall.share <= -limits["fall"]]
@@ -38,7 +39,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         if rises:
             other = max(rises, key=lambda other: rises[other].share)
             return _finding(name, parts[name], fall, other, parts[other], rises[other], limits["fall"])
-    return Healthy(reason=f"of {len(parts)} parts none falls while another rises")
+    return Healthy(reason=f"none of {len(parts)} parts falls while another rises")
 
 
 def _finding(
@@ -47,7 +48,7 @@ def _finding(
     gain = f" ({rise.start:.3g} → {rise.late:.3g})"
     return Finding(
         severity=Severity.LOW if words_of(name) & PENALTY else Severity.MEDIUM,
-        claim=f"The reward's part {name} fell ({fall.start:.3g} → {fall.late:.3g}) while {other} rose{gain}",
+        claim=f"The reward component {name} fell ({fall.start:.3g} → {fall.late:.3g}) while {other} rose{gain}",
         observed=-fall.share,
         limit=limit,
         unit="of its best level",
@@ -55,11 +56,12 @@ def _finding(
         onset_interval=fall.interval,
         evidence={"metric": name, "logged_as": fallen.raw_name, "rose": risen.raw_name,
                   "best": fall.start, "last": fall.late},
-        causes=("the rising part is larger or easier to have", "both parts cannot be had at once",
+        causes=("the rising part is larger or easier to earn", "both parts cannot be earned at once",
                 "the falling part's scorer broke: its format or parser changed"),
         confirm=(f"score ten late samples by hand for {name}: is the task not done, or is it not recognised?",
                  f"compare {name} with {other} among samples of one prompt: does one exclude the other?"),
-        next=(f"weigh {other} down, or pay it only where {name} is had; a short run, nothing else changed",),
+        next=(f"give {other} less weight, or reward it only where {name} is earned; try it in a short run and change "
+            "nothing else",),
     )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
 """This run shows a judge's score that jumps alone.
 
 What: the mean of a score that a model gives (judge, rubric, grader, preference) jumps up from one window to the next by
-eight standard deviations of a window's mean and stays, as a step and not as a climb, while no outcome beside it
-jumps by three at that place.
-Why it matters: a policy that finds a phrase which pleases the judge is paid at once and everywhere; tasks are done no
-more often. A judge that was exchanged, or whose prompt was changed, looks the same.
+eight standard deviations of a window's mean and stays there, in one step and not gradually, while no outcome jumps by
+three at that point.
+Why it matters: a policy that finds a phrase the judge likes is rewarded at once and everywhere, while it solves no more
+tasks. A new judge, or a new judge prompt, looks the same.
 What to do: compare judge model, version and prompt before and after; read the samples that gained most.
 Source: Zheng et al., Judging LLM-as-a-Judge (arXiv 2306.05685), on position, verbosity and style bias.
 """
@@ -44,9 +44,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     judges = {name: score for name, score in with_values(rewards.components, 2 * MIN_VALUES).items() if is_judge(name)}
     if not judges:
         return NotJudged(
-            reason=f"no score of a judge is logged at {2 * MIN_VALUES} steps under a name that says so",
+            reason=f"no judge's score is logged at {2 * MIN_VALUES} steps under a name that says so",
             missing=("a judge's mean score",),
-            enable="log the judge's score as a part of its own, with judge, rubric or grader in its name",
+            enable="log the judge's score as a separate component, with judge, rubric or grader in its name",
         )
     outcomes = with_values(rewards.outcomes, 2 * MIN_VALUES).values()
     jumps = {name: jump for name, score in judges.items() if (jump := _jump(score, limits["jump"])) is not None}
@@ -105,19 +105,28 @@ def _jumps_at(series: Series, step: int) -> bool:
 def _finding(series: Series, jump: Jump, limit: float) -> Finding:
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The judge's score {series.raw_name} jumps {jump.before:.3g} → {jump.after:.3g}, and no outcome with it",
+        claim=f"The judge's score {series.raw_name} jumps {jump.before:.3g} → {jump.after:.3g}, and no outcome jumps "
+        "with it",
         observed=jump.sds,
         limit=limit,
         unit="standard deviations",
         onset_step=jump.step,
         onset_interval=(jump.step - 1, jump.step),
         evidence={"metric": series.name, "logged_as": series.raw_name, "before": jump.before, "after": jump.after},
-        causes=("a phrase or style that pleases the judge", "another judge model, version or prompt from there on",
-                "a parser that now reads the judge's answer otherwise"),
-        confirm=(f"score the samples of the steps around {jump.step} once more with one judge: does the jump stay?",
-                 "read the ten samples that the judge pays best after the jump"),
-        next=("fix model, version and prompt of the judge", "add what it was pleased by to its rubric, and check it"
-              " against labels of people"))  # fmt: skip
+        causes=(
+            "a phrase or style that the judge likes",
+            "a different judge model, version or prompt from there on",
+            "a parser that now reads the judge's answer differently",
+        ),
+        confirm=(
+            f"score the samples of the steps around {jump.step} once more with one judge: does the jump stay?",
+            "read the ten samples that the judge scores highest after the jump",
+        ),
+        next=(
+            "pin model, version and prompt of the judge",
+            "name what the judge fell for in its rubric, and check its scores against human labels",
+        ),
+    )
 
 
 RULE = rule(check, "judge-spikes", Link.REWARD, max_severity=Severity.MEDIUM, jump=JUMP_Z_LIMIT)

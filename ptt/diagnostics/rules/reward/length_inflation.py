@@ -1,12 +1,12 @@
-"""This run shows responses that grow far longer while what they achieve does not grow with them.
+"""This run shows responses that grow far longer without achieving more.
 
-What: the mean response length lies lastingly above one and a half times its early level, and no outcome rose since it
-began to grow by a third of that growth; where of no outcome it can be told, the mean reward did not.
-Why it matters: length costs time and memory, runs into the token limit, and is what rewards are easiest to please by.
-What it is not: longer answers that do the task more often; and where noise hides whether they do, or nothing is logged
-that could say it, the finding is low.
-What to do: read long and short samples of one prompt; compare reward with length within prompts; if length is paid for,
-cap it or take it out of the reward, in a short run first.
+What: the mean response length lies lastingly above one and a half times its early level, and since then no outcome rose
+by a third of that growth; where no outcome can be judged, the mean reward did not.
+Why it matters: length costs time and memory, runs into the token limit, and is the easiest way to please a reward.
+What it is not: longer answers that solve the task more often. Where noise hides whether they do, or nothing logged
+shows it, the finding is low.
+What to do: read long and short samples of one prompt; compare reward with length within prompts. If length is rewarded,
+cap it or remove it from the reward, in a short run first.
 Source: Singhal et al., A Long Way to Go: Investigating Length Correlations in RLHF (arXiv 2310.03716).
 """
 
@@ -65,10 +65,10 @@ def check(length: Series, evidence: Evidence, limits: Limits) -> Verdict:
         onset_interval=interval,
         evidence={"metric": "len/response_mean", "logged_as": length.raw_name, "early": early, "late": late},
         causes=("the reward, or its judge, pays for length", "a loss that is averaged by sequence favours"
-                " long wrong answers", "answers no longer end: the end token became rare"),
-        confirm=("compare reward with length among samples of one prompt: do longer ones win at equal outcome?",
+                " long wrong answers", "answers that no longer end: the end token became rare"),
+        confirm=("compare reward with length among samples of one prompt: do longer ones win at the same outcome?",
                  "read five of the longest samples: steps of work, repetition, or padding?"),
-        next=("a short run with a length penalty or a cap, nothing else changed; decide by the outcome",),
+        next=("try a length penalty or a cap in a short run and change nothing else; decide by the outcome",),
     )  # fmt: skip
 
 

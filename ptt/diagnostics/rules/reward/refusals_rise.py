@@ -1,14 +1,14 @@
 """This run shows a share of refusals that rises.
 
-What: the share of refused answers lies lastingly above its early level by five points, and above 12 %: as it is
-logged, or else as the beginnings of the recorded answers have it.
-Why it matters: refusing is safe to be paid for, and easy to learn; helpfulness goes first, on prompts that were fine.
-What it is not: an apology, or a tool that did not answer. In texts only an opening that declines to act counts, as in
-"I'm sorry, but I can't help"; answers in other languages than English tell nothing.
-What to do: read refused prompts that were answered before; look whether the safety part of the reward pays for refusing
-harmless ones; add such prompts with a reward for answering.
-Source: 12 % is the alarm of the field's older monitors; Bai et al. (arXiv 2204.05862), section 4, on overrefusal; the
-phrases are those of Zou et al. (arXiv 2307.15043) and Arditi et al. (arXiv 2406.11717).
+What: the share of refused answers stays five points above its early level and above 12%: as logged, or as the openings
+of the recorded answers show it.
+Why it matters: refusing earns a safe reward and is easy to learn; helpfulness on harmless prompts is the first loss.
+What it is not: an apology, or a tool that did not answer. In texts, only an opening that declines to act counts, as in
+"I'm sorry, but I can't help"; answers in languages other than English are not judged.
+What to do: read refused prompts that were answered before; check whether the safety part of the reward pays for
+refusing harmless ones; add such prompts with a reward for answering.
+Source: 12% is the alarm level of older monitors; Bai et al. (arXiv 2204.05862), section 4, on overrefusal; the phrases
+are those of Zou et al. (arXiv 2307.15043) and Arditi et al. (arXiv 2406.11717).
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -25,8 +25,8 @@ HIGH_SHARE = 0.5  # of answers: most prompts are lost
 
 NAME = "refusal_rate"
 ENABLE = (
-    "log completions in English (TRL: log_completions=True), or refusal_rate: the share of answers that a classifier,"
-    " or a list of phrases, takes for refusals"
+    "log completions in English (TRL: log_completions=True), or refusal_rate: the share of answers that a "
+    "classifier or a list of phrases flags as refusals"
 )
 
 
@@ -49,9 +49,9 @@ def check(share: AnswerShare, _: Evidence, limits: Limits) -> Verdict:
         **measured(rise),
         evidence=share.facts | {"early": rise.early},
         causes=("the safety part of the reward outweighs the rest", "more prompts that should be refused",
-                "a detector that takes polite answers for refusals"),
+                "a detector that mistakes polite answers for refusals"),
         confirm=("read twenty refused answers after the onset: were the prompts harmless?",),
-        next=("weigh the safety part down, or pay for answering harmless prompts, in a short run",),
+        next=("lower the weight of the safety part, or reward answers to harmless prompts, in a short run",),
     )  # fmt: skip
 
 

@@ -1,13 +1,12 @@
 """This run shows text that repeats itself more and more.
 
-What: the share of repetition lies lastingly above its early level by five points, and above 20 %: as it is logged, or
-else of the recorded answers those in which three in ten runs of four words stood before, of 200 words at most at either
-end.
-Why it matters: repeated text is long, likely, and empty: a reward that grows with length, or a policy near collapse,
-brings it about.
-What to do: read repeating samples; look whether they are paid well, and whether they run to the token limit.
-Source: 20 % is the limit in use in the field; slime logs `rollout/repetition_frac`. Runs of four words that stood
-before: seq-rep-4 of Welleck et al. (arXiv 1908.04319), where human text has 0.05 or less.
+What: the share of repetition stays five points above its early level and above 20%: as logged, or as the share of
+recorded answers in which three in ten four-word sequences occurred before (in the first and last 200 words).
+Why it matters: repeated text is long, likely and empty. A reward that grows with length, or a policy near collapse,
+produces it.
+What to do: read repeating samples; check whether they are rewarded well, and whether they run to the token limit.
+Source: 20% is a common limit; slime logs `rollout/repetition_frac`. Repeated four-word sequences: seq-rep-4 of Welleck
+et al. (arXiv 1908.04319), where human text has 0.05 or less.
 """
 
 from ptt.diagnostics.evidence import Evidence
@@ -48,8 +47,8 @@ def check(share: AnswerShare, _: Evidence, limits: Limits) -> Verdict:
         evidence=share.facts | {"early": rise.early},
         causes=("a reward that grows with length", "a collapse: few tokens remain likely",
                 "answers that never end"),
-        confirm=("read ten repeating samples after the onset: are they paid above others of their prompt?",),
-        next=("take repetition or length out of what is paid for, in a short run",))  # fmt: skip
+        confirm=("read ten repeating samples after the onset: do they earn more than others of their prompt?",),
+        next=("stop rewarding repetition or length, in a short run",))  # fmt: skip
 
 
 RULE = rule(check, "repetition-rise", Link.REWARD, max_severity=Severity.MEDIUM, share=SHARE_LIMIT)

@@ -1,12 +1,13 @@
 """This run shows a reward that fell from its best and did not come back.
 
-What: the mean over the last steps lies below the best window by three tenths of its level, and by six standard
-deviations of a window's mean. The onset is where a quarter of the loss is lost for good.
-Why it matters: what was learnt is lost. The reward is the last to show it: look which curve moved before the onset.
+What: the mean over the last steps lies below the best window by three tenths of its level and six standard deviations
+of a window's mean. The onset is the step after which at least a quarter of the fall lasts.
+Why it matters: the policy lost what it had learnt. The reward is the last to show it: look for the curve that moved
+before the onset.
 What it is not: a reward that declines slowly from the first step on: see reward-sign.
-What to do: go back to the checkpoint before the onset; find which link moved first (KL, gradient norm, staleness, tool
-failures); change one thing.
-Source: noise is what the values lie off their running median, widened for steps that follow one another.
+What to do: go back to the checkpoint before the onset; find out which metric moved first (KL, gradient norm, staleness,
+tool failures); change one thing.
+Source: noise is the values' distance from their running median, widened for autocorrelation.
 """
 
 from math import nan
@@ -30,7 +31,7 @@ def check(reward: Series, _: Evidence, limits: Limits) -> Verdict:
         best, late = (fall.start, fall.late) if fall else (nan, nan)
         return Healthy(reason=f"the reward ends at {late:.3g}, its best window is {best:.3g}")
     if steady_decline(reward):
-        return Healthy(reason="the reward never rose; its steady decline is reward-sign")
+        return Healthy(reason="the reward never rose; reward-sign judges its steady decline")
     return Finding(
         severity=Severity.HIGH if fall.share <= -HIGH_FALL_SHARE else Severity.MEDIUM,
         claim=f"The reward fell from {fall.start:.3g} to {fall.late:.3g} and did not come back",
@@ -41,14 +42,14 @@ def check(reward: Series, _: Evidence, limits: Limits) -> Verdict:
         onset_interval=fall.interval,
         evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "best": fall.start,
                   "best_step": fall.start_step, "last": fall.late},
-        causes=("updates too large: KL, clip fraction or gradient norm moved before",
-                "rollouts older than the policy, or logprobs of another engine",
+        causes=("updates that are too large: KL, clip fraction or gradient norm moved first",
+                "rollouts older than the policy, or logprobs from another engine",
                 "the environment or its tools failed, and the reward with them",
-                "harder tasks from that step on: a curriculum, another data set"),
-        confirm=(f"which curve left its level before step {fall.onset}: KL, gradient norm, staleness, tools?",
+                "harder tasks from that step on: a curriculum, a different data set"),
+        confirm=(f"find the curve that left its level before step {fall.onset}: KL, gradient norm, staleness, tools?",
                  f"score the checkpoint of step {fall.start_step} on the tasks of the last steps"),
         next=(f"roll back to the last checkpoint before step {fall.onset}",
-              "rerun from it with the link that moved first mended, nothing else changed"))  # fmt: skip
+              "rerun from it with the cause fixed that moved first, and change nothing else"))  # fmt: skip
 
 
 RULE = rule(check, "reward-fell", Link.REWARD, fell=MIN_FALL_SHARE)

@@ -1,13 +1,13 @@
-"""This run shows a reward that comes to follow the length of answers.
+"""This run shows a reward that starts to follow the length of answers.
 
-What: among answers to one prompt, the share of pairs in which the longer earns more, less the share in which it earns
-less. It rises for good above 0.5 and by 0.4 over its early level. Where no samples are recorded, the logged reward and
-length are asked how often they change in one direction from one step to the next, in the same way. Medium where answers
-also grow by a quarter, else low.
-Why it matters: a reward that can be had by writing more teaches to write more.
-What it is not: length that was paid for from the start, or a task in which more steps of work solve more: where answers
-do not grow, read before you change anything.
-What to do: compare long and short samples of one prompt at equal outcome; look at judges and at what they were told.
+What: among answers to one prompt, the share of pairs in which the longer one earns more, minus the share in which it
+earns less, rises for good above 0.5 and by 0.4 over its early level. Where no samples are recorded, the same measure is
+taken of how often logged reward and length change in the same direction from step to step. Medium where answers also
+grow by a quarter, otherwise low.
+Why it matters: a reward that can be earned by writing more teaches the policy to write more.
+What it is not: length that was rewarded from the start, or a task in which more steps of work solve more: where answers
+do not grow, read samples before you change anything.
+What to do: compare long and short samples of one prompt at equal outcome; look at judges and their prompts.
 Source: Singhal et al., A Long Way to Go: Investigating Length Correlations in RLHF (arXiv 2310.03716); Kendall's tau
 within prompts. The levels are our own.
 """
@@ -44,20 +44,20 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     floor = limits["agreement"]
     rise = ranked_rise(series, floor=floor, margin=MIN_MARGIN) or lasting_rise(series, floor=floor, margin=MIN_MARGIN)
     if rise is None or rise.ended:
-        return Healthy(reason=f"length and reward agree to {last_mean(series):.2g} in the end, of -1 to 1")
+        return Healthy(reason=f"length and reward agree to {last_mean(series):.2g} at the end, on a scale from -1 to 1")
     length = evidence.metrics.get("len/response_mean")
     grown = lasting_rise(length, floor=0.0, factor=GROWTH_FACTOR) if length is not None else None
     grows = grown is not None and not grown.ended
     return Finding(
         severity=Severity.MEDIUM if grows else Severity.LOW,
-        claim=f"Reward and length came to agree: tau {rise.early:.2g} → {rise.last:.2g}"
+        claim=f"Longer answers came to earn more: tau of reward and length {rise.early:.2g} → {rise.last:.2g}"
         + (", and answers grew" if grows else ""),
         unit="tau",
         **measured(rise),
         evidence=series_evidence(series, early=rise.early),
         causes=("a reward, or its judge, that pays for length", "more steps of work, or more calls, that solve more"),
         confirm=("compare reward with length among samples of one prompt that have the same outcome",),
-        next=("a short run with the reward corrected for length, nothing else changed; decide by the outcome",),
+        next=("correct the reward for length in a short run and change nothing else; decide by the outcome",),
     )
 
 

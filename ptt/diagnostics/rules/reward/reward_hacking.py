@@ -1,20 +1,20 @@
 """This run shows a reward that rises while what it stands for does not.
 
-What: the mean reward rose for good, beyond its own noise, while an outcome beside it fell, or stayed flat as side
-metrics (length, repetition, format, refusals, tool calls) shifted, and none rose. An outcome is a share of tasks done
-that is logged in training, or a figure of a held-out evaluation, over the whole run or its later part; the figure of an
-evaluation that pays the same reward again is none. Where answers changed so and a held-out figure was left behind, a
-share of tasks done in training says nothing for the run: it is paid, and can be gamed. The onset is where reward and
+What: the mean reward rose for good, beyond its own noise, while an outcome fell, or stayed flat as side metrics
+(length, repetition, format, refusals, tool calls) shifted, and no outcome rose. An outcome is the logged share of tasks
+done in training, or a figure of a held-out evaluation, over the whole run or its later part; an evaluation that
+measures the same reward again is not one. Where answers changed in this way and a held-out figure did not follow, the
+share of tasks done in training does not count: it is rewarded, so it can be gamed. The onset is where reward and
 outcome part.
-Why it matters: the policy optimises what it is paid for. From the onset on, every further step makes it better at
-being paid and no better, or worse, at the task; the reward curve cannot show it.
-What it is not: a task that is solved, where the outcome stands at its ceiling; a reward and an outcome that fall
-together; or an evaluation that alone gives way, by less than half, while nothing beside the reward shifts: that may be
-what training does not teach (eval-not-following).
-What to do: in this order: make sure that the evaluation is still taken as it was; read the highest-reward samples;
-look at the reward part by part; look whether the policy left the reference; then change the reward, one part at a
-time, in a short run, and decide by the outcome.
-Source: Gao, Schulman and Hilton, Scaling Laws for Reward Model Overoptimization (arXiv 2210.10760): the proxy goes on
+Why it matters: the policy optimises what is rewarded. From the onset on, every step makes it better at earning reward
+and no better, or worse, at the task; the reward curve cannot show it.
+What it is not: a solved task, where the outcome is at its ceiling; a reward and an outcome that fall together; or an
+evaluation that falls alone, by less than half, while no side metric shifts: training may simply not teach what it
+measures (eval-not-following).
+What to do: in this order: make sure that the evaluation has not changed; read the highest-reward samples; look at the
+reward part by part; check whether the policy left the reference; then change the reward one part at a time in a short
+run, and decide by the outcome.
+Source: Gao, Schulman and Hilton, Scaling Laws for Reward Model Overoptimization (arXiv 2210.10760): the proxy keeps
 rising after the true reward has turned. Amodei et al., Concrete Problems in AI Safety (arXiv 1606.06565), section 4.
 """
 
@@ -39,7 +39,7 @@ from ptt.diagnostics.statistics.bootstrap import finite_or_none
 
 LOST_SHARE = 0.5  # of its best: an outcome that lost more is gone, and the checkpoints since are of no use
 STATE_WORDS = {
-    OutcomeState.UNSURE: "did not surely move",
+    OutcomeState.UNSURE: "did not clearly move",
     OutcomeState.FLAT: "stayed flat",
     OutcomeState.SOLVED: "is near 1",
 }
@@ -52,7 +52,9 @@ def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if not outcomes:
         few = recorded_outcomes(evidence)
         return NotJudged(
-            reason=f"too few values of {', '.join(few[:3])} are logged" if few else "no outcome beside the reward is",
+            reason=f"too few values of {', '.join(few[:3])} are logged"
+            if few
+            else "no outcome is logged beside the reward",
             missing=("an outcome beside the reward",),
             enable=OUTCOME_ENABLE,
         )
@@ -71,14 +73,14 @@ def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
         outcome.reward_rose for outcome in outcomes
     ):
         return NotJudged(
-            reason=f"the reward rose, but the noise of {outcomes[0].name} hides whether it did",
-            missing=("more points, or more samples a point, of an outcome",),
+            reason=f"the reward rose, but {outcomes[0].name} is too noisy to say whether it did",
+            missing=("more evaluation points, or more samples a point, of an outcome",),
             enable=OUTCOME_ENABLE,
         )
     moves = "; ".join(
         f"{one.name} {STATE_WORDS.get(one.state, one.state)} ({one.early:.3g} → {one.late:.3g})" for one in outcomes[:2]
     )
-    return Healthy(reason=moves + ("; nothing beside the reward shifted" if behind and not shifts else ""))
+    return Healthy(reason=moves + ("; no side metric shifted" if behind and not shifts else ""))
 
 
 def _against(
@@ -141,9 +143,9 @@ def _finding(
         next=(
             "rerun a few hundred steps with that part capped or with a penalty on what shifted ("
             + (shifts[0].name if shifts else "length first")
-            + "), nothing else changed",
-            "go or no-go on a private set: if the reward is lower there and the outcome higher, the old reward was"
-            f" wrong; do not go on from a checkpoint after step {worst.onset}",
+            + ") and change nothing else",
+            "decide on a private set: if the reward is lower there and the outcome higher, the old reward was "
+            f"wrong; do not continue from a checkpoint after step {worst.onset}",
         ),
     )
 
@@ -167,9 +169,9 @@ def _causes(shifts: Sequence[Shift]) -> tuple[str, ...]:
     calls = any("tool" in shift.name or "call" in shift.name for shift in shifts)
     return (
         *(("the reward pays for length, or for what comes with it",) if longer else ()),
-        *(("the reward pays for tool calls, whatever they bring",) if calls else ()),
-        "a part of the reward can be had without doing the task: format, politeness, a judge's taste",
-        "the outcome is measured in another way than what is trained (prompt, parser, sampling)",
+        *(("the reward pays for tool calls, whatever they achieve",) if calls else ()),
+        "a part of the reward can be earned without doing the task: format, politeness, a judge's taste",
+        "the outcome is measured differently from what is trained (prompt, parser, sampling)",
     )
 
 
@@ -178,12 +180,12 @@ def _confirm(evidence: Evidence, worst: Outcome, shifts: Sequence[Shift]) -> tup
     shifted = ", ".join(shift.name for shift in shifts[:3]) or "length, format"
     components = sorted(rewards_of(evidence).components)
     return (
-        "check the evaluation first: temperature, max_tokens, prompts and tools as for the baseline?",
+        "check the evaluation first: are temperature, max_tokens, prompts and tools the same as for the baseline?",
         "read the highest-reward samples"
         + (f" ({samples})" if samples else f" from step {worst.onset} on")
         + ": longer, emptier, more alike?",
-        f"take the reward apart: which part rose, and does it pay for {shifted}?"
-        + (f" Logged parts: {', '.join(components[:6])}" if components else " Log every part by itself"),
+        f"split the reward: which part rose, and does it pay for {shifted}?"
+        + (f" Logged parts: {', '.join(components[:6])}" if components else " Log each part separately"),
         "look at KL and entropy: did the policy leave the reference, or settle on one way of answering?",
     )
 

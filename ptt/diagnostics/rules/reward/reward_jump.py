@@ -1,12 +1,12 @@
-"""This run shows a long plateau of the reward and then a sudden rise.
+"""This run shows a reward that rises suddenly after a long plateau.
 
 What: the reward stays within its noise for three tenths of the run or more, then rises by eight standard deviations of
 a window's mean, most of it within a tenth of the run. It is a note, not a failure.
-Why it matters: such a rise is either late understanding, which people call grokking, or a way found to be paid without
-doing the task. The two look alike in the reward.
-What to do: if an outcome rose with it, keep the checkpoint before and after and go on; if none is recorded, or none
-rose, read the highest-reward samples after the jump before going on.
-Source: Power et al., Grokking (arXiv 2201.02177), for the late rise; reward-hacking for its rival.
+Why it matters: such a rise is either late understanding (grokking) or a new way to earn reward without doing the task.
+The reward curve looks the same for both.
+What to do: if an outcome rose with it, keep the checkpoints before and after and continue. If none is recorded, or none
+rose, first read the highest-reward samples after the jump.
+Source: Power et al., Grokking (arXiv 2201.02177), for the late rise; see reward-hacking for the other explanation.
 """
 
 import numpy as np
@@ -46,12 +46,24 @@ def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
         limit=limits["jump"],
         unit="standard deviations",
         onset_step=step,
-        evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "before": before, "after": after,
-                  "outcome_rose": shared, "shifted": ", ".join(shift.name for shift in shifts[:4]) or None},
-        causes=("late understanding (grokking)",) if shared else ("late understanding (grokking)", "a way to be paid"
-                " without doing the task", "an easier mix of tasks, or a changed scorer, from that step on"),
+        evidence={
+            "metric": "reward/mean",
+            "logged_as": reward.raw_name,
+            "before": before,
+            "after": after,
+            "outcome_rose": shared,
+            "shifted": ", ".join(shift.name for shift in shifts[:4]) or None,
+        },
+        causes=("late understanding (grokking)",)
+        if shared
+        else (
+            "late understanding (grokking)",
+            "a way to earn reward without doing the task",
+            "an easier mix of tasks, or a changed scorer, from that step on",
+        ),
         confirm=("read the highest-reward samples after the jump" + (f" ({samples})" if samples else ""),),
-        next=("keep the checkpoints before and after the jump",))  # fmt: skip
+        next=("keep the checkpoints before and after the jump",),
+    )
     return Healthy(reason=claim, notes=(note,))
 
 

@@ -1,12 +1,13 @@
-"""This run shows a reward that was put together anew in mid-run.
+"""This run shows a reward whose parts or weights changed in mid-run.
 
-What: the logged total is exactly a weighted sum of the logged parts before a step and after it, and no one set of
-weights gives both; or a part that was logged at no step before stands at every step after it, and counts in the sum.
-It is told where the new make-up changes the total by a fifth of its level at least.
+What: the logged total is exactly a weighted sum of the logged parts before a step and after it, and no single set of
+weights gives both; or a part that was never logged before is logged at every step after it and counts in the sum. It is
+reported where the change moves the total by at least a fifth of its level.
 Why it matters: rewards before and after are on different scales. What looks like a jump, a fall or a gap to the
-evaluation at that step is the revision, and every revision is a new way to be gamed.
-What it is not: a total that is no sum of its parts, or whose weights move all the time: neither is judged.
-What to do: check the revised reward against outcomes it does not see; compare only steps that share one make-up.
+evaluation at that step is the revision, and every revision can be gamed in new ways.
+What it is not: a total that is not a sum of its parts, or whose weights change all the time: neither is judged.
+What to do: check the revised reward against outcomes it does not use; compare only steps with the same parts and
+weights.
 Source: TRL and ms-swift log the total and every part unrounded, and the total is their weighted sum.
 """
 
@@ -28,7 +29,7 @@ MAX_PARTS = 8
 EXACT = 1e-4  # of the total's largest size: sums of float32 means, logged with five digits at least
 MIN_SCATTER = 0.01  # of the total's largest size: a total that stands still fits any weights
 MIN_CHANGE = 0.2  # of the total's largest size
-ENABLE = "log the total reward and the mean of every part at each step, as TRL does with several reward_funcs"
+ENABLE = "log the total reward and the mean of each part at every step, as TRL does with several reward_funcs"
 
 
 class Parts(NamedTuple):
@@ -50,7 +51,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     parts = _parts(reward, components)
     if parts is None:
         return NotJudged(
-            reason=f"two to {MAX_PARTS} parts of the reward, each beside the total, are needed",
+            reason=f"two to {MAX_PARTS} parts of the reward, each logged beside the total, are needed",
             missing=("rewards/<name>/mean",),
             enable=ENABLE,
         )
@@ -59,7 +60,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         tolerance = EXACT * float(np.abs(parts.total).max())
         if _misfit(parts, slice(None), slice(None)).max() <= tolerance:
             return Healthy(reason=f"one set of weights of {len(parts.names)} parts gives the total at all steps")
-        reason = "the total is no weighted sum of the logged parts, so a revision cannot be told"
+        reason = "the total is not a weighted sum of the logged parts, so a revision would not show"
         return NotJudged(reason=reason, missing=("rewards/<name>/mean",), enable=ENABLE)
     place, moved, what = change
     share = moved / float(np.abs(parts.total).max())
@@ -75,11 +76,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         onset_step=onset,
         onset_interval=(int(parts.steps[place - 1]), onset),
         evidence=metric_evidence(reward, parts=", ".join(parts.names)),
-        causes=("the run was resumed with other reward functions or weights", "the scorer was changed in mid-run"),
+        causes=("the run was resumed with different reward functions or weights", "the scorer was changed in mid-run"),
         confirm=(f"compare the reward functions and weights of the configurations before and after step {onset}",),
         next=(
-            "check the revised reward against an outcome that it does not see, on samples from both sides",
-            f"compare rewards before step {onset} with each other only, and those after it likewise",
+            "check the revised reward against an outcome that it does not use, on samples from both sides",
+            f"compare rewards before step {onset} only with each other, and likewise those after it",
         ),
     )
 
@@ -136,7 +137,7 @@ def _reweighted(parts: Parts) -> tuple[int, float, str] | None:
     if not new[place:].all() or bool(old[place:].sum() > len(old[place:]) // 2):
         return None
     moved = float(_misfit(parts, slice(0, place), slice(place, None)).mean())
-    return place, moved, "the total weighs its parts otherwise from that step on"
+    return place, moved, "the total weights its parts differently from that step on"
 
 
 RULE = rule(check, "reward-revised", Link.REWARD, max_severity=Severity.MEDIUM, change=MIN_CHANGE)

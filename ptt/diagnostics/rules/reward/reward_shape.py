@@ -1,12 +1,13 @@
-"""This run shows single rewards in a shape that teaches little: almost all zero, or almost all alike at the top.
+"""This run shows rewards that teach little: almost all zero, or almost all at the maximum.
 
-What: 95 % of the recorded rewards are zero in every third of the run (sparse); or 95 % equal the highest one from the
-first third on (too easy). Rewards that come to be all alike later are told by other rules.
-Why it matters: a policy gradient learns from differences. Where nearly all samples are paid alike, a few decide every
-step, and most of what is sampled is thrown away.
-What it is not: a task that was learnt: all at the top at the end only is a solved task.
-What to do: sparse: easier tasks first, more samples a prompt, or pay steps on the way. Too easy: harder tasks.
-Source: advantages relative to a group are zero where all rewards of the group are (arXiv 2402.03300).
+What: 95% of the recorded rewards are zero in every third of the run (sparse); or 95% equal the highest one from the
+first third on (too easy). Other rules report rewards that become equal later.
+Why it matters: a policy gradient learns from differences. Where nearly all samples earn the same, a few decide every
+step, and most samples are wasted.
+What it is not: a task that was learnt: rewards that reach the maximum only at the end mean a solved task.
+What to do: if sparse: easier tasks first, more samples per prompt, or reward for intermediate steps. If too easy:
+harder tasks.
+Source: group-relative advantages are zero where all rewards of the group are equal (arXiv 2402.03300).
 """
 
 import numpy as np
@@ -29,11 +30,11 @@ def check(samples: Samples, _: Evidence, limits: Limits) -> Verdict:
     tops = [float(np.mean(third >= top - 1e-12)) for third in thirds]
     sparse = min(zeros) >= limits["alike"]
     if not sparse and (top == 0 or min(tops) < limits["alike"]):
-        return Healthy(reason=f"{zeros[-1]:.0%} of the last third are zero, {tops[-1]:.0%} at the top")
+        return Healthy(reason=f"{zeros[-1]:.0%} of the last third are zero, {tops[-1]:.0%} at the maximum")
     what, shares = ("zero", zeros) if sparse else (f"{top:.3g}, the highest", tops)
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{min(shares):.1%} of single rewards or more are {what}, in every third of the run",
+        claim=f"{min(shares):.1%} or more of single rewards are {what}, in every third of the run",
         observed=min(shares),
         limit=limits["alike"],
         unit="share",
@@ -43,9 +44,9 @@ def check(samples: Samples, _: Evidence, limits: Limits) -> Verdict:
         causes=("tasks far too hard for this policy", "a scorer that never recognises the answer")
         if sparse
         else ("tasks far too easy", "a scorer that accepts anything"),
-        confirm=("score ten samples by hand: would a person pay them alike?",
-                 "score ten known good and ten known bad answers: does the reward tell them apart?"),
-        next=("easier tasks first, or reward for steps on the way" if sparse else "harder tasks, or a finer reward",),
+        confirm=("score ten samples by hand: would a person score them all the same?",
+                 "score ten known good and ten known bad answers: does the reward separate them?"),
+        next=("easier tasks first, or reward for intermediate steps" if sparse else "harder tasks, or a finer reward",),
     )  # fmt: skip
 
 

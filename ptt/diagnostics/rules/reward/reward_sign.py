@@ -1,13 +1,13 @@
 """This run shows a reward that goes the wrong way.
 
-What: over single samples, those that did the task are paid less than those that did not, by five standard errors; or
-the mean reward declines steadily from the first window to the last, beginning in the first fifth of the run.
-Why it matters: with a sign wrong anywhere (reward, advantage, loss, chosen and rejected swapped) training makes the
-policy worse with every step, and all other curves look sound.
+What: single samples that did the task earn less than those that did not, by five standard errors; or the mean reward
+declines steadily from the first window to the last, beginning in the first fifth of the run.
+Why it matters: a wrong sign anywhere (reward, advantage, loss, chosen and rejected swapped) makes the policy worse with
+every step, while all other curves look fine.
 What it is not: a reward that held or rose first and fell later: see reward-fell.
-What to do: score ten samples by hand; trace one good and one bad sample through reward, advantage and loss, and look at
-the sign at each place.
-Source: Welch's standard error of the difference of two means; the decline by block means in order of time.
+What to do: score ten samples by hand; trace one good and one bad sample through reward, advantage and loss, and check
+the sign at each stage.
+Source: Welch's standard error of the difference of two means; the decline uses block means in order of time.
 """
 
 import math
@@ -43,7 +43,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return _paid_for_failure(samples, payment, limits["errors"])
     checked = []
     if payment is not None:
-        checked.append(f"samples that did the task are paid {payment.done:.3g}, others {payment.failed:.3g}")
+        checked.append(f"samples that did the task earn {payment.done:.3g}, others {payment.failed:.3g}")
     if not isinstance(reward, NotJudged):
         decline = steady_decline(reward)
         if decline is not None:
@@ -57,11 +57,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
                 onset_interval=decline.interval,
                 evidence={"metric": "reward/mean", "logged_as": reward.raw_name,
                           "sds": finite_or_none([decline.sds])[0]},
-                causes=("a sign: of the reward, of the advantage, or of the loss", "tasks that get harder",
+                causes=("a wrong sign: of the reward, of the advantage, or of the loss", "tasks that get harder",
                         "chosen and rejected swapped in the reward model's data"),
                 confirm=("compute reward, advantage and gradient sign of one good and one bad sample by hand",
                          "train ten steps with the reward negated: does the old reward then rise?"),
-                next=("mend the sign before anything else is changed",))  # fmt: skip
+                next=("fix the sign before you change anything else",))  # fmt: skip
         checked.append("the mean does not decline steadily")
     if checked:
         return Healthy(reason="; ".join(checked))
@@ -90,18 +90,18 @@ def _payment(samples: Samples) -> Payment | None:
 def _paid_for_failure(samples: Samples, payment: Payment, limit: float) -> Finding:
     return Finding(
         severity=Severity.HIGH,
-        claim=f"Samples that did the task ({samples.outcome_name}) are paid less than the others:"
-        f" {payment.done:.3g} against {payment.failed:.3g}",
+        claim=f"Samples that did the task ({samples.outcome_name}) earn less than the others: {payment.done:.3g} "
+            f"against {payment.failed:.3g}",
         observed=-payment.z,
         limit=limit,
         unit="standard errors",
         onset_step=int(samples.steps[0]),
         evidence={"metric": "reward", "logged_as": samples.outcome_name, "paid_done": payment.done,
                   "paid_failed": payment.failed, "samples": len(samples.rewards)},
-        causes=("a sign: of the reward, or of one of its parts", "a part that pays for what failures have more of",
+        causes=("a wrong sign: of the reward, or of one of its parts", "a part that rewards what failures have more of",
                 "the outcome flag is inverted"),
         confirm=("score the five highest and five lowest samples of the audit table by hand",),
-        next=("mend the reward before any other change, and score the recorded samples with it again",))  # fmt: skip
+        next=("fix the reward before any other change, and score the recorded samples with it again",))  # fmt: skip
 
 
 RULE = rule(check, "reward-sign", Link.REWARD, errors=ERRORS_LIMIT)

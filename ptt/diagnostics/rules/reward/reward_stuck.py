@@ -1,14 +1,14 @@
-"""This run shows a reward that stands at one value to the last digit.
+"""This run shows a reward that is stuck at exactly one value.
 
-What: the logged mean reward is exactly the same at every step; or from some step on to the end, for a fifth of the
-logged steps and ten at least, below the best it had, where the rewards before make such a stretch all but impossible.
-Why it matters: samples that all earn the same teach nothing. A reward at its floor says that every answer fails alike,
-or that the scorer itself has failed.
-What it is not: a task that is solved, with every sample at the best reward: that is told as a note.
+What: the logged mean reward is exactly the same at every step; or from some step on to the end, for at least ten logged
+steps and a fifth of the run, below its best, where the earlier rewards make such a stretch nearly impossible.
+Why it matters: samples that all earn the same teach nothing. A reward at its floor means that every answer fails, or
+that the scorer itself has failed.
+What it is not: a solved task, with every sample at the best reward: that is a note.
 What to do: score a few of the last samples by hand; look for a scorer that falls back to a default, an environment that
 is down, a format that the policy lost.
-Source: a constant reward has no advantage (arXiv 2402.03300, section 4.1); how likely a stretch is follows from how
-often the value came before it.
+Source: a constant reward has no advantage (arXiv 2402.03300, section 4.1); the odds of a stretch follow from how often
+the value occurred before it.
 """
 
 from typing import NamedTuple
@@ -63,11 +63,11 @@ def check(reward: Series, _evidence: Evidence, limits: Limits) -> Verdict:
     best = float(np.convolve(before, np.full(width, 1.0 / width), "valid").max())
     onset = int(steps[stretch.start])
     if stretch.value >= best:
-        return Healthy(reason=f"the reward stands at {stretch.value:g}, its best, from step {onset} on")
+        return Healthy(reason=f"the reward stays at {stretch.value:g}, its best, from step {onset} on")
     return Finding(
         severity=Severity.HIGH,
-        claim=f"The reward is stuck at exactly {stretch.value:g} for the last {stretch.length} of {len(values)} logged "
-        f"steps; it had reached {best:.3g}",
+        claim=f"The reward is stuck at exactly {stretch.value:g} for the last {stretch.length} of {len(values)} "
+        f"logged steps; it had reached {best:.3g}",
         observed=share,
         limit=limits["share"],
         unit="share",
@@ -75,14 +75,14 @@ def check(reward: Series, _evidence: Evidence, limits: Limits) -> Verdict:
         onset_interval=(int(steps[stretch.start - 1]), onset),
         evidence=metric_evidence(reward, value=stretch.value, best=best, equal_values=stretch.length),
         causes=(
-            "a scorer or an environment that failed and answers with a default",
-            "a policy that collapsed into one answer",
-            "a format that the policy lost, so that nothing is scored any more",
+            "a scorer or an environment that failed and returns a default",
+            "a policy that collapsed onto one answer",
+            "a format that the policy lost, so nothing is scored any more",
         ),
         confirm=(f"score ten samples from after step {onset} by hand: does the scorer say the same?",),
         next=(
-            "if the scorer fails: fix it, and resume from a checkpoint from before that step",
-            "if the answers are all alike: look at entropy and the policy update first",
+            "if the scorer fails: fix it, and resume from a checkpoint before that step",
+            "if the answers are all the same: look at entropy and the policy update first",
         ),
     )
 
@@ -106,14 +106,14 @@ def _never_moved(reward: Series, value: float) -> Finding | Healthy:
     finding = Finding(
         severity=Severity.LOW if solved else Severity.HIGH,
         claim=f"The reward is exactly {value:g} at all {len(values)} logged steps"
-        + (": the task was solved from the start" if solved else ": nothing tells one answer from another"),
+        + (": the task was solved from the start" if solved else ": it does not distinguish answers"),
         observed=1.0,
         limit=STUCK_SHARE,
         unit="share",
         onset_step=int(steps[0]),
         onset_interval=(int(steps[0]), int(steps[0])),
         evidence=metric_evidence(reward, value=value, equal_values=len(values)),
-        causes=("tasks far too hard or far too easy", "a scorer that always answers the same"),
+        causes=("tasks that are far too hard or far too easy", "a scorer that always returns the same value"),
         confirm=("score ten samples by hand: does the scorer say the same?",),
         next=("start with tasks that the start model solves in one of ten tries",),
     )

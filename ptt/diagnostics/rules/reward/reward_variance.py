@@ -1,11 +1,12 @@
 """This run shows a spread of rewards that grew far beyond what its mean explains.
 
-What: the logged standard deviation of the reward lies lastingly above two and a half times its early level, while
-variance over mean grew as much. For a reward of two values that ratio only falls as the mean rises.
-Why it matters: advantages get sharper with the spread where they are not normalised, and noisier where they are.
-What it is not: a policy that begins to succeed: from rare to half the time, the spread of a pass-or-fail reward grows
-by itself. Nor a spread that vanishes: see no-signal-groups.
-What to do: look at the extremes and the parts of the reward; normalise or clip only when the scorer is sound.
+What: the logged standard deviation of the reward stays above 2.5 times its early level, and variance over mean grew as
+much. For a reward of two values that ratio only falls as the mean rises.
+Why it matters: a larger spread scales advantages up where they are not normalised, and makes them noisier where they
+are.
+What it is not: a policy that begins to succeed: as success goes from rare to half the time, the spread of a
+pass-or-fail reward grows by itself. For a spread that vanishes, see no-signal-groups.
+What to do: look at the extremes and the parts of the reward; normalise or clip only once the scorer is right.
 Source: a reward of 0 or M has variance over mean M (1 - p), p its share of successes.
 """
 
@@ -45,11 +46,19 @@ def check(spread: Series, evidence: Evidence, limits: Limits) -> Verdict:
         unit="x",
         onset_step=rise.onset,
         onset_interval=rise.interval,
-        evidence={"metric": "reward/std", "logged_as": spread.raw_name, "early": rise.early,
-                  "late": rise.last, "beyond_the_mean": index is not None},
+        evidence={
+            "metric": "reward/std",
+            "logged_as": spread.raw_name,
+            "early": rise.early,
+            "late": rise.last,
+            "beyond_the_mean": index is not None,
+        },
         causes=("a part of the reward without bounds", "a few extreme samples", "a mix of tasks that changed"),
-        confirm=("plot single rewards of the steps before and after the onset: extremes, or all wider?",),
-        next=("mend or bound the part that grew; only then normalise",))  # fmt: skip
+        confirm=(
+            "plot single rewards of the steps before and after the onset: a few extremes, or all more spread out?",
+        ),
+        next=("fix or bound the part that grew; only then normalise",),
+    )
 
 
 def _dispersion_index(spread: Series, reward: Series) -> Series | None:

@@ -1,10 +1,10 @@
 """This run shows a capability that is lost while others are trained.
 
-What: a figure that is logged by slice (`slice:<name>`, `eval/slice_<name>`) lies lastingly below its early level by
-8 % of it, beyond its own noise; where it is evaluated rarely, its straight line falls at one in a thousand.
-Why it matters: means over everything hide it, and what is lost is not asked for until it is in use.
+What: a figure that is logged by slice (`slice:<name>`, `eval/slice_<name>`) stays 8% below its early level, beyond its
+own noise; where it is evaluated rarely, its straight line falls (p < 0.001).
+Why it matters: overall means hide it, and the loss only shows once the model is in use.
 What to do: evaluate the slice alone with the first checkpoint and the last; mix its tasks back in.
-Source: higher is taken for better; 8 % and, for high, 15 % are the limits under which runs are compared in the field.
+Source: higher is taken to be better; 8% and, for high, 15% are common limits when runs are compared.
 """
 
 import re
@@ -83,8 +83,8 @@ def _finding(series: Series, fall: Fall, limit: float) -> Finding:
         onset_interval=fall.interval,
         evidence={"metric": series.name, "logged_as": series.raw_name, "early": fall.early, "late": fall.late},
         causes=("its tasks are not among those trained on", "the policy left the reference", "its scorer changed"),
-        confirm=("evaluate the slice alone with the first checkpoint and the last, same settings",),
-        next=("mix tasks of the slice back in, or raise the KL coefficient; one of both",),
+        confirm=("evaluate only this slice with the first and the last checkpoint, with the same settings",),
+        next=("mix tasks of the slice back in, or raise the KL coefficient, but not both at once",),
     )
 
 

@@ -1,12 +1,12 @@
-"""This run shows devices that compute lastingly less than at first.
+"""This run shows devices whose utilisation fell for good.
 
-What: the mean utilisation of the devices that work for the run fell below half of its own early level and below 50 %,
-beyond its noise, to the end of the run. It is medium where steps take longer too, or fewer tokens pass in a second;
-else low.
-Why it matters: a device that stands idle is paid for. It waits for something: data, tools, rewards, another rank.
-What it is not: work that changed. Longer generation keeps a device less busy than an update does; where the time of
-a step stays, nothing is lost. Devices that never compute are left out, and samples that belong to no step.
-What to do: take the times of the parts of a step before and after; what grew is what the devices wait for.
+What: the mean utilisation of the devices that work for the run fell below half of its own early level and below 50%,
+beyond its noise, to the end of the run. It is medium where steps take longer too, or throughput in tokens per second
+fell; otherwise low.
+Why it matters: an idle device costs money. It waits for something: data, tools, rewards, another rank.
+What it is not: work that changed. Generation keeps a device less busy than an update does; where the step time holds,
+nothing is lost. Devices that never compute are left out, and so are samples that belong to no step.
+What to do: compare the times of a step's parts before and after: the devices wait for the part that grew.
 Source: W&B's `gpu.N.gpu`, trackio's `gpu/N/utilization`, or a logged gpu_utilization: the share of time in which a
 kernel runs (nvmlDeviceGetUtilizationRates). Half of the early level is our own.
 """
@@ -44,7 +44,7 @@ def utilisation(evidence: Evidence) -> Series | NotJudged:
     steps = np.unique(np.concatenate([series.finite()[0] for series in work])) if work else np.empty(0, np.int64)
     if not len(steps):
         return NotJudged(
-            reason=f"no utilisation of a device that works is recorded at {MIN_VALUES} steps or more",
+            reason=f"utilisation of a working device is recorded at fewer than {MIN_VALUES} steps",
             missing=("ranks",),
             enable="let W&B or trackio sample the devices, or log gpu_utilization at every step",
         )
@@ -64,7 +64,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         if len(series.finite()[0]) < MIN_VALUES:
             reason = f"the devices are sampled together at fewer than {MIN_VALUES} steps"
             return NotJudged(reason=reason, missing=("ranks",), enable="sample all devices at the same steps")
-        return Healthy(reason=f"the devices' utilisation ends at {last_mean(series):.3g} %")
+        return Healthy(reason=f"the devices' utilisation ends at {last_mean(series):.3g}%")
     onset = change_point(series, fall.onset)
     fall = replace(fall, onset=onset, interval=(min(onset, fall.interval[0]), fall.onset))
     slower = _slower(evidence)
@@ -89,9 +89,11 @@ def _slower(evidence: Evidence) -> str:
     times, tokens = evidence.metrics.get("time/step"), evidence.metrics.get("throughput/tokens")
     rise = lasting_rise(times, floor=0.0, factor=SLOWER_FACTOR) if times is not None else None
     if rise is not None and not rise.ended:
-        return f"; a step takes {rise.last:.3g} s where it took {rise.early:.3g} s"
+        return f"; steps now take {rise.last:.3g} s, up from {rise.early:.3g} s"
     less = lasting_fall(tokens, ceiling=np.inf, factor=1 / SLOWER_FACTOR) if tokens is not None else None
-    return f"; {less.last:.3g} tokens a second where there were {less.early:.3g}" if less and not less.ended else ""
+    return (
+        f"; throughput fell to {less.last:.3g} tokens a second from {less.early:.3g}" if less and not less.ended else ""
+    )
 
 
 def _finding(evidence: Evidence, series: Series, fall: BaselineShift, slower: str) -> Finding:
@@ -99,16 +101,16 @@ def _finding(evidence: Evidence, series: Series, fall: BaselineShift, slower: st
     look = f": {part[0]} went from {part[1]:.3g} to {part[2]:.3g} s" if part is not None else ""
     return Finding(
         severity=Severity.MEDIUM if slower else Severity.LOW,
-        claim=f"The devices' utilisation fell from {fall.early:.3g} to {fall.last:.3g} %{slower}",
+        claim=f"The devices' utilisation fell from {fall.early:.3g}% to {fall.last:.3g}%{slower}",
         unit="%",
         **measured(fall),
         evidence=metric_evidence(series, early=fall.early, grew_most=part[0] if part else None),
         causes=(
-            "rollouts, tools or a reward service that answer more slowly",
-            "a data loader, a disk or a network that does not keep up",
+            "rollouts, tools or a reward service that respond more slowly",
+            "a data loader, a disk or a network that cannot keep up",
             "a rank that all others wait for",
         ),
-        confirm=(f"compare the times of the parts of a step before and after step {fall.onset}{look}",),
+        confirm=(f"compare the times of a step's parts before and after step {fall.onset}{look}",),
         next=("fix what the devices wait for; leave the optimiser alone",),
     )
 

@@ -1,12 +1,13 @@
 """This run shows one half of the loop waiting for the other.
 
-What: over 20 steps the trainer waits for samples, or the side that samples waits for weights, for more than half of
-the time of a step, and goes on to.
-Why it matters: half of the machines stand still. Whoever then raises the number of samples in flight, to fill the
-gap, trades time for staleness.
-What it is not: generation in a loop that takes turns. There nobody waits who could work, and its share, told as a note
-from nine tenths up, says only where time goes.
-What to do: find which side is slow and why (long tail of answers, tools, too few engines), then move machines to it.
+What: over 20 steps and to the end, the trainer waits for samples, or the sampler waits for weights, for more than half
+of the step time.
+Why it matters: half of the machines stand idle. Raising the number of samples in flight to fill the gap trades time for
+staleness.
+What it is not: generation in a loop whose two sides take turns. There nothing waits that could work; its share, noted
+from nine tenths up, only shows where time goes.
+What to do: find out which side is slow and why (a long tail of answers, tools, too few engines), then move machines to
+it.
 Source: what prime-rl's guide says of `time/wait_for_batch` and `time/wait_for_policy`; veRL's `idle_ratio`; slime's
 `train_wait_time`. Half is the point from which moving one machine in four to the other side pays for itself.
 """
@@ -24,9 +25,9 @@ from ptt.diagnostics.rules.single_series import aligned, derived, late_mean, met
 
 WAITING_LIMIT = 0.5  # of the time of a step; see the source above
 GENERATION_LIMIT = 0.9
-SHARES = {"idle/trainer": "the trainer", "idle/rollout": "the side that samples"}
-TIMES = {"time/wait_rollout": "the trainer", "time/wait_trainer": "the side that samples"}
-WAITS_FOR = {"the trainer": "samples", "the side that samples": "new weights"}
+SHARES = {"idle/trainer": "the trainer", "idle/rollout": "the sampler"}
+TIMES = {"time/wait_rollout": "the trainer", "time/wait_trainer": "the sampler"}
+WAITS_FOR = {"the trainer": "samples", "the sampler": "new weights"}
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -34,10 +35,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     shares = _shares(evidence)
     if not shares:
         return NotJudged(
-            reason="no time that one side waits for the other is logged beside the time of a step",
+            reason="no time that one side waits for the other is logged beside the step time",
             missing=("time/wait_rollout", "time/step"),
-            enable="only loops whose two sides run at the same time can wait so: prime-rl logs time/wait_for_batch, "
-            "slime perf/train_wait_time, NeMo-RL exposed_generation, veRL's asynchronous trainer idle_ratio",
+            enable="only loops whose two sides run at the same time can wait like this: prime-rl logs "
+            "time/wait_for_batch, slime perf/train_wait_time, NeMo-RL exposed_generation, veRL's asynchronous "
+            "trainer idle_ratio",
         )
     limit = limits["waiting"]
     findings = []
@@ -85,7 +87,7 @@ def _finding(side: str, share: Series, onset: int, last: float, limit: float) ->
     level = early_level(share)
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{side.capitalize()} waits for {WAITS_FOR[side]} for {last:.0%} of the time of a step",
+        claim=f"{side.capitalize()} waits for {WAITS_FOR[side]} for {last:.0%} of the step time",
         observed=last,
         limit=limit,
         unit="share",
@@ -100,13 +102,13 @@ def _finding(side: str, share: Series, onset: int, last: float, limit: float) ->
         if trainer
         else ("too few trainer machines for the engines", "a slow transfer of weights", "checkpoints that block"),
         confirm=(
-            "compare the longest with the median time of a rollout: a long tail, or all slow alike?"
+            "compare the longest rollout with the median: a long tail, or all equally slow?"
             if trainer
-            else "compare the time of the update with that of sending weights",
+            else "compare the time of the update with the time it takes to send weights",
         ),
         next=(
             "shorten the tail (time limits, partial rollouts) or move machines to sampling",
-            "raise the samples in flight last of all, and watch staleness and the tails of the log-ratio when you do",
+            "only then raise the samples in flight, and watch staleness and the tails of the log-ratio",
         )
         if trainer
         else ("move machines to the trainer, or sample less ahead",),

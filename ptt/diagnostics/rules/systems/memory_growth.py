@@ -1,12 +1,13 @@
 """This run shows memory that keeps growing towards the size of the device.
 
-What: used or peak memory rose lastingly by a fifth or more above the run's early level and is still rising in the last
-third; it matters by what is left of the device, or, where its size is not known, once it has doubled.
+What: used or peak memory rose for good by a fifth or more above the run's early level and is still rising in the last
+third. How much it matters depends on the free memory left, or, where the device's size is unknown, on whether usage has
+doubled.
 Why it matters: such a run ends in an out-of-memory error, usually at the longest batch, hours after it began.
-What it is not: a high level. A peak counter rises to its level and stays; gigabytes alone say nothing.
-What to do: take two memory snapshots a hundred steps apart and compare what is held: lists of tensors with their
+What it is not: a high level. A peak counter rises to its level and stays; a number of gigabytes alone says nothing.
+What to do: take two memory snapshots a hundred steps apart and compare what is allocated: lists of tensors with their
 graphs, caches that never empty, samples kept for logging.
-Source: the trend and its distance to the device, never an absolute size: a healthy step may use 95 % of a device.
+Source: the trend and its distance to the device, never an absolute size: a healthy step may use 95% of a device.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     size = device_gb(evidence)
     grown = [growth for place, series in memory if (growth := _growth(place, series, size, limits)) is not None]
     if not grown:
-        return Healthy(reason=f"none of {len(memory)} memory series rose lastingly by a factor of {limits['grown']:g}")
+        return Healthy(reason=f"none of {len(memory)} memory series rose for good by a factor of {limits['grown']:g}")
     worst = max(grown, key=lambda growth: (growth.grade, growth.rise.last / max(growth.rise.early, 1e-9), growth.place))
     finding = _finding(evidence, worst, len(grown), limits)
     if finding.severity.at_least(Severity.MEDIUM):
@@ -102,8 +103,8 @@ def _finding(evidence: Evidence, worst: Growth, count: int, limits: Limits) -> F
     return Finding(
         severity=Severity.LOW if by_length else (Severity.LOW, Severity.MEDIUM, Severity.HIGH)[worst.grade],
         claim=f"{worst.place} grew from {rise.early:.4g} to {rise.last:.4g}{of} {unit}"
-        + (", and still grows" if worst.still else ", and has settled")
-        + ("; the tokens of a step grew along" if by_length else ""),
+        + (", and still grows" if worst.still else ", then settled")
+        + ("; the tokens per step grew as well" if by_length else ""),
         observed=rise.last,
         limit=size if size is not None else rise.early * (UNSIZED_FACTOR if worst.grade else limits["grown"]),
         unit=unit,
@@ -113,14 +114,15 @@ def _finding(evidence: Evidence, worst: Growth, count: int, limits: Limits) -> F
             worst.series, where=worst.place, early=rise.early, device=size, series_that_grew=count, work_ratio=longer
         ),
         causes=(
-            "tensors kept with their graph: losses or log-probabilities gathered for logging without detach()",
-            "a cache of an engine or of a data loader that is never emptied",
+            "tensors kept with their graph: losses or log-probabilities collected for logging without detach()",
+            "an engine's or a data loader's cache that is never emptied",
             "longer sequences, in a batch that is padded to its longest",
         ),
         confirm=(
-            f"take memory snapshots at steps {rise.onset} and {rise.onset + 100} of a rerun and compare what is held",
+            f"take memory snapshots at steps {rise.onset} and {rise.onset + 100} of a rerun and compare what is "
+            "allocated",
         ),
-        next=("detach what is gathered for logging; restart from the last checkpoint before the device is full",),
+        next=("detach what is collected for logging; restart from the last checkpoint before the device is full",),
     )
 
 

@@ -1,11 +1,11 @@
 """This run shows ranks that use very different amounts of memory.
 
-What: between the ranks or devices the largest and the smallest differ by more than a fifth of their mean, over 20 steps
-and to the end of the run.
+What: the largest and the smallest memory use of the ranks or devices differ by more than a fifth of the mean, over 20
+steps and to the end of the run.
 Why it matters: the fullest rank sets the batch size of all; it runs out of memory while others have room.
-What it is not: trouble by itself. Stages of a pipeline, and a rank that also holds an engine, differ by design; so it
-is of medium severity only where the fullest device is nearly full. Nor devices of the machine that the run does not
-use: those that never compute, or hold less than a tenth of what the fullest one holds, are left out.
+What it is not: trouble by itself. Pipeline stages, or a rank that also holds an engine, differ by design; so it is
+medium only where the fullest device is nearly full. Devices that the run does not use are left out: those that never
+compute, or hold less than a tenth of what the fullest one holds.
 What to do: compare what the fullest rank holds with the others: optimiser state, engine, experts, longest sequences.
 Source: a fifth of the mean is where Microsoft's toolkit speaks of imbalance; relative, never in megabytes.
 """
@@ -55,10 +55,10 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if rows is not None and len(rows.finite()[0]) >= 2:
         ratios.append(Imbalance(rows, f"rank {_last(evidence, 'memory_max_rank')}", None, None))
     if not ratios and evidence.run.context.get("world_size") == 1:
-        return does_not_apply("a run of one process")
+        return does_not_apply("the run has only one process")
     if not ratios:
         return NotJudged(
-            reason=f"memory is not recorded of two ranks or devices that work at {MIN_LOGGED} steps or more",
+            reason=f"memory of two or more working ranks or devices is recorded at fewer than {MIN_LOGGED} steps",
             missing=("ranks",),
             enable="log torch.cuda.max_memory_reserved() on every rank, or let W&B sample every node",
         )
@@ -128,8 +128,10 @@ def _finding(ratio: Imbalance, known: float | None, limits: Limits) -> Finding:
             "sequences that are not balanced between ranks",
             "experts or pipeline stages of different size",
         ),
-        confirm=(f"compare the tokens of a step on {place} with those of another rank: more work, or more held?",),
-        next=("balance sequences by their length between ranks before changing the batch size",),
+        confirm=(
+            f"compare the tokens of a step on {place} with those on another rank: does it do more work, or hold more?",
+        ),
+        next=("balance sequences by length between ranks before you change the batch size",),
     )
 
 

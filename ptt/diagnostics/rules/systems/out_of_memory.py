@@ -1,10 +1,10 @@
 """This run shows a process that ran out of memory.
 
-What: the output of a process, an alert or a postmortem says so: an out-of-memory error of a device, the kernel's
-killer, or an allocation that failed. It is high where it ended the run, medium where training logged on behind it, and
-a note where it stands outside training: a model that was loaded before it or after.
-Why it matters: where it ended the run, the last steps may be missing from every log; where it was caught, a batch was
-dropped, and it is the longest ones that are: the run then trains on short answers only.
+What: the output of a process, an alert or a postmortem says so: an out-of-memory error of a device, the kernel's OOM
+killer, or a failed allocation. It is high where it ended the run, medium where training logged on after it, and a note
+where it happened outside training, such as when a model was loaded before or after.
+Why it matters: where it ended the run, the last steps may be missing from every log. Where it was caught, a batch was
+dropped, usually one of the longest: the run then trains only on short answers.
 What to do: look at the longest batch before it; cut micro-batches by tokens instead of by samples.
 Source: the messages of PyTorch (`CUDA out of memory`, `OutOfMemoryError`), NCCL, Ray and the Linux kernel; Microsoft's
 toolkit writes `exit_reason: oom`.
@@ -40,9 +40,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             return _finding(said, limits, Severity.HIGH, "")
         in_training = [event for event in said if event.step is not None]
         if in_training:
-            completed = "to its end" if end.ending is Ending.COMPLETED else "behind it"
-            return _finding(in_training, limits, Severity.MEDIUM, f"; the run went on {completed}")
-        note = _finding(said, limits, Severity.LOW, "; nothing says that this ended training")
+            completed = "to its end" if end.ending is Ending.COMPLETED else "after it"
+            return _finding(in_training, limits, Severity.MEDIUM, f"; the run continued {completed}")
+        note = _finding(said, limits, Severity.LOW, "; nothing shows that this ended training")
         return Healthy(reason=note.claim, notes=(note,))
     if not evidence.events:
         return NotJudged(
@@ -50,7 +50,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("events",),
             enable="keep the trainer's output (python train.py 2>&1 | tee RUN/train.log), or let W&B keep it",
         )
-    return Healthy(reason=f"none of {len(evidence.events)} recorded lines and events speaks of memory that ran out")
+    return Healthy(reason=f"none of {len(evidence.events)} recorded lines and events reports that memory ran out")
 
 
 def _ran_out(text: str) -> bool:
@@ -74,8 +74,8 @@ def _finding(said: list[Event], limits: Limits, severity: Severity, outcome: str
         causes=("a batch of the longest answers", "memory that grew over the run", "an engine that shares the device"),
         confirm=(f"read {first.source} around that line: which process, which size, which batch?",),
         next=(
-            "cap micro-batches by tokens; lower the engine's share of the device before the batch size",
-            "compare lengths of trained and of generated samples: what was dropped?",
+            "cap micro-batches by tokens; lower the engine's share of the device before you change the batch size",
+            "compare the lengths of trained and generated samples: what was dropped?",
         ),
     )
 

@@ -1,14 +1,14 @@
-"""This run shows an end that was not planned.
+"""This run shows an unplanned end.
 
-What: an exception ended training, or a code or a status says that it failed. The finding stands on the link of the code
-that raised: the reward function, the environment, the data, the evaluation, the loss, else the machines. A run that was
-killed, preempted or stopped by hand, and one whose record simply ends before its last step, is a note.
+What: an exception ended training, or an exit code or a status says that it failed. The finding names the part whose
+code raised it: the reward function, the environment, the data, the evaluation, the loss, otherwise the machines. A run
+that was killed, preempted or stopped by hand, and one whose record simply ends before its last step, is a note.
 Why it matters: the last steps, and what went wrong in them, are often missing from the logs; an average over the run
-then leaves out its worst part. A crash before the first metric leaves nothing else to look at.
-What it is not: a fault of the policy, where somebody else ended the run. What was killed and went on to its end counts
-as ended; see resumed-segments. An exception after training had completed, in a script's own last lines, is a note.
-What to do: read the lines of the output before the exception; then look for what the other findings say of the last
-steps.
+then leaves out its worst part. After a crash before the first metric there is nothing else to look at.
+What it is not: a fault of the policy, where something else ended the run. A run that was killed, resumed and completed
+counts as completed; see resumed-segments. An exception after training had completed, in a script's own last lines, is a
+note.
+What to do: read the output before the exception; then check what the other findings say about the last steps.
 Source: exit records of W&B; header, footer, status and postmortem of Microsoft's toolkit; `global_step`, `max_steps`
 and the closing row (`train_runtime`) of Hugging Face trainers; tracebacks and signals on the console.
 """
@@ -70,14 +70,14 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             return _crash(evidence, end, progress)
         case Ending.UNKNOWN if progress.share is None:
             return NotJudged(
-                reason="neither the number of steps that was set nor how the processes ended is recorded",
+                reason="no file says how many steps were planned or how the processes ended",
                 missing=("max_steps", "events"),
                 enable="keep trainer_state.json of the last checkpoint, the trainer's output, or a W&B log",
             )
         case Ending.UNKNOWN:
-            return Healthy(reason=f"no row is missing up to step {progress.planned}, and nothing says that it crashed")
+            return Healthy(reason=f"no row is missing up to step {progress.planned}, and nothing shows a crash")
     note = _interruption(evidence, end, progress)
-    return Healthy(reason=f"{note.claim}; nothing says that training failed", notes=(note,))
+    return Healthy(reason=f"{note.claim}; nothing shows that training failed", notes=(note,))
 
 
 def _crash(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:
@@ -94,9 +94,9 @@ def _crash(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:
     return replace(
         _finding(evidence, end, progress, severity=Severity.HIGH, claim=head + where),
         link=link,
-        causes=("an exception that nothing caught", "a rank that timed out in a collective"),
-        confirm=(f"read {end.source} around it, of every rank the earliest error first",),
-        next=(f"mend what {end.place or 'the earliest error'} raised", again),
+        causes=("an uncaught exception", "a rank that timed out in a collective"),
+        confirm=(f"read {end.source} around it, and find the earliest error of every rank",),
+        next=(f"fix what {end.place or 'the earliest error'} raised", again),
     )
 
 
@@ -105,13 +105,19 @@ def _interruption(evidence: Evidence, end: RunEnd, progress: Progress) -> Findin
     told = end.ending not in (Ending.OPEN, Ending.SHORT)
     line = "" if end.last_line is None or told else f'; the last line of its console: "{end.last_line[:MAX_LINE]}"'
     why = f": {end.known_by}" if end.known_by else ""
-    silent = {Ending.OPEN: ", and its log was never closed", Ending.SHORT: ", and nothing says why"}.get(end.ending, "")
+    silent = {Ending.OPEN: ", and its log was never closed", Ending.SHORT: ", and nothing shows why"}.get(
+        end.ending, ""
+    )
     claim = f"{HOW[end.ending]}{_at(progress)}{why}{silent}{line}"
     return replace(
         _finding(evidence, end, progress, severity=Severity.INFO if told else Severity.LOW, claim=claim),
-        causes=("a scheduler or a user ended it", "the machine ran out of memory", "it was copied while it went on"),
-        confirm=("read the last lines of the output of every rank, and what the scheduler says of the job",),
-        next=("resume from the last checkpoint, or judge the run as it stands",),
+        causes=(
+            "a scheduler or a user ended it",
+            "the machine ran out of memory",
+            "it was copied while it was still running",
+        ),
+        confirm=("read the last lines of every rank's output, and what the scheduler says about the job",),
+        next=("resume from the last checkpoint, or judge the run as it is",),
     )
 
 
@@ -126,10 +132,8 @@ def _after_completion(evidence: Evidence, end: RunEnd, progress: Progress) -> tu
         return ()
     note = replace(
         _finding(evidence, end, progress, severity=Severity.INFO, claim=claim),
-        causes=("a step of the script behind the training loop",)
-        if end.raised_after
-        else ("it stopped early by rule",),
-        confirm=("see whether the last checkpoint was saved before it",),
+        causes=("a step of the script after the training loop",) if end.raised_after else ("early stopping ended it",),
+        confirm=("check whether the last checkpoint was saved before it",),
         next=("take the last checkpoint; training itself was not cut short",),
     )
     return (note,)

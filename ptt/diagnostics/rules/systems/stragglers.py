@@ -1,15 +1,15 @@
-"""This run shows ranks that are slower than the others, or that fell silent.
+"""This run shows ranks that are slower than the others, or that stopped recording.
 
 What: over windows of 20 steps a rank's score lies below 0.75 and beyond its noise: the best rank's time over its own,
-or its own best time so far over its time now. In half of the windows that is chronic; less often it is a note.
-A rank that stops recording while others go on is a finding of its own.
-Why it matters: the slowest rank sets the pace of all; with 0.75 a quarter of every other device is wasted.
-What it is not: to be seen in the time of a whole step. A step ends when gradients have been summed over all ranks: a
-slow rank slows all alike and their times are equal. Only times of work before that point tell who is slow.
-What to do: move the rank to another device or node: if the slowness stays with the device it is the machine, if it
-stays with the rank it is its share of the work.
-Source: both scores and the 0.75 as in NVIDIA's resiliency extension (straggler detection); chronic by an exponentially
-weighted share of windows, so that a single hiccup accuses nobody.
+or its own best time so far over its time now. In half of the windows that is chronic; less often it is a note. A rank
+that stops recording while others continue is a separate finding.
+Why it matters: the slowest rank sets the pace of all; a score of 0.75 wastes a quarter of every other device.
+What it is not: visible in the time of a whole step. A step ends when gradients have been summed over all ranks, so a
+slow rank slows every rank and their times are equal. Only the time of work before that point shows which rank is slow.
+What to do: move the rank to another device or node: if the slowness stays with the device, it is the machine; if it
+follows the rank, it is that rank's share of the work.
+Source: both scores and the 0.75 as in NVIDIA's resiliency extension (straggler detection); chronic slowness uses an
+exponentially weighted share of windows, so a single hiccup raises no alarm.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MIN_MEDIAN_SCORE = 0.9  # score of the middle rank against its own best: else al
 MIN_ROWS = 3  # of Microsoft's straggler rows that name one rank, as its own notion of consistent
 ENABLE = (
     "record the time of the forward and backward pass by rank, before gradients are summed: NVIDIA's resiliency "
-    "extension, AReaL's perf_tracer, or one JSON line a step and rank with a file name that holds rank_N"
+    "extension, AReaL's perf_tracer, or one JSON line per step and rank with a file name that holds rank_N"
 )
 
 
@@ -81,12 +81,12 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if notes:
         return Healthy(reason=notes[0].claim, notes=notes)
     if not scored and evidence.run.context.get("world_size") == 1:
-        return does_not_apply("a run of one process")
+        return does_not_apply("the run has only one process")
     reason = (
-        "the only times by rank are those of whole steps, which end when gradients have been summed: a slow rank slows "
-        "all alike and does not show"
+        "the only times by rank are those of whole steps, which end when gradients have been summed: a slow rank "
+        "slows every rank and does not show"
         if scored
-        else f"no time is recorded of two ranks at {MIN_STEPS} common steps or more"
+        else f"fewer than two ranks record times at {MIN_STEPS} common steps"
     )
     return NotJudged(reason=reason, missing=("ranks",), enable=ENABLE)
 
@@ -130,7 +130,7 @@ def _finding(rank: SlowRank, slow_ranks: int, limit: float) -> Finding:
     return Finding(
         severity=severity if rank.chronic else Severity.LOW,
         claim=f"{rank.place} takes {1 / rank.score:.2g} times as long as {against} for {name}, {often}"
-        + ("; the time includes waiting for all ranks, so that the truth is worse" if whole else ""),
+        + ("; the time includes waiting for all ranks, so the real factor is larger" if whole else ""),
         observed=rank.score,
         limit=limit,
         unit="score",
@@ -145,7 +145,7 @@ def _finding(rank: SlowRank, slow_ranks: int, limit: float) -> Finding:
         },
         causes=(
             "a device that throttles or has errors, a slow link",
-            "more tokens than the others get, or longer ones",
+            "more tokens than the others get, or longer sequences",
             "another process on that node",
         ),
         confirm=(f"swap {rank.place} with another device: does the slowness move with the device or with the rank?",),
@@ -166,14 +166,14 @@ def _silent(metric: ByRank) -> Finding | None:
     count = sum(end - step >= gap / 2 for step in last.values())
     return Finding(
         severity=Severity.HIGH if count < len(last) / 2 else Severity.LOW,
-        claim=f"{place} recorded {metric.name} up to step {at} and no more; others go on to step {end}",
+        claim=f"{place} stopped recording {metric.name} after step {at}; others continue to step {end}",
         observed=float(gap),
         limit=float(limit),
         unit="steps",
         onset_step=at + 1,
         onset_interval=(at, at + 1),
         evidence={"metric": metric.name, "rank": place, "silent_ranks": count, "ranks": len(last)},
-        causes=("the process of that rank hangs or died", "its log was not copied", "a smaller world after a restart"),
+        causes=("the process of that rank hangs or died", "its log was not copied", "fewer ranks after a restart"),
         confirm=(f"look at the end of the output of {place}: a traceback, a timeout of a collective, or nothing?",),
         next=(
             "if it died, everything after that step was averaged over fewer ranks: go back to the checkpoint before",
@@ -194,8 +194,8 @@ def _by_rows(evidence: Evidence, limit: float) -> list[Finding]:
     return [
         Finding(
             severity=Severity.MEDIUM if chronic else Severity.LOW,
-            claim=f"Microsoft's callback noted rank {rank} as the slowest {times} times, at {median:.2g} times "
-            "the mean; its times include waiting for all ranks, so that the truth is worse",
+            claim=f"Microsoft's callback noted rank {rank} as the slowest {times} times, at {median:.2g} times the "
+            "mean; its times include waiting for all ranks, so the real factor is larger",
             observed=1 / median,
             limit=limit,
             unit="score",

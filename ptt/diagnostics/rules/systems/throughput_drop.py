@@ -1,14 +1,14 @@
-"""This run shows steps that take lastingly longer than at first.
+"""This run shows steps that became slower for good.
 
 What: the mean time of a step rose to 1.5 times the run's own early level or more, beyond its noise, to the end of the
-run; steps that share one generation are taken together. Where the work of a step is logged, time is judged by the token
-as well: what longer answers explain is a note.
-Why it matters: a step that takes three times as long is two thirds of the machines thrown away; and what slows them (a
-tool that times out, a full disk, a sick device) may change the data too.
-What it is not: a fault of the optimisation. A healthy policy learns on at a third of the speed.
-What to do: find the part of the step that grew: generation, tools and rewards, update, or what lies between them.
-Source: 1.5 times is where Microsoft's toolkit warns of slowing; relative to the run's own early steps, since times
-differ by model and machine. What a rollout waits for is the environment's; this rule cannot see it in the time alone.
+run; steps that share one generation count together. Where the work per step is logged, the time per token is judged as
+well: what longer answers explain is a note.
+Why it matters: a step that takes three times as long wastes two thirds of the machines; and what slows it (a tool that
+times out, a full disk, a failing device) may change the data too.
+What it is not: a fault of the optimisation. A healthy policy keeps learning at a third of the speed.
+What to do: find the part of the step that slowed: generation, tools and rewards, update, or what lies between them.
+Source: 1.5 times is where Microsoft's toolkit warns of slowing; relative to the run's own early steps, because times
+differ by model and machine. Rollouts may be slow because of the environment; the time alone does not show that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HIGH_FACTOR = 3.0
 ROW_EVERY = 20  # steps between two looks of Microsoft's callback
 MIN_ROWS = 3
 MIN_STEP_S = 0.05  # seconds a step: below, it is the timer that is slow
-ENABLE = "log the time of every step; with its parts the slow one can be named"
+ENABLE = "log the time of every step; the times of its parts show which one is slow"
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -57,8 +57,8 @@ def _judged(evidence: Evidence, series: Series, shift: BaselineShift, limits: Li
     explained = lengths is not None and _explained(series, lengths, limits)
     notes = shift.ended or explained
     part = grown_part(evidence, shift.onset)
-    why = "; it came back" if shift.ended else "; the tokens of a step grew along" if explained else ""
-    unknown = "; how much work a step is, is not logged" if lengths is None else ""
+    why = ", then recovered" if shift.ended else ", while the tokens per step grew as much" if explained else ""
+    unknown = "; the work per step is not logged" if lengths is None else ""
     work = lengths.raw_name if lengths is not None else None
     facts = metric_evidence(series, early_s=early, late_s=late, work_ratio=longer, work_logged_as=work)
     if part is not None:
@@ -66,7 +66,7 @@ def _judged(evidence: Evidence, series: Series, shift: BaselineShift, limits: Li
     times = late / early
     finding = Finding(
         severity=Severity.LOW if notes else Severity.HIGH if times >= HIGH_FACTOR else Severity.MEDIUM,
-        claim=f"A step takes {late:.3g} s where it took {early:.3g} s at first{why}{unknown}",
+        claim=f"Steps became {times:.2g}x slower ({early:.3g} s to {late:.3g} s){why}{unknown}",
         observed=times,
         limit=limits["slower"],
         unit="x",
@@ -76,13 +76,15 @@ def _judged(evidence: Evidence, series: Series, shift: BaselineShift, limits: Li
         causes=_causes(part[0] if part else ""),
         confirm=_confirm(shift.onset, part),
         next=(
-            "mend the part that grew; leave the optimisation as it is",
-            "set a time limit on each tool call and reward, and log how often it is met",
+            "fix the part that slowed; leave the optimiser alone",
+            "set a time limit on each tool call and reward, and log how often it is reached",
         ),
     )
     if not notes:
         return finding
-    return Healthy(reason=f"a step takes {late:.3g} s where it took {early:.3g} s at first{why}", notes=(finding,))
+    return Healthy(
+        reason=f"steps became {late / early:.2g}x slower ({early:.3g} s to {late:.3g} s){why}", notes=(finding,)
+    )
 
 
 def _explained(series: Series, lengths: Series, limits: Limits) -> bool:
@@ -101,7 +103,7 @@ def _by_throughput(evidence: Evidence, limits: Limits) -> Verdict | None:
     times = folded(series)
     shift = lasting_fall(logarithms(times), ceiling=math.inf, margin=math.log(limits["slower"]))
     if shift is None or shift.ended:
-        return Healthy(reason=f"{series.raw_name} did not fall lastingly by a factor of {limits['slower']:g}")
+        return Healthy(reason=f"{series.raw_name} did not fall for good by a factor of {limits['slower']:g}")
     early, late = math.exp(shift.early), math.exp(shift.last)
     part = grown_part(evidence, shift.onset)
     return Finding(
@@ -115,7 +117,7 @@ def _by_throughput(evidence: Evidence, limits: Limits) -> Verdict | None:
         evidence=metric_evidence(series, early=early, late=late),
         causes=_causes(part[0] if part else ""),
         confirm=_confirm(shift.onset, part),
-        next=("log the time of each part of a step", "mend the part that grew"),
+        next=("log the time of each part of a step", "fix the part that slowed"),
     )
 
 
@@ -134,7 +136,7 @@ def _by_rows(evidence: Evidence) -> Verdict | None:
     last = float(np.median(values))
     finding = Finding(
         severity=Severity.MEDIUM if lasting else Severity.LOW,
-        claim=f"Microsoft's callback noted steps {last:.3g} times as long as at first, {len(values)} times",
+        claim=f"Microsoft's callback noted steps {last:.3g}x slower than at first, {len(values)} times",
         observed=last,
         limit=SLOWDOWN_FACTOR,
         unit="x",
@@ -145,25 +147,25 @@ def _by_rows(evidence: Evidence) -> Verdict | None:
         next=("log the time of every step in the trainer itself",),
     )
     if finding.severity is Severity.LOW:
-        reason = f"Microsoft's callback noted slower steps at {len(values)} of {due:.0f} looks since the first"
+        reason = f"Microsoft's callback noted slower steps at {len(values)} of {due:.0f} checks since the first"
         return Healthy(reason=reason, notes=(finding,))
     return finding
 
 
 def _causes(part: str) -> tuple[str, ...]:
     if any(word in part for word in ("tool", "env", "reward", "score")):
-        return ("tools or the reward service answer more slowly", "more calls a sample, or calls that time out")
+        return ("tools or the reward service respond more slowly", "more calls per sample, or calls that time out")
     if any(word in part for word in ("gen", "rollout", "wait")):
         return (
-            "the environment or its tools answer more slowly",
+            "the environment or its tools respond more slowly",
             "longer answers, or a few very long ones that all others wait for",
-            "an engine that preempts for want of cache",
+            "an engine that preempts because its cache is full",
         )
     if any(word in part for word in ("update", "train", "backward", "actor", "critic")):
-        return ("a device that throttles", "memory that is freed and taken again at each step", "a slow rank")
+        return ("a device that throttles", "memory that is freed and allocated again at each step", "a slow rank")
     return (
-        "the environment or its tools answer more slowly",
-        "a slow or sick device that all others wait for",
+        "the environment or its tools respond more slowly",
+        "a slow or failing device that all others wait for",
         "a disk or a network that fills up",
     )
 
@@ -171,9 +173,9 @@ def _causes(part: str) -> tuple[str, ...]:
 def _confirm(onset: int, part: tuple[str, float, float] | None) -> tuple[str, ...]:
     if part is not None:
         look = f"plot {part[0]} around step {onset}: it went from {part[1]:.3g} to {part[2]:.3g} s"
-        return (look, "compare the utilisation of the devices before and after: idle means they wait, busy means work")
+        return (look, "compare device utilisation before and after: idle devices wait, busy devices work")
     return (
-        f"time one rollout and one update apart, before and after step {onset}: only one of them will have changed",
+        f"time rollout and update separately before and after step {onset}, and see which one slowed",
         "call each tool and the reward a hundred times outside the run and compare with their usual latency",
     )
 

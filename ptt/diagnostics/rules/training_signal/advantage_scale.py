@@ -1,13 +1,13 @@
 """This run shows advantages whose scale explodes or vanishes.
 
-What: the standard deviation of the advantages stays above five times its own early level, or below a tenth of it.
-Where none is logged, the distance from the smallest to the largest advantage of a step stands in for it.
-Why it matters: the advantage is the factor on every gradient. Five times as large, it is five times the learning rate,
-and a policy update may leave the trust region; near zero, nothing is learnt while everything seems to run.
-What it is not: a solved task. Where the advantages vanish while the reward rose, the finding is low. Nor a sparse
-start: groups that all fail have no advantages, and what grows from there up to the usual scale is learning.
-What to do: look at the reward first (scale, outliers, a component that grew), then at how advantages are normalised:
-by group, by batch, or not at all. Where they vanish, look at how many groups have no spread left.
+What: the standard deviation of the advantages stays above five times its own early level, or below a tenth of it. Where
+none is logged, the distance from the smallest to the largest advantage of a step stands in for it.
+Why it matters: the advantage is the factor on every gradient. Five times as large acts like five times the learning
+rate, and an update may leave the trust region. Near zero, the policy learns nothing while everything seems to run.
+What it is not: a solved task. Where advantages vanish while the reward rose, the finding is low. Nor a sparse start:
+groups that all fail have no advantages, and growth from there to the usual scale is learning.
+What to do: look at the reward first (scale, outliers, a component that grew), then at how advantages are normalised: by
+group, by batch, or not at all. Where they vanish, count the groups without spread.
 Source: debugging guides for PPO (reward scale and advantage normalisation); Dr. GRPO (arXiv 2503.20783) on dividing by
 the group's deviation. The factors are our own.
 """
@@ -42,10 +42,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         series, floor, what = between, RANGE_FLOOR, "range"
     if series is None or len(series.finite()[0]) < MIN_VALUES:
         return NotJudged(
-            reason="no spread of advantages is recorded"
+            reason="no spread of advantages is logged"
             if series is None
-            else f"{len(series.finite()[0])} steps have one;"
-            f" {MIN_VALUES} are needed to tell a change from the beginning",
+            else f"{len(series.finite()[0])} steps have one; a change takes {MIN_VALUES} to show",
             missing=("advantage/std",),
             enable="log the standard deviation of the advantages, or samples with their advantage",
         )
@@ -77,11 +76,11 @@ def _finding(series: Series, shift: BaselineShift, verb: str, what: str, reward:
         evidence=series_evidence(series, early=shift.early),
         causes=("the reward's scale grew", "reward outliers", "advantages that are not normalised")
         if grew
-        else ("groups without any spread in reward", "a collapsed policy whose answers are alike"),
+        else ("groups without any spread in reward", "a collapsed policy that gives the same answer again and again"),
         confirm=(f"compare the histograms of reward and advantage from before and after step {shift.onset}",),
         next=(
             "find the reward component, or the samples, that grew; clip or normalise the reward",
-            "then check whether advantages are normalised by group or by batch as meant",
+            "then check whether advantages are normalised by group or by batch as intended",
         )
         if grew
         else ("count the groups without spread: all solved, all failed, or all the same text?",),

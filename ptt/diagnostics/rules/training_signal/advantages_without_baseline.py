@@ -1,11 +1,11 @@
-"""This run shows advantages that are the rewards themselves: nothing is subtracted.
+"""This run shows advantages that equal the rewards: no baseline is subtracted.
 
-What: the largest and the smallest advantage of a step, or where they are not logged or never move the mean, equal those
-of the rewards at nine steps in ten, within a hundredth, while the reward moves.
-Why it matters: every sample is pushed up by what it earned, good and bad alike; the gradient is mostly noise, and with
+What: the largest and the smallest advantage of a step equal those of the rewards at nine steps in ten, within a
+hundredth, while the reward moves. Where they are not logged or never move, the means are compared.
+Why it matters: every sample, good or bad, is pushed up by what it earned. The gradient is mostly noise, and with
 rewards of one sign the policy is pulled towards whatever it samples.
 What it is not: REINFORCE, which has no baseline by choice.
-What to do: sample several answers a prompt (veRL `actor_rollout_ref.rollout.n`, TRL `num_generations`), or take an
+What to do: sample several answers per prompt (veRL `actor_rollout_ref.rollout.n`, TRL `num_generations`), or use an
 estimator that has a baseline (RLOO, REINFORCE++, a critic).
 Source: GRPO subtracts the mean of the group (arXiv 2402.03300); with a group of one veRL takes that mean for 0
 (`compute_grpo_outcome_advantage`), so the advantage is the score.
@@ -40,13 +40,13 @@ def check(advantage: Series, evidence: Evidence, limits: Limits) -> Verdict:
     steps, _, rewards = aligned(*pairs[0])
     spread = float(rewards.std()) if len(rewards) else 0.0
     if len(steps) < MIN_LOGGED or spread == 0.0:
-        reason = "the reward does not move beside the advantages, so what is subtracted cannot be told"
+        reason = "the reward does not move, so nothing shows what is subtracted"
         return NotJudged(reason=reason, missing=("reward/mean",), enable=ENABLE)
     equal = min(_equal_share(*pair) for pair in pairs)
     if equal < limits["equal"]:
         return Healthy(reason=f"advantages equal rewards at {equal:.0%} of {len(steps)} steps")
     samples = next((evidence.run.context[name] for name in SAMPLES if name in evidence.run.context), None)
-    why = "; the run samples one answer a prompt" if samples == 1 else ""
+    why = "; the run samples one answer per prompt" if samples == 1 else ""
     return Finding(
         severity=Severity.MEDIUM,
         claim=f"Advantages equal rewards at {equal:.0%} of steps: no baseline is subtracted{why}",
@@ -56,9 +56,9 @@ def check(advantage: Series, evidence: Evidence, limits: Limits) -> Verdict:
         onset_step=int(steps[0]),
         onset_interval=(int(steps[0]), int(steps[0])),
         evidence=metric_evidence(advantage, compared_with=reward.raw_name, samples_a_prompt=samples),
-        causes=("a group of one sample a prompt", "a baseline that is always 0"),
-        confirm=("read how many samples a prompt the configuration asks for (rollout.n, num_generations)",),
-        next=("sample four to sixteen answers a prompt, or take an estimator with a baseline",),
+        causes=("a group of one sample per prompt", "a baseline that is always 0"),
+        confirm=("check how many samples per prompt the configuration asks for (rollout.n, num_generations)",),
+        next=("sample four to sixteen answers per prompt, or use an estimator with a baseline",),
     )
 
 

@@ -1,10 +1,10 @@
-"""This run shows responses with nothing in them.
+"""This run shows empty responses.
 
 What: the share of sequences with no token of the policy's, or only the one that ends it, stays above 0.05 (medium) or
 above 0.3 (high), over 20 steps.
-Why it matters: an empty response has a reward all the same. It is either an engine that failed and was not asked again,
-whose samples then teach noise, or a policy that learnt to say nothing.
-What to do: look at the engine's own log for aborted requests; look at what reward an empty response gets.
+Why it matters: an empty response still gets a reward. Either an engine failed and was not retried, and its samples
+teach noise, or the policy learnt to say nothing.
+What to do: look for aborted requests in the engine's own log; check what reward an empty response gets.
 Source: veRL logs `response/aborted_ratio` for it; the shares are our own.
 """
 
@@ -45,8 +45,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         ),
         confirm=(f"count the aborted requests in the engine's log at step {excess.onset}",),
         next=(
-            "aborted: sample them again, or take them out of the loss",
-            "ended at once: look at the reward an empty response gets, then roll back to before its onset",
+            "if requests were aborted: sample them again, or take them out of the loss",
+            "if the policy ended at once: check the reward of an empty response, then roll back to before its onset",
         ),
     )
 

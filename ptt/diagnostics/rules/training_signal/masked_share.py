@@ -1,11 +1,12 @@
-"""This run shows that much of what was sampled is masked out of the loss.
+"""This run shows a loss that masks out most of what was sampled.
 
 What: the share of the policy's own tokens that get no gradient stays above 0.5, from recorded masks or as the trainer
-logs it (medium; above 0.8 high: hardly anything is learnt from).
-Why it matters: what is left may be a selection: only short answers, only fresh ones, only those that the engine and the
-trainer agree on. The batch is smaller than its size says, and the learning rate was chosen for the whole.
-What it is not: tool output, which is no token of the policy's and never counts here.
-What to do: find what masks: overlong filtering, rejection of off-policy samples, groups without signal; mend that.
+logs it (medium; high above 0.8).
+Why it matters: what is left may be a selection: only short answers, only fresh ones, only those that engine and trainer
+agree on. The batch is smaller than its nominal size, for which the learning rate was chosen.
+What it is not: tool output, which the policy did not write and which never counts here.
+What to do: find out what masks the tokens (overlong filtering, rejection of off-policy samples, groups without signal),
+and fix that.
 Source: TRL `mask_truncated_completions`, veRL's rejection sampling, SkyRL's overlong and zero-variance filters all take
 whole samples out. The shares are our own.
 """
@@ -26,11 +27,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     usable = [series for series in recorded if series is not None and len(series.finite()[0]) >= MIN_LOGGED]
     if not usable:
         return NotJudged(
-            reason="no mask of what got gradient is recorded"
+            reason="no mask of the trained tokens is recorded"
             if not any(recorded)
             else f"fewer than {MIN_LOGGED} steps have a mask",
             missing=("train_mask",),
-            enable="record train_mask beside model_mask: true where a token got gradient",
+            enable="record train_mask beside model_mask: true where a token gets a gradient",
         )
     for series in usable:
         if (finding := _finding(series, limits)) is not None:
@@ -50,13 +51,13 @@ def _finding(series: Series, limits: Limits) -> Finding | None:
         **measured(excess),
         evidence=series_evidence(series),
         causes=(
-            "overlong samples are filtered",
+            "overlong samples are filtered out",
             "off-policy samples are rejected: engine against trainer, or stale",
-            "groups without signal are filtered",
-            "a mask that is wrong",
+            "groups without signal are filtered out",
+            "a wrong mask",
         ),
         confirm=(f"take ten masked sequences of step {excess.onset}: cut, stale, without signal, or none of these?",),
-        next=("mend what makes samples unusable before filtering less", "then set the batch size to what is left"),
+        next=("fix what makes samples unusable before you filter less", "then set the batch size for what is left"),
     )
 
 

@@ -1,11 +1,11 @@
-"""This run shows prompt groups whose rewards are all alike, so that nothing is learnt from them.
+"""This run shows prompt groups whose rewards are all equal, so they teach nothing.
 
 What: the share of groups with zero reward spread lies above one half over 20 steps, and stays there. Where no share is
-logged: of the steps whose spread of rewards is 0, or that the trainer says it skipped.
+logged, the share of steps with a reward spread of 0, or that the trainer says it skipped, counts instead.
 Why it matters: a group-relative advantage is zero in such a group; the batch shrinks to the rest.
-What it is not: a failure, where the reward stands near its best: the task is solved, and the finding is low.
-What to do: where the reward is low, make prompts easier or sample more per prompt; where it is high, move on to
-harder prompts or stop.
+What it is not: a failure, where the reward is near its best: the task is solved, and the finding is low.
+What to do: where the reward is low, make prompts easier or sample more per prompt; where it is high, move on to harder
+prompts or stop.
 Source: GRPO's advantage (arXiv 2402.03300, eq. 3 of section 4.1); TRL logs `frac_reward_zero_std`.
 """
 
@@ -34,7 +34,7 @@ MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 f
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged share of groups without spread."""
     if evidence.algorithm.groups is False:
-        return does_not_apply(f"{evidence.algorithm.title} training: it compares no groups")
+        return does_not_apply(f"{evidence.algorithm.title} training compares no groups")
     series = _silent_share(evidence)
     if series is None:
         return NotJudged(
@@ -60,8 +60,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Finding(
         severity=Severity.LOW if solved or rising or ended else Severity.HIGH if lost else Severity.MEDIUM,
         claim=f"More than {limit:.0%} of {'prompt groups' if series.name == SHARE else 'steps'} give no signal"
-        + ("; the reward stood near its best, so the task looks solved" if solved else "")
-        + ("; the reward rose all the same" if rising else "")
+        + ("; the reward is near its best, so the task looks solved" if solved else "")
+        + ("; the reward rose anyway" if rising else "")
         + ("; most do so again at the end" if ended and not solved else "")
         + ("; the reward fell as well" if lost else ""),
         observed=last,
@@ -69,11 +69,15 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         unit="share",
         onset_step=onset,
         evidence={"metric": series.name, "logged_as": series.raw_name, "last_reward_of_its_rise": share},
-        causes=("prompts all solved", "prompts all failed", "a collapsed policy that answers always alike"),
+        causes=(
+            "prompts that are all solved",
+            "prompts that all fail",
+            "a collapsed policy that always gives the same answer",
+        ),
         confirm=("plot the reward by prompt over the last 50 steps: all right, all wrong, or all the same text?",),
         next=(
-            "all right: harder prompts, or stop; all wrong: easier prompts, or more samples a prompt",
-            "all the same text: look at entropy and the policy update first",
+            "if all right: harder prompts, or stop; if all wrong: easier prompts, or more samples per prompt",
+            "if all the same text: look at entropy and the policy update first",
         ),
     )
 

@@ -1,12 +1,12 @@
 """This run shows answers cut off at the length limit.
 
 What: the share of responses that end at the limit stays above one half; or it rose above a quarter and by 0.2 over its
-own early level, beyond its noise, and stays there. With a reward that fell it is high.
-Why it matters: a cut answer has no end: its reward says nothing of what it would have been, and a tool call or a final
-answer is missing. Learnt from, it teaches that long answers are wrong; left out, the batch shrinks.
-What it is not: a few long answers. Overlong samples are common at first and learnt away.
-What to do: look at why answers grow: a reward that pays for length, a policy that no longer ends, or a limit too short
-for the task. Then raise the limit, or mask or softly punish overlong samples.
+own early level, beyond its noise, and stays there. High where the reward fell.
+Why it matters: a cut answer has no end: its reward does not measure the full answer, and a tool call or a final answer
+is missing. If it is trained on, it teaches that long answers are wrong; if it is left out, the batch shrinks.
+What it is not: a few long answers. Overlong samples are common at first and become rarer with training.
+What to do: find out why answers grow: a reward that pays for length, a policy that no longer ends, or a limit too short
+for the task. Then raise the limit, or mask or softly penalise overlong samples.
 Source: DAPO (arXiv 2503.14476, section 3.4, overlong filtering and soft punishment); TRL `completions/clipped_ratio`,
 veRL `response_length/clip_ratio`. The shares are our own.
 """
@@ -55,12 +55,13 @@ def _finding(evidence: Evidence, series: Series, limit: float, onset: int, inter
         causes=(
             "a reward that pays for length",
             "a policy that no longer ends its answers",
-            "a length limit too short for the task",
+            "a length limit that is too short for the task",
         ),
         confirm=(f"read five cut responses of step {onset}: at work, repeating themselves, or noise?",),
         next=(
-            "at work: raise the length limit; repeating: look at what the reward pays for; noise: at the policy update",
-            "then mask overlong samples out of the loss, or punish them softly, nothing else changed",
+            "if at work: raise the length limit; if repeating: look at what the reward pays for; if noise: at the "
+            "policy update",
+            "then mask overlong samples out of the loss, or penalise them softly, and change nothing else",
         ),
     )
 
