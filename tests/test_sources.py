@@ -135,7 +135,7 @@ def test_a_folder_of_texts_or_traces_alone_is_listed_and_judged_as_far_as_it_goe
         assert question not in answered or name not in formats
     found = ptt.diagnose(run)
     assert found.signature.status == "cannot_say"
-    assert "holds per-token logprobs" in found.signature.reason
+    assert "has no per-token logprobs" in found.signature.reason
     assert {source.kind for source in found.sources} == {name}
     assert found.crashes == ()
 

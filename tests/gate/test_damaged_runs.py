@@ -99,7 +99,7 @@ def test_a_torn_run_is_no_baseline_unless_that_is_said(tmp_path: Path) -> None:
 def test_a_record_lost_at_the_end_is_told_and_passes() -> None:
     run = lost(source("events", kind="tensorboard", rows_ok=5000, rows_bad=1, bytes_lost=30))
     assert run.outcome is Outcome.PASSED
-    assert any("less than 0.1 % of the bytes" in note for note in run.notes)
+    assert any("less than 0.1% of the bytes" in note for note in run.notes)
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def growth(behind: Diagnosis, **changes: float | bool | None) -> pl.DataFrame:
 def test_the_verdict_says_what_the_growth_came_from(behind: Diagnosis) -> None:
     told = explained(replace(behind, tables={"exposure": growth(behind)}))
     assert told == (
-        "Of the growth in E[ρ²], heavier post-tool tails explain 96\u202f% (95 % interval 92 to 99), more tool tokens "
+        "Of the growth in E[ρ²], heavier post-tool tails explain 96% (95 % interval 92 to 99), more tool tokens "
         "4\u202f%."
     )
     assert told in why(replace(behind, tables={"exposure": growth(behind)}))
