@@ -100,7 +100,7 @@ def test_a_verdict_that_cannot_say_names_the_framework_s_line(tmp_path: Path) ->
 def test_a_run_with_one_logprob_says_that_a_ratio_needs_two(tmp_path: Path) -> None:
     shutil.copytree(DUMPS / "verl" / "5", tmp_path / "5")
     found = ptt.diagnose(tmp_path)
-    assert "rollout_logp alone is recorded" in found.signature.reason
+    assert "only rollout_logp is recorded" in found.signature.reason
 
 
 ANSWERED_BY = {
