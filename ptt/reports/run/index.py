@@ -186,7 +186,7 @@ def headline(index: RunsIndex) -> str:
         else (
             f"No fault seen in {count(runs - unseen)} of {counted(runs, 'run')}"
             if unseen
-            else f"No fault seen in {counted(runs, 'run')}, and in {count(numbers[Status.CANNOT_SAY])} too little to judge"
+            else f"No fault seen in {counted(runs, 'run')} and in {count(numbers[Status.CANNOT_SAY])} little to judge"
         )
     )
     return f"{text}; {count(unseen)} could not be judged" if unseen else text
