@@ -183,7 +183,7 @@ def _since_equal(tails: Tails, tail: JudgedTail, step: int, limits: Limits) -> J
     excess_p = _p_above(np.max(list(excess.values()), axis=0), EXCESS_NATS)  # of either percentile
     name = min(excess, key=lambda each: (_p_above(excess[each], EXCESS_NATS), each))
     blocks = np.array([place for place, span in enumerate(tails.blocks) if span.first >= tails.windows[-1].first])
-    held = _holds_tail(tails.post.counts, tails.text.counts, blocks, beyond=EXCESS_NATS)
+    held = _holds_nats(tails.post.counts, tails.text.counts, blocks, beyond=EXCESS_NATS)
     apart = max(float(part.windows[2] - text[each].windows[2]) for each, part in tails.post.percentiles.items())
     localised = True if held and excess_p < MAX_LEVEL_P else False if apart <= EXCESS_NATS else None
     if localised is False and tail.conditions["localised"] is True:
@@ -315,13 +315,20 @@ def _localised(
 
 
 def _holds_tail(post: BlockCounts, text: BlockCounts, blocks: IntArray, *, beyond: float) -> bool:
-    """Return whether most of some blocks' tail so far out follows a tool call, and more of it than of all tokens.
+    """Return whether most of some blocks' tokens so far out follow a tool call, and more of them than of all tokens."""
+    return _is_mostly_post(post, text, blocks, [share_beyond(part.tokens[blocks], beyond) for part in (post, text)])
 
-    It is weighed by how far it reaches beyond, since importance weights go with nats.
-    """
-    far = [float(nats_beyond(part.tokens[blocks], beyond).sum()) for part in (post, text)]
+
+def _holds_nats(post: BlockCounts, text: BlockCounts, blocks: IntArray, *, beyond: float) -> bool:
+    """Return the same of the tail weighed by how far it reaches beyond: of levels, importance weights go with nats."""
+    return _is_mostly_post(post, text, blocks, [nats_beyond(part.tokens[blocks], beyond) for part in (post, text)])
+
+
+def _is_mostly_post(post: BlockCounts, text: BlockCounts, blocks: IntArray, far: list[FloatArray]) -> bool:
+    post_far, text_far = (float(each.sum()) for each in far)
     tokens = [float(part.tokens[blocks].sum()) for part in (post, text)]
-    return sum(far) > 0 and far[0] / sum(far) > max(0.5, tokens[0] / sum(tokens))
+    both = post_far + text_far
+    return both > 0 and post_far / both > max(0.5, tokens[0] / sum(tokens))
 
 
 def _grew(post: SliceTails, shift: TailShift, rate: float, *, material: bool | None) -> bool | None:
