@@ -490,7 +490,7 @@ def finding_samples(
 ) -> tuple[FindingSamples, ...]:
     """Return the samples that each finding rests on: highest, lowest, and some at random.
 
-    What is kept below `out` is read; a run that was not judged is judged for the moment.
+    What is kept below `out` is read; a run that was not judged yet is judged in a temporary folder.
     """
     run, settings = Path(run), settings or Settings()
     with TemporaryDirectory(prefix="ptt-") as scratch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -420,3 +421,35 @@ def test_a_damaged_file_costs_only_its_own_samples(show: Show, tmp_path: Path) -
     path.write_bytes(content)
     assert document(show(run, "s1", "--json"))["key"] == "1:1"
     assert show(run, "2:1").exit_code in {2, 5}
+
+
+def test_columns_that_do_not_fit_a_terminal_are_left_out_and_named(
+    show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {name: lambda number: [-0.123456789] * 17 for name in ("old_logp", "rollout_logp", "entropy")}
+    run = recorder_run(tmp_path / "run", **more)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", show(run, "s1").stdout)
+    table = [line for line in printed.splitlines() if line.strip()[:2].isdigit() or "POSITION" in line]
+    assert max(map(len, table)) <= 100
+    assert {"POLICY_LOGP", "REF_LOGP"} <= set(printed.split())
+    assert "in --json: " in printed
+    monkeypatch.delenv("FORCE_COLOR")
+    assert "ENTROPY" in show(run, "s1").stdout  # a file has no width
+
+
+def test_values_in_single_precision_are_spelt_as_they_were_written(show: Show, tmp_path: Path) -> None:
+    run = recorder_run(tmp_path / "run", reward=lambda number: float(np.float32(1.1)), temperature=lambda number: 0.7)
+    printed = show(run, "s1").stdout
+    assert "reward 1.1 " in printed
+    assert "temperature 0.7" in printed
+    assert document(show(run, "s1", "--json"))["values"]["reward"] == float(np.float32(1.1))
+
+
+def test_the_example_of_the_page_is_what_the_program_prints(show: Show) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "show.md").read_text(encoding="utf-8")
+    example = page.split("```console")[1].split("```")[0].splitlines()
+    printed = {" ".join(line.split()) for line in show(RUN, "513:20").stdout.splitlines()}
+    lines = [" ".join(line.split()) for line in example if line and not line.startswith(("$", "..."))]
+    assert [line for line in lines if line not in printed] == []

@@ -298,7 +298,7 @@ def show(
         ),
     ] = None,
     text: Annotated[
-        bool, typer.Option("--text", help="Also print what was said, with secrets masked, and what tokens say.")
+        bool, typer.Option("--text", help="Also print the texts and decode the tokens, with secrets masked.")
     ] = False,
     every_token: Annotated[
         bool, typer.Option("--all", help="Print all tokens, not only those around the largest |r|.")

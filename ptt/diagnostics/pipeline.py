@@ -157,7 +157,7 @@ def inspect(
 
 @contextmanager
 def opened(location: RunLocation, settings: Settings) -> Iterator[OpenRun]:
-    """Open a run to read samples of it: from its store where that is current, else from one made for the moment."""
+    """Open a run to read samples of it: from its store where that is current, else from a temporary one."""
     with TemporaryDirectory(prefix="ptt-show-") as scratch:
         of_store = location.run == location.store
         files = [] if of_store else run_files(location.run)[0]

@@ -252,7 +252,7 @@ def _calls_tools(store: Path) -> bool:
 def _missing(run: OpenRun, frame: pl.DataFrame, asked: str | None, chosen: str | None) -> list[Missing]:
     """Say what of the tokens is not recorded, and which line records it."""
     if not any(name in frame.columns for name in (*LOGPS, "model_mask")):
-        why = "the run holds none" if run.scan is None else "none of the recorded sequences is tied to this sample"
+        why = "the run holds none" if run.scan is None else "no recorded sequence could be matched to this sample"
         wanted = ("policy_logp", "ref_logp", "model_mask")
         return [Missing(what="tokens and their logprobs", why=why, enable=how_to_record(run.framework, wanted))]
     missing = []
@@ -274,18 +274,19 @@ def _missing_texts(run: OpenRun, logged: _Logged, *, texts: bool, why_not: str) 
     missing = []
     if not logged.values:
         sampled = scan_table(run.store, "trajectories").head(1).collect().height
-        why = "none of the logged samples is tied to these tokens" if sampled else "the run logs no samples"
+        why = "no logged sample could be matched to these tokens" if sampled else "the run logs no samples"
+        how = " (TRL: log_extra)" if run.framework in {"trl", None} else ""
         enable = (
-            "write the sequences' sample_id beside each logged sample (TRL: log_extra)"
+            f"write the sequences' sample_id beside each logged sample{how}"
             if sampled
             else how_to_record(run.framework, ("trajectories", "turns", "tool_calls")) or READ_SAMPLES
         )
         missing.append(Missing(what="transcript", why=why, enable=enable))
     elif texts and (not logged.turns or _untold(logged.turns)):
-        missing.append(Missing(what="texts", why=f"{logged.values['source']} tells none", enable=None))
+        missing.append(Missing(what="texts", why=f"{logged.values['source']} holds no text of it", enable=None))
     if why_not:
         enable = "copy the tokenizer.json that the run used into its folder"
-        missing.append(Missing(what="what tokens say", why=why_not, enable=enable))
+        missing.append(Missing(what="token text", why=why_not, enable=enable))
     return missing
 
 

@@ -28,8 +28,10 @@ FIRST: Final = ("position", "token_id", "token", "slice", "r")
 HIDDEN: Final = frozenset({"model_mask"})  # the slice says it
 MAX_TOKEN: Final = 24  # letters of one token in the table
 MAX_VALUE: Final = 120  # letters of one value in the heading
+MAX_SINGLE: Final = 3e38  # beyond it single precision has no numbers
 MAX_LINE: Final = 4_000  # letters of one line of a message: more than a message keeps
 BREAKS: Final = {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}  # in a token these are what it says
+GAP: Final = 2  # between columns
 NONE: Final = "-"
 Row = Sequence[tuple[str, str]]  # each cell's text and style
 
@@ -115,7 +117,7 @@ def print_sample(sample: Sample, console: Console, *, every_token: bool = False)
 
 
 def _how(enable: str | None) -> str:
-    return f". To keep it, {enable}" if enable else ""
+    return f". To record this, {enable}" if enable else ""
 
 
 def _print_heading(sample: Sample, console: Console) -> None:
@@ -123,7 +125,12 @@ def _print_heading(sample: Sample, console: Console) -> None:
     where += f", row {count(sample.file_row)}" if sample.file_row is not None else ""
     title = Text(f"Sample {safe(sample.key)}", style="bold").append(f" of {safe(sample.run)}", style="not bold")
     console.print(title.append(f" · {where}", style="dim") if where else title, soft_wrap=True)
-    values = [f"{safe(name)} {_value(value)}" for name, value in sample.values.items()]
+    same = (
+        {"trajectory_id"}
+        if sample.values.get("trajectory_id") in (sample.values.get("sample_id"), sample.key)
+        else set()
+    )
+    values = [f"{safe(name)} {_value(value)}" for name, value in sample.values.items() if name not in same]
     if sample.row is None and sample.step is not None:
         values.insert(0, f"step {count(sample.step)}")
     if values:
@@ -134,11 +141,13 @@ def _print_heading(sample: Sample, console: Console) -> None:
 
 
 def _value(value: Any) -> str:
-    """Spell a value as it is recorded: no digit is taken away."""
+    """Spell a value with as many digits as give it again, in single precision where that is what was recorded."""
     if isinstance(value, list | tuple):
         return safe(", ".join(_value(item) for item in value), longest=MAX_VALUE) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float) and abs(value) < MAX_SINGLE and float(np.float32(value)) == value:
+        return str(np.float32(value))
     return NONE if value is None else safe(str(value), longest=MAX_VALUE)
 
 
@@ -177,14 +186,14 @@ def _print_transcript(sample: Sample, console: Console) -> None:
         console.print(head, soft_wrap=True)
         for line in (turn.text or "").splitlines():
             print_wrapped(console, Text(safe(line, longest=MAX_LINE)), head="    ")
-        for call in calls.pop(turn.number, []):
-            print_wrapped(console, _call(call), head="    ", hang=6)
+        for call in calls.pop(turn.number, []):  # the text of a message ends with its calls
+            print_wrapped(console, _call(call, whole=not turn.text), head="    ", hang=6)
     for call in (call for left in calls.values() for call in left):
-        print_wrapped(console, _call(call), head="    ", hang=6)
+        print_wrapped(console, _call(call, whole=True), head="    ", hang=6)
 
 
-def _call(call: ToolCall) -> Text:
-    arguments = "" if call.arguments is None else safe(call.arguments, longest=MAX_LINE)
+def _call(call: ToolCall, *, whole: bool) -> Text:
+    arguments = safe(call.arguments, longest=MAX_LINE) if call.arguments is not None and whole else ""
     text = Text(f"calls {safe(call.name or 'unknown')}({arguments})", style="cyan")
     outcome = {True: "succeeded", False: "failed", None: ""}[call.ok]
     details = [part for part in (outcome, safe(call.error or "")) if part]
@@ -204,18 +213,42 @@ def _print_tokens(sample: Sample, console: Console, *, every_token: bool) -> Non
         print_wrapped(console, Text(f"decoded with {safe(sample.tokenizer)}", style="dim"), head="  ")
     if sample.pair:
         console.print(Text(f"  {LEGEND}", style="dim"), soft_wrap=True)
-    columns = [name for name in (*FIRST, *frame.columns) if name in frame.columns and name not in HIDDEN]
-    columns = list(dict.fromkeys(columns))
-    columns.remove("r")
-    for window in shown:
-        part = frame.slice(window.first, window.last - window.first + 1)
+    parts = [frame.slice(window.first, window.last - window.first + 1) for window in shown]
+    tables, left_out = _token_tables(sample, parts, console.width if console.is_terminal else None)
+    for window, rows in zip(shown, tables, strict=True):
         if not every_token:
             what = f"positions {count(window.first)} to {count(window.last)}"
             what += "" if window.largest is None else f", |r| up to {number(window.largest)}"
             console.print(Text(f"  {what}", style="bold"), soft_wrap=True)
-        _print_table(console, [[*((name.upper(), "") for name in columns), ("R", ""), ("", "")], *_rows(part, columns)])
+        _print_table(console, rows)
+    if left_out:
+        text = f"too wide for this terminal, and in --json: {safe(', '.join(left_out))}"
+        print_wrapped(console, Text(text, style="dim"), head="  ")
     if not every_token and sum(window.last - window.first + 1 for window in shown) < frame.height:
         print_wrapped(console, Text(f"--all prints all {counted(frame.height, 'token')}", style="dim"), head="  ")
+
+
+def _token_tables(
+    sample: Sample, parts: Sequence[pl.DataFrame], width: int | None
+) -> tuple[list[list[Row]], list[str]]:
+    """Return a table for each part, with the columns that fit into `width` letters, and the columns that do not."""
+    recorded = sample.tokens.columns
+    columns = [name for name in dict.fromkeys((*FIRST, *recorded)) if name in recorded and name not in HIDDEN]
+    columns.remove("r")
+    needed = {*FIRST, *(f"{side}_logp" for side in (sample.pair or "").split("/"))}
+    left_out: list[str] = []
+    while True:
+        head: Row = [*((name.upper(), "") for name in columns), ("R", ""), ("", "")]
+        tables = [[head, *_rows(part, columns)] for part in parts]
+        free = [name for name in columns if name not in needed]
+        if width is None or not free or max(map(_width, tables)) <= width:
+            return tables, left_out
+        left_out.insert(0, free[-1])
+        columns.remove(free[-1])
+
+
+def _width(rows: Sequence[Row]) -> int:
+    return sum(max(len(row[at][0]) for row in rows) + GAP for at in range(len(rows[0])))
 
 
 def _tokens_line(sample: Sample) -> str:
@@ -279,7 +312,7 @@ def _print_table(console: Console, rows: Sequence[Row]) -> None:
     for at, row in enumerate(rows):
         line = Text("  ")
         for (cell, style), width in zip(row, widths, strict=True):
-            line.append(cell.ljust(width + 2), style="dim" if at == 0 else style)
+            line.append(cell.ljust(width + GAP), style="dim" if at == 0 else style)
         line.rstrip()
         console.print(line, soft_wrap=True)
 
