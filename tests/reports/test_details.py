@@ -45,9 +45,11 @@ def section(page: str) -> str:
     return found[0] if found else ""
 
 
-def test_the_section_stands_between_figures_and_findings(behind: Diagnosis) -> None:
+def test_the_section_is_folded_below_findings_and_figures(behind: Diagnosis) -> None:
     page = render_html(behind)
-    assert page.index('id="figures"') < page.index('id="behind"') < page.index('id="findings"')
+    assert (
+        page.index('id="findings"') < page.index('id="figures"') < page.index('id="more"') < page.index('id="behind"')
+    )
     shown = section(page)
     assert shown.count("<svg") == 2
     for title in (

@@ -42,6 +42,8 @@ from ptt.diagnostics.statistics.trend import classify_trend
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.verdict.causes import explains
 from ptt.diagnostics.verdict.coverage import what_was_seen
+from ptt.diagnostics.verdict.finding_series import TABLE as CURVES
+from ptt.diagnostics.verdict.finding_series import finding_series
 from ptt.diagnostics.verdict.headline import contaminated, verdict_of
 from ptt.diagnostics.verdict.nothing_judged import why_nothing_was_judged
 
@@ -120,7 +122,7 @@ def diagnosis_of(
     custom = ((rule.name, partial(judge_custom, rule, evidence, lookup.series)) for rule in custom_rules)
     verdicts = [signature[0].verdict, *verdicts, *_run(custom, crashes)]
     verdicts = [_with_framework_line(verdict, evidence) for verdict in verdicts]
-    return verdict_of(
+    diagnosis = verdict_of(
         run=evidence.run,
         signature=signature[0].signature,
         verdicts=verdicts,
@@ -131,6 +133,8 @@ def diagnosis_of(
         tables=gathered.tables,
         explains=explains(),
     )
+    curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
+    return diagnosis if curves.is_empty() else replace(diagnosis, tables={**diagnosis.tables, CURVES: curves})
 
 
 def _with_framework_line(verdict: RuleVerdict, evidence: Evidence) -> RuleVerdict:

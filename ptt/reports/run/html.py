@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,8 @@ from markupsafe import Markup
 from ptt.diagnostics.model import STEP, Diagnosis, in_unit
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
 from ptt.reports.figures.drawing import FigureFault, inline_svg, suppress_faults
+from ptt.reports.figures.finding_series import FIGURE, finding_plot, no_plot
+from ptt.reports.figures.line_plot import LinePlot
 from ptt.reports.figures.panels import DataTable, FigureSpec, Panel, Source
 from ptt.reports.output import render
 from ptt.reports.run import handover, view
@@ -20,6 +22,7 @@ from ptt.reports.run.tail_details import details
 from ptt.reports.text.names import ANSWERS, sentence
 from ptt.reports.text.why import answer, samples
 
+FIRST_STEPS: Final = 3  # of what to do, on the first screen
 NOT_SAID: Final = re.compile(
     r"(<style\b.*?</style>|<svg\b.*?</svg>|<code\b.*?</code>|<pre\b.*?</pre>|<[^>]*>)", re.DOTALL
 )
@@ -62,6 +65,10 @@ def render_page(diagnosis: Diagnosis) -> Page:
     faults: list[FigureFault] = []
     figures = drawn_figures(FIGURES, diagnosis, faults)
     behind = drawn_figures(BEHIND_THE_TAIL, diagnosis, faults)
+    findings = view.worst_first(view.finding_views(diagnosis))
+    weighty = [item for item in findings if item.finding.severity.at_least(view.BROKEN_FROM)]
+    plots, unplotted = _plots(findings, diagnosis, faults)
+    not_judged = [item for item in diagnosis.not_judged if item.applies]
     asked = samples(diagnosis)
     page = render(
         "report.html.j2",
@@ -77,18 +84,46 @@ def render_page(diagnosis: Diagnosis) -> Page:
         behind=[figure for figure in behind if figure.panels],
         growth_parts=answer(diagnosis),
         details=details(diagnosis),
-        findings=view.finding_views(diagnosis),
+        weighty=weighty,
+        notes=findings[len(weighty) :],
+        plots=plots,
+        unplotted=unplotted,
+        folded_captions=True,
+        first_steps=_first_steps(weighty, diagnosis),
+        counts=view.fold_lines(diagnosis),
         keep=handover.kept_checkpoints(diagnosis),
         checkpoints=handover.checkpoint_cells(diagnosis),
         context=handover.context_items(diagnosis),
         checklists=handover.checklists(diagnosis),
         lanes=view.lanes(diagnosis),
-        not_judged=[item for item in diagnosis.not_judged if item.applies],
+        not_judged=not_judged,
         absent=view.absent(diagnosis),
         sources=view.source_groups(diagnosis.sources),
         settings=view.settings(diagnosis),
     )
     return Page(text=_in_unit(page, diagnosis.run.step_unit), faults=tuple(faults))
+
+
+def _first_steps(weighty: Sequence[view.FindingView], diagnosis: Diagnosis) -> int:
+    """Return how many steps the first screen gives: all, unless the rest stands under the first finding."""
+    steps = diagnosis.verdict.next
+    below = {*weighty[0].finding.confirm, *weighty[0].finding.next} if weighty else set()
+    return FIRST_STEPS if below.issuperset(steps[FIRST_STEPS:]) and len(steps) > FIRST_STEPS + 1 else len(steps)
+
+
+def _plots(
+    findings: Iterable[view.FindingView], diagnosis: Diagnosis, faults: list[FigureFault]
+) -> tuple[dict[str, LinePlot | None], dict[str, str]]:
+    """Return the plot of each finding of weight by its anchor, and why there is none where there is none."""
+    plots: dict[str, LinePlot | None] = {}
+    reasons: dict[str, str] = {}
+    for item in view.every(findings):
+        weighty = item.finding.severity.at_least(view.BROKEN_FROM)
+        plots[item.anchor], reasons[item.anchor] = None, no_plot(diagnosis) if weighty else ""
+        if weighty:
+            with suppress_faults(FIGURE, faults):
+                plots[item.anchor] = finding_plot(item.finding, diagnosis, f"plot-{item.anchor}")
+    return plots, reasons
 
 
 def _in_unit(page: str, unit: str) -> str:

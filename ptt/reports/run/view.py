@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from ptt.diagnostics.model import Diagnosis, Finding, JsonScalar, Link, Severity, Source, Status
+from ptt.diagnostics.verdict.catalogue import OF_ONE_RULE, pages
 from ptt.reports.run.where_to_look import places
 from ptt.reports.text.consequences import chains, span_words
 from ptt.reports.text.names import CONDITIONS, LINKS, pair_name, sentence, slice_name
-from ptt.reports.text.numbers import count, number, with_unit
+from ptt.reports.text.numbers import count, counted, number, with_unit
 from ptt.reports.text.sanitize import safe
+from ptt.reports.text.tables import rows_where
 from ptt.reports.text.why import samples
 
 PARTIAL = (
@@ -35,6 +38,7 @@ NO_LINK = {
     Status.HEALTHY: "No broken link found",
     Status.CANNOT_SAY: "No link is known to be broken, nor the whole to be healthy",
 }
+WHY = "Why it matters"  # the heading of a rule's documentation
 BROKEN_FROM = Severity.MEDIUM  # below it a finding is a note, and its link is not called broken
 FOLD_ABOVE = 30  # files of one kind: a run of a thousand steps writes a thousand of them
 MAX_FILES = 500  # of one kind, so that the page stays under its size; findings.json lists all
@@ -151,6 +155,23 @@ def _lane(diagnosis: Diagnosis, link: Link) -> Lane:
     )
 
 
+def fold_lines(diagnosis: Diagnosis) -> dict[str, str]:
+    """Return what each folded part of the page holds, in a few words."""
+    blind = [item for item in diagnosis.not_judged if item.applies]
+    broken = sum(lane.state == "broken" for lane in lanes(diagnosis))
+    kept = rows_where(diagnosis, "checkpoints")
+    on_disk = sum(row["path"] is not None and row["role"] == "" for row in kept)
+    return {
+        "behind": "who holds it, how heavy it is, and what a cap would do",
+        "keep": f"{counted(on_disk, 'checkpoint')} on disk, the run's context, checklists",
+        "loop": f"{counted(broken, 'link')} of {count(len(Link))} broken" if broken else "no link broken",
+        "blind": f"{counted(len(blind), 'question')}, and what to record for each" if blind else "nothing",
+        "healthy": counted(len(diagnosis.healthy), "check"),
+        "sources": f"{counted(len(diagnosis.sources), 'file')} read",
+        "settings": counted(len(diagnosis.run.context), "setting"),
+    }
+
+
 def absent(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     """Return link, reason and ids of the questions that make no sense for this kind of training, outside in."""
     ids: dict[tuple[Link, str], list[str]] = {}
@@ -173,6 +194,8 @@ class FindingView:
     numbers: dict[str, str]  # observed, limit, slice, onset
     evidence: list[tuple[str, str]]
     places: list[str]  # to look in this run
+    line: str  # the finding in one line: what it claims, and since when
+    means: str  # why such a failure matters; empty for a rule of the user's own
     consequences: tuple[FindingView, ...]
     below: int  # how many stand below it, by whatever number of links
 
@@ -190,11 +213,38 @@ def finding_views(diagnosis: Diagnosis) -> tuple[FindingView, ...]:
                 numbers=_numbers(finding),
                 evidence=[(safe(key).replace("_", " "), _scalar(value)) for key, value in finding.evidence.items()],
                 places=[safe(place) for place in places(finding, diagnosis)],
+                line=_line(finding),
+                means=_meanings().get(finding.id, ""),
                 consequences=consequences,
                 below=sum(1 + view.below for view in consequences),
             )
         )
     return tuple(reversed(views[0]))
+
+
+def worst_first(views: Iterable[FindingView]) -> tuple[FindingView, ...]:
+    """Order causes by severity, those of one severity in order of time."""
+    return tuple(sorted(views, key=lambda view: view.finding.severity.rank))
+
+
+def every(views: Iterable[FindingView]) -> Iterator[FindingView]:
+    """Yield each finding, and below it those that follow from it."""
+    for view in views:
+        yield view
+        yield from every(view.consequences)
+
+
+def _line(finding: Finding) -> str:
+    """Say a finding in one line."""
+    since = "" if finding.seen_step is None else f", since step {count(finding.seen_step)}"
+    return f"{sentence(finding.claim).rstrip('.')}{since}"
+
+
+@cache
+def _meanings() -> dict[str, str]:
+    """Return why each failure matters, by the id of its finding."""
+    why = {page.id: sentence(page.sections.get(WHY, "")) for page in pages()}
+    return why | {name: why[rule] for name, rule in OF_ONE_RULE.items()}
 
 
 def _numbers(finding: Finding) -> dict[str, str]:
