@@ -245,3 +245,35 @@ def test_a_setting_of_hundreds_of_digits_is_none(run: Path) -> None:
     assert found.crashes == ()
     assert found.run.context["seed"] == 7
     assert "stopped at" not in str([source.note for source in found.sources])
+
+
+WIDE_HEADER = ",".join(["step", "loss", *(f"m{number}" for number in range(20_100))])
+REASONS = {
+    "a name": ("m.csv", f"step,loss,{'x' * 200_000}\n1,0.5,1\n2,0.25,1\n".encode(), "a name in its header"),
+    "a header": ("m.csv", f"step,loss,{'x' * 5_000_000}\n1,0.5,1\n".encode(), "its header is longer than the 4 MB"),
+    "columns": ("m.csv", f"{WIDE_HEADER}\n1{',0.5' * 20_101}\n".encode(), "its header has 20102 columns or more"),
+    "a line": ("m.log", b"x" * 200_000 + b"\n", "its first line goes on beyond the first 64 kB"),
+    "UTF-16": ("m.jsonl", '{"step": 1, "loss": 0.5}\n'.encode("utf-16"), "it is text in UTF-16"),
+    "UTF-32": ("m.csv", "step,loss\n1,0.5\n".encode("utf-32"), "it is text in UTF-32"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_log_that_is_not_read_is_refused_with_the_reason(tmp_path: Path, reason: str) -> None:
+    name, content, words = REASONS[reason]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_bytes(content)
+    found = ptt.diagnose(tmp_path / "run")
+    assert f"{name}: {words}" in found.verdict.headline
+    assert "in no format" not in found.verdict.headline
+    with pytest.raises(ptt.InputError, match=f"(?i){words}"):
+        ptt.diagnose(tmp_path / "run" / name)
+
+
+def test_a_trainer_state_with_a_mark_in_front_is_read(tmp_path: Path) -> None:
+    state = {"global_step": 40, "log_history": ROWS, "max_steps": 40}
+    folder = tmp_path / "run" / "checkpoint-40"
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(state).encode())
+    found = source(ptt.diagnose(tmp_path / "run"), "checkpoint-40/trainer_state.json")
+    assert (found.kind, found.rows_ok, found.bytes_lost) == ("trl_state", 80, 0)

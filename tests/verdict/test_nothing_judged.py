@@ -24,7 +24,9 @@ METRICS = pl.DataFrame(schema={"name_raw": pl.String})
 
 def headline(*kinds: str, metrics: pl.DataFrame = METRICS) -> str:
     rows = {"kind": kinds, "path": [f"metrics_{number}.json" for number in range(len(kinds))]}
-    sources = pl.DataFrame(rows, schema={"kind": pl.String, "path": pl.String})
+    sources = pl.DataFrame(rows, schema={"kind": pl.String, "path": pl.String}).with_columns(
+        note=pl.lit(None, pl.String)
+    )
     return why_nothing_was_judged(sources, metrics, WideMetrics(Path()), evidence_of()).headline
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -175,12 +176,21 @@ def recognises(file: RunFile) -> bool:
             file.looks[REFUSED] = f"Its header has {columns} columns or more, where {MAX_COLUMNS} are read."
         elif named and len(head) >= MAX_HEADER_BYTES and b"\n" not in head:
             file.looks[REFUSED] = f"Its header is longer than the {MAX_HEADER_BYTES >> 20} MB that are read."
+        elif named and len(head.partition(b"\n")[0]) > csv.field_size_limit() and _has_long_name(head):
+            file.looks[REFUSED] = (
+                f"A name in its header is longer than the {csv.field_size_limit()} signs that are read."
+            )
         return False
     dialect = _tagged(dialect, file)
     rows = _first_rows(lines, len(dialect.header), dialect.separator)
     frame = _table([row for row in rows if row][:CHECKED_ROWS], dialect)
     metrics = _metrics(frame, dialect, file, 0)[0]
     return metrics.height > 0
+
+
+def _has_long_name(head: bytes) -> bool:
+    names = re.split(rb"[,;\t]", head.partition(b"\n")[0])
+    return max(map(len, names)) > csv.field_size_limit()
 
 
 def _header_head(file: RunFile) -> bytes:

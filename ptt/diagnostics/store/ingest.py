@@ -18,6 +18,7 @@ from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of, unread
 from ptt.diagnostics.parsers.io.interface import REFUSED, Context, InPlace, Lost, Parser, Piece, Rows, RunFile, Wide
 from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
 from ptt.diagnostics.parsers.io.sqlite import not_read
+from ptt.diagnostics.parsers.io.unrecognised import why_not
 from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
 from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store.manifest import (
@@ -189,7 +190,7 @@ class _Writer:
                         self._add(scrubbed, file, parser, tally)
             self._write_waiting(file, parser, tally)
         else:
-            tally.notes += [why for why in (not_read(file), file.looks.get(REFUSED)) if why]
+            tally.notes += [why for why in (not_read(file), file.looks.get(REFUSED) or why_not(file)) if why]
         file.looks.clear()
         self._seen |= tally.fresh
         if tally.repeated:

@@ -46,7 +46,8 @@ def why_nothing_was_judged(
             next=(f"run `{git_lfs_pointer.command(logs or paths)}` in their repository, then judge the run again",),
         )
     if not kinds:
-        return _no_log(foreign, closed)
+        told = sources.filter((pl.col("kind") == UNRECOGNISED) & pl.col("note").is_not_null())
+        return _no_log(foreign, closed, told)
     if metrics.height or wide.parts:
         names = metrics["name_raw"].n_unique() + len(set(wide.spellings()["name_raw"]))
         return NothingJudged(headline=_too_little(names, evidence), next=(SEE_SOURCES,))
@@ -61,10 +62,18 @@ def why_nothing_was_judged(
     return NothingJudged(headline=_without_metrics(kinds), next=(SEE_SOURCES,))
 
 
-def _no_log(foreign: int, closed: int) -> NothingJudged:
+def _no_log(foreign: int, closed: int, told: pl.DataFrame) -> NothingJudged:
+    """Say that nothing is a log; `told`: files in no format of which it is known why they are not read."""
     if not foreign and not closed:
         return NothingJudged(headline="The run holds no files.", next=(SEE_SOURCES,))
-    unread = [f"{_files(foreign)} in unknown formats"] if foreign else []
+    unread = []
+    if told.height:
+        first = told.row(0, named=True)
+        more = f" and {_files(told.height - 1)} more" if told.height > 1 else ""
+        note = str(first["note"]).removeprefix(f"{first['path']}: ").rstrip(".")
+        unread.append(f"{first['path']}{more}: {note[:1].lower()}{note[1:]}")
+    if foreign > told.height:
+        unread.append(f"{_files(foreign - told.height)} in unknown formats")
     unread += [f"{_files(closed)} that cannot be read"] if closed else []
     return NothingJudged(headline=f"No training log was found: {'; '.join(unread)}.", next=(SEE_SOURCES,))
 

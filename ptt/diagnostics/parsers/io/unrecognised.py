@@ -6,6 +6,7 @@ metrics and of logging stay, since they are what a parser would go by; a project
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,8 @@ from typing import Any, Final
 
 from ptt.diagnostics.metrics.catalogue import document
 from ptt.diagnostics.metrics.guessed_names import CAMEL, spelt_words, told_by
-from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, RunFile
+from ptt.diagnostics.parsers.io.lines import PACKED, text_head
 from ptt.diagnostics.parsers.io.metric_rows import SAMPLE_KEYS, STEP_KEYS, TIME_KEYS
 
 MAX_FILES: Final = 30  # of a sample: more are more of the same
@@ -143,6 +145,28 @@ def _is_known(word: str) -> bool:
     """Return whether a word, or each part of one in camel case, is of our list and written in one case."""
     parts = CAMEL.sub(" ", word).split()
     return all(part.lower() in known_words() and part in (part.lower(), part.title(), part.upper()) for part in parts)
+
+
+WIDE_TEXT: Final = {
+    codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}  # fmt: skip
+"""By their marks; the longer ones first, since one begins with another."""
+LOGS: Final = tuple(
+    f"{ending}{packed}" for ending in (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out") for packed in ("", *PACKED)
+)
+
+
+def why_not(file: RunFile) -> str:
+    """Say why a file that may well be a log is in no format, where that can be told; empty where it cannot."""
+    head = text_head(file)
+    for mark, encoding in WIDE_TEXT.items():
+        if head.startswith(mark):
+            return f"It is text in {encoding}, and UTF-8 is read: convert it with iconv -f {encoding} -t UTF-8."
+    long = len(head) >= HEAD_BYTES and b"\n" not in head and b"\0" not in head
+    if long and file.name.lower().endswith(LOGS):
+        return f"Its first line goes on beyond the first {HEAD_BYTES >> 10} kB, by which formats are told."
+    return ""
 
 
 def sample(files: Sequence[RunFile]) -> str:
