@@ -265,7 +265,7 @@ def test_a_log_that_is_not_read_is_refused_with_the_reason(tmp_path: Path, reaso
     (tmp_path / "run" / name).write_bytes(content)
     found = ptt.diagnose(tmp_path / "run")
     assert f"{name}: {words}" in found.verdict.headline
-    assert "in no format" not in found.verdict.headline
+    assert "unknown formats" not in found.verdict.headline
     with pytest.raises(ptt.InputError, match=f"(?i){words}"):
         ptt.diagnose(tmp_path / "run" / name)
 
