@@ -651,3 +651,14 @@ def test_answers_without_a_step_beside_a_judged_run_change_nothing_and_are_count
     assert [getattr(alone.verdict, name) for name in told] == [getattr(beside.verdict, name) for name in told]
     assert alone.findings == beside.findings
     assert [source.rows_bad for source in beside.sources if source.path == "calls.jsonl"] == [1]
+
+
+def test_a_pickle_takes_no_more_time_than_the_budget_has_left(tmp_path: Path) -> None:
+    doubled = b"".join(b"]q%c(h%ch%ce" % (at + 1, at, at) for at in range(60))  # lists of lists: 2^60 of them
+    path = tmp_path / "step_1.pkl"
+    path.write_bytes(b"\x80\x04}(X\x0f\0\0\0completion_maskX\x13\0\0\0old_per_token_logps]q\0" + doubled + b"u.")
+    file = replace(run_file(path), budget=Budget(BudgetLimits(file_seconds=1)))
+    file.budget.begin(0)
+    (lost,) = parser_named("token_tensors").read(file)
+    assert isinstance(lost, Lost)
+    assert file.budget.seconds_left < 1

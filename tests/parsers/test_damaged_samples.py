@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from parser_samples import SAMPLES, losses, make_samples, read_as, run_file, takers, tf_record_ends
+from parser_samples import SAMPLES, losses, make_samples, pieces_of, read_as, run_file, takers, tf_record_ends
 from samples_carriers import LINES
 
 pytestmark = pytest.mark.slow
@@ -69,3 +69,11 @@ def test_flipped_bytes_never_raise(samples: dict[str, Path], tmp_path: Path, rel
             damaged[dice.randrange(len(damaged))] = dice.choice((0, 0xFF, 0x22, 0x5C, dice.randrange(256)))
         read_as(name, tmp_path / rel, bytes(damaged), rel)
         takers(run_file(tmp_path / rel, rel))
+
+
+def test_a_table_that_ends_inside_a_number_says_that_it_may_be_cut(tmp_path: Path) -> None:
+    whole = b"step\tloss\n1\t0.5\n2\t0.25\n"
+    for data, told in ((whole, False), (whole[:-2], True)):
+        path = tmp_path / "metrics.tsv"
+        path.write_bytes(data)
+        assert ("may be cut inside its last number" in losses(pieces_of(path, "metrics_csv"))[2]) == told

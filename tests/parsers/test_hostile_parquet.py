@@ -75,7 +75,7 @@ def test_one_text_that_stands_in_every_row_counts_in_every_row(tmp_path: Path) -
     text = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), 5000), pa.array(["x" * 500_000]))
     chats = {"step": pa.repeat(1, 5000), "prompt": text, "completion": text, "reward": pa.repeat(0.5, 5000)}
     path = write(tmp_path / "completions_1.parquet", chats)
-    with pytest.raises(BudgetSpent, match="the texts of a row group take"):
+    with pytest.raises(BudgetSpent, match="the text of a row group takes"):
         read(path, BudgetLimits())
 
 

@@ -62,6 +62,7 @@ MAX_CELLS = 1 << 20  # parsed at a time: cells of a byte each would take a hundr
 NAME_KEYS = ("metric", "name", "key", "tag")
 BAD_ROWS = "row(s) have no step or no number where one belongs."
 TENSORBOARD = ("wall time", "step", "value")  # the header of a curve it exports as run-RUN-tag-TAG.csv
+NO_LINE_END = "does not end with a line end: it may be cut inside its last number, which counts as it stands."
 NULLS = ("null", "none", "no log")  # the last in the tables of Hugging Face's notebooks
 
 
@@ -238,9 +239,12 @@ def read(file: RunFile) -> Iterator[Piece]:
                 continue
         if is_torn(block):
             last = block[block.rfind(b"\n") + 1 :]
-            if len(_cells(last.decode("utf-8", "replace"), dialect.separator)) < len(dialect.header):
+            cells = _cells(last.decode("utf-8", "replace"), dialect.separator)
+            if len(cells) < len(dialect.header):
                 yield torn_line(file, last)
                 block = block[: len(block) - len(last)]
+            elif is_number_text(cells[-1].strip()):  # a number that is cut still looks like one
+                yield Lost(note=f"{file.rel} {NO_LINE_END}")
         for part in _parts(block, dialect):
             table = _parse(part, dialect)
             frame, wrong = _metrics(table, dialect, file, seq)

@@ -185,6 +185,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                     yield batch
                     continue
                 for event in batch:
+                    file.budget.tick()
                     try:
                         entries = list(scalars(event, known))
                     except (DamagedMessageError, struct.error, IndexError):  # right checksum, wrong content

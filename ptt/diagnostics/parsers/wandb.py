@@ -250,7 +250,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                 yield Lost(bytes=file.size, note=f"{file.rel} does not begin as a W&B log.")
                 return
             handle.seek(0)
-            run = _Run(file, *choose_step_key(_logged_steps(records(handle, file))))
+            run = _Run(file, *choose_step_key(_logged_steps(file, records(handle, file))))
             handle.seek(0)
             for record in records(handle, file):
                 yield from (record,) if isinstance(record, Lost) else run.take(record)
@@ -260,9 +260,10 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield from run.close()
 
 
-def _logged_steps(stream: Iterator[bytes | Lost]) -> Iterator[tuple[str, int | None]]:
+def _logged_steps(file: RunFile, stream: Iterator[bytes | Lost]) -> Iterator[tuple[str, int | None]]:
     """Yield what is logged under each name that a trainer's step may have."""
     for record in stream:
+        file.budget.tick()
         if isinstance(record, Lost):
             continue
         with suppress(*DAMAGE):
@@ -287,6 +288,7 @@ class _Run:
 
     def take(self, record: bytes) -> Iterator[Piece]:
         """Take one record, and yield rows where many have gathered."""
+        self.file.budget.tick()
         try:
             for key, start, stop in fields(record, 0, len(record)):
                 self._part(key, record, (start, stop))

@@ -166,12 +166,12 @@ def check_group(file: RunFile, number: int, chunks: Sequence[Chunk]) -> None:
     texts = [chunk for chunk in chunks if chunk.shared]
     half = file.budget.limits.memory_mb * MB // 2
     if sum(chunk.values * chunk.shared for chunk in texts) > half + EXPLAINED * file.size:
-        ask(file, sum(_text_bytes(file, number, chunk) for chunk in texts), "the texts of a row group")
+        ask(file, sum(_text_bytes(file, number, chunk) for chunk in texts), "the text of a row group")
 
 
 def _text_bytes(file: RunFile, number: int, chunk: Chunk) -> int:
     """Count the characters of all values, each as often as it stands there."""
-    ask(file, chunk.values * VIEW, "the texts of a row group")
+    ask(file, chunk.values * VIEW, "the text of a row group")
     with pq.ParquetFile(file.path, read_dictionary=[chunk.path]) as parquet:
         column = parquet.read_row_group(number, columns=[chunk.path]).column(0)
     return sum(_characters(part) for part in column.chunks)

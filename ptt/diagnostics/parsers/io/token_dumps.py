@@ -34,12 +34,15 @@ def _worker() -> Worker:
 
 def content(file: RunFile) -> tuple[Plain, list[Lost]]:
     """Return what a file holds; where it is refused, None and the whole file as lost."""
+    file.budget.tick()
     try:
-        answer = _worker().read(file.path)
+        answer = _worker().read(file.path, seconds=file.budget.seconds_left)
     except RefusedError as error:
+        file.budget.charge(error.seconds)
         return None, [Lost(bytes=file.size, note=f"{file.rel} was not read: {error}.")]
     except OSError as error:
         return None, [Lost(bytes=file.size, note=f"{file.rel} could not be read: {error.strerror}.")]
+    file.budget.charge(answer.seconds)
     return answer.value, [] if answer.guarded else [Lost(note=f"{file.rel}: {UNGUARDED}")]
 
 

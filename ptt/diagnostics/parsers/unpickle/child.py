@@ -40,11 +40,13 @@ def main() -> None:
 
 def _answer(path: Path, limits: Limits, answers: BinaryIO) -> None:
     guarded = LIMITED and _address_space() > 0
+    began = time.process_time()
     try:
         tree, arrays = process.encode(_read(path, limits, guarded=guarded))
-        pieces = process.pack({"tree": tree, "guarded": guarded}, arrays)
+        took = time.process_time() - began
+        pieces = process.pack({"tree": tree, "guarded": guarded, "seconds": took}, arrays)
     except RefusedError as error:
-        pieces = process.pack({"refused": str(error)}, [])
+        pieces = process.pack({"refused": str(error), "seconds": time.process_time() - began}, [])
     except OSError as error:
         pieces = process.pack({"refused": f"could not be read: {error.strerror}"}, [])
     except RecursionError:

@@ -112,13 +112,12 @@ class _View(io.RawIOBase):
         return content
 
 
-def unpacked(data: memoryview, member: zipfile.ZipInfo) -> bytes:
+def unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     """Unpack one member in memory, up to the size it declares."""
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise RefusedError("a member is packed in a way NumPy does not use")
     try:
-        with zipfile.ZipFile(_View(data)) as archive:
-            return archive.read(member)
+        return archive.read(member)
     except (*DAMAGE, zlib.error) as error:
         raise RefusedError("a member of its zip archive is damaged") from error
 
@@ -173,11 +172,13 @@ def _pickle(data: memoryview, storages: dict[str, memoryview], budget: Budget, g
 def _npz(data: memoryview, budget: Budget) -> Plain:
     """Read each array; objects, which NumPy pickles, are left out."""
     entries: dict[str | int, Plain] = {}
-    for member in members(data):
-        if member.filename.endswith(".npy"):
-            budget.array(member.file_size)
-            budget.node()
-            entries[member.filename.removesuffix(".npy")[:KEPT_TEXT]] = _npy(unpacked(data, member), budget)
+    found = members(data)
+    with zipfile.ZipFile(_View(data)) as archive:  # once: it reads the list of all members
+        for member in found:
+            if member.filename.endswith(".npy"):
+                budget.array(member.file_size)
+                budget.node()
+                entries[member.filename.removesuffix(".npy")[:KEPT_TEXT]] = _npy(unpacked(archive, member), budget)
     return entries
 
 

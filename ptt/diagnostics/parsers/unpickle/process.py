@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -103,6 +103,7 @@ class Answer:
 
     value: Plain
     guarded: bool
+    seconds: float = 0.0  # of CPU time that reading took
 
 
 class Worker:
@@ -116,21 +117,28 @@ class Worker:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def read(self, path: Path) -> Answer:
-        """Return what the file holds. Raises RefusedError with the reason if it will not be read, or OSError."""
+    def read(self, path: Path, *, seconds: float | None = None) -> Answer:
+        """Return what the file holds, in no more than `seconds` of CPU time.
+
+        Raises RefusedError with the reason, and the time it took, if the file will not be read; or OSError.
+        """
         size = path.stat().st_size
+        limits = self._limits if seconds is None else replace(self._limits, cpu=min(self._limits.cpu, seconds))
         with self._lock:
-            message, arrays = self._timed(path, size)
+            message, arrays = self._timed(path, size, limits)
+        took = message.get("seconds")
+        took = float(took) if isinstance(took, int | float) else 0.0
         if isinstance(reason := message.get("refused"), str):
-            raise RefusedError(reason)
-        return Answer(value=decode(message.get("tree"), arrays), guarded=message.get("guarded") is True)
+            raise RefusedError(reason, seconds=took)
+        value = decode(message.get("tree"), arrays)
+        return Answer(value=value, guarded=message.get("guarded") is True, seconds=took)
 
     def close(self) -> None:
         """End the process; the next `read` starts another."""
         with self._lock:
             self._end(kill=False)
 
-    def _timed(self, path: Path, size: int) -> tuple[dict[str, Any], list[Array]]:
+    def _timed(self, path: Path, size: int, limits: Limits) -> tuple[dict[str, Any], list[Array]]:
         process = self._running()
         late = threading.Event()
         seconds = self._limits.clock_for(size)
@@ -143,10 +151,11 @@ class Worker:
         clock.daemon = True
         clock.start()
         try:
-            message, arrays = self._ask(process, path, size)
+            message, arrays = self._ask(process, path, size, limits)
         except EOFError as error:
             code = self._end(kill=False)
-            raise RefusedError(_death(code, late=seconds if late.is_set() else None)) from error
+            why = _death(code, late=seconds if late.is_set() else None)
+            raise RefusedError(why, seconds=limits.cpu_for(size)) from error
         except BaseException:  # Ctrl-C as well: what is still to come would be taken for the next answer; raised again
             self._end(kill=True)
             raise
@@ -156,17 +165,18 @@ class Worker:
             self._end(kill=True)
         return message, arrays
 
-    def _ask(self, process: subprocess.Popen[bytes], path: Path, size: int) -> tuple[dict[str, Any], list[Array]]:
+    def _ask(
+        self, process: subprocess.Popen[bytes], path: Path, size: int, limits: Limits
+    ) -> tuple[dict[str, Any], list[Array]]:
         assert process.stdin is not None
         assert process.stdout is not None
-        request = {"path": str(path.resolve()), "limits": asdict(self._limits)}
+        request = {"path": str(path.resolve()), "limits": asdict(limits)}
         try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
         except OSError as error:  # it died since the last answer
             raise EOFError from error
         text_size, body_size = HEAD.unpack(_exactly(process.stdout, HEAD.size))
-        limits = self._limits
         if text_size > MAX_JSON_BYTES or body_size > limits.arrays_for(size, packed=True):
             raise RefusedError("the reading process answered nonsense")
         text = _exactly(process.stdout, text_size)

@@ -9,7 +9,14 @@ import numpy as np
 
 
 class RefusedError(Exception):
-    """A file that is not read; the message says why in one sentence, without the file's name."""
+    """A file that is not read; the message says why in one sentence, without the file's name.
+
+    `seconds`: CPU time that was spent on it elsewhere.
+    """
+
+    def __init__(self, reason: str, *, seconds: float = 0.0) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
 
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -37,7 +44,7 @@ class Limits:
     """What the reading process may use; beyond it the file is refused. Sizes in bytes, times in seconds."""
 
     file: int = 2 * GB  # larger files are not opened
-    memory: int = 2 * GB  # beside what the file's own size explains
+    memory: int = 512 * MB  # beside what the file's own size explains
     memory_a_byte: int = 16  # a list of small integers costs two bytes an entry on disk and 16 in memory
     memory_most: int = 24 * GB
     arrays: int = 64 * MB  # handed back, beside what the file's own size explains
