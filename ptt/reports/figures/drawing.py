@@ -214,8 +214,9 @@ def _titled(svg: str) -> str:
     for group in groups:
         texts, _, rest = group.partition('">')
         whole, *points = texts.split(NEXT)
-        titles = iter(points)
-        rest = _MARKER.sub(lambda match: f"{match[0][:-2]}><title>{next(titles)}</title></use>", rest, len(points))  # noqa: B023
+        markers = list(_MARKER.finditer(rest))[: len(points)]
+        for text, marker in reversed(list(zip(points, markers, strict=False))):
+            rest = f"{rest[: marker.end() - 2]}><title>{text}</title></use>{rest[marker.end() :]}"
         parts.append(f"<g><title>{whole}</title>{rest}")
     return "".join(parts)
 

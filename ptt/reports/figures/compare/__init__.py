@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptt.reports.figures.compare import aggregates, distributions, divergence, effective_sample_size, forest, tails
 from ptt.reports.figures.compare.rows import CompareFigure
 
-MAIN: tuple[CompareFigure, ...] = (tails.BY_STEPS, tails.EACH_ARM, forest.FIGURE)
+MAIN: tuple[CompareFigure, ...] = (forest.FIGURE, tails.BY_STEPS, tails.EACH_ARM)
 """What the comparison is about."""
 BEHIND: tuple[CompareFigure, ...] = (
     divergence.FIGURE,

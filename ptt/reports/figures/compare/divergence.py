@@ -54,6 +54,17 @@ def panels(comparison: Comparison) -> tuple[Panel, ...]:
     )
 
 
+def takeaway(comparison: Comparison) -> str:
+    """Say which arm left the baseline first, and in what."""
+    events = _events(comparison)
+    if events.is_empty():
+        return ""
+    first = events.row(0, named=True)
+    styles = arm_styles(comparison)
+    named = styles[first["arm"]].label if first["arm"] in styles else arm_name(first["arm"])
+    return f"{named} left the baseline first, in {_what(first)} at step {count(round(first['step']))}"
+
+
 def caption(comparison: Comparison) -> str:
     """Return how to read the figure, and which arms never left the baseline."""
     sentences = [
@@ -169,5 +180,6 @@ FIGURE = CompareFigure(
     panels=panels,
     caption=caption,
     data=data,
+    takeaway=takeaway,
     absence=lambda _: "no figure of any arm differs lastingly from the baseline's at a step that can be named",
 )

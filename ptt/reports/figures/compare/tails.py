@@ -52,6 +52,7 @@ LARGE, SMALL = 316, 236  # pixels: the height of panels after tools, and of othe
 WIDTH = 430
 TOP = 44  # pixels above the axes: the vertical axis's name and the windows'
 NOTE = 16  # and for every line that says what is not drawn
+MAX_NAMED = 4  # arms whose values stand in the heading
 LOW_SHARE, LOW_FACTOR = 0.05, 5.0  # a share of the values that lies so many times below the others may leave the axis
 
 
@@ -128,6 +129,24 @@ def data(comparison: Comparison, axis: str) -> tuple[DataTable, ...]:
     return cut_table(f"By span of {PLURAL[axis]}", head, rows)
 
 
+def takeaway(comparison: Comparison, axis: str) -> str:
+    """Say where each arm's tail after tools stands in the late third."""
+    name, styles = next(iter(slices(comparison)), None), arm_styles(comparison)
+    rows = finite(rows_of(comparison, "windows", axis=axis, window="late"), "value")
+    rows = rows.filter(slice=name).filter(pl.col("q") == pl.col("q").min()) if name else rows.clear()
+    late = [
+        (styles[arm].label, float(value)) for arm, value in rows.select("arm", "value").iter_rows() if arm in styles
+    ]
+    if not late:
+        return ""
+    if len(late) > MAX_NAMED:
+        ends = (min(late, key=lambda end: end[1]), max(late, key=lambda end: end[1]))
+        words = " to ".join(f"{number(value, 2)} ({label})" for label, value in ends)
+        return f"Late {slice_name(name)} {rows['q'][0]} lies between {words} nats".replace(" to ", " and ")
+    words = ", ".join(f"{label} {number(value, 2)}" for label, value in late)
+    return f"Late {slice_name(name)} {rows['q'][0]} in nats: {words}"
+
+
 def _frame(comparison: Comparison, axis: str) -> pl.DataFrame:
     return rows_of(comparison, "curves", axis=axis).filter(pl.col("arm").is_in(drawn_arms(comparison)))
 
@@ -196,6 +215,8 @@ def figure(axis: str, title: str) -> CompareFigure:
         panels=partial(panels, axis=axis),
         caption=partial(caption, axis=axis),
         data=partial(data, axis=axis),
+        takeaway=partial(takeaway, axis=axis),
+        folded=axis != "steps",
         absence=lambda _: f"no two arms have tails that can be set side by side over {PLURAL[axis]}",
     )
 
