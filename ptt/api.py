@@ -414,6 +414,25 @@ def compare(
         return comparing.compare(arms.arms_of(planned, opened))
 
 
+def compare_kept(
+    run: str | Path,
+    *,
+    out: str | Path,
+    baseline: str | Path,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Set a run that was judged into `out` beside a baseline, which may be what `open_run` takes.
+
+    What is judged of the baseline is kept in `out` too. Raises InputError where the baseline cannot be read.
+    """
+    if not Path(baseline).exists():
+        raise InputError(f"{baseline}: there is no such file or folder; {READABLE}.")
+    planned = arms.planned([Path(baseline), Path(run)], {}, None)
+    given = open_run(baseline, out=Path(out) / "baseline", settings=settings, progress=progress)
+    return comparing.compare(arms.arms_of(planned, [given, open_run(out, out=out, settings=settings)]))
+
+
 def _judge_ahead(
     targets: Sequence[tuple[Path, Path]], settings: Settings, jobs: int, progress: Progress | None = None
 ) -> None:

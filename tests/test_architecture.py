@@ -29,8 +29,8 @@ ALLOWED = {
         "compare", "metrics", "model",
     },
     "reports.run": {
-        "reports.figures", "reports.output", "reports.text", "samples", "verdict", "custom", "metrics",
-        "model", "schema",
+        "reports.figures.compare", "reports.figures", "reports.output", "reports.text", "samples",
+        "compare", "verdict", "custom", "metrics", "model", "schema",
     },
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
     "reports.figures": {"reports.output", "reports.text", "model", "errors"},

@@ -68,6 +68,10 @@ def diagnose(
     keep_text: KeepTextOption = False,
     rules: RulesOption = None,
     one_run: OneRunOption = False,
+    baseline: Annotated[
+        Path | None,
+        typer.Option("--baseline", help="A run or store: its tails are drawn in one chart with this run's."),
+    ] = None,
     budget_memory: BudgetMemoryOption = None,
     budget_seconds: BudgetSecondsOption = None,
     jobs: Annotated[
@@ -98,6 +102,7 @@ def diagnose(
                 rules=rules or (),
                 jobs=jobs,
                 one_run=one_run,
+                baseline=baseline,
                 as_json=json,
                 budget_memory=budget_memory,
                 budget_seconds=budget_seconds,

@@ -16,7 +16,7 @@ from ptt.cli.exits import CODES, figure_faults
 from ptt.cli.output import Artist, check_figures, output_folder, progress_bar
 from ptt.cli.streams import print_json
 from ptt.diagnostics.config import Settings
-from ptt.diagnostics.errors import SeveralRunsError
+from ptt.diagnostics.errors import SettingsError, SeveralRunsError
 from ptt.diagnostics.gate.judge import decide
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.store import archives
@@ -38,6 +38,7 @@ class DiagnoseOptions:
     rules: Sequence[Path]
     jobs: int | None
     one_run: bool
+    baseline: Path | None
     as_json: bool
     budget_memory: int | None
     budget_seconds: float | None
@@ -63,6 +64,8 @@ def run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist) -> int
         as_json=options.as_json,
     )
     chosen = chosen_runs(paths, one_run=options.one_run)
+    if len(chosen.runs) > 1 and options.baseline is not None:
+        raise SettingsError("--baseline is for one run; set several beside one with ptt compare.")
     if len(chosen.runs) > 1:
         return diagnose_runs.run(chosen, many)
     for note in chosen.notes:
@@ -89,7 +92,11 @@ def _run_one(path: Path, settings: Settings, limit: Severity | None, options: Di
         diagnosis = api.diagnose(path, out=folder, settings=settings, one_run=one_run, progress=tell)
         findings = diagnosis.to_json()
         write_text(folder / "findings.json", findings)
-        page = drawing.page(diagnosis)
+        if options.baseline is None:
+            page = drawing.page(diagnosis)
+        else:
+            both = api.compare_kept(path, out=folder, baseline=options.baseline, settings=settings, progress=tell)
+            page = drawing.page(diagnosis, both)
         report = write_text(folder / "report.html", page.text)
         faults = list(page.faults)
         if options.figures is not None:

@@ -21,6 +21,7 @@ from ptt.diagnostics.store.exclusive_lock import NOTE, hash_location, noted_run
 from ptt.processes import leave_ctrl_c_to_the_parent, uninterrupted
 
 if TYPE_CHECKING:
+    from ptt.diagnostics.compare.comparison import Comparison
     from ptt.diagnostics.model import Diagnosis
     from ptt.reports.run.html import Page
 
@@ -137,9 +138,9 @@ class Artist:
         with uninterrupted():
             pool.submit(_ready)  # starts the process
 
-    def page(self, diagnosis: Diagnosis) -> Page:
-        """Draw the report."""
-        return self._pool.submit(_page, diagnosis).result()
+    def page(self, diagnosis: Diagnosis, beside: Comparison | None = None) -> Page:
+        """Draw the report, with the run's tails beside a baseline's where they were compared."""
+        return self._pool.submit(_page, diagnosis, beside).result()
 
 
 @contextmanager
@@ -161,7 +162,7 @@ def _ready() -> None:
     from ptt.reports.run import html  # noqa: F401
 
 
-def _page(diagnosis: Diagnosis) -> Page:
+def _page(diagnosis: Diagnosis, beside: Comparison | None) -> Page:
     from ptt.reports.run.html import render_page
 
-    return render_page(diagnosis)
+    return render_page(diagnosis, beside)

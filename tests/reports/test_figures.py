@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
+from builders import growing, write_recorder_run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from typer.testing import CliRunner
 
+from ptt.cli.app import app
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import FIGURES, effective_sample_size, tail_emergence
 from ptt.reports.figures.drawing import inline_svg
@@ -115,7 +119,7 @@ def test_an_estimate_at_its_floor_is_not_drawn_and_said_to_tell_nothing(
     assert "tells nothing" in effective_sample_size.caption(heavy)
     (panel,) = effective_sample_size.FIGURE.panels(heavy)
     drawing = inline_svg(panel)
-    assert "at its floor" in drawing
+    assert re.search(r"at the floor: .*post-tool \d+", drawing)
     assert "<title>post-tool</title>" not in drawing
     light = with_table(passed, "ess", rows)
     assert re.match(r"Of 100 post-tool sequences [\d.]+ count at the end", effective_sample_size.takeaway(light))
@@ -124,3 +128,24 @@ def test_an_estimate_at_its_floor_is_not_drawn_and_said_to_tell_nothing(
 def test_what_ended_early_is_not_told_as_the_end(passed: Diagnosis) -> None:
     early = passed.tables["ess"].filter((pl.col("slice") != "post_tool") | (pl.col("step_last") < 100))
     assert "text-only" in effective_sample_size.takeaway(with_table(passed, "ess", early))
+
+
+def test_a_run_is_drawn_beside_a_baseline(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        write_recorder_run(tmp_path / name, growing(steps=12, sequences=8))
+    out = tmp_path / "out"
+    found = CliRunner().invoke(
+        app, ["diagnose", str(tmp_path / "one"), "--baseline", str(tmp_path / "other"), "--out", str(out)]
+    )
+    assert found.exit_code == 0, found.output
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert 'id="tails_by_steps"' in page
+    assert 'id="suppression"' in page
+
+
+def test_a_baseline_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    write_recorder_run(tmp_path / "one", growing(steps=4, sequences=4))
+    words = ["diagnose", str(tmp_path / "one"), "--baseline", "none", "--out", str(tmp_path / "o")]
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 5
+    assert "none: there is no such file or folder" in found.output

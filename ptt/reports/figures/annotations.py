@@ -112,7 +112,13 @@ def draw_limit(ax: Axes, limit: float) -> None:
         if box.y0 + LINE_HEIGHT < middle + up * TEXT_CLEARANCE < box.y1
     ]
     _, up, x, side = max(spots, key=lambda spot: spot[0], default=(0.0, 1, 1.0, "right"))
-    style: dict[str, Any] = {"ha": side, "va": "bottom" if up > 0 else "top", "color": INK, "zorder": 6}
+    style: dict[str, Any] = {
+        "ha": side,
+        "va": "bottom" if up > 0 else "top",
+        "color": INK,
+        "zorder": 6,
+        "bbox": backing(0.7),
+    }
     offset = (-3 if side == "right" else 3, 2 * up)
     annotate(ax, text, (x, limit), coords=("axes fraction", "data"), offset=offset, **style)
 

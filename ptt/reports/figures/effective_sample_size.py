@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures.annotations import end_labels, mark_onset, plot_slice
 from ptt.reports.figures.axes import ess_axis, shade_windows, step_ends, step_range
-from ptt.reports.figures.panels import DataTable, Panel, RunFigure, data_table, finite_rows
-from ptt.reports.figures.style import LINES, annotate, backing, short_slice, slice_role
+from ptt.reports.figures.panels import TWO_LINES, DataTable, Panel, RunFigure, data_table, finite_rows
+from ptt.reports.figures.style import LINES, MUTED, RIGHT, annotate, short_slice, slice_role
 from ptt.reports.text.names import joined, slice_name
 from ptt.reports.text.numbers import bounds, count, number, percent
 from ptt.reports.text.sanitize import safe
@@ -63,6 +63,8 @@ def takeaway(diagnosis: Diagnosis) -> str:
     if known.height < MAJORITY * part.height:
         return f"Too few {what} carry the weight to say how many count"
     first, last = (_of_hundred(known, index) for index in (0, -1))
+    if first == last == str(SAMPLED):
+        return f"All {what} count the same, at first and at the end"
     return f"Of {SAMPLED} {what} {last} count at the end, {first if first != last else 'as many'} at first"
 
 
@@ -192,7 +194,7 @@ def _draw(ax: Axes, *, diagnosis: Diagnosis, rows: pl.DataFrame, banded: bool) -
         )
         known = shown.filter(pl.col("shown").is_finite())
         if known.height < part.height:
-            silent.append(f"{short_slice(name)} at its floor in {count(part.height - known.height)} windows: not drawn")
+            silent.append(f"{short_slice(name)} {count(part.height - known.height)}")
         if known.is_empty():
             continue
         if banded and "lo" in rows.columns:
@@ -203,8 +205,12 @@ def _draw(ax: Axes, *, diagnosis: Diagnosis, rows: pl.DataFrame, banded: bool) -
         labels.append(plot_slice(ax, shown, name, "step_last", "shown", digits=2))
     mark_onset(ax, diagnosis, labelled=False)
     end_labels(ax, labels)
-    for index, text in enumerate(silent):
-        annotate(ax, text, (0.02, 0), coords="axes fraction", offset=(0, 6 + 15 * index), zorder=7, bbox=backing(0.8))
+    if silent:
+        style: dict[str, Any] = {"ha": "right", "va": "baseline", "color": MUTED, "annotation_clip": False}
+        text = f"not drawn, at the floor: {', '.join(silent)}"
+        annotate(ax, text, (1, 1), coords="axes fraction", offset=(RIGHT - 6, TWO_LINES - 14), **style)
+    if not labels:
+        annotate(ax, "at its floor: it tells nothing", (0.5, 0.5), coords="axes fraction", ha="center", color=MUTED)
 
 
 def _alt(rows: pl.DataFrame, level: str, weights: str) -> str:

@@ -55,6 +55,7 @@ def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
         for index, name in enumerate(slices(frame))
         for rows in (frame.filter(slice=name),)
         for key, title, quantiles, draw in kinds
+        if draw is _draw_cdf or any(len(right_tail(*thinned(part, span(frame)))[0]) for _, part in _windows(rows))
     )
 
 
@@ -106,7 +107,11 @@ def takeaway(diagnosis: Diagnosis) -> str:
         if {"early", "late"} <= windows.keys():
             shares[name] = [percent(float(f"{_above_two(windows[end]):.2g}")) for end in ("early", "late")]
     ordered = sorted(shares, key=lambda name: name != after)[:2]
-    words = [f"{slice_name(name)} {early} early, {late} late" for name in ordered for early, late in (shares[name],)]
+    words = [
+        f"{slice_name(name)} {early} " + ("throughout" if early == late else f"early, {late} late")
+        for name in ordered
+        for early, late in (shares[name],)
+    ]
     return f"Tokens beyond a ratio of two: {'; '.join(words)}" if words else ""
 
 

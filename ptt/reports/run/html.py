@@ -9,8 +9,10 @@ from typing import Final
 
 from markupsafe import Markup
 
+from ptt.diagnostics.compare.comparison import Comparison
 from ptt.diagnostics.model import STEP, Diagnosis, in_unit
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
+from ptt.reports.figures.compare import MAIN
 from ptt.reports.figures.drawing import FigureFault, inline_svg, suppress_faults
 from ptt.reports.figures.finding_series import FIGURE, finding_plot, no_plot
 from ptt.reports.figures.line_plot import LinePlot
@@ -60,9 +62,13 @@ def render_html(diagnosis: Diagnosis) -> str:
     return render_page(diagnosis).text
 
 
-def render_page(diagnosis: Diagnosis) -> Page:
-    """Return report.html; a line stands in the place of a figure that cannot be drawn."""
+def render_page(diagnosis: Diagnosis, beside: Comparison | None = None) -> Page:
+    """Return report.html; a line stands in the place of a figure that cannot be drawn.
+
+    `beside`: the run set against a baseline, for the figures of both in one chart.
+    """
     faults: list[FigureFault] = []
+    both = drawn_figures(MAIN, beside, faults) if beside is not None else []
     figures = drawn_figures(FIGURES, diagnosis, faults)
     behind = drawn_figures(BEHIND_THE_TAIL, diagnosis, faults)
     findings = view.worst_first(view.finding_views(diagnosis))
@@ -79,8 +85,8 @@ def render_page(diagnosis: Diagnosis) -> Page:
         facts=view.facts(diagnosis),
         signature=ANSWERS[diagnosis.signature.status] if asked else "does not apply",
         conditions=view.conditions(diagnosis),
-        figures=[figure for figure in figures if figure.panels],
-        undrawn=[*([] if diagnosis.from_findings else _undrawn(figures)), *fault_lines(faults)],
+        figures=[figure for figure in (*figures, *both) if figure.panels],
+        undrawn=[*([] if diagnosis.from_findings else _undrawn([*figures, *both])), *fault_lines(faults)],
         behind=[figure for figure in behind if figure.panels],
         growth_parts=answer(diagnosis),
         details=details(diagnosis),

@@ -131,7 +131,7 @@ def data(comparison: Comparison, axis: str) -> tuple[DataTable, ...]:
 
 def takeaway(comparison: Comparison, axis: str) -> str:
     """Say where each arm's tail after tools stands in the late third."""
-    name, styles = next(iter(slices(comparison)), None), arm_styles(comparison)
+    name, styles = next(iter(slices(comparison)), ""), arm_styles(comparison)
     rows = finite(rows_of(comparison, "windows", axis=axis, window="late"), "value")
     rows = rows.filter(slice=name).filter(pl.col("q") == pl.col("q").min()) if name else rows.clear()
     late = [
@@ -141,8 +141,8 @@ def takeaway(comparison: Comparison, axis: str) -> str:
         return ""
     if len(late) > MAX_NAMED:
         ends = (min(late, key=lambda end: end[1]), max(late, key=lambda end: end[1]))
-        words = " to ".join(f"{number(value, 2)} ({label})" for label, value in ends)
-        return f"Late {slice_name(name)} {rows['q'][0]} lies between {words} nats".replace(" to ", " and ")
+        words = " and ".join(f"{number(value, 2)} ({label})" for label, value in ends)
+        return f"Late {slice_name(name)} {rows['q'][0]} in nats lies between {words}"
     words = ", ".join(f"{label} {number(value, 2)}" for label, value in late)
     return f"Late {slice_name(name)} {rows['q'][0]} in nats: {words}"
 
