@@ -110,7 +110,7 @@ def test_an_unknown_metric_is_not_judged_and_the_closest_names_are_told() -> Non
         ({"is": "> 1", "min_steps": 200}, FLAT, "200 are needed"),
         ({"is": "drop 5%"}, FLAT[:30], "40 are needed"),
         ({"is": "drop 5%"}, 0 * FLAT, "early level is 0"),
-        ({"is": "> 2 times_early"}, -FLAT, "a multiple of it says nothing"),
+        ({"is": "> 2 times_early"}, -FLAT, "too close to 0 for a multiple of it"),
         ({"is": "spike 3x"}, -FLAT, "never above 0"),
         ({"is": "> 1"}, np.full(100, math.nan), "0 values"),
         ({"is": "> 1", "aggregate": "std"}, np.array([1e308, -1e308] * 50), "too large"),

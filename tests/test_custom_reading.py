@@ -83,11 +83,11 @@ def test_what_only_microsofts_toolkit_writes_is_read_as_it_means_it() -> None:
         ("nonsense", "no TOML"),
         ("", "neither [[rule]] nor alerts"),
         ("rules = []\n", "'rules' is not known; is 'rule' meant?"),
-        ("rule = 3\n", "rule: is no list"),
-        ("alerts = 'x'\n", "alerts: is no list"),
-        ("alerts = ['kl > 3']\n", "alert number 1: 'kl > 3' is no alert"),
+        ("rule = 3\n", "rule: is not a list"),
+        ("alerts = 'x'\n", "alerts: is not a list"),
+        ("alerts = ['kl > 3']\n", "alert number 1: 'kl > 3' is not an alert"),
         ("[[rule]]\nseverity = 'high'\nmetric = 'kl/ref'\nis = '> 1'\n", "rule number 1: has no `id`"),
-        (WHOLE.replace('"a"', '"a b"'), "'a b' is no id"),
+        (WHOLE.replace('"a"', '"a b"'), "'a b' is not a valid id"),
         (WHOLE.replace("high", "hihg"), "severity is 'hihg'; it can be critical, high, medium"),
         (WHOLE.replace("severity", "sevrity"), "has the unknown key 'sevrity'; is severity meant?"),
         (WHOLE + "aggregate = 'avg'", "aggregate 'avg' is not known"),
@@ -187,17 +187,17 @@ def test_flat_yaml_is_read(text: str, meant: dict[str, Any]) -> None:
         ("a: *x", "goes beyond"),
         ("a: !!python/object/apply:os.system [x]", "goes beyond"),
         ("a: {b: c}", "goes beyond"),
-        ("- a: b", "is no `key: value`"),
+        ("- a: b", "is not `key: value`"),
         ("a:\n  - b: c", "a list of keys"),
         ("a:\n  b: c", "line 2"),
         ("x: 1\na: b\na: c", "line 3: 'a' stands twice"),
         ("a: 'b", "ends on its own line"),
-        ('a: "b" c', "behind the quoted text"),
+        ('a: "b" c', "follows the quoted text"),
         ("a: [b, c", "ends on its own line with ]"),
         ("a: b: c", "put it in quotes"),
         ("a: > 0.3", "goes beyond"),
         ('a: "\\q"', "no escape"),
-        ("a: b\n---\na: c", "is no `key: value`"),
+        ("a: b\n---\na: c", "is not `key: value`"),
     ],
 )
 def test_what_is_not_flat_is_refused_with_its_line(text: str, says: str) -> None:
@@ -242,7 +242,7 @@ def test_each_of_microsofts_rules_is_read_and_fires_on_what_it_describes(
         (("20", "0"), "window is 0; it must be a whole number of at least 1"),
         (("30", "soon"), "min_steps must be a whole number"),
         (("enabled: true", "enabled: yes"), "enabled must be true or false"),
-        (("> 0.3", "exceeds 0.3"), "'exceeds 0.3' is no comparison"),
+        (("> 0.3", "exceeds 0.3"), "'exceeds 0.3' is not a comparison"),
         ((":.3f", ".real"), "a lone '{'"),
     ],
 )
@@ -291,13 +291,13 @@ def test_two_alerts_on_one_metric_are_two_and_odd_names_and_numbers_are_read(tmp
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("kl > 3 -> high: x", "is no alert"),
+        ("kl > 3 -> high: x", "is not an alert"),
         ("grpo: kl > 3 -> severe: x", "severity 'severe'"),
         ("gpro: kl > 3 -> high: x", "or 'grpo' meant?"),
         ("grpo: kl above 3 -> high: x", "no comparison"),
         ("grpo: kl > 3 for 0 steps -> high: x", "for 0 steps"),
         ("grpo: kl > 3 -> high: {x}", "no field"),
-        ("grpo: kl > 3 -> high:", "is no alert"),
+        ("grpo: kl > 3 -> high:", "is not an alert"),
     ],
 )
 def test_a_wrong_alert_is_an_error_with_its_line(line: str, says: str, tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_files_are_found_in_folders_and_what_is_twice_or_none_is_said(tmp_path: 
     assert len(checked.files) == 5
     said = "\n".join(checked.problems)
     assert "nowhere: there is no such file" in said
-    assert "notes.txt: is no rule file" in said
+    assert "notes.txt: is not a rule file" in said
     assert "bad.yml: cannot be read" in said
     assert f"deep/b.toml: rule 'a' stands in {tmp_path / 'c.toml'} as well" in said
     assert "c.toml: rule 'a' stands twice" in said

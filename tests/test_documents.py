@@ -115,7 +115,7 @@ def test_toml_has_tables_and_no_null() -> None:
     [
         ("", "Expecting value"),
         ("{", "Expecting"),
-        ("NaN", "NaN is no JSON number"),
+        ("NaN", "NaN is not a JSON number"),
         ("9" * 5000, "Exceeds the limit"),
         (str(2**53 + 1), "beyond any number"),
         ("[" * 200_000, "nested too deeply"),
@@ -134,4 +134,4 @@ def test_what_python_writes_of_numbers_that_are_not_finite_is_read_where_it_may_
 def test_an_unknown_name_is_held_against_the_known_ones() -> None:
     assert closest("rewrd", ["reward", "policy"]) == "is reward meant?"
     assert closest("zzz", ["reward", "policy"]) == "known are policy, reward"
-    assert closest("zzz", [f"metric{i}" for i in range(30)]) == "none is like it"
+    assert closest("zzz", [f"metric{i}" for i in range(30)]) == "none is similar"

@@ -116,7 +116,7 @@ def test_the_report_command_shows_a_store_as_it_was_judged_and_says_so(
     (tmp_path / "ptt.toml").write_text(toml)
     done = CliRunner().invoke(app, ["report", str(store)])
     assert done.exit_code == 0, done.output
-    assert "Judged with other settings" in done.stdout
+    assert "Judged with settings or custom rules other than" in done.stdout
     done = CliRunner().invoke(app, ["report", str(store), "--settings", "ptt.toml"])
     assert done.exit_code == 5
     assert "give the run" in done.stderr

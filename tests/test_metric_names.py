@@ -171,10 +171,10 @@ def test_names_of_large_logs_are_read_as_well(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('a = "reward"', "metrics maps 'a' to 'reward', which is no metric; is reward/mean meant?"),
+        ('a = "reward"', "metrics maps 'a' to 'reward', which is not a metric; is reward/mean meant?"),
         ('a = "mean grad norm x"', "is grad_norm meant?"),
         ('a = "kl/reff"', "is kl/ref meant?"),
-        ('a = "frobnicate"', "which is no metric; none is like it."),
+        ('a = "frobnicate"', "which is not a metric; none is similar."),
         ("a = 3", "metrics.a must be a text."),
         ('my.a = "reward/mean"', "metrics.my must be a text."),
     ],

@@ -118,7 +118,7 @@ def archives(here: Path) -> Path:
 def test_a_folder_of_archives_is_several_runs(words: tuple[object, ...]) -> None:
     done = ptt(*words)
     assert done.exit_code == 2
-    assert "runs: holds 2 runs, and is not one: one.tar.gz, two.tar.gz (it holds 2 archives" in done.stderr
+    assert "runs: holds 2 runs, not one: one.tar.gz, two.tar.gz (it holds 2 archives" in done.stderr
     assert "give one of them, as runs/one.tar.gz" in done.stderr
 
 

@@ -88,7 +88,7 @@ def read_document(path: Path | None) -> tuple[Path, dict[str, Any]]:
         raise SettingsError(f"{path}: the settings cannot be read: {error.strerror}.") from error
     except ValueError as error:
         size = f"{MAX_BYTES >> 20} MiB"
-        raise SettingsError(f"{path}: is larger than {size}; a settings file is a page of text.") from error
+        raise SettingsError(f"{path}: is larger than {size}, too large for a settings file.") from error
     try:
         return path, tomllib.loads(content.decode("utf-8").replace("\r\n", "\n"))
     except (ValueError, RecursionError) as error:  # damage; a number of thousands of digits; brackets in brackets
@@ -170,4 +170,4 @@ def _metric_name(raw: str, name: str, known: Known) -> str:
         return name
     meant = known.near_metrics(name)
     suggested = f"is {' or '.join(meant[:MAX_MEANT])} meant?" if meant else closest(name, known.metrics)
-    raise DocumentError("metrics", f"maps {raw[:MAX_KEY]!r} to {name[:MAX_KEY]!r}, which is no metric; {suggested}")
+    raise DocumentError("metrics", f"maps {raw[:MAX_KEY]!r} to {name[:MAX_KEY]!r}, which is not a metric; {suggested}")

@@ -80,12 +80,12 @@ def parse_json(content: bytes, *, finite: bool = True, bounded: bool = True) -> 
 def _bounded(digits: str) -> int:
     number = int(digits)  # thousands of digits are a ValueError as well
     if abs(number) > MAX_INTEGER:
-        raise ValueError(f"{digits[:MAX_KEY]} is beyond any number that a run has")
+        raise ValueError(f"{digits[:MAX_KEY]} is larger than any number in a run")
     return number
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def convert_document(document: object, kind: type[T], *, mapping: str = "an object") -> T:
@@ -98,7 +98,7 @@ def convert_document(document: object, kind: type[T], *, mapping: str = "an obje
     except msgspec.ValidationError as error:
         raise _explained(str(error), document, kind, mapping) from None
     except UnicodeEncodeError:
-        raise DocumentError("", "has a key or a word that is no Unicode text") from None
+        raise DocumentError("", "has a key or a word that is not Unicode text") from None
 
 
 def closest(name: str, known: Iterable[str]) -> str:
@@ -107,7 +107,7 @@ def closest(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, names, n=2)
     if near:
         return f"is {' or '.join(near)} meant?"
-    return f"known are {', '.join(names)}" if len(names) <= MAX_LISTED else "none is like it"
+    return f"known are {', '.join(names)}" if len(names) <= MAX_LISTED else "none is similar"
 
 
 _MISSING: Final = re.compile(r"Object missing required field `(.+)`")

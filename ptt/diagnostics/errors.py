@@ -28,10 +28,9 @@ class SeveralRunsError(InputError):
         rest = f" and {len(runs) - MAX_NAMED} more" if len(runs) > MAX_NAMED else ""
         example = f"give one of them, as {path / runs[0]}" if path.is_dir() else "unpack it and give one of them"
         super().__init__(
-            f"{path}: holds {len(runs)} runs, and is not one: {', '.join(runs[:MAX_NAMED])}{rest} ({reason}); "
-            f"{example}. "
-            "ptt diagnose judges each, as ptt.diagnose_runs does; --one-run, or one_run=True, reads them as one where "
-            "you know better."
+            f"{path}: holds {len(runs)} runs, not one: {', '.join(runs[:MAX_NAMED])}{rest} ({reason}); {example}. "
+            "ptt diagnose judges each, as ptt.diagnose_runs does; --one-run, or one_run=True, reads them as one "
+            "run."
         )
         self.path, self.runs, self.reason = path, tuple(runs), reason
 

@@ -59,16 +59,15 @@ from ptt.version import __version__
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
 OTHER_SETTINGS: Final = (
-    "Judged with other settings or custom rules than those in force here; ptt diagnose on the run judges it with these."
+    "Judged with settings or custom rules other than the current ones; ptt diagnose on the run judges it with these."
 )
 NO_TOKENS_HERE: Final = (
-    "holds no tokens of its own, since the run's files were read where they lay; give the run, or make a store that "
-    "stands alone with ptt ingest"
+    "holds no tokens of its own, because the run's files were read in place; give the run, or make a "
+    "self-contained store with ptt ingest"
 )
 POLARS_ERRORS: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 OTHER_NAMES: Final = (
-    "was made with other names under [metrics] than those given now; give the run, or make the store anew with "
-    "ptt ingest"
+    "was made with different names under [metrics]; give the run, or make the store again with ptt ingest"
 )
 OTHER_VERSION: Final = "Judged by another version of ptt; ptt diagnose on the run judges it with this one."
 
@@ -287,8 +286,8 @@ def diagnose_store(location: RunLocation, settings: Settings, *, as_judged: bool
     other_settings = kept.conditions.settings != conditions.settings
     if other_settings and not as_judged:
         raise InputError(
-            f"{store}: was judged with other settings or custom rules than those given now, and holds no tokens "
-            "to judge it anew; give the run, or the settings it was judged with."
+            f"{store}: was judged with settings or custom rules other than the current ones, and holds no tokens to "
+            "judge it again; give the run, or the settings it was judged with."
         )
     other_version = kept.conditions.version != conditions.version
     return _as_kept(location, kept, OTHER_SETTINGS if other_settings else OTHER_VERSION if other_version else "")

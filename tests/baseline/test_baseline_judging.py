@@ -1,4 +1,4 @@
-"""A run held against its baseline: what fails, what passes, and what cannot be said."""
+"""A run compared with its baseline: what fails, what passes, and what cannot be said."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_noise_that_hides_a_difference_is_cannot_say() -> None:
     loud: dict[str, Any] = {"noise": 0.6, "likeness": 0.8, "count": 40}
     found = judged(measured({"grad_norm": values(1, **loud)}), base(**loud))
     assert found.outcome == "blind"
-    assert "too wide to tell" in found.words
+    assert "too wide to judge" in found.words
 
 
 def jagged(seed: int, *, spread: float = 0.35, level: float = 1.0) -> Array:
@@ -130,7 +130,7 @@ def test_tails_too_noisy_to_tell_say_how_many_tokens_would_do() -> None:
     held = baseline_with(with_tails("seed", curves_at(jagged(1))))
     found = next(one for one in against(with_tails("run", curves_at(jagged(3))), held) if one.id.endswith(".late"))
     assert found.outcome == "blind"
-    told = re.search(r"too wide to tell; some ([\d,]+) tokens, ([\d.]+) times as many, would tell", found.words)
+    told = re.search(r"too wide to judge; about ([\d,]+) tokens, ([\d.]+) times as many, would be enough", found.words)
     assert told is not None
     tokens, times = int(told[1].replace(",", "")), float(told[2])
     assert tokens == pytest.approx(times * 4 * 4000, rel=0.05)  # a third of twelve spans
@@ -150,7 +150,7 @@ def test_of_two_seeds_a_third_is_asked_for_where_it_would_tell_and_steps_where_i
     flat = np.ones(12)
     found = late(1.05 * flat, flat / 1.05, run=1.2 * flat)
     assert found.outcome == "blind"
-    assert found.next == ("add a third seed to the baseline: two tell little of how far seeds lie apart",)
+    assert found.next == ("add a third seed to the baseline: two say little about the spread between seeds",)
     apart = late(3.0 * flat, flat / 3.0, run=1.6 * flat)
     assert apart.outcome == "blind"
     assert apart.next == ("add seeds to the baseline, record more steps or sequences, or train longer",)
@@ -176,7 +176,7 @@ def test_spread_of_seeds_is_counted() -> None:
             (measured({"grad_norm": values(1, count=95)}), "reaches step 95"),
         (measured({"grad_norm": values(1)}, first=500), "logs no grad_norm"),
         (measured({"grad_norm": values(1)}, framework="verl"), "means of different things"),
-        (measured({"grad_norm": values(1)}, bad={"grad_norm": range(90, 120)}), "are no numbers"),
+        (measured({"grad_norm": values(1)}, bad={"grad_norm": range(90, 120)}), "are NaN or infinite"),
         (measured({"grad_norm": values(1, count=12)}, every=10), "only 4 values"),
     ],
     ids=["not logged", "too short", "unfinished", "other steps", "other framework", "NaN", "few values"],
@@ -191,19 +191,19 @@ def test_what_cannot_be_compared_is_blind_with_its_reason(run: Measured, reason:
 def test_a_metric_of_nothing_but_nan_is_not_one_that_was_not_logged() -> None:
     found = judged(measured({"grad_norm": values(1)}, bad={"grad_norm": range(120)}), base())
     assert found.outcome == "blind"
-    assert found.words == "40 of 40 values in steps 81 to 120 are no numbers"
+    assert found.words == "40 of 40 values in steps 81 to 120 are NaN or infinite"
 
 
 def test_a_few_values_that_are_no_numbers_are_told_where_the_rest_passes() -> None:
     found = judged(measured({"grad_norm": values(1)}, bad={"grad_norm": [100, 110]}), base())
     assert found.outcome == "passed"
-    assert "38 logged values and 2 that are no numbers" in found.data
+    assert "38 logged values and 2 NaN or infinite" in found.data
 
 
 def test_a_level_that_counts_for_more_than_it_is_says_so() -> None:
     found = judged(measured({"clip/frac": 0.002 * values(1)}), base("clip/frac", level=0.0002), "clip/frac")
     assert found.outcome == "passed"  # ten times the baseline's
-    assert "within the limit (so low a level counts as 0.02)" in found.words
+    assert "within the limit (a level this low counts as 0.02)" in found.words
 
 
 def test_metrics_that_a_run_logs_do_not_hide_its_tails() -> None:

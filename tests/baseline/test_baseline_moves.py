@@ -89,7 +89,7 @@ def test_tails_that_count_as_their_floor_are_told_as_they_are() -> None:
     assert "at least" not in found.note
     nothing = curves_at(np.full(12, FLOOR))  # what a percentile of 0 is kept as
     (least,) = changes(baseline_with(with_tails("start", nothing)), baseline_with(with_tails("after", curves_at(low))))
-    assert "by the geometric mean of spans (each taken as 0.001 nats at least): p95 0.1 against" in least.note
+    assert "by the geometric mean of spans (each counted as at least 0.001 nats): p95 0.1 against" in least.note
     (plain,) = changes(before, baseline_with(with_tails("after", curves_at(np.full(12, np.nan)))))
     assert plain.note == ""
 
@@ -115,7 +115,7 @@ def test_files_of_other_steps_are_shown_and_not_judged() -> None:
 def test_what_is_logged_on_one_side_only_is_said() -> None:
     alone = measured({"entropy": noisy(np.random.default_rng(5), shape="falling")}, name="alone")
     found = by_name(BASE, made(alone))
-    assert found["grad_norm"].words == "not logged any more"
+    assert found["grad_norm"].words == "no longer logged"
     assert by_name(made(alone), BASE)["grad_norm"].words == "not logged before"
     tails = baseline_with(with_tails("run", curves_at(np.linspace(1, 2, 12))))
     assert by_name(BASE, tails)["post_tool"].words == "on one side only"
@@ -127,7 +127,7 @@ def test_tails_of_which_nothing_can_be_told_are_not_within_noise() -> None:
     after = baseline_with(with_tails("after", curves_at(short)))
     (found,) = changes(before, after)
     assert found.beyond_noise is None
-    assert found.words == "too few values to tell"
+    assert found.words == "too few values to judge"
 
 
 def test_why_tails_were_not_compared_is_said() -> None:

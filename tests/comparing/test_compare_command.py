@@ -57,7 +57,7 @@ def test_wrong_usage_ends_with_two_before_any_run_is_opened(tmp_path: Path, monk
         ([BASE, BASE], "given twice"),
         ([BASE, ARM, "--group", "kl"], "NAME=RUN,RUN"),
         ([BASE, ARM, "--group", "a=tool_tail_growth", "--group", "a=kl_penalised"], "given twice"),
-        ([BASE, ARM, "--baseline", "x"], "no arm is called so"),
+        ([BASE, ARM, "--baseline", "x"], "no arm has that name"),
         ([BASE, ARM, "--out", BASE / "o"], "never written to"),
     ):
         done = CliRunner().invoke(app, ["compare", *map(str, args)])

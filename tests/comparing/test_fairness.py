@@ -112,7 +112,7 @@ def test_a_departure_that_nothing_dates_gives_no_step() -> None:
     for row in table.iter_rows(named=True):
         wide = row["high"] - row["low"] > 0.5 * 299
         assert (row["step"] is None) == wide
-        assert ("since when cannot be told" in row["words"]) == wide
+        assert ("since an unknown step" in row["words"]) == wide
     assert table.filter(arm="sudden")["step"][0] == pytest.approx(151, abs=3)
 
 

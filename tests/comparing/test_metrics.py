@@ -182,7 +182,7 @@ def test_settings_are_the_same_different_or_recorded_by_some() -> None:
     assert held["num_generations", "arm"] == ("8", False)
     assert held["epsilon", "base"] == (None, None)
     assert held["epsilon", "arm"] == ("0.2", None)
-    assert "what is not listed may differ" in said[0].reason
+    assert "settings that are not listed may differ" in said[0].reason
 
 
 def test_seeds_that_differ_in_a_setting_show_all_its_values() -> None:

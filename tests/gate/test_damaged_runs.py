@@ -70,7 +70,7 @@ def test_a_torn_archive_leaves_the_gate_blind_where_the_whole_one_passes(ending:
     assert gate_of(torn, tmp_path / "b", "[gate]\nmax_lost = 0.9\n").outcome is Outcome.BLIND  # who knows?
     let = gate_of(torn, tmp_path / "b", "[gate]\nmax_lost = 1\n")
     assert check_of(let, "extent:damage").outcome is Outcome.PASSED
-    assert any("which is let pass: the archive is torn" in note for note in let.notes)
+    assert any("which the policy accepts: the archive is torn" in note for note in let.notes)
 
 
 @pytest.mark.parametrize("tear", [2000, None])

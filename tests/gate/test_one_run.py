@@ -36,7 +36,7 @@ class TestFindings:
         assert run.outcome is Outcome.PASSED
         check = check_of(run, "severity")
         assert check.fails_if == "any finding at high or above"
-        assert check.data == "1 rules gave an answer, 0 could not for want of data"
+        assert check.data == "1 rules gave an answer, 0 had too little data"
 
     def test_each_finding_at_the_limit_is_a_failed_check_of_its_own_worst_first(self) -> None:
         found = [finding("reward-fell"), finding("kl-over-target", Severity.CRITICAL), finding("x", Severity.MEDIUM)]
@@ -57,7 +57,7 @@ class TestFindings:
         held = Healthy(id="resumed-segments", link=Link.DATA_VALIDITY, reason="no step was logged twice")
         run = gated(opened(held, not_judged("reward-fell")))
         assert run.outcome is Outcome.BLIND
-        assert check_of(run, "severity").claim == "no rule could judge anything of the training in this run"
+        assert check_of(run, "severity").claim == "no rule could judge anything about training in this run"
         assert gated(opened(held, *healthy())).outcome is Outcome.PASSED
 
     def test_a_store_that_was_judged_otherwise_is_told(self) -> None:
@@ -151,7 +151,7 @@ class TestAllowances:
         )
         later = gated(opened(*healthy()), ALLOW, today=date(2031, 6, 1))
         assert later.outcome is Outcome.PASSED
-        assert later.notes[0].endswith("it has expired as well")
+        assert later.notes[0].endswith("it has also expired")
         mild = gated(opened(findings=[finding(severity=Severity.LOW)]), ALLOW)
         assert mild.notes[0].endswith("the finding is low, below the limit")
         assert gated(opened(findings=[finding()]), ALLOW).notes == ()
@@ -360,7 +360,7 @@ class TestBounds:
     def test_a_metric_that_fell_silent_has_no_late_third(self) -> None:
         run = gated(opened(*healthy(), series={"kl": noisy(0.2, count=200)}), bound("max = 0.3"))
         assert run.outcome is Outcome.BLIND
-        assert check_of(run, "bound:b").claim == "kl is logged up to step 200, and the run up to step 300"
+        assert check_of(run, "bound:b").claim == "kl is logged only up to step 200, but the run reaches step 300"
         early = gated(opened(*healthy(), series={"kl": noisy(0.2, count=200)}), bound("max = 0.3\nwindow = 'early'"))
         assert early.outcome is Outcome.PASSED
 
@@ -373,7 +373,7 @@ class TestBounds:
         assert run.outcome is Outcome.PASSED
         assert check_of(run, "bound:b").outcome is Outcome.BLIND  # never shown as passed
         assert check_of(run, "bound:b").excused
-        assert run.notes == ("1 check had no data, and the policy lets that pass (cannot_say = 'pass')",)
+        assert run.notes == ("1 check had no data, which the policy accepts (cannot_say = 'pass')",)
 
     def test_a_log_too_large_for_rows_is_read_from_its_series(self) -> None:
         wide = opened(series={"kl": noisy(0.2), "env/score": noisy(5.0)}).diagnosis.tables["metrics"]

@@ -54,11 +54,11 @@ REFUSED = [
     ("[gate.baseline]\nfile = 'b.toml'\n[gate.baseline.metrics]\n'kl/ref' = 'up'",
      "baseline.metrics.kl/ref is 'up'; it can be higher, lower, both"),
     # names
-    ("[gate]\nrequire = ['tool-tail-grow']", "require 'tool-tail-grow' is no rule; is tool-tail-growth"),
+    ("[gate]\nrequire = ['tool-tail-grow']", "require 'tool-tail-grow' is not a rule; is tool-tail-growth"),
     ("[gate]\nrequire = ['tail-growth-everywhere']", "require that rule"),
     ("[gate]\nrequire = ['reward-fell', 'reward-fell']", "twice"),
-    (ALLOW.replace("reward-fell", "reward-fel"), "finding 'reward-fel' is no finding; is reward-fell"),
-    (ALLOW.replace("reward-fell", "custom:other"), "'custom:other' is no finding"),
+    (ALLOW.replace("reward-fell", "reward-fel"), "finding 'reward-fel' is not a finding; is reward-fell"),
+    (ALLOW.replace("reward-fell", "custom:other"), "'custom:other' is not a finding"),
     (ALLOW + 'slices = "x"', "allow[0] has the unknown key 'slices'; is slice meant?"),
     (bound("max = 1", metric="kl/reff"), "'kl/reff' is not known; is kl/ref meant?"),
     (bound("max = 1", metric="kll"), "'kll' is not known; is kl meant?"),
@@ -66,7 +66,7 @@ REFUSED = [
     (bound("max = 1", metric="train/kll"), "'train/kll' is not known; is train/kl meant?"),
     (bound("max = 1", metric="grad_nrom"), "'grad_nrom' is not known; is grad_norm meant?"),
     (bound("max = 1", metric="logged:"), "'logged:' names nothing"),
-    (bound("max = 1", metric="tail.post_tol.p95"), "is no slice; is post_tool meant?"),
+    (bound("max = 1", metric="tail.post_tol.p95"), "is not a slice; is post_tool meant?"),
     (bound("max = 1", metric="tail.post_tool.p50"), "one of p95, p99"),
     (bound("max = 1", metric="ess.post_tool.p95"), "write ess.post_tool"),
     (bound("maximum = 1"), "bound[0] has the unknown key 'maximum'"),
@@ -82,7 +82,7 @@ REFUSED = [
     (ALLOW.replace("2031-12-31", '"2031-12-31"'), "must be a date without quotes"),
     (ALLOW.replace("2031-12-31", "2031-12-31T10:00:00"), "must be a date without quotes or time"),
     (ALLOW + ALLOW, "allow names 'reward-fell' twice"),
-    (ALLOW + 'slice = "post_tol"', "slice 'post_tol' is no slice; is post_tool meant? (of one tool: tool:NAME)."),
+    (ALLOW + 'slice = "post_tol"', "slice 'post_tol' is not a slice; is post_tool meant? (of one tool: tool:NAME)."),
     # what no run could fail
     (ALLOW.replace('"reward-fell"', '"*"'), "'*' would allow everything"),
     (ALLOW.replace("reward-fell", "tail-growth-immaterial"), "never more severe than info"),
@@ -107,7 +107,7 @@ REFUSED = [
     (bound("max = 0.5\nmin = 0", metric="clip/frac"), "min is 0"),
     (bound("max = -1", metric="grad_norm"), "no run could ever pass"),
     (bound("min = 2", metric="clip/frac"), "no run could ever pass"),
-    ("[gate]\nseverity = 'never'\nlast_step = 1", "that every run does not reach, which is 20 at least"),
+    ("[gate]\nseverity = 'never'\nlast_step = 1", "that every run does not reach anyway, at least 20"),
     ("[gate]\nseverity = 'never'\nmin_sequences = 1\nmin_steps = 1", "no run could ever fail"),
     ("[gate]\nseverity = 'never'\nmin_model_tokens = 19", "no run could ever fail"),
     (bound("max = 1e300"), "nowhere near 1e+06"),
@@ -116,24 +116,24 @@ REFUSED = [
     (bound("min = -1e9", metric="reward/mean"), "nowhere near 1e+06"),
     (bound("max = 1e9", metric="grad_norm"), "nowhere near 1e+06"),
     (bound("max = 1e18", metric="env/seen"), "nowhere near 1e+15"),
-    (bound("min = -5"), "is not held by that: estimates by k3 are never negative"),
+    (bound("min = -5"), "is not limited by that: k3 estimates are never negative"),
     (bound("min = 0\nstatistic = 'p05'"), "leave it out"),
     (bound("min = 0", metric="entropy"), "never below 0"),
     (bound("min = 0", metric="dpo/accuracy"), "never below 0"),
     (bound("min = -1", metric="env/accuracy"), "never below 0"),
     (bound("max = 0.2\nstatistic = 'slope'", metric="clip/frac"), "never above 0.15"),
     (bound("min = -1\nstatistic = 'change'", metric="clip/frac"), "never below -1"),
-    ("[gate]\ncannot_say = 'pass'\n" + bound("max = 1", metric="logged:kl/reff"), "a slip in the name would"),
+    ("[gate]\ncannot_say = 'pass'\n" + bound("max = 1", metric="logged:kl/reff"), "a typo in the name would"),
     # what a single step decides
     (bound("max = 1\nstatistic = 'max'"), "'max' lets a single step decide; use 'p95'"),
     (bound("max = 1\nstatistic = 'last'"), "use 'mean'"),
     (bound("max = 1\nstatistic = 'min'"), "use 'p05'"),
     (bound("max = 1\nstatistic = 'max'", metric="tail.post_tool.p95"), "use 'pooled'"),
-    (bound("max = 1\nstatistic = 'mean'", metric="tail.post_tool.p95"), "of all tokens of its window"),
+    (bound("max = 1\nstatistic = 'mean'", metric="tail.post_tool.p95"), "covers all tokens of its window"),
     (bound("max = 1\nstatistic = 'meen'"), "is 'meen'; it can be mean, median"),
-    (bound("max = 1\nwindow = 'last 1'"), "'last 1' lets few steps decide; take 'last 10' or more"),
-    (bound("max = 1\nwindow = 'last 9'"), "lets few steps decide"),
-    (bound("max = 1\nwindow = 'last 20'\nstatistic = 'p95'"), "hangs on one of them; take 'last 40' or more"),
+    (bound("max = 1\nwindow = 'last 1'"), "'last 1' lets a few steps decide; take 'last 10' or more"),
+    (bound("max = 1\nwindow = 'last 9'"), "lets a few steps decide"),
+    (bound("max = 1\nwindow = 'last 20'\nstatistic = 'p95'"), "depends on one of them; take 'last 40' or more"),
     (bound("max = 1\nwindow = 'final'"), "it can be early, mid, late, all"),
     (bound("max = 1\nwindow = 50"), "window must be a text"),
     (bound("max = 1\nwindow = 'last 9999999'"), "longer than any run"),
@@ -306,7 +306,7 @@ def test_a_custom_rule_of_the_settings_can_be_required_and_allowed(tmp_path: Pat
     settings.write_text(text)
     assert api.gate_policy(settings).require == ("custom:slow",)
     settings.write_text(text.replace("custom:slow", "custom:fast"))
-    with pytest.raises(SettingsError, match="'custom:fast' is no rule"):
+    with pytest.raises(SettingsError, match="'custom:fast' is not a rule"):
         api.gate_policy(settings)
 
 

@@ -189,7 +189,7 @@ def test_tokens_that_stopped_long_before_the_run_have_no_late_window(tmp_path: P
     for window in ("late", "all", "last 10"):
         check = checked(run, "tail.post_observation.p95", f'max = 2\nwindow = "{window}"')
         assert check.outcome is Outcome.BLIND
-        assert check.claim == "tokens are recorded up to step 60, and the run up to step 200"
+        assert check.claim == "tokens are recorded only up to step 60, but the run reaches step 200"
     assert checked(run, "tail.post_observation.p95", 'max = 2\nwindow = "early"').outcome is Outcome.PASSED
 
 
@@ -220,7 +220,7 @@ def test_weights_beyond_all_numbers_are_excused_by_nothing(grown: tuple[pl.DataF
     check = checked(far, "ess.post_observation", "min = 0.1", "[gate]\ncannot_say = 'pass'\n")
     assert check.outcome is Outcome.BLIND
     assert not check.excused
-    assert check.claim == "weights of post_observation are too large for a number"
+    assert check.claim == "weights of post_observation are too large to compute"
 
 
 @pytest.mark.parametrize("weights", [np.eye(1, 40)[0], np.zeros(40)])

@@ -99,7 +99,7 @@ def test_runs_that_passed_and_moved_away_together_are_told_everywhere() -> None:
     done = gate("runs/moved-*", "runs/seed-1", "runs/worse", "--markdown", "gate.md")
     assert done.exit_code == 3, done.stdout  # the one that failed and the baseline's own do not count
     (note,) = [note for note in told()["notes"] if "away from the baseline" in note]
-    assert note.startswith("3 passing runs together lie away from the baseline beyond noise in kl/ref,")
+    assert note.startswith("3 passing runs together differ from the baseline beyond noise in kl/ref,")
     assert "ptt baseline update" in note
     assert "away from the baseline beyond noise in kl/ref" in " ".join(done.stdout.split())
     for page in (OUT / "index.html", Path("gate.md")):
@@ -143,4 +143,4 @@ def test_a_metric_that_the_run_does_not_log_any_more_blinds_the_gate_unless_the_
     Path("lets.toml").write_text('[gate]\ncannot_say = "pass"\n[gate.baseline]\nfile = "three.toml"\n')
     assert ptt("gate", "runs/lost", "--settings", "lets.toml", "--quiet").exit_code == 0
     assert checks()["baseline:entropy"]["standing"] == "tolerated"
-    assert told()["runs"][0]["notes"] == ["1 check had no data, and the policy lets that pass (cannot_say = 'pass')"]
+    assert told()["runs"][0]["notes"] == ["1 check had no data, which the policy accepts (cannot_say = 'pass')"]

@@ -178,7 +178,7 @@ def test_a_field_that_is_missing_is_named(way: tuple[Any, ...], tmp_path: Path) 
         ('{"schema_version": 2}', "schema_version is 2, and this version of ptt reads 1"),
         ('{"schema_version": "1"}', "schema_version must be a whole number"),
         ('{"schema_version": ' + "9" * 5000 + "}", "is not JSON"),
-        ('{"schema_version": NaN}', "NaN is no JSON number"),
+        ('{"schema_version": NaN}', "NaN is not a JSON number"),
         ('{"schema_version": 1, "run": 1e999}', "has no `verdict`|run must be an object"),
     ],
 )

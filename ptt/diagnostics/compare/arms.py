@@ -50,7 +50,7 @@ def planned(runs: Sequence[Path], groups: Mapping[str, Sequence[str | Path]], ba
             index = find_run(wanted, given, names)
             if index is None:
                 raise SettingsError(
-                    f"--group {group}: {wanted} is none of the runs and no path; the runs are {', '.join(names)}."
+                    f"--group {group}: {wanted} is neither one of the runs nor a path; the runs are {', '.join(names)}."
                 )
             places[group].append(index)
     return plan(given, names, places, baseline)
@@ -81,7 +81,7 @@ def plan(runs: Sequence[Path], names: Sequence[str], groups: Mapping[str, Sequen
     for name, places in groups.items():
         for index in places:
             if index in homes:
-                again = f"{names[index]} stands in --group {homes[index]} and in --group {name}"
+                again = f"{names[index]} is in --group {homes[index]} and in --group {name}"
                 raise SettingsError(f"{again}; a run belongs to one arm.")
             homes[index] = name
     arms: dict[str, list[int]] = {}
@@ -89,11 +89,11 @@ def plan(runs: Sequence[Path], names: Sequence[str], groups: Mapping[str, Sequen
         arms.setdefault(homes.get(index, own), []).append(index)
     for name, members in arms.items():
         if any(homes.get(index) != name for index in members) and name in groups:
-            raise SettingsError(f"--group {name}: a run that is not in the group is called so too; rename the group.")
+            raise SettingsError(f"--group {name}: a run outside the group has the same name; rename the group.")
     if len(arms) < 2:
-        raise SettingsError(f"one arm alone has nothing to be compared with; give at least two: {USAGE}.")
+        raise SettingsError(f"one arm alone has nothing to compare with; give at least two: {USAGE}.")
     if len(arms) > MAX_ARMS:
-        raise SettingsError(f"{len(arms)} arms are more than {MAX_ARMS}; put seeds together with --group NAME=RUN,RUN.")
+        raise SettingsError(f"{len(arms)} arms are more than {MAX_ARMS}; group seeds with --group NAME=RUN,RUN.")
     first = _baseline(baseline, arms, names)
     ordered = [first, *(name for name in arms if name != first)]
     return Plan(runs=tuple(runs), names=tuple(names), arms=tuple((name, tuple(arms[name])) for name in ordered))
@@ -120,7 +120,7 @@ def arms_of(planned: Plan, opened: Sequence[LoadedRun]) -> tuple[Arm, ...]:
             if sources[at] and sources[at] in sources[:at]:
                 first = planned.names[places[sources.index(sources[at])]]
                 raise SettingsError(
-                    f"{planned.names[index]} and {first} hold the same files: in one arm they would pass for two "
+                    f"{planned.names[index]} and {first} hold the same files: in one arm they would count as two "
                     "seeds that agree; leave one out."
                 )
         members = tuple(
@@ -154,4 +154,4 @@ def _baseline(wanted: str | None, arms: Mapping[str, Sequence[int]], names: Sequ
     for name, places in arms.items():
         if len(places) == 1 and names[places[0]] == wanted:
             return name
-    raise SettingsError(f"--baseline {wanted}: no arm is called so; the arms are {', '.join(arms)}.")
+    raise SettingsError(f"--baseline {wanted}: no arm has that name; the arms are {', '.join(arms)}.")

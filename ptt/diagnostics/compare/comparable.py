@@ -38,7 +38,7 @@ def comparable(arms: Sequence[Arm]) -> Comparable:
     """Leave out arms that share too few steps with the baseline, where others share more."""
     base = _reach(arms[0])
     if base is None:
-        reason = f"{arms[0].name}, the baseline, has no step that could be matched"
+        reason = f"{arms[0].name}, the baseline, has no step that can be matched"
         return Comparable(arms=tuple(arms), reach=None, left_out=(NotCompared(what="all steps", reason=reason),))
     least = MIN_SHARED * (base[1] - base[0] + 1)
     kept, left_out, short = [arms[0]], [], []
@@ -49,7 +49,7 @@ def comparable(arms: Sequence[Arm]) -> Comparable:
             reason = (
                 f"no step of {arm.name} is logged"
                 if reach is None
-                else f"steps {reach[0]} to {reach[1]} of {arm.name} are none of those of {arms[0].name}, "
+                else f"steps {reach[0]} to {reach[1]} of {arm.name} do not overlap with those of {arms[0].name}, "
                 f"{base[0]} to {base[1]}"
             )
             left_out.append(NotCompared(what=f"all steps of {arm.name}", reason=reason))
@@ -71,7 +71,7 @@ def _too_short(arm: Arm, base: Arm, shared: tuple[int, int], whole: tuple[int, i
     return NotCompared(
         what=f"all steps of {arm.name}",
         reason=f"it shares steps {shared[0]} to {shared[1]} with {base.name}, whose steps are {whole[0]} to "
-        f"{whole[1]}: windows of all arms would end there",
+        f"{whole[1]}: the windows of all arms would end there",
         enable=f"compare it with {base.name} alone",
     )
 
@@ -141,8 +141,9 @@ def _other_slice(arm: Arm, base: Arm, name: str, other: Sequence[str]) -> NotCom
     instead = f"; it has {other[0]} instead" if other else ""
     return NotCompared(
         what=f"{name} tails of {arm.name}",
-        reason=f"{base.name} knows these tokens as {name}, {arm.name} does not{instead}: they would be of other tokens",
-        enable="record tool_names, which tells a tool's output from any other text, in all runs",
+        reason=f"{base.name} labels these tokens {name}, {arm.name} does not{instead}: the slices would hold different "
+        "tokens",
+        enable="record tool_names in all runs: they separate a tool's output from other text",
     )
 
 
@@ -153,7 +154,8 @@ def _why_incomparable(arm: Arm, pair: str, base: Arm) -> tuple[str, str]:
             return f"{name}{reason}", RECORD
         if member.profile is not None and member.profile.pair != pair:
             return (
-                f"its logprobs are {member.profile.pair}, those of {base.name} are {pair}: ratios of other things",
+                f"its logprobs are {member.profile.pair}, those of {base.name} are {pair}: their ratios measure "
+                "different things",
                 "record the same two logprobs in all runs",
             )
     return "", ""

@@ -22,7 +22,7 @@ def confounders_of(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name
             gradient = ", with a smaller gradient norm" if words.get("grad_norm") == "lower" else ""
             said.append(
                 f"{arm.name}: its reward is higher ({means(tables, arm, base, 'reward/mean')}){gradient}: an easier "
-                "task drifts less by itself, so part of the difference may be the task's"
+                "task drifts less by itself, so part of the difference may come from the task"
             )
         elif words.get("reward/mean") == "lower":
             lower = f"its reward is lower ({means(tables, arm, base, 'reward/mean')})"
@@ -34,8 +34,8 @@ def confounders_of(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name
         said.append(f"{arm.name}: holds the same files as {base.name}; there is nothing to compare")
     frameworks = {member.diagnosis.run.framework for side in (arm, base) for member in side.members}
     if len(frameworks - {None}) > 1:
-        said.append(f"{arm.name}: logged by another framework than {base.name}: metrics of one name may be measured "
-                    "in other ways")  # fmt: skip
+        said.append(f"{arm.name}: logged by a different framework from {base.name}: metrics of one name may "
+            "be measured differently")  # fmt: skip
     return said
 
 
@@ -80,8 +80,8 @@ def _other_reward(arm: Arm, base: Arm) -> list[str]:
         )
         if names
     ]
-    said = f"another reward: {', '.join(differences)}: their rewards may measure other things"
-    return [f"{arm.name}: {said}, and a difference may be the reward's"]
+    said = f"different reward functions: {', '.join(differences)}: the rewards may measure different things"
+    return [f"{arm.name}: {said}, so a difference may come from the reward"]
 
 
 def _components(member: Member) -> frozenset[str]:
@@ -99,7 +99,7 @@ def _other_length(arm: Arm, base: Arm) -> list[str]:
     if not arm_end or not base_end or min(arm_end, base_end) >= MIN_LENGTH_RATIO * max(arm_end, base_end):
         return []
     ends = f"it ends at step {arm_end}, {base.name} at {base_end}"
-    return [f"{arm.name}: {ends}: a schedule that ends with its run is elsewhere in its course at the same step"]
+    return [f"{arm.name}: {ends}: a schedule that ends with its run is at a different point at the same step"]
 
 
 def _end(arm: Arm) -> int:

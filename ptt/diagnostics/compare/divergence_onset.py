@@ -214,14 +214,14 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
         elif matched is None:
             reason = (
                 f"of the steps that it shares with {base.name} ({low} to {high}) {names[counts.index(fewest)]} "
-                f"recorded only {count_steps(fewest)}; at least {2 * MIN_DIFFERENCES} are needed to date a "
-                "departure of tails"
+                f"recorded only {count_steps(fewest)}; at least {2 * MIN_DIFFERENCES} are needed to date when tails "
+                "diverge"
             )
         elif isinstance(matched, MatchedSpans):
             reason = (
-                f"the steps recorded in the range that it shares with {base.name} ({low} to {high}) leave gaps: only "
-                f"{len(matched.spans[0])} spans hold one of every run; at least {MIN_DIFFERENCES} are needed to date a "
-                "departure of tails"
+                f"the steps recorded in the range that it shares with {base.name} ({low} to {high}) leave gaps: "
+                f"only {len(matched.spans[0])} spans hold one of every run; at least {MIN_DIFFERENCES} are needed "
+                "to date when tails diverge"
             )
         else:
             reason = matched.reason
@@ -376,5 +376,5 @@ def identical_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) ->
 def _words(onset: DivergenceOnset, figure: Figure, step: int | None) -> str:
     side, way = ("above", "higher") if onset.last > 0 else ("below", "lower")
     size = f"×{math.exp(abs(onset.last)):.2g} {way}" if figure.logs else f"{abs(onset.last):.3g} {way}"
-    left = "" if step is not None else "since when cannot be told: "
+    left = "" if step is not None else "since an unknown step: "
     return f"{left}{side} the baseline, {size} on average over steps {onset.since} to {onset.until}"

@@ -64,7 +64,7 @@ def headline_of(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_com
     unsure = len(judged) - sum(_overall(tables, arm, base, name) in ("lower", "higher", "alike") for arm in judged)
     if unsure:
         said.append(
-            f"{unsure} of {len(judged)} arms cannot be told apart from it" if said else "no arm can be told apart"
+            f"{unsure} of {len(judged)} arms show no clear difference" if said else "no arm shows a clear difference"
         )
     return f"Late {LABELS.get(name, name)} p95 of |r|: {'; '.join(said)}.{rest}"
 
@@ -78,14 +78,14 @@ def _one_arm(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str)
     grew = f"; growth by p95 {times(p95.base_growth)} → {times(p95.growth)}" if math.isfinite(p95.growth) else ""
     if word == "lower":
         small = "" if p95.material or p99.material else " (both too small to matter)"
-        return f"{arm.name} lies below {base.name} in late {label} tails{small}: {numbers}{grew}."
+        return f"{arm.name} has lighter late {label} tails than {base.name}{small}: {numbers}{grew}."
     if word == "higher":
-        return f"{arm.name} lies above {base.name} in late {label} tails: {numbers}{grew}."
+        return f"{arm.name} has heavier late {label} tails than {base.name}: {numbers}{grew}."
     if word == "alike":
-        return f"{arm.name} and {base.name} are alike in late {label} tails: {numbers}."
+        return f"{arm.name} and {base.name} have equally heavy late {label} tails: {numbers}."
     if word == "mixed":
         return f"{arm.name} against {base.name}: p95 and p99 of late {label} tails disagree: {numbers}{grew}."
-    return f"{arm.name} and {base.name} cannot be told apart by late {label} tails: {numbers}."
+    return f"{arm.name} and {base.name} show no clear difference in late {label} tails: {numbers}."
 
 
 def _overall(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str) -> str:
@@ -114,11 +114,11 @@ def _without_tails(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_
         different = [metric for metric, word in words.items() if word in ("higher", "lower")]
         known = sum(word != "cannot_say" for word in words.values())
         if known:
-            unsure = f" ({len(words) - known} more cannot be told)" if known < len(words) else ""
+            unsure = f" ({len(words) - known} more are too noisy to compare)" if known < len(words) else ""
             of = f"{len(different)} of {known} metrics{unsure}"
             said.append(f"{arm.name} differs from {arms[0].name} late in the run in {of}")
         elif words:
-            said.append(f"Of {len(words)} metrics of {arm.name} none can be told from those of {arms[0].name}")
+            said.append(f"None of {len(words)} metrics of {arm.name} clearly differs from {arms[0].name}")
     more = f" and of {len(said) - MAX_NAMED_ARMS} more arms in the tables" if len(said) > MAX_NAMED_ARMS else ""
     return f"{'; '.join(said[:MAX_NAMED_ARMS])}{more}; {reason}."
 
@@ -148,7 +148,8 @@ def _tail_ratios(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: 
 MAX_NAMED_METRICS: Final = 6  # metrics in a sentence
 RARER_RATIO: Final = 2.0  # times more that p95 fell than p99 did: then large ratios are rarer rather than smaller
 ONE_SEED: Final = (
-    "One run on either side: the intervals know the noise within these runs, not how far seeds of one setting lie apart"
+    "One run on either side: the intervals cover the noise within these runs, not the spread between seeds of one "
+    "setting"
 )
 
 
@@ -202,7 +203,9 @@ def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -
     if "text_only" in set(tables["windows"]["slice"]):
         text = tail_of(tables, arm, base, "text_only", "p95")
         if text.known and text.words in ("lower", "higher") and p95.words == text.words and text.material:
-            said.append(f"{arm.name}: text-only p95 differs too ({ratio_words(text)}): not after tools alone")
+            said.append(
+                f"{arm.name}: text-only p95 differs too ({ratio_words(text)}), so the change is not limited to tools"
+            )
     tokens = tail_of(tables, arm, base, name, "p95", axis="tokens")
     if tokens.known and tokens.words != p95.words and "alike" not in (tokens.words, p95.words):
         said.append(f"{arm.name}: matched by model tokens instead of steps, p95 is {ratio_words(tokens)}")
@@ -215,7 +218,7 @@ def _rarer_but_as_large(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame],
     if p95.words != "lower" or not p99.late >= MIN_LOG_RATIO:
         return []
     if p99.words != "lower":
-        return [f"{arm.name}: p99 is not lower beyond noise, at {nats(p99.late)} nats: large ratios are rarer only"]
+        return [f"{arm.name}: p99 is not lower beyond noise, at {nats(p99.late)} nats: large ratios are only rarer"]
     if p95.ratio > RARER_RATIO * p99.ratio:
         reaches = f"{arm.name}: p99 fell less than p95 and still reaches {nats(p99.late)} nats"
         return [f"{reaches}: large ratios are rarer rather than smaller"]
@@ -237,7 +240,7 @@ def _growth(arm: Arm, p95: Tail, p99: Tail, label: str) -> list[str]:
     if p95.words == "lower" and more:
         said.append(f"{arm.name}: level and growth disagree: it lies lower, but its {' and '.join(more)} grew by more")
     elif p95.words == "lower" and not less:
-        said.append(f"{arm.name}: it lies lower from the start; that it grew by less cannot be told from noise")
+        said.append(f"{arm.name}: it lies lower from the start; whether it grew by less is within noise")
     return said
 
 
@@ -262,19 +265,19 @@ def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
     similar = [metric_name(metric) for metric in ASKED_FIRST if words.get(metric) == "alike"]
     unsure, late = sum(word == "cannot_say" for word in words.values()), _in_brackets(late_steps(tables))
     if unsure == len(words):
-        return [f"{arm.name}: late in the run{late} none of {len(words)} metrics can be told from the baseline's"]
-    parts = [_differing_metrics(arm, base, tables, words) or "no metric that can be told differs"]
+        return [f"{arm.name}: late in the run{late} none of {len(words)} metrics clearly differs from the baseline"]
+    parts = [_differing_metrics(arm, base, tables, words) or "no metric clearly differs"]
     if similar:
-        parts.append(f"alike: {', '.join(similar)}")
+        parts.append(f"unchanged: {', '.join(similar)}")
     if unsure:
-        parts.append(f"{unsure} of {len(words)} metrics cannot be told")
+        parts.append(f"{unsure} of {len(words)} metrics are too noisy to compare")
     return [f"{arm.name}: late in the run{late} {'; '.join(parts)}"]
 
 
 def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
     """Return what the machines did apart from what training did: two runs of one seed differ in it."""
     differing = _differing_metrics(arm, base, tables, late_words(tables, arm, kind="machine"))
-    return [f"{arm.name}: of the machine, {differing}"] if differing else []
+    return [f"{arm.name}: on the machine side, {differing}"] if differing else []
 
 
 def _differing_metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], words: Mapping[str, str]) -> str:
@@ -289,12 +292,12 @@ def _divergence(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
     first = rows.filter(pl.col("what") != SAME)
     if first.height and first["step"][0] is None:
         named = ", ".join(figure_name(row) for row in first.head(MAX_NAMED_METRICS).iter_rows(named=True))
-        said.append(f"{arm.name}: left the baseline for good, at steps that cannot be told: {named}")
+        said.append(f"{arm.name}: left the baseline for good, at an unknown step: {named}")
     elif first.height:
         row, undated = first.row(0, named=True), first.filter(pl.col("step").is_null()).height
-        beside = f"; {undated} more left at a step that cannot be told" if undated else ""
+        beside = f"; {undated} more left at an unknown step" if undated else ""
         said.append(
-            f"{arm.name}: the first figure to leave the baseline for good is {figure_name(row)}, at step {row['step']} "
-            f"({row['low']} to {row['high']}){beside}"
+            f"{arm.name}: the first figure to leave the baseline for good is {figure_name(row)}, at step "
+            f"{row['step']} ({row['low']} to {row['high']}){beside}"
         )
     return said

@@ -131,5 +131,5 @@ def _unrecorded(arms: Sequence[Arm]) -> tuple[NotCompared, ...]:
         who = "none of the runs records its settings"
     else:
         who = f"{', '.join(without)} {'does not record its' if len(without) == 1 else 'do not record their'} settings"
-    reason = f"{who} in full: what is not listed may differ as well"
+    reason = f"{who} in full: settings that are not listed may differ as well"
     return (NotCompared(what="settings", reason=reason, enable=enable),)

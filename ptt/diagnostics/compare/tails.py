@@ -79,8 +79,8 @@ def vanished(found: WithTails, axis: Axis) -> tuple[NotCompared, ...]:
             was = f"{arm_tokens[0]} in the early third, {arm_tokens[2]} in the late one"
             beside = "" if arm is found.arms[0] else f" ({found.arms[0].name}: {base[2]})"
             gone = f"too few {LABELS.get(name, name)} tokens are left: {was}{beside}"
-            no_gain = "; tails that are not there are no improvement" if name != "text_only" else ""
-            enable = "see why the tools are no longer called" if name != "text_only" else "record more tokens"
+            no_gain = "; missing tails are no improvement" if name != "text_only" else ""
+            enable = "find out why the tools are no longer called" if name != "text_only" else "record more tokens"
             said.append(
                 NotCompared(
                     what=f"late {LABELS.get(name, name)} tails of {arm.name}", reason=gone + no_gain, enable=enable

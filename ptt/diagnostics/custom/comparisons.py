@@ -32,12 +32,12 @@ def check(template: str) -> None:
     """Refuse a template with unknown fields, a format that is none, or a lone brace."""
     for field in _FIELD.finditer(template):
         if field.group() in {"{", "}"}:
-            raise RuleError(f"a lone {field.group()!r}; write it twice to show it")
+            raise RuleError(f"a single {field.group()!r}; write it twice to print it")
         name, form = field.group(1), field.group(2) or ""
         if name is not None and name not in FIELDS:
             raise RuleError(f"there is no field {{{name}}}; known are {', '.join(FIELDS)}")
         if not _FORMAT.fullmatch(form):
-            raise RuleError(f"{form!r} is no number format; write for example {{value:.3f}} or {{value:.1%}}")
+            raise RuleError(f"{form!r} is not a number format; write for example {{value:.3f}} or {{value:.1%}}")
 
 
 def filled(template: str, values: Mapping[str, float | int | None]) -> str:
@@ -83,13 +83,13 @@ def _within_tolerance(value: str, tolerance: str) -> Comparison:
 
 def _change(share: str, sign: float) -> Comparison:
     if not 0 < float(share) <= 1e6:
-        raise RuleError(f"a change by {share}% is none; give a percentage above 0")
+        raise RuleError(f"a change by {share}% is no change; give a percentage above 0")
     return Change(sign * float(share) / 100.0)
 
 
 def _spike(factor: str) -> Comparison:
     if float(factor) <= 1:
-        raise RuleError(f"a spike of {factor}x is none; give a factor above 1")
+        raise RuleError(f"a spike of {factor}x is no spike; give a factor above 1")
     return Spike(float(factor))
 
 
@@ -120,20 +120,20 @@ MICROSOFT_FORMS: Final[tuple[Form, ...]] = (
 def comparison_of(text: str, *, theirs: bool = False) -> Comparison:
     """Read a comparison; `theirs` also takes what only Microsoft's toolkit writes, as it means it."""
     if len(text) > MAX_TEXT:
-        raise RuleError(f"{text[:40].strip()!r}... is no comparison: it has more than {MAX_TEXT} characters")
+        raise RuleError(f"{text[:40].strip()!r}... is not a comparison: it has more than {MAX_TEXT} characters")
     for pattern, make in (*SHARED, *PTT_FORMS, *(MICROSOFT_FORMS if theirs else ())):
         if match := pattern.fullmatch(text):
             made = make(match.groups())
             if any(abs(value) == float("inf") for value in vars(made).values() if isinstance(value, float)):
                 raise RuleError(f"{text.strip()!r} holds a number too large")
             return made
-    raise RuleError(f"{text.strip()!r} is no comparison; there are {MICROSOFT_SYNTAX if theirs else FORMS}")
+    raise RuleError(f"{text.strip()!r} is not a comparison; there are {MICROSOFT_SYNTAX if theirs else FORMS}")
 
 
 DIRECTION_WORDS: Final = {"<": "below", "<=": "at most", ">": "above", ">=": "at least"}
 AGGREGATES: Final = {
     "mean": "mean", "median": "median", "min": "smallest", "max": "largest", "last": "latest value",
-    "std": "standard deviation", "slope": "slope a step", "nan_count": "count of NaN and infinities",
+    "std": "standard deviation", "slope": "slope per step", "nan_count": "count of NaN and infinite values",
 }  # fmt: skip
 
 

@@ -131,7 +131,7 @@ def evaluate(series: Series, test: Statement, *, least: int) -> Evaluated | str:
     if isinstance(evaluated, str):
         return f"{series.raw_name}: {evaluated}"
     if not np.isfinite(evaluated.values).any():
-        return f"{series.raw_name}: its values are too large to be worked with"
+        return f"{series.raw_name}: its values are too large to compute with"
     return evaluated
 
 
@@ -197,12 +197,12 @@ def hold_against(
             holds = COMPARE[direction](values, limits)
         case TimesEarly(direction=direction, factor=factor):
             if not early > 0:
-                return f"its early level is {early:.4g}: a multiple of it says nothing"
+                return f"its early level is {early:.4g}, too close to 0 for a multiple of it"
             level, limits = early, np.full(len(values), factor * early)
             holds = COMPARE[direction](values, limits)
         case Change(share=share):
             if early == 0 or not np.isfinite(early):
-                return f"its early level is {early:.4g}: a share of it says nothing"
+                return f"its early level is {early:.4g}, too close to 0 for a share of it"
             level, limits = early, np.full(len(values), early + share * abs(early))
             holds = values >= limits if share > 0 else values <= limits
         case Between(low=low, high=high) | Outside(low=low, high=high):

@@ -68,10 +68,10 @@ def _files(path: Path) -> Iterator[Path]:
 def _read(file: Path) -> Read:
     reader = READERS.get(file.suffix.lower())
     if reader is None:
-        return [], [f"is no rule file: those end with {', '.join(READERS)}"]
+        return [], [f"is not a rule file: those end with {', '.join(READERS)}"]
     try:
         if file.stat().st_size > MAX_BYTES:
-            return [], [f"is larger than {MAX_BYTES} bytes: no rule file"]
+            return [], [f"is larger than {MAX_BYTES} bytes, too large for a rule file"]
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         return [], [f"cannot be read: {error}"]
@@ -121,7 +121,9 @@ def _unique_ids(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomR
         elif not _same(by_id[name][0], rule):
             first = by_id[name][1]
             where = "twice" if first == file else f"in {first} as well"
-            problems.append(f"{file}: rule {rule.id!r} stands {where}, and is another there; give it an id of its own")
+            problems.append(
+                f"{file}: rule {rule.id!r} is also defined {where}, with different content; give it its own id"
+            )
     return tuple(rule for rule, _ in by_id.values()), problems
 
 

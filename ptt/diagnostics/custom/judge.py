@@ -266,7 +266,7 @@ def _not_applicable(rule: CustomRule, evidence: Evidence) -> NotJudged | None:
         return NotJudged(
             id=rule.name,
             link=rule.link,
-            reason=f"the rule is for {wanted}, and the files do not tell which training this is",
+            reason=f"the rule is for {wanted}, and no file says which training this is",
             missing=("algorithm",),
             enable=f"keep the run's configuration beside its logs, or lift the restriction in {rule.file}",
         )

@@ -59,9 +59,9 @@ def flat_yaml(text: str) -> dict[str, Value]:
         begun = True
         key = _KEY.match(line)
         if key is None:
-            raise _at(line_number, f"{line.strip()!r} is no `key: value`; nested keys and lists of keys are not read")
+            raise _at(line_number, f"{line.strip()!r} is not `key: value`; nested keys and lists of keys are not read")
         if key[1] in values:
-            raise _at(line_number, f"{key[1]!r} stands twice")
+            raise _at(line_number, f"{key[1]!r} occurs twice")
         values[key[1]], line_number = _value(lines, line_number, key[2] or "")
     return values
 
@@ -80,10 +80,10 @@ def _value(lines: Sequence[str], line_number: int, rest: str) -> tuple[Value, in
             break
         if item == "-" or item.startswith("- "):
             if _KEY.match(item[2:]):
-                raise _at(after, "a list of keys is not read; write one rule a file")
+                raise _at(after, "a list of keys is not read; write one rule per file")
             items.append(_scalar(item[1:].strip(), after))
         elif item.startswith("-"):
-            raise _at(after, f"{item!r}: a dash of a list is followed by a space")
+            raise _at(after, f"{item!r}: the dash of a list needs a space after it")
         after += 1
     return (items, after) if items else (None, line_number + 1)
 
@@ -143,17 +143,17 @@ def _one_line(rest: str, line_number: int) -> Value:
         items.append(_scalar(text[at:end].strip(), line_number))
         at = end + len(text[end:]) - len(text[end:].lstrip())
         if text[at : at + 1] not in {",", "]"} or items[-1] is None:
-            raise _at(line_number, f"{text!r} is no list of plain values")
+            raise _at(line_number, f"{text!r} is not a list of plain values")
         at += text[at] == ","
     if _uncommented(text[at + 1 :]):
-        raise _at(line_number, f"{text[at + 1 :].strip()!r} stands behind the list")
+        raise _at(line_number, f"{text[at + 1 :].strip()!r} follows the list")
     return items
 
 
 def _scalar(text: str, line_number: int) -> Scalar:
     if quoted := _QUOTED.match(text):
         if _uncommented(text[quoted.end() :]) or (text[quoted.end() : quoted.end() + 1] == "#"):
-            raise _at(line_number, f"{text[quoted.end() :].strip()!r} stands behind the quoted text")
+            raise _at(line_number, f"{text[quoted.end() :].strip()!r} follows the quoted text")
         return _unescaped(quoted[1], line_number) if quoted[1] is not None else quoted[2].replace("''", "'")
     text = _uncommented(text)
     if text[:1] in {'"', "'"}:
@@ -176,7 +176,7 @@ def _unescaped(text: str, line_number: int) -> str:
         if number := match[1] or match[2]:
             return chr(int(number, 16))
         if match[3] not in _ESCAPES:
-            raise _at(line_number, f"\\{match[3]} is no escape that is read here")
+            raise _at(line_number, f"\\{match[3]} is not an escape that is read here")
         return _ESCAPES[match[3]]
 
     return _ESCAPE.sub(unescape, text)

@@ -190,7 +190,7 @@ def link_of(metric: str) -> Link | None:
 def checked_id(text: str) -> str:
     """Return an id that is safe in reports and settings."""
     if not _ID.fullmatch(text):
-        raise RuleError(f"{text!r} is no id; use letters, digits, dots, dashes and underscores, 80 at most")
+        raise RuleError(f"{text!r} is not a valid id; use at most 80 letters, digits, dots, dashes and underscores")
     return text
 
 
@@ -198,7 +198,7 @@ def checked_metric(text: str) -> str:
     """Return a metric's name; that of a token statistic must be one there is."""
     name = text.strip()
     if not name or any(sign.isspace() or not sign.isprintable() for sign in name):
-        raise RuleError(f"{text!r} is no metric's name: it is empty or holds a space")
+        raise RuleError(f"{text!r} is not a metric's name: it is empty or holds a space")
     if name.startswith(TOKENS):
         parts = name.removeprefix(TOKENS).split(":")
         for part, known in zip(parts, (DEFAULT_ORDER, SLICES, STATISTICS), strict=False):

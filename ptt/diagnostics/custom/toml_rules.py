@@ -56,10 +56,10 @@ _SIGNS: Final = {"<=": "at-most-", ">=": "at-least-", "==": "equals-", "<": "bel
 def alert_of(text: str, *, file: str) -> CustomRule:
     """Read one alert; RuleError says what is wrong with it."""
     if len(text) > MAX_TEXT:
-        raise RuleError(f"{text[:40].strip()!r}... is no alert: it has more than {MAX_TEXT} characters")
+        raise RuleError(f"{text[:40].strip()!r}... is not an alert: it has more than {MAX_TEXT} characters")
     parts = _parts(text)
     if parts is None:
-        raise RuleError(f"{text.strip()!r} is no alert; the form is `{FORM}`, for example `{EXAMPLE}`")
+        raise RuleError(f"{text.strip()!r} is not an alert; the form is `{FORM}`, for example `{EXAMPLE}`")
     try:
         severity = Severity(parts["severity"].lower())
     except ValueError as error:
@@ -163,15 +163,15 @@ def toml_rules(text: str, *, file: str) -> Read:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # damage; a number of thousands of digits; brackets in brackets
-        return [], [f"is no TOML: {error}"]
+        return [], [f"is not valid TOML: {error}"]
     problems = [unknown(key, ("rule", "alerts")) for key in document if key not in {"rule", "alerts"}]
     rules: list[CustomRule] = []
     tables, alerts = document.get("rule", []), document.get("alerts", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        problems.append("rule: is no list of tables; begin each rule with [[rule]]")
+        problems.append("rule: is not a list of tables; begin each rule with [[rule]]")
         tables = []
     if not isinstance(alerts, list) or not all(isinstance(alert, str) for alert in alerts):
-        problems.append("alerts: is no list of texts")
+        problems.append("alerts: is not a list of texts")
         alerts = []
     for number, table in enumerate(tables, start=1):
         try:
@@ -194,7 +194,7 @@ def rule_of(table: Mapping[str, Any], *, file: str) -> CustomRule:
     lists = {key: [table[key]] for key in LISTS if isinstance(table.get(key), str)}
     rule = convert_document({**table, **lists}, RuleTable, mapping="a table")
     if rule.claim and rule.message:
-        raise DocumentError("claim", "and message are two words for one thing; give one")
+        raise DocumentError("claim", "and message mean the same; give only one")
     claim = (rule.claim or rule.message).strip()
     comparisons.check(claim)
     condition = _condition("", rule, depth=0)
@@ -203,7 +203,7 @@ def rule_of(table: Mapping[str, Any], *, file: str) -> CustomRule:
     metric = next(tests_of(condition)).metric
     link = rule.link or link_of(metric)
     if link is None:
-        raise DocumentError("link", f"is missing, and {metric} does not tell it; give one of {', '.join(Link)}")
+        raise DocumentError("link", f"is missing, and {metric} does not imply it; give one of {', '.join(Link)}")
     return CustomRule(
         id=checked_id(rule.id.strip()),
         file=file,
@@ -241,12 +241,12 @@ def _condition(at: str, table: TestTable, *, depth: int) -> Condition:
     given = [key for key in COMBINING if getattr(table, key) is not None]
     plain = (table.metric, table.comparison, table.aggregate)
     if len(given) > 1 or (given and (any(plain) or table.window != DEFAULT_WIDTH)):
-        raise DocumentError(at + given[0], "does not stand alone; give one of: a metric with `is`, `all`, `any`")
+        raise DocumentError(at + given[0], "cannot be combined; give one of: a metric with `is`, `all`, `any`")
     if not given:
         return _test(at, table)
     key, parts = at + given[0], getattr(table, given[0])
     if depth > 1:
-        raise DocumentError(key, "stands too deep; all and any may be nested once")
+        raise DocumentError(key, "is nested too deeply; all and any may be nested once")
     if len(parts) < 2:
         raise DocumentError(key, "must be a list of two tables or more")
     conditions = tuple(_condition(f"{key}[{index}].", part, depth=depth + 1) for index, part in enumerate(parts))
@@ -286,4 +286,4 @@ def _window(key: str, value: int | str) -> Window:
     elif 1 <= value <= MAX_WIDTH:
         return Moving(value)
     shown = f"{value!r:.80}" if isinstance(value, str) or abs(value) < MAX_STEPS else "so large a number"
-    raise DocumentError(key, f'{shown} is none; give 1 to {MAX_WIDTH}, "last N", early, mid, late or whole')
+    raise DocumentError(key, f'{shown} is not a window; give 1 to {MAX_WIDTH}, "last N", early, mid, late or whole')

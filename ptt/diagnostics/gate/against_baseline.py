@@ -50,10 +50,10 @@ def against(
         return comparisons
     if others:
         return (
-            _same_run(figures, same[0], "the baseline holds this very run; it is held against the others alone"),
+            _same_run(figures, same[0], "the baseline includes this very run; it is compared with the other runs only"),
             *comparisons,
         )
-    note = "gated against itself: the baseline is this very run, and nothing of it could fail"
+    note = "gated against itself: the baseline is made of this very run, so nothing could fail"
     unjudged = [
         replace(comparison, outcome="passed", words="the same run", next=()) if _is_judged(comparison) else comparison
         for comparison in comparisons
@@ -79,7 +79,7 @@ def _same_run(figures: Figures, same: Figures, words: str) -> BaselineComparison
         outcome="shown",
         words=words,
         data=f"source {figures.source[:12]} is also that of {same.name}",
-        next=("gate runs that the baseline was not made of",),
+        next=("gate runs that are not part of the baseline",),
     )
 
 
@@ -103,7 +103,7 @@ OUTCOMES: Final = {"passed": Outcome.PASSED, "failed": Outcome.FAILED, "blind": 
 SOURCE: Final = "source"
 TAILS: Final = "tails"
 NOT_DEMANDED: Final = (
-    "not named by the policy, and not seen to be as much worse as must be excluded: told, not demanded"
+    "the policy does not name it, and it is not shown to be as much worse as must be excluded: reported, not demanded"
 )
 
 
@@ -122,8 +122,8 @@ def with_baseline(policy: Policy) -> Policy:
             )
         if worse is None and name not in DIRECTIONS:
             raise SettingsError(
-                f"[gate.baseline] metrics: which way {name!r} gets worse is not known; write it as"
-                f" [gate.baseline.metrics] {name!r} = 'higher', 'lower' or 'both'."
+                f"[gate.baseline] metrics: it is unknown which way {name!r} gets worse; write it as "
+                f"[gate.baseline.metrics] {name!r} = 'higher', 'lower' or 'both'."
             )
     return replace(policy, baseline=replace(wanted, held=baseline))
 
@@ -144,7 +144,7 @@ def check_baseline(opened: LoadedRun, policy: Policy) -> tuple[list[CheckResult]
     noisy = sum(result.excused for result in results)
     if noisy and not policy.cannot_say_passes:
         phrase = "figure is" if noisy == 1 else "figures are"
-        notes.append(f"{noisy} {phrase} too noisy to be held against the baseline, but {NOT_DEMANDED}")
+        notes.append(f"{noisy} {phrase} too noisy to compare with the baseline, but {NOT_DEMANDED}")
     if not any(result.outcome in (Outcome.PASSED, Outcome.FAILED) for result in results):
         results.append(_nothing_judged(wanted))
     return results, notes, figures
@@ -160,7 +160,7 @@ def _withhold_pass(comparison: BaselineComparison, distrust: str | None) -> Base
     if comparison.statistic != TAILS or distrust is None or comparison.outcome != "passed":
         return comparison
     why = f"the logprobs cannot be trusted: {distrust}"
-    return replace(comparison, outcome="blind", words=why, next=("fix how they are recorded first",))
+    return replace(comparison, outcome="blind", words=why, next=("first fix how they are recorded",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +214,7 @@ def _result(comparison: BaselineComparison, wanted: AgainstBaseline, excuse: _Ex
         kind=CheckKind.BASELINE,
         outcome=outcome,
         title=f"{subject}: not worse than the baseline",
-        claim=(comparison.words or "its values are too large, or too odd, to be compared") + suffix,
+        claim=(comparison.words or "its values are too large, or too odd, to compare") + suffix,
         data=comparison.data or "nothing",
         fails_if=f"{subject} worse than the baseline beyond noise, and by more than {wanted.limit:g} times",
         observed=comparison.ratio if of_tails else comparison.difference,
@@ -235,9 +235,9 @@ def _nothing_judged(wanted: AgainstBaseline) -> CheckResult:
         id=ID,
         kind=CheckKind.BASELINE,
         outcome=Outcome.BLIND,
-        title="the run is held against its baseline",
+        title="the run is compared with its baseline",
         claim="nothing that the baseline holds can be judged",
         data="nothing",
         fails_if=f"a figure worse than the baseline beyond noise, and by more than {wanted.limit:g} times",
-        next=("make the baseline anew from runs that record tokens and metrics: docs/baselines.md",),
+        next=("renew the baseline from runs that record tokens and metrics: docs/baselines.md",),
     )

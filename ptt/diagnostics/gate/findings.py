@@ -57,7 +57,7 @@ def idle_allowances(opened: LoadedRun, policy: Policy, *, today: date) -> Iterat
         if covered and not any(_reaches(finding, policy) for finding in covered):
             yield f"{subject} is not needed here: the finding is {covered[0].severity.value}, below the limit"
         elif not covered:
-            expired = "; it has expired as well" if today > allowance.expires else ""
+            expired = "; it has also expired" if today > allowance.expires else ""
             yield f"{subject} is not needed here: this run does not show it{expired}"
 
 
@@ -109,7 +109,7 @@ def _check_of(finding: Finding, name: str, limit: Severity, policy: Policy, toda
         gone = f"its allowance ({allowance.owner}: {allowance.reason}) expired after {day}"
         claim = f"{finding.claim}; {words if allowed else gone}"
         if not allowed:
-            steps = (f"mend it, or have {allowance.owner} renew the allowance with a new reason and day", *steps)
+            steps = (f"fix it, or have {allowance.owner} renew the allowance with a new reason and day", *steps)
     tail = f" that is not allowed (this one is until {allowance.expires.isoformat()})" if allowed and allowance else ""
     return CheckResult(
         id=name,
@@ -162,8 +162,8 @@ def _no_other(diagnosis: Diagnosis, limit: Severity, *, allowed: int) -> CheckRe
         kind=CheckKind.SEVERITY,
         outcome=Outcome.PASSED if seen else Outcome.BLIND,
         title=f"no {other}finding at {limit.value} or above",
-        claim=f"none was found{below}" if seen else "no rule could judge anything of the training in this run",
-        data=f"{len(judged)} rules gave an answer, {open_} could not for want of data",
+        claim=f"none was found{below}" if seen else "no rule could judge anything about training in this run",
+        data=f"{len(judged)} rules gave an answer, {open_} had too little data",
         fails_if=f"any {other}finding at {limit.value} or above",
-        next=() if seen else ("`ptt sources RUN` tells what was read, and what to record",),
+        next=() if seen else ("`ptt sources RUN` shows what was read, and what to record",),
     )

@@ -37,7 +37,7 @@ def check_extent(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
     damage = damage_of(opened.diagnosis)
     if damage.words or extent.max_lost is not None:
         yield _check_damage(damage, extent.max_lost)
-    few = "too little is recorded of the run"
+    few = "too little of the run is recorded"
     unfinished = f"no {run.step_unit} is recorded" if run.last_step is None else "the run ended before it"
     for key, reached, unit, short in (
         ("min_steps", run.step_count, f"logged {run.step_unit}s", "the run is too short to judge"),
@@ -53,7 +53,7 @@ def damage_note(opened: LoadedRun, policy: Policy) -> Iterator[str]:
     """Yield a note on damage that the policy lets pass: what was lost was not judged."""
     damage = damage_of(opened.diagnosis)
     if damage.words and not _exceeds_limit(damage, policy.extent.max_lost):
-        yield f"not all of the run could be read, which is let pass: {damage.words}"
+        yield f"not all of the run could be read, which the policy accepts: {damage.words}"
 
 
 def _exceeds_limit(damage: Damage, most: float | None) -> bool:
@@ -72,7 +72,7 @@ def _check_damage(damage: Damage, most: float | None) -> CheckResult:
     bad, limit = _exceeds_limit(damage, most), MAX_LOST if most is None else most
     set_it = "max_lost = 1" if damage.unmeasured else f"a max_lost above {damage.share:.2g}"
     again = (
-        "run ptt where, and as a user by whom, every file of the run can be read"
+        "run ptt where, and as a user for whom, every file of the run is readable"
         if damage.closed
         else "pack or copy the run again"
     )
@@ -83,12 +83,12 @@ def _check_damage(damage: Damage, most: float | None) -> CheckResult:
         outcome=Outcome.BLIND if bad else Outcome.PASSED,
         title=f"no more than {percent(limit)} of the run is lost",
         claim=damage.words or "every file could be read to its end",
-        data="files of the run, by what was read of each",
-        fails_if=f"more than {percent(limit)} of its bytes{whole} or a torn archive leaves the gate blind: what is lost"
-        " may be where it failed",
+        data="the run's files, by what was read of each",
+        fails_if=f"more than {percent(limit)} of its bytes{whole} or a torn archive leaves the gate blind: the failure "
+        "may be in the lost part",
         observed=None if damage.unmeasured else damage.share,
         limit=limit,
-        next=(f"{again}; where that is all there is, {set_it} under [gate] lets it pass",) if bad else (),
+        next=(f"{again}; if nothing more exists, {set_it} under [gate] lets it pass",) if bad else (),
     )
 
 
@@ -99,14 +99,14 @@ def _check_reached(key: str, count: int | None, least: int, unit: str, short: st
         id=f"extent:{key}",
         kind=CheckKind.EXTENT,
         outcome=Outcome.PASSED if passed else Outcome.BLIND,
-        title=f"the run goes up to step {least}" if ends else f"the run has at least {least} {unit}",
-        claim="it came that far" if passed else short,
+        title=f"the run reaches step {least}" if ends else f"the run has at least {least} {unit}",
+        claim="it got that far" if passed else short,
         data="steps of logs and of recorded tokens" if "step" in key else "recorded tokens",
-        fails_if=f"{f'an end before step {least}' if ends else f'fewer than {least} {unit}'} leaves the gate blind:"
-        " nothing is known against the run, nor for it",
+        fails_if=f"{f'an end before step {least}' if ends else f'fewer than {least} {unit}'} leaves the gate blind: "
+        "that is too little to pass or fail the run",
         observed=None if count is None else float(count),
         limit=float(least),
-        next=() if passed else ("let the run finish, or gate the whole of it: files of its end may be missing",),
+        next=() if passed else ("let the run finish, or gate all of it: files from its end may be missing",),
     )
 
 
@@ -120,7 +120,7 @@ def check_required(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
         steps: tuple[str, ...] = ()
         outcome, data = Outcome.BLIND, "no answer"
         if any(entry.id == rule for entry in diagnosis.crashes):
-            claim = "the rule itself failed"
+            claim = "the rule itself crashed"
         elif unjudged is not None:
             claim = f"it cannot say: {unjudged.reason}"
             steps = (unjudged.enable,) if unjudged.enable else ()
@@ -129,9 +129,9 @@ def check_required(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
         elif finding is not None:
             outcome, claim, data = Outcome.PASSED, f"it found: {finding.claim}", "what it found"
         elif healthy is not None:
-            outcome, claim, data = Outcome.PASSED, f"it found nothing: {healthy.reason}", "what it looked at"
+            outcome, claim, data = Outcome.PASSED, f"it found nothing: {healthy.reason}", "what it checked"
         else:
-            claim = "there is no answer of this rule"
+            claim = "this rule gave no answer"
             steps = ("give the run, its archive or its store: it was judged without this rule, or by an older version",)
         answer = unjudged or healthy or finding
         yield CheckResult(
@@ -141,14 +141,14 @@ def check_required(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
             title=f"the rule {rule} gives an answer",
             claim=claim,
             data=data,
-            fails_if=f"no answer of {rule} for want of data (blind); what it finds counts by its severity",
+            fails_if=f"no answer of {rule} because data is missing (blind); what it finds counts by its severity",
             rule=rule,
             link=answer.link if answer else None,
             next=steps,
         )
 
 
-SETTINGS_NOTE: Final = "a findings.json counts as it was written: by the version, limits and rules of whoever wrote it"
+SETTINGS_NOTE: Final = "a findings.json counts as it was written, with the version, limits and rules of that time"
 
 
 def check_origin(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
@@ -161,10 +161,10 @@ def check_origin(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
         kind=CheckKind.REQUIRED,
         outcome=Outcome.BLIND,
         title=f"the run was judged by {named} of these settings",
-        claim="it is a findings.json, which does not say by which settings it was judged",
+        claim="it is a findings.json, which does not record the settings it was judged by",
         data="findings.json",
-        fails_if="a run of which only a findings.json is at hand leaves the gate blind",
-        next=("give the run, its archive or its store: it is judged by these settings then",),
+        fails_if="a run with only a findings.json leaves the gate blind",
+        next=("give the run, its archive or its store, so that it is judged by these settings",),
     )
 
 
@@ -218,11 +218,11 @@ def _checks(opened: LoadedRun, policy: Policy, today: date) -> Iterator[CheckRes
             kind=CheckKind.CRASH,
             outcome=Outcome.CRASHED,
             title=f"the rule {crash.id} ran" if crash.of_rule else f"{crash.id} worked",
-            claim=f"it failed itself: {crash.error}",
+            claim=f"it crashed: {crash.error}",
             data="no answer",
             fails_if="an error in the rule, which is a fault of ptt or of a custom rule, not of the run",
             rule=crash.id,
-            next=("report it with the message above; of a custom rule, look at its file",),
+            next=("report it with the message above; if it is a custom rule, check its file",),
         )
     yield from check_findings(opened, policy, today=today)
     yield from check_origin(opened, policy)
@@ -241,7 +241,7 @@ def _excused_notes(checks: Sequence[CheckResult], policy: Policy) -> tuple[str, 
     if not count or not policy.cannot_say_passes:
         return ()
     noun = "check had" if count == 1 else "checks had"
-    return (f"{count} {noun} no data, and the policy lets that pass (cannot_say = 'pass')",)
+    return (f"{count} {noun} no data, which the policy accepts (cannot_say = 'pass')",)
 
 
 def _passed_tails(diagnosis: Diagnosis, checks: Sequence[CheckResult], policy: Policy) -> Iterator[str]:
@@ -257,8 +257,8 @@ def _passed_tails(diagnosis: Diagnosis, checks: Sequence[CheckResult], policy: P
         beside = "; it is no worse than the baseline" if policy.baseline is not None else ""
         level = finding.severity.value
         yield (
-            f"passes, though the diagnosis finds {finding.id} ({level}{where}): {finding.claim}{beside};"
-            f' severity = "{level}" would fail it'
+            f"passes, although the diagnosis finds {finding.id} ({level}{where}): {finding.claim}{beside}; severity "
+            f'= "{level}" would fail it'
         )
 
 

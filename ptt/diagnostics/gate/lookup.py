@@ -61,11 +61,11 @@ class RunSeries:
 
     def _absent(self, name: str) -> Unmeasured:
         if self.opened.kind == "findings":
-            return Unmeasured(reason=f"no curve of {name} is at hand", enable=NO_TABLES)
+            return Unmeasured(reason=f"no curve of {name} is available", enable=NO_TABLES)
         near = get_close_matches(name, sorted(self._names), n=3)
         close = f"; closest here: {', '.join(near)}" if near else ""
         line = how_to_record(self.opened.diagnosis.run.framework, ["metrics"])
-        log = line or "log it with the trainer's other metrics, every step"
+        log = line or "log it with the trainer's other metrics at every step"
         return Unmeasured(reason=f"nothing is logged as {name}{close}", enable=log)
 
     @property
@@ -156,9 +156,9 @@ def silent_at(steps: npt.NDArray[np.int64], window: Window, run: Run) -> str:
         return ""
     reach = reach_of(steps, run)
     if window.name != "early" and run.last_step - int(steps[-1]) > reach:
-        return f"up to step {steps[-1]}, and the run up to step {run.last_step}"
+        return f"only up to step {steps[-1]}, but the run reaches step {run.last_step}"
     if window.name in ("early", "all") and int(steps[0]) - run.first_step > reach:
-        return f"from step {steps[0]} on, and the run from step {run.first_step} on"
+        return f"only from step {steps[0]} on, but the run starts at step {run.first_step}"
     return ""
 
 

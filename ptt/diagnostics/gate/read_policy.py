@@ -149,19 +149,19 @@ def _check_required(policy: Policy, known: Known) -> None:
             raise DocumentError("require", f"{name!r} is a finding of the rule {rule_of(name)!r}; require that rule")
         if name not in known.rules:
             near = closest(name, known.rules)
-            raise DocumentError("require", f"{name!r} is no rule; {near} (`ptt rules` lists all)")
+            raise DocumentError("require", f"{name!r} is not a rule; {near} (`ptt rules` lists all)")
 
 
 def _check_allowances(policy: Policy, known: Known) -> None:
     for index, allowance in enumerate(policy.allow):
         key, finding, slice_ = f"allow[{index}].finding", allowance.finding, allowance.slice
         if finding in EVERYTHING:
-            raise DocumentError(key, f"{finding!r} would allow everything; name one finding an entry")
+            raise DocumentError(key, f"{finding!r} would allow everything; name one finding per entry")
         if finding not in known.findings:
-            raise DocumentError(key, f"{finding!r} is no finding; {closest(finding, known.findings)}")
+            raise DocumentError(key, f"{finding!r} is not a finding; {closest(finding, known.findings)}")
         if slice_ and not (slice_ in SLICES or slice_.startswith(TOOL_SLICE) or finding in FREE_SLICES):
             near = f"{closest(slice_, SLICES)} (of one tool: {TOOL_SLICE}NAME)"
-            raise DocumentError(f"allow[{index}].slice", f"{slice_!r} is no slice; {near}")
+            raise DocumentError(f"allow[{index}].slice", f"{slice_!r} is not a slice; {near}")
         if policy.severity is None:
             raise DocumentError(key, "the allowance does nothing: severity is 'never', and no finding fails the gate")
         if not (worst := known.at_most(finding)).at_least(policy.severity):
@@ -189,7 +189,7 @@ def _bound(key: str, table: BoundTable) -> Bound:
     name, metric = table.name.strip(), table.metric.strip()
     if not _NAME.fullmatch(name):
         raise DocumentError(
-            f"{key}.name", f"{name!r} is no name; use letters, digits, dots, dashes, slashes and underscores"
+            f"{key}.name", f"{name!r} is not a valid name; use letters, digits, dots, dashes, slashes and underscores"
         )
     subject = _subject(f"{key}.metric", metric)
     window = _window(f"{key}.window", table.window)
@@ -209,19 +209,19 @@ def _bound(key: str, table: BoundTable) -> Bound:
 def _subject(key: str, metric: str) -> Subject:
     if metric.startswith(LOGGED):
         if metric == LOGGED:
-            raise DocumentError(key, f"{metric!r} names nothing; write the name as it is logged behind it")
+            raise DocumentError(key, f"{metric!r} names nothing; add the name as it is logged")
         return Logged(name=metric.removeprefix(LOGGED), exact=True)
     if metric.startswith((TAIL, ESS)):
         slice_, _, quantile = metric.partition(".")[2].partition(".")
         if slice_ not in SLICES:
-            raise DocumentError(key, f"{metric!r}: {slice_!r} is no slice; {closest(slice_, SLICES)}")
+            raise DocumentError(key, f"{metric!r}: {slice_!r} is not a slice; {closest(slice_, SLICES)}")
         if metric.startswith(ESS):
             if quantile:
-                raise DocumentError(key, f"{metric!r} is no effective sample size; write {ESS}{slice_}")
+                raise DocumentError(key, f"{metric!r} is not an effective sample size; write {ESS}{slice_}")
             return Ess(slice=slice_)
         if quantile not in QUANTILES:
             forms = f"{TAIL}{slice_}. and one of {', '.join(QUANTILES)}"
-            raise DocumentError(key, f"{metric!r} is no tail; write {forms}")
+            raise DocumentError(key, f"{metric!r} is not a tail; write {forms}")
         return Tail(slice=slice_, quantile=quantile)
     known = canonical(metric) is not None or metric in canonical_names()
     if near := () if known else spellings(metric, NAME_SIMILARITY):
@@ -235,11 +235,11 @@ def _window(key: str, text: str) -> Window:
         return Window(name=text)
     match = _LAST.fullmatch(text)
     if match is None:
-        raise DocumentError(key, f"is {text!r}; it can be {', '.join(WINDOWS)}, or so many logged steps: 'last 50'")
+        raise DocumentError(key, f"is {text!r}; it can be {', '.join(WINDOWS)}, or a number of logged steps: 'last 50'")
     count = int(match[1])
     if count < MIN_SUMMARY_VALUES:
         longer = f"take 'last {MIN_SUMMARY_VALUES}' or more, or 'late'"
-        raise DocumentError(key, f"'last {count}' lets few steps decide; {longer}")
+        raise DocumentError(key, f"'last {count}' lets a few steps decide; {longer}")
     if count > MAX_WINDOW:
         raise DocumentError(key, f"'last {count}' is longer than any run; use 'all'")
     return Window(name="last", count=count)
@@ -253,7 +253,7 @@ def _statistic(key: str, given: str | None, subject: Subject, window: Window) ->
         instead = POOLED if of_tokens else SINGLE_STEP[text]
         raise DocumentError(f"{key}.statistic", f"{text!r} lets a single step decide; use {instead!r}")
     if text not in known:
-        why = " (a tail or an effective sample size is of all tokens of its window)" if of_tokens else ""
+        why = " (a tail or an effective sample size covers all tokens of its window)" if of_tokens else ""
         raise DocumentError(f"{key}.statistic", f"is {text!r}; it can be {', '.join(known)}{why}")
     if text == "ratio" and window.name in ("early", "mid") and of_tokens:
         raise DocumentError(f"{key}.window", f"a ratio within the {window.name} third says little; use 'all'")
@@ -261,7 +261,7 @@ def _statistic(key: str, given: str | None, subject: Subject, window: Window) ->
     beyond = min(quantile, 1 - quantile)
     if window.name == "last" and window.count * beyond < MIN_TAIL_VALUES:
         longer = f"take 'last {math.ceil(MIN_TAIL_VALUES / beyond)}' or more"
-        raise DocumentError(f"{key}.statistic", f"{text!r} of {window.count} values hangs on one of them; {longer}")
+        raise DocumentError(f"{key}.statistic", f"{text!r} of {window.count} values depends on one of them; {longer}")
     return text
 
 
@@ -283,7 +283,7 @@ def _refuse_unbounding(key: str, bound: Bound, metric: str) -> None:
         problem = (
             f"{quantity} is never above {most:g}: no run could ever fail"
             if high >= most
-            else f"{quantity} is nowhere near {largest:g}: the bound decides nothing"
+            else f"{quantity} is never near {largest:g}: the bound decides nothing"
             if abs(high) > largest
             else f"{quantity} is never below {least:g}: no run could ever pass"
             if high < least
@@ -295,12 +295,12 @@ def _refuse_unbounding(key: str, bound: Bound, metric: str) -> None:
         problem = (
             f"{quantity} is never below {least:g}: no run could ever fail"
             if low <= least
-            else f"{quantity} is not held by that: estimates by k3 are never negative, and others only by their noise;"
-            " leave it out"
+            else f"{quantity} is not limited by that: k3 estimates are never negative, and others only by their "
+            "noise; leave it out"
             if low <= 0
             and catalogue.known(canonical_name).signed_estimate
             and bound.statistic not in ("change", "slope")
-            else f"{quantity} is nowhere near {largest:g}: the bound decides nothing"
+            else f"{quantity} is never near {largest:g}: the bound decides nothing"
             if abs(low) > largest
             else f"{quantity} is never above {most:g}: no run could ever pass"
             if low > most
@@ -314,7 +314,7 @@ def _refuse_without_effect(policy: Policy, guards: set[str]) -> None:
     """Refuse a gate, or a part of it, that no run could ever fail; `guards`: those that the settings give."""
     guarded = any(getattr(policy.extent, key) >= MIN_GUARD for key in guards)
     if policy.severity is None and not (policy.require or policy.bounds or policy.baseline or guarded):
-        few = f" that every run does not reach, which is {MIN_GUARD} at least" if guards else ""
+        few = f" that every run does not reach anyway, at least {MIN_GUARD}" if guards else ""
         raise DocumentError("severity", f"is 'never' and nothing else is demanded{few}: no run could ever fail")
     if policy.require and policy.cannot_say_passes:
         unjudged = "a rule that was not judged passes as well"
@@ -323,6 +323,6 @@ def _refuse_without_effect(policy: Policy, guards: set[str]) -> None:
         if isinstance(bound.subject, Logged) and bound.subject.exact and canonical(bound.subject.name) is None:
             raise DocumentError(
                 "bound",
-                f"{bound.name!r} takes {name_of(bound.subject)!r} as it is, and cannot_say = 'pass' lets it pass where"
-                " no run logs it: a slip in the name would never show; leave out one of both",
+                f"{bound.name!r} takes {name_of(bound.subject)!r} as it is, and cannot_say = 'pass' lets it pass "
+                "where no run logs it: a typo in the name would never show; leave out one of the two",
             )

@@ -35,7 +35,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 MAX_INTERVAL_RATIO: Final = 10.0  # between the ends of an interval: a bound inside of it divides nothing from nothing
-FEW_WEIGHTS_NOTE: Final = "; a few weights decide it, so that a bound on a tail of the slice tells more"
+FEW_WEIGHTS_NOTE: Final = "; a few weights decide it, so a bound on a tail of the slice is more reliable"
 MIN_RECORDED_STEPS: Final = 5  # recorded steps: a tail of fewer is of one spell of the run
 
 
@@ -52,13 +52,13 @@ def token_statistic(bound: Bound, subject: Tail | Ess, run: RunSeries) -> Measur
     if distrust is not None:
         return Unmeasured(
             reason=f"the logprobs cannot be trusted: {distrust}",
-            enable="fix how they are recorded first",
+            enable="first fix how they are recorded",
             no_number=True,
         )
     if subject.slice not in profile.slices.values():
         slices = " and ".join(profile.slices.values())
         return Unmeasured(
-            reason=f"the run has no slice {subject.slice}, but {slices}", enable=f"hold {slices} to a bound"
+            reason=f"the run has no slice {subject.slice}, but {slices}", enable=f"set a bound on {slices}"
         )
     steps = profile.cells["step"].unique().sort().to_numpy()
     cut = steps[window_of(len(steps), bound.window)]
@@ -69,7 +69,7 @@ def token_statistic(bound: Bound, subject: Tail | Ess, run: RunSeries) -> Measur
     gone = _why_unrecorded(profile, subject.slice, bound.window, steps, cut, run.opened.diagnosis.run)
     if gone:
         return Unmeasured(
-            reason=gone, enable="record tokens over the whole run; see whether it still calls tools", data=data
+            reason=gone, enable="record tokens over the whole run; check whether it still calls tools", data=data
         )
     thirds = split_steps(cut.tolist(), 3)
     spans = (thirds[0], thirds[-1]) if bound.statistic == "ratio" else (Span(int(cut[0]), int(cut[-1])),)
@@ -77,8 +77,8 @@ def token_statistic(bound: Bound, subject: Tail | Ess, run: RunSeries) -> Measur
     data += f", {levels.tokens} tokens of {subject.slice}"
     if levels.overflows:
         return Unmeasured(
-            reason=f"weights of {subject.slice} are too large for a number",
-            enable="see where the policies come apart: log-ratios of some tokens are in the hundreds",
+            reason=f"weights of {subject.slice} are too large to compute",
+            enable="find out where the policies diverge: log-ratios of some tokens are in the hundreds",
             data=data,
             no_number=True,
         )
@@ -122,7 +122,7 @@ def _why_unrecorded(profile: Profile, slice_: str, window: Window, steps: IntArr
     token_steps = profile.cells.filter(pl.col("slice") == number)["step"].unique().sort().to_numpy()
     inside = token_steps[(token_steps >= cut[0]) & (token_steps <= cut[-1])]
     if len(inside) < MIN_RECORDED_STEPS:
-        return f"{slice_} tokens stand at {len(inside)} of its {len(cut)} recorded steps"
+        return f"{slice_} tokens occur at {len(inside)} of its {len(cut)} recorded steps"
     if cut[-1] - inside[-1] > reach_of(token_steps, run):
         return f"there are no {slice_} tokens after step {inside[-1]}"
     return ""

@@ -33,7 +33,7 @@ MAX_SPANS: Final = 24  # `ptt baseline update` writes 12
 MAX_LETTERS: Final = 300
 MAX_NATS: Final = 1e6  # of |r|: logprobs go down to some hundreds
 MAX_FIGURE: Final = 1e150  # what is worked out of it stays finite
-RENEW: Final = "make it anew with `ptt baseline update FILE RUN...`"
+RENEW: Final = "make it again with `ptt baseline update FILE RUN...`"
 OTHER: Final = "name a file that `ptt baseline update` wrote, or a new name"
 """What to do about a file that is something else: `ptt baseline update` would not write over it."""
 
@@ -114,18 +114,18 @@ def read_baseline(path: Path) -> Baseline:
     except OSError as error:
         raise SettingsError(f"{path}: the baseline cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise SettingsError(f"{path}: larger than 1 MiB, which no baseline is; {_advice(path)}.") from error
+        raise SettingsError(f"{path}: larger than 1 MiB, too large for a baseline; {_advice(path)}.") from error
     try:
         text = content.decode("utf-8")
         lines = text.splitlines()
         dots = max((line.count(".") for line in lines), default=0)
         if dots > MAX_DOTS or sum(line.lstrip().startswith("[") for line in lines) > MAX_TABLES:
-            raise ValueError("keys within keys, or tables, beyond what any baseline holds")
+            raise ValueError("keys or tables nested deeper than any baseline has")
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise SettingsError(f"{path}: cannot be read as TOML: {str(error)[:MAX_LETTERS]}; {_advice(path)}.") from error
     if "schema_version" not in document:
-        raise SettingsError(f"{path}: is no baseline (no schema_version); {_advice(path)}.")
+        raise SettingsError(f"{path}: is not a baseline (no schema_version); {_advice(path)}.")
     version = document["schema_version"]
     if version != SCHEMA_VERSION or isinstance(version, bool):
         raise SettingsError(

@@ -226,15 +226,15 @@ def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baselin
     frameworks = sorted({run.facts.framework for run in runs if run.facts.framework is not None})
     if len(frameworks) > 1:
         raise SettingsError(
-            f"these runs are of different frameworks ({', '.join(frameworks)}), whose metrics are means of different"
-            " things; give each framework a baseline of its own."
+            f"these runs come from different frameworks ({', '.join(frameworks)}), whose metrics are means of "
+            "different things; give each framework its own baseline."
         )
     profiles = [run.profile for run in runs if run.profile is not None]
     pairs = sorted({profile.pair for profile in profiles})
     if len(pairs) > 1:
         raise SettingsError(
-            f"these runs record different pairs of logprobs ({', '.join(pairs)}): they are no seeds of one setting;"
-            " give each pair a baseline of its own."
+            f"these runs record different pairs of logprobs ({', '.join(pairs)}), so they are not seeds of one "
+            "setting; give each pair its own baseline."
         )
     names = [run.facts.name for run in runs if run.profile is not None]
     matched = match_by_steps(profiles, names=names) if profiles else None
@@ -275,8 +275,8 @@ def _number_names(figures: Sequence[Figures]) -> tuple[Figures, ...]:
 
 def _no_content_message(name: str) -> str:
     return (
-        f"{name}: nothing in it can be kept in a baseline: no metric with {MIN_LOGGED} values, no tokens with two"
-        " logprobs; `ptt sources` says what the run holds."
+        f"{name}: nothing in it can go into a baseline: no metric with {MIN_LOGGED} values, no tokens with two "
+        "logprobs; `ptt sources` says what the run holds."
     )
 
 
@@ -286,6 +286,6 @@ def _no_overlap_message(runs: Sequence[Measured]) -> str:
         return _no_content_message(empty[0])
     spans = "; ".join(f"{run.facts.name}: {run.first} to {run.last}" for run in runs)
     return (
-        f"these runs share less than half of their steps ({spans}); a baseline is of runs of one length: give runs"
-        " that reached about the same step."
+        f"these runs share less than half of their steps ({spans}); a baseline takes runs of one length: give runs "
+        "that reached about the same step."
     )

@@ -90,7 +90,7 @@ def _draft(
     named = chosen is not None and name in chosen
     judged = named or (chosen is None and name in DIRECTIONS)
     if not judged:
-        why = "the policy does not name it" if name in DIRECTIONS else "no direction of it is known to be worse"
+        why = "the policy does not name it" if name in DIRECTIONS else "it has no known direction of worse"
         return untested(replace(comparison, outcome="shown", words=f"{_level_words(comparison)}; shown only: {why}"))
     reason, next_ = _why_not_comparable(name, figures, own, baseline, base_metrics, late, direction)
     if direction is not None:
@@ -122,7 +122,7 @@ def _compare_levels(
     both = math.isfinite(mean) and math.isfinite(expected)
     runs = f"{len(theirs)} baseline {'run' if len(theirs) == 1 else 'runs'}"
     values = own.late.n if own is not None else 0
-    lost = f" and {own.not_numbers} that are no numbers" if own is not None and own.not_numbers else ""
+    lost = f" and {own.not_numbers} NaN or infinite" if own is not None and own.not_numbers else ""
     return BaselineComparison(
         id=name,
         statistic=name,
@@ -148,42 +148,42 @@ def _why_not_comparable(
     """Return why a metric cannot be judged and what would change that; empty where it can."""
     if direction is None:
         return (
-            f"no direction of {name} is known to be worse",
-            f'say which is: metrics = {{ "{name}" = "higher" }}, or "lower", or "both"',
+            f"it is unknown which way {name} gets worse",
+            f'set it: metrics = {{ "{name}" = "higher" }}, or "lower", or "both"',
         )
     if not theirs:
         return f"the baseline holds no {name}", "renew the baseline with runs that log it"
     logged_as = theirs[0].logged_as
     if own is None:
         return (
-            f"the run logs no {name}, or too few values of it between steps {baseline.steps.first} and"
-            f" {baseline.steps.last}",
+            f"the run logs {name} not at all, or too rarely, between steps {baseline.steps.first} and "
+            f"{baseline.steps.last}",
             f"log it as the baseline's runs did ({logged_as})",
         )
     if not _same_meaning(figures, own, baseline, logged_as):
         return (
-            f"the run's {own.logged_as} ({figures.framework or 'framework unknown'}) and the baseline's {logged_as}"
-            f" ({baseline.runs[0].framework or 'framework unknown'}) are means of different things",
+            f"the run's {own.logged_as} ({figures.framework or 'framework unknown'}) and the baseline's {logged_as} "
+            f"({baseline.runs[0].framework or 'framework unknown'}) are means of different things",
             "make a baseline of runs of the same framework",
         )
     logged = own.late.n + own.not_numbers
     if own.not_numbers > LOST_SHARE * logged:
         return (
-            f"{own.not_numbers} of {logged} values in steps {late.first} to {late.last} are no numbers",
-            "find where they come from; `ptt diagnose` names the first",
+            f"{own.not_numbers} of {logged} values in steps {late.first} to {late.last} are NaN or infinite",
+            "find out where they come from; `ptt diagnose` names the first",
         )
     width = late.last - late.first + 1
     if own.reach is None or own.reach - late.first + 1 < MIN_REACH_SHARE * width:
         reach = f"reaches step {own.reach}" if own.reach is not None else f"ends before step {late.first}"
         return (
-            f"the run's {name} {reach}, and the baseline is judged on steps {late.first} to {late.last}",
-            "train as far as the baseline did, or make a baseline of runs as short",
+            f"the run's {name} {reach}, but the baseline is judged on steps {late.first} to {late.last}",
+            "train as far as the baseline did, or make a baseline of equally short runs",
         )
     fewest = min(own.late.n, *(base.late.n for base in theirs))
     if fewest < MIN_WINDOW_VALUES:
         return (
-            f"only {fewest} values lie in steps {late.first} to {late.last}; "
-            f"{MIN_WINDOW_VALUES} are needed to tell noise",
+            f"only {fewest} values lie in steps {late.first} to {late.last}; {MIN_WINDOW_VALUES} are needed to "
+            "estimate noise",
             "log more often, or train longer",
         )
     return "", ""
@@ -275,13 +275,13 @@ def _words(
 ) -> str:
     level = _level_words(comparison)
     # where a level counts for more than it is, a reader who divides both means must be told
-    raised = f" (so low a level counts as {scale:.3g})" if scale > abs(comparison.expected or 0.0) else ""
+    raised = f" (a level this low counts as {scale:.3g})" if scale > abs(comparison.expected or 0.0) else ""
     if outcome == "failed":
         return f"{level}: beyond noise and beyond the limit of {limit:g} times{raised}; {direction.why}"
     if outcome == "blind":
         low, high = known.interval()
         reach = f"anything from {low:.3g} to {high:.3g}" if math.isfinite(low) else "anything"
-        return f"{level}, but with this noise the difference can be {reach}: too wide to tell"
+        return f"{level}, but with this noise the difference can be {reach}: too wide to judge"
     limit_at = comparison.limit if comparison.limit is not None else math.inf
     inside = abs(known.difference) <= abs(limit_at)
     return f"{level}: " + ("within the limit" if inside else "beyond the limit, but not beyond noise") + raised

@@ -155,8 +155,8 @@ def drifted(found: Sequence[Moved], runs: int) -> str:
         return ""
     names = ", ".join(f"{move.slice} tails" if move.slice else move.statistic for move in found)
     return (
-        f"{runs} passing runs together lie away from the baseline beyond noise in {names}, though each may be within"
-        " its limit: find out why, then renew it with `ptt baseline update`"
+        f"{runs} passing runs together differ from the baseline beyond noise in {names}, though each may be within "
+        "its limit: find out why, then renew it with `ptt baseline update`"
     )
 
 
@@ -180,13 +180,13 @@ def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFi
     known = group_difference([metric.late for metric in after], [metric.late for metric in before])
     low, high = known.interval()
     p_value = _two_sided(known.p_higher(), known.p_lower()) if same_steps else math.nan
-    words = "" if same_steps else "other steps"
+    words = "" if same_steps else "different steps"
     return Moved(statistic=name, before=old, after=old + known.difference, low=low, high=high, words=words), p_value
 
 
 def _not_comparable(name: str, sides: Sequence[Sequence[MetricFigures]]) -> Moved:
     before, after = (_mean([metric.late.mean for metric in side]) for side in sides)
-    words = "not logged before" if not sides[0] else "not logged any more" if not sides[1] else "other frameworks"
+    words = "not logged before" if not sides[0] else "no longer logged" if not sides[1] else "different frameworks"
     return Moved(statistic=name, before=before, after=after, words=words)
 
 
@@ -215,12 +215,12 @@ def _tail_moves(before: Sequence[Figures], after: Sequence[Figures], same_steps:
 def _why_not(sides: Sequence[Sequence[object]], pairs: set[str | None], same_steps: bool) -> str:
     if not all(sides):
         return "on one side only"
-    return "another pair" if len(pairs) > 1 else "other steps" if not same_steps else "other spans"
+    return "different pair" if len(pairs) > 1 else "different steps" if not same_steps else "different spans"
 
 
 def _settled(move: Moved, p_value: float) -> Moved:
     if math.isnan(p_value):
-        return replace(move, words=move.words or "too few values to tell")
+        return replace(move, words=move.words or "too few values to judge")
     beyond = p_value < MAX_FALSE_ALARMS
     return replace(move, beyond_noise=beyond, words="moved beyond noise" if beyond else "within noise")
 

@@ -29,7 +29,7 @@ from ptt.diagnostics.statistics.tail_curves import Curve, third_of
 from ptt.diagnostics.statistics.tail_growth import FLOOR
 
 QUANTILES: Final = ("p95", "p99")
-NO_TOOLS: Final = "; see whether the run still calls tools"
+NO_TOOLS: Final = "; check whether the run still calls tools"
 MAX_ADVISED_SEEDS: Final = 5  # of a baseline: with so many, one more narrows no interval by a twentieth
 MAX_TIMES: Final = 50.0  # as much data; more is no advice
 FAIL_SHARE: Final = 1.96 / 2.5
@@ -59,7 +59,7 @@ def drafts(mine: Figures, baseline: Baseline, *, limit: float) -> list[Draft]:
             )
         ]
     if mine.pair != theirs.pair:
-        reason = f"the run's tails are of {mine.pair}, the baseline's of {theirs.pair}: they answer different questions"
+        reason = f"the run's tails are of {mine.pair}, the baseline's of {theirs.pair}: they measure different things"
         return [_blind_draft("tails", None, reason, "record the same logprobs, or make a baseline of this pair")]
     results = []
     for name in sorted({curve.slice for run in having for curve in run.tails}):
@@ -74,7 +74,10 @@ def _slice(name: str, figures: Figures, having: Sequence[Figures], limit: float)
     ]
     if not sides[0]:
         others = ", ".join(sorted(figures.slices))
-        reason = f"the run has no slice {name} but {others}: tools are told by other evidence, and slices differ by it"
+        reason = (
+            f"the run has no slice {name} but {others}: tool output is recognised by different evidence, so the "
+            "slices differ"
+        )
         return [_blind_draft(f"tails.{name}", name, reason, "record tool names and masks as the baseline's runs did")]
     tokens = [sum(int(curve.tokens.sum()) for run in side for curve in run) for side in sides]
     if not any(tokens):
@@ -82,7 +85,7 @@ def _slice(name: str, figures: Figures, having: Sequence[Figures], limit: float)
     if not tokens[0]:
         reason = f"the run has no {name} tokens on the baseline's steps: nothing to judge, and no improvement"
         return [
-            _blind_draft(f"tails.{name}", name, reason, "see whether the run still calls tools, and how far it came")
+            _blind_draft(f"tails.{name}", name, reason, "check whether the run still calls tools, and how far it got")
         ]
     by_window = dict(zip(TESTED_WINDOWS, compare_percentiles(*sides), strict=True))
     return [_test(name, window, sides[0], sides[1], limit, found) for window, found in by_window.items()]
@@ -111,7 +114,7 @@ def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], 
         levels.append(f"{quantile} {own:.3g} against {other:.3g} nats, {own / other:.3g} times")
     if not raised:
         return ""
-    taken = f" (each taken as {FLOOR:.1g} nats at least)" if least else ""
+    taken = f" (each counted as at least {FLOOR:.1g} nats)" if least else ""
     as_they_are = f"as they are, by the geometric mean of spans{taken}: {'; '.join(levels)}"
     return f"spans with {' or '.join(raised)} nats count as that; {as_they_are}"
 
@@ -156,7 +159,7 @@ def _without_spans(comparison: BaselineComparison, spans: int) -> BaselineCompar
     window = str(comparison.extra["window"])
     needed = f"{MIN_SPANS} over the run" + (f" and {MIN_WINDOW_SPANS} late" if window == "late" else "")
     few = "only 1 span holds" if spans == 1 else f"only {spans} spans hold" if spans else "no span holds"
-    words = f"{WHERE[window]} {few} enough tokens on both sides: too few to tell; it takes {needed}"
+    words = f"{WHERE[window]} {few} enough tokens on both sides: too few to judge; it takes {needed}"
     next_ = "train as far as the baseline did, or record more steps"
     return replace(comparison, words=words, next=(next_ + (NO_TOOLS if comparison.slice != "text_only" else ""),))
 
@@ -217,8 +220,8 @@ def _settle(
         bound = f"; {excluded:g} times is excluded at 5%" if seen.high >= excluded else ""
         words = f"{level} ({seen.low:.2f} to {seen.high:.2f}{bound}): {inside}"
         return replace(comparison, outcome="passed", words=words + beside + suffix)
-    noise = "with this noise, and as far as seeds differ," if len(sides.theirs) == 1 else "with this noise"
-    words = f"{level}, but {noise} it could be {seen.low:.2f} to {seen.high:.2f} times: too wide to tell"
+    noise = "with this noise, and the spread between seeds," if len(sides.theirs) == 1 else "with this noise"
+    words = f"{level}, but {noise} it could be {seen.low:.2f} to {seen.high:.2f} times: too wide to judge"
     more, next_ = _advise(sides, limit, seen)
     return replace(comparison, outcome="blind", words=words + more + beside + suffix, next=(next_,))
 
@@ -232,16 +235,18 @@ def _advise(sides: _Sides, limit: float, seen: Noninferiority) -> tuple[str, str
     count = len(sides.theirs)
     if count < MAX_ADVISED_SEEDS and _one_more_seed(sides, limit) != "cannot_say":
         another = {1: "second", 2: "third"}.get(count, "further")
-        return "", f"add a {another} seed to the baseline: {_so_few(count)} little of how far seeds lie apart"
+        return "", f"add a {another} seed to the baseline: {_so_few(count)} little about the spread between seeds"
     factor = _times_as_many(seen, limit)
     words = ""
     if factor < MAX_TIMES:
-        words = f"; some {float(f'{sides.tokens * factor:.2g}'):,.0f} tokens, {factor:.1f} times as many, would tell"
+        words = (
+            f"; about {float(f'{sides.tokens * factor:.2g}'):,.0f} tokens, {factor:.1f} times as many, would be enough"
+        )
     return words, "add seeds to the baseline, record more steps or sequences, or train longer"
 
 
 def _so_few(count: int) -> str:
-    return "one tells" if count == 1 else f"{('', '', 'two', 'three', 'four')[count]} tell"
+    return "one says" if count == 1 else f"{('', '', 'two', 'three', 'four')[count]} say"
 
 
 def _one_more_seed(sides: _Sides, limit: float) -> Decision:
