@@ -80,7 +80,7 @@ def test_what_only_microsofts_toolkit_writes_is_read_as_it_means_it() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("nonsense", "no TOML"),
+        ("nonsense", "not valid TOML"),
         ("", "neither [[rule]] nor alerts"),
         ("rules = []\n", "'rules' is not known; is 'rule' meant?"),
         ("rule = 3\n", "rule: is not a list"),
@@ -93,10 +93,10 @@ def test_what_only_microsofts_toolkit_writes_is_read_as_it_means_it() -> None:
         (WHOLE + "aggregate = 'avg'", "aggregate 'avg' is not known"),
         (WHOLE + "aggregate = 'p100'", "aggregate 'p100' is not known"),
         (WHOLE + "aggregate = 'p0'", "aggregate 'p0' is not known"),
-        (WHOLE + "window = 0", "window 0 is none"),
+        (WHOLE + "window = 0", "window 0 is not a window"),
         (WHOLE + "window = true", "window must be a whole number or a text"),
-        (WHOLE + "window = 'later'", "window 'later' is none"),
-        (WHOLE + "window = 'last 0'", "window 'last 0' is none"),
+        (WHOLE + "window = 'later'", "window 'later' is not a window"),
+        (WHOLE + "window = 'last 0'", "window 'last 0' is not a window"),
         (WHOLE + "window = 1\naggregate = 'std'", "std needs two values"),
         (WHOLE + "for_steps = 5\nwindow = 'late'", "no window here moves"),
         (WHOLE + "for_steps = 0", "for_steps is 0; it must be a whole number of at least 1"),
@@ -104,17 +104,17 @@ def test_what_only_microsofts_toolkit_writes_is_read_as_it_means_it() -> None:
         (WHOLE + "link = 'rewards'", "link is 'rewards'; it can be data_validity, environment, evaluation, reward, "),
         (WHOLE + "families = ['on']", "families[0] is 'on'; it can be online"),
         (WHOLE + "algorithms = ['gpro']", "algorithms: 'gpro' is not known; is 'gspo' or 'grpo' meant?"),
-        (WHOLE + "claim = 'x'\nmessage = 'y'", "give one"),
-        (WHOLE + "claim = '{value.__class__}'", "a lone '{'"),
+        (WHOLE + "claim = 'x'\nmessage = 'y'", "give only one"),
+        (WHOLE + "claim = '{value.__class__}'", "a single '{'"),
         (WHOLE + "claim = '{os}'", "no field {os}"),
-        (WHOLE + "claim = '{value:99999999f}'", "no number format"),
+        (WHOLE + "claim = '{value:99999999f}'", "not a number format"),
         (WHOLE + "next = [1]", "next[0] must be a text"),
         (WHOLE + "enabled = 'yes'", "enabled must be true or false"),
         (WHOLE + "all = []", "give one of"),
         (WHOLE.replace("> 1", "drop 5%") + "window = 'early'", "cannot be compared with the early level"),
         (WHOLE.replace("> 1", "spike 3x") + "window = 'late'", "a spike stands out"),
         (WHOLE.replace("> 1", "spike 3x") + "aggregate = 'mean'", "a spike has none"),
-        (WHOLE.replace("kl/ref", "my/metric"), "my/metric does not tell it"),
+        (WHOLE.replace("kl/ref", "my/metric"), "my/metric does not imply it"),
         (WHOLE.replace("kl/ref", "k l"), "holds a space"),
         (WHOLE.replace("kl/ref", "tokens:policy/ref:post_tools:p99"), "'post_tools' is not known; is 'post_tool'"),
         (WHOLE.replace("kl/ref", "tokens:policy/ref:post_tool"), "named tokens:PAIR:SLICE:STATISTIC"),
@@ -190,13 +190,13 @@ def test_flat_yaml_is_read(text: str, meant: dict[str, Any]) -> None:
         ("- a: b", "is not `key: value`"),
         ("a:\n  - b: c", "a list of keys"),
         ("a:\n  b: c", "line 2"),
-        ("x: 1\na: b\na: c", "line 3: 'a' stands twice"),
+        ("x: 1\na: b\na: c", "line 3: 'a' occurs twice"),
         ("a: 'b", "ends on its own line"),
         ('a: "b" c', "follows the quoted text"),
         ("a: [b, c", "ends on its own line with ]"),
         ("a: b: c", "put it in quotes"),
         ("a: > 0.3", "goes beyond"),
-        ('a: "\\q"', "no escape"),
+        ('a: "\\q"', "not an escape"),
         ("a: b\n---\na: c", "is not `key: value`"),
     ],
 )
@@ -243,7 +243,7 @@ def test_each_of_microsofts_rules_is_read_and_fires_on_what_it_describes(
         (("30", "soon"), "min_steps must be a whole number"),
         (("enabled: true", "enabled: yes"), "enabled must be true or false"),
         (("> 0.3", "exceeds 0.3"), "'exceeds 0.3' is not a comparison"),
-        ((":.3f", ".real"), "a lone '{'"),
+        ((":.3f", ".real"), "a single '{'"),
     ],
 )
 def test_a_wrong_yaml_rule_is_an_error_with_its_file(change: tuple[str, str], says: str, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_every_trainer_of_the_list_is_asked_and_no_other() -> None:
     unknown = judged(read, high)
     assert isinstance(unknown, NotJudged)
     assert unknown.applies
-    assert "do not tell" in unknown.reason
+    assert "no file says" in unknown.reason
 
 
 def test_a_rule_for_all_on_the_loss_of_one_trainer_is_for_that_trainer() -> None:
@@ -294,7 +294,7 @@ def test_two_alerts_on_one_metric_are_two_and_odd_names_and_numbers_are_read(tmp
         ("kl > 3 -> high: x", "is not an alert"),
         ("grpo: kl > 3 -> severe: x", "severity 'severe'"),
         ("gpro: kl > 3 -> high: x", "or 'grpo' meant?"),
-        ("grpo: kl above 3 -> high: x", "no comparison"),
+        ("grpo: kl above 3 -> high: x", "not a comparison"),
         ("grpo: kl > 3 for 0 steps -> high: x", "for 0 steps"),
         ("grpo: kl > 3 -> high: {x}", "no field"),
         ("grpo: kl > 3 -> high:", "is not an alert"),
@@ -344,8 +344,8 @@ def test_files_are_found_in_folders_and_what_is_twice_or_none_is_said(tmp_path: 
     assert "nowhere: there is no such file" in said
     assert "notes.txt: is not a rule file" in said
     assert "bad.yml: cannot be read" in said
-    assert f"deep/b.toml: rule 'a' stands in {tmp_path / 'c.toml'} as well" in said
-    assert "c.toml: rule 'a' stands twice" in said
+    assert f"deep/b.toml: rule 'a' is also defined in {tmp_path / 'c.toml'}" in said
+    assert "c.toml: rule 'a' occurs twice" in said
     assert [one.id for one in checked.rules] == ["alert-all-x-above-1", "alert-all-x-above-1-2", "a"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(ptt.SettingsError, match="holds no rule file"):

@@ -150,7 +150,7 @@ def test_a_store_that_stands_alone_keeps_the_names_it_was_made_with(tmp_path: Pa
     named = ptt.ingest(run, out=tmp_path / "named", settings=settings)
     assert "reward/mean" in api.open_run(named, out=tmp_path / "o").diagnosis.tables["series"]["name"]
     plain = ptt.ingest(run, out=tmp_path / "plain")
-    with pytest.raises(InputError, match=r"other names under \[metrics\]"):
+    with pytest.raises(InputError, match=r"different names under \[metrics\]"):
         api.open_run(plain, out=tmp_path / "o", settings=settings)
 
 

@@ -153,7 +153,7 @@ def test_diff_of_two_files_and_of_a_run(both: Path) -> None:
     ptt("update", "broken.toml", BROKEN, "--yes-even-failed", "--out", both.parent / "stores")
     code, text = ptt("diff", "healthy.toml", "broken.toml")
     assert code == 0
-    assert "other steps" in text
+    assert "different steps" in text
     assert "cannot be told" in text
     code, text = ptt("diff", "healthy.toml", "--against", BROKEN)
     assert code == 0

@@ -171,10 +171,10 @@ def test_spread_of_seeds_is_counted() -> None:
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
-        (measured({"entropy": values(1)}), "logs no grad_norm"),
+        (measured({"entropy": values(1)}), "logs grad_norm not at all"),
         (measured({"grad_norm": values(1, count=70)}), "ends before step 81"),
             (measured({"grad_norm": values(1, count=95)}), "reaches step 95"),
-        (measured({"grad_norm": values(1)}, first=500), "logs no grad_norm"),
+        (measured({"grad_norm": values(1)}, first=500), "logs grad_norm not at all"),
         (measured({"grad_norm": values(1)}, framework="verl"), "means of different things"),
         (measured({"grad_norm": values(1)}, bad={"grad_norm": range(90, 120)}), "are NaN or infinite"),
         (measured({"grad_norm": values(1, count=12)}, every=10), "only 4 values"),
@@ -235,7 +235,7 @@ def test_the_very_same_run_passes_and_is_told() -> None:
 def test_one_of_several_seeds_is_held_against_the_others() -> None:
     runs = [measured({"grad_norm": values(seed, level)}, name=f"{seed}") for seed, level in enumerate((1.0, 1.01, 2.5))]
     source, found = against(runs[2], made(*runs))
-    assert "others alone" in source.words
+    assert "other runs only" in source.words
     assert found.outcome == "failed"
     assert "2 baseline runs" in found.data
 

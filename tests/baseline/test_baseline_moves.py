@@ -109,7 +109,7 @@ def test_files_of_other_steps_are_shown_and_not_judged() -> None:
     other = replace(BASE, steps=Span(1, 200))
     found = by_name(BASE, other)
     assert {one.beyond_noise for one in found.values()} == {None}
-    assert found["grad_norm"].words == "other steps"
+    assert found["grad_norm"].words == "different steps"
 
 
 def test_what_is_logged_on_one_side_only_is_said() -> None:
@@ -133,5 +133,5 @@ def test_tails_of_which_nothing_can_be_told_are_not_within_noise() -> None:
 def test_why_tails_were_not_compared_is_said() -> None:
     before = baseline_with(with_tails("before", curves_at(np.linspace(1, 2, 12))))
     other = baseline_with(with_tails("after", curves_at(np.linspace(1, 2, 12)), pair="policy/rollout"))
-    assert [one.words for one in changes(before, other)] == ["another pair"]
-    assert [one.words for one in changes(before, replace(before, steps=Span(1, 240)))] == ["other steps"]
+    assert [one.words for one in changes(before, other)] == ["different pair"]
+    assert [one.words for one in changes(before, replace(before, steps=Span(1, 240)))] == ["different steps"]

@@ -32,7 +32,7 @@ def test_compare_writes_its_files_and_a_second_time_the_same_bytes(tmp_path: Pat
     before = {path: path.stat().st_mtime_ns for path in (*BASE.rglob("*"), *ARM.rglob("*"))}
     first = ptt("compare", BASE, ARM, "--jobs", "2", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
-    assert "kl_penalised lies below tool_tail_growth" in first.stdout
+    assert "kl_penalised has lighter" in first.stdout
     assert "\x1b" not in first.stdout
     out = tmp_path / "ptt-report"
     assert {path.name for path in out.iterdir()} == {"compare", "tool_tail_growth", "kl_penalised"}

@@ -45,7 +45,7 @@ def test_a_kl_penalty_suppresses_the_tails_and_the_interval_leaves_out_one(suppr
     base = row(suppressed.tables["growth"], axis="steps", slice="post_tool", q="p95", arm="tool_tail_growth")
     assert 4.5 < float(str(base["growth"])) < 6.5
     assert base["suppression"] is None
-    assert "kl_penalised lies below tool_tail_growth in late post-tool tails" in suppressed.headline
+    assert "kl_penalised has lighter tool_tail_growth in late post-tool tails" in suppressed.headline
 
 
 def test_level_and_growth_are_both_told_and_so_is_a_tail_that_is_rarer_rather_than_smaller(
@@ -125,7 +125,7 @@ def test_tools_that_vanish_are_no_improvement(kept: Path) -> None:
     assert late["ratio"] is None
     (said,) = [item for item in found.not_compared if "late post-tool tails of collapse" in item.what]
     assert "no improvement" in said.reason
-    assert "lies below" not in found.headline
+    assert "has lighter" not in found.headline
     words = late_words(found.tables, found.arms[1])
     assert words["reward/mean"] == "lower"
 
@@ -197,7 +197,7 @@ def test_runs_of_other_pairs_and_frameworks_are_compared_in_what_they_share(kept
     archive = ROOT / "tests" / "fixtures" / "runs" / "verl_ppo_healthy.tar.zst"
     found = api.compare([SAMPLES / "healthy", archive], out=kept)
     assert any("tails" in item.what for item in found.not_compared)
-    assert any("another framework" in line for line in found.sentences)
+    assert any("a different framework" in line for line in found.sentences)
     assert found.tables["aggregate_differences"].height > 0
     settings = found.tables["settings"].filter(key="framework")
     assert settings["differs"].to_list() == [True, True]

@@ -102,4 +102,4 @@ def test_growth_of_pooled_seeds_is_that_of_their_windows(pooled: Comparison) -> 
 
 def test_more_than_one_seed_is_not_told_to_be_one(pooled: Comparison) -> None:
     assert not any("One run on either side" in line for line in pooled.sentences)
-    assert "arm lies below base" in pooled.headline
+    assert "arm has lighter late post-tool tails than base" in pooled.headline

@@ -175,9 +175,7 @@ def test_a_findings_json_is_gated_by_what_it_found_and_that_is_told(name: str, c
     assert done.exit_code == code, done.stdout
     (run,) = json.loads(Path("again/gate.json").read_text())["runs"]
     assert (run["name"], run["status"] == "healthy") == (name, code == 0)
-    assert run["notes"] == [
-        "a findings.json counts as it was written, with the version, limits and rules of that time"
-    ]
+    assert run["notes"] == ["a findings.json counts as it was written, with the version, limits and rules of that time"]
     assert "counts as it was written" in " ".join(done.stdout.split())
 
 

@@ -118,7 +118,7 @@ def _without_tails(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_
             of = f"{len(different)} of {known} metrics{unsure}"
             said.append(f"{arm.name} differs from {arms[0].name} late in the run in {of}")
         elif words:
-            said.append(f"None of {len(words)} metrics of {arm.name} clearly differs from {arms[0].name}")
+            said.append(f"{arm.name} shows no clear difference from {arms[0].name} in any of {len(words)} metrics")
     more = f" and of {len(said) - MAX_NAMED_ARMS} more arms in the tables" if len(said) > MAX_NAMED_ARMS else ""
     return f"{'; '.join(said[:MAX_NAMED_ARMS])}{more}; {reason}."
 

@@ -115,7 +115,7 @@ def _finding(mismatch: Mismatch) -> Finding | None:
         severity = Severity.HIGH
     return Finding(
         severity=severity,
-        claim=f"Inference engine and trainer disagree on the sampled tokens: {series.raw_name} stays above "
+        claim=f"Inference engine and trainer disagree on the sampled tokens: {series.raw_name} has stayed above "
         f"{excess.limit:g}",
         unit="probability" if "prob_diff" in series.name else "ratio" if zero else "nats",
         **measured(excess, observed=excess.peak),

@@ -43,7 +43,7 @@ def shows_small_numbers(evidence: Evidence, *, besides: str) -> bool:
 
 def confirm_by_checkpoint(interval: Steps) -> str:
     """Return which checkpoints to compare."""
-    return f"compare the checkpoint from before step {interval[0]} with the last one on a fixed evaluation"
+    return f"compare the last checkpoint before step {interval[0]} with the final one on a fixed evaluation"
 
 
 def back_off(interval: Steps) -> tuple[str, ...]:

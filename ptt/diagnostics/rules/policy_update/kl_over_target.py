@@ -67,7 +67,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if moves:  # a fall at a sync is no recovery
         excess = replace(excess, ended=None)
     grade = 2 if short else (excess.peak > HIGH_FACTOR * limit) + (excess.peak > CRITICAL_FACTOR * limit)
-    verb = "stays" if excess.ended is None else "lay"
+    verb = "has stayed" if excess.ended is None else "lay"
     return Finding(
         severity=excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade]),
         claim=f"Mean KL to the reference {verb} above {limit:.3g} nats a {unit}{source}{excess.recovery}"

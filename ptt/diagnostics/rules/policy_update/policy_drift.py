@@ -30,7 +30,7 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
             continue
         return Finding(
             severity=severity,
-            claim=f"Outputs drifted from the starting policy's: their cosine stays below {limit:g}",
+            claim=f"Outputs drifted from the starting policy's: their cosine has stayed below {limit:g}",
             observed=last_mean(series),
             limit=limit,
             unit="cosine",

@@ -83,7 +83,7 @@ def _finding(series: Series, limit: float) -> Finding | None:
     excess = gross or (lasting_excess(series, limit) if count >= MIN_RECORDED else None)
     if excess is None:
         return None
-    above = f"{'stays' if excess.ended is None else 'lay'} above {limit:g} nats{excess.recovery}"
+    above = f"{'has stayed' if excess.ended is None else 'lay'} above {limit:g} nats{excess.recovery}"
     return Finding(
         severity=excess.severity(Severity.CRITICAL if excess.peak > CRITICAL_FACTOR * limit else Severity.HIGH),
         claim=f"Single updates move the policy too far: {series.raw_name} {above}",

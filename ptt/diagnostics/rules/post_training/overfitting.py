@@ -111,7 +111,8 @@ def _train(series: Series | None, step: int) -> tuple[float | None, float | None
 
 def _rising(series: Series, path: Path, summary: str, then: float, now: float, limits: Limits) -> Verdict:
     claim = (
-        f"The evaluation loss rises while the training loss falls: {summary}, the training loss {then:.3g} to {now:.3g}"
+        f"The evaluation loss rose from {path.best:.3g} (step {path.best_step}) to {path.last:.3g} while the training "
+        f"loss fell from {then:.3g} to {now:.3g}"
     )
     low = path.rise < limits["rise"]
     severity = Severity.LOW if low else Severity.HIGH if path.rise > HIGH_RISE else Severity.MEDIUM
