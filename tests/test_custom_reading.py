@@ -344,8 +344,8 @@ def test_files_are_found_in_folders_and_what_is_twice_or_none_is_said(tmp_path: 
     assert "nowhere: there is no such file" in said
     assert "notes.txt: is not a rule file" in said
     assert "bad.yml: cannot be read" in said
-    assert f"deep/b.toml: rule 'a' is also defined in {tmp_path / 'c.toml'}" in said
-    assert "c.toml: rule 'a' occurs twice" in said
+    assert f"deep/b.toml: rule 'a' is defined in {tmp_path / 'c.toml'} too" in said
+    assert "c.toml: rule 'a' is defined twice" in said
     assert [one.id for one in checked.rules] == ["alert-all-x-above-1", "alert-all-x-above-1-2", "a"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(ptt.SettingsError, match="holds no rule file"):

@@ -94,7 +94,7 @@ def test_a_store_without_tokens_is_never_passed_off_as_judged_with_other_setting
     made: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     store = copied(made[1], tmp_path / "judged")
-    with pytest.raises(InputError, match="other settings or custom rules"):
+    with pytest.raises(InputError, match="settings or custom rules other than"):
         api.open_run(store, out=tmp_path / "x", settings=STRICT)
     shown = api.open_run(store, out=tmp_path / "x", settings=STRICT, as_judged=True)
     assert shown.diagnosis.judged_with == OTHER_SETTINGS

@@ -324,7 +324,7 @@ def test_tails_too_noisy_to_tell_are_blind() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"pair": "policy/rollout"}, "different questions"),
+        ({"pair": "policy/rollout"}, "different things"),
         ({"pair": None, "slices": (), "tails": (), "why_no_tails": "no ref_logp"}, "no ref_logp"),
         ({"slices": ("observed",), "tails": curves_at(LEVELS, slice_="observed")}, "no slice post_tool"),
         ({"tails": curves_at(LEVELS * np.nan, tokens=0)}, "no improvement"),

@@ -45,7 +45,7 @@ def test_a_kl_penalty_suppresses_the_tails_and_the_interval_leaves_out_one(suppr
     base = row(suppressed.tables["growth"], axis="steps", slice="post_tool", q="p95", arm="tool_tail_growth")
     assert 4.5 < float(str(base["growth"])) < 6.5
     assert base["suppression"] is None
-    assert "kl_penalised has lighter tool_tail_growth in late post-tool tails" in suppressed.headline
+    assert "kl_penalised has lighter late post-tool tails than tool_tail_growth" in suppressed.headline
 
 
 def test_level_and_growth_are_both_told_and_so_is_a_tail_that_is_rarer_rather_than_smaller(

@@ -198,8 +198,10 @@ def test_another_reward_function_is_always_a_caution(tmp_path: Path) -> None:
     other = run(tmp_path / "other", range(1, STEPS), seed=1, more=logged("proxy_reward"))
     same = run(tmp_path / "same", range(1, STEPS), seed=2, more=logged("correct_reward"))
     found = api.compare([base, other, same])
-    (said,) = [line for line in found.cautions if "another reward" in line]
-    assert said.startswith("other: another reward: proxy_reward is logged by other and not by base, correct_reward is")
+    (said,) = [line for line in found.cautions if "different reward functions" in line]
+    assert said.startswith(
+        "other: different reward functions: proxy_reward is logged by other and not by base, correct_reward is"
+    )
 
 
 @pytest.mark.slow

@@ -120,10 +120,8 @@ def _unique_ids(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomR
             by_id[name] = (replace(rule, id=name), file)
         elif not _same(by_id[name][0], rule):
             first = by_id[name][1]
-            where = "twice" if first == file else f"in {first}"
-            problems.append(
-                f"{file}: rule {rule.id!r} is also defined {where}, with different content; give it its own id"
-            )
+            where = "twice" if first == file else f"in {first} too"
+            problems.append(f"{file}: rule {rule.id!r} is defined {where}, with different content; give it its own id")
     return tuple(rule for rule, _ in by_id.values()), problems
 
 
