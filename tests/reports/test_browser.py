@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from browsers import show
+from judged_runs import judged_run
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.output import write_text
@@ -34,6 +35,13 @@ def pages(samples: dict[str, Diagnosis], tmp_path_factory: pytest.TempPathFactor
     return {name: path.as_uri() for name, path in files.items()}
 
 
+@pytest.fixture(scope="module", params=["tool_tail_growth", "collapse", "stale_sampler", "trl_sft_overfit"])
+def plotted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Write the report of a run whose findings have plots, and give its address."""
+    page = render_html(judged_run(request.param))
+    return write_text(tmp_path_factory.mktemp("plots") / f"{request.param}.html", page).as_uri()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_page_is_silent_and_alone(name: str, browser: Any, pages: dict[str, str]) -> None:
@@ -49,6 +57,8 @@ def test_page_is_silent_and_alone(name: str, browser: Any, pages: dict[str, str]
 @pytest.mark.parametrize(("scheme", "media"), [("light", ""), ("dark", ""), ("light", "print"), ("dark", "print")])
 def test_every_figure_is_seen(scheme: str, media: str, browser: Any, pages: dict[str, str]) -> None:
     show(browser, pages["baseline"], scheme=scheme, media=media)
+    if not media:  # print opens what is folded
+        browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
     boxes = browser.execute_script(BOXES)
     assert len(boxes) == 17
     for box in boxes:
@@ -76,6 +86,33 @@ def test_print_opens_what_is_folded(browser: Any, pages: dict[str, str]) -> None
     evidence = "return document.querySelector('.finding details table').getBoundingClientRect().height"
     show(browser, pages["baseline"], media="print")
     assert browser.execute_script(evidence) > 20
+
+
+@pytest.mark.parametrize("part", ["blind", "healthy", "sources", "method", "context", "loop"])
+def test_a_link_to_a_folded_part_opens_it(part: str, browser: Any, pages: dict[str, str]) -> None:
+    seen = f"return document.getElementById('{part}').checkVisibility()"
+    show(browser, pages["collapse"])
+    assert not browser.execute_script(seen)
+    show(browser, f"{pages['collapse']}#{part}")
+    assert browser.execute_script(seen)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_labels_of_a_finding_s_plot_stand_beside_its_box_and_apart(width: int, browser: Any, plotted: str) -> None:
+    show(browser, plotted, width=width)
+    clashes = browser.execute_script("""
+return [...document.querySelectorAll('.plot .box')].filter(box => box.checkVisibility()).flatMap(box => {
+  const labels = [...box.querySelectorAll('span')].filter(s => s.checkVisibility())
+    .map(s => [s.className, s.textContent, s.getBoundingClientRect()]);
+  const hits = labels.filter(([, , a]) => a.left < 0 || a.right > innerWidth).map(([name, text]) => [name, text]);
+  for (let i = 0; i < labels.length; i++) for (let j = i + 1; j < labels.length; j++) {
+    const a = labels[i][2], b = labels[j][2];
+    if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 &&
+        Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4) hits.push([labels[i][1], labels[j][1]]);
+  }
+  return hits;
+});""")
+    assert clashes == []
 
 
 @pytest.mark.slow
