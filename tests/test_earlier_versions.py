@@ -69,7 +69,7 @@ def test_a_store_whose_diagnosis_cannot_be_read_names_what_renews_it(output: Pat
     (output / "store" / "manifest.json").write_text(
         json.dumps({"schema_version": 0, "ptt_version": "0", "fingerprint": "", "in_place": []}), encoding="ascii"
     )
-    with pytest.raises(InputError, match="no store of this version; make it anew with ptt diagnose"):
+    with pytest.raises(InputError, match="not a store of this version; make it again with ptt diagnose"):
         api.open_run(output, out=output / "unused")
 
 

@@ -179,7 +179,7 @@ def test_a_file_that_is_no_baseline_is_not_to_be_made_anew(content: str, here: P
     (here / "ptt.yaml").write_text(content)
     done = ptt("baseline", "show", "ptt.yaml")
     assert done.exit_code == 2
-    assert "make it anew" not in done.stderr
+    assert "make it again" not in done.stderr
     assert done.stderr.endswith("; name a file that `ptt baseline update` wrote, or a new name.\n")
     (here / "policy.toml").write_text("[gate.baseline]\nfile = 'ptt.yaml'\n")
     gated = ptt("gate", trained(here / "run"), "--settings", "policy.toml")

@@ -111,7 +111,7 @@ def damage_of(diagnosis: Diagnosis) -> Damage:
 
 def _words(files: Sequence[_File], share: float, gone: Sequence[str], *, torn: bool) -> Iterable[str]:
     if torn:
-        yield "the archive is torn or damaged, and nobody knows what it held behind that"
+        yield "the archive is torn or damaged, and what it held after that is unknown"
     closed: dict[str, list[str]] = {}
     for file in files:
         if file.source.kind == UNREADABLE:

@@ -210,7 +210,7 @@ def _parse(path: Path) -> object:
     try:
         return parse_json(content)
     except ValueError as error:
-        raise InputError(f"{path}: is not JSON ({str(error)[:200]}); write it anew with `ptt diagnose`.") from error
+        raise InputError(f"{path}: is not JSON ({str(error)[:200]}); write it again with `ptt diagnose`.") from error
 
 
 def _diagnosis(document: _Document) -> Diagnosis:

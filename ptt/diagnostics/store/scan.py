@@ -29,7 +29,7 @@ ATTRIBUTE: Final = "attribute:"
 sequence, such as the data set of its prompt. As text, from files that are scanned where they lie."""
 RECORDER: Final = "recorder"  # the parser whose files are scanned where they lie
 MAX_ATTRIBUTES: Final = 16  # of a file, by name: a wider one is a table of something else
-ANEW: Final = "make the store anew with ptt diagnose or ptt ingest"
+ANEW: Final = "make the store again with ptt diagnose or ptt ingest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +268,7 @@ def open_existing(store: Path) -> Manifest | None:
     """Return the manifest of a store that can be judged without its run; None where its tokens lay in the run."""
     manifest = read_manifest(store)
     if manifest is None:
-        raise InputError(f"{store}: is no store of this version; make it anew with ptt diagnose or ptt ingest.")
+        raise InputError(f"{store}: is not a store of this version; make it again with ptt diagnose or ptt ingest.")
     copied = store / RECORDED
     if not copied.is_file():
         return None if manifest.in_place else manifest

@@ -108,7 +108,7 @@ def run_files(root: Path) -> tuple[list[RunFile], list[str]]:
 def _closed(error: OSError) -> tuple[str, str]:
     """Return why the system does not let us read something, and what to do."""
     own = error.errno in NO_PERMISSION
-    mend = "run ptt as a user who may read all of the run" if own else "mend that, or copy the run again"
+    mend = "run ptt as a user who may read all of the run" if own else "fix that, or copy the run again"
     return f"{CLOSED} ({error.strerror or error})", mend
 
 

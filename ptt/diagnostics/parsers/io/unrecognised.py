@@ -165,7 +165,7 @@ def why_not(file: RunFile) -> str:
             return f"It is text in {encoding}, and UTF-8 is read: convert it with iconv -f {encoding} -t UTF-8."
     long = len(head) >= HEAD_BYTES and b"\n" not in head and b"\0" not in head
     if long and file.name.lower().endswith(LOGS):
-        return f"Its first line goes on beyond the first {HEAD_BYTES >> 10} kB, by which formats are told."
+        return f"Its first line is longer than {HEAD_BYTES >> 10} kB, the part that formats are recognised by."
     return ""
 
 

@@ -1,6 +1,6 @@
 """This run shows two logprob columns that are copies of each other.
 
-What: r is exactly 0 (below 1e-12) on 99.9 % of tokens of a pair, over the whole run, although the policy moved: a KL or
+What: r is exactly 0 (below 1e-12) on 99.9% of tokens of a pair, over the whole run, although the policy moved: a KL or
 a gradient is logged, or another pair differs. It holds for the pair in use, and (as a low finding) for the engine's
 logprobs beside the trainer's. Where nothing recorded shows whether the policy moved, the finding says so.
 Why it matters: the pair then carries no information: no tail, no ratio, an ESS of 1 by construction. It looks perfectly
