@@ -252,7 +252,7 @@ REASONS = {
     "a name": ("m.csv", f"step,loss,{'x' * 200_000}\n1,0.5,1\n2,0.25,1\n".encode(), "a name in its header"),
     "a header": ("m.csv", f"step,loss,{'x' * 5_000_000}\n1,0.5,1\n".encode(), "its header is longer than the 4 MB"),
     "columns": ("m.csv", f"{WIDE_HEADER}\n1{',0.5' * 20_101}\n".encode(), "its header has 20102 columns or more"),
-    "a line": ("m.log", b"x" * 200_000 + b"\n", "its first line goes on beyond the first 64 kB"),
+    "a line": ("m.log", b"x" * 200_000 + b"\n", "its first line is longer than 64 kB"),
     "UTF-16": ("m.jsonl", '{"step": 1, "loss": 0.5}\n'.encode("utf-16"), "it is text in UTF-16"),
     "UTF-32": ("m.csv", "step,loss\n1,0.5\n".encode("utf-32"), "it is text in UTF-32"),
 }  # fmt: skip
