@@ -5,7 +5,7 @@ STAMP := .venv/.ready
 TRL := .venv-trl
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test test-all golden test-bytes test-trl test-writers check format bench docs sync-samples clean
+.PHONY: demo test test-all golden test-bytes test-trl test-writers check format bench docs fuzz sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
@@ -50,6 +50,11 @@ format: $(STAMP)
 
 docs: $(STAMP)  ## make the pages that are made from code
 	$(BIN)/python docs/make_pages.py
+
+FUZZ ?= --cases 20000 --judged 2000
+
+fuzz: $(STAMP)  ## damaged files of every format, read and judged; prints the seed (an hour; FUZZ="--seed 7 --cases 500" for less)
+	$(BIN)/python -m benchmarks.fuzz --keep benchmarks/data/fuzz $(FUZZ)
 
 bench: $(STAMP)  ## what the token pass costs beside a bare scan of the same columns (20M tokens; makes the data first)
 	$(BIN)/python -m benchmarks.token_pass

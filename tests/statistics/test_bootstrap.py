@@ -8,7 +8,7 @@ import pytest
 from builders import Array, frame_of, tables_of
 from scipy import stats
 
-from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics import bins, bootstrap
 from ptt.diagnostics.statistics.bootstrap import coarse_percentile, pool_blocks, resample_blocks
 
 EDGES = bins.coarse_edges()
@@ -141,3 +141,14 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
     assert not np.array_equal(first, resample_blocks(sequences, blocks=1, seed=6).drawn)
     turned = resample_blocks(sequences.reverse(), blocks=1, seed=5).drawn
     assert np.array_equal(first, turned)
+
+
+def test_bundles_of_many_units_spread_as_units_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    sequences = sequences_from(heavy(2000, 20))
+    alone = resample_blocks(sequences, blocks=1, seed=1, draws=1000)
+    monkeypatch.setattr(bootstrap, "MAX_REDRAWN", 500)
+    bundled = resample_blocks(sequences, blocks=1, seed=1, draws=1000)
+    assert bundled.units.tolist() == [2000]
+    np.testing.assert_array_equal(bundled.recorded, alone.recorded)
+    spreads = [coarse_percentile(each.drawn[0], 0.99).std() for each in (alone, bundled)]
+    assert 0.85 < spreads[1] / spreads[0] < 1.15

@@ -50,7 +50,6 @@ from ptt.diagnostics.parsers.io.metric_logs import (
     counter_of,
 )
 from ptt.diagnostics.parsers.io.metric_rows import (
-    MAX_DEPTH,
     RATIO_BOUND,
     STEP_KEYS,
     TIME_KEYS,
@@ -59,6 +58,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     flatten,
     framework_facts,
     metric_frame,
+    name_prefix,
 )
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
 from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds
@@ -68,6 +68,7 @@ WIDE_BYTES: Final = 32 << 20  # of a file: from here on a row a value costs more
 DENSE: Final = 0.5  # of a block's rows hold the metric: what is rarer costs little as rows
 MAX_CELLS: Final = 32 << 20  # of the columns of a block, most of them empty: 256 MB
 MAX_COLUMNS: Final = 10_000  # each costs some 20 us, whatever it holds
+MAX_DEPTH: Final = 16  # of rows that are read as columns; what nests deeper is read line by line
 NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]\n"))
 MANY_OPEN: Final = re.compile(rb"(?:[{\[][}\]]*){%d}" % (MAX_DEPTH + 1))  # on one line, of what is left then
 STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -262,12 +263,12 @@ def _seconds(column: pl.Series) -> pl.Series:
 def _flat(wide: pl.DataFrame, wrappers: tuple[str, ...]) -> dict[str, pl.Series] | None:
     """Join the names of nested fields with slashes; None if two columns come out under one name."""
     flat: dict[str, pl.Series] = {}
-    pending = [(name, wide[name], "" if name in wrappers else f"{name}/") for name in wide.columns]
+    pending = [(name, wide[name], "" if name in wrappers else name_prefix(f"{name}/")) for name in wide.columns]
     while pending:
         name, column, below = pending.pop()
         if isinstance(column.dtype, pl.Struct):
             inner = ((f"{below}{field}", column.struct.field(field)) for field in column.struct.fields)
-            pending += [(joined, child, f"{joined}/") for joined, child in inner]
+            pending += [(joined, child, name_prefix(f"{joined}/")) for joined, child in inner]
         elif name in flat:
             return None
         else:

@@ -23,7 +23,13 @@ from ptt.diagnostics.parsers.io.interface import (
     read_error,
 )
 from ptt.diagnostics.parsers.io.lines import well_formed
-from ptt.diagnostics.parsers.io.metric_rows import TRAINER_STEP_KEYS, MetricColumns, choose_step_key, flatten
+from ptt.diagnostics.parsers.io.metric_rows import (
+    TRAINER_STEP_KEYS,
+    MetricColumns,
+    choose_step_key,
+    flatten,
+    name_prefix,
+)
 from ptt.diagnostics.parsers.io.protobuf import DamagedMessageError, field_key, fields, signed, varint
 from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, MachineLog, is_device_sample, safe_settings
 from ptt.diagnostics.parsers.io.tracebacks import EndingLog
@@ -212,7 +218,8 @@ def numbers_of(found: dict[str, Value]) -> dict[str, float | None]:
             read = value_of(value)
             if isinstance(read, dict):
                 if "_type" not in read:  # else a histogram, a table or a picture
-                    inner = {f"{name}.{key.replace('/', '.')}": entry for key, entry in flatten(read).items()}
+                    below = name_prefix(f"{name}.")
+                    inner = {f"{below}{key.replace('/', '.')}": entry for key, entry in flatten(read).items()}
                     kept.update(
                         {key: as_value(entry) for key, entry in inner.items() if not isinstance(entry, (str, list))}
                     )

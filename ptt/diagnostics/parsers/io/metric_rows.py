@@ -7,6 +7,7 @@ its history export has a row a log call, of which only some name the trainer's s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any, Final
 
 import polars as pl
@@ -150,19 +151,30 @@ SAMPLE_KEYS = frozenset(
         "model_mask", "loss_mask", "completion_mask", "export_sequence_idx", *LOGPS,
     }
 )  # fmt: skip
-MAX_DEPTH = 16  # nesting that any logger could mean
+MAX_PREFIX = 512  # characters of a name before its last part: a long key would be repeated for each value below it
 
 
-def flatten(found: dict[str, Any], below: str = "", depth: int = 0) -> dict[str, Any]:
-    """Join the keys of nested objects with slashes."""
+def name_prefix(prefix: str) -> str:
+    """Return what stands before the names of nested values; a long one by its beginning and a hash of all of it."""
+    if len(prefix) <= MAX_PREFIX:
+        return prefix
+    digest = sha256(prefix.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{prefix[: MAX_PREFIX - 16]}...{digest}/"
+
+
+def flatten(found: dict[str, Any]) -> dict[str, Any]:
+    """Join the keys of nested objects with slashes; how deep they nest is bounded where they are parsed."""
     flat: dict[str, Any] = {}
+    _flatten_into(flat, found, "")
+    return flat
+
+
+def _flatten_into(flat: dict[str, Any], found: dict[str, Any], below: str) -> None:
     for key, value in found.items():
         if isinstance(value, dict):
-            if depth < MAX_DEPTH:
-                flat.update(flatten(value, f"{below}{key}/", depth + 1))
+            _flatten_into(flat, value, name_prefix(f"{below}{key}/"))
         else:
             flat[f"{below}{key}"] = value
-    return flat
 
 
 def metric_values(flat: Mapping[str, Any]) -> dict[str, float | None]:

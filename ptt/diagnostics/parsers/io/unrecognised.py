@@ -152,6 +152,7 @@ WIDE_TEXT: Final = {
     codecs.BOM_UTF16_BE: "UTF-16",
 }  # fmt: skip
 """By their marks; the longer ones first, since one begins with another."""
+BARE_LIST: Final = re.compile(rb"\s*+\[[\s\[]*+[-+\d]")
 LOGS: Final = tuple(
     f"{ending}{packed}" for ending in (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out") for packed in ("", *PACKED)
 )
@@ -163,6 +164,8 @@ def why_not(file: RunFile) -> str:
     for mark, encoding in WIDE_TEXT.items():
         if head.startswith(mark):
             return f"It is text in {encoding}, and UTF-8 is read: convert it with iconv -f {encoding} -t UTF-8."
+    if BARE_LIST.match(head):
+        return "It is a list of numbers in JSON, and no name says what they are."
     long = len(head) >= HEAD_BYTES and b"\n" not in head and b"\0" not in head
     if long and file.name.lower().endswith(LOGS):
         return f"Its first line is longer than {HEAD_BYTES >> 10} kB, the part that formats are recognised by."
