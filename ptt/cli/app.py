@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ptt.cli.examples import examples
 from ptt.cli.exits import Exit, plain_errors
 from ptt.cli.options import (
     BudgetMemoryOption,
@@ -23,6 +24,7 @@ from ptt.cli.options import (
     RunArgument,
     RunsArgument,
     SettingsOption,
+    rule_names,
 )
 from ptt.cli.streams import finish, forgive
 from ptt.version import __version__
@@ -33,6 +35,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(""),
 )
 
 
@@ -55,7 +59,7 @@ def root(
     """
 
 
-@app.command()
+@app.command(epilog=examples("diagnose"))
 def diagnose(
     runs: RunsArgument,
     out: OutOption = None,
@@ -111,7 +115,7 @@ def diagnose(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(epilog=examples("compare"))
 def compare(
     runs: Annotated[
         list[Path] | None,
@@ -125,7 +129,7 @@ def compare(
         str | None, typer.Option("--baseline", help="The run or group that the others are set against.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where the output goes; by default ./ptt-report/compare.")
+        Path | None, typer.Option("--out", "-o", help="Where the output goes; by default ./ptt-report/compare.")
     ] = None,
     figures: FiguresOption = None,
     settings: SettingsOption = None,
@@ -156,7 +160,7 @@ def compare(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(epilog=examples("gate"))
 def gate(
     runs: Annotated[
         list[str] | None,
@@ -179,7 +183,7 @@ def gate(
         typer.Option("--jobs", min=1, max=256, help="Runs judged at a time; by default one a core, at most 4."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where the output goes; by default ./ptt-report/gate.")
+        Path | None, typer.Option("--out", "-o", help="Where the output goes; by default ./ptt-report/gate.")
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print every check, its data, and what would have failed it.")
@@ -234,7 +238,7 @@ def gate(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(epilog=examples("report"))
 def report(
     source: Annotated[
         Path,
@@ -245,7 +249,9 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Where the report goes, and nothing else; by default ./ptt-report/<name>-report."),
+        typer.Option(
+            "--out", "-o", help="Where the report goes, and nothing else; by default ./ptt-report/<name>-report."
+        ),
     ] = None,
     redact: Annotated[
         bool, typer.Option("--redact", help="Leave out texts and replace names and ids by hashes, to share the report.")
@@ -292,7 +298,7 @@ def report(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(epilog=examples("show"))
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run dir, file, archive, or a store that stands alone.")],
     sample: Annotated[
@@ -314,7 +320,7 @@ def show(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder that `ptt diagnose` wrote, if not ./ptt-report/<name of the run>."),
+        typer.Option("--out", "-o", help="Folder that `ptt diagnose` wrote, if not ./ptt-report/<name of the run>."),
     ] = None,
     settings: SettingsOption = None,
     one_run: OneRunOption = False,
@@ -340,7 +346,7 @@ def show(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(epilog=examples("ingest"))
 def ingest(
     run: RunArgument,
     out: OutOption = None,
@@ -366,7 +372,7 @@ def ingest(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(epilog=examples("sources"))
 def sources(
     run: RunArgument,
     settings: SettingsOption = None,
@@ -387,9 +393,11 @@ def sources(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(epilog=examples("rules"))
 def rules(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A rule, to print its page.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A rule, to print its page.", autocompletion=rule_names)
+    ] = None,
     check: Annotated[
         list[Path] | None,
         typer.Option("--check", help="Check a file or folder of rules of your own, without a run."),
@@ -410,11 +418,11 @@ baseline = typer.Typer(
 app.add_typer(baseline, name="baseline")
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The baseline file.")]
 StoresOption = Annotated[
-    Path | None, typer.Option("--out", help="Where the runs' stores go; by default below ./ptt-report.")
+    Path | None, typer.Option("--out", "-o", help="Where the runs' stores go; by default below ./ptt-report.")
 ]
 
 
-@baseline.command("update")
+@baseline.command("update", epilog=examples("baseline update"))
 def baseline_update(
     file: FileArgument,
     runs: Annotated[
@@ -438,7 +446,7 @@ def baseline_update(
     raise typer.Exit(code)
 
 
-@baseline.command("show")
+@baseline.command("show", epilog=examples("baseline show"))
 def baseline_show(file: FileArgument) -> None:
     """Print what a baseline holds, and how far its runs lie apart."""
     with plain_errors():
@@ -447,7 +455,7 @@ def baseline_show(file: FileArgument) -> None:
         command.show(file)
 
 
-@baseline.command("diff")
+@baseline.command("diff", epilog=examples("baseline diff"))
 def baseline_diff(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="The baseline file.")],
     new: Annotated[Path | None, typer.Argument(metavar="[NEW]", help="Another baseline file.")] = None,

@@ -17,6 +17,7 @@ from ptt.diagnostics.gate.baseline.moves import changes, drift, drifted
 from ptt.diagnostics.gate.baseline.values import Baseline
 from ptt.reports.gate.baselines import print_baseline, print_moves, print_refused, print_written
 from ptt.reports.output import write_text
+from ptt.reports.text.terminal import open_console
 from ptt.version import __version__
 
 
@@ -25,7 +26,7 @@ def update(
 ) -> int:
     """Write the baseline, or say why these runs are none, and return the exit code."""
     _check_file(file, runs)
-    console = Console()
+    console = open_console()
     measured = _measured(runs, settings, out)
     refused = [run.facts for run in measured if run.facts.accepted]
     if refused and not even_failed:
@@ -48,14 +49,14 @@ def update(
 
 def show(file: Path) -> None:
     """Print a baseline."""
-    print_baseline(read_baseline(file), Console())
+    print_baseline(read_baseline(file), open_console())
 
 
 def diff(old: Path, new: Path | None, *, against: Sequence[Path], settings: Path | None, out: Path | None) -> None:
     """Print what moved from `old` to `new`, or to the runs `against`."""
     if (new is None) == (not against):
         raise SettingsError("give another baseline file, or runs with --against: one of both.")
-    before, console = read_baseline(old), Console()
+    before, console = read_baseline(old), open_console()
     if new is not None:
         print_moves(changes(before, read_baseline(new)), console, title="What moved")
         return

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit, figure_faults
-from ptt.cli.output import check_figures, contains, output_base, progress_bar
+from ptt.cli.output import DRAWING, check_figures, contains, output_base, progress_bar
 from ptt.cli.streams import print_json
 from ptt.diagnostics.compare.arms import group_of
 from ptt.diagnostics.compare.readings import blind
@@ -20,6 +20,7 @@ from ptt.reports.compare.json import compare_json
 from ptt.reports.compare.markdown import compare_markdown
 from ptt.reports.compare.terminal import print_comparison
 from ptt.reports.output import write_text
+from ptt.reports.text.terminal import open_console
 from ptt.version import __version__
 
 MAX_JOBS: Final = 4  # by default: each judges with threads of its own, and holds a run's tokens
@@ -64,18 +65,19 @@ def run(
             jobs=jobs or min(os.cpu_count() or 1, MAX_JOBS),
             progress=tell,
         )
-    text = compare_json(compared, __version__)
-    write_text(folder / "compare.json", text)
-    write_text(folder / "compare.md", compare_markdown(compared))
-    page = render_compare_page(compared)
-    report = write_text(folder / "compare.html", page.text)
-    faults = list(page.faults)
-    if figures is not None:
-        write_compare_figures(compared, figures, faults)
+        tell(DRAWING, 0, 1)
+        text = compare_json(compared, __version__)
+        write_text(folder / "compare.json", text)
+        write_text(folder / "compare.md", compare_markdown(compared))
+        page = render_compare_page(compared)
+        report = write_text(folder / "compare.html", page.text)
+        faults = list(page.faults)
+        if figures is not None:
+            write_compare_figures(compared, figures, faults)
     if as_json:
         print_json(text)
     else:
-        print_comparison(compared, Console(), str(report))
+        print_comparison(compared, open_console(), str(report))
     return figure_faults(faults) or (Exit.BLIND if blind(compared.tables) else Exit.JUDGED)
 
 

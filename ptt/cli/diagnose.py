@@ -13,7 +13,7 @@ from ptt import api
 from ptt.cli import diagnose_runs
 from ptt.cli.diagnose_runs import ManyOptions, chosen_runs
 from ptt.cli.exits import CODES, figure_faults
-from ptt.cli.output import Artist, check_figures, output_folder, progress_bar
+from ptt.cli.output import DRAWING, Artist, check_figures, output_folder, progress_bar
 from ptt.cli.streams import print_json
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import SettingsError, SeveralRunsError
@@ -24,6 +24,7 @@ from ptt.reports.output import write_text
 from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.text.names import sentence
 from ptt.reports.text.sanitize import safe
+from ptt.reports.text.terminal import open_console
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +94,11 @@ def _run_one(path: Path, settings: Settings, limit: Severity | None, options: Di
         findings = diagnosis.to_json()
         write_text(folder / "findings.json", findings)
         if options.baseline is None:
+            tell(DRAWING, 0, 1)
             page = drawing.page(diagnosis)
         else:
             both = api.compare_kept(path, out=folder, baseline=options.baseline, settings=settings, progress=tell)
+            tell(DRAWING, 0, 1)
             page = drawing.page(diagnosis, both)
         report = write_text(folder / "report.html", page.text)
         faults = list(page.faults)
@@ -106,5 +109,5 @@ def _run_one(path: Path, settings: Settings, limit: Severity | None, options: Di
     if options.as_json:
         print_json(findings)
     else:
-        print_diagnosis(diagnosis, Console(), str(report))
+        print_diagnosis(diagnosis, open_console(), str(report))
     return figure_faults(faults) or CODES[decide(diagnosis, fail_on=limit)]

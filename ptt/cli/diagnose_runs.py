@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import typer
-from rich.console import Console
 
 from ptt import api
 from ptt.api import REPORT
@@ -44,6 +43,7 @@ from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.reports.run.index import DiagnosedRun, RunsIndex, diagnosed_run, index_html, index_json, print_index
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe
+from ptt.reports.text.terminal import open_console
 from ptt.version import __version__
 
 INDEX: Final = "index.html"
@@ -200,7 +200,7 @@ def _judge_and_print(chosen: Chosen, options: ManyOptions, tasks: list[Task], pl
     if options.as_json:
         print_json(index_json(index, __version__))
     else:
-        print_index(index, Console(), str(place.folder / INDEX))
+        print_index(index, open_console(), str(place.folder / INDEX))
     return CODES[outcome]
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import typer
-from rich.console import Console
 
 from ptt import api
 from ptt.cli import gate_runs
@@ -33,6 +32,7 @@ from ptt.reports.gate import FORMATS, github_annotations, github_guard, job_summ
 from ptt.reports.gate.terminal import print_gate
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe
+from ptt.reports.text.terminal import open_console
 
 STANDARD_INPUT: Final = "-"
 MAX_RUNS: Final = 10_000  # a page and a test report of more than this help nobody
@@ -217,7 +217,7 @@ def _print(report: GateReport, options: GateOptions, index: Path) -> None:
     start, end = github_guard(report) if options.github else ("", "")
     if start:  # what runs are called, and what they logged, must not be taken for the runner's commands
         typer.echo(start)
-    print_gate(report, Console(), str(index), explain=options.explain)
+    print_gate(report, open_console(), str(index), explain=options.explain)
     if end:
         typer.echo(end)
         rest_in = {} if _summarise(report) else {"rest_in": str(index.parent / FORMATS[gate_runs.JSON].file)}

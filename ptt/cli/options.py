@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,7 @@ RunsArgument = Annotated[
 OneRunOption = Annotated[bool, typer.Option("--one-run", help="Read a folder as one run, whatever speaks for several.")]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", help="Where the output goes; by default ./ptt-report/<name of the run>."),
+    typer.Option("--out", "-o", help="Where the output goes; by default ./ptt-report/<name of the run>."),
 ]
 
 KeepTextOption = Annotated[
@@ -58,6 +59,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JS
 FindingsJsonOption = Annotated[
     bool, typer.Option("--json", help="Print findings.json to standard output, and nothing else.")
 ]
+
+
+def rule_names(incomplete: str) -> Sequence[str]:
+    """Return the built-in rules whose names begin so, for the shell to complete."""
+    from ptt import api  # a shell that completes nothing must not wait for polars
+
+    return [page.id for page in api.rule_pages() if page.id.startswith(incomplete)]
 
 
 class FailOn(StrEnum):

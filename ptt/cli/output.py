@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 BASE: Final = "ptt-report"
 STORE: Final = "store"
+DRAWING: Final = "drawing the report"  # a stage of the progress bar
 MAX_PARENTS: Final = 4  # that are named to distinguish two runs of one name
 RESERVED: Final = ("index.html", "index.json", "gate.json", ".lock", "again", "store", NOTE)
 """What commands over several runs write of their own, beside a folder a run."""

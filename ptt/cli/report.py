@@ -15,7 +15,7 @@ from rich.console import Console
 from ptt import api
 from ptt.api import FINDINGS, REPORT, STORE
 from ptt.cli.exits import figure_faults
-from ptt.cli.output import Artist, output_folder, progress_bar
+from ptt.cli.output import DRAWING, Artist, output_folder, progress_bar
 from ptt.cli.streams import print_json
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Diagnosis
@@ -25,6 +25,7 @@ from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.run.view import GUESSABLE
+from ptt.reports.text.terminal import open_console
 from ptt.version import __version__
 
 BASE: Final = Path("ptt-report")
@@ -61,13 +62,14 @@ def run(source: Path, options: ReportOptions, drawing: Artist) -> int:
         folder = options.out or BASE / f"{diagnosis.run.name if options.redact else _name(source)}-report"
         _keep_clear(source, folder)
         faults: list[FigureFault] = []
+        tell(DRAWING, 0, 1)
         written = _write(diagnosis, folder, options, drawing, faults)
     if diagnosis.guessable:
         typer.echo(f"ptt: {GUESSABLE}", err=True)
     if options.as_json:
         print_json(findings_json(diagnosis, __version__))
     else:
-        print_diagnosis(diagnosis, Console(), str(written))
+        print_diagnosis(diagnosis, open_console(), str(written))
     return figure_faults(faults)
 
 

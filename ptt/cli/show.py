@@ -12,6 +12,7 @@ from ptt.cli.exits import Exit
 from ptt.cli.output import output_folder, progress_bar
 from ptt.cli.streams import print_json
 from ptt.reports.run.sample import print_sample, print_samples, sample_json, samples_json
+from ptt.reports.text.terminal import open_console
 from ptt.version import __version__
 
 
@@ -38,7 +39,7 @@ def run(path: Path, sample: str | None, options: ShowOptions) -> int:
         if options.as_json:
             print_json(samples_json(listed, __version__))
         else:
-            print_samples(listed, str(path), Console())
+            print_samples(listed, str(path), open_console())
         return Exit.JUDGED
     shown = api.show(
         path, sample, text=options.text, pair=options.pair, out=out, settings=chosen, one_run=options.one_run
@@ -46,5 +47,5 @@ def run(path: Path, sample: str | None, options: ShowOptions) -> int:
     if options.as_json:
         print_json(sample_json(shown, __version__))
     else:
-        print_sample(shown, Console(), every_token=options.every_token)
+        print_sample(shown, open_console(), every_token=options.every_token)
     return Exit.JUDGED

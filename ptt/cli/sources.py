@@ -14,6 +14,7 @@ from ptt.cli.streams import print_json
 from ptt.diagnostics.errors import SettingsError
 from ptt.reports.output import write_text
 from ptt.reports.run.sources import print_sources, sources_json
+from ptt.reports.text.terminal import open_console
 from ptt.version import __version__
 
 
@@ -27,7 +28,7 @@ def run(path: Path, *, settings: Path | None, sample: Path | None, one_run: bool
     if as_json:
         print_json(sources_json(sources, __version__))
     else:
-        print_sources(sources, Console())
+        print_sources(sources, open_console())
     if sample is not None:
         _write_sample(path, sample)
     return print_faults(sources.faults)

@@ -310,6 +310,8 @@ def _judge(
     name = scrubber.path(location.name)
     tokens, gathered, damaged = _evidence(location, name, manifest, settings, progress)
     sources = with_notes(read_table(store, "sources"), gathered.tables["metrics"], gathered.placements, gathered.wide)
+    if progress is not None:
+        progress("judging", 0, 1)
     diagnosis = with_handover(
         diagnosis_of(gathered, custom_rules, sources, manifest, tokens, damaged),
         gathered.evidence,
@@ -317,6 +319,8 @@ def _judge(
         evaluated=read_evaluations(gathered.tables["metrics"]),
         evals=read_table(store, "evals"),
     )
+    if progress is not None:
+        progress("judging", 1, 1)
     profile = None if tokens is None else profile_of(tokens, post_name=gathered.post_name)
     if location.keep:
         try:

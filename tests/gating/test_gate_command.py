@@ -171,7 +171,7 @@ def test_a_store_is_gated_as_its_run_is(name: str, here: Path) -> None:
 
 @pytest.mark.parametrize(("name", "code"), [("trl_sft_healthy", 0), ("trl_sft_overfit", 3)])
 def test_a_findings_json_is_gated_by_what_it_found_and_that_is_told(name: str, code: int) -> None:
-    done = gate(f"ptt-report/gate/{name}/findings.json", "--out", "again")
+    done = gate(f"ptt-report/gate/{name}/findings.json", "--out", "again", "--explain")
     assert done.exit_code == code, done.stdout
     (run,) = json.loads(Path("again/gate.json").read_text())["runs"]
     assert (run["name"], run["status"] == "healthy") == (name, code == 0)
@@ -232,7 +232,7 @@ def test_github_gets_annotations_and_a_summary_behind_what_stands_there(monkeypa
     done = gate(f"runs/{BROKEN}", "--github")
     before, _, after = done.stdout.partition(f"\n::{done.stdout.split('::')[2].splitlines()[0]}::\n")
     assert before.startswith("::stop-commands::ptt-")
-    assert "■ failed" in before  # foreign text stands where the runner takes no commands
+    assert "  FAIL overfitting" in before  # foreign text stands where the runner takes no commands
     assert after.startswith("::error")
     assert Path("summary.md").read_text(encoding="utf-8").startswith("before\n")
     assert "trl" in Path("summary.md").read_text(encoding="utf-8")
@@ -351,7 +351,7 @@ def test_a_report_that_cannot_be_drawn_leaves_what_was_judged(monkeypatch: pytes
     def faulty(_: object) -> str:
         raise ValueError("no ink")
 
-    monkeypatch.setattr("ptt.reports.run.html.render_html", faulty)
+    monkeypatch.setattr("ptt.reports.run.html.render_page", faulty)
     assert gate(f"runs/{BROKEN}").exit_code == 1
     run = told()["runs"][0]
     assert "no ink" in run["error"]

@@ -1,4 +1,4 @@
-"""The gate's answer on a terminal: a line a check, worst first, then the outcome with its exit code and why."""
+"""The gate's answer on a terminal: a line a run, worst first, then the outcome with its exit code and why."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ MAX_NAME: Final = 60
 MAX_RUNS: Final = 30  # with lines of their own, of those that passed and of those that did not; the page lists all
 INDENT: Final = 2
 LABEL_WIDTH: Final = 15
+WORDS: Final = {
+    Outcome.CRASHED: "CRASH",
+    Outcome.FAILED: "FAIL",
+    Outcome.UNREADABLE: "UNREADABLE",
+    Outcome.BLIND: "BLIND",
+    Outcome.PASSED: "PASS",
+}
 GROUPS: Final = {
     CheckKind.CRASH: "Faults of the program",
     CheckKind.SEVERITY: "What the rules found",
@@ -38,13 +45,13 @@ def print_gate(report: GateReport, console: Console, index: str, *, explain: boo
     runs = checks.runs_worst_first(report)
     shown = runs if explain else _shown(runs)
     for name, run in shown:
+        cases = checks.worst_first(checks.cases_of(run, name))
+        if not explain:
+            _one_line(console, _summary(name, run, cases, report))
+            continue
         head = _outcome(run.outcome).append(f"  {shortened(name, MAX_NAME)}", style="bold")
         _line(console, head.append(f"  {checks.size(run)}" if run.checks else "", style="dim"))
-        cases = checks.worst_first(checks.cases_of(run, name))
-        if explain:
-            _explain(console, cases)
-        else:
-            _checks(console, run, cases, alone=len(runs) == 1)
+        _explain(console, cases)
         _notes(console, run.notes, indent=INDENT)
     for text in _left_out(runs, shown):
         _line(console, text)
@@ -54,7 +61,8 @@ def print_gate(report: GateReport, console: Console, index: str, *, explain: boo
         f", exit code {outcome.exit_code}: {outcome.meaning}. ", style="default"
     )
     _line(console, text.append(checks.headline(report), style="default"))
-    _line(console, Text("All of it: ", style="dim").append(safe(index), style="underline"))
+    where = Text("All of it: ", style="dim").append(safe(index), style="underline")
+    console.print(where, soft_wrap=True)  # never wrapped: a path is there to be copied
 
 
 def _shown(runs: Sequence[tuple[str, GatedRun]]) -> list[tuple[str, GatedRun]]:
@@ -89,14 +97,42 @@ def _case(case: Case, words: str) -> Text:
     return _marked(case.status, f"{checks.STATUS_TEXT[case.status].word}  ").append(words, style="default")
 
 
-def _checks(console: Console, run: GatedRun, cases: Sequence[Case], *, alone: bool) -> None:
-    """Print a line a check; of a run that passed among others, only what did not simply pass."""
-    for case in cases:
-        if case.status is CheckStatus.PASSED and run.outcome is Outcome.PASSED and not alone:
-            continue
-        _line(console, _case(case, checks.one_line(case)), indent=INDENT)
-        if case.status in checks.BLOCKING:
-            _labelled(console, "next", checks.next_steps(case)[:1])
+def _summary(name: str, run: GatedRun, cases: Sequence[Case], report: GateReport) -> Text:
+    """Write a run: its outcome, the worst check that says why, and how many others did not simply pass."""
+    head = Text(f"{checks.outcome_mark(run.outcome)} ", style=_style(run.outcome))
+    head.append(shortened(name, MAX_NAME), style="bold").append(f"  {WORDS[run.outcome]}", style=_style(run.outcome))
+    stopping = [case for case in cases if case.status in checks.BLOCKING]
+    if run.outcome is not Outcome.PASSED and stopping:
+        more = f" (+{len(stopping) - 1} more)" if len(stopping) > 1 else ""
+        return head.append(f"{more} {_reason(stopping[0], report)}", style="default")
+    head.append(f"  {checks.size(run)}" if run.checks else "", style="dim")
+    open_cases = Counter(case.status for case in cases if case.status is not CheckStatus.PASSED)
+    for status, times in open_cases.items():
+        head.append(f"; {times} {checks.STATUS_TEXT[status].word}", style=checks.STATUS_TEXT[status].style)
+    return head
+
+
+def _reason(case: Case, report: GateReport) -> str:
+    """Name what failed, with its limit, and what was seen."""
+    check, limit = case.check, report.policy.get("severity")
+    if check is not None and check.kind is CheckKind.SEVERITY and check.rule and limit:
+        demand = "; ".join(filter(None, (f"limit: {safe(str(limit))}", checks.since(case))))
+        return f"{safe(check.rule)} ({demand}): {checks.clause(case.claim)}"
+    if check is None:
+        return checks.clause(case.claim)
+    unmet = "cannot say" if case.status is CheckStatus.BLIND else "not met"
+    return f"{unmet}: {safe(case.title).rstrip('.')}; {checks.clause(case.claim)} {checks.details(case)}".strip()
+
+
+def _style(outcome: Outcome) -> str:
+    return checks.STATUS_TEXT[CheckStatus(outcome.value)].style
+
+
+def _one_line(console: Console, text: Text) -> None:
+    """Print a text on one line, cut where the terminal ends: the page has the rest."""
+    text.truncate(max(console.width, MIN_WIDTH), overflow="ellipsis")
+    text.rstrip()
+    console.print(text, soft_wrap=True)
 
 
 def _explain(console: Console, cases: Sequence[Case]) -> None:

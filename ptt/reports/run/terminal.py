@@ -1,23 +1,25 @@
-"""The diagnosis in about ten lines on a terminal: Verdict, Why, Next, and where the report lies."""
+"""The diagnosis in about ten lines, short enough for a chat: verdict, since when, numbers, what to do, the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 
 from rich.console import Console
 from rich.text import Text
 
-from ptt.diagnostics.model import Diagnosis, Severity, Source, Status, in_unit
+from ptt.diagnostics.model import Answer, Diagnosis, Severity, Source, Status, in_unit
 from ptt.reports.run.answers import NOTHING_TO_DO
-from ptt.reports.text.consequences import consequence_counts, onset_words, roots
-from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, joined, sentence
-from ptt.reports.text.numbers import count, counted
+from ptt.reports.text.consequences import consequence_counts, onset_words, roots, span_words
+from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, joined, sentence, slice_name
+from ptt.reports.text.numbers import count, counted, number
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.terminal import print_wrapped
-from ptt.reports.text.why import core_coverage, why
+from ptt.reports.text.why import after_slice, core_coverage, crashes, grew, thirds, why
 
 MAX_FINDINGS = 3
+MAX_REASONS = 2  # sentences under Why; the report has all
+MAX_AREAS = 3  # named of what was not judged; more are counted
 MAX_STEPS = 2  # the rest stands in the report
 INDENT, MIN_WIDTH = 12, 20
 MAX_NAME = 60
@@ -51,7 +53,8 @@ def _lines(diagnosis: Diagnosis, report_path: str) -> Iterator[tuple[str, Text]]
     unit = diagnosis.run.step_unit
     blocks = {
         "Verdict": [_verdict(diagnosis)],
-        "Why": (_cell(in_unit(text, unit)) for text in why(diagnosis, covered=False)),
+        "Since": (_cell(in_unit(text, unit)) for text in _since(diagnosis)),
+        "Why": (_cell(in_unit(text, unit)) for text in _reasons(diagnosis)),
         "Covered": map(_cell, core_coverage(diagnosis)),
         "Found": _findings(diagnosis),
         "Not judged": map(_cell, _not_judged(diagnosis)),
@@ -62,6 +65,35 @@ def _lines(diagnosis: Diagnosis, report_path: str) -> Iterator[tuple[str, Text]]
     }
     for name, cells in blocks.items():
         yield from zip(chain([name], repeat("")), cells, strict=False)
+
+
+def _since(diagnosis: Diagnosis) -> Iterator[str]:
+    """Say where tail growth passed its limit, or began where that is not placed, and how closely it is known."""
+    signature = diagnosis.signature
+    if signature.status is not Answer.FOUND:
+        return  # the headline says it
+    step, interval = signature.limit_passed_step, signature.limit_passed_interval
+    if step is None:
+        step, interval = signature.onset_step, signature.onset_interval
+    if step is not None:
+        known = interval is not None and interval[0] != interval[1]
+        yield f"step {count(step)}" + (f" (95 % interval {span_words(interval)})" if known and interval else "")
+
+
+def _reasons(diagnosis: Diagnosis) -> Sequence[str]:
+    """Return the sentences that carry the verdict; of tail growth one line of numbers, the rest is in the report."""
+    if diagnosis.signature.status is not Answer.FOUND:
+        return why(diagnosis, covered=False)[:MAX_REASONS]
+    return [text for text in (crashes(diagnosis), _by_thirds(diagnosis)) if text]
+
+
+def _by_thirds(diagnosis: Diagnosis) -> str:
+    name = after_slice(diagnosis)
+    after, text = (" → ".join(map(number, thirds(diagnosis, of))) for of in (name, "text_only"))
+    if not after:
+        return grew(diagnosis)
+    beside = f", text-only {text}" if text else ""
+    return f"p95 of |r| by thirds: {slice_name(name)} {after} nats{beside}."
 
 
 def _unreadable(sources: Iterable[Source]) -> Iterator[str]:
@@ -111,4 +143,5 @@ def _not_judged(diagnosis: Diagnosis) -> Iterator[str]:
     asked = [item for item in diagnosis.not_judged if item.applies]
     if asked:
         links = [LINKS[link].lower() for link in dict.fromkeys(item.link for item in asked)]
-        yield f"{counted(len(asked), 'question')} ({joined(links)}); the report says what to record"
+        areas = f" ({joined(links)})" if len(links) <= MAX_AREAS else f" in {len(links)} areas"
+        yield f"{counted(len(asked), 'question')}{areas}; the report says what to record"

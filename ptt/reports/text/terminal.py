@@ -1,13 +1,26 @@
-"""Prints lines to a terminal, wrapped under themselves."""
+"""Prints to a terminal: no line is wider than an eye follows, and what is wrapped hangs under itself."""
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
 MIN_WIDTH: Final = 30  # of what is wrapped, however narrow the terminal
+MAX_WIDTH: Final = 100  # columns: longer lines are hard to read, and break where they are pasted into a chat
+
+
+def open_console() -> Console:
+    """Return a console on standard output, as wide as the terminal but never wider than MAX_WIDTH.
+
+    Where output goes to a file or a CI log, which have no width, it is MAX_WIDTH.
+    """
+    console = Console()
+    if console.width > MAX_WIDTH or not (console.is_terminal or "COLUMNS" in os.environ):
+        console.width = MAX_WIDTH
+    return console
 
 
 def print_wrapped(
