@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 from ptt.version import __version__
 
 if TYPE_CHECKING:
-    from ptt.api import Diagnosis, diagnose, diagnose_runs, ingest, read_settings, runs_in, show, sources
+    from ptt.api import (
+        Diagnosis,
+        compare,
+        diagnose,
+        diagnose_runs,
+        gate,
+        ingest,
+        read_settings,
+        runs_in,
+        show,
+        sources,
+    )
     from ptt.diagnostics.config import Settings
     from ptt.diagnostics.errors import InputError, SettingsError, SeveralRunsError
 
@@ -18,8 +29,10 @@ __all__ = [
     "SettingsError",
     "SeveralRunsError",
     "__version__",
+    "compare",
     "diagnose",
     "diagnose_runs",
+    "gate",
     "ingest",
     "read_settings",
     "runs_in",
@@ -35,3 +48,8 @@ def __getattr__(name: str) -> object:
 
         return getattr(api, name)
     raise AttributeError(f"module 'ptt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names alone."""
+    return sorted(__all__)

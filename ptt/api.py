@@ -6,10 +6,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, replace
+from datetime import date
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Literal
+
+import polars as pl
 
 from ptt.diagnostics import compare as comparing
 from ptt.diagnostics import model, pipeline
@@ -21,8 +24,10 @@ from ptt.diagnostics.custom.files import Report, load_rules, report_on
 from ptt.diagnostics.documents import closest
 from ptt.diagnostics.errors import InputError, PttError, SettingsError, SeveralRunsError
 from ptt.diagnostics.gate.against_baseline import with_baseline
+from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Known, Policy
 from ptt.diagnostics.gate.read_policy import read_policy
+from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome, worst
 from ptt.diagnostics.metrics.aliases import canonical_names
 from ptt.diagnostics.metrics.guessed_names import near_names
 from ptt.diagnostics.parsers.io.run_files import not_readable
@@ -43,7 +48,7 @@ from ptt.processes import Died, in_workers
 from ptt.version import __version__
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from ptt.reports.figures.drawing import NotebookFigure
 
 __all__ = [
     "Comparison",
@@ -55,6 +60,7 @@ __all__ = [
     "compare",
     "diagnose",
     "diagnose_runs",
+    "gate",
     "gate_policy",
     "ingest",
     "kept_run",
@@ -80,7 +86,7 @@ class Diagnosis(model.Diagnosis):
     """A diagnosis that can draw and write itself; `tables` holds its Polars frames by name."""
 
     @property
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, NotebookFigure]:
         """The figures as matplotlib figures, by name; those without data are left out."""
         from ptt.reports.figures.drawing import composed_figures
 
@@ -98,11 +104,30 @@ class Diagnosis(model.Diagnosis):
 
         return findings_json(self, __version__)
 
-    def _repr_html_(self) -> str:
-        """Show the report where a notebook shows a value."""
-        from html import escape
+    @property
+    def findings_frame(self) -> pl.DataFrame:
+        """The findings as a Polars frame, a row each, in the order of the report."""
+        kinds = {"id": pl.String, "severity": pl.String, "link": pl.String, "claim": pl.String, "since_step": pl.Int64,
+                 "observed": pl.Float64, "limit": pl.Float64, "unit": pl.String, "slice": pl.String,
+                 "consequence_of": pl.String}  # fmt: skip
+        rows = [
+            (found.id, found.severity.value, found.link.value, found.claim, found.seen_step, found.observed,
+             found.limit, found.unit, found.slice, found.consequence_of)
+            for found in self.findings
+        ]  # fmt: skip
+        return pl.DataFrame(rows, schema=kinds, orient="row")
 
-        return f'<iframe srcdoc="{escape(self.to_html())}" style="width:100%;height:40em;border:0"></iframe>'
+    def __repr__(self) -> str:
+        """Return the verdict and how much was judged, in two lines."""
+        from ptt.reports.run.card import summary
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        """Show a card where a notebook shows a value; `to_html` is the whole report."""
+        from ptt.reports.run.card import card
+
+        return card(self)
 
 
 def open_run(
@@ -431,6 +456,42 @@ def compare_kept(
     planned = arms.planned([Path(baseline), Path(run)], {}, None)
     given = open_run(baseline, out=Path(out) / "baseline", settings=settings, progress=progress)
     return comparing.compare(arms.arms_of(planned, [given, open_run(out, out=out, settings=settings)]))
+
+
+def gate(
+    runs: Paths,
+    *,
+    policy: Path | None = None,
+    baseline: Path | None = None,
+    out: str | Path | None = None,
+    rules: Paths = (),
+    today: date | None = None,
+) -> GateReport:
+    """Hold runs against a policy, as `ptt gate` does; one that cannot be read costs no other.
+
+    `policy` is a settings file with `[gate]`, by default `./ptt.toml` where there is one; `baseline` takes the place
+    of the one it names. With `out` each run's store is kept in a folder of its own below it. `today` dates allowances.
+    Raises SettingsError where the policy is wrong.
+    """
+    settings, held_against = (
+        _with(read_settings(policy), rules=rules),
+        gate_policy(policy, baseline=baseline, rules=rules),
+    )
+    gated: list[GatedRun] = []
+    with TemporaryDirectory(prefix="ptt-") as scratch:
+        for number, run in enumerate(_paths(runs), start=1):
+            name = run.resolve().name
+            try:
+                opened = open_run(run, out=Path(out or scratch) / f"{number}-{name}", settings=settings)
+                gated.append(judge(opened, held_against, name=name, today=today or date.today()))
+            except InputError as error:
+                gated.append(GatedRun(name=name, outcome=Outcome.UNREADABLE, error=str(error)))
+    return GateReport(
+        outcome=worst([one.outcome for one in gated]),
+        runs=tuple(gated),
+        policy=held_against.flat(),
+        baseline=None if held_against.baseline is None else held_against.baseline.file.name,
+    )
 
 
 def _judge_ahead(

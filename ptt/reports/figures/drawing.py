@@ -88,7 +88,7 @@ def inline_svg(panel: Panel) -> str:
     return _for_page(buffer.getvalue(), panel.key)
 
 
-def composed_figures(diagnosis: Diagnosis) -> dict[str, Figure]:
+def composed_figures(diagnosis: Diagnosis) -> dict[str, NotebookFigure]:
     """Return every figure that has data, panels side by side, for a notebook."""
     figures = {}
     for spec in FIGURES:
@@ -159,7 +159,7 @@ def suppress_faults(spec: FigureSpec[Any], faults: list[FigureFault]) -> Iterato
 
 def _composed(
     spec: FigureSpec[Source], source: Source, subject: str, key: Callable[[Panel], Panel] | None
-) -> Figure | None:
+) -> NotebookFigure | None:
     """Return a figure of one or more panels; None without data."""
     panels = [panel for panel in spec.panels(source) if panel.shown != "narrow"]
     if panels and spec.keyed and key is not None:
@@ -185,14 +185,27 @@ def _axes(figure: Figure, panel: Panel, left: float, top: float) -> Axes:
     return ax
 
 
-def _side_by_side(heading: tuple[str, str], most_columns: int, panels: Sequence[Panel]) -> Figure:
+class NotebookFigure(Figure):
+    """A figure that a notebook shows as SVG."""
+
+    salt = "notebook"  # of the ids inside the SVG: those of two figures on one page must differ
+
+    def _repr_svg_(self) -> str:
+        with figure_style(self.salt):
+            content = io.BytesIO()
+            self.savefig(content, format="svg", dpi=DPI, facecolor=PAPER, metadata=NO_METADATA)
+        return _titled(content.getvalue().decode("utf-8"))
+
+
+def _side_by_side(heading: tuple[str, str], most_columns: int, panels: Sequence[Panel]) -> NotebookFigure:
     """Put panels into rows of one figure below a heading of two lines; a row is as high as its highest panel."""
     columns = min(most_columns, len(panels))
     rows = [panels[first : first + columns] for first in range(0, len(panels), columns)]
     heights = [max(panel.height for panel in row) + TITLE_HEIGHT for row in rows]
     cell_width = max(panel.width for panel in panels)
     width, height = columns * cell_width, HEADING_HEIGHT + sum(heights)
-    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
+    figure = NotebookFigure(figsize=(width / DPI, height / DPI), dpi=DPI)
+    figure.salt = heading[1]
     room = int(width / HEADING_LETTER)
     figure.text(8 / width, 1 - 22 / height, heading[0][:room], fontsize=15, fontweight="bold", color=INK)
     figure.text(8 / width, 1 - 44 / height, heading[1][:room], fontsize=13, color=MUTED)
