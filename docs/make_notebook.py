@@ -15,19 +15,19 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 CELLS = (
     ("markdown", "# A run in a notebook\n\nMade by `docs/make_notebook.py` in the root of a checkout."),
-    ("code", "import ptt\n\nrun = ptt.diagnose('sample_logs/tool_tail_growth')\nrun"),
+    ("code", 'import ptt\n\nrun = ptt.diagnose("sample_logs/tool_tail_growth")\nrun'),
     ("markdown", "The findings are a Polars frame, and the figures show themselves as SVG."),
-    ("code", "run.findings_frame.select('id', 'severity', 'since_step', 'claim')"),
-    ("code", "run.figures['tail_emergence']"),
+    ("code", 'run.findings_frame.select("id", "severity", "since_step", "claim")'),
+    ("code", 'run.figures["tail_emergence"]'),
     ("markdown", "A policy decides whether runs may pass; `ptt.compare` sets runs side by side."),
     (
         "code",
-        "gate = ptt.gate(['sample_logs/healthy', 'sample_logs/tool_tail_growth'])\n"
+        'gate = ptt.gate(["sample_logs/healthy", "sample_logs/tool_tail_growth"])\n'
         "{run.name: run.outcome.value for run in gate.runs}",
     ),
     (
         "code",
-        "both = ptt.compare(['sample_logs/healthy', 'sample_logs/tool_tail_growth'])\n[arm.name for arm in both.arms]",
+        'both = ptt.compare(["sample_logs/healthy", "sample_logs/tool_tail_growth"])\n[arm.name for arm in both.arms]',
     ),
 )
 KINDS = {"text/html": "_repr_html_", "image/svg+xml": "_repr_svg_"}
