@@ -13,7 +13,9 @@ from parser_samples import losses, parser_named, pieces_of, run_file, table, tak
 
 from ptt.diagnostics.budget_limits import BudgetLimits
 from ptt.diagnostics.parsers import InPlace, Piece
+from ptt.diagnostics.parsers.io import parquet_files
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
+from ptt.diagnostics.parsers.io.interface import REFUSED
 from ptt.diagnostics.parsers.io.parquet_files import row_groups
 from ptt.diagnostics.parsers.io.parquet_pages import schema_depth
 
@@ -118,3 +120,14 @@ def test_a_schema_may_not_nest_deeper_than_the_budget(tmp_path: Path) -> None:
     assert takers(run_file(path)) in ([], ["recorder"])  # by its name, as of a damaged footer
     _, _, note = losses(pieces_of(path, "recorder"))
     assert "footer" in note
+
+
+def test_a_table_of_too_many_columns_is_refused_by_its_footer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_files, "MAX_COLUMNS", 50)
+    monkeypatch.setattr(parquet_files, "schema_depth", lambda _: pytest.fail("the schema is not walked"))
+    path = write(tmp_path / "history.parquet", {"step": [1], **{f"m{number}": [1.0] for number in range(60)}})
+    file = run_file(path)
+    assert takers(file) == []
+    assert file.looks[REFUSED] == "Its footer lists 61 columns, where 50 are read."
+    (lost,) = pieces_of(write(tmp_path / "step_1.parquet", {f"m{number}": [1.0] for number in range(60)}), "recorder")
+    assert lost.note == "step_1.parquet: Its footer lists 60 columns, where 50 are read."

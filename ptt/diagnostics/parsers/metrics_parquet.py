@@ -25,7 +25,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     metric_frame,
     metric_names,
 )
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, cut_note, schema_of
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, MAX_COLUMNS, batches, cut_note, schema_of
 from ptt.diagnostics.parsers.io.telemetry import MachineLog
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step, as_value
 
@@ -34,7 +34,6 @@ RUN = "run_name"  # trackio's: its `step` counts log calls, and one file holds t
 NAME_KEYS = ("metric", "name", "key", "tag")
 BATCH_ROWS = 65_536
 SAMPLED_ROWS = 2000  # that tell what counts the rows
-MAX_COLUMNS = 20_000
 CELL_BYTES = 256  # of a value, its name, step and time, while a batch is made into rows
 VALUE_BYTES = 2  # on disk; real exports take 4 and more, whatever they are packed with
 STORED_BYTES = 512  # of a value as later stages hold it; what the file's size explains is not counted

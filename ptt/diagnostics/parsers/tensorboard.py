@@ -93,10 +93,11 @@ VALUE, TAG, SIMPLE, TENSOR = field_key(1, 2), field_key(1, 2), field_key(2, 5), 
 DTYPE, SHAPE, CONTENT = field_key(1, 0), field_key(2, 2), field_key(4, 2)
 FLOATS, ONE_FLOAT, DOUBLES, ONE_DOUBLE = field_key(5, 2), field_key(5, 5), field_key(6, 2), field_key(6, 1)
 DIM, DIM_SIZE = field_key(2, 2), field_key(1, 0)
+TICK_FIELDS = 4096  # between two looks at the clock: an event may hold every scalar of its file
 
 
-def scalars(event: bytes, known: dict[bytes, str]) -> Iterator[tuple[int, str, float, float]]:
-    """Yield step, tag, value and wall time of each scalar in one Event message."""
+def scalars(file: RunFile, event: bytes, known: dict[bytes, str]) -> Iterator[tuple[int, str, float, float]]:
+    """Yield step, tag, value and wall time of each scalar in one Event message, as long as there is time."""
     wall_time, step = 0.0, 0
     summaries: list[tuple[int, int]] = []
     for key, start, stop in fields(event, 0, len(event)):
@@ -107,7 +108,9 @@ def scalars(event: bytes, known: dict[bytes, str]) -> Iterator[tuple[int, str, f
         elif key == SUMMARY:
             summaries.append((start, stop))
     for begin, end in summaries:
-        for key, start, stop in fields(event, begin, end):
+        for count, (key, start, stop) in enumerate(fields(event, begin, end)):
+            if not count % TICK_FIELDS:
+                file.budget.tick()
             if key != VALUE:
                 continue
             tag, number = _value(event, start, stop)
@@ -187,7 +190,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                 for event in batch:
                     file.budget.tick()
                     try:
-                        entries = list(scalars(event, known))
+                        entries = list(scalars(file, event, known))
                     except (DamagedMessageError, struct.error, IndexError):  # right checksum, wrong content
                         yield Lost(rows=1, bytes=len(event), note=f"{file.rel} holds a record that is no event.")
                         continue

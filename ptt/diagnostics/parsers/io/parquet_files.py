@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 
 from ptt.diagnostics.budget_limits import MB
 from ptt.diagnostics.parsers.io.budget import BudgetSpent
-from ptt.diagnostics.parsers.io.interface import Lost, RunFile, read_error
-from ptt.diagnostics.parsers.io.parquet_pages import pages, schema_depth
+from ptt.diagnostics.parsers.io.interface import REFUSED, Lost, RunFile, read_error
+from ptt.diagnostics.parsers.io.parquet_pages import pages, schema_depth, schema_size
 
 MAGIC = b"PAR1"
 TAIL_BYTES: Final = 8  # the length of the footer, and MAGIC
 # ValueError covers names that are no UTF-8; the others are what Arrow raises for a damaged or vanished file.
 DAMAGE = (OSError, ValueError, IndexError, pa.ArrowException)
+MAX_COLUMNS: Final = 20_000  # per-layer statistics of a large model take thousands
 EXPLAINED: Final = 8  # bytes in memory that a byte on disk explains; log-probabilities reach 2, masks more
 WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 LEVELS: Final = 4  # bytes a value of a list takes beside itself while it is decoded
@@ -43,7 +44,7 @@ def _schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
     try:
         if not file.head.startswith(MAGIC):
             return None
-        _check_depth(file)
+        _check_schema(file)
         with pq.ParquetFile(file.path) as parquet:
             meta = parquet.metadata
             rows = sum(meta.row_group(index).num_rows for index in range(meta.num_row_groups))
@@ -52,13 +53,18 @@ def _schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
         return None
 
 
-def _check_depth(file: RunFile) -> None:
+def _check_schema(file: RunFile) -> None:
+    """Raise where building the schema would take more than its columns are worth."""
     with file.path.open("rb") as handle:
         handle.seek(max(0, file.size - TAIL_BYTES))
         length = int.from_bytes(handle.read(TAIL_BYTES)[:4], "little")
         handle.seek(max(0, file.size - TAIL_BYTES - length))
-        if schema_depth(handle.read(min(length, file.size))) > file.budget.limits.depth:
-            raise ValueError("a schema that is nested too deeply")
+        footer = handle.read(min(length, file.size))
+    if (columns := schema_size(footer) - 1) > MAX_COLUMNS:
+        file.looks[REFUSED] = f"Its footer lists {columns} columns, where {MAX_COLUMNS} are read."
+        raise ValueError("a schema of too many columns")
+    if schema_depth(footer) > file.budget.limits.depth:
+        raise ValueError("a schema that is nested too deeply")
 
 
 @dataclass(frozen=True)
@@ -235,6 +241,8 @@ def is_cut(file: RunFile) -> bool:
 
 def cut_note(file: RunFile) -> Lost:
     """Report what an unreadable footer means."""
+    if why := file.looks.get(REFUSED):
+        return Lost(bytes=file.size, note=f"{file.rel}: {why}")
     try:
         with file.path.open("rb") as handle:
             handle.seek(max(0, file.size - len(MAGIC)))

@@ -47,12 +47,23 @@ def pages(handle: BinaryIO, start: int, values: int) -> Iterator[Page]:
         at += length + page.packed
 
 
-def schema_depth(footer: bytes) -> int:
-    """Return how deeply the groups of a schema nest: libraries build them by calling themselves."""
+def schema_size(footer: bytes) -> int:
+    """Return how many columns and groups of columns a schema lists, itself among them."""
+    return _schema(footer)[0]
+
+
+def _schema(footer: bytes) -> tuple[int, int]:
+    """Return how many elements a schema has, and where they begin."""
     kind, at = _find(footer, SCHEMA)
     if kind != LIST:
         raise ValueError("a footer without a schema")
     count, _, at = _list_header(footer, at)
+    return count, at
+
+
+def schema_depth(footer: bytes) -> int:
+    """Return how deeply the groups of a schema nest: libraries build them by calling themselves."""
+    count, at = _schema(footer)
     open_groups: list[int] = []  # how many children each still has to come
     deepest = 0
     for _ in range(count):
