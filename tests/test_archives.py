@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import ptt
+from ptt.diagnostics.store import archives
 from ptt.diagnostics.store.archives import DAMAGED, unpacked
 
 SAMPLE = Path(__file__).parents[1] / "sample_logs" / "healthy"
@@ -175,3 +176,25 @@ def test_a_header_that_says_gigabytes_is_not_read(tmp_path: Path, kind: bytes) -
     with unpacked(tmp_path / "run.tar.gz") as content:
         (note,) = content.notes
         assert note.startswith(f"{DAMAGED}: a header of more than 4 MB")
+
+
+def test_an_archive_of_more_files_than_its_size_explains_is_read_in_part(tmp_path: Path) -> None:
+    content = b'{"step": 1, "loss": 0.5}\n'
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for number in range(50):
+            member = tarfile.TarInfo(f"run/{number}.jsonl")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    path = tmp_path / "run.tar.zst"
+    with pa.CompressedOutputStream(str(path), "zstd") as out:
+        out.write(plain.getvalue())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archives, "ALWAYS_MEMBERS", 5)
+        with archives.unpacked(path) as found:
+            most = 5 + path.stat().st_size // archives.PACKED_MEMBER
+            assert len(list(found.folder.iterdir())) == most < 50
+            assert f"more than {most} files are more than logs of its size" in found.notes[0]
+    with archives.unpacked(path) as found:
+        assert len(list(found.folder.iterdir())) == 50
+        assert found.notes == ()

@@ -13,6 +13,7 @@ import pytest
 
 from ptt import api
 from ptt.diagnostics.budget_limits import BudgetLimits
+from ptt.diagnostics.parsers import tensorboard
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.run_files import run_files
@@ -260,3 +261,18 @@ def test_tokens_of_too_many_steps_are_lost(tmp_path: Path) -> None:
         api.diagnose(run, out=tmp_path / "out", settings=replace(api.Settings(), budget=BudgetLimits(steps=30)))
     found = api.diagnose(run, out=tmp_path / "out", settings=replace(api.Settings(), budget=BudgetLimits(steps=40)))
     assert [source.rows_ok for source in found.sources] == [40, 40]
+
+
+def test_one_event_that_holds_every_scalar_ends_with_the_time(tmp_path: Path) -> None:
+    value = b"\x0a\x0b\x0a\x04loss\x15\0\0\x80?"
+    count = 3 * tensorboard.TICK_FIELDS
+    size = len(value) * count
+    event = b"\x10\x01\x2a" + bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14]) + value * count
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(b"")
+    file = RunFile(path=path, rel=path.name, size=0)
+    assert sum(1 for _ in tensorboard.scalars(file, event, {})) == count
+    spent = replace(file, budget=Budget(BudgetLimits(file_seconds=0.0)))
+    spent.budget.begin(0)
+    with pytest.raises(BudgetSpent):
+        list(tensorboard.scalars(spent, event, {}))

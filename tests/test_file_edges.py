@@ -23,6 +23,7 @@ from ptt.diagnostics.engines import local
 from ptt.diagnostics.evidence import gather
 from ptt.diagnostics.model import Diagnosis, Source
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.store import ingest
 from ptt.reports.figures import aggregates
 from ptt.reports.figures.panels import Panel
 from ptt.reports.run.html import render_page
@@ -120,6 +121,26 @@ def test_a_fault_of_a_parser_is_reported_and_exits_with_1(
     assert "a fault of ptt, please report it: odd failed: KeyError" in sources.stderr
 
 
+@pytest.mark.parametrize("at", ["its beginning", "its content"])
+def test_a_run_of_which_a_fault_of_ours_costs_everything_is_reported_and_exits_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "a.odd").write_bytes(b"x" * 100)
+    failing = {"recognises": raise_key_error} if at == "its beginning" else {"read": raise_key_error}
+    with_parser(monkeypatch, **failing)
+    for path in (run, run / "a.odd"):
+        ended = CliRunner().invoke(app, ["diagnose", str(path), "--out", str(tmp_path / "out" / path.name)])
+        assert ended.exit_code == 1, ended.output
+        assert "reading:odd crashed" in (tmp_path / "out" / path.name / "report.html").read_text()
+
+
+def raise_key_error(_: RunFile) -> Iterator[Piece]:
+    """Fail as only a fault of ours does."""
+    raise KeyError("width")
+
+
 def test_a_parser_that_fails_on_the_beginning_of_a_file_leaves_it_to_the_others(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +189,27 @@ def test_files_whose_columns_polars_does_not_know_are_lost(tokens: Path) -> None
     assert (lost.rows_ok, lost.rows_bad, lost.bytes_lost) == (0, table.num_rows, path.stat().st_size)
     assert "DuplicateError" in (lost.note or "")
     assert found.run.sequences > 0
+
+
+def test_a_token_file_that_goes_away_before_it_is_copied_is_lost(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = sorted((tokens / "tokens").glob("*.parquet"))
+    for path in paths:  # what must be masked is copied
+        table = pq.read_table(path)
+        pq.write_table(table.append_column("owner", pa.array(["jane.doe@example.org"] * table.num_rows)), path)
+    victim, rows = paths[5], pl.read_parquet(paths[5]).height
+    copied = ingest.copy_masked
+
+    def gone(path: Path, *rest: Any) -> None:
+        victim.unlink(missing_ok=True)
+        copied(path, *rest)
+
+    monkeypatch.setattr(ingest, "copy_masked", gone)
+    found = ptt.diagnose(tokens)
+    lost = source(found, f"tokens/{victim.name}")
+    assert (lost.rows_ok, lost.rows_bad) == (0, rows)
+    assert f"its {rows} row(s) could not be copied" in (lost.note or "")
+    assert found.run.sequences > 0
+    assert found.crashes == ()
 
 
 @pytest.mark.parametrize("moment", ["before the pass", "in the pass", "after the pass"])

@@ -133,6 +133,7 @@ def ingest(
         keep_text=settings.keep_text,
         metric_names=settings.metrics,
         limits=settings.budget,
+        packed=location.archive.stat().st_size if location.archive else None,
         on_file=progress and partial(progress, "reading files"),
     )
     if copy and manifest.in_place:
@@ -396,7 +397,13 @@ def _budget_in_force(settings: Settings) -> str:
 
 
 def check_read(location: RunLocation) -> None:
-    """Refuse a run of which nothing can be read, and take its store away: it would pass for one of a run."""
+    """Refuse a run of which nothing can be read, and take its store away: it would pass for one of a run.
+
+    Where a fault of ours may be why, it is judged like any other.
+    """
+    manifest = read_manifest(location.store)
+    if manifest is not None and manifest.faults:  # of ours: the report says it, and the exit code
+        return
     if problem := _unreadable(location, read_table(location.store, "sources")):
         shutil.rmtree(location.store, ignore_errors=True)
         raise InputError(f"{location.given}: {problem}")

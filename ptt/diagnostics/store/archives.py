@@ -32,6 +32,8 @@ BOMB_RATIO: Final = 300  # unpacked over packed; logs of floats reach 5, logs of
 TAR_BUFFER: Final = 1 << 18
 HEADER_BYTES: Final = 4 << 20  # before a member of a tar: its name, attributes and what else is said of it
 ZIP_EPOCH: Final = 315_532_800.0  # 1980, what a zip holds where the time is not known
+PACKED_MEMBER: Final = 256  # bytes of the archive that a member takes, a hundred of them to say its name
+ALWAYS_MEMBERS: Final = 1000  # that any archive may hold
 MAX_NAMED: Final = 5  # members that a note names
 BAD_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})  # too long, or bytes that are no name
 MAX_NAME: Final = 100  # characters of a name in a note
@@ -103,7 +105,7 @@ def unpacked(path: Path, limits: BudgetLimits = DEFAULT_LIMITS) -> Iterator[Unpa
         except OSError as error:
             more = f"; {MAKE_ROOM}" if no_room(error) else ""
             raise InputError(f"{path}: cannot be unpacked: {error.strerror or error}{more}.") from error
-        except BudgetSpent as spent:
+        except (BudgetSpent, _TooManyError) as spent:
             members.torn = f"unpacking stopped, since {spent}"
         if not members.files:
             why = f" ({members.torn})" if members.torn else ""
@@ -111,6 +113,10 @@ def unpacked(path: Path, limits: BudgetLimits = DEFAULT_LIMITS) -> Iterator[Unpa
         top = list(target.iterdir())  # archives of a folder consist of that one
         folder = top[0] if len(top) == 1 and top[0].is_dir() else target
         yield Unpacked(folder=folder, name=run_name(path), notes=members.notes())
+
+
+class _TooManyError(Exception):
+    """An archive holds more members than its size explains."""
 
 
 class _Members:
@@ -121,6 +127,7 @@ class _Members:
         self.files = 0
         self.budget = budget
         self._source, self._target, self._max_bytes = source, target, max_bytes
+        self._most = ALWAYS_MEMBERS + source.stat().st_size // PACKED_MEMBER
         self._written = 0
         self._skipped: dict[str, tuple[int, list[str]]] = {}  # by why: how many, and the first names
 
@@ -140,6 +147,8 @@ class _Members:
         if self.files == MAX_FILES:
             why = f"holds more than {MAX_FILES} files; give a smaller archive or the folder."
             raise InputError(f"{self._source}: {why}")
+        if self.files == self._most:
+            raise _TooManyError(f"more than {self._most} files are more than logs of its size; unpack it yourself")
         path = self._target.joinpath(*parts)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

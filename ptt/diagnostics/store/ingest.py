@@ -45,6 +45,8 @@ IN_PART: Final = " in part"
 Neither names nor sizes nor times tell that a file may be read by now."""
 RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that stands alone
 FLUSH_ROWS: Final = 200_000
+PACKED_RATIO: Final = 40  # unpacked over packed, as logs of text reach
+PACKED_FILE: Final = 1024  # bytes of an archive that a file worth its own time takes
 MAX_FACT: Final = 2**64  # seeds are drawn from 64 bits; a longer integer converts to no number
 Progress = Callable[[int, int], None]
 Facts = dict[str, str | int | float | bool | None]
@@ -61,12 +63,14 @@ def ingest(
     keep_text: bool = False,
     metric_names: Mapping[str, str] | None = None,
     limits: BudgetLimits = DEFAULT_LIMITS,
+    packed: int | None = None,
     on_file: Progress | None = None,
 ) -> Manifest:
     """Make the store at `folder` from `files`, or keep the one there if it was made from the same files.
 
     Texts of samples go into it only with `keep_text`. `metric_names` says which canonical metric a logged name stands
-    for, or "" for none. `limits` are of what reading may cost. `on_file` hears how many files are done, of how many.
+    for, or "" for none. `limits` are of what reading may cost; `packed` is the size of the archive that the files
+    come from. `on_file` hears how many files are done, of how many.
     """
     metric_names = dict(metric_names or {})
     try:
@@ -78,7 +82,7 @@ def ingest(
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         writer = _Writer(part)
-        budget = Budget(limits, nbytes=sum(file.size for file in files), files=len(files))
+        budget = _budget(limits, files, packed)
         paths = writer.scrubber.paths([file.rel for file in files])
         for number, (file, rel) in enumerate(zip(files, paths, strict=True)):
             file = replace(file, rel=rel, keep_text=keep_text, budget=budget)
@@ -116,6 +120,14 @@ def ingest(
             raise SettingsError(f"{where}: cannot be written: {reason}; choose another place with --out.") from error
         raise InputError(f"{where}: {error.strerror} while reading the run.") from error
     return manifest
+
+
+def _budget(limits: BudgetLimits, files: Sequence[RunFile], packed: int | None) -> Budget:
+    """Return the budget of a run; an archive's own size says how much time it gets, not what it claims to hold."""
+    nbytes, count = sum(file.size for file in files), len(files)
+    if packed is not None:
+        nbytes, count = min(nbytes, PACKED_RATIO * packed), min(count, packed // PACKED_FILE)
+    return Budget(limits, nbytes=nbytes, files=count)
 
 
 def is_current(
@@ -161,6 +173,7 @@ class _Writer:
     _sequences: int = 0
     _seen: set[str] = field(default_factory=set)
     _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    _waiting_rows: dict[str, int] = field(default_factory=dict)
     _written: dict[str, int] = field(default_factory=dict)
     _sources: list[tuple[str | int | None, ...]] = field(default_factory=list)
     _texts: dict[tuple[str, ...], list[tuple[Path, tuple[str, ...], InPlaceFile]]] = field(default_factory=dict)
@@ -257,7 +270,13 @@ class _Writer:
                     self.in_place.append(noted)
                     continue
                 target = self._next_part("sequences")
-                copy_masked(path, masks, target, self.scrubber)
+                try:
+                    copy_masked(path, masks, target, self.scrubber)
+                except (OSError, pl.exceptions.PolarsError) as error:
+                    if no_room(error):
+                        raise
+                    self._lose(noted, error)
+                    continue
                 self.parts.append(
                     Part(
                         name=target.name,
@@ -268,6 +287,15 @@ class _Writer:
                         columns=noted.columns,
                     )
                 )
+
+    def _lose(self, noted: InPlaceFile, error: BaseException) -> None:
+        """Count all rows of a file as lost that was read, and went away or shows its damage when it is copied."""
+        note = self.scrubber.text(f"{noted.path}: its {noted.rows} row(s) could not be copied: {first_line(error)}.")
+        for at, (path, kind, size, ok, bad, lost, before) in enumerate(self._sources):
+            if path == noted.path:
+                counts = int(ok or 0) - noted.rows, int(bad or 0) + noted.rows
+                notes = " ".join(str(part) for part in (before, note) if part)
+                self._sources[at] = (path, kind, size, *counts, lost, notes)
 
     def _pieces(self, file: RunFile, parser: Parser) -> Iterator[Piece]:
         """Yield what the parser reads, as far as the budget goes; what lies beyond it is lost."""
@@ -332,8 +360,8 @@ class _Writer:
             pl.Schema(schema), missing_columns="insert", extra_columns="raise", integer_cast="upcast"
         )
         frame, beyond = bounded_values(frame)
-        waiting = self._waiting.setdefault(table, [])
-        waiting.append(frame)
+        self._waiting.setdefault(table, []).append(frame)
+        self._waiting_rows[table] = self._waiting_rows.get(table, 0) + frame.height
         if table == "sequences":
             self.parts.append(
                 Part(
@@ -345,12 +373,13 @@ class _Writer:
                     columns=tuple(frame.columns),
                 )
             )
-        elif sum(part.height for part in waiting) > FLUSH_ROWS:
+        elif self._waiting_rows[table] > FLUSH_ROWS:
             self._flush(table)
         return beyond
 
     def _flush(self, table: str) -> Path:
         target = self._next_part(table)
+        self._waiting_rows[table] = 0
         frame = scrub_frame(table, pl.concat(self._waiting.pop(table)), self.scrubber)
         if table == "metrics":
             self._names.append(names_in(frame))
@@ -425,7 +454,7 @@ def steps_of(path: Path) -> pl.Series:
     """Return the distinct steps of a Parquet file; none where they cannot be read, which the token pass reports."""
     try:
         return pl.scan_parquet([path], glob=False).select(pl.col("step").unique()).collect().to_series()
-    except pl.exceptions.PolarsError:
+    except (OSError, pl.exceptions.PolarsError):  # gone meanwhile, or damaged
         return pl.Series([], dtype=pl.Int64)
 
 
