@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields, replace
 from datetime import date
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Literal
 
 import polars as pl
@@ -45,6 +44,7 @@ from ptt.diagnostics.store.sibling_runs import FolderRuns, find_runs
 from ptt.diagnostics.verdict.catalogue import Page, page_of, pages
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.processes import Died, in_workers
+from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ def diagnose(
     `diagnose_runs` judges each, and `one_run` joins them. The run dir is never written to.
     """
     settings = _with(settings, rules=rules, keep_text=keep_text)
-    with TemporaryDirectory(prefix="ptt-") as scratch:
+    with temporary_folder() as scratch:
         folder, keep = Path(scratch if out is None else out), out is not None
         judged = _judge(Path(run), folder, settings, keep=keep, one_run=one_run, progress=progress)
         return _drawable(judged.diagnosis)
@@ -425,7 +425,7 @@ def compare(
     at a time. Raises SettingsError where fewer than two arms are given, and InputError where a run cannot be read.
     """
     settings = _with(settings, rules=rules)
-    with TemporaryDirectory(prefix="ptt-") as scratch:
+    with temporary_folder() as scratch:
         base = Path(scratch if out is None else out)
         planned = arms.planned([Path(run) for run in runs], groups or {}, baseline)
         for run in planned.runs:  # all of them before the first is judged, which may take a while
@@ -531,7 +531,7 @@ def sources(
 ) -> RunCoverage:
     """Return what the files of the run hold, which questions they answer, and what would record the rest."""
     with (
-        TemporaryDirectory(prefix="ptt-") as scratch,
+        temporary_folder() as scratch,
         _unpacked(_location(Path(run), Path(scratch)), one_run=one_run) as location,
     ):
         return pipeline.inspect(location, settings, progress=progress)
@@ -573,7 +573,7 @@ def finding_samples(
     What is kept below `out` is read; a run that was not judged yet is judged in a temporary folder.
     """
     run, settings = Path(run), settings or Settings()
-    with TemporaryDirectory(prefix="ptt-") as scratch:
+    with temporary_folder() as scratch:
         judged = kept_run(run, out=out, settings=settings, one_run=one_run) if out is not None else None
         if judged is None:
             out = Path(scratch)
@@ -595,7 +595,7 @@ def _opened(run: str | Path, out: str | Path | None, settings: Settings | None, 
         with pipeline.opened(pipeline.RunLocation(run=store, store=store, name=name), settings) as opened:
             yield opened
         return
-    with TemporaryDirectory(prefix="ptt-") as scratch:
+    with temporary_folder() as scratch:
         folder = Path(scratch if out is None else out)
         with (
             _unpacked(_location(run, folder), one_run=one_run) as location,
@@ -610,7 +610,7 @@ def sample(run: str | Path) -> str:
     Digits are 9, and of words only those stay that logs have in common; empty where every file is recognised.
     """
     with (
-        TemporaryDirectory(prefix="ptt-") as scratch,
+        temporary_folder() as scratch,
         _unpacked(_location(Path(run), Path(scratch)), one_run=True) as location,  # files are sampled one by one
     ):
         return pipeline.sample(location)

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,8 +18,9 @@ from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from tempfile import TemporaryDirectory
 from typing import Final, TypeVar, cast
+
+from ptt.stopping import END_SIGNALS, end_with_parent, temporary_folder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -27,9 +29,9 @@ THREADS: Final = "POLARS_MAX_THREADS"  # each process takes all cores otherwise,
 TASKS_PER_PROCESS: Final = 25
 """Tasks of one process. Allocators keep some 3 MB of each small run; a new process costs a second or two and starts
 from nothing, so that a thousand runs need no more memory than a few do."""
-END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 HAS_MASKS: Final = hasattr(signal, "pthread_sigmask")  # not on Windows
-END_SECONDS: Final = 5.0  # seconds for a process that is told to end to clean up behind itself
+END_SECONDS: Final = 5.0  # seconds for a process whose line is closed to end by itself
+STOP_SECONDS: Final = 0.7  # for all that are told to end together, less than the command itself is given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ def in_workers(
 ) -> Generator[tuple[int, Result | Died]]:
     """Yield each task's number and result as they are done; closing the generator ends all processes."""
     waiting = deque(range(len(tasks)))
-    with TemporaryDirectory(prefix="ptt-work-") as scratch:  # what a killed process leaves lying goes with it
+    with temporary_folder("ptt-work-") as scratch:  # what a killed process leaves lying goes with it
         threads = os.environ.get(THREADS) or str(max(1, (os.cpu_count() or 1) // jobs))
         crew: dict[Connection, _Worker] = {}
 
@@ -77,8 +79,9 @@ def in_workers(
         finally:
             for worker in crew.values():
                 worker.process.terminate()
+            deadline = time.monotonic() + STOP_SECONDS
             for worker in crew.values():
-                worker.end()
+                worker.end(max(0.0, deadline - time.monotonic()))
 
 
 class _Worker:
@@ -87,7 +90,8 @@ class _Worker:
     def __init__(self, function: Callable[..., object], environment: Mapping[str, str]) -> None:
         context = get_context("spawn")  # a fork of a process with threads may hang
         self.line, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, function), daemon=True)
+        of_main = threading.current_thread() is threading.main_thread()
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, function, of_main), daemon=True)
         self.number, self.given = -1, 0
         with _set(environment):
             self.process.start()
@@ -107,25 +111,31 @@ class _Worker:
             self.end()
             return Died(how=_exit_words(self.process.exitcode))
 
-    def end(self) -> None:
+    def end(self, seconds: float = END_SECONDS) -> None:
         """Wait for the process, and kill it where it does not end by itself."""
         self.line.close()
-        self.process.join(END_SECONDS)
+        self.process.join(seconds)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
 
 
-def leave_ctrl_c_to_the_parent() -> None:
-    """Ignore, in a process started uninterrupted, what reaches the whole group; from here on it can be told to end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def leave_signals_to_the_parent(*, thread_stays: bool) -> None:
+    """Ignore, in a process started uninterrupted, what reaches the whole group; end when the parent does, or tells.
+
+    `thread_stays`: the thread that started it lives as long as the parent does.
+    """
+    for number in END_SIGNALS:
+        if number != signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
+    end_with_parent(thread_stays=thread_stays)
     if HAS_MASKS:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
 
 
-def _serve(line: Connection, function: Callable[..., object]) -> None:
+def _serve(line: Connection, function: Callable[..., object], thread_stays: bool) -> None:
     signal.signal(signal.SIGTERM, _leave)
-    leave_ctrl_c_to_the_parent()
+    leave_signals_to_the_parent(thread_stays=thread_stays)
     with suppress(EOFError, OSError):  # the parent has hung up
         while True:
             line.send(function(line.recv()))
@@ -178,7 +188,7 @@ def uninterrupted() -> Iterator[None]:
         return
     from multiprocessing import resource_tracker  # needs what Windows has not
 
-    resource_tracker.ensure_running()  # a process starts it where there is none, and that lets both signals in again
+    resource_tracker.ensure_running()  # a process starts it where there is none, and that lets two signals in again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     heard: list[int] = []  # by another thread, which is not masked: Python would tell the main one all the same
     handlers = {}

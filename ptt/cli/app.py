@@ -27,6 +27,7 @@ from ptt.cli.options import (
     rule_names,
 )
 from ptt.cli.streams import finish, forgive
+from ptt.stopping import stopped_by_signals
 from ptt.version import __version__
 
 app = typer.Typer(
@@ -475,10 +476,11 @@ def baseline_diff(
 
 def main() -> None:
     """Run the command line."""
-    forgive()
-    try:
-        app()
-    finally:
-        if why := finish():
-            typer.echo(f"ptt: standard output: {why}.", err=True)
-            raise SystemExit(Exit.USAGE)
+    with stopped_by_signals():
+        forgive()
+        try:
+            app()
+        finally:
+            if why := finish():
+                typer.echo(f"ptt: standard output: {why}.", err=True)
+                raise SystemExit(Exit.USAGE)

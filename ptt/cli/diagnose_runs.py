@@ -27,7 +27,6 @@ from ptt.cli.many_runs import (
     refuse_faults,
     relative_path,
     run_progress,
-    sigterm_as_ctrl_c,
     write_run,
 )
 from ptt.cli.output import contains, named, output_base, output_folder, run_folders
@@ -182,7 +181,7 @@ def run(chosen: Chosen, options: ManyOptions) -> int:
 def _judge_and_print(chosen: Chosen, options: ManyOptions, tasks: list[Task], place: Output) -> int:
     jobs = options.jobs or default_jobs(len(tasks))
     try:
-        with sigterm_as_ctrl_c(), run_progress("judging runs", _line) as on_run:
+        with run_progress("judging runs", _line) as on_run:
             runs = judge_all(tasks, jobs=jobs, one=diagnose_one, kept=diagnose_kept, failed=_failed, on_run=on_run)
     except Stopped as stopped:
         typer.echo(stopped.sentence(counted(len(tasks), "run"), place.folder), err=True)

@@ -19,7 +19,7 @@ from ptt import api
 from ptt.cli import gate_runs
 from ptt.cli.exits import CODES, Exit
 from ptt.cli.gate_runs import Task, gate_all
-from ptt.cli.many_runs import Output, Stopped, default_jobs, relative_path, run_progress, sigterm_as_ctrl_c
+from ptt.cli.many_runs import Output, Stopped, default_jobs, relative_path, run_progress
 from ptt.cli.options import GateReports
 from ptt.cli.output import contains, named, output_base, run_folders
 from ptt.cli.streams import print_json
@@ -193,7 +193,7 @@ def _gate_and_print(options: GateOptions, tasks: list[Task], policy: Policy, cho
     """Gate the runs, write what was chosen, print it, and return the exit code."""
     place.prepare()
     try:
-        with sigterm_as_ctrl_c(), run_progress("gating runs", _line, quiet=options.quiet) as on_run:
+        with run_progress("gating runs", _line, quiet=options.quiet) as on_run:
             runs = gate_all(tasks, jobs=options.jobs or default_jobs(len(tasks)), on_run=on_run)
     except Stopped as stopped:
         typer.echo(stopped.sentence(counted(len(tasks), "run"), place.folder), err=True)

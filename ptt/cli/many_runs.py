@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import signal
 import tempfile
-import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -357,20 +355,3 @@ def run_progress(
             yield lambda _, done, of: tell(doing, done, of)
     else:
         yield line
-
-
-@contextmanager
-def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Treat a CI system's end of a job (SIGTERM) as Ctrl-C: processes end, and no temporary file is left behind."""
-    if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

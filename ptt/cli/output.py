@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, count
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -18,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import run_name
 from ptt.diagnostics.store.exclusive_lock import NOTE, hash_location, noted_run
-from ptt.processes import leave_ctrl_c_to_the_parent, uninterrupted
+from ptt.processes import leave_signals_to_the_parent, uninterrupted
 
 if TYPE_CHECKING:
     from ptt.diagnostics.compare.comparison import Comparison
@@ -148,7 +149,8 @@ class Artist:
 def artist() -> Iterator[Artist]:
     """Start the process, and end it with the block whatever happens."""
     spawn = get_context("spawn")  # a fork of a process with threads may hang
-    pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=leave_ctrl_c_to_the_parent)
+    begin = partial(leave_signals_to_the_parent, thread_stays=True)  # commands run in the main thread
+    pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=begin)
     try:
         yield Artist(pool)
     except BaseException:  # Ctrl-C as well: nothing will be drawn, so do not wait until the process has imported all

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import typer
@@ -26,6 +25,7 @@ from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.run.view import GUESSABLE
 from ptt.reports.text.terminal import open_console
+from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
 BASE: Final = Path("ptt-report")
@@ -53,7 +53,7 @@ def run(source: Path, options: ReportOptions, drawing: Artist) -> int:
     chosen = api.read_settings(options.settings)
     for output_path in filter(None, (options.out, options.figures)):
         _keep_clear(source, output_path)
-    with TemporaryDirectory(prefix="ptt-") as scratch, progress_bar(Console(stderr=True)) as tell:
+    with temporary_folder() as scratch, progress_bar(Console(stderr=True)) as tell:
         # into --out goes what is to be shared, and a store is not: it holds all that --redact takes out
         store = output_folder(source, None) if options.out is None else Path(scratch)
         shown = options.settings is None and not options.rules  # as it was, whatever ./ptt.toml says

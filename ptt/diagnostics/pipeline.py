@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import polars as pl
@@ -54,6 +53,7 @@ from ptt.diagnostics.verdict.handover import with_handover
 from ptt.diagnostics.verdict.nothing_judged import LFS_POINTER
 from ptt.diagnostics.verdict.run_coverage import RunCoverage, run_coverage
 from ptt.diagnostics.verdict.run_rules import diagnosis_of
+from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
 Progress = Callable[[str, int, int], None]
@@ -158,7 +158,7 @@ def inspect(
 @contextmanager
 def opened(location: RunLocation, settings: Settings) -> Iterator[OpenRun]:
     """Open a run to read samples of it: from its store where that is current, else from a temporary one."""
-    with TemporaryDirectory(prefix="ptt-show-") as scratch:
+    with temporary_folder("ptt-show-") as scratch:
         of_store = location.run == location.store
         files = [] if of_store else run_files(location.run)[0]
         location, manifest = _readable_store(location, files, Path(scratch), settings)

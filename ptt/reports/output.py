@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ptt.reports.text.markdown import code, md
 from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, sentence
 from ptt.reports.text.sanitize import encodable, safe
+from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def write_with(path: Path, write: Callable[[Path], object]) -> Path:
     """
     target = path.resolve() if path.is_symlink() else path
     if target.exists() and not target.is_file() and not target.is_dir():
-        with TemporaryDirectory(prefix="ptt-") as scratch:
+        with temporary_folder() as scratch:
             part = Path(scratch) / target.name
             write(part)
             with target.open("wb", buffering=0) as device:

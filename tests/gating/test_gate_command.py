@@ -378,14 +378,14 @@ def test_a_killed_process_costs_its_run_and_no_other() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_and_the_end_of_a_job_leave_no_process_and_no_file_behind(how: signal.Signals) -> None:
     shutil.rmtree(OUT)
     process = started("gate", "runs/*", "--jobs", "2")
     judging = until_spawned(process, 2)
     os.killpg(process.pid, how)
     _, said = process.communicate(timeout=60)
-    assert exit_code(process) == 130
+    assert exit_code(process) == 128 + how
     assert "the same command goes on from there" in said
     assert "Traceback" not in said
     assert not any(Path(f"/proc/{pid}").exists() for pid in judging)

@@ -8,7 +8,6 @@ import os
 import shutil
 import stat
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
 from ptt.diagnostics.parsers.io.interface import Lost, RunFile
 from ptt.diagnostics.parsers.io.lines import pieces
 from ptt.diagnostics.parsers.io.run_files import MAX_FILES
+from ptt.stopping import temporary_folder
 
 SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")
 CHUNK_BYTES: Final = 1 << 20
@@ -94,7 +94,7 @@ def packed_in(run: Path, names: Sequence[str], packed: Path | None) -> str:
 @contextmanager
 def unpacked(path: Path, limits: BudgetLimits = DEFAULT_LIMITS) -> Iterator[Unpacked]:
     """Unpack `path` for as long as the block runs; InputError where it holds nothing or looks like a bomb."""
-    with tempfile.TemporaryDirectory(prefix="ptt-run-") as scratch:
+    with temporary_folder("ptt-run-") as scratch:
         target = Path(scratch).resolve()
         free = int(FREE_RATIO * shutil.disk_usage(target).free)
         budget = Budget(limits, nbytes=path.stat().st_size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
@@ -19,6 +18,7 @@ from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.model import Diagnosis, DiagnosisRecord
 from ptt.diagnostics.store.findings_file import MAX_BYTES, check_chains
 from ptt.diagnostics.store.manifest import read_manifest
+from ptt.diagnostics.store.replace_folder import replaced
 from ptt.diagnostics.store.scan import read_table, read_trajectories
 from ptt.diagnostics.store.wide_metrics import read_wide
 
@@ -72,10 +72,7 @@ def write_kept(
 
     `write_beside` writes into the same folder what belongs to it.
     """
-    part = store / f"{FOLDER}.part"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    try:
+    with replaced(store / FOLDER) as part:
         hashes = {}
         for name in diagnosis.tables:
             if name not in STORE_TABLES:
@@ -95,10 +92,6 @@ def write_kept(
         (part / DOCUMENT).write_text(text, encoding="ascii")
         if write_beside is not None:
             write_beside(part)
-        shutil.rmtree(store / FOLDER, ignore_errors=True)
-        part.replace(store / FOLDER)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _record(diagnosis: DiagnosisRecord) -> dict[str, Any]:

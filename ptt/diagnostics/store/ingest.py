@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from ptt.diagnostics.store.manifest import (
     write_manifest,
 )
 from ptt.diagnostics.store.metric_names import Renames, names_in, names_in_wide, rename
+from ptt.diagnostics.store.replace_folder import clear_unfinished, replaced
 from ptt.diagnostics.store.scrub_pieces import copy_masked, masks_in_place, scrub_frame, scrub_pieces
 from ptt.diagnostics.store.value_range import MAX_VALUE, bounded_values
 from ptt.diagnostics.store.wide_metrics import evaluation_rows, write_wide
@@ -77,42 +77,39 @@ def ingest(
         state = fingerprint(files, metric_names, limits) + (" with texts" if keep_text else "")
         kept = read_manifest(folder)
         if kept is not None and kept.fingerprint == state and kept.ptt_version == ptt_version:
+            clear_unfinished(folder)
             return kept
-        part = folder.with_name(folder.name + ".part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        writer = _Writer(part)
-        budget = _budget(limits, files, packed)
-        paths = writer.scrubber.paths([file.rel for file in files])
-        for number, (file, rel) in enumerate(zip(files, paths, strict=True)):
-            file = replace(file, rel=rel, keep_text=keep_text, budget=budget)
-            budget.begin(file.size)
-            if why := why_closed(file):
-                writer.skip(file, why)
-            else:
-                writer.read(file, parsers)
-            if on_file is not None:
-                on_file(number + 1, len(files))
-        writer.place()
-        renames = writer.name_metrics(metric_names)
-        in_part = writer.in_part or any(note.startswith(CLOSED) for note in notes)
-        manifest = Manifest(
-            schema_version=VERSION,
-            ptt_version=ptt_version,
-            fingerprint=state + IN_PART * in_part,
-            in_place=tuple(writer.in_place),
-            parts=tuple(writer.parts),
-            wide=tuple(writer.wide),
-            facts=writer.facts(),
-            faults=writer.faults,
-            notes=tuple(map(writer.scrubber.text, notes)),
-            metric_names=metric_names,
-            guessed_names=renames.guessed,
-        )
-        writer.close(renames.notes())
-        write_manifest(part, manifest)
-        shutil.rmtree(folder, ignore_errors=True)
-        part.rename(folder)
+        with replaced(folder) as part:
+            writer = _Writer(part)
+            budget = _budget(limits, files, packed)
+            paths = writer.scrubber.paths([file.rel for file in files])
+            for number, (file, rel) in enumerate(zip(files, paths, strict=True)):
+                file = replace(file, rel=rel, keep_text=keep_text, budget=budget)
+                budget.begin(file.size)
+                if why := why_closed(file):
+                    writer.skip(file, why)
+                else:
+                    writer.read(file, parsers)
+                if on_file is not None:
+                    on_file(number + 1, len(files))
+            writer.place()
+            renames = writer.name_metrics(metric_names)
+            in_part = writer.in_part or any(note.startswith(CLOSED) for note in notes)
+            manifest = Manifest(
+                schema_version=VERSION,
+                ptt_version=ptt_version,
+                fingerprint=state + IN_PART * in_part,
+                in_place=tuple(writer.in_place),
+                parts=tuple(writer.parts),
+                wide=tuple(writer.wide),
+                facts=writer.facts(),
+                faults=writer.faults,
+                notes=tuple(map(writer.scrubber.text, notes)),
+                metric_names=metric_names,
+                guessed_names=renames.guessed,
+            )
+            writer.close(renames.notes())
+            write_manifest(part, manifest)
     except OSError as error:
         where = str(error.filename or folder)
         if where.startswith(str(folder)) or Path(where) in folder.parents:  # a parent: it could not be made

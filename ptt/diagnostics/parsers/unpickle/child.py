@@ -6,7 +6,9 @@ import gc
 import json
 import mmap
 import os
+import queue
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,10 +34,19 @@ def main() -> None:
     if LIMITED:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for line in sys.stdin.buffer:
-        request = json.loads(line)
+    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_take, args=(requests,), daemon=True).start()
+    while True:
+        request = json.loads(requests.get())
         _answer(Path(request["path"]), Limits(**request["limits"]), answers)
         gc.collect()
+
+
+def _take(requests: queue.SimpleQueue[bytes]) -> None:
+    """Take requests while one is answered, so that the end of whoever asks is the end of the answer as well."""
+    for line in sys.stdin.buffer:
+        requests.put(line)
+    os._exit(0)
 
 
 def _answer(path: Path, limits: Limits, answers: BinaryIO) -> None:

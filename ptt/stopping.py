@@ -1,0 +1,128 @@
+"""Stop the command on a signal, or its processes with it, within two seconds: no process and no temporary folder stays.
+
+Python hears a signal between two steps of its own, and a query of Polars or a running thread may keep it from that for
+long. So a thread listens as well, and ends what has not ended by itself in time.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+END_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+GRACE_SECONDS: Final = 1.3  # to end in order, of the two that are promised: giving back gigabytes takes a while as well
+DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG in Linux' <sys/prctl.h>
+
+_folders: set[Path] = set()
+
+
+@contextmanager
+def temporary_folder(prefix: str = "ptt-") -> Iterator[str]:
+    """Make a folder that goes with the block, and also where the command is stopped in the middle of anything."""
+    folder = Path(tempfile.gettempdir()).absolute() / f"{prefix}{secrets.token_hex(8)}"
+    _folders.add(folder)  # before it is there: a signal may come between any two steps
+    folder.mkdir(mode=0o700)
+    try:
+        yield str(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _folders.discard(folder)
+
+
+def _remove_folders() -> None:
+    for folder in tuple(_folders):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """End the command as Ctrl-C does, with code 128 + number, where it is told to end; what is ignored stays so."""
+    heard: list[int] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        heard.append(number)
+        if len(heard) == 1:  # a second one would interrupt the clearing up
+            raise KeyboardInterrupt
+
+    listening = [number for number in END_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as by nohup
+    for number in listening:
+        signal.signal(number, stop)
+    _listen(frozenset(listening))
+    try:
+        yield
+    except BaseException:
+        if not heard:
+            raise  # nobody stopped it: whatever it is, it is told as ever
+    finally:
+        if heard:
+            _remove_folders()
+    if heard:
+        sys.exit(128 + heard[0])
+
+
+def _listen(signals: frozenset[int]) -> None:
+    """Start the thread that ends the process where it does not end by itself."""
+    receiver, sender = os.pipe()
+    os.set_blocking(sender, False)
+    signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+
+    def wait() -> None:
+        while (number := os.read(receiver, 1)[0]) not in signals:
+            pass
+        time.sleep(GRACE_SECONDS)
+        _kill_processes()
+        _remove_folders()
+        os._exit(128 + number)
+
+    threading.Thread(target=wait, name="listens for signals", daemon=True).start()
+
+
+def _kill_processes() -> None:
+    """Kill what works for us: a process that is about to start would end by itself, only later."""
+    if (multiprocessing := sys.modules.get("multiprocessing")) is not None:  # what was not imported started none
+        for child in multiprocessing.active_children():
+            with suppress(OSError):
+                child.kill()
+
+
+def end_with_parent(*, thread_stays: bool) -> None:
+    """Let this process, one of `multiprocessing`, end when the one that started it does, in whatever way that ends.
+
+    `thread_stays`: the thread that started it lives as long as its process does; Linux goes by the thread.
+    """
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    if parent is None:
+        return
+    if thread_stays and sys.platform.startswith("linux"):
+        _ask_linux()
+        if os.getppid() != parent.pid:  # it ended before we asked
+            os._exit(1)
+    threading.Thread(target=_outlive, args=(parent.join,), name="watches the parent", daemon=True).start()
+
+
+def _ask_linux() -> None:
+    """Ask for SIGKILL at the parent's end: it comes also while a long call keeps every thread of Python waiting."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):  # a C library without it: the thread is what is left
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _outlive(wait: Callable[[], object]) -> None:
+    wait()  # at the end of a pipe that the parent holds: it closes in whatever way that one ends
+    os._exit(1)
