@@ -87,9 +87,8 @@ def main() -> None:
             kills.append(_kill(name, how, at, undisturbed[name], f"{chosen.seed}-{number}"))
             print(number, kills[-1], flush=True)
     bad = [kill for kill in kills if kill.faults]
-    print(
-        f"seed {chosen.seed}: {len(kills)} kills, {sum(kill.code != 0 for kill in kills)} of them in time, {len(bad)} bad"
-    )
+    in_time = sum(kill.code != 0 for kill in kills)
+    print(f"seed {chosen.seed}: {len(kills)} kills, {in_time} of them in time, {len(bad)} bad")
     sys.exit(bool(bad))
 
 

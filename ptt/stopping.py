@@ -58,10 +58,10 @@ def stopped_by_signals() -> Iterator[None]:
             raise KeyboardInterrupt
 
     listening = [number for number in END_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as by nohup
-    for number in listening:
-        signal.signal(number, stop)
-    _listen(frozenset(listening))
     try:
+        for number in listening:
+            signal.signal(number, stop)  # it may come at once
+        _listen(frozenset(listening))
         yield
     except BaseException:
         if not heard:
