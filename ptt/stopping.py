@@ -47,9 +47,11 @@ def _remove_folders() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """End the command as Ctrl-C does, with code 128 + number, where it is told to end; what is ignored stays so."""
+def until_stopped(run: Callable[[], None]) -> None:
+    """Run the command; where it is told to end, end it as Ctrl-C does, with code 128 + number. What is ignored stays so.
+
+    A function rather than a context, so that no step of entering one lies outside of what is caught.
+    """
     heard: list[int] = []
 
     def stop(number: int, _: FrameType | None) -> None:
@@ -57,20 +59,29 @@ def stopped_by_signals() -> Iterator[None]:
         if len(heard) == 1:  # a second one would interrupt the clearing up
             raise KeyboardInterrupt
 
-    listening = [number for number in END_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as by nohup
     try:
+        listening = [number for number in END_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as by nohup
         for number in listening:
-            signal.signal(number, stop)  # it may come at once
+            signal.signal(number, stop)
         _listen(frozenset(listening))
-        yield
+        run()
     except BaseException:
         if not heard:
-            raise  # nobody stopped it: whatever it is, it is told as ever
+            raise  # nobody stopped it: whatever it is, it is shown as ever
     finally:
         if heard:
             _remove_folders()
     if heard:
-        sys.exit(128 + heard[0])
+        _exit(128 + heard[0])
+
+
+def _exit(code: int) -> None:
+    """End with this code: `sys.exit` gives 130 where KeyboardInterrupt came through an `exec`, as in an import."""
+    _kill_processes()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
 
 
 def _listen(signals: frozenset[int]) -> None:

@@ -27,7 +27,7 @@ from ptt.cli.options import (
     rule_names,
 )
 from ptt.cli.streams import finish, forgive
-from ptt.stopping import stopped_by_signals
+from ptt.stopping import until_stopped
 from ptt.version import __version__
 
 app = typer.Typer(
@@ -476,11 +476,14 @@ def baseline_diff(
 
 def main() -> None:
     """Run the command line."""
-    with stopped_by_signals():
-        forgive()
-        try:
-            app()
-        finally:
-            if why := finish():
-                typer.echo(f"ptt: standard output: {why}.", err=True)
-                raise SystemExit(Exit.USAGE)
+    until_stopped(_run)
+
+
+def _run() -> None:
+    forgive()
+    try:
+        app()
+    finally:
+        if why := finish():
+            typer.echo(f"ptt: standard output: {why}.", err=True)
+            raise SystemExit(Exit.USAGE)
