@@ -478,7 +478,7 @@ def gate(
         gate_policy(policy, baseline=baseline, rules=rules),
     )
     gated: list[GatedRun] = []
-    with TemporaryDirectory(prefix="ptt-") as scratch:
+    with temporary_folder("ptt-") as scratch:
         for number, run in enumerate(_paths(runs), start=1):
             name = run.resolve().name
             try:

@@ -48,7 +48,7 @@ def _remove_folders() -> None:
 
 
 def until_stopped(run: Callable[[], None]) -> None:
-    """Run the command; where it is told to end, end it as Ctrl-C does, with code 128 + number. What is ignored stays so.
+    """Run the command; where a signal ends it, end as Ctrl-C does, with code 128 + number. What is ignored stays so.
 
     A function rather than a context, so that no step of entering one lies outside of what is caught.
     """
