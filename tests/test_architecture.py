@@ -13,14 +13,14 @@ ALLOWED = {
     "cli": {
         "api", "processes", "reports.redact", "reports.gate", "reports.compare", "reports.run",
         "reports.figures", "reports.output", "reports.text", "gate", "gate.baseline", "compare", "store",
-        "config", "model", "errors", "version", "scrub",
+        "config", "model", "errors", "version", "scrub", "stopping",
     },
     "api": {
         "processes", "reports.run", "reports.figures", "pipeline", "samples", "gate", "compare", "verdict",
         "custom", "rules", "store", "statistics", "parsers.io", "metrics", "config", "model", "documents",
-        "errors", "version",
+        "errors", "version", "stopping",
     },
-    "processes": set(),
+    "processes": {"stopping"},
     "recorders": set(),
     "reports.redact": {"reports.run", "reports.text", "parsers", "metrics", "model"},
     "reports.gate": {"reports.output", "reports.text", "gate", "gate.baseline", "model", "version"},
@@ -34,11 +34,11 @@ ALLOWED = {
     },
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
     "reports.figures": {"reports.output", "reports.text", "model", "errors"},
-    "reports.output": {"reports.text", "version"},
+    "reports.output": {"reports.text", "version", "stopping"},
     "reports.text": {"metrics", "model"},
     "pipeline": {
         "samples", "verdict", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers",
-        "parsers.io", "config", "model", "errors", "version", "scrub",
+        "parsers.io", "config", "model", "errors", "version", "scrub", "stopping",
     },
     "samples": {"store", "statistics", "parsers.io", "metrics", "model", "schema", "documents", "errors", "scrub"},
     "gate": {
@@ -60,7 +60,7 @@ ALLOWED = {
     "engines": {"store", "statistics", "config"},
     "store": {
         "statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents", "errors",
-        "budget_limits", "scrub",
+        "budget_limits", "scrub", "stopping",
     },
     "statistics": set(),
     "parsers": {"parsers.io", "parsers.unpickle", "metrics", "schema", "errors"},
@@ -75,6 +75,7 @@ ALLOWED = {
     "version": set(),
     "budget_limits": set(),
     "scrub": set(),
+    "stopping": set(),
 }  # fmt: skip
 
 
