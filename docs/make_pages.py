@@ -357,7 +357,7 @@ def architecture() -> str:
     rows = []
     for room, imports in import_table().items():
         parts = room.split(".")
-        inside = parts[0] in {"reports", "cli", "recorders"} or room in {"api", "processes", "version"}
+        inside = parts[0] in {"reports", "cli", "recorders"} or room in {"api", "processes", "stopping", "version"}
         module = "ptt" if room == "ptt" else f"ptt.{'' if inside else 'diagnostics.'}{room}"
         path = HERE.parent.joinpath(*module.split("."))
         source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
