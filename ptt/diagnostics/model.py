@@ -173,7 +173,7 @@ class RuleCrash:
 
 @dataclass(frozen=True, kw_only=True)
 class TailGrowth:
-    """Late window over early window of one slice's |log-ratio| percentiles; intervals are 95 %."""
+    """Late window over early window of one slice's |log-ratio| percentiles; intervals are 95%."""
 
     p95: float | None
     p99: float | None
@@ -188,7 +188,7 @@ class Aggregates:
     status: str  # quiet | alarming | cannot_say
     metrics: Mapping[str, str]  # canonical name -> flat | rose | fell | cannot_say
     alarms: Mapping[str, int]  # canonical name -> first step of its alarm
-    alarm_intervals: Mapping[str, Steps] = field(default_factory=dict)  # 95 %, of the alarms
+    alarm_intervals: Mapping[str, Steps] = field(default_factory=dict)  # 95%, of the alarms
     means_passed: Mapping[str, int] = field(default_factory=dict)  # first step of a mean over its limit, if well before
 
 
@@ -206,7 +206,7 @@ class Signature:
     limit_passed_interval: Steps | None = None
     lead_steps: int | None = None
     lead_is_lower_bound: bool = False
-    lead_interval: tuple[int, int | None] | None = None  # 95 %; open above where no aggregate raised an alarm
+    lead_interval: tuple[int, int | None] | None = None  # 95%; open above where no aggregate raised an alarm
     growth: Mapping[str, TailGrowth] = field(default_factory=dict)  # slice -> growth
     p_value: float | None = None
     false_alarm_rate: float | None = None

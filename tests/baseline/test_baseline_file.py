@@ -95,9 +95,9 @@ def test_a_file_of_before_late_shares_were_kept_is_read_and_says_what_its_share_
     shown = [CliRunner().invoke(app, ["baseline", "show", str(one)]).stdout for one in (file, GOLDEN)]
     assert "post-tool ESS, mean of windows" in shown[0]
     assert "ESS, all late tokens" not in shown[0]
-    assert "renew the baseline to have that too" in shown[0]
+    assert "make the baseline anew to record that too" in shown[0]
     assert "post-tool ESS, all late tokens" in shown[1]
-    assert "which is what a bound on tail.* is held against" in shown[1]
+    assert "A bound on tail.* is different" in shown[1]
 
 
 NAMES = st.text(min_size=1, max_size=40)

@@ -122,7 +122,7 @@ def test_an_undated_departure_is_told_as_one() -> None:
     found = comparisons.made(comparisons.BASELINE, comparisons.KL)
     tables = {**found.tables, "divergence": undated}
     held = Comparison(**{**vars(found), "tables": tables})
-    assert all("cannot be dated (7 to 690)" in row[2] for row in divergence_rows(held, most=2))
+    assert all("step unknown (7 to 690)" in row[2] for row in divergence_rows(held, most=2))
 
 
 def member(name: str) -> Member:

@@ -113,20 +113,20 @@ def test_metrics_that_are_alike_and_those_that_cannot_be_told_look_different_and
     marked = compare_markdown(real)
     (counted,) = [line for line in marked.splitlines() if line.startswith("Of ")]
     rows = marked[marked.index(counted) :].split("\n\n")[1].splitlines()[2:]
-    assert counted == "Of 14 metrics 4 differ, 3 are alike, 7 cannot be told."
+    assert counted == "Of 14 metrics, 4 differ, 3 are the same, 7 are unclear."
     assert len(rows) == 14
     ends = [row.removesuffix(" |").rpartition(" ")[2] for row in rows]
-    assert (ends.count("alike"), ends.count("?")) == (3, 7)
-    assert "alike: within a margin of the baseline" in marked.replace("Alike", "alike")
-    assert "?: cannot be told, which is not alike" in marked
-    assert "10 that do not or cannot be told, in the report" in printed(real)
+    assert (ends.count("same"), ends.count("?")) == (3, 7)
+    assert "same: within a margin of the baseline" in marked.replace("Same", "same")
+    assert "?: unclear, which does not mean the same" in marked
+    assert "10 that do not differ or are unclear, in the report" in printed(real)
 
 
 def test_a_mark_beside_a_mean_is_explained_under_the_terminals_table() -> None:
     text = printed(comparisons.missing_tails(), width=120)
-    assert "0.425 alike" in text
-    assert "alike: within a margin of the baseline's" in text
-    assert "?: cannot be told" not in text  # no cell has it
+    assert "0.425 same" in text
+    assert "same: within a margin of the baseline" in text
+    assert "?: unclear" not in text  # no cell has it
 
 
 def left_often(count: int) -> Comparison:
@@ -146,8 +146,8 @@ def test_what_left_the_baseline_is_listed_whole_or_its_rest_is_counted() -> None
     assert few.count("below the baseline") == 9
     assert "more figures" not in few
     assert many.count("below the baseline") == MAX_FIGURES
-    assert "And 3 more figures that left it: `divergence` in compare.json has all." in many
-    assert "and 8 more that left it later, or when cannot be told, in the report" in printed(left_often(9))
+    assert "And 3 more figures that left it: see `divergence` in compare.json." in many
+    assert "and 8 more that left it later, or at an unknown step, in the report" in printed(left_often(9))
 
 
 def test_an_arm_that_left_is_never_said_to_have_left_in_nothing() -> None:

@@ -95,7 +95,7 @@ def test_of_hundreds_of_bad_runs_the_worst_are_shown_and_the_others_counted_with
 
 @pytest.mark.parametrize(
     ("low", "high", "told"),
-    [(0.01, None, "(95 % interval from 0.01, open above)"), (None, 0.5, "(95 % interval up to 0.5, open below)")],
+    [(0.01, None, "(95% interval from 0.01, open above)"), (None, 0.5, "(95% interval up to 0.5, open below)")],
 )
 def test_an_end_of_an_interval_that_is_not_known_is_open(low: float | None, high: float | None, told: str) -> None:
     check = CheckResult(

@@ -65,7 +65,7 @@ def test_each_outcome_is_what_reporters_make_of_it() -> None:
     (failed,) = of(tails, "severity:tool-tail-growth").result
     assert isinstance(failed, Failure)
     assert failed.message == "failed: post-tool tails grew 2.7-fold."
-    assert "Observed ×2.72 (95 % interval 2.1 to 3.2), limit ×1.5; since step 141." in failed.text
+    assert "Observed ×2.72 (95% interval 2.1 to 3.2), limit ×1.5; since step 141." in failed.text
     (blind,) = of(tails, "required:stale-tokens").result
     assert isinstance(blind, Error)
     assert blind.type == "blind"
@@ -112,4 +112,4 @@ def test_two_names_that_look_alike_stay_two_suites() -> None:
 
 def test_what_would_have_failed_a_check_stands_in_its_output() -> None:
     case = of(read(SAMPLES["passed"])["seed-1"], "extent:steps")
-    assert case.system_out == "Judged on: 300 logged steps.\nWould have failed it: fewer than 20 logged steps."
+    assert case.system_out == "Judged on: 300 logged steps.\nWould fail if: fewer than 20 logged steps."

@@ -133,7 +133,7 @@ def test_a_failed_check_tells_its_numbers_its_step_and_what_to_do() -> None:
     text = shown(markdown.render(SAMPLES["failed"])).text
     for told in (
         "post-tool tails grew 2.7-fold",
-        "Observed ×2.72 (95 % interval 2.1 to 3.2), limit ×1.5; since step 141.",
+        "Observed ×2.72 (95% interval 2.1 to 3.2), limit ×1.5; since step 141.",
         "Next: Check that the logprobs are right.",
     ):
         assert told in text
@@ -143,12 +143,12 @@ def test_a_comment_stays_below_what_a_host_takes() -> None:
     runs = [run(f"run-{i}", replace(TAILS, claim="x" * 600), BOUND) for i in range(200)]
     source = markdown.render(report(*runs))
     assert len(source.encode("utf-8")) <= markdown.COMMENT_BYTES
-    assert "left out, as it would be too long" in source
+    assert "left out to keep it short" in source
     assert source.count("<details>") == source.count("</details>")
     assert "run-199" in source
 
 
 def test_a_blind_check_is_never_among_the_passed() -> None:
     source = markdown.render(SAMPLES["excused"])
-    assert "not judged, which the policy lets pass" in source
+    assert "not judged, which the policy allows" in source
     assert "| quiet | ● passed, 1 not judged |" in source

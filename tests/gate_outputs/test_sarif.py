@@ -95,7 +95,7 @@ def test_a_waived_finding_is_suppressed_with_its_reason() -> None:
     (suppression,) = result["suppressions"]
     assert suppression["kind"] == "external"
     assert suppression["status"] == "accepted"
-    assert "Ada answers for it" in suppression["justification"]
+    assert "owner Ada" in suppression["justification"]
     assert result["level"] == "note"
 
 

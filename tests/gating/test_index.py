@@ -63,7 +63,7 @@ def test_a_failed_bound_is_told_with_its_value_limit_window_and_unit() -> None:
     title = "median of kl/ref over the last 50 logged steps is at most 0.2 nats"
     broken = replace(check(), title=title, claim="it lies above its bound", observed=0.31, limit=0.2, unit="nats")
     (told,) = view(gate(run("a", Outcome.FAILED, broken)))["not_passed"][0]["checks"]
-    assert told["claim"] == f"It lies above its bound: 0.31\u202fnats seen, demanded that {title}."
+    assert told["claim"] == f"It lies above its bound: found 0.31\u202fnats; required: {title}."
     blind = replace(broken, outcome=Outcome.BLIND, observed=None, claim="no mean KL is logged")
     (told,) = view(gate(run("a", Outcome.BLIND, blind)))["not_passed"][0]["checks"]
     assert told["claim"] == "No mean KL is logged."

@@ -81,8 +81,8 @@ def test_every_run_gets_the_parts_that_fit_it(judged: dict[str, api.Diagnosis]) 
         assert always <= set(headings(text)), name
         assert ("Impact" in headings(text)) == broken
         assert ("What would have caught it earlier" in headings(text)) == broken
-        assert ("What keeps it so" in headings(text)) == (diagnosis.verdict.status == "healthy")
-        assert ("What would make it judgeable" in headings(text)) == (diagnosis.verdict.status == "cannot_say")
+        assert ("How to keep it healthy" in headings(text)) == (diagnosis.verdict.status == "healthy")
+        assert ("How to make the next run judgeable" in headings(text)) == (diagnosis.verdict.status == "cannot_say")
         assert text.startswith("# Postmortem: " if broken else "# Review: ")
         assert "TODO" in text
         assert "\n\n\n\n" not in text
@@ -166,7 +166,7 @@ def test_hostile_runs_make_a_tame_document(judged: dict[str, api.Diagnosis]) -> 
     tokens = flat(PARSER.parse(text))
     assert not [token for token in tokens if token.type in {"html_inline", "link_open", "image"}]
     blocks = {token.content.strip() for token in tokens if token.type == "html_block"}
-    assert all(block.startswith(("<details><summary>The questions", "</details>")) for block in blocks)
+    assert all(block.startswith(("<details><summary>Open questions", "</details>")) for block in blocks)
     assert headings(text) == headings(postmortem(whole, {}))
     assert "@octocat" not in text
 

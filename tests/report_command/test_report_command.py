@@ -70,7 +70,7 @@ def test_findings_json_alone_gives_a_report(diagnosed: Path, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_without_a_salt_findings_json_alone_is_redacted_with_a_warning(diagnosed: Path, tmp_path: Path) -> None:
     alone = Path(shutil.copy(diagnosed / "findings.json", tmp_path))
-    warning = "a name that can be guessed can be confirmed from its hash"
+    warning = "the hash of a name can confirm a guess"
     for source, salt, warned in ((alone, [], True), (alone, ["--salt", "ours"], False), (diagnosed, [], False)):
         out = tmp_path / f"o{len(salt)}{source.is_dir()}"
         done = called(source, "--redact", "--postmortem", *salt, "--out", out)

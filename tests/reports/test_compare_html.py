@@ -145,10 +145,10 @@ def test_arms_differ_by_more_than_colour() -> None:
 def test_what_vanished_is_said_and_never_drawn_as_zero(read: dict[str, Structure]) -> None:
     text = said(read["missing"])
     assert "no post-tool value: 1 arm; no post-tool values to the end: 1 arm" in text
-    assert "collapse has no post-tool value after 176: what is gone was not suppressed." in text
-    assert "No post-tool values: scalars_only; a missing line is not a low one." in text
+    assert "collapse has no post-tool value after 176: missing tokens were not suppressed." in text
+    assert "No post-tool values: scalars_only; a missing line does not mean a low value." in text
     assert text.count("not compared") >= 4
-    table = text[text.index("read the level and the growth together") : text.index("Settings that differ")]
+    table = text[text.index("Read the level and the growth together") : text.index("Settings that differ")]
     assert "collapse 6.2 5.58 to 6.82 no value no value no value no value" in table
 
 
@@ -206,7 +206,7 @@ def test_settings_that_differ_are_shown_and_the_rest_is_folded(pages: dict[str, 
 
 
 def test_seeds_of_an_arm_are_said(read: dict[str, Structure]) -> None:
-    assert "how much another seed of the same setting would differ cannot be known" in said(read["two"])
+    assert "not the difference between seeds" in said(read["two"])
     assert "3 unstable" in said(read["ten"])
     assert "Arms of several runs are pooled by the geometric mean." in said(read["ten"])
 

@@ -116,7 +116,7 @@ def test_an_estimate_at_its_floor_is_not_drawn_and_said_to_tell_nothing(
     rows = passed.tables["ess"].with_columns(lo=pl.col("ess_fraction") * 0.9, hi=pl.col("ess_fraction") * 1.05)
     heavy = with_table(passed, "ess", ess(rows, **floor))
     assert effective_sample_size.takeaway(heavy) == "Too few post-tool sequences carry the weight to say how many count"
-    assert "tells nothing" in effective_sample_size.caption(heavy)
+    assert "means nothing" in effective_sample_size.caption(heavy)
     (panel,) = effective_sample_size.FIGURE.panels(heavy)
     drawing = inline_svg(panel)
     assert re.search(r"at the floor: .*post-tool \d+", drawing)

@@ -131,4 +131,4 @@ def test_what_follows_is_folded_below_its_root_in_one_line(samples: dict[str, Di
 
 def test_a_finding_without_a_curve_says_so(samples: dict[str, Diagnosis]) -> None:
     page = render_html(samples["cascade"])
-    assert "No plot: this rests on samples, settings or counts" in page
+    assert "No plot: this finding rests on samples, settings or counts" in page

@@ -67,8 +67,8 @@ def test_sentences() -> None:
 
 def test_the_first_screen_of_the_signature(samples: dict[str, Diagnosis]) -> None:
     grew, since, curves = why(samples["baseline"])
-    assert "1.7 → 5.9 → 9 (×5.29, 95 % interval 4.1 to 6.6); text-only 0.17 → 0.11 → 0.04" in grew
-    assert "grew from step 129 on (95 % interval 113 to 145), and passed its limit at step 129" in since
+    assert "1.7 → 5.9 → 9 (×5.29, 95% interval 4.1 to 6.6); text-only 0.17 → 0.11 → 0.04" in grew
+    assert "has grown since step 129 (95% interval 113 to 145) and passed its limit at step 129" in since
     assert "p = 0.001; false alarms: 1% of stable runs" in since
     assert curves == (
         "The first usual curve to alarm was mean KL at step 415, 286 steps (264 to 305) after the tail's own "
@@ -105,7 +105,7 @@ def test_rival_explanations_are_ruled_out_only_where_the_run_can(samples: dict[s
 
 def test_a_healthy_run_says_what_was_not_looked_at(samples: dict[str, Diagnosis]) -> None:
     (told,) = replies(samples["healthy"])[3].sentences
-    assert told.startswith("Not judged for want of data")
+    assert told.startswith("Not judged, for lack of data")
     assert "a fault could hide there" in told
 
 
@@ -134,7 +134,7 @@ def test_cannot_say_is_never_called_healthy(samples: dict[str, Diagnosis]) -> No
 
 
 def test_a_crash_is_said_first(samples: dict[str, Diagnosis]) -> None:
-    assert why(samples["crashed"])[0].startswith("A fault of ours: reward-hacking crashed")
+    assert why(samples["crashed"])[0].startswith("A bug in ptt: reward-hacking crashed")
 
 
 @pytest.mark.parametrize("name", ["baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile"])
@@ -161,7 +161,7 @@ def test_causes_stand_in_order_of_time_notes_last(samples: dict[str, Diagnosis])
 def test_a_finding_keeps_its_parts_apart(samples: dict[str, Diagnosis]) -> None:
     views = finding_views(samples["cascade"])
     page = render_html(samples["cascade"])
-    assert views[0].numbers["Suspected onset"] == "Step 18; it may lie anywhere from 14 to 22"
+    assert views[0].numbers["Suspected onset"] == "Step 18; 95% interval 14 to 22"
     assert "<dt>What would confirm it</dt><dd><ul><li>Rerun 20 steps" in page
     steps = "<ol><li>Bound the lag at two versions.</li><li>Only then look at the learning rate.</li></ol>"
     assert f"<dt>What to do then</dt><dd>{steps}" in page
@@ -187,7 +187,7 @@ def test_the_signature_is_not_asked_of_training_that_samples_nothing(samples: di
     made = dataclasses.replace(base, not_judged=(absent, *base.not_judged[1:]))
     assert "Tail growth after tool calls: <b>does not apply</b>" in render_html(made)
     assert conditions(made) == []
-    assert "is not asked of it" in why(made)[0]
+    assert "does not apply to this training" in why(made)[0]
 
 
 def test_findings_that_cause_each_other_are_not_lost(samples: dict[str, Diagnosis]) -> None:

@@ -52,7 +52,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
         resampled = resample_blocks(sequences_from(heavy(50, 60, seed=seed)), blocks=1, seed=seed)
         low, high = np.percentile(coarse_percentile(resampled.drawn[0], 0.95), [2.5, 97.5])
         hits += int(low <= truth <= high)
-    assert 50 <= hits <= 60  # of 95 %: 57 expected
+    assert 50 <= hits <= 60  # of 95%: 57 expected
 
 
 @pytest.mark.parametrize("q", [0.5, 0.9, 0.95, 0.99])

@@ -187,7 +187,7 @@ def test_the_interval_holds_the_truth_under_noise_that_follows_itself(
         found = noninferiority_test([shifted(first, 0.3)], [second], window=window, floor=None)
         inside += found.low <= math.exp(0.3) <= found.high
         false += found.low > math.exp(0.3)
-    assert inside / pairs >= 0.88  # three standard errors below 95 %
+    assert inside / pairs >= 0.88  # three standard errors below 95%
     assert false / pairs <= 0.08
 
 
@@ -290,7 +290,7 @@ def test_how_far_seeds_lie_apart_is_counted(variants: int, baselines: int) -> No
         baseline = [made(generator, seed_sd=0.3) for _ in range(baselines)]
         found = noninferiority_test(variant, baseline)
         inside += found.low <= 1 <= found.high
-    assert inside / pairs >= 0.8  # three standard errors below 95 %
+    assert inside / pairs >= 0.8  # three standard errors below 95%
     alike = [made(generator) for _ in range(6)]
     apart = [shifted(one, by) for one, by in zip(alike, (-0.4, 0, 0.4, -0.4, 0, 0.4), strict=True)]
     wide, narrow = (noninferiority_test(six[:3], six[3:]) for six in (apart, alike))

@@ -32,7 +32,7 @@ def test_a_known_growth_factor_lies_in_its_interval(factor: float) -> None:
             assert post.growth() == pytest.approx(factor, rel=0.25)
             assert low <= post.growth() <= high
             assert high / low < 2
-    assert inside >= 10  # of 12, at 95 % each
+    assert inside >= 10  # of 12, at 95% each
 
 
 def test_growth_of_one_slice_is_not_growth_of_the_other() -> None:

@@ -134,7 +134,7 @@ def test_ratios_are_post_over_text_and_their_intervals_hold_the_truth() -> None:
             assert row["ratio"] == pytest.approx(post / text, rel=3 * bins.WIDTH)
         first = ratios.row(0, named=True)
         held += first["ratio_lo"] <= 10 <= first["ratio_hi"]
-    assert held >= 13  # eight blocks a window and steps that follow each other: short of 95 %
+    assert held >= 13  # eight blocks a window and steps that follow each other: short of 95%
 
 
 def test_a_window_of_few_steps_has_no_intervals() -> None:

@@ -45,7 +45,7 @@ class NotCompared:
 class Comparison:
     """Arms side by side; every table is long, with `arm` as its first column, arms in their order.
 
-    Values of tails are |r| in nats, intervals (`lo`, `hi`) 95 %; `axis` is `steps` (matched trainer steps) or `tokens`
+    Values of tails are |r| in nats, intervals (`lo`, `hi`) 95%; `axis` is `steps` (matched trainer steps) or `tokens`
     (matched model tokens trained on); `window` is early, mid or late third of what the arms share on that axis.
 
     curves: arm, axis, slice, q, x_first, x_last, x_mid, value, lo, hi, n_tokens, runs.

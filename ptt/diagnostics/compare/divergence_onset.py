@@ -41,7 +41,7 @@ SEED: Final = 20_260_611
 
 @dataclass(frozen=True, kw_only=True)
 class DivergenceOnset:
-    """The first step away, its 95 % interval, and how far away the end is."""
+    """The first step away, its 95% interval, and how far away the end is."""
 
     step: int
     low: int

@@ -34,7 +34,7 @@ COMMON_SHARE: Final = 0.8  # of the steps are logged by both: then they are set 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Arm minus baseline in one window, with its 95 % interval; NaN where it is not known."""
+    """Arm minus baseline in one window, with its 95% interval; NaN where it is not known."""
 
     difference: float = math.nan
     low: float = math.nan

@@ -197,7 +197,7 @@ def _growth(
 
 
 def _reach(first: MeanEstimate, second: MeanEstimate) -> float:
-    """Return half the 95 % interval of a difference of two levels measured apart."""
+    """Return half the 95% interval of a difference of two levels measured apart."""
     freedom = max(1, min(first.freedom, second.freedom, len(T975)))
     return T975[freedom - 1] * math.hypot(first.error, second.error)
 
@@ -218,7 +218,7 @@ def _ratio(middle: float, *halves: float) -> Row:
     return math.exp(middle), math.exp(middle - half), math.exp(middle + half), math.erfc(z / math.sqrt(2.0))
 
 
-Z975: Final = 1.959964  # standard errors in half a 95 % interval
+Z975: Final = 1.959964  # standard errors in half a 95% interval
 
 
 def _factor(level: MeanEstimate) -> Row:

@@ -49,7 +49,7 @@ class BaselineShift:
     """A lasting departure from the early level."""
 
     onset: int
-    interval: Steps  # 95 %, of the onset
+    interval: Steps  # 95%, of the onset
     early: float
     extreme: float  # the mean over a window that lies furthest off
     last: float  # the mean over the last window

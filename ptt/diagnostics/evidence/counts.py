@@ -104,7 +104,7 @@ class Counts:
 
     @property
     def lower_bound(self) -> float:
-        """Return the lower end of the 95 % interval of the share (Wilson 1927); 0 without a trial."""
+        """Return the lower end of the 95% interval of the share (Wilson 1927); 0 without a trial."""
         return wilson_lower_bound(float(self.hits.sum()), float(self.trials.sum()))
 
     def rise(self, *, floor: float, factor: float) -> BaselineShift | None:

@@ -31,7 +31,7 @@ MIN_GAIN: Final = 0.1  # of the larger level: a smaller rise of the reward asks 
 MIN_LOSS: Final = 0.2  # of the best level: an outcome that gives up less may have been lucky at its best
 MIN_AGREEMENT: Final = 1 / 3  # of the reward's relative gain: with so much an outcome goes along
 SOLVED_LEVEL: Final = 0.9  # of what an outcome between 0 and 1 can reach: there is nothing left to gain
-NOISE_Z: Final = 2.0  # standard errors: 95 % of what noise does
+NOISE_Z: Final = 2.0  # standard errors: 95% of what noise does
 LATE_STARTS: Final = (1 / 4, 1 / 3, 1 / 2, 2 / 3)
 """Where an evaluation is looked at once more from: what was learnt well at first may part from the reward later (Gao et
 al., arXiv 2210.10760), and a straight line over all points does not see a peak."""

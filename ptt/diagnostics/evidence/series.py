@@ -167,7 +167,7 @@ def _first_excess(values: FloatArray, width: int, limit: float) -> IntArray:
 
 
 def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]:
-    """Return the 95 % interval of the step at which a series' mean passes `limit`, around the step `alarm` it did.
+    """Return the 95% interval of the step at which a series' mean passes `limit`, around the step `alarm` it did.
 
     Moving-block bootstrap (Kunsch 1989): what the values lie off their running median is redrawn in blocks as long as
     the mean is wide, on the log scale where all values are positive. A redrawing that never passes counts as the end.

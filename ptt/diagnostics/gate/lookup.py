@@ -109,7 +109,7 @@ pass, since evaluations are rare."""
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A statistic of a run with its 95 % interval (NaN where none is known) and what it was taken from."""
+    """A statistic of a run with its 95% interval (NaN where none is known) and what it was taken from."""
 
     value: float
     low: float

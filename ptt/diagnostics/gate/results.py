@@ -69,7 +69,7 @@ class CheckResult:
     unit: str = ""
     expected: float | None = None  # the baseline's level, where what was observed is a difference from it
     allowed: tuple[float | None, float | None] = (None, None)  # the lowest and highest such difference; None: any
-    low: float | None = None  # 95 % interval of what was observed
+    low: float | None = None  # 95% interval of what was observed
     high: float | None = None
     severity: Severity | None = None  # of the finding behind it
     link: Link | None = None

@@ -180,7 +180,7 @@ def about(finding: Finding, held: HeldTail, *, alone: bool = False) -> Finding:
 
 
 def evidence_of(held: HeldTail) -> dict[str, JsonScalar]:
-    """Return the holder as data: attribute, value, its shares of tail and tokens, lift, and 95 % intervals."""
+    """Return the holder as data: attribute, value, its shares of tail and tokens, lift, and 95% intervals."""
     low, high = held.tail.interval
     least, most = held.tail.lift_interval
     return {

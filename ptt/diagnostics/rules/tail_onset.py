@@ -21,7 +21,7 @@ from ptt.diagnostics.statistics.rare_tails import RareRise, share_beyond
 from ptt.diagnostics.statistics.tail_growth import GROWTH_OFFSET
 
 Dated = tuple[int, Steps]
-"""A step, and the 95 % interval of it."""
+"""A step, and the 95% interval of it."""
 Dates = tuple[Dated | None, Dated | None]
 """Since when a tail grows, and when it passed its limit."""
 ALARM_REACH: Final = 1.5  # times the width of an alarm's mean: as far before the alarm its limit may have been passed
@@ -136,7 +136,7 @@ def _tail_series(tails: Tails, name: str, run: Run) -> Series | None:
 def lead_over_aggregates(
     alarm: Dated | None, aggregates: Aggregates, last: int | None
 ) -> tuple[int | None, bool, tuple[int, int | None] | None]:
-    """Return the lead, whether it is a lower bound, and its 95 % interval, open above where it is one.
+    """Return the lead, whether it is a lower bound, and its 95% interval, open above where it is one.
 
     From the step at which a mean of the tail alarmed to the first at which one of an aggregate did: means over as many
     steps both.

@@ -43,7 +43,7 @@ class MeanEstimate:
     values: int = 0
 
     def bounds(self, table: Sequence[float] = T975) -> tuple[float, float]:
-        """Return the interval, 95 % by default; NaN where the error is not known."""
+        """Return the interval, 95% by default; NaN where the error is not known."""
         if math.isnan(self.error):
             return math.nan, math.nan
         reach = table[min(self.freedom, len(table)) - 1] * self.error

@@ -23,7 +23,7 @@ MAX_REDRAWN: Final = 4096
 """Units of a block that are redrawn one by one. More are redrawn in so many bundles of whole units put together at
 random: that varies as much on average, and a spread from 4,096 of them is known to one part in 90."""
 INTERVAL: Final = (2.5, 97.5)
-"""Percentiles of the draws that a 95 % interval lies between."""
+"""Percentiles of the draws that a 95% interval lies between."""
 _EDGES = bins.coarse_edges()
 
 
@@ -143,7 +143,7 @@ def coarse_percentile(histograms: FloatArray, q: float) -> FloatArray:
 
 
 def interval(draws: FloatArray) -> tuple[float, float]:
-    """Return the 95 % interval of resampled values; NaN where none is finite."""
+    """Return the 95% interval of resampled values; NaN where none is finite."""
     usable = draws[np.isfinite(draws)]
     if not len(usable):
         return math.nan, math.nan

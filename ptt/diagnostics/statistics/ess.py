@@ -40,7 +40,7 @@ def sliding_ess(sequences: pl.DataFrame, spans: Sequence[Span], *, pair: str, in
 
     `sequences`: rows of the token pass of one slice, sorted by step; those of one `unit` (each its own, without that
     column) are left out together for the interval from `lo` to `hi`, null where they are few or one holds all weight.
-    It is a 95 % interval where weights are light; the heavier they are, the further it lies above the truth, since the
+    It is a 95% interval where weights are light; the heavier they are, the further it lies above the truth, since the
     largest weights are not in the sample. `top_share` is the largest single weight's share of all weights: near 1, one
     token (or sequence) is the window.
     """

@@ -1,6 +1,6 @@
 """How far out the tokens of a slice lie: p99.9, shares beyond fixed ratios, and post-tool percentiles over text-only.
 
-Intervals are 95 %, from redrawing a window's blocks of steps; sequences stay in their step. A window of fewer than 8
+Intervals are 95%, from redrawing a window's blocks of steps; sequences stay in their step. A window of fewer than 8
 steps has none.
 """
 

@@ -70,7 +70,7 @@ def _away_from_zero(value: float, tiny: float) -> float:
     return value if abs(value) > tiny else tiny
 
 
-TAIL_PROBABILITY: Final = 0.025  # either side of a 95 % interval
+TAIL_PROBABILITY: Final = 0.025  # either side of a 95% interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class GroupDifference:
         return t_survival(excess / self.error, self.freedom)
 
     def interval(self) -> tuple[float, float]:
-        """Return the 95 % interval of the difference; infinite where too little is known."""
+        """Return the 95% interval of the difference; infinite where too little is known."""
         if self.error == 0:
             return self.difference, self.difference
         half = t_quantile(TAIL_PROBABILITY, self.freedom) * self.error if self.error > 0 else math.inf

@@ -25,7 +25,7 @@ def level_crossing(values: FloatArray, level: float) -> int | None:
 
 
 def crossing_interval(values: FloatArray, level: float, *, draws: int = DRAWS) -> tuple[int, int]:
-    """Return the 95 % interval of the index at which values pass a level; len(values): not within them.
+    """Return the 95% interval of the index at which values pass a level; len(values): not within them.
 
     What they lie off the best non-decreasing fit is redrawn in blocks of about the root of their number (moving-block
     bootstrap, Kunsch 1989), SPREAD times as large.

@@ -19,7 +19,7 @@ from ptt.diagnostics.statistics.windows import WINDOWS
 
 AR1_PRIOR: Final = {0.0: 0.1, 0.2: 0.1, 0.4: 0.1, 0.6: 0.15, 0.8: 0.4, 0.9: 0.15}
 """AR(1) between steps, and its prior weight. A dozen spans of a few steps hardly determine it: weight lies where
-trust would do harm, so that intervals still cover 95 % where steps are correlated at 0.8."""
+trust would do harm, so that intervals still cover 95% where steps are correlated at 0.8."""
 STEP_NOISE_SDS: Final = tuple(0.015 * 1.8**power for power in range(8))  # log-SD of a span's step noise, 0.015 to 0.92
 SEED_NOISE_SDS: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # log-SD between seeds of one setting
 MEAN_SEED_SD: Final = 0.15
@@ -183,12 +183,12 @@ TEXT_ONLY: Final = "text_only"
 
 @dataclass(frozen=True, kw_only=True)
 class Noninferiority:
-    """One side over the other: a factor with its 95 % interval, and the smallest factor such data could show."""
+    """One side over the other: a factor with its 95% interval, and the smallest factor such data could show."""
 
     ratio: float = math.nan
     low: float = math.nan
     high: float = math.nan
-    upper: float = math.nan  # one-sided bound at 95 %
+    upper: float = math.nan  # one-sided bound at 95%
     p_value: float = math.nan  # one-sided: the first side is higher
     detectable: float = math.inf  # a true factor of this size would show in 95 of 100 such pairs; inf: none would
     spans: int = 0  # matched spans with enough tokens on both sides
@@ -274,8 +274,8 @@ def decide(
 ) -> Decision:
     """Decide whether a tail is worse: beyond noise and beyond the limit; not worse only where EXCLUDED_RATIO is.
 
-    `p_value`: adjusted for other tests made; the test's own without it. It must be excluded by the 95 % interval; in a
-    part of the run, which is asked beside the whole, by the one-sided bound at 95 %.
+    `p_value`: adjusted for other tests made; the test's own without it. It must be excluded by the 95% interval; in a
+    part of the run, which is asked beside the whole, by the one-sided bound at 95%.
     """
     adjusted = result.p_value if p_value is None else p_value
     if adjusted < FALSE_ALARM_RATE and result.ratio > limit:

@@ -29,7 +29,7 @@ DRAWS_AT_A_TIME: Final = 20  # every one is held against thousands of ramps: all
 
 @dataclass(frozen=True, kw_only=True)
 class RiseOnset:
-    """The step from which a curve rises, and the 95 % interval of it."""
+    """The step from which a curve rises, and the 95% interval of it."""
 
     step: int
     interval: tuple[int, int]

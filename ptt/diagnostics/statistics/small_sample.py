@@ -40,12 +40,12 @@ class LineChange:
 
     @property
     def lowest(self) -> float:
-        """The lower end of the 95 % interval."""
+        """The lower end of the 95% interval."""
         return self.amount - T975[self.freedom - 1] * self.error
 
     @property
     def highest(self) -> float:
-        """The upper end of the 95 % interval."""
+        """The upper end of the 95% interval."""
         return self.amount + T975[self.freedom - 1] * self.error
 
     @property

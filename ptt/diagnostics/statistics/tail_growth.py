@@ -74,7 +74,7 @@ class Percentile:
         return float(_floored(self.windows[2]) / _floored(self.windows[0]))
 
     def growth_interval(self) -> tuple[float, float]:
-        """The 95 % interval of the growth, from its redrawings."""
+        """The 95% interval of the growth, from its redrawings."""
         return interval(_floored(self.windows_drawn[2]) / _floored(self.windows_drawn[0]))
 
 

@@ -229,7 +229,7 @@ def classify_trend(values: FloatArray) -> str:
     """Return `flat`, `rose`, `fell` or `cannot_say` from 12 block means by two one-sided tests.
 
     flat: the 90 % interval of the total change lies within +-2 robust SD of the values about their line (absence of
-    a trend is not flatness); rose or fell: the 95 % interval excludes 0.
+    a trend is not flatness); rose or fell: the 95% interval excludes 0.
     """
     values = values[np.isfinite(values)]
     if len(values) < 2 * FLATNESS_BLOCKS:

@@ -102,7 +102,7 @@ def _holds_weights(file: RunFile) -> bool:
 MIN_POINTS: Final = 2  # one point is best by default
 MIN_NOISE_POINTS: Final = 5  # points: fewer differences tell no noise
 MAD_TO_SD: Final = 1.4826
-Z: Final = 1.96  # of the difference of two figures: 95 %
+Z: Final = 1.96  # of the difference of two figures: 95%
 EQUAL_WITHIN: Final = 1e-12
 MAX_TIES: Final = 5  # named in a note
 CONSOLE: Final = "console:"  # lines of a console name their step less surely than other writers do
@@ -127,7 +127,7 @@ class Score:
     higher: bool  # the higher the better
     points: int
     samples: int | None  # behind the figure; None where nobody wrote it down
-    noise: float | None  # half width at 95 % of the difference of two figures; None where it is not known
+    noise: float | None  # half width at 95% of the difference of two figures; None where it is not known
     ties: tuple[int, ...]  # other steps within the noise, or exactly equal where it is not known
     last_value: float
     last_step: int

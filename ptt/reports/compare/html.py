@@ -200,7 +200,7 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     return [
         ("Arms", f"{count(len(comparison.arms))} ({counted(runs, 'run')})"),
         ("Baseline", arm_name(comparison.arms[0].name)),
-        ("Pair", pair_name(comparison.pair) if comparison.pair else "none that all arms share"),
+        ("Pair", pair_name(comparison.pair) if comparison.pair else "none shared by all arms"),
         ("Matched by steps", matched_range_text(comparison, "steps") or "not possible"),
         ("Matched by tokens", matched_range_text(comparison, "tokens") or "not possible"),
     ]

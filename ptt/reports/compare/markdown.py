@@ -11,7 +11,7 @@ from ptt.reports.compare import tables
 from ptt.reports.compare.tables import ValueRow
 from ptt.reports.text.markdown import text
 
-NUMBERS: Final = re.compile(r"[\d.,×–−∞() \u202f]*(?:to [\d.,×−∞() \u202f]+)?(?: lower| higher| alike| [?])?")
+NUMBERS: Final = re.compile(r"[\d.,×–−∞() \u202f]*(?:to [\d.,×−∞() \u202f]+)?(?: lower| higher| same| [?])?")
 MAX_METRICS: Final = 40  # more than a usual trainer logs: a comment on a merge request has an end
 MAX_FIGURES: Final = 40  # that left the baseline, an arm
 MAX_SETTINGS: Final = 40
@@ -23,7 +23,9 @@ def compare_markdown(comparison: Comparison) -> str:
     blocks += [*_arms(comparison), *_metrics(comparison), *_settings(comparison), *_divergence(comparison)]
     if questions := tables.not_compared(comparison, remedy=True):
         blocks += ["### Not compared", _listed(questions)]
-    blocks.append("×3 lower: a third of the baseline's; ×3 higher: three times it. Intervals are 95 %.")
+    blocks.append(
+        "×3 lower: a third of the baseline; ×3 higher: three times the baseline. Intervals are 95% intervals."
+    )
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -35,7 +37,7 @@ def _title(comparison: Comparison) -> str:
 def _arms(comparison: Comparison) -> list[str]:
     title = tables.tail_title(comparison)
     if not title:
-        return ["### Each run by itself", _table(("run", "verdict", "what it says"), tables.verdict_rows(comparison))]
+        return ["### Each run alone", _table(("run", "verdict", "what it says"), tables.verdict_rows(comparison))]
     tails = ("late p95", "late p99", "growth p95", "growth p99", "p95 against the baseline", "p99 against the baseline")
     rows = [(row.full_name, row.status, *row.late, *row.growth, *row.ratio) for row in tables.arm_rows(comparison)]
     return [f"### {text(_capital(title))}", _table(("arm", "verdict", *tails), rows)]
@@ -55,7 +57,7 @@ def _metrics(comparison: Comparison) -> list[str]:
 
 def _settings(comparison: Comparison) -> list[str]:
     blocks = []
-    for title, differs in (("Settings that differ", True), ("Settings that one arm alone records", None)):
+    for title, differs in (("Settings that differ", True), ("Settings that only one arm records", None)):
         if rows := tables.setting_rows(comparison, differs=differs):
             more = _more(len(rows) - MAX_SETTINGS, "settings", "settings")
             blocks += [f"### {title}", _by_arm(comparison, "setting", rows, MAX_SETTINGS), more]
@@ -74,7 +76,7 @@ def _divergence(comparison: Comparison) -> list[str]:
         return []
     return [
         "### What left the baseline for good, and when",
-        _table(("arm", "figure", "step (95 %)", "how"), rows),
+        _table(("arm", "figure", "step (95%)", "how"), rows),
         _more(tables.divergence_cut(comparison, most=MAX_FIGURES), "figures that left it", "divergence"),
     ]
 
@@ -94,7 +96,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _more(rest: int, noun: str, table: str) -> str:
-    return f"And {rest} more {noun}: `{table}` in compare.json has all." if rest > 0 else ""
+    return f"And {rest} more {noun}: see `{table}` in compare.json." if rest > 0 else ""
 
 
 def _capital(title: str) -> str:

@@ -32,11 +32,11 @@ NONE: Final = "–"
 MAX_NAME: Final = 40
 MAX_VALUE: Final = 60
 MAX_VERDICT: Final = 160
-WORDS: Final = {"lower": "lower", "higher": "higher", "alike": "alike", "cannot_say": "cannot say"}
+WORDS: Final = {"lower": "lower", "higher": "higher", "alike": "same", "cannot_say": "cannot say"}
 MARKS: Final = WORDS | {"cannot_say": "?", "": ""}
 MARK_MEANINGS: Final = {
-    "alike": "alike: within a margin of the baseline's",
-    "?": "?: cannot be told, which is not alike",
+    "same": "same: within a margin of the baseline",
+    "?": "?: unclear, which does not mean the same",
 }
 
 
@@ -51,7 +51,7 @@ class ArmRow:
     growth: tuple[str, ...]
     ratio: tuple[str, ...]  # with its interval; the baseline has none
     short: tuple[str, ...]  # the same in few letters
-    words: tuple[str, ...]  # lower, higher, alike, cannot say; empty for the baseline
+    words: tuple[str, ...]  # lower, higher, same, cannot say; empty for the baseline
 
     @property
     def full_name(self) -> str:
@@ -150,8 +150,8 @@ def metrics_counted(comparison: Comparison) -> str:
     if not words:
         return ""
     of = "metrics" if len(comparison.arms) == 2 else "pairs of an arm and a metric"
-    rest = f"{words['alike']} are alike, {words['cannot_say']} cannot be told"
-    return f"of {words.total()} {of} {words['higher'] + words['lower']} differ, {rest}"
+    rest = f"{words['alike']} are the same, {words['cannot_say']} are unclear"
+    return f"of {words.total()} {of}, {words['higher'] + words['lower']} differ, {rest}"
 
 
 def metrics_title(comparison: Comparison) -> str:
@@ -200,7 +200,7 @@ def divergence_rows(comparison: Comparison, *, most: int) -> tuple[tuple[str, ..
             rows.append((name_of(arm), figure, f"up to {row['step']}", row["words"]))
         for row in departures.head(most).iter_rows(named=True):
             interval = f"({row['low']} to {row['high']})"
-            step = f"{row['step'] if row['step'] is not None else 'cannot be dated'} {interval}"
+            step = f"{row['step'] if row['step'] is not None else 'step unknown'} {interval}"
             rows.append((name_of(arm), safe(figure_name(row)), step, safe(row["words"])))
     return tuple(rows)
 

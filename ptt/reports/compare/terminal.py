@@ -25,7 +25,7 @@ MAX_CAUTIONS: Final = 6
 MAX_REASON: Final = 400  # letters of a reason; it ends with a whole word
 MAX_UNFOLDED_NAME: Final = 20  # an arm's name up to so long is not folded, whatever the terminal's width
 MIN_COLUMN: Final = 12
-STYLES: Final = {"lower": "green", "higher": "red", "alike": "", "cannot say": "cyan", "": "dim"}
+STYLES: Final = {"lower": "green", "higher": "red", "same": "", "cannot say": "cyan", "": "dim"}
 
 
 def print_comparison(comparison: Comparison, console: Console, report_path: str) -> None:
@@ -52,7 +52,7 @@ def _arms(comparison: Comparison, console: Console) -> None:
     for row in rows:
         ratios = (Text(cell, style=STYLES[word]) for cell, word in zip(row.short, row.words, strict=True))
         table.add_row(*map(Text, (row.full_name, *row.late, " ".join(row.growth))), *ratios)
-    _heading(console, f"{title}; 95 % intervals")
+    _heading(console, f"{title}; 95% intervals")
     console.print(table)
 
 
@@ -72,7 +72,10 @@ def _metrics(comparison: Comparison, console: Console) -> None:
     differing = [row for row in rows if row.differs]
     _heading(console, f"{tables.metrics_title(comparison)}: {counted}")
     shown = _by_arm(comparison, console, differing, "metric", MAX_METRICS)
-    cut = [(len(differing) - shown, "more that differ"), (len(rows) - len(differing), "that do not or cannot be told")]
+    cut = [
+        (len(differing) - shown, "more that differ"),
+        (len(rows) - len(differing), "that do not differ or are unclear"),
+    ]
     rest = ", ".join(f"{number} {which}" for number, which in cut if number)
     if rest:
         _dim(console, f"and {rest}, in the report" if shown else f"{rest}, in the report")
@@ -119,8 +122,8 @@ def _divergence(comparison: Comparison, console: Console) -> None:
     rows = tables.divergence_rows(comparison, most=1)
     if rows:
         _heading(console, "first figure to leave the baseline for good")
-        console.print(_table(("arm", "figure", "step (95 %)", ""), rows))
-        _more(console, tables.divergence_cut(comparison, most=1), "that left it later, or when cannot be told")
+        console.print(_table(("arm", "figure", "step (95%)", ""), rows))
+        _more(console, tables.divergence_cut(comparison, most=1), "that left it later, or at an unknown step")
 
 
 def _cautions(comparison: Comparison, console: Console) -> None:

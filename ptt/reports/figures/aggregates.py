@@ -75,21 +75,19 @@ def caption(diagnosis: Diagnosis) -> str:
         return absence(diagnosis)
     onset, passed, metrics = diagnosis.signature.onset_step, diagnosis.signature.limit_passed_step, _metrics(frame)
     sentences = [
-        f"The curves one usually watches: thin is each step, thick the mean of {WINDOW} steps, dotted the "
-        "limit at which that mean raises an alarm, an orange line the step at which it did.",
+        f"The curves people usually watch. Thin: each step. Thick: mean of {WINDOW} steps. Dotted: "
+        "the limit at which that mean raises an alarm. Orange line: the step at which it did.",
         f"The dashed line is the onset of the tail's growth at step {count(onset)}." if onset is not None else "",
-        f"A black dotted one upright is where it passed its limit, step {count(passed)}."
+        f"The black dotted line is step {count(passed)}, where the tail passed its limit."
         if passed is not None and passed != onset
         else "",
         aggregates_sentence(diagnosis.signature),
-        "A metric without a limit is judged by its movement alone.",
-        "Where a spike or single steps would flatten the rest of a curve the axis ends before them: an orange edge "
-        "marks each, and the farthest of the mean and of the steps are written above."
+        "A metric without a limit is judged only by its movement.",
+        "If spikes would flatten the rest of a curve, the axis stops before them. An orange edge "
+        "marks each spike, and the extreme values are written above the panel."
         if any(_off_scale(rows).words for _, rows in metrics)
         else "",
-        "A curve that spans many powers of ten stands on a log axis."
-        if any(_scale(rows).log for _, rows in metrics)
-        else "",
+        "A curve that spans many powers of ten has a log axis." if any(_scale(rows).log for _, rows in metrics) else "",
         "The last panel is the tail, for comparison." if table(diagnosis, "tail_emergence") is not None else "",
     ]
     return " ".join(filter(None, sentences))
@@ -117,7 +115,7 @@ def absence(diagnosis: Diagnosis) -> str:
     for item in diagnosis.not_judged:
         if "aggregate" in item.id:
             return f"Not drawn: {sentence(item.reason)}"
-    return "Not drawn: the run holds no logged KL, reward, entropy, gradient norm or loss by step."
+    return "Not drawn: the run logs no KL, reward, entropy, gradient norm or loss by step."
 
 
 def _frame(diagnosis: Diagnosis) -> pl.DataFrame | None:

@@ -74,8 +74,8 @@ class FigureFault:
     def reason(self) -> str:
         """Why there is no figure, as a sentence."""
         if self.ours:
-            return f"A fault of ptt, please report it: {self.error}."
-        return f"Its numbers are beyond what can be drawn: {self.error}."
+            return f"A bug in ptt, please report it: {self.error}."
+        return f"Its numbers cannot be drawn: {self.error}."
 
 
 def inline_svg(panel: Panel) -> str:

@@ -83,9 +83,9 @@ def caption(diagnosis: Diagnosis) -> str:
     sentences = [
         f"Effective sample size as a share of n for weights {weights}: (sum of weights)² over n times the sum of "
         f"squared weights. At 1 every {level} counts the same; near 0 a few carry the update.",
-        f"Windows of about {count(span)} steps with {_sizes(rows)}; a point stands at the end of its window.",
-        "Bands are 95 % intervals from leaving out whole prompt groups; below about a third both line and band are "
-        "too high, because the heaviest weights are rarely sampled."
+        f"Windows of about {count(span)} steps with {_sizes(rows)}; each point is at the end of its window.",
+        "Bands are 95% intervals from leaving out whole prompt groups; below about a third, line and band are "
+        "both too high, because the heaviest weights are rarely sampled."
         if "lo" in rows.columns
         else "",
         _uninformative(rows),
@@ -100,9 +100,7 @@ def _folded_caption(diagnosis: Diagnosis) -> str:
         return no_tokens(diagnosis)
     others = [frame.filter(level=level, weights=weights) for level, weights in _cells(diagnosis, frame)[1:]]
     words = [_uninformative(rows) for rows in others]
-    return " ".join(
-        filter(None, ["Drawn as above, for single tokens and for the weights the other way round.", *words])
-    )
+    return " ".join(filter(None, ["Drawn as above, for single tokens and for the inverse weights.", *words]))
 
 
 def _sizes(rows: pl.DataFrame) -> str:
@@ -133,7 +131,7 @@ def _uninformative(rows: pl.DataFrame) -> str:
     level, weights = rows["level"][0], safe(rows["weights"][0])
     return (
         f"Not drawn ({level} level, weights {weights}): {joined(clauses)}. Fewer than {FLOOR} {level}s carry the "
-        "weight there, or the interval covers half the axis: the estimate is at its floor and tells nothing."
+        "weight there, or the interval covers half the axis: the estimate is at its floor and means nothing."
     )
 
 
@@ -210,7 +208,7 @@ def _draw(ax: Axes, *, diagnosis: Diagnosis, rows: pl.DataFrame, banded: bool) -
         text = f"not drawn, at the floor: {', '.join(silent)}"
         annotate(ax, text, (1, 1), coords="axes fraction", offset=(RIGHT - 6, TWO_LINES - 14), **style)
     if not labels:
-        annotate(ax, "at its floor: it tells nothing", (0.5, 0.5), coords="axes fraction", ha="center", color=MUTED)
+        annotate(ax, "at its floor: means nothing", (0.5, 0.5), coords="axes fraction", ha="center", color=MUTED)
 
 
 def _alt(rows: pl.DataFrame, level: str, weights: str) -> str:
@@ -235,7 +233,7 @@ FIGURE = RunFigure(
 )
 OTHERS = RunFigure(
     name="other_weights",
-    title="Effective sample size of tokens, and of weights the other way round",
+    title="Effective sample size of tokens, and of the inverse weights",
     columns=2,
     panels=partial(panels, folded=True),
     caption=_folded_caption,

@@ -27,7 +27,7 @@ BARS = (
     ("post-tool\ntails", POST),
     ("late", MUTED),
 )
-_INTERVAL = re.compile(r" \(95.% interval [^)]*\)")
+_INTERVAL = re.compile(r" \(95% interval [^)]*\)")
 PART_NAMES = ("More tool tokens", "Text-only tails", "Post-tool tails")
 
 
@@ -62,13 +62,13 @@ def caption(diagnosis: Diagnosis) -> str:
     """Return how to read the figure."""
     doubt = too_heavy(diagnosis)
     return (
-        f"Mean squared weight of all tokens, pair {pair_of(diagnosis)}, early and late third, and the three "
-        "parts that make up the difference exactly: a larger share of tokens after tools, heavier weights in "
-        "text-only tokens, heavier weights in post-tool tokens (each the mean over all orders of change). "
-        "Thin lines are 95 % intervals from redrawing whole prompt groups or sequences within blocks of "
-        "steps, and the blocks; for cut weights from redrawing steps. The axis is linear: only there do "
-        "parts add up."
-    ) + (f" Weights as recorded show what these tokens held and no more: {doubt}." if doubt else "")
+        f"Mean squared weight of all tokens, pair {pair_of(diagnosis)}, in the early and late third. "
+        "Three parts add up exactly to the difference: more tokens after tools, heavier weights in "
+        "text-only tokens, and heavier weights in post-tool tokens (each averaged over all orders of change). "
+        "Thin lines are 95% intervals, from resampling blocks of steps and whole "
+        "prompt groups or sequences within them (for cut weights: steps). The axis is linear so "
+        "that parts add up."
+    ) + (f" Uncut weights describe only the recorded tokens: {doubt}." if doubt else "")
 
 
 def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
@@ -135,7 +135,7 @@ def _alt(row: Row) -> str:
         f"{number(row['total_late'])} in the late third."
     ]
     for name, part in zip(PART_NAMES, PARTS, strict=True):
-        sentences.append(f"{name}: {number(row[part])}, 95 % interval {_bounds(row, part)}.")
+        sentences.append(f"{name}: {number(row[part])}, 95% interval {_bounds(row, part)}.")
     return " ".join(sentences)
 
 

@@ -36,7 +36,7 @@ NOT_NUMBERS: Final = (1, 2, 3)  # flags of NaN and the infinities
 BEFORE: Final = ("early", "best", "lowest")  # begin the keys of the level that a change is measured from
 AFTER: Final = ("late", "last")
 TAIL_Q: Final = {"p95": 0.95, "p99": 0.99}
-NO_CURVE: Final = "No plot: this rests on samples, settings or counts, not on one logged curve."
+NO_CURVE: Final = "No plot: this finding rests on samples, settings or counts, not on one logged curve."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,9 +133,9 @@ def caption(diagnosis: Diagnosis) -> str:
     )
     return (
         f"95th and 99th percentile of |r|, r = log-ratio of the pair {pair_of(diagnosis)}, in windows of "
-        f"{_span(frame)}, by slice ({sizes}). Bands are 95 % intervals from redrawing "
-        "whole prompt groups, or sequences where groups are not recorded. "
-        f"A line that climbs means: rare tokens get ever larger weights. {_marks(diagnosis)}"
+        f"{_span(frame)}, by slice ({sizes}). Bands are 95% intervals from resampling "
+        "whole prompt groups (sequences, where groups are not recorded). "
+        f"A rising line means that rare tokens get ever larger weights. {_marks(diagnosis)}"
         f"Windows: {window_words(diagnosis)}. " + error_bound()
     )
 
@@ -147,14 +147,14 @@ def _marks(diagnosis: Diagnosis) -> str:
     if grew is None:
         return ""
     if passed is None:
-        return f"Dashed: step {count(grew)}, from which the tail grows. "
+        return f"Dashed: step {count(grew)}, where the tail begins to grow. "
     across = next((limit for q in QUANTILES if (limit := _limit(diagnosis, q)) is not None), None)
     level = f" of {with_unit(across, 'nats')}" if across is not None else ""
     text = f"Dotted: the limit{level}, and step {count(passed)}, at which the mean of 20 steps passed it. "
     if grew < passed:
         text += (
-            f"The tail grew from step {count(grew)} on (dashed), below the limit at first: every policy moves away "
-            "from where it started, and only past the limit is that distance a fault. "
+            f"The tail has grown since step {count(grew)} (dashed), at first below the limit. Every "
+            "policy moves away from its start; the distance is a fault only past the limit. "
         )
     return text
 
@@ -173,7 +173,7 @@ def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
         sizes = (count(first["n_tokens"]), count(first["n_sequences"]))
         percentiles = (values.get(0.95, "—"), values.get(0.99, "—"))
         rows.append((_steps(first), slice_name(str(name)), *percentiles, *sizes))
-    head = ("Steps", "Slice", "p95 (95 % interval)", "p99 (95 % interval)", "Tokens", "Sequences")
+    head = ("Steps", "Slice", "p95 (95% interval)", "p99 (95% interval)", "Tokens", "Sequences")
     return (*data_table("By window", head, rows), *_growth_table(diagnosis))
 
 

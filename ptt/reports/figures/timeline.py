@@ -135,7 +135,7 @@ def takeaway(diagnosis: Diagnosis) -> str:
         return ""
     more = len(every) - 1
     others = f"; {counted(more, 'more finding')}" if more else ""
-    head = f"{LINKS[first]} broke first" if first is not None else "The first finding dates from"
+    head = f"{LINKS[first]} broke first" if first is not None else "The first finding began at"
     text = f"{head}, at step {count(min(steps))}" if first is not None else f"{head} step {count(min(steps))}"
     return in_unit(text + others, diagnosis.run.step_unit)
 
@@ -145,15 +145,15 @@ def caption(diagnosis: Diagnosis) -> str:
     first = diagnosis.verdict.first_broken_link
     every, shown = placed(diagnosis), drawn(diagnosis)
     sentences = [
-        "Each mark is the step a finding was seen from, the line through it the interval of that step, the bar how "
-        "long it lasted: to the end of the run unless it is known to have ended."
+        "Each mark is the step at which a finding began, and the line through it is the interval of that step. The "
+        "bar shows how long it lasted: to the end of the run unless it is known to have ended."
     ]
     if any(entry.consequence_of for entry in shown):
-        sentences.append("Pale ones follow from another; the thin line leads to it.")
+        sentences.append("Pale findings follow from another; the thin line leads to it.")
     if any(entry.limit_passed_step is not None for entry in shown):
-        sentences.append("What grew is marked where it passed its limit; its bar begins where it began to grow.")
+        sentences.append("Growth is marked where it passed its limit; its bar begins where the growth began.")
     if any(entry.seen_step is None for entry in shown):
-        sentences.append("A dotted outline is a finding whose beginning is not known.")
+        sentences.append("A dotted outline is a finding with an unknown start.")
     if first is not None:
         sentences.append(f"The shaded lane broke first: {LINKS[first].lower()}.")
     if len(shown) < len(every):
@@ -180,7 +180,7 @@ def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
 
 def absence(diagnosis: Diagnosis) -> str:
     """Return why findings are not placed; nothing where there is none."""
-    return "the run records no steps to place the findings by" if placed(diagnosis) else ""
+    return "the run records no steps, so findings have no place in time" if placed(diagnosis) else ""
 
 
 def _panel(diagnosis: Diagnosis, shown: str) -> Panel:
@@ -286,7 +286,7 @@ def _label(ax: Axes, entry: Entry, low: int, high: int) -> None:
     known = finding.seen_step is not None
     onset = finding.seen_step or low
     interval = finding.seen_interval or (onset, onset)
-    text = drawable(finding.id, 26) + ("" if known else ", since when is unknown")
+    text = drawable(finding.id, 26) + ("" if known else ", start unknown")
     scale = width / max(high - low, 1)
     right = max((max(interval[1], onset) - low) * scale, 0.0)
     left = max((min(interval[0], onset if known else low) - low) * scale, 0.0)
@@ -308,7 +308,7 @@ def _label(ax: Axes, entry: Entry, low: int, high: int) -> None:
 def _alt(diagnosis: Diagnosis) -> str:
     marks = []
     for finding in drawn(diagnosis):
-        since = f"from step {count(finding.seen_step)}" if finding.seen_step is not None else "since when is unknown"
+        since = f"from step {count(finding.seen_step)}" if finding.seen_step is not None else "start unknown"
         after = f", following from {drawable(finding.consequence_of)}" if finding.consequence_of else ""
         marks.append(f"{LINKS[finding.link]}: {drawable(finding.id)}, {finding.severity.value}, {since}{after}.")
     return in_unit(f"{len(marks)} findings over the steps. " + " ".join(marks), diagnosis.run.step_unit)

@@ -90,9 +90,9 @@ def caption(diagnosis: Diagnosis) -> str:
     return (
         f"Share of tokens with |r| up to x, r = log-ratio of the pair {pair_of(diagnosis)}, in the early, "
         f"mid and late third ({window_words(diagnosis)}); tokens in each: {sizes}. Dotted is early, dashed "
-        "mid, solid late. Distribution: a curve that moves right means larger log-ratios everywhere. Right "
-        "tail: the share above x; one that stretches right while the distribution hardly moves is growth in "
-        "rare tokens only. The upright line is |r| = ln 2, a ratio of two. " + error_bound()
+        "mid, solid late. Distribution: a curve that moves right means larger log-ratios everywhere. "
+        "Right tail: the share above x. If it stretches right while the distribution hardly moves, only "
+        "rare tokens grew. The vertical line is |r| = ln 2, a ratio of two. " + error_bound()
     )
 
 

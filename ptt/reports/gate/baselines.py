@@ -22,15 +22,15 @@ ESS_NAMES = {ESS: "ESS, all late tokens", ESS_OF_WINDOWS: "ESS, mean of windows"
 STYLES = {True: "bold yellow", False: "", None: "dim"}
 
 
-HOW = "at 1 % over all of them together; each interval is of its figure alone"
-ONE_RUN = "One run tells nothing of how far seeds of one setting lie apart; three or more do."
+HOW = "at 1% over all figures together; each interval covers its own figure"
+ONE_RUN = "One run does not show how much seeds of one setting differ. Use three or more."
 
 
 def print_written(baseline: Baseline, file: str, console: Console) -> None:
     """Print what was written."""
     names = joined([_name(run) for run in baseline.runs])
     _line(console, f"{safe(file)}: baseline {safe(baseline.name)} of {names}, {_steps(baseline)}.")
-    _run_notes(baseline, console, accepted="was taken although it does not pass", no_tails="gives no tails")
+    _run_notes(baseline, console, accepted="was accepted although it does not pass", no_tails="gives no tails")
     if len(baseline.runs) == 1:
         _line(console, ONE_RUN, style="dim")
 
@@ -46,11 +46,11 @@ def _run_notes(baseline: Baseline, console: Console, *, accepted: str, no_tails:
 def print_refused(runs: Sequence[Figures], console: Console) -> None:
     """Print which runs are no baseline, and what to do."""
     for run in runs:
-        _line(console, f"{_name(run)} is no baseline: {_accepted(run)}.", style="bold red")
+        _line(console, f"{_name(run)} cannot be a baseline: {_accepted(run)}.", style="bold red")
     _line(
         console,
-        "Nothing was written. Give runs that pass, or say --yes-even-failed: the file then records what they were"
-        " accepted with.",
+        "No baseline was written. Give runs that pass, or add --yes-even-failed: the file then records "
+        "why they would not pass.",
     )
 
 
@@ -125,25 +125,25 @@ def _notes(baseline: Baseline, figures: Sequence[Spread]) -> list[str]:
     late = windows_of(baseline.steps)[2]
     statistics = {figure.statistic for figure in figures}
     notes = [
-        f"Late is the last third, steps {count(late.first)} to {count(late.last)}. A metric's figure is the mean of the"
-        " values logged there, and the mean over the runs."
+        f"Late is the last third, steps {count(late.first)} to {count(late.last)}. A metric's figure is the mean "
+        "of the values logged there, averaged over the runs."
     ]
     if any(figure.slice is not None and figure.statistic not in ESS_NAMES for figure in figures):
         notes.append(
-            "A tail's is the geometric mean of its late spans (each taken as 0.001 nats at least), since runs"
-            " are held against it span by span. It is not the percentile of all late tokens at once, which is"
-            " what a bound on tail.* is held against."
+            "A tail's figure is the geometric mean of its late spans (each at least 0.001 nats), "
+            "because runs are compared with it span by span. A bound on tail.* is different: it applies "
+            "to the percentile of all late tokens at once."
         )
     if ESS in statistics:
         notes.append(
-            "ESS of all late tokens is what a bound on ess.* is held against; its noise is that of its logarithm. The"
-            " mean of windows is of short windows of steps, each by itself: one large weight takes down only the few"
-            " that hold it."
+            "A bound on ess.* applies to the ESS of all late tokens; its noise is that of its "
+            "logarithm. The mean of windows averages short windows of steps: one large weight lowers only the "
+            "windows that contain it."
         )
     elif ESS_OF_WINDOWS in statistics:
         notes.append(
-            "ESS is the mean over short windows of steps, each by itself. It is not that of all late tokens at once,"
-            " which is what a bound on ess.* is held against; renew the baseline to have that too."
+            "ESS here is the mean over short windows of steps. A bound on ess.* applies to "
+            "the ESS of all late tokens at once; make the baseline anew to record that too."
         )
     return notes
 
@@ -152,9 +152,9 @@ def print_moves(moves: Sequence[Moved], console: Console, *, title: str) -> None
     """Print every figure before and after, what moved beyond noise first."""
     _line(console, f"{title}:", style="bold")
     if not moves:
-        _line(console, "  nothing is held by both sides.")
+        _line(console, "  the two sides have no figure in common.")
         return
-    table = _table("figure", "before", "after", "change, 95 %", "")
+    table = _table("figure", "before", "after", "change, 95%", "")
     order = (True, None, False)
     for move in sorted(moves, key=lambda move: order.index(move.beyond_noise)):
         before, after = _known(move.before), _known(move.after)
@@ -171,7 +171,7 @@ def print_moves(moves: Sequence[Moved], console: Console, *, title: str) -> None
     if judged:
         _line(console, f"{count(sum(judged))} of {counted(len(judged), 'figure')} moved beyond noise ({HOW}).")
     else:
-        _line(console, "Whether any of them moved beyond noise cannot be told.")
+        _line(console, "Whether any of them moved beyond noise is unclear.")
 
 
 def _moved(move: Moved) -> str:

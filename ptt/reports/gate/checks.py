@@ -48,7 +48,7 @@ STATUS_TEXT = {
     CheckStatus.FAILED: StatusText("failed", "■", "bold red", "failure", "error"),
     CheckStatus.UNREADABLE: StatusText("cannot be read", "◇", "bold magenta", "error", "error"),
     CheckStatus.BLIND: StatusText("not judged", "◆", "bold cyan", "error", "warning"),
-    CheckStatus.TOLERATED: StatusText("not judged, which the policy lets pass", "◆", "cyan", "skipped", "notice"),
+    CheckStatus.TOLERATED: StatusText("not judged, which the policy allows", "◆", "cyan", "skipped", "notice"),
     CheckStatus.WAIVED: StatusText("allowed for now", "▲", "yellow", "skipped", "notice"),
     CheckStatus.PASSED: StatusText("passed", "●", "green", "", ""),
 }
@@ -65,11 +65,9 @@ class OutcomeText(NamedTuple):
 
 
 OUTCOME_TEXT = {
-    Outcome.CRASHED: OutcomeText(
-        1, "crashed", "crashed", "a fault of the program itself", "a fault of ptt, or its process was killed"
-    ),
+    Outcome.CRASHED: OutcomeText(1, "crashed", "crashed", "a bug in ptt", "a bug in ptt, or its process was killed"),
     Outcome.FAILED: OutcomeText(
-        3, "failed", "failed", "a check found what the policy forbids", "a check saw what it must not"
+        3, "failed", "failed", "a check found what the policy forbids", "a check found what the policy forbids"
     ),
     Outcome.UNREADABLE: OutcomeText(
         5, "cannot be read", "cannot be read", "a run cannot be read", "the run cannot be read"
@@ -78,10 +76,10 @@ OUTCOME_TEXT = {
         4,
         "blind",
         "could not be judged",
-        "what the policy demands could not be judged",
-        "a check had nothing to judge by",
+        "what the policy requires could not be judged",
+        "a check lacked the data it needs",
     ),
-    Outcome.PASSED: OutcomeText(0, "passed", "passed", "every check passed", "every check held"),
+    Outcome.PASSED: OutcomeText(0, "passed", "passed", "every check passed", "every check passed"),
 }
 
 
@@ -147,7 +145,7 @@ def cases_of(run: GatedRun, run_name: str = "") -> tuple[Case, ...]:
     status = CheckStatus(run.outcome.value)
     if status is CheckStatus.PASSED and not run.checks:
         status = CheckStatus.TOLERATED
-    claim = run.error or (run.headline if run.checks else "no check was asked of this run") or run.outcome.value
+    claim = run.error or (run.headline if run.checks else "no check applies to this run") or run.outcome.value
     own = Case(
         id=own_id, title="the run can be read and judged", claim=claim, status=status, run=run, run_name=run_name
     )
@@ -233,7 +231,7 @@ def outcome_mark(outcome: Outcome) -> str:
 def headline(report: GateReport) -> str:
     """Count the runs by outcome, worst first."""
     if not report.runs:
-        return "No run was looked at."
+        return "No run was checked."
     runs = Counter(run.outcome for run in report.runs)
     every = counted(len(report.runs), "run")
     if len(runs) == 1:
@@ -244,14 +242,14 @@ def headline(report: GateReport) -> str:
 
 
 def measured(check: CheckResult) -> str:
-    """Set what was observed against its limit, with the 95 % interval where there is one; empty without either."""
+    """Set what was observed against its limit, with the 95% interval where there is one; empty without either."""
     if check.expected is not None and check.observed is not None:
         return _from_baseline(check, check.observed, check.expected)
     parts = []
     if check.observed is not None:
         interval = ""
         if check.low is not None or check.high is not None:
-            interval = f" (95 % interval {_interval(check.low, check.high)})"
+            interval = f" (95% interval {_interval(check.low, check.high)})"
         parts.append(f"observed {with_unit(check.observed, safe(check.unit))}{interval}")
     if check.limit is not None:
         parts.append(f"limit {with_unit(check.limit, safe(check.unit))}")
@@ -270,9 +268,9 @@ def _from_baseline(check: CheckResult, difference: float, level: float) -> str:
     lowest, highest = check.allowed
     ends = [f"{with_unit(-lowest, safe(check.unit))} lower"] if lowest is not None else []
     ends += [f"{with_unit(highest, safe(check.unit))} higher"] if highest is not None else []
-    notes = [f"may be {' or '.join(ends)}"] if ends else []
+    notes = [f"allowed: {' or '.join(ends)}"] if ends else []
     if check.low is not None or check.high is not None:
-        notes.insert(0, f"95 % interval of the difference {_interval(check.low, check.high)}")
+        notes.insert(0, f"95% interval of the difference {_interval(check.low, check.high)}")
     side = "higher" if difference > 0 or (difference == 0 and lowest is None) else "lower"
     difference_text = f"{with_unit(abs(difference), safe(check.unit))} {side} than the baseline's {number(level)}"
     return f"{difference_text} ({'; '.join(notes)})" if notes else difference_text
@@ -298,7 +296,7 @@ def allowance(case: Case) -> str:
     where = f" in {safe(waiver.slice)}" if waiver.slice else ""
     expired = case.status in {CheckStatus.FAILED, CheckStatus.BLIND}
     until = f"its allowance expired on {safe(waiver.expires)}" if expired else f"allowed until {safe(waiver.expires)}"
-    return f"{safe(waiver.finding)}{where}: {until}, {safe(waiver.owner)} answers for it: {clause(waiver.reason)}"
+    return f"{safe(waiver.finding)}{where}: {until}, owner {safe(waiver.owner)}: {clause(waiver.reason)}"
 
 
 def unclaimed_allowance(case: Case) -> str:
@@ -316,7 +314,7 @@ def clause(foreign: str) -> str:
 
 def against(case: Case) -> str:
     """Set what was seen against what was demanded."""
-    return f"demanded: {safe(case.title).rstrip('.')}; seen: {clause(case.claim)}"
+    return f"required: {safe(case.title).rstrip('.')}; found: {clause(case.claim)}"
 
 
 def one_line(case: Case) -> str:
@@ -332,7 +330,7 @@ def next_steps(case: Case) -> tuple[str, ...]:
 def size(run: GatedRun) -> str:
     """Return how much a run holds; nothing is known of one that was not read."""
     if run.status is None and not run.steps:
-        return "not known"
+        return "unknown"
     return f"{counted(run.steps, run.step_unit)}, {counted(run.model_tokens, 'model token')}"
 
 

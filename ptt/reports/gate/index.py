@@ -90,7 +90,7 @@ def _claim(case: Case) -> str:
     if check is None or check.kind is not CheckKind.BOUND or check.observed is None:
         return claim
     value = with_unit(check.observed, safe(check.unit))
-    return f"{claim.rstrip('.')}: {value} seen, demanded that {checks.clause(case.title)}"
+    return f"{claim.rstrip('.')}: found {value}; required: {checks.clause(case.title)}"
 
 
 def _scalar(value: str | float | bool | None) -> str:

@@ -44,14 +44,14 @@ def summary(report: GateReport, *, limit: int, every_run: bool) -> str:
 def _table(shown: Sequence[RunCases]) -> list[str]:
     if not shown:
         return []
-    lines = ["| run | gate | verdict | what was seen | holds |", "|---|---|---|---|---|"]
+    lines = ["| run | gate | verdict | result | size |", "|---|---|---|---|---|"]
     for name, run, cases in shown[:MAX_ROWS]:
         verdict = STATUSES[run.status] if run.status is not None else "none"
         cells = [text(name), _outcome(run, cases), verdict, text(run.error or run.headline), text(checks.size(run))]
         lines.append(f"| {' | '.join(cells)} |")
     rest = len(shown) - MAX_ROWS
     if rest > 0:
-        lines += ["", f"And {counted(rest, 'run')} more; gate.json has all."]
+        lines += ["", f"And {counted(rest, 'run')} more; see gate.json."]
     return ["\n".join(lines) + "\n"]
 
 
@@ -68,7 +68,7 @@ def _section(name: str, run: GatedRun, cases: Sequence[Case], *, folded: bool) -
     passed = [case for case in cases if case.status is CheckStatus.PASSED]
     lines = [_item(case) for case in checks.worst_first(cases) if case.status is not CheckStatus.PASSED]
     lines += _notes(run.notes)
-    lines += [f"- report: {text(run.report)}, among the gate's output"] if run.report else []
+    lines += [f"- report: {text(run.report)}, in the gate's output folder"] if run.report else []
     lines += [""] if lines else []
     if passed:
         lines += _folded(f"{counted(len(passed), 'check')} passed", [_passed_item(case) for case in passed])
@@ -98,7 +98,7 @@ def _passed_item(case: Case) -> str:
     if check is None:
         return f"- {text(sentence(case.title))}"
     parts = [f"{safe(case.title)}: {checks.clause(case.claim)}", sentence(checks.measured(check))]
-    fails = f" Would have failed it: {text(checks.clause(check.fails_if))}" if check.fails_if else ""
+    fails = f" Would fail if: {text(checks.clause(check.fails_if))}" if check.fails_if else ""
     return f"- {text(' '.join(part for part in parts if part))}{fails}"
 
 
@@ -115,7 +115,7 @@ def _closing(report: GateReport) -> list[str]:
     blocks = ["\n".join(_notes(report.notes)) + "\n"] if report.notes else []
     demanded = [f"- {text(name)}: {text(_value(report.policy[name]))}" for name in sorted(report.policy)]
     demanded += [f"- baseline: {text(report.baseline)}"] if report.baseline else []
-    return [*blocks, "\n".join(_folded("What was demanded", demanded)) + "\n"] if demanded else blocks
+    return [*blocks, "\n".join(_folded("Policy", demanded)) + "\n"] if demanded else blocks
 
 
 def _value(value: object) -> str:
@@ -137,5 +137,5 @@ def _fitting(blocks: Sequence[str], limit: int) -> str:
         kept.append(block)
         used += length
     if left:
-        kept.append(f"{counted(left, 'part')} of this page left out, as it would be too long; gate.json has all.\n")
+        kept.append(f"{counted(left, 'part')} of this page left out to keep it short; gate.json has all.\n")
     return "\n".join(kept)

@@ -47,7 +47,7 @@ def render(report: GateReport, *, version: str = __version__) -> str:
         "tool": {"driver": driver},
         "automationDetails": {"id": "ptt-gate/"},
         "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {"SRCROOT": {"description": {"text": "The folder that ptt gate was run in."}}},
+        "originalUriBaseIds": {"SRCROOT": {"description": {"text": "The folder in which ptt gate ran."}}},
         "invocations": [_invocation(report, cases)],
         "results": [_result(case, indices) for case in shown],
     }
@@ -66,11 +66,11 @@ def _rule(name: str, case: Case) -> Json:
     check = case.check
     text = sentence(case.title)
     fails = checks.clause(check.fails_if) if check is not None and check.fails_if else ""
-    full = f"{text} What would fail it: {fails}" if fails else text
+    full = f"{text} Fails if: {fails}" if fails else text
     help_text = (
-        f"`ptt rules {safe(check.rule)}` prints what it looks for and why; so does docs/rules.md."
+        f"`ptt rules {safe(check.rule)}` and docs/rules.md say what this rule looks for and why."
         if check is not None and check.rule
-        else "`ptt gate --explain` prints what it was judged on and what would have failed it."
+        else "`ptt gate --explain` prints the data behind this check and what would fail it."
     )
     tags = ["reinforcement-learning"]
     if check is not None and check.link is not None:

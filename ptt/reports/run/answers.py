@@ -38,9 +38,9 @@ FEW_HOLD_MOST = 0.5  # of the tail in 1 % of the sequences: then these sequences
 MAX_CAUSES = 3
 MAX_QUESTIONS = 3
 MAX_NATS = 300.0  # exp of it is finite
-NOT_HELD = "What rules out other explanations is not in findings.json; the store has it."
+NOT_HELD = "findings.json does not contain the evidence against other explanations; the store does."
 NOTHING_TO_DO = "Nothing needs to be done."
-NO_ONSET = "No step can be named at which it began."
+NO_ONSET = "The step at which it began is unknown."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ def _since(diagnosis: Diagnosis) -> list[str]:
             "" if run.first_step is None else f" in {run.step_unit}s {span_words((run.first_step, run.last_step or 0))}"
         )
         return [f"No finding of medium severity or above began{span}.", curves]
-    return ["Nothing was found whose beginning could be told.", curves]
+    return ["No finding has a known start.", curves]
 
 
 def _sure(diagnosis: Diagnosis) -> list[str]:
@@ -130,19 +130,19 @@ def _measured(finding: Finding) -> str:
     if finding.observed is None or finding.limit is None:
         return ""
     seen, allowed = with_unit(finding.observed, finding.unit), with_unit(finding.limit, finding.unit)
-    return f"Seen: {seen}, where the limit is {allowed}."
+    return f"Measured: {seen} (limit: {allowed})."
 
 
 def _alternatives(diagnosis: Diagnosis) -> list[str]:
     """Return the explanations that remain, or that were looked at and ruled out."""
     if diagnosis.signature.status is Answer.FOUND:
-        drift = "A drift of the whole policy: no, text-only tails did not grow alike."
+        drift = "A drift of the whole policy: no, text-only tails did not grow as much."
         localised = diagnosis.signature.conditions.get("localised") is True
         looked = [_logprobs(diagnosis), drift if localised else "", _few_sequences(diagnosis), _stale(diagnosis)]
         return looked if any(looked) else [NOT_HELD]
     first = first_failure(diagnosis)
     causes = joined(list(first.causes[:MAX_CAUSES]), last=" or ") if first is not None else ""
-    usual = [sentence(f"not proven, but the usual causes: {causes}")] if causes else []
+    usual = [sentence(f"usual causes, not proven here: {causes}")] if causes else []
     if first is not None and first.link is not Link.DATA_VALIDITY:
         return [*usual, _logprobs(diagnosis)]
     return usual or [_unseen(diagnosis)]
@@ -157,11 +157,11 @@ def _logprobs(diagnosis: Diagnosis) -> str:
     unjudged = f"; not judged: {joined(blind)}" if blind else ""
     faults = [f.id for f in diagnosis.findings if f.link is validity and f.severity.at_least(Severity.MEDIUM)]
     if faults:
-        return f"Faulty logprobs: {joined(faults)} raised a finding of its own, so look there first{unjudged}."
+        return f"Faulty logprobs: possible. Check {joined(faults)} first{unjudged}."
     if diagnosis.from_findings:  # which checks passed is not known
         return ""
     healthy = sum(check.link is validity for check in diagnosis.healthy)
-    return f"Faulty logprobs: {counted(healthy, 'check')} of them found nothing amiss{unjudged}."
+    return f"Faulty logprobs: {counted(healthy, 'check')} passed{unjudged}."
 
 
 def _few_sequences(diagnosis: Diagnosis) -> str:
@@ -182,18 +182,18 @@ def _stale(diagnosis: Diagnosis) -> str:
     frame = table(diagnosis, "staleness")
     if frame is None:
         reasons = [row["reason"] for row in rows_where(diagnosis, "details_notes", table="staleness")]
-        reason = safe(reasons[0]).rstrip(".") if reasons else "the versions of the policy are not known"
+        reason = safe(reasons[0]).rstrip(".") if reasons else "policy versions are unknown"
         return f"Stale rollouts: cannot be ruled out, {reason}."
     if frame.filter(pl.col("lag") != "unknown")["lag"].n_unique() < 2:
         return "Stale rollouts: no, all sequences with a known version are equally fresh."
-    return "Stale rollouts: tails are set out by age of the rollouts under Behind the tail."
+    return 'Stale rollouts: possible, see the tails by rollout age under "Behind the tail".'
 
 
 def _unseen(diagnosis: Diagnosis) -> str:
     """Say what this run could hide: the questions that its logs do not answer."""
     links = Counter(LINKS[item.link].lower() for item in diagnosis.not_judged if item.applies)
     if not links:
-        return "Every question that was asked could be judged."
+        return "Every question was judged."
     named = joined([f"{name} ({count(number)})" for name, number in list(links.items())[:MAX_QUESTIONS]])
     hidden = "a fault could hide there" if diagnosis.verdict.status is Status.HEALTHY else "the answer may lie there"
-    return f"Not judged for want of data: questions of {named}; {hidden}."
+    return f"Not judged, for lack of data: questions on {named}; {hidden}."

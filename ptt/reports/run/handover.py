@@ -12,7 +12,7 @@ from ptt.reports.text.sanitize import safe
 from ptt.reports.text.tables import Row, rows_where
 
 ROLES: Final = {
-    "last_healthy": ("Last healthy", "to go back to"),
+    "last_healthy": ("Last healthy", "to roll back to"),
     "best": ("Best by evaluation", "to ship"),
     "first_broken": ("First after the failure", "to look for the cause"),
     "last": ("Last", "to look at the end of the run"),

@@ -27,7 +27,7 @@ MAX_PRINTED: Final = 40  # lines on a terminal; the page lists all
 NONE: Final = "–"
 WEIGHTY: Final = (Severity.CRITICAL, Severity.HIGH, Severity.MEDIUM)
 CRASHED, UNREADABLE = "crashed", "unreadable"
-"""How a run stands that has no verdict: by a fault of ours, or because nothing of it can be read."""
+"""How a run stands that has no verdict: by a fault of ours, or because no readable data."""
 STANDINGS: Final = (CRASHED, Status.UNSTABLE, Status.SUSPECT, UNREADABLE, Status.CANNOT_SAY, Status.HEALTHY)
 WORDS: Final[Mapping[str, str]] = {
     **{status.value: word for status, word in STATUSES.items()},
@@ -35,12 +35,12 @@ WORDS: Final[Mapping[str, str]] = {
     UNREADABLE: "Unreadable",
 }
 MEANINGS: Final[Mapping[str, str]] = {
-    CRASHED: "a fault of this program",
+    CRASHED: "a bug in ptt",
     Status.UNSTABLE: "a critical finding",
-    Status.SUSPECT: "a finding that needs a look",
-    UNREADABLE: "nothing of it can be read",
-    Status.CANNOT_SAY: "too little was recorded to tell",
-    Status.HEALTHY: "no fault was seen",
+    Status.SUSPECT: "a finding to look into",
+    UNREADABLE: "no readable data",
+    Status.CANNOT_SAY: "too little was recorded to judge",
+    Status.HEALTHY: "no fault found",
 }
 STYLES: Final[Mapping[str, str]] = {
     **{status.value: style for status, style in STATUS_STYLES.items()},
@@ -184,9 +184,9 @@ def headline(index: RunsIndex) -> str:
         f"{count(faulty)} of {counted(runs, 'run')} {'shows' if faulty == 1 else 'show'} a fault"
         if faulty
         else (
-            f"No fault seen in {count(runs - unseen)} of {counted(runs, 'run')}"
+            f"No fault found in {count(runs - unseen)} of {counted(runs, 'run')}"
             if unseen
-            else f"No fault seen in {counted(runs, 'run')} and in {count(numbers[Status.CANNOT_SAY])} little to judge"
+            else f"No fault found in {counted(runs, 'run')}; {count(numbers[Status.CANNOT_SAY])} recorded too little"
         )
     )
     return f"{text}; {count(unseen)} could not be judged" if unseen else text
@@ -276,7 +276,7 @@ def print_index(index: RunsIndex, console: Console, page: str) -> None:
             line.truncate(max(console.width, MIN_WIDTH), overflow="ellipsis")
         console.print(line, soft_wrap=True)
     if len(runs) > MAX_PRINTED:
-        print_wrapped(console, Text(f"and {count(len(runs) - MAX_PRINTED)} more; the page lists all", style="dim"))
+        print_wrapped(console, Text(f"and {count(len(runs) - MAX_PRINTED)} more (the page lists all)", style="dim"))
     for note in index.notes:
         print_wrapped(console, Text(f"note: {sentence(note)}", style="dim"))
     print_wrapped(console, Text(sentence(f"{headline(index)} ({tally(index)})"), style="bold"))

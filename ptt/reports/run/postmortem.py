@@ -25,7 +25,7 @@ MAX_CHECKPOINTS: Final = 8  # named as not to trust
 MAX_RECORDINGS: Final = 4  # lines that would record what is missing, those that answer most first
 MAX_EVENTS: Final = 40  # of the timeline: the worst findings, in order of time
 SIGNATURE: Final = "tool-tail-growth"
-NO_STEPS = "Steps affected: not known, the finding has no date; treat the whole run as affected."
+NO_STEPS = "Steps affected: unknown. Treat the whole run as affected."
 
 Event = tuple[str, str, str, str, str]  # step, interval, what happened, the finding's name, its link
 
@@ -53,7 +53,7 @@ def postmortem(diagnosis: Diagnosis, figures: Mapping[str, str]) -> str:
         numbers=[_measured(finding) for finding in roots(diagnosis) if finding.observed is not None],
         pictures=[(kind.title, target(figures[kind.name]), kind.caption(diagnosis)) for kind in pictures],
         tree=[(Markdown("  " * depth), finding, _onset(finding)) for finding, depth in chains(diagnosis)],
-        coverage=coverage(diagnosis) or "Every question that was asked could be judged.",
+        coverage=coverage(diagnosis) or "Every question was judged.",
         unjudged=[item for item in diagnosis.not_judged if item.applies],
         actions=[*(text for text in answers["next"] if text != NOTHING_TO_DO), *_recordings(diagnosis)],
         earlier=_earlier(diagnosis, first) if first else (),
@@ -86,9 +86,9 @@ def _impact(diagnosis: Diagnosis, first: Finding) -> list[str]:
     steps, last, interval = NO_STEPS, diagnosis.run.last_step, first.seen_interval
     if first.seen_step is not None and last is not None:
         end = max(end_of(first, last), first.seen_step)
-        ended = f"to step {count(end)}, after which it was not seen"
+        ended = f"to step {count(end)}, and not after that"
         ended = f"to the end of the run (step {count(last)})" if end >= last else ended
-        began = f"; it may have begun anywhere from step {span_words(interval)}" if interval else ""
+        began = f"; its start lies in steps {span_words(interval)}" if interval else ""
         steps = f"Steps affected: from {onset_words(first.seen_step, None)} {ended}{began}."
     if diagnosis.from_findings:
         return [steps, "Checkpoints: findings.json does not list them; the store does."]
@@ -102,12 +102,12 @@ def _impact(diagnosis: Diagnosis, first: Finding) -> list[str]:
 
 def _untrusted(diagnosis: Diagnosis, first: Finding) -> str:
     if table(diagnosis, "checkpoints") is None:
-        return "none was looked for"
+        return "not looked for"
     onset = first.seen_interval[0] if first.seen_interval else first.seen_step
     on_disk = sorted(checkpoints_on_disk(diagnosis), key=lambda row: row["step"])
     late = [row for row in on_disk if onset is None or row["step"] >= onset]
     if not late:
-        return "those of the affected steps; none of them is on disk here"
+        return "those of the affected steps (none of them is on disk here)"
     more = f" and {count(len(late) - MAX_CHECKPOINTS)} later ones" if len(late) > MAX_CHECKPOINTS else ""
     return ", ".join(f"{row['path']} (step {count(row['step'])})" for row in late[:MAX_CHECKPOINTS]) + more
 
@@ -127,12 +127,12 @@ def _gate_snippet(diagnosis: Diagnosis, first: Finding | None) -> str:
     """Return the lines of ptt.toml that let `ptt gate` fail a run like this one, or keep a healthy one so."""
     known = {page.id for page in pages()}
     limit = Severity.MEDIUM if first is not None and first.severity is Severity.MEDIUM else Severity.HIGH
-    lines = ["[gate]", f'severity = "{limit.value}"  # a finding as bad as this, or worse, fails the run']
+    lines = ["[gate]", f'severity = "{limit.value}"  # a finding this severe, or worse, fails the run']
     required = first.id if first is not None else ""
     if diagnosis.verdict.status is Status.CANNOT_SAY and SIGNATURE in known and samples(diagnosis):
         required = SIGNATURE
     if required in known:
-        lines.append(f'require = ["{required}"]  # a run that records too little to tell does not pass')
+        lines.append(f'require = ["{required}"]  # a run that records too little to judge does not pass')
     return "\n".join(lines)
 
 
@@ -161,7 +161,7 @@ def _events(diagnosis: Diagnosis) -> tuple[list[Event], str]:
         dated.append((step, 2, _event(step, aggregates.alarm_intervals.get(name), what)))
     rows = [event for _, _, event in sorted(dated, key=lambda entry: (entry[0], entry[1], entry[2][2]))]
     rest = len(findings) - len(shown)
-    return [*rows, *undated], f"{counted(rest, 'further finding')} of lower severity left out." if rest else ""
+    return [*rows, *undated], f"{counted(rest, 'finding')} of lower severity not shown." if rest else ""
 
 
 def _event(step: int | None, interval: Steps | None, what: str, finding: Finding | None = None) -> Event:
@@ -172,7 +172,7 @@ def _event(step: int | None, interval: Steps | None, what: str, finding: Finding
 
 def _measured(finding: Finding) -> str:
     """Say what was seen, and what the limit is."""
-    limit = f", where the limit is {with_unit(finding.limit, finding.unit)}" if finding.limit is not None else ""
+    limit = f" (limit: {with_unit(finding.limit, finding.unit)})" if finding.limit is not None else ""
     return f"{finding.id}: {with_unit(finding.observed, finding.unit)}{limit}"
 
 
@@ -183,8 +183,8 @@ def _onset(finding: Finding) -> str:
 def _earlier(diagnosis: Diagnosis, first: Finding) -> list[str]:
     """Say when the logs first showed it, and when the curves that everybody watches did."""
     if first.seen_step is None:
-        return ["The logs do not tell when it began."]
+        return ["The logs do not show when it began."]
     signature = diagnosis.signature
-    shown = f"The logs show it from {onset_words(first.seen_step, first.seen_interval)} on ({first.id})."
+    shown = f"The logs show it since {onset_words(first.seen_step, first.seen_interval)} ({first.id})."
     curves = signature.status is Answer.FOUND or signature.aggregates.alarms
     return [shown, *([aggregates_sentence(signature)] if curves else [])]

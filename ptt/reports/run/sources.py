@@ -44,7 +44,7 @@ def _lines(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
     """Yield level, text and style of each line."""
     framework = framework_name(coverage.framework) if coverage.framework else "framework not recognised"
     yield 0, f"{safe(coverage.name)} · {safe(framework)}", "bold"
-    yield from _heading("Read" if coverage.held else "Nothing here is in a format that is read")
+    yield from _heading("Read" if coverage.held else "No file here is in a format that ptt reads")
     for held in coverage.held:
         bad = f", {count(held.rows_bad)} rejected" if held.rows_bad else ""
         lost = f", {count(held.bytes_lost)} bytes lost" if held.bytes_lost else ""
@@ -57,7 +57,7 @@ def _lines(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
         yield 1, f"{counted(pointers.files, 'Git LFS pointer')}, as {safe(pointers.example)}: never downloaded", ""
         yield 2, f"fetch: {safe(pointers.command)}", "cyan"
     for unread in coverage.unread:
-        files = f"{counted(unread.files, 'file')}, in no format that is read here"
+        files = f"{counted(unread.files, 'file')}, in no format that ptt reads"
         yield 1, f"{safe(unread.ending)}: {files}, as {safe(unread.example)}", ""
     for hint in coverage.hints:
         names = ", ".join(f"`{safe(name)}`" for name in hint.names)

@@ -96,12 +96,12 @@ def guards(diagnosis: Diagnosis) -> Part | None:
             )
     if pair in REFERENCE_PAIRS:
         sentences.append(
-            "Trainers guard policy/rollout or old/rollout, which this run does not hold: this is what a "
-            f"guard on {pair} would do."
+            "Trainers guard policy/rollout or old/rollout, which this run does not record. The "
+            f"table shows a guard on {pair} instead."
         )
     sentences.append(
-        "Hit is the share of tokens whose weight changes; ESS/n counts masked tokens in n; bias is what the "
-        "mean weight, cut at 10, loses."
+        "Hit is the share of tokens whose weight changes. ESS/n counts masked tokens in n. Bias is how "
+        "much the mean weight, cut at 10, loses."
     )
     heads = [(f"{slice_name(name).capitalize()}: hit", *(head for head, _, _ in EFFECTS[1:])) for name in names]
     cells = tuple(
@@ -161,8 +161,8 @@ def heaviness(diagnosis: Diagnosis) -> Part | None:
         if (row["window"], row["percentile"]) == ("late", "p99")
     ]
     sentences.append(
-        "k-hat is the shape of a Pareto tail fitted to the largest weights: above its threshold a mean of weights, "
-        "and with it ESS, E[w²] and a KL estimate made of them, can be ruled by what the sample happens not to hold."
+        "k-hat is the shape of a Pareto tail fitted to the largest weights. Above its threshold a mean "
+        "of weights, and so ESS, E[w²] and KL estimates, can depend on rare tokens that the sample happens to miss."
     )
     moment: Column = ("E[w²]", "second_moment", _moment)
     chi2 = (moment, ("E[w²] − 1", "chi2", _moment), ("E[w²]/E[w]² − 1", "chi2_normalised", _moment))
@@ -172,7 +172,7 @@ def heaviness(diagnosis: Diagnosis) -> Part | None:
     percentile: Column = ("Percentile of |r|", "percentile", lambda name: PERCENTILES.get(name) or safe(name))
     further = (
         _data_table(
-            "Tokens whose ratio, either way round, lies beyond a factor",
+            "Tokens whose ratio exceeds a factor, in either direction",
             extremes,
             (window, WEIGHTS[0], ("p99.9 of |r|", "p999_shown", str), *beyond, ("Tokens", "n", count)),
         ),
@@ -321,7 +321,7 @@ def staleness(diagnosis: Diagnosis) -> Part | None:
             f"{slice_name(name).capitalize()} p99 of |r| (pair {pair_of(diagnosis)}) is "
             f"{_two_digits(first['p99'])} at lag {first['lag']} and {_two_digits(last['p99'])} at lag {last['lag']}: "
             f"{times(math.exp(first['slope']))} for each doubling of 1 + lag "
-            f"(95 % interval {bounds(low, high)})."
+            f"(95% interval {bounds(low, high)})."
         )
     unknown = sum(row["n"] for row in rows if row["lag"] == UNKNOWN) / max(1, sum(row["n"] for row in rows))
     sentences.append(f"The version is unknown for {percent(unknown)} of the tokens.")

@@ -18,25 +18,25 @@ from ptt.reports.text.tables import rows_where
 from ptt.reports.text.why import samples
 
 PARTIAL = (
-    "Made from findings.json alone. It holds the verdict, the findings, what was not judged and the list of files. It "
-    "does not hold the curves, the numbers behind the tail, the checks that found nothing amiss, the four conditions "
-    "of tail growth, the checkpoints and the logged settings: none of these is shown here, whatever the run recorded. "
-    "The store that ptt diagnose wrote beside it has them: ptt report on that folder draws the whole report."
+    "Made from findings.json alone, which has the verdict, the findings, what was not judged and the "
+    "list of files. It lacks the curves, the numbers behind the tail, the checks that passed, the four "
+    "conditions of tail growth, the checkpoints and the logged settings, so this page shows none of these. "
+    "The store that ptt diagnose wrote beside it has them: run ptt report on that folder for the full report."
 )
 REDACTED = (
-    "Redacted. Texts of the run are left out; names and ids of runs, files, samples, tools, environments, metrics "
-    "of its own and the like are replaced by short hashes, equal where the name was equal. Numbers, steps and the "
-    "words of ptt are unchanged."
+    "Redacted. Texts of the run are left out; names and ids of runs, files, samples, tools, environments "
+    "and custom metrics are replaced by short hashes. Equal names get equal hashes. Numbers, steps and "
+    "the words of ptt are unchanged."
 )
 GUESSABLE = (
-    "Made from findings.json alone and without --salt, a name that can be guessed can be confirmed from its hash: make "
-    "it again with --salt and a secret of your own before it is shown outside."
+    "Made from findings.json alone and without --salt, the hash of a name can confirm a guess: make the "
+    "report again with --salt and your own secret before you share it."
 )
 NO_LINK = {
     Status.UNSTABLE: "Which link broke first cannot be said",
     Status.SUSPECT: "Which link broke first cannot be said",
     Status.HEALTHY: "No broken link found",
-    Status.CANNOT_SAY: "No link is known to be broken, nor the whole to be healthy",
+    Status.CANNOT_SAY: "No broken link found, but too little was recorded to be sure",
 }
 WHY = "Why it matters"  # the heading of a rule's documentation
 BROKEN_FROM = Severity.MEDIUM  # below it a finding is a note, and its link is not called broken
@@ -132,10 +132,10 @@ def _lane(diagnosis: Diagnosis, link: Link) -> Lane:
         "not judged": blind,
         "does not apply" if absent == 1 else "do not apply": absent,
     }
-    detail = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no rule asks about it yet"
+    detail = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no rule covers it yet"
     if diagnosis.from_findings and not findings:
         state, word = "silent", "No finding"
-        detail = detail if any(counts.values()) else "whether a check looked is not in findings.json"
+        detail = detail if any(counts.values()) else "findings.json does not say whether a check looked"
     elif broken:
         state, word = "broken", "Broken"
     elif findings:
@@ -162,7 +162,7 @@ def fold_lines(diagnosis: Diagnosis) -> dict[str, str]:
     kept = rows_where(diagnosis, "checkpoints")
     on_disk = sum(row["path"] is not None and row["role"] == "" for row in kept)
     return {
-        "behind": "who holds it, how heavy it is, and what a cap would do",
+        "behind": "which samples hold it, how heavy it is, and what a cap would do",
         "keep": f"{counted(on_disk, 'checkpoint')} on disk, the run's context, checklists",
         "loop": f"{counted(broken, 'link')} of {count(len(Link))} broken" if broken else "no link broken",
         "blind": f"{counted(len(blind), 'question')}, and what to record for each" if blind else "nothing",
@@ -252,7 +252,7 @@ def _numbers(finding: Finding) -> dict[str, str]:
     if finding.onset_step is not None:
         onset, interval = f"Step {count(finding.onset_step)}", finding.onset_interval
         if interval is not None and interval[0] < interval[1]:
-            onset += f"; it may lie anywhere from {span_words(interval)}"
+            onset += f"; 95% interval {span_words(interval)}"
     passed = "" if finding.limit_passed_step is None else f"Step {count(finding.limit_passed_step)}"
     if finding.limit_passed_interval is not None:
         passed += f" ({span_words(finding.limit_passed_interval)})"

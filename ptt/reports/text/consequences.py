@@ -70,7 +70,7 @@ def first_failure_sentence(diagnosis: Diagnosis) -> str:
         return _consequences_sentence(followers) if followers else ""
     since = f" since {onset_words(first.seen_step, first.seen_interval)}" if first.seen_step is not None else ""
     ids = len({finding.id for finding in followers})
-    after = f"; {counted(ids, 'further finding')} can be traced to it" if ids else ""
+    after = f"; {counted(ids, 'problem')} followed" if ids else ""
     claim = sentence(first.claim)
     return f"{claim[:-1]}{since}{after}." if claim.endswith(".") else claim
 
@@ -83,7 +83,7 @@ def _consequences_sentence(followers: list[Finding]) -> str:
         claims.setdefault(finding.id, f"{finding.claim}{since}")
     shown, rest = list(claims.values())[:MAX_CLAIMS], sorted(list(claims)[MAX_CLAIMS:])
     more = f"; and {joined(rest)}" if rest else ""
-    return f"{sentence(counted(len(claims), 'further finding'))[:-1]} can be traced to it: {'; '.join(shown)}{more}."
+    return f"{sentence(counted(len(claims), 'problem'))[:-1]} followed: {'; '.join(shown)}{more}."
 
 
 def _consequences(diagnosis: Diagnosis, root: Finding) -> list[Finding]:
@@ -97,7 +97,7 @@ def _consequences(diagnosis: Diagnosis, root: Finding) -> list[Finding]:
 def other_failures_sentence(diagnosis: Diagnosis) -> str:
     """Say how many more serious findings there are."""
     others = sum(finding.severity.at_least(Severity.HIGH) for finding in roots(diagnosis)) - 1
-    return f"{counted(others, 'more serious finding')} stand beside it." if others > 1 else ""
+    return f"There are {counted(others, 'other serious finding')}." if others > 1 else ""
 
 
 def onset_words(step: int | None, interval: Steps | None) -> str:

@@ -69,7 +69,7 @@ def no_tokens(diagnosis: Diagnosis) -> str:
     reasons = [signature.reason] if signature.status is Answer.CANNOT_SAY and signature.reason else []
     tokens = {Link.POLICY_UPDATE, Link.DATA_VALIDITY}
     reasons += [item.reason for item in diagnosis.not_judged if item.link in tokens]
-    return f"Not drawn: {sentence(reasons[0]) if reasons else 'the run gave no numbers for it.'}"
+    return f"Not drawn: {sentence(reasons[0]) if reasons else 'the run has no numbers for it.'}"
 
 
 def error_bound() -> str:

@@ -50,10 +50,10 @@ def answer(diagnosis: Diagnosis) -> str:
     if uncut["dominated"]:
         return (
             f"As recorded, E[ρ²] (pair {pair}) is dominated by a single {_dominant(uncut)}, which holds "
-            f"over half of a window's sum: that split speaks of it alone.{cut_words}"
+            f"over half of a window's sum: the split describes only that {_dominant(uncut)}.{cut_words}"
         )
     if doubt := too_heavy(diagnosis):
-        text = f"Where a change of E[ρ²] (pair {pair}) of uncut weights came from cannot be told: {doubt}."
+        text = f"The source of a change in E[ρ²] (pair {pair}, uncut weights) is unclear: {doubt}."
         return f"{cut_words} {text}".strip()
     words = _split_words(uncut, f"pair {pair}, ")
     return words[:1].upper() + words[1:] + cut_words
@@ -63,7 +63,7 @@ def _split_words(row: Row, of_what: str) -> str:
     what = f"E[ρ²] ({of_what}{number(row['total_early'])} early, {number(row['total_late'])} late)"
     change, low, high = row["change"], row["change_lo"], row["change_hi"]
     if not change or (low is not None and high is not None and low <= 0 <= high):
-        return f"the change of {what} is within the noise of the run."
+        return f"the change in {what} is within the noise of the run."
     word, side, kinds = ("growth", "heavier", "more") if change > 0 else ("fall", "lighter", "fewer")
     names = {
         "tool": f"{side} post-tool tails",
@@ -77,7 +77,7 @@ def _split_words(row: Row, of_what: str) -> str:
         f"{_rounded(shares[name])} {'' if index else 'comes '}from {names[name]}" for index, name in enumerate(sources)
     ]
     offsets = [f"{OFFSETS[name]} took {_rounded(-shares[name])} back" for name in ordered if shares[name] <= -MIN_SHARE]
-    return f"of the {word} of {what} {joined(parts)}{'; ' if offsets else ''}{joined(offsets)}."
+    return f"of the {word} of {what}, {joined(parts)}{'; ' if offsets else ''}{joined(offsets)}."
 
 
 def _rounded(share: float) -> str:
@@ -102,9 +102,7 @@ def explained(diagnosis: Diagnosis) -> str:
             return _explained(row, post) + "".join(f"; uncut, {text}" for text in doubts) + "."
         doubts.append(doubt)
     return (
-        f"Whether more tool tokens or heavier {post} tails made E[ρ²] grow cannot be told: {doubts[-1]}."
-        if doubts
-        else ""
+        f"Whether more tool tokens or heavier {post} tails made E[ρ²] grow is unclear: {doubts[-1]}." if doubts else ""
     )
 
 
@@ -119,14 +117,14 @@ def _doubt(row: Row) -> str:
         return "its change is within the noise of the run"
     if row["change"] < 0:
         return "it fell"
-    return "the interval of their part spans zero" if row["tool_share_lo"] <= 0 <= row["tool_share_hi"] else ""
+    return "the interval of the tails' share includes zero" if row["tool_share_lo"] <= 0 <= row["tool_share_hi"] else ""
 
 
 def too_heavy(diagnosis: Diagnosis) -> str:
     """Say where squares of all tokens' weights have no mean to trust: their k-hat is twice that of the weights."""
     rows = rows_where(diagnosis, "heaviness", slice="all", level="token", weights=pair_of(diagnosis))
     if any(row["k_hat"] is None for row in rows):
-        return "how heavy the tail is could not be judged"
+        return "the heaviness of the tail could not be judged"
     heavy = [
         float(row["k_hat"]) for row in rows if row["threshold"] is not None and 2 * row["k_hat"] > row["threshold"]
     ]
@@ -137,7 +135,7 @@ def _explained(row: Row, post: str) -> str:
     cut = f" (weights cut at {number(row['cap'])})" if row["cap"] is not None else ""
     low, high = (number(100 * row[f"tool_share_{end}"], 2) for end in ("lo", "hi"))
     return (
-        f"Of the growth in E[ρ²]{cut}, heavier {post} tails explain {_rounded(row['tool_share'])} (95 % interval "
+        f"Of the growth in E[ρ²]{cut}, heavier {post} tails explain {_rounded(row['tool_share'])} (95% interval "
         f"{low} to {high}), more tool tokens {_rounded(row['exposure_share'])}"
     )
 
@@ -177,7 +175,7 @@ def aggregates_sentence(signature: Signature) -> str:
     """Say what loss, reward, entropy, KL and gradient norm did, and how long the tail was ahead of them."""
     aggregates = signature.aggregates
     if aggregates.status == "cannot_say":
-        return "Whether the usual curves stayed quiet cannot be said: too few of them were logged."
+        return "Too few of the usual curves were logged to say whether they raised an alarm."
     lead = _lead(signature) if signature.status is Answer.FOUND else ""
     if aggregates.alarms:
         first = min(aggregates.alarms, key=lambda name: (aggregates.alarms[name], name))
@@ -186,7 +184,7 @@ def aggregates_sentence(signature: Signature) -> str:
         when = f"{metric_name(first)} at step {count(aggregates.alarms[first])}{_earlier_mean(aggregates, first)}"
         return f"The first usual curve to alarm was {when}{more}{lead}."
     if aggregates.status == "alarming":
-        return f"The usual curves raised an alarm{lead}; findings.json does not tell which of them, and at which step."
+        return f"The usual curves raised an alarm{lead}; findings.json does not say which one, or at which step."
     return f"The usual curves raised no alarm ({_movements(aggregates)}){lead}."
 
 
@@ -195,7 +193,7 @@ def _earlier_mean(aggregates: Aggregates, name: str) -> str:
     step = aggregates.means_passed.get(name)
     if step is None:
         return ""
-    return f" (its mean passed the limit at step {count(step)} already, by fewer than half of the steps)"
+    return f" (its mean passed the limit at step {count(step)}, but fewer than half of the steps did)"
 
 
 def _lead(signature: Signature) -> str:
@@ -229,7 +227,7 @@ def grew(diagnosis: Diagnosis) -> str:
     growth = signature.growth.get(name)
     rise = ""
     if growth is not None and growth.p95 is not None:
-        interval = f", 95 % interval {bounds(*growth.interval_p95)}" if growth.interval_p95 else ""
+        interval = f", 95% interval {bounds(*growth.interval_p95)}" if growth.interval_p95 else ""
         rise = f" ({times(growth.p95)}{interval})"
     values, text = thirds(diagnosis, name), thirds(diagnosis, "text_only")
     if not values:
@@ -248,13 +246,13 @@ def passed(diagnosis: Diagnosis) -> str:
     """Say since when the tail grew and at which step it passed its limit, and how closely both are known."""
     signature, run = diagnosis.signature, diagnosis.run
     if signature.onset_step is None:
-        grew = "The step from which it grew could not be placed"
+        grew = "The step at which it began to grow is unknown"
     elif signature.onset_step == run.first_step:
-        grew = "It grew from the first recorded step on" + _known(signature.onset_interval)
+        grew = "It has grown since the first recorded step" + _known(signature.onset_interval)
     else:
-        grew = f"It grew from step {count(signature.onset_step)} on{_known(signature.onset_interval)}"
+        grew = f"It has grown since step {count(signature.onset_step)}{_known(signature.onset_interval)}"
     if signature.limit_passed_step is None:
-        return f"{grew}; the step at which it passed its limit could not be placed"
+        return f"{grew}; the step at which it passed its limit is unknown"
     limit = ""
     for finding in diagnosis.findings:  # the first that speaks of the signature's tail
         if finding.limit_passed_step == signature.limit_passed_step and finding.limit is not None:
@@ -262,11 +260,11 @@ def passed(diagnosis: Diagnosis) -> str:
             limit = f" ({percentile} of {with_unit(finding.limit, finding.unit)})" if percentile else ""
             break
     when = f"step {count(signature.limit_passed_step)}{_known(signature.limit_passed_interval)}"
-    return f"{grew}, and passed its limit{limit} at {when}"
+    return f"{grew} and passed its limit{limit} at {when}"
 
 
 def _known(interval: Steps | None) -> str:
-    return "" if interval is None or interval[0] == interval[1] else f" (95 % interval {span_words(interval)})"
+    return "" if interval is None or interval[0] == interval[1] else f" (95% interval {span_words(interval)})"
 
 
 def chance(signature: Signature) -> str:
@@ -286,18 +284,15 @@ def no_signature(diagnosis: Diagnosis) -> str:
         return ""
     failed = [name for name, holds in signature.conditions.items() if holds is False]
     unmet = f" (not met: {joined(failed)})" if failed else ""
-    said = f"was looked for and not found{unmet}"
+    said = f"was not found{unmet}"
     if signature.pair in PAIRS and not signature.pair.endswith(TO_REFERENCE):
-        said = (
-            f"was looked for in {pair_name(signature.pair)} and not found there{unmet}; against the reference it could "
-            "not be looked for"
-        )
+        said = f"was not found in {pair_name(signature.pair)}{unmet}; growth against the reference could not be judged"
     if not samples(diagnosis):
         # of training that samples nothing, what its two plainest checks saw where they called it healthy
         reasons = {check.id: check.reason for check in diagnosis.healthy}
         if plain := " ".join([sentence(reasons[name]) for name in PLAINEST if name in reasons][:2]):
             return plain
-        said = "is not asked of it"
+        said = "does not apply to this training"
     elif signature.status is Answer.CANNOT_SAY:
         said = "could not be judged"
     return f"Tail growth after tool calls {said}. {sentence(signature.reason)}".strip()
@@ -315,7 +310,7 @@ def coverage(diagnosis: Diagnosis) -> str:
     judged = len(diagnosis.healthy)
     if diagnosis.from_findings or not (judged or blind):
         return unjudged
-    healthy = f"{counted(judged, 'check')} found nothing amiss" if judged else "No check could call anything healthy"
+    healthy = f"{counted(judged, 'check')} passed" if judged else "No check passed"
     return f"{healthy}; {unjudged}" if blind else f"{healthy}."
 
 
@@ -331,8 +326,8 @@ def core_coverage(diagnosis: Diagnosis) -> tuple[str, ...]:
     shown = [_would_show(question) for question in covered.core if question.judged and asked]
     missing = [f"{question.question} ({question.why})" for question in covered.core if not question.judged]
     sentences = (
-        f"Would have shown: {joined(shown)}." if shown else "",
-        f"Not judged of what matters most: {joined(missing)}." if missing else "",
+        f"The checks would have shown: {joined(shown)}." if shown else "",
+        f"Most important open questions: {joined(missing)}." if missing else "",
     )
     return tuple(safe(text) for text in sentences if text)
 
@@ -348,5 +343,5 @@ def crashes(diagnosis: Diagnosis) -> str:
     if not names:
         return ""
     of_rules = all(crash.of_rule for crash in diagnosis.crashes)
-    missing = "what it asks is unanswered" if of_rules else "what depends on it is missing"
-    return f"A fault of ours: {names} crashed, so {missing}."
+    missing = "that question is unanswered" if of_rules else "what depends on it is missing"
+    return f"A bug in ptt: {names} crashed, so {missing}."

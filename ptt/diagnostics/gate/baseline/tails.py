@@ -33,7 +33,7 @@ NO_TOOLS: Final = "; check whether the run still calls tools"
 MAX_ADVISED_SEEDS: Final = 5  # of a baseline: with so many, one more narrows no interval by a twentieth
 MAX_TIMES: Final = 50.0  # as much data; more is no advice
 FAIL_SHARE: Final = 1.96 / 2.5
-"""Of a 95 % interval's half: p below 0.02 over several questions asks for some 2.5 standard errors."""
+"""Of a 95% interval's half: p below 0.02 over several questions asks for some 2.5 standard errors."""
 AT_FLOOR: Final = math.log(FLOOR) + 1e-4  # files hold five digits
 WHERE: Final = {"all": "over the run", "late": "late in the run"}
 

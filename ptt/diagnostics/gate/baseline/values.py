@@ -110,7 +110,7 @@ class BaselineComparison:
     expected: float | None = None  # of the baseline
     ratio: float | None = None  # observed over expected, where both are above zero
     difference: float | None = None  # observed minus expected
-    low: float | None = None  # 95 % interval of the ratio for tails, of the difference for metrics
+    low: float | None = None  # 95% interval of the ratio for tails, of the difference for metrics
     high: float | None = None
     limit: float | None = None  # the ratio (tails) or difference (metrics) at which it fails, if beyond noise as well
     allowed: tuple[float, float] | None = None  # of metrics: the differences between which it is not worse
@@ -138,7 +138,7 @@ class Moved:
     slice: str | None = None
     before: float
     after: float
-    low: float = math.nan  # 95 % interval of after minus before; for tails of their ratio
+    low: float = math.nan  # 95% interval of after minus before; for tails of their ratio
     high: float = math.nan
     unit: str = ""
     beyond_noise: bool | None = None  # None: unclear

@@ -35,7 +35,7 @@ from ptt.diagnostics.rules.reward_outcome import reward_dropped
 from ptt.diagnostics.rules.single_series import late_mean, measured
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 
-LENGTH_FACTOR = 3.0  # what 95 % of the early trajectories stay below
+LENGTH_FACTOR = 3.0  # what 95% of the early trajectories stay below
 MIN_TURNS = 8.0  # fewer are no long episode, however short the others were
 MIN_TOKENS = 1000.0
 FLOOR = 0.1  # of the trajectories

@@ -67,14 +67,14 @@ def caption(comparison: Comparison, first: bool) -> str:
         return f"Drawn as above.{cut}"
     sentences = [
         f"Each line is the mean over about a {_spans(comparison)}th of the matched steps.",
-        "A pale band is the 95 % interval of the mean of its third of the steps, where it is known."
+        "A pale band is the 95% interval of the mean over its third of the steps, where known."
         if _banded(comparison)
         else "",
-        "A triangle on the axis marks the step from which on an arm differs lastingly from the baseline in this curve.",
-        "Where a spike would flatten the rest the axis ends below it."
+        "A triangle on the axis marks the step from which an arm differs lastingly from the baseline in this curve.",
+        "If a spike would flatten the rest, the axis stops below it."
         if any(_spiky(comparison, name) for name in _metrics(comparison, first=True))
         else "",
-        "Alike curves here do not mean alike tails: averages hide what rare tokens do.",
+        "Similar curves here do not mean similar tails: averages hide what rare tokens do.",
     ]
     sentences += _non_finite(comparison)
     return " ".join(filter(None, sentences))
@@ -112,7 +112,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
         )
         for row in rows_of(comparison, "aggregates", "mean").iter_rows(named=True)
     ]
-    head = ("Metric", "Arm", "Window", "Mean (95 % interval)", "Against the baseline", "Values")
+    head = ("Metric", "Arm", "Window", "Mean (95% interval)", "Against the baseline", "Values")
     return cut_table("Means by window", head, rows)
 
 

@@ -84,8 +84,8 @@ def caption(comparison: Comparison, tail: bool) -> str:
     if tail:
         return (
             "Share of tokens with |r| above x, from the median on, both axes logarithmic: the right tails of the "
-            "distributions above. A curve that reaches further right holds rare tokens with larger ratios. The "
-            "upright line is |r| = ln 2, a ratio of two. " + error_bound()
+            "distributions above. A curve that reaches further right has rare tokens with larger ratios. The "
+            "vertical line is |r| = ln 2, a ratio of two. " + error_bound()
         )
     frame = _frame(comparison)
     sizes = [
@@ -97,7 +97,7 @@ def caption(comparison: Comparison, tail: bool) -> str:
     ]
     return (
         "Share of tokens with |r| up to x in the early and the late third of the matched steps. A curve further "
-        f"left has smaller log-ratios everywhere. Tokens an arm: {'; '.join(sizes)}. " + error_bound()
+        f"left has smaller log-ratios everywhere. Tokens per arm: {'; '.join(sizes)}. " + error_bound()
     )
 
 
@@ -165,7 +165,7 @@ WHOLE = CompareFigure(
     panels=partial(panels, tail=False),
     caption=partial(caption, tail=False),
     data=data,
-    absence=lambda _: "no arm holds a distribution of log-ratios by window",
+    absence=lambda _: "no arm has a distribution of log-ratios by window",
 )
 RIGHT_TAIL = CompareFigure(
     name="right_tails",

@@ -68,18 +68,16 @@ def takeaway(comparison: Comparison) -> str:
 def caption(comparison: Comparison) -> str:
     """Return how to read the figure, and which arms never left the baseline."""
     sentences = [
-        "Each mark is the first step from which on a figure of an arm differs lastingly from the baseline's, beyond "
-        "the noise of both; the line is its interval. What stands leftmost moved first; it need not be the cause."
+        "Each mark is the first step from which a figure of an arm differs lastingly from the baseline, "
+        "beyond the noise of both; the line is its interval. The leftmost mark moved first; it need not be the cause."
     ]
     events = _events(comparison)
     quiet = [arm_name(name) for name in drawn_arms(comparison)[1:] if events.filter(arm=name).is_empty()]
     if quiet:
-        sentences.append(
-            f"Nothing was found for {joined(quiet)}; what could not be looked at stands under Not compared."
-        )
+        sentences.append(f"{joined(quiet)} did not leave the baseline; see Not compared for what could not be judged.")
     undated = _undated(comparison).height
     if undated:
-        sentences.append(f"{count(undated)} more left at a step that cannot be told; the table names them.")
+        sentences.append(f"{count(undated)} more left at an unknown step; the table lists them.")
     drawn = len([event for _, event in _rows(comparison) if event is not None])
     if drawn < events.height:
         sentences.append(f"The earliest {count(drawn)} of {count(events.height)} are drawn; the table holds all.")
@@ -160,7 +158,7 @@ def _what(event: dict[str, Any]) -> str:
 
 def _step(event: dict[str, Any]) -> str:
     if event["step"] is None:
-        return f"cannot be dated ({count(event['low'])} to {count(event['high'])})"
+        return f"step unknown ({count(event['low'])} to {count(event['high'])})"
     step = count(round(event["step"]))
     if event["low"] is None or event["high"] is None:
         return step
@@ -168,7 +166,7 @@ def _step(event: dict[str, Any]) -> str:
 
 
 def _alt(rows: list[EventRow]) -> str:
-    sentences = ["First step from which on each figure differs lastingly from the baseline's, by arm."]
+    sentences = ["First step from which each figure differs lastingly from the baseline, by arm."]
     sentences += [f"{arm_name(arm)}, {_what(event)}: step {_step(event)}." for arm, event in rows if event is not None]
     return " ".join(sentences)
 
@@ -181,5 +179,5 @@ FIGURE = CompareFigure(
     caption=caption,
     data=data,
     takeaway=takeaway,
-    absence=lambda _: "no figure of any arm differs lastingly from the baseline's at a step that can be named",
+    absence=lambda _: "no figure of any arm differs lastingly from the baseline at a known step",
 )

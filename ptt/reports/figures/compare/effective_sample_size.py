@@ -57,10 +57,10 @@ def caption(comparison: Comparison) -> str:
     """Return how to read the figure."""
     sizes = _frame(comparison)["n"].to_numpy()
     return (
-        "Effective sample size of the importance weights as a share of n, by windows of steps. 1 means all weights "
-        "alike; falling means that few tokens carry the update. It depends on n "
-        f"({count(int(sizes.min()))} to {count(int(sizes.max()))} tokens a window here): compare arms with "
-        "alike n, and their course rather than their level."
+        "Effective sample size of the importance weights as a share of n, by windows of steps. At 1 all weights "
+        f"are equal; a fall means that few tokens carry the update. It depends "
+        f"on n ({count(int(sizes.min()))} to {count(int(sizes.max()))} tokens per window here): compare "
+        "arms with similar n, and trends rather than levels."
     )
 
 
@@ -109,5 +109,5 @@ FIGURE = CompareFigure(
     panels=panels,
     caption=caption,
     data=data,
-    absence=lambda _: "no arm holds importance weights to count an effective sample size from",
+    absence=lambda _: "no arm has importance weights to compute an effective sample size from",
 )

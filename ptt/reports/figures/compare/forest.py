@@ -100,16 +100,16 @@ def _differences(comparison: Comparison) -> pl.DataFrame:
 def caption(comparison: Comparison) -> str:
     """Return how to read the figure."""
     seeds = (
-        "With one run a side the interval holds the noise within these runs, not what another seed would have done."
+        "With one run per side, the interval covers the noise within these runs, not the difference between seeds."
         if all(len(arm.members) == 1 for arm in comparison.arms)
-        else "Where an arm has several runs their spread is part of the interval."
+        else "If an arm has several runs, their spread is part of the interval."
     )
     return (
         "How many times lower or higher the arm's tail is than the baseline's in each third of the steps that all "
         f"arms share (late: {late_reach(comparison.tables) or 'as recorded'}): right of 1 it is lower, left of 1 it is "
         "higher; log axis. The early and the middle third are pale. Filled marks are p95, open ones "
-        "p99, lines 95 % intervals; an arrow leads on to an end outside the axis. An interval that "
-        "holds 1 shows no difference: the arm may still differ by less than its width. " + seeds
+        "p99, lines 95% intervals; an arrow means that the interval ends outside the axis. An interval "
+        "that contains 1 shows no difference; the arm may still differ by less than its width. " + seeds
     )
 
 
@@ -129,7 +129,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
         for row in rows_of(comparison, "differences", "ratio").iter_rows(named=True)
     ]
     matched = ("Arm", "Slice", "Percentile", "Window", "Matched by")
-    head = (*matched, "Against the baseline", "95 % interval", "p", "Detectable")
+    head = (*matched, "Against the baseline", "95% interval", "p", "Detectable")
     return cut_table("All factors against the baseline", head, rows)
 
 
@@ -236,7 +236,7 @@ def _span(ratios: list[Ratio]) -> tuple[float, float]:
 
 
 def _alt(ratios: list[Ratio], name: str) -> str:
-    sentences = [f"Each arm's {slice_name(name)} tail against the baseline's by thirds, with 95 % intervals."]
+    sentences = [f"Each arm's {slice_name(name)} tail against the baseline's by thirds, with 95% intervals."]
     sentences += [f"{arm_name(arm)} {q} {window}: {_text(row)}." for arm, q, window, row in ratios]
     return " ".join(sentences)
 
@@ -249,5 +249,5 @@ FIGURE = CompareFigure(
     caption=caption,
     data=data,
     takeaway=takeaway,
-    absence=lambda _: "no arm's late tails could be set against the baseline's",
+    absence=lambda _: "no arm's late tails could be compared with the baseline",
 )

@@ -60,10 +60,10 @@ def missing_sentences(comparison: Comparison, frame: pl.DataFrame) -> list[str]:
         absent, ended = missing(comparison, rows)
         if absent and finite(rows, "value").height:
             arms = joined([arm_name(arm) for arm in absent])
-            sentences.append(f"No {slice_name(name)} values: {arms}; a missing line is not a low one.")
+            sentences.append(f"No {slice_name(name)} values: {arms}; a missing line does not mean a low value.")
         for arm, last in ended.items():
             until = f"{arm_name(arm)} has no {slice_name(name)} value after {number(round(last))}"
-            sentences.append(f"{until}: what is gone was not suppressed.")
+            sentences.append(f"{until}: missing tokens were not suppressed.")
     return sentences
 
 

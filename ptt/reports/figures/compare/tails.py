@@ -88,28 +88,28 @@ def caption(comparison: Comparison, axis: str) -> str:
     """Return how to read the figure, what is not in it, and from how much data it is made."""
     frame, shared = _frame(comparison, axis), matched_range_text(comparison, axis)
     bands = (
-        "Bands are 95 % intervals."
+        "Bands are 95% intervals."
         if _banded(comparison)
-        else "Bands are left out for so many arms; the next figure has each with its own."
+        else "With so many arms, bands are left out here; the next figure shows them."
     )
     sentences = [
-        f"95th and 99th percentile of |r|, r = log-ratio of the pair {safe(comparison.pair or 'not named')}, over "
-        f"{PLURAL[axis]}, where all arms can be set side by side ({shared or 'as recorded'}). "
-        f"{bands} The baseline is the thick line without colour. A line below it has smaller tails; a line that climbs "
-        "gives rare tokens ever larger weights.",
+        f"95th and 99th percentiles of |r|, r = log-ratio of the pair {safe(comparison.pair or 'not named')}, over "
+        f"{PLURAL[axis]}, where all arms can be compared ({shared or 'as recorded'}). "
+        f"{bands} The baseline is the thick line without colour. A line below it has smaller tails; a rising "
+        "line gives rare tokens ever larger weights.",
     ]
     if axis == "steps" and frame["q"].is_in(comparison.tables["divergence"]["what"].to_list()).any():
         sentences.append("A triangle on the axis marks where an arm left the baseline.")
     if any(_leaves_axis(rows) for rows in frame.partition_by("slice", "q")):
         sentences.append(
-            "A line that leaves a panel below has a few values far below all others, often its first steps."
+            "A line that leaves the panel at the bottom has a few very low values, often in its first steps."
         )
     sentences += missing_sentences(comparison, frame)
     if (frame["runs"] > 1).any():
         sentences.append("Arms of several runs are pooled by the geometric mean.")
     hidden = len(comparison.arms) - len(drawn_arms(comparison))
     if hidden:
-        sentences.append(f"{count(hidden)} further arms are in the tables alone.")
+        sentences.append(f"{count(hidden)} further arms are only in the tables.")
     return " ".join([*sentences, error_bound()])
 
 
@@ -125,7 +125,7 @@ def data(comparison: Comparison, axis: str) -> tuple[DataTable, ...]:
         tokens = count(int(group["n_tokens"].to_numpy().max()))
         percentiles = (values.get("p95", "—"), values.get("p99", "—"))
         rows.append((arm_name(arm), slice_name(name), span, *percentiles, tokens))
-    head = ("Arm", "Slice", AXES[axis].capitalize(), "p95 (95 % interval)", "p99 (95 % interval)", "Tokens")
+    head = ("Arm", "Slice", AXES[axis].capitalize(), "p95 (95% interval)", "p99 (95% interval)", "Tokens")
     return cut_table(f"By span of {PLURAL[axis]}", head, rows)
 
 
@@ -217,7 +217,7 @@ def figure(axis: str, title: str) -> CompareFigure:
         data=partial(data, axis=axis),
         takeaway=partial(takeaway, axis=axis),
         folded=axis != "steps",
-        absence=lambda _: f"no two arms have tails that can be set side by side over {PLURAL[axis]}",
+        absence=lambda _: f"no two arms have tails that can be compared over {PLURAL[axis]}",
     )
 
 
@@ -285,8 +285,8 @@ def _arm_alt(rows: pl.DataFrame, arms: tuple[str, ...]) -> str:
 def _arm_caption(comparison: Comparison) -> str:
     return (
         f"The {slice_name(_post_slice(comparison) or '')} tail of each arm (its own colour) over the baseline's "
-        "(without colour), with 95 % bands; all panels have the same axes. Where the bands part, the arm differs from "
-        "the baseline."
+        "(without colour), with 95% bands; all panels have the same axes. Where the bands separate, the arm differs "
+        "from the baseline."
     )
 
 
