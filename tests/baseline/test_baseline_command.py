@@ -82,7 +82,7 @@ def test_an_archive_gives_the_same_baseline(tmp_path: Path) -> None:
 def test_a_run_with_high_findings_is_refused(tmp_path: Path) -> None:
     code, text = ptt("update", "made.toml", HEALTHY, BROKEN)
     assert code == 3
-    assert "tool_tail_growth is no baseline" in text
+    assert "tool_tail_growth cannot be a baseline" in text
     assert "--yes-even-failed" in text
     assert not (tmp_path / "made.toml").exists()
 
@@ -154,7 +154,7 @@ def test_diff_of_two_files_and_of_a_run(both: Path) -> None:
     code, text = ptt("diff", "healthy.toml", "broken.toml")
     assert code == 0
     assert "different steps" in text
-    assert "cannot be told" in text
+    assert "is unclear" in text
     code, text = ptt("diff", "healthy.toml", "--against", BROKEN)
     assert code == 0
     recorded("diff", text)
