@@ -54,7 +54,7 @@ def short_lists(path: Path) -> None:
     ("harm", "says", "bad"),
     [
         (cut, "cut", 0),
-        (scramble_pages, "Damaged, left out", 32),
+        (scramble_pages, "pages are damaged", 32),
         (text_logps, "ref_logp", 32),
         (short_lists, "5 rows left out", 5),
     ],

@@ -75,5 +75,5 @@ def test_a_difference_is_told_as_one_with_both_of_its_limits() -> None:
     run = gate(run_of("2", kl=(0.55, 0.01), entropy=(0.9, 0.01)), held)
     told = measured(check_of(run, "baseline:kl/ref"))
     assert told.startswith("0.05 higher than the baseline's 0.5 (95% interval of the difference ")
-    assert told.endswith("; may be 0.125 higher)")
-    assert measured(check_of(run, "baseline:entropy")).endswith("; may be 0.2 lower or 0.25 higher)")
+    assert told.endswith("; allowed: 0.125 higher)")
+    assert measured(check_of(run, "baseline:entropy")).endswith("; allowed: 0.2 lower or 0.25 higher)")
