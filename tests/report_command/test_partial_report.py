@@ -52,6 +52,7 @@ def test_what_is_lacking_is_said_once_and_nothing_is_made_up(
         for phrase in UNTRUE:  # unless it is a rule's own word on this run
             told = sum(phrase in f"{item.reason} {item.enable}" for item in held.not_judged)
             told += sum(phrase in " ".join(f.causes + f.next + (f.claim,)) for f in held.findings)
+            told += phrase in held.verdict.headline
             alarm = phrase == "raised no alarm" and whole.signature.aggregates.status == "quiet"
             logged = phrase == "Too few of the usual curves" and whole.signature.aggregates.status == "cannot_say"
             if not (told or alarm or logged):
