@@ -176,7 +176,6 @@ def test_a_table_of_other_bytes_is_never_shown_beside_the_record(made: tuple[Pat
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="open: such an error passes for a bug of ours, exit 1", strict=False)
 def test_a_table_that_is_no_parquet_is_a_sentence(made: tuple[Path, Path, Path], tmp_path: Path) -> None:
     store = copied(made[1], tmp_path / "judged")
     (store / "store/kept/ecdf.parquet").write_bytes(b"PAR1 nothing")

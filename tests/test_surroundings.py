@@ -92,7 +92,6 @@ def test_a_full_disk_behind_standard_output_is_told() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", ["-f 1", "-f 20", "-f 60", "-n 10", "-n 20"])
-@pytest.mark.xfail(reason="open: such an error passes for a bug of ours, exit 1", strict=False)
 def test_limits_on_files_end_with_a_sentence(tmp_path: Path, limit: str) -> None:
     ended = command("diagnose", str(SAMPLE), "--out", str(tmp_path / "out"), shell=f"ulimit {limit}; $PTT")
     assert ended.returncode == 2

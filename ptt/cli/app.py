@@ -476,11 +476,11 @@ def baseline_diff(
 
 def main() -> None:
     """Run the command line."""
+    forgive()  # first: what is opened before takes the descriptor of a closed stream, and is printed to
     until_stopped(_run)
 
 
 def _run() -> None:
-    forgive()
     try:
         app()
     finally:

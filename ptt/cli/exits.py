@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -49,7 +50,7 @@ CODES: Final[Mapping[str, Exit]] = {
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Print what a user can fix as one sentence and end with its code; anything else is a bug and may crash."""
-    from ptt.diagnostics.errors import InputError, PttError, SeveralRunsError, no_room
+    from ptt.diagnostics.errors import InputError, PttError, SeveralRunsError, errno_of, no_room
 
     try:
         yield
@@ -61,13 +62,14 @@ def plain_errors() -> Iterator[None]:
         unreadable = isinstance(error, InputError) and not isinstance(error, SeveralRunsError)
         raise typer.Exit(Exit.UNREADABLE if unreadable else Exit.USAGE) from error
     except OSError as error:
-        if error.errno in NO_DESCRIPTORS:
-            _print_error(f"{error.strerror}: raise the limit with `ulimit -n {ENOUGH_DESCRIPTORS}`.")
+        number = errno_of(error)
+        if number in NO_DESCRIPTORS:
+            _print_error(f"{os.strerror(number)}: raise the limit with `ulimit -n {ENOUGH_DESCRIPTORS}`.")
             raise typer.Exit(Exit.USAGE) from error
-        if error.errno not in OUTPUT_ERRORS or isinstance(error, BrokenPipeError):
+        if number not in OUTPUT_ERRORS or isinstance(error, BrokenPipeError):
             raise
         where = error.filename2 or error.filename or "the output"
-        _print_error(f"{where}: {error.strerror}; choose another place with --out, or make room.")
+        _print_error(f"{where}: {os.strerror(number)}; choose another place with --out, or make room.")
         raise typer.Exit(Exit.USAGE) from error
     except Exception as error:  # a full disk in Polars' words; its error types are not imported here: start-up counts
         if not (why := no_room(error)):

@@ -47,15 +47,19 @@ NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)  # the l
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 
 
-def no_room(error: BaseException) -> str:
-    """Say why nothing can be written any more, where that is what an error is of; empty for any other.
-
-    Of an error of the system Polars repeats the words alone.
-    """
-    number = error.errno if isinstance(error, OSError) else None
-    if number is None and type(error).__module__.startswith("polars"):
+def errno_of(error: BaseException) -> int | None:
+    """Return the number of a system's error; Polars gives it in its words alone, in OSErrors as well."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    if isinstance(error, OSError) or type(error).__module__.startswith("polars"):
         match = _OS_ERROR.search(str(error))
-        number = int(match[1]) if match else None
+        return int(match[1]) if match else None
+    return None
+
+
+def no_room(error: BaseException) -> str:
+    """Say why nothing can be written any more, where that is what an error is of; empty for any other."""
+    number = errno_of(error)
     return os.strerror(number) if number in NO_ROOM else ""
 
 

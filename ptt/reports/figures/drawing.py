@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from ptt.diagnostics.errors import describe, is_caught, is_damage
+from ptt.diagnostics.errors import PttError, describe, is_caught, is_damage
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import FIGURES
 from ptt.reports.figures.panels import FigureSpec, Panel, Source
@@ -65,8 +65,8 @@ class FigureFault:
 
     @classmethod
     def of(cls, spec: FigureSpec[Any], error: BaseException) -> FigureFault:
-        """Describe what a figure raised; raise it again where it ends the program."""
-        if not is_caught(error):
+        """Describe what a figure raised; raise it again where it ends the program, or says itself what to do."""
+        if not is_caught(error) or isinstance(error, PttError):
             raise error
         return cls(name=spec.name, title=spec.title, error=describe(error), ours=not is_damage(error))
 
