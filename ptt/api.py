@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, replace
@@ -29,21 +28,28 @@ from ptt.diagnostics.gate.read_policy import read_policy
 from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome, worst
 from ptt.diagnostics.metrics.aliases import canonical_names
 from ptt.diagnostics.metrics.guessed_names import near_names
-from ptt.diagnostics.parsers.io.run_files import not_readable
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.samples.finding_samples import samples_of_findings
 from ptt.diagnostics.samples.read_sample import OpenRun, measured_samples, read_sample
 from ptt.diagnostics.samples.sample import FindingSamples, Sample
 from ptt.diagnostics.statistics.logprob_pairs import PAIRS
-from ptt.diagnostics.store import archives, run_identity
+from ptt.diagnostics.store import archives
 from ptt.diagnostics.store.exclusive_lock import exclusive_lock, note_run
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.diagnostics.store.loaded_run import LoadedRun, read_profile
-from ptt.diagnostics.store.manifest import is_store, stores_below
-from ptt.diagnostics.store.sibling_runs import FolderRuns, find_runs
 from ptt.diagnostics.verdict.catalogue import Page, page_of, pages
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.processes import Died, in_workers
+from ptt.run_location import (
+    FINDINGS,
+    STORE,
+    is_findings,
+    run_exists,
+    run_location,
+    runs_in,
+    store_at,
+    unpacked_run,
+)
 from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
@@ -71,10 +77,7 @@ __all__ = [
     "sources",
 ]
 
-STORE: Final = "store"
-FINDINGS: Final = "findings.json"
 REPORT: Final = "report.html"
-MAX_NAMED: Final = 5  # folders named in an error
 NO_TOKENS: Final = "findings.json holds no tokens; give the store or the run"
 READABLE: Final = "give a run dir, an archive of one, a store, or a findings.json"
 Progress = pipeline.Progress
@@ -148,15 +151,15 @@ def open_run(
     nothing can be read there, and SeveralRunsError where it holds several runs, unless `one_run` joins them.
     """
     path, settings = Path(path), _with(settings, rules=rules)
-    if not _exists(path):
+    if not run_exists(path):
         raise InputError(f"{path}: there is no such file or folder; {READABLE}.")
-    if (store := _store_at(path)) is not None:
+    if (store := store_at(path)) is not None:
         name = (store.parent if store.name == STORE else store).resolve().name
         location = pipeline.RunLocation(run=store, store=store, name=name)
         return _loaded(pipeline.diagnose_store(location, settings, as_judged=as_judged), "store")
     if (path / REPORT).is_file() and (path / FINDINGS).is_file():  # what is left where the store was deleted
         path = path / FINDINGS
-    if _is_findings(path):
+    if is_findings(path):
         return LoadedRun(
             diagnosis=read_findings(path),
             profile=None,
@@ -178,9 +181,9 @@ def kept_run(
     path, out, settings = Path(path), Path(out), settings or Settings()
     if not path.exists():
         return None
-    if _store_at(path) is not None or _is_findings(path):
+    if store_at(path) is not None or is_findings(path):
         return open_run(path, out=out, settings=settings)
-    judged = pipeline.read_cached(_location(path, out, keep=True, one_run=one_run), settings)
+    judged = pipeline.read_cached(run_location(path, out, keep=True, one_run=one_run), settings)
     return None if judged is None else _loaded(judged, "archive" if archives.is_archive(path) else "run")
 
 
@@ -196,29 +199,6 @@ def _with(settings: Settings | None, *, rules: Paths, keep_text: bool | None = N
 
 def _paths(paths: Paths) -> tuple[Path, ...]:
     return (Path(paths),) if isinstance(paths, str | Path) else tuple(map(Path, paths))
-
-
-def _exists(path: Path) -> bool:
-    """Return whether there is something at a path; InputError where the system does not let us look into it."""
-    try:
-        if not path.exists():
-            return False
-        if path.is_dir():
-            os.scandir(path).close()
-            (path / FINDINGS).exists()  # a folder may be listed and not entered
-    except OSError as error:
-        raise not_readable(path, error) from error
-    return True
-
-
-def _store_at(path: Path) -> Path | None:
-    """Return the store that a folder is, or holds as `ptt diagnose` leaves it."""
-    folders = (path, path / STORE) if path.is_dir() else ()
-    return next((folder for folder in folders if is_store(folder)), None)
-
-
-def _is_findings(path: Path) -> bool:
-    return path.is_file() and path.name.endswith(FINDINGS)
 
 
 def _loaded(judged: pipeline.JudgedRun, kind: Literal["run", "archive", "store"]) -> LoadedRun:
@@ -240,68 +220,14 @@ def _judge(
     run: Path, out: Path, settings: Settings, *, keep: bool, one_run: bool, progress: Progress | None
 ) -> pipeline.JudgedRun:
     """Judge a run dir or an archive; one that is kept as it is now is not even unpacked."""
-    location = _location(run, out, keep=keep, one_run=one_run)
+    location = run_location(run, out, keep=keep, one_run=one_run)
     if location.identity and (cached := pipeline.read_cached(location, settings)) is not None:
         return cached
-    with _unpacked(location, one_run=one_run) as unpacked:
+    with unpacked_run(location, one_run=one_run) as unpacked:
         judged = pipeline.diagnose(unpacked, settings, progress=progress)
     if keep:
         note_run(location.store, run)
     return judged
-
-
-def _location(run: Path, out: Path, *, keep: bool = False, one_run: bool = False) -> pipeline.RunLocation:
-    """Return where a run lies and where its store goes; an archive is identified where its store is kept."""
-    archive = archives.is_archive(run)
-    joined = " as one run" if one_run else ""  # what was joined is no answer where several would be refused
-    return pipeline.RunLocation(
-        run=run,
-        store=out / STORE,
-        name=archives.run_name(run) if archive else run.resolve().name,
-        keep=keep,
-        identity=run_identity.identity(run) + joined if archive and keep else "",
-    )
-
-
-@contextmanager
-def _unpacked(location: pipeline.RunLocation, *, one_run: bool) -> Iterator[pipeline.RunLocation]:
-    """Unpack an archive for as long as the block runs; InputError where there is no run, or more than one."""
-    run, out = location.run, location.store.parent
-    if not run.exists():
-        raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
-    home = run.resolve()
-    if home.is_dir() and (stores := stores_below(home)):
-        raise InputError(
-            f"{run}: holds what ptt wrote of {len(stores)} run(s), and is no run: {', '.join(stores[:MAX_NAMED])}; "
-            "give one of these folders, or the run itself."
-        )
-    if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
-        raise SettingsError(f"{out}: lies inside the run, which is never written to; give another place with --out.")
-    if not archives.is_archive(run):
-        if not one_run:
-            _refuse_several(run, find_runs(run))
-        yield location
-        return
-    with archives.unpacked(run) as content:
-        if not one_run:
-            _refuse_several(run, find_runs(content.folder))
-        yield replace(location, run=content.folder, notes=content.notes, archive=run)
-
-
-def _refuse_several(run: Path, content: FolderRuns) -> None:
-    if content.several:
-        raise SeveralRunsError(run, [sibling.rel for sibling in content.runs], content.reason)
-
-
-def runs_in(path: str | Path) -> FolderRuns:
-    """Say which runs a folder holds and why they are not one; none for a run, a store, a file or an archive."""
-    path = Path(path)
-    try:
-        if path.is_dir() and _store_at(path) is None and not (path / FINDINGS).is_file():
-            return find_runs(path)
-    except OSError:  # it may not be entered, which is reported where it is read
-        pass
-    return FolderRuns(folder=path)
 
 
 def read_settings(path: Path | None = None) -> Settings:
@@ -399,7 +325,7 @@ def ingest(
     `one_run` reads several runs as one.
     """
     settings = replace(settings or Settings(), keep_text=keep_text)
-    with _unpacked(_location(Path(run), Path(out)), one_run=one_run) as location:
+    with unpacked_run(run_location(Path(run), Path(out)), one_run=one_run) as location:
         with exclusive_lock(location.store.parent):
             pipeline.ingest(location, copy=True, settings=settings, progress=progress)
             pipeline.check_read(location)
@@ -532,7 +458,7 @@ def sources(
     """Return what the files of the run hold, which questions they answer, and what would record the rest."""
     with (
         temporary_folder() as scratch,
-        _unpacked(_location(Path(run), Path(scratch)), one_run=one_run) as location,
+        unpacked_run(run_location(Path(run), Path(scratch)), one_run=one_run) as location,
     ):
         return pipeline.inspect(location, settings, progress=progress)
 
@@ -586,11 +512,11 @@ def finding_samples(
 def _opened(run: str | Path, out: str | Path | None, settings: Settings | None, *, one_run: bool) -> Iterator[OpenRun]:
     """Open a run to read samples of it, by its store where that is kept below `out` and current."""
     run, settings = Path(run), settings or Settings()
-    if not _exists(run):
+    if not run_exists(run):
         raise InputError(f"{run}: there is no such file or folder; give the run, or an archive of it.")
-    if _is_findings(run):
+    if is_findings(run):
         raise InputError(f"{run}: findings.json holds no samples; give the run.")
-    if (store := _store_at(run)) is not None:
+    if (store := store_at(run)) is not None:
         name = (store.parent if store.name == STORE else store).resolve().name
         with pipeline.opened(pipeline.RunLocation(run=store, store=store, name=name), settings) as opened:
             yield opened
@@ -598,7 +524,7 @@ def _opened(run: str | Path, out: str | Path | None, settings: Settings | None, 
     with temporary_folder() as scratch:
         folder = Path(scratch if out is None else out)
         with (
-            _unpacked(_location(run, folder), one_run=one_run) as location,
+            unpacked_run(run_location(run, folder), one_run=one_run) as location,
             pipeline.opened(location, settings) as opened,
         ):
             yield opened
@@ -611,7 +537,7 @@ def sample(run: str | Path) -> str:
     """
     with (
         temporary_folder() as scratch,
-        _unpacked(_location(Path(run), Path(scratch)), one_run=True) as location,  # files are sampled one by one
+        unpacked_run(run_location(Path(run), Path(scratch)), one_run=True) as location,  # files are sampled one by one
     ):
         return pipeline.sample(location)
 

@@ -7,7 +7,6 @@ long. So a thread listens as well, and ends what has not ended by itself in time
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
 import sys
@@ -32,7 +31,7 @@ _folders: set[Path] = set()
 @contextmanager
 def temporary_folder(prefix: str = "ptt-") -> Iterator[str]:
     """Make a folder that goes with the block, and also where the command is stopped in the middle of anything."""
-    folder = Path(tempfile.gettempdir()).absolute() / f"{prefix}{secrets.token_hex(8)}"
+    folder = Path(tempfile.gettempdir()).absolute() / f"{prefix}{os.urandom(8).hex()}"
     _folders.add(folder)  # before it is there: a signal may come between any two steps
     folder.mkdir(mode=0o700)
     try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
 from rich.console import Console
 
 from ptt import api
-from ptt.api import FINDINGS, REPORT
+from ptt.api import REPORT
 from ptt.cli.output import progress_bar
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError, no_room
@@ -27,6 +27,7 @@ from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.processes import TASKS_PER_PROCESS, Died, in_workers
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
+from ptt.run_location import FINDINGS
 from ptt.version import __version__
 
 if TYPE_CHECKING:

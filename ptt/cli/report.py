@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from ptt import api
-from ptt.api import FINDINGS, REPORT, STORE
+from ptt.api import REPORT
 from ptt.cli.exits import figure_faults
 from ptt.cli.output import DRAWING, Artist, output_folder, progress_bar
 from ptt.cli.streams import print_json
@@ -25,6 +25,7 @@ from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.run.view import GUESSABLE
 from ptt.reports.text.terminal import open_console
+from ptt.run_location import FINDINGS, STORE
 from ptt.stopping import temporary_folder
 from ptt.version import __version__
 

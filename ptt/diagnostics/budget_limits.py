@@ -29,7 +29,7 @@ class BudgetLimits:
     rows: int = 750_000  # in the tables of a run, to which its size adds; judging a row takes some 550 bytes
     names: int = 20_000  # distinct metrics of a run; per-layer statistics of a large model take thousands
     depth: int = 64  # objects and lists inside one another in JSON; trainers stay below ten
-    steps: int = 50_000  # of which tokens are recorded; RL runs take thousands
+    steps: int = 50_000  # with recorded tokens; RL runs take thousands
 
     def overridden(self, *, memory_mb: int | None, seconds: float | None) -> BudgetLimits:
         """Return these limits with what a command line says; its seconds are for the run and for any one file of it."""

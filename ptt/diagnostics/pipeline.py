@@ -397,7 +397,7 @@ def _budget_in_force(settings: Settings) -> str:
 
 
 def check_read(location: RunLocation) -> None:
-    """Refuse a run of which nothing can be read, and take its store away: it would pass for one of a run.
+    """Refuse a run that cannot be read at all, and delete its store, which would pass for one of a run.
 
     Where a fault of ours may be why, it is judged like any other.
     """

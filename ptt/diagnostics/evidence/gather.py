@@ -282,7 +282,7 @@ def _topic(raised: list[Raised], name: str, make: Callable[[], Made]) -> Made | 
     """Return what a topic gathers; where it raises, None, as if nothing of it were recorded, and the error is kept."""
     try:
         return make()
-    except BaseException as error:
+    except BaseException as error:  # a topic costs itself alone; a panic of Polars is no Exception
         if not is_caught(error):
             raise
         raised.append((name, error))

@@ -124,7 +124,7 @@ def measured_samples(run: OpenRun, profile: Profile | None) -> Measured:
 
 
 def _of_trajectory(run: OpenRun, trajectory: str, *, texts: bool) -> Sample:
-    """Return a sample of which no tokens are recorded, or none that can be tied to it."""
+    """Return a sample without recorded tokens, or whose tokens cannot be tied to it."""
     logged = _Logged.read(run, trajectory, texts=texts)
     frame, *_ = token_table({}, {}, pair=None, min_observation=run.min_observation, post_name="")
     return Sample(

@@ -76,7 +76,7 @@ def match_by_tokens(
 
 
 def recorded_steps(profile: Profile) -> IntArray:
-    """Return the steps of which tokens are recorded, ascending."""
+    """Return the steps with recorded tokens, ascending."""
     steps: IntArray = profile.cells["step"].unique().sort().to_numpy().astype(np.int64)
     return steps
 

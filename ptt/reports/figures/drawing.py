@@ -153,7 +153,7 @@ def suppress_faults(spec: FigureSpec[Any], faults: list[FigureFault]) -> Iterato
         yield
     except _DiskError as error:
         raise (error.__cause__ or error) from None
-    except BaseException as error:
+    except BaseException as error:  # a figure costs itself alone; `of` raises what ends the program
         faults.append(FigureFault.of(spec, error))
 
 

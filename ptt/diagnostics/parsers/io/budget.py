@@ -130,7 +130,7 @@ class Budget:
         self._rows += count
 
     def add_steps(self, steps: Iterable[int | None]) -> None:
-        """Count the steps of which tokens are recorded, and raise where they are too many."""
+        """Count the steps with recorded tokens; raise BudgetSpent where there are too many."""
         self._steps.update(step for step in steps if step is not None)
         if len(self._steps) > self.limits.steps:
             raise BudgetSpent(f"the run records tokens of more than {self.limits.steps} steps", "steps")

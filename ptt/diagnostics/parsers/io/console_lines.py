@@ -1,4 +1,4 @@
-"""Parse lines of console logs: a table of dialects, each of which returns the metrics of a line, or None.
+"""Parse lines of console logs with a table of dialects; each returns the metrics of a line, or None.
 
 A line counts where it holds a counter (`step 12`, `[12/100]`, `Epoch 3`) beside numbers by name, or where the names are
 metrics that we know; `io/console_pairs.py` reads both.

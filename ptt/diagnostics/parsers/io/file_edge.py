@@ -28,7 +28,7 @@ def parser_of(file: RunFile, parsers: Iterable[Parser], on_fault: OnFault = _pas
                 return parser
         except (BudgetSpent, KeyboardInterrupt):
             raise
-        except BaseException as error:
+        except BaseException as error:  # of any parser, for the next ones; a panic of Polars is no Exception
             if not is_caught(error):
                 raise
             if not is_damage(error):
@@ -44,7 +44,7 @@ def pieces_of(file: RunFile, parser: Parser, on_fault: OnFault = _pass) -> Itera
         raise
     except OSError as error:
         yield read_error(file, error, done=file.budget.done)
-    except BaseException as error:
+    except BaseException as error:  # a file costs itself alone; a panic of Polars is no Exception
         if not is_caught(error):
             raise
         yield unread(file, f"{parser.name} stopped at {first_line(error)}")

@@ -83,8 +83,8 @@ class _Walk:
             ("special file(s) such as pipes or sockets passed over", self.special),
         ]
         notes = [f"{len(paths)} {reason}: {_some(paths)}." for reason, paths in passed_over if paths]
-        for (why, mend), paths in sorted(self.unreadable.items()):
-            notes.append(f"{why}: {len(paths)} folder(s) or file(s) of unknown content, {_some(paths)}; {mend}.")
+        for (why, advice), paths in sorted(self.unreadable.items()):
+            notes.append(f"{why}: {len(paths)} folder(s) or file(s) of unknown content, {_some(paths)}; {advice}.")
         if self.cut:
             notes.append(f"The run holds more than {MAX_FILES} files; the rest was not looked at.")
         return notes
@@ -108,8 +108,8 @@ def run_files(root: Path) -> tuple[list[RunFile], list[str]]:
 def _closed(error: OSError) -> tuple[str, str]:
     """Return why the system does not let us read something, and what to do."""
     own = error.errno in NO_PERMISSION
-    mend = "run ptt as a user who may read all of the run" if own else "fix that, or copy the run again"
-    return f"{CLOSED} ({error.strerror or error})", mend
+    advice = "run ptt as a user who may read all of the run" if own else "fix that, or copy the run again"
+    return f"{CLOSED} ({error.strerror or error})", advice
 
 
 def not_readable(path: Path, error: OSError) -> InputError:

@@ -1,0 +1,99 @@
+"""What lies at the path that a user gives: a run dir, an archive of one, a store, a findings.json, or several runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from ptt.diagnostics.errors import InputError, SettingsError, SeveralRunsError
+from ptt.diagnostics.parsers.io.run_files import not_readable
+from ptt.diagnostics.pipeline import RunLocation
+from ptt.diagnostics.store import archives, run_identity
+from ptt.diagnostics.store.manifest import is_store, stores_below
+from ptt.diagnostics.store.sibling_runs import FolderRuns, find_runs
+
+STORE: Final = "store"
+FINDINGS: Final = "findings.json"
+MAX_NAMED: Final = 5  # folders named in an error
+
+
+def run_exists(path: Path) -> bool:
+    """Return whether there is something at a path; InputError where the system does not let us look into it."""
+    try:
+        if not path.exists():
+            return False
+        if path.is_dir():
+            os.scandir(path).close()
+            (path / FINDINGS).exists()  # a folder may be listed and not entered
+    except OSError as error:
+        raise not_readable(path, error) from error
+    return True
+
+
+def store_at(path: Path) -> Path | None:
+    """Return the store that a folder is, or holds as `ptt diagnose` leaves it."""
+    folders = (path, path / STORE) if path.is_dir() else ()
+    return next((folder for folder in folders if is_store(folder)), None)
+
+
+def is_findings(path: Path) -> bool:
+    """Return whether a file is a findings.json by its name."""
+    return path.is_file() and path.name.endswith(FINDINGS)
+
+
+def run_location(run: Path, out: Path, *, keep: bool = False, one_run: bool = False) -> RunLocation:
+    """Return where a run lies and where its store goes; an archive is identified where its store is kept."""
+    archive = archives.is_archive(run)
+    joined = " as one run" if one_run else ""  # what was joined is no answer where several would be refused
+    return RunLocation(
+        run=run,
+        store=out / STORE,
+        name=archives.run_name(run) if archive else run.resolve().name,
+        keep=keep,
+        identity=run_identity.identity(run) + joined if archive and keep else "",
+    )
+
+
+@contextmanager
+def unpacked_run(location: RunLocation, *, one_run: bool) -> Iterator[RunLocation]:
+    """Unpack an archive for as long as the block runs; InputError where there is no run, or more than one."""
+    run, out = location.run, location.store.parent
+    if not run.exists():
+        raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
+    home = run.resolve()
+    if home.is_dir() and (stores := stores_below(home)):
+        raise InputError(
+            f"{run}: holds what ptt wrote of {len(stores)} run(s), and is no run: {', '.join(stores[:MAX_NAMED])}; "
+            "give one of these folders, or the run itself."
+        )
+    if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
+        raise SettingsError(f"{out}: lies inside the run, which is never written to; give another place with --out.")
+    if not archives.is_archive(run):
+        if not one_run:
+            _refuse_several(run, find_runs(run))
+        yield location
+        return
+    with archives.unpacked(run) as content:
+        if not one_run:
+            _refuse_several(run, find_runs(content.folder))
+        yield replace(location, run=content.folder, notes=content.notes, archive=run)
+
+
+def _refuse_several(run: Path, content: FolderRuns) -> None:
+    if content.several:
+        raise SeveralRunsError(run, [sibling.rel for sibling in content.runs], content.reason)
+
+
+def runs_in(path: str | Path) -> FolderRuns:
+    """Say which runs a folder holds and why they are not one; none for a run, a store, a file or an archive."""
+    path = Path(path)
+    try:
+        if path.is_dir() and store_at(path) is None and not (path / FINDINGS).is_file():
+            return find_runs(path)
+    except OSError:  # it may not be entered, which is reported where it is read
+        pass
+    return FolderRuns(folder=path)
