@@ -11,16 +11,18 @@ ROOT = Path(__file__).parents[1] / "ptt"
 ALLOWED = {
     "ptt": {"cli", "api", "config", "errors", "version"},
     "cli": {
-        "api", "processes", "reports.redact", "reports.gate", "reports.compare", "reports.run",
-        "reports.figures", "reports.output", "reports.text", "gate", "gate.baseline", "compare", "store",
-        "config", "model", "errors", "version", "scrub", "stopping",
+        "api", "run_location", "processes", "stopping", "reports.redact", "reports.gate", "reports.compare",
+        "reports.run", "reports.figures", "reports.output", "reports.text", "gate", "gate.baseline",
+        "compare", "store", "config", "model", "errors", "version", "scrub",
     },
     "api": {
-        "processes", "reports.run", "reports.figures", "pipeline", "samples", "gate", "compare", "verdict",
-        "custom", "rules", "store", "statistics", "parsers.io", "metrics", "config", "model", "documents",
-        "errors", "version", "stopping",
+        "run_location", "processes", "stopping", "reports.run", "reports.figures", "pipeline", "samples",
+        "gate", "compare", "verdict", "custom", "rules", "store", "statistics", "metrics", "config",
+        "model", "documents", "errors", "version",
     },
+    "run_location": {"pipeline", "store", "parsers.io", "errors"},
     "processes": {"stopping"},
+    "stopping": set(),
     "recorders": set(),
     "reports.redact": {"reports.run", "reports.text", "parsers", "metrics", "model"},
     "reports.gate": {"reports.output", "reports.text", "gate", "gate.baseline", "model", "version"},
@@ -34,11 +36,11 @@ ALLOWED = {
     },
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
     "reports.figures": {"reports.output", "reports.text", "model", "errors"},
-    "reports.output": {"reports.text", "version", "stopping"},
+    "reports.output": {"stopping", "reports.text", "version"},
     "reports.text": {"metrics", "model"},
     "pipeline": {
-        "samples", "verdict", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers",
-        "parsers.io", "config", "model", "errors", "version", "scrub", "stopping",
+        "stopping", "samples", "verdict", "custom", "rules", "evidence", "engines", "store", "statistics",
+        "parsers", "parsers.io", "config", "model", "errors", "version", "scrub",
     },
     "samples": {"store", "statistics", "parsers.io", "metrics", "model", "schema", "documents", "errors", "scrub"},
     "gate": {
@@ -59,8 +61,8 @@ ALLOWED = {
     },
     "engines": {"store", "statistics", "config"},
     "store": {
-        "statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents", "errors",
-        "budget_limits", "scrub", "stopping",
+        "stopping", "statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents",
+        "errors", "budget_limits", "scrub",
     },
     "statistics": set(),
     "parsers": {"parsers.io", "parsers.unpickle", "metrics", "schema", "errors"},
@@ -75,7 +77,6 @@ ALLOWED = {
     "version": set(),
     "budget_limits": set(),
     "scrub": set(),
-    "stopping": set(),
 }  # fmt: skip
 
 
