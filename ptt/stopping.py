@@ -7,10 +7,8 @@ long. So a thread listens as well, and ends what has not ended by itself in time
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,19 +29,27 @@ _folders: set[Path] = set()
 @contextmanager
 def temporary_folder(prefix: str = "ptt-") -> Iterator[str]:
     """Make a folder that goes with the block, and also where the command is stopped in the middle of anything."""
+    import tempfile  # here, as below: start-up counts
+
     folder = Path(tempfile.gettempdir()).absolute() / f"{prefix}{os.urandom(8).hex()}"
     _folders.add(folder)  # before it is there: a signal may come between any two steps
     folder.mkdir(mode=0o700)
     try:
         yield str(folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         _folders.discard(folder)
 
 
 def _remove_folders() -> None:
     for folder in tuple(_folders):
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def until_stopped(run: Callable[[], None]) -> None:
