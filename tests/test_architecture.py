@@ -11,18 +11,17 @@ ROOT = Path(__file__).parents[1] / "ptt"
 ALLOWED = {
     "ptt": {"cli", "api", "config", "errors", "version"},
     "cli": {
-        "api", "run_location", "processes", "stopping", "reports.redact", "reports.gate", "reports.compare",
+        "api", "run_location", "processes", "reports.redact", "reports.gate", "reports.compare",
         "reports.run", "reports.figures", "reports.output", "reports.text", "gate", "gate.baseline",
-        "compare", "store", "config", "model", "errors", "version", "scrub",
+        "compare", "store", "config", "model", "errors", "version", "scrub", "stopping",
     },
     "api": {
-        "run_location", "processes", "stopping", "reports.run", "reports.figures", "pipeline", "samples",
-        "gate", "compare", "verdict", "custom", "rules", "store", "statistics", "metrics", "config",
-        "model", "documents", "errors", "version",
+        "run_location", "processes", "reports.run", "reports.figures", "pipeline", "samples", "gate",
+        "compare", "verdict", "custom", "rules", "store", "statistics", "metrics", "config", "model",
+        "documents", "errors", "version", "stopping",
     },
     "run_location": {"pipeline", "store", "parsers.io", "errors"},
     "processes": {"stopping"},
-    "stopping": set(),
     "recorders": set(),
     "reports.redact": {"reports.run", "reports.text", "parsers", "metrics", "model"},
     "reports.gate": {"reports.output", "reports.text", "gate", "gate.baseline", "model", "version"},
@@ -36,11 +35,11 @@ ALLOWED = {
     },
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
     "reports.figures": {"reports.output", "reports.text", "model", "errors"},
-    "reports.output": {"stopping", "reports.text", "version"},
+    "reports.output": {"reports.text", "version", "stopping"},
     "reports.text": {"metrics", "model"},
     "pipeline": {
-        "stopping", "samples", "verdict", "custom", "rules", "evidence", "engines", "store", "statistics",
-        "parsers", "parsers.io", "config", "model", "errors", "version", "scrub",
+        "samples", "verdict", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers",
+        "parsers.io", "config", "model", "errors", "version", "scrub", "stopping",
     },
     "samples": {"store", "statistics", "parsers.io", "metrics", "model", "schema", "documents", "errors", "scrub"},
     "gate": {
@@ -61,8 +60,8 @@ ALLOWED = {
     },
     "engines": {"store", "statistics", "config"},
     "store": {
-        "stopping", "statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents",
-        "errors", "budget_limits", "scrub",
+        "statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents", "errors",
+        "budget_limits", "scrub", "stopping",
     },
     "statistics": set(),
     "parsers": {"parsers.io", "parsers.unpickle", "metrics", "schema", "errors"},
@@ -77,6 +76,7 @@ ALLOWED = {
     "version": set(),
     "budget_limits": set(),
     "scrub": set(),
+    "stopping": set(),
 }  # fmt: skip
 
 
