@@ -49,7 +49,7 @@ def logged(evidence: Evidence, name: str, *, what: str, enable: str, minimum: in
         return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=enable)
     count = len(series.finite()[0])
     if count < minimum:
-        reason = f"{count} finite values of {series.raw_name} are logged; {minimum} are needed"
+        reason = f"too few finite values of {series.raw_name} are logged: {count} of the {minimum} needed"
         return NotJudged(reason=reason, missing=(name,), enable=enable)
     return series
 

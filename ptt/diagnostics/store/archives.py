@@ -39,6 +39,7 @@ BAD_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})  #
 MAX_NAME: Final = 100  # characters of a name in a note
 MAKE_ROOM: Final = "set TMPDIR to a folder with more room, or unpack it yourself and give the folder"
 DAMAGED: Final = "The archive is damaged"  # how its note begins: a gate goes by it
+STOPPED: Final = "The rest of the archive was not unpacked"  # likewise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +107,9 @@ def unpacked(path: Path, limits: BudgetLimits = DEFAULT_LIMITS) -> Iterator[Unpa
             more = f"; {MAKE_ROOM}" if no_room(error) else ""
             raise InputError(f"{path}: cannot be unpacked: {error.strerror or error}{more}.") from error
         except (BudgetSpent, _TooManyError) as spent:
-            members.torn = f"unpacking stopped, since {spent}"
+            members.stopped = str(spent)
         if not members.files:
-            why = f" ({members.torn})" if members.torn else ""
+            why = f" ({members.torn or members.stopped})" if members.torn or members.stopped else ""
             raise InputError(f"{path}: holds no file that could be unpacked{why}.")
         top = list(target.iterdir())  # archives of a folder consist of that one
         folder = top[0] if len(top) == 1 and top[0].is_dir() else target
@@ -123,7 +124,8 @@ class _Members:
     """What was written so far; refuses what would leave the folder or fill the disk."""
 
     def __init__(self, source: Path, target: Path, budget: Budget, max_bytes: int) -> None:
-        self.torn = ""
+        self.torn = ""  # what is damaged
+        self.stopped = ""  # why the rest was not unpacked
         self.files = 0
         self.budget = budget
         self._source, self._target, self._max_bytes = source, target, max_bytes
@@ -190,6 +192,8 @@ class _Members:
             notes.append(f"The archive holds {count} {why}, not unpacked: {', '.join(names)}{more}.")
         if self.torn:
             notes.append(f"{DAMAGED}: {self.torn}; what lies before the damage was read.")
+        if self.stopped:
+            notes.append(f"{STOPPED}: {self.stopped}.")
         return tuple(notes)
 
 

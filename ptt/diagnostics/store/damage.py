@@ -10,12 +10,13 @@ from typing import Final
 from ptt.diagnostics.model import Diagnosis, Source
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.io.run_files import CLOSED
-from ptt.diagnostics.store.archives import DAMAGED
+from ptt.diagnostics.store.archives import DAMAGED, STOPPED
 from ptt.diagnostics.store.ingest import EMPTY, NEVER_EMPTY, RUN_DIR, UNREADABLE, UNRECOGNISED
 
 MAX_LOST: Final = 0.01
 """Of a run's bytes. A trainer that was killed loses the record it was writing, which is less; of more nobody knows
 whether the run would have failed in it."""
+CUT_SHORT: Final = (DAMAGED, STOPPED)  # how the notes on an archive begin that was not unpacked whole
 MAX_NAMED: Final = 3  # lost files that are named; the others are counted
 SAMPLE_FORMATS: Final = frozenset(parser.name for parser in PARSERS if not parser.of_training)
 """Formats that hold neither tokens nor metrics of training: samples, spans, evaluations. One such file that is lost
@@ -28,7 +29,7 @@ class Damage:
 
     share: float  # of the bytes of files in known formats, as far as there; of rows where bytes are not known
     bytes: int  # lost
-    torn: bool  # the archive ends, or breaks, before its end: what it held behind is not known
+    torn: bool  # the archive ends, breaks, or was left, before its end: what follows is unknown
     files: tuple[str, ...]  # of tokens or metrics that are lost as a whole
     closed: tuple[str, ...]  # files and folders that the system does not let us read, whatever they are
     unmeasured: bool  # more is lost than the share says, and nobody knows how much
@@ -96,22 +97,24 @@ def damage_of(diagnosis: Diagnosis) -> Damage:
     paths = (PurePosixPath(file.source.path) for file in files if file.counts)
     token_folders = {path.parent for path in paths if path.name.endswith(NEVER_EMPTY)}
     gone = tuple(file.source.path for file in files if file.is_gone(token_folders))
-    torn = any((source.note or "").startswith(DAMAGED) for source in diagnosis.sources)
+    damaged, stopped = (any((source.note or "").startswith(why) for source in diagnosis.sources) for why in CUT_SHORT)
     share = min(1.0, lost / size) if size else 0.0
     return Damage(
         share=share,
         bytes=round(lost) if sized else sum(source.bytes_lost for source in diagnosis.sources),
-        torn=torn,
+        torn=damaged or stopped,
         files=gone,
         closed=tuple(source.path for source in diagnosis.sources if source.kind == UNREADABLE),
-        unmeasured=torn or any(file.unmeasured for file in files),
-        words="; ".join(_words(files, share, gone, torn=torn)),
+        unmeasured=damaged or stopped or any(file.unmeasured for file in files),
+        words="; ".join(_words(files, share, gone, damaged=damaged, stopped=stopped)),
     )
 
 
-def _words(files: Sequence[_File], share: float, gone: Sequence[str], *, torn: bool) -> Iterable[str]:
-    if torn:
+def _words(files: Sequence[_File], share: float, gone: Sequence[str], *, damaged: bool, stopped: bool) -> Iterable[str]:
+    if damaged:
         yield "the archive is torn or damaged, and what it held after that is unknown"
+    if stopped:
+        yield "the rest of the archive was not unpacked, and what it holds is unknown"
     closed: dict[str, list[str]] = {}
     for file in files:
         if file.source.kind == UNREADABLE:

@@ -136,6 +136,6 @@ def pair_series(evidence: Evidence, name: str, *, what: str, minimum: int = MIN_
         return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=LOG_PAIRS)
     count = len(series.finite()[0])
     if count < minimum:
-        reason = f"{count} finite values of {series.raw_name} are logged; {minimum} are needed"
+        reason = f"too few finite values of {series.raw_name} are logged: {count} of the {minimum} needed"
         return NotJudged(reason=reason, missing=(name,), enable="log every step: logging_steps=1")
     return series
