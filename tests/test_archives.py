@@ -194,7 +194,9 @@ def test_an_archive_of_more_files_than_its_size_explains_is_read_in_part(tmp_pat
         with archives.unpacked(path) as found:
             most = 5 + path.stat().st_size // archives.PACKED_MEMBER
             assert len(list(found.folder.iterdir())) == most < 50
-            assert found.notes[0].startswith(f"{archives.STOPPED}: more than {most} files are more than logs of its size")
+            assert found.notes[0].startswith(
+                f"{archives.STOPPED}: more than {most} files are more than logs of its size"
+            )
     with archives.unpacked(path) as found:
         assert len(list(found.folder.iterdir())) == 50
         assert found.notes == ()
