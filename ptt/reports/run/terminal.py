@@ -77,7 +77,7 @@ def _since(diagnosis: Diagnosis) -> Iterator[str]:
         step, interval = signature.onset_step, signature.onset_interval
     if step is not None:
         known = interval is not None and interval[0] != interval[1]
-        yield f"step {count(step)}" + (f" (95 % interval {span_words(interval)})" if known and interval else "")
+        yield f"step {count(step)}" + (f" (95% interval {span_words(interval)})" if known and interval else "")
 
 
 def _reasons(diagnosis: Diagnosis) -> Sequence[str]:
