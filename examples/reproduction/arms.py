@@ -29,7 +29,7 @@ class Setting:
     infinite_reward: bool = False
     sampler: Literal["policy", "bfloat16", "stale"] = "policy"
     bad_rank: int | None = None  # the only rank that the sampler above is for
-    entropy_weight: float = 0.0  # above 0 the loss pays for certainty
+    entropy_coef: float = 0.0  # of the entropy bonus; below 0 the loss pays for certainty
     broken_loss: bool = False
     failing_late: float | None = None  # what `failing` has risen to at the end
     failing_tool: str | None = None  # the only tool that fails more often

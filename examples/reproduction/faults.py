@@ -1,4 +1,4 @@
-"""The switches of the gallery that reach into the trainer: its sampler, its advantages, its loss, its process."""
+"""The switches of the gallery that reach into the trainer: its sampler, its loss, its process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Killed(TrainerCallback):  # type: ignore[misc]
 
 
 class FaultyTrainer(GRPOTrainer):  # type: ignore[misc]
-    """A GRPOTrainer whose sampler, advantages or loss are wrong, as its setting says."""
+    """A GRPOTrainer whose sampler or loss is wrong, as its setting says."""
 
     def __init__(self, *, setting: Setting, first_step: int, **kwargs: Any) -> None:
         """Take the setting, and the first step at which it acts."""
@@ -82,12 +82,7 @@ class FaultyTrainer(GRPOTrainer):  # type: ignore[misc]
         return [ids for ids, _ in cut], [logp for _, logp in cut]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
-        """Pay for certainty, or break the loss at one step."""
-        setting = self.setting
-        if setting.entropy_weight:
-            old, mask = inputs["old_per_token_logps"], inputs["completion_mask"] * inputs.get("tool_mask", 1)
-            surer = (old - (old * mask).sum() / mask.sum()) * mask  # than the batch is on average
-            inputs = inputs | {"advantages": inputs["advantages"][:, None] + setting.entropy_weight * surer}
+        """Break the loss at one step."""
         loss = super()._compute_loss(model, inputs)
-        broken = setting.broken_loss and self.state.global_step + 1 == self.first_step
+        broken = self.setting.broken_loss and self.state.global_step + 1 == self.first_step
         return loss * float("nan") if broken else loss

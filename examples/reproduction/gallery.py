@@ -74,10 +74,10 @@ GALLERY: Final = {
         says="nothing is learnt",
     ),
     "entropy-collapse": Case(
-        setting=replace(HEALTHY, entropy_weight=10.0, learning_rate=5e-4, diverse=True, beta=0.001),
+        setting=replace(HEALTHY, entropy_coef=-2.0, diverse=True),
         link="exploration",
         findings=("entropy-collapse", "template-collapse", "equal-lengths"),
-        says="the loss pays for certainty: the policy settles before it has learnt the task",
+        says="the entropy bonus has the wrong sign: the loss pays for certainty",
     ),
     "nan": Case(
         setting=replace(HEALTHY, broken_loss=True, since=HALF),

@@ -57,7 +57,7 @@ def config(setting: Setting, *, seed: int, steps: int, out: Path) -> GRPOConfig:
         output_dir=str(out), max_steps=steps, seed=seed, logging_steps=1, report_to=[], disable_tqdm=True,
         learning_rate=setting.learning_rate, lr_scheduler_type="constant_with_warmup", warmup_steps=10,
         beta=setting.beta, sync_ref_model=sync is not None, ref_model_sync_steps=sync or steps,
-        loss_type="dapo", epsilon=0.2, temperature=1.0, max_grad_norm=1.0,
+        loss_type="dapo", epsilon=0.2, temperature=1.0, max_grad_norm=1.0, entropy_coef=setting.entropy_coef,
         scale_rewards="none" if setting.reward_factor != 1 else "group",
         per_device_train_batch_size=SEQUENCES // setting.ranks, gradient_accumulation_steps=1, num_generations=GROUP,
         num_iterations=2,  # each generation is trained on twice, so that policy and old differ at all
@@ -83,7 +83,7 @@ def make_trainer(setting: Setting, *, seed: int, steps: int, out: Path, resume: 
         "train_dataset": Dataset.from_list(questions(PROMPTS, seed)), "processing_class": load_tokenizer(),
         "tools": tools_of(world),
     }  # fmt: skip
-    if setting.sampler != "policy" or setting.entropy_weight or setting.broken_loss:
+    if setting.sampler != "policy" or setting.broken_loss:
         return FaultyTrainer(setting=setting, first_step=first_step, **arguments)
     return GRPOTrainer(**arguments)
 
