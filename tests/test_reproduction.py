@@ -7,13 +7,16 @@ import random
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
-from examples.reproduction import run
+from examples.reproduction import page, run
 from examples.reproduction.arms import ARMS, BASELINE, HEALTHY, Setting
 from examples.reproduction.gallery import GALLERY, SEEDS, STEPS, Case
-from examples.reproduction.page import Judged, gallery_page, results_page
+from examples.reproduction.page import BEGIN, END, Judged, gallery_row, gallery_table, miss_line, replaced, results_page
+from examples.reproduction.panels import figures
 from examples.reproduction.rewards import activity, is_right, rewards_of, well_formed
 from examples.reproduction.run import Job
 from examples.reproduction.world import CODES, FORMS, ITEMS, World, demonstration, rendered, task, tools_of, world_of
@@ -21,6 +24,7 @@ from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules import RULES
 
 START = Path(run.__file__).with_name("start")
+ROOT = Path(run.__file__).parents[2]
 
 
 def _differs(setting: Setting, base: Setting) -> set[str]:
@@ -134,7 +138,7 @@ class Launcher:
         return code
 
 
-def _findings(link: str | None = None, severity: str = "high") -> dict[str, object]:
+def _findings(link: str | None = None, severity: str = "high") -> dict[str, Any]:
     found = [] if link is None else [{"id": "a-rule", "severity": severity, "link": link, "onset_step": 7}]
     signature = {"status": "not_found", "reason": "p95 < 1", "onset_step": None, "lead_steps": None}
     return {"findings": found, "verdict": {"first_broken_link": link, "headline": "-"}, "signature": signature}
@@ -194,12 +198,62 @@ def test_all_arms_and_seeds_are_judged_and_compared_by_groups(tmp_path: Path) ->
     assert all(len(group.split(",")) == 3 for group in groups)
 
 
-def test_the_page_shows_every_figure_of_every_run_and_escapes_what_it_is_told() -> None:
-    judged = [Judged(name=name, seed=seed, findings=_findings()) for name in ARMS for seed in (1, 2)]
-    page = results_page(judged, {"headline": "a < b", "sentences": ["one & two"]})
-    assert page.count("<img") == 3 * len(judged)
-    assert "a &lt; b" in page
-    assert "one &amp; two" in page
+def _comparison(**other: object) -> dict[str, object]:
+    tail = {"arm": "baseline", "axis": "steps", "slice": "post_tool", "window": "late", "q": "p95"}
+    return {
+        "headline": "a < b",
+        "sentences": ["one & two"],
+        "arms": [{"name": "baseline", "runs": [{"steps": {"first": 1, "last": 3}}]}],
+        "windows": [tail | {"value": 4.9, "lo": 3.04, "hi": 7.9}],
+        "differences": [tail | {"arm": "kl-penalty", "ratio": 1.56, "lo": 1.26, "hi": 1.93}],
+        "aggregates": [
+            {"arm": "baseline", "metric": "reward/mean", "window": "late", "mean": 0.33, "lo": 0.3, "hi": 0.36}
+        ],
+        **other,
+    }  # fmt: skip
+
+
+def _tables() -> dict[str, pl.DataFrame]:
+    steps = {"step_mid": [1.0, 2.0, 3.0], "step_last": [1, 2, 3]}
+    tail = {**steps, "q": [0.95] * 3, "value": [0.5, 1.0, 5.5], "lo": [0.4, 0.9, 5.0], "hi": [0.6, 1.1, float("nan")]}
+    cdf = {"x": [0.1, 1.0, 5.0], "cdf": [0.5, 0.75, 1.0], "window": ["late"] * 3}
+    ess = {**steps, "ess_fraction": [0.9, 0.1, None], "level": ["token"] * 3, "weights": ["policy/ref"] * 3}
+    tables = {"tail_emergence": tail, "ecdf": cdf, "ess": ess}
+    return {name: pl.DataFrame(columns | {"slice": ["post_tool"] * 3}) for name, columns in tables.items()}
+
+
+def test_the_page_draws_every_figure_of_every_run_and_escapes_what_it_is_told() -> None:
+    judged = [Judged(name=name, seed=seed, findings=_findings(), tables=_tables()) for name in ARMS for seed in (1, 2)]
+    text = results_page(judged, _comparison())
+    assert text.count('role="img"') == 3 * len(judged)
+    assert text.count("Report of ") == len(judged)
+    assert "a &lt; b" in text
+    assert "one &amp; two" in text
+    assert "<script" not in text
+
+
+def test_the_page_says_in_words_what_a_panel_shows() -> None:
+    text = results_page([Judged(name="baseline", seed=1, findings=_findings(), tables=_tables())], _comparison())
+    assert "after tools p95 from 0.5 to 5.5 nats" in text
+    assert "after tools late: 25% above 1 nat" in text
+    assert "after tools from 90% to 10%" in text
+    assert "nan" not in text
+
+
+def test_a_run_without_tables_is_on_the_page_without_curves() -> None:
+    judged = [Judged(name="baseline", seed=1, findings=_findings())]
+    text = results_page(judged, _comparison(windows=[], differences=[], aggregates=[]))
+    assert text.count("no data") == 6  # each panel says so, to the eye and to the ear
+    assert "NaN" not in text
+
+
+def test_panels_of_a_figure_share_their_axes() -> None:
+    low, high = _tables(), _tables()
+    high["tail_emergence"] = high["tail_emergence"].with_columns(pl.col("value") * 2)
+    tails = figures([(low, None), (high, 2)], steps=3)[0]
+    assert (tails.y.low, tails.y.high) == (0, 12)
+    assert [panel.upright for panel in tails.panels] == [None, 2]
+    assert [len(panel.curves) for panel in tails.panels] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -216,8 +270,48 @@ def test_the_page_shows_every_figure_of_every_run_and_escapes_what_it_is_told() 
 def test_a_verdict_is_right_where_it_names_the_planted_link_and_accuses_nothing_benign(
     name: str, said: str | None, severity: str, right: bool
 ) -> None:
-    page = gallery_page([Judged(name=name, seed=1, findings=_findings(said, severity))], STEPS)
-    assert page.startswith(f"{int(right)} of 1")
+    text = gallery_table([Judged(name=name, seed=1, findings=_findings(said, severity))], STEPS)
+    assert f"{int(right)} of 1 verdicts" in text
+    assert ("Missed:" in text) is not right
+
+
+def test_a_row_says_how_far_the_date_is_from_what_was_planted() -> None:
+    judged = Judged(name="nan", seed=11, findings=_findings("numerics"))
+    assert (
+        gallery_row(judged, STEPS) == "| `nan` | 11 | numerics, step 61 | numerics: a-rule | yes | step 7, 54 early |"
+    )
+
+
+def test_a_miss_says_where_the_right_finding_stands() -> None:
+    findings = _findings("policy_update")
+    findings["findings"] += [{"id": "tool-failures", "severity": "low", "link": "environment", "onset_step": 85}]
+    line = miss_line(Judged(name="bad-tool", seed=11, findings=findings))
+    assert line == (
+        "- `bad-tool` (11): said `a-rule`; `tool-failures` is found at low severity, since step 85. "
+        "Planted: one tool of three fails nine times in ten."
+    )
+
+
+def test_the_command_writes_the_page_and_the_table_of_the_docs_from_reports(tmp_path: Path) -> None:
+    report = tmp_path / "reports" / "nan-s11"
+    report.mkdir(parents=True)
+    (report / "findings.json").write_text(json.dumps(_findings("numerics")))
+    docs = tmp_path / "page.md"
+    docs.write_text(f"before\n\n{BEGIN}\nold\n{END}\nafter\n")
+    for _ in range(2):
+        page.main([str(tmp_path), "--docs", str(docs)])
+        text = docs.read_text()
+        assert text.startswith(f"before\n\n{BEGIN}\n\n1 of 1 verdicts")
+        assert text.endswith(f"{END}\nafter\n")
+        assert "old" not in text
+    assert (tmp_path / "index.md").read_text().startswith("# The failure gallery")
+    docs.write_text("no place")
+    with pytest.raises(SystemExit, match="no place for the table"):
+        page.main([str(tmp_path), "--docs", str(docs)])
+
+
+def test_the_docs_have_a_place_for_the_table() -> None:
+    assert replaced((ROOT / "docs" / "reproduction.md").read_text(), "x").count(BEGIN) == 1
 
 
 def test_the_gallery_writes_its_truth_for_others_to_score() -> None:

@@ -49,3 +49,11 @@ ARMS: Final = {
     "schema-constrained": replace(BASELINE, diverse=False),
     "healthy": HEALTHY,
 }
+
+DIFFERENCES: Final = {
+    "baseline": "tools answer in one of thirty forms",
+    "kl-penalty": "KL weight 0.05 instead of 0.001",
+    "reference-sync": "the reference moves towards the policy every 20 steps",
+    "schema-constrained": "tools answer in one form",
+    "healthy": "one form, no failing calls, half the learning rate, KL weight 0.02",
+}

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from examples.reproduction import gallery
 from examples.reproduction.arms import ARMS, FULL_STEPS, SEEDS, SMALL_STEPS
-from examples.reproduction.page import Judged, gallery_page, results_page
+from examples.reproduction.page import Judged, read_judged, write_gallery, write_results
 
 OUT: Final = Path("ptt-report/reproduction")
 AT_ONCE: Final = 2
@@ -106,14 +106,12 @@ def keep(path: Path, content: object) -> None:
 
 
 def judge(job: Job, out: Path, start: Launch = launch) -> Judged:
-    """Judge a run with `ptt diagnose`, and draw the figures of an arm's for the page."""
+    """Judge a run with `ptt diagnose`."""
     report, log = out / "reports" / job.label, out / "logs" / f"{job.label}.log"
     command = [sys.executable, "-m", "ptt", "diagnose", str(out / "runs" / job.label), "--out", str(report)]
-    if job.name in ARMS:
-        command += ["--figures", str(report / "figures")]
     if start(command, log):
         raise SystemExit(f"{job.label} could not be judged; see {log}")
-    return Judged(name=job.name, seed=job.seed, findings=json.loads((report / "findings.json").read_text()))
+    return read_judged(report, job.name, job.seed)
 
 
 def train_and_judge(jobs: Sequence[Job], out: Path, start: Launch = launch) -> list[Judged]:
@@ -138,7 +136,7 @@ def compare_command(jobs: Sequence[Job], out: Path) -> list[str]:
     for name in ARMS:
         runs = [str(out / "reports" / job.label) for job in jobs if job.name == name]
         command += ["--group", f"{name}={','.join(runs)}"]
-    return [*command, "--out", str(out / "compare"), "--figures", str(out / "compare" / "figures")]
+    return [*command, "--out", str(out / "compare")]
 
 
 def experiment(out: Path, steps: int) -> int:
@@ -146,9 +144,7 @@ def experiment(out: Path, steps: int) -> int:
     jobs = arm_jobs(steps)
     judged = train_and_judge(jobs, out)
     code = subprocess.run(compare_command(jobs, out), check=False).returncode
-    page = out / "index.html"
-    page.write_text(results_page(judged, json.loads((out / "compare" / "compare.json").read_text())))
-    print(f"\nArms and seeds  {page}")
+    print(f"\nArms and seeds  {write_results(out, judged)}")
     return code
 
 
@@ -156,9 +152,7 @@ def failures(out: Path, steps: int) -> int:
     """Run the gallery, and write beside each verdict what was planted."""
     judged = train_and_judge(gallery_jobs(steps), out)
     keep(out / "truth.json", truths(steps))
-    page = out / "index.md"
-    page.write_text(gallery_page(judged, steps))
-    print(page.read_text())
+    print(write_gallery(out, judged, steps).read_text())
     return 0
 
 
