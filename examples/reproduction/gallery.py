@@ -112,7 +112,7 @@ GALLERY: Final = {
     "bad-rank": Case(
         setting=replace(HEALTHY, sampler="stale", bad_rank=1, ranks=2, learning_rate=2e-4),
         link="data_freshness",
-        findings=("engine-mismatch", "stale-rollouts", "mismatch-after-tools"),
+        findings=("rank-mismatch", "engine-mismatch", "stale-rollouts", "mismatch-after-tools"),
         says="the sampler of rank 1 alone gets new weights every 24 steps only",
     ),
     "killed-and-resumed": Case(

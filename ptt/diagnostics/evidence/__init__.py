@@ -12,6 +12,7 @@ from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.freshness import Freshness
 from ptt.diagnostics.evidence.lengths import Lengths
 from ptt.diagnostics.evidence.machines import Event, Machines
+from ptt.diagnostics.evidence.mismatch import RankMismatch
 from ptt.diagnostics.evidence.reference import Reference
 from ptt.diagnostics.evidence.rewards import Rewards
 from ptt.diagnostics.evidence.segments import Segments
@@ -40,6 +41,7 @@ class Evidence:
     rewards: Rewards | None = None  # None: neither components nor single rewards
     freshness: Freshness | None = None  # None: no policy version is recorded
     mismatch: MismatchShape | None = None  # None: no engine's logprobs, or too few tokens before or after tool output
+    rank_mismatch: RankMismatch | None = None  # None: no engine's logprobs, or fewer than two ranks are known
     pairs: Mapping[str, PairSteps] = field(default_factory=dict)  # by name of the pair, those that have tokens
     reference: Reference | None = None  # None: not looked for
     signal: Signal = field(default_factory=Signal)

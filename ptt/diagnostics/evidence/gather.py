@@ -25,7 +25,7 @@ from ptt.diagnostics.evidence.evaluation import gather_evaluation
 from ptt.diagnostics.evidence.freshness import gather_freshness
 from ptt.diagnostics.evidence.lengths import gather_lengths
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
-from ptt.diagnostics.evidence.mismatch import gather_mismatch
+from ptt.diagnostics.evidence.mismatch import gather_mismatch, gather_rank_mismatch
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.reference import gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
@@ -250,6 +250,7 @@ def gather(
         rewards=topic("rewards", lambda: gather_rewards(metrics, trajectories, rewards, wide)),
         freshness=topic("freshness", lambda: gather_freshness(tokens)),
         mismatch=topic("mismatch", lambda: gather_mismatch(tokens, post_name=post_name)),
+        rank_mismatch=topic("mismatch by rank", lambda: gather_rank_mismatch(tokens)),
         pairs=pairs,
         reference=reference,
         signal=topic("signal", lambda: gather_signal(tokens, trajectories)) or Signal(),

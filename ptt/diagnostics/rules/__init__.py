@@ -12,6 +12,7 @@ from ptt.diagnostics.rules.data_freshness import (
     engine_mismatch,
     mismatch_after_tools,
     old_logprobs_off,
+    rank_mismatch,
     stale_rollouts,
     versions_unknown,
 )
@@ -233,6 +234,7 @@ DATA_FRESHNESS_RULES: tuple[Rule, ...] = (
     engine_mismatch.RULE,
     mismatch_after_tools.RULE,
     old_logprobs_off.RULE,
+    rank_mismatch.RULE,
     stale_rollouts.RULE,
     versions_unknown.RULE,
 )

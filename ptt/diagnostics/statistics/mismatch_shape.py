@@ -69,7 +69,9 @@ class MismatchShape:
 
 
 @dataclass(frozen=True)
-class _Sampled:
+class SampledDifferences:
+    """The model tokens of the sampled sequences: r, the engine's logprob, and where each of them stands."""
+
     r: FloatArray
     logp: FloatArray
     turn: IntArray
@@ -77,8 +79,11 @@ class _Sampled:
     seq: IntArray
     step: IntArray
 
-    def take(self, chosen: BoolArray) -> _Sampled:
-        return _Sampled(*(getattr(self, name)[chosen] for name in ("r", "logp", "turn", "since", "seq", "step")))
+    def take(self, chosen: BoolArray) -> SampledDifferences:
+        """Return the chosen tokens."""
+        return SampledDifferences(
+            *(getattr(self, name)[chosen] for name in ("r", "logp", "turn", "since", "seq", "step"))
+        )
 
 
 def mismatch_shape(
@@ -88,7 +93,7 @@ def mismatch_shape(
 
     `lags`: seq and lag, of those whose policy version is recorded.
     """
-    tokens = _lay_out(samples, numerator, denominator, min_observation)
+    tokens = sampled_differences(samples, numerator, denominator, min_observation)
     if tokens is None:
         return None
     after = tokens.turn > 0
@@ -119,8 +124,10 @@ def mismatch_shape(
     )
 
 
-def _lay_out(samples: pl.DataFrame, numerator: str, denominator: str, min_observation: int) -> _Sampled | None:
-    """Lay the model tokens of all sampled sequences end to end."""
+def sampled_differences(
+    samples: pl.DataFrame, numerator: str, denominator: str, min_observation: int
+) -> SampledDifferences | None:
+    """Lay the model tokens of all sampled sequences end to end; None where none has both logprobs."""
     parts: list[tuple[FloatArray, FloatArray, IntArray, IntArray, IntArray, IntArray]] = []
     for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
         mask = np.array(row["model_mask"], dtype=np.bool_)
@@ -138,7 +145,7 @@ def _lay_out(samples: pl.DataFrame, numerator: str, denominator: str, min_observ
         parts.append(tuple(column[usable] for column in columns))  # type: ignore[arg-type]
     if not parts:
         return None
-    return _Sampled(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return SampledDifferences(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _dose(r: FloatArray) -> SliceDose:
@@ -155,7 +162,7 @@ def _dose(r: FloatArray) -> SliceDose:
     )
 
 
-def _explained(tokens: _Sampled, after: BoolArray) -> float:
+def _explained(tokens: SampledDifferences, after: BoolArray) -> float:
     """Return what |r| after tool output would be were it that of equally likely tokens before it, over what it is."""
     magnitude = np.abs(tokens.r)
     edges = np.quantile(tokens.logp[after], np.linspace(0, 1, LOGP_BINS + 1)[1:-1])
@@ -178,7 +185,7 @@ def _slope(logp: FloatArray, r: FloatArray) -> tuple[float, float]:
     return slope, slope * dot(x, y) / total
 
 
-def _fresh_steps(post: _Sampled) -> float:
+def _fresh_steps(post: SampledDifferences) -> float:
     """Return the share of the later half of the steps at which the two sides hardly differ."""
     steps, index, count = np.unique(post.step, return_inverse=True, return_counts=True)
     mean = np.bincount(index, weights=np.abs(post.r)) / count
@@ -188,7 +195,7 @@ def _fresh_steps(post: _Sampled) -> float:
     return float((mean[later] < FRESH * mean[later].mean()).mean())
 
 
-def _by_lag(post: _Sampled, lags: pl.DataFrame) -> tuple[float, float]:
+def _by_lag(post: SampledDifferences, lags: pl.DataFrame) -> tuple[float, float]:
     """Return mean |r| of the sequences whose lag is at most the median, and above it."""
     known = dict(lags.drop_nulls().select("seq", "lag").iter_rows())
     lag = np.array([known.get(seq, math.nan) for seq in post.seq.tolist()], dtype=np.float64)
