@@ -44,7 +44,8 @@ def rank_levels(
     cell = row * shape[1] + column
 
     def total(weights: FloatArray) -> FloatArray:
-        return np.bincount(cell, weights=weights, minlength=shape[0] * shape[1]).reshape(shape)
+        sums: FloatArray = np.bincount(cell, weights=weights, minlength=shape[0] * shape[1]).reshape(shape)
+        return sums
 
     count = total(np.ones(len(cell)))
     usable = (count >= MIN_STEP_TOKENS).all(axis=1)
