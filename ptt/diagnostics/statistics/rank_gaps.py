@@ -44,8 +44,8 @@ def rank_levels(
     cell = row * shape[1] + column
 
     def total(weights: FloatArray) -> FloatArray:
-        sums: FloatArray = np.bincount(cell, weights=weights, minlength=shape[0] * shape[1]).reshape(shape)
-        return sums
+        sums = np.bincount(cell, weights=weights, minlength=shape[0] * shape[1])
+        return sums.astype(np.float64).reshape(shape)
 
     count = total(np.ones(len(cell)))
     usable = (count >= MIN_STEP_TOKENS).all(axis=1)
