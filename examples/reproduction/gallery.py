@@ -76,7 +76,7 @@ GALLERY: Final = {
     "entropy-collapse": Case(
         setting=replace(HEALTHY, entropy_coef=-2.0, diverse=True),
         link="exploration",
-        findings=("entropy-collapse", "template-collapse", "equal-lengths"),
+        findings=("negative-entropy-bonus", "entropy-collapse", "template-collapse", "equal-lengths"),
         says="the entropy bonus has the wrong sign: the loss pays for certainty",
     ),
     "nan": Case(

@@ -202,6 +202,16 @@ def test_a_run_that_dies_early_still_has_precursors() -> None:
     assert found.onset_step == 4
 
 
+def test_an_outlier_long_before_a_nan_is_none_of_its_precursors() -> None:
+    norm, loss = noise(0.5), noise(0.1)
+    norm[[40, 62]] = [9.0, 12.0]  # normal values follow for eighteen steps
+    norm[80:] = NAN
+    assert isinstance(run("nan-precursors", {"grad_norm": norm, "loss/total": loss}), Healthy)
+    norm[[71, 74, 77]] = [20.0, 9.0, 12.0]  # one burst that reaches the NaN
+    found = finding(run("nan-precursors", {"grad_norm": norm, "loss/total": loss}))
+    assert found.evidence["chain"] == "grad_norm@72"
+
+
 def test_a_nan_spelt_null_has_precursors_and_a_spike_that_came_back_is_none() -> None:
     norm, kl = noise(0.5), noise(0.05)
     kl[60] = 5.0

@@ -192,6 +192,13 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
         made({"reward/mean": PAID * SCALE, "reward/std": SPREAD * SCALE}, parts={"right": PAID * SCALE}),
         Severity.MEDIUM,
     ),
+    **{
+        f"reward-revised/{factor:g} times as much": (
+            made({"reward/mean": PAID * np.where(LATE, factor, 1), "reward/std": SPREAD * np.where(LATE, factor, 1)}),
+            Severity.MEDIUM,
+        )
+        for factor in (3, 10, 1000)
+    },
     "eval-unlike-training/cut from half-way on": (
         made({CUT: noisy(0.02, sd=0.005)}, conditions={CUT: points(step_at(0.02, 0.45, 6, POINTS))}),
         Severity.MEDIUM,

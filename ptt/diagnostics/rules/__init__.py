@@ -58,6 +58,7 @@ from ptt.diagnostics.rules.exploration import (
     entropy_high,
     equal_lengths,
     length_collapse,
+    negative_entropy_bonus,
     template_collapse,
     tool_diversity,
 )
@@ -227,6 +228,7 @@ EXPLORATION_RULES: tuple[Rule, ...] = (
     entropy_high.RULE,
     equal_lengths.RULE,
     length_collapse.RULE,
+    negative_entropy_bonus.RULE,
     template_collapse.RULE,
     tool_diversity.RULE,
 )

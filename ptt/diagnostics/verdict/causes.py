@@ -11,7 +11,7 @@ from importlib import resources
 from itertools import pairwise
 from typing import Final
 
-from ptt.diagnostics.model import Finding, Link, Severity
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, RuleVerdict, Severity
 
 Explains = Mapping[str, Mapping[str, str]]
 """By the id of a failure: the ids of those it brings about, each with how."""
@@ -58,6 +58,46 @@ def began(finding: Finding) -> int:
     if finding.seen_step is not None:
         return finding.seen_step
     return -1 if finding.link is Link.DATA_VALIDITY else NO_ONSET
+
+
+MIN_RAISING: Final = 2  # failures of high severity: one alone may have set in at the same time by chance
+
+
+def raise_settings(verdicts: Sequence[RuleVerdict], explains: Explains, *, window: int) -> list[RuleVerdict]:
+    """Make a finding of a note on a setting far outside of what is used, where its consequences set in with it.
+
+    The setting alone is a suspicion. That two failures of high severity which it brings about by itself were seen from
+    the same steps on (none before it, each within `window` steps of it) is more than chance; later ones prove nothing.
+    """
+    findings = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
+    return [_raised(verdict, findings, explains, window) for verdict in verdicts]
+
+
+def _raised(verdict: RuleVerdict, findings: Sequence[Finding], explains: Explains, window: int) -> RuleVerdict:
+    notes = verdict.notes if isinstance(verdict, Healthy) else ()
+    for note in notes:
+        if note.evidence.get("far_outside_use") is not True:
+            continue
+        followed = sorted((one for one in findings if _set_in_with(one, note, explains, window)), key=began)
+        if len(followed) < MIN_RAISING:
+            continue
+        steps = began(followed[0])
+        raised = replace(
+            note,
+            severity=Severity.MEDIUM,
+            claim=f"{note.claim}, and {len(followed)} failures that follow from it set in from step {steps} on",
+            evidence={**note.evidence, "followed_by": ", ".join(one.id for one in followed)},
+        )
+        others = tuple(other for other in notes if other is not note)
+        return Broken(findings=(raised, *others))
+    return verdict
+
+
+def _set_in_with(finding: Finding, setting: Finding, explains: Explains, window: int) -> bool:
+    if finding.id not in explains.get(setting.id, {}) or not finding.severity.at_least(Severity.HIGH):
+        return False
+    first = began(setting) if setting.seen_interval is None else setting.seen_interval[0]
+    return began(setting) < NO_ONSET and first <= began(finding) <= began(setting) + window
 
 
 def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int = 0) -> list[Finding]:

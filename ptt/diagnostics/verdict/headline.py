@@ -29,7 +29,7 @@ from ptt.diagnostics.model import (
     Status,
     in_unit,
 )
-from ptt.diagnostics.verdict.causes import Explains, began, link_causes
+from ptt.diagnostics.verdict.causes import Explains, began, link_causes, raise_settings
 from ptt.diagnostics.verdict.coverage import Seen, healthy_headline, little_headline
 from ptt.diagnostics.verdict.nothing_judged import NothingJudged
 
@@ -68,6 +68,7 @@ def verdict_of(
 
     `seen`: how much was judged, without which a run counts as covered; `nothing`: why nothing could be, if nothing was.
     """
+    verdicts = raise_settings(verdicts, explains or {}, window=_window(run))
     verdicts = [_in_unit(verdict, run.step_unit) for verdict in verdicts]
     unsorted = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
     unsorted += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]

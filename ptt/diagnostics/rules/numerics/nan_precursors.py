@@ -4,7 +4,8 @@ What: in the 50 logged values before the first NaN or infinity of a core metric 
 such), gradient norm, KL, ratios, rewards, losses, value loss or loss scale lie off their own level by more than ten
 times their usual scatter, and above three times or below a third of that level, for at least half of the steps from
 some step on. They are listed by step: look at the first one. Where nothing stayed off its level and the run never came
-back, single outlying values are listed. Where the run came back, a metric that stays as far off afterwards is no
+back, outlying values are listed that lie in one burst with the NaN: the last of them within three logged values of it,
+and no further from each other. Where the run came back, a metric that stays as far off afterwards is no
 precursor. A single NaN step between finite ones is dated by metrics-lost: look at its own batch.
 Why it matters: a NaN shows where a run ended, not why. What moved first is closer to the cause than what died.
 What to do: replay the first one's step with anomaly detection on; look at that batch's rewards, lengths and log-ratios
@@ -28,6 +29,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.numerics import core_series, dead_tail, first_nonfinite
 from ptt.diagnostics.rules.single_series import derived
+from ptt.diagnostics.statistics.arrays import BoolArray
 
 WATCHED = document()["before_nan"]
 SCATTER_FACTOR = 10.0  # times the robust scatter before: single values of a healthy run reach six, heavy tails eight
@@ -35,6 +37,7 @@ LEVEL_FACTOR = 3.0  # times the level, or a third of it: scatter alone is tiny w
 MIN_OFF_SHARE = 0.5  # of the values up to the NaN
 MIN_OFF_SHARE_BACK = 0.9  # before a NaN that the run came back from: what only flickers had nothing to do with it
 MIN_OFF = 3  # values off before a NaN that the run came back from: the policy's loss is far off every few hundred steps
+BURST = 3  # logged values: an outlier that normal ones follow for longer has passed, and led to no NaN
 BACK_SHARE = 0.5  # of how far off it was: less is on its way back to its level
 WINDOW = 50  # logged values in which a precursor is looked for
 MIN_BEFORE = 3  # values that tell a level at all: a run that dies at step 5 has no more
@@ -95,7 +98,7 @@ def _departure(series: Series, scatters: float, *, lasting: bool, least: int) ->
     """Return the first of the values before the end that is off the level the metric had until then.
 
     `lasting`: of the values from there to the end, half must be (nearly all, where more than one must be left), and
-    `least` values are left: a spike that came back is a step like any other.
+    `least` values are left: a spike that came back is a step like any other. Either way one of the last BURST is off.
     """
     steps, values = series.finite()
     start = max(MIN_BEFORE, len(values) - WINDOW, len(values) // 8)
@@ -110,12 +113,22 @@ def _departure(series: Series, scatters: float, *, lasting: bool, least: int) ->
     if lasting:
         share = MIN_OFF_SHARE if least == 1 else MIN_OFF_SHARE_BACK
         off &= np.cumsum(off[::-1])[::-1] / np.arange(len(off), 0, -1) >= share
-    if not off.any():
+    first = _burst(off) if not lasting else int(np.argmax(off)) if off[-BURST:].any() else None
+    if first is None:
         return None
-    index = start + int(np.argmax(off))
+    index = start + first
     if len(values) - index < least:
         return None
     return Departure(int(steps[index]), series.name, WATCHED[series.name]["title"], float(values[index]))
+
+
+def _burst(off: BoolArray) -> int | None:
+    """Return where the last burst of outliers began, if it reaches the end; None where it does not."""
+    places = np.flatnonzero(off)
+    if not len(places) or len(off) - places[-1] > BURST:
+        return None
+    apart = np.flatnonzero(np.diff(places) > BURST)
+    return int(places[apart[-1] + 1]) if len(apart) else int(places[0])
 
 
 def _came_back(series: Series, departure: Departure, step: int) -> bool:

@@ -3,7 +3,8 @@
 What: the highest logged learning rate lies above 2e-3 for supervised fine-tuning and reward models, or above 1e-3 for
 preference training and RL. On its own this is a suspicion, reported as a note. It is a finding where, after the rate
 passed the limit, the loss on given data rose to 1.3 times its starting value or the gradient norm to 10 times, whether
-or not it came back.
+or not it came back; or where the rate is ten times the limit or more, and two failures of high severity that it brings
+about set in from the same steps on.
 Why it matters: even if the loss comes down again after such a rise, the model has often forgotten what it could do at
 the start.
 What it is not: a limit for small models trained from scratch or for classical control, which tolerate more.
@@ -27,6 +28,7 @@ GIVEN_RATE = 2e-3  # SFT and reward models: ten times the rate that adapters tak
 SENSITIVE_RATE = 1e-3  # RL and preference training: the same model bears less where it is pulled away from its start
 LOSS_FACTOR = 1.3  # of the first values: training lowers a loss on given data, noise of a batch stays below
 NORM_FACTOR = 10.0  # as in gradient-spikes
+FAR_FACTOR = 10.0  # times the limit: no adapter, no small model and no schedule comes near
 MIN_VALUES = 5
 FIRST_VALUES = 3  # logged values that tell where a curve began
 CONTROL_PREFIX = "charts/"  # CleanRL's: small networks, trained from scratch
@@ -51,14 +53,19 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     damage = _damage(evidence, before, family)
     finding = Finding(
         severity=Severity.MEDIUM if damage else Severity.LOW,
-        claim=f"The learning rate of {highest:.3g} is {highest / limit:.2g} times the most that such training usually "
+        claim=f"The learning rate of {highest:.3g} is {highest / limit:.3g} times the most that such training usually "
         "tolerates" + (f", and {damage}" if damage else ""),
         observed=highest,
         limit=limit,
         unit="per step",
         onset_step=onset,
         onset_interval=(before, onset),
-        evidence=metric_evidence(series, kind=evidence.algorithm.title, damage=damage or None),
+        evidence=metric_evidence(
+            series,
+            kind=evidence.algorithm.title,
+            damage=damage or None,
+            far_outside_use=highest >= FAR_FACTOR * limit,
+        ),
         causes=("a rate copied from a different method, model size or optimiser", "a misplaced decimal point"),
         confirm=("run the first 50 steps again at a tenth of the rate: does the loss then fall from the start?",),
         next=("lower the rate to a tenth, keep the warm-up and change nothing else",),

@@ -2,8 +2,8 @@
 
 What: the logged total is exactly a weighted sum of the logged parts before a step and after it, and no single set of
 weights gives both; or a part that was never logged before is logged at every step after it and counts in the sum. It is
-reported where the change moves the total by at least a fifth of its level. Or the total's level and spread both are
-five times what they ever were from one logged step on.
+reported where the change moves the total by at least a fifth of its level. Or scale (mean square over mean), level and
+spread of the total all grew to 2.5 times or more from one logged step to the next, for good.
 Why it matters: rewards before and after are on different scales. What looks like a jump, a fall or a gap to the
 evaluation at that step is the revision, and every revision can be gamed in new ways.
 What it is not: a total that is not a sum of its parts, or whose weights change all the time: neither is judged.
@@ -22,12 +22,15 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import mean_reward
-from ptt.diagnostics.rules.single_series import metric_evidence
+from ptt.diagnostics.rules.single_series import aligned, metric_evidence
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 MIN_STEPS = 20  # on either side: more than there are parts, so that an exact fit is no accident
 MAX_PARTS = 8
-SCALE_FACTOR = 5.0  # from one logged step to the next, in level and spread: learning goes through what lies between
+SCALE_FACTOR = 2.5  # in scale, level and spread: rewards of 0 or M keep their scale while they are learnt
+MAX_WRONG = 1  # of MIN_STEPS on either side of the change: a step with hardly a success shows no scale
+LASTING_SHARE = 0.9  # of all steps before it, and of all after it
+KEPT_SHARE = 0.9  # of the steps with a positive mean: of the rest no scale can be told
 EXACT = 1e-4  # of the total's largest size: sums of float32 means, logged with five digits at least
 MIN_SCATTER = 0.01  # of the total's largest size: a total that stands still fits any weights
 MIN_CHANGE = 0.2  # of the total's largest size
@@ -100,24 +103,46 @@ def _finding(reward: Series, steps: IntArray, change: Change, limits: Limits, *,
 
 
 def _rescaled(reward: Series, spread: Series | None) -> Change | None:
-    """Return the step from which level and spread of the total are several times what they ever were, or None.
+    """Return the step from which rewards are on a scale several times as large, or None.
 
-    More successes of a pass-or-fail reward raise its level much more than its spread, and not between two steps.
+    Judged by the mean square over the mean, which is M for a reward of 0 or M whatever its share of successes: it moves
+    with the scale and not with what is learnt. It must be on either side of one place between two logged values, and
+    level and spread must have grown as well.
     """
-    steps, values = reward.finite()
-    if spread is None or values[0] <= 0:
+    if spread is None:
         return None
-    highest, lowest = np.maximum.accumulate(values), np.minimum.accumulate(values[::-1])[::-1]
-    places = np.flatnonzero(lowest[1:] >= SCALE_FACTOR * highest[:-1]) + 1
-    for place in places:
-        if not MIN_STEPS <= place <= len(values) - MIN_STEPS or highest[place - 1] <= 0:
-            continue
-        at, spreads = spread.finite()
-        before, after = spreads[at < steps[place]], spreads[at >= steps[place]]
-        if len(before) and len(after) and float(np.median(after)) >= SCALE_FACTOR * float(before.max()) > 0:
-            old, new = float(np.median(values[:place])), float(np.median(values[place:]))
-            return int(place), new - old, f"rewards became {new / old:.3g} times as large"
+    steps, means, spreads = aligned(reward, spread)
+    usable = means > 0  # a step without any success shows no scale
+    steps, means, spreads = steps[usable], means[usable], spreads[usable]
+    if len(steps) < 2 * MIN_STEPS or usable.mean() < KEPT_SHARE:
+        return None
+    scale = means + np.square(spreads) / means
+    for place in _jumps(scale):
+        sides = slice(place - MIN_STEPS, place), slice(place, place + MIN_STEPS)
+        growths = [float(np.mean(values[sides[1]]) / np.mean(values[sides[0]])) for values in (means, spreads)
+                   if np.mean(values[sides[0]]) > 0]  # fmt: skip
+        if len(growths) == 2 and min(growths) >= SCALE_FACTOR:
+            old, new = float(np.median(means[:place])), float(np.median(means[place:]))
+            logged = int(np.searchsorted(reward.finite()[0], steps[place]))
+            return logged, new - old, f"rewards became {new / old:.3g} times as large"
     return None
+
+
+def _jumps(scale: FloatArray) -> list[int]:
+    """Return the places that part a scale in two, nearly without exception near them and over the run."""
+    logs = np.log(scale)
+    found = []
+    for place in range(MIN_STEPS, len(logs) - MIN_STEPS + 1):
+        before, after = logs[place - MIN_STEPS : place], logs[place : place + MIN_STEPS]
+        jump = float(np.median(after) - np.median(before))
+        if jump < np.log(SCALE_FACTOR):
+            continue
+        middle = float(np.median(before)) + jump / 2
+        wrong = max(np.count_nonzero(before > middle), np.count_nonzero(after < middle))
+        lasting = min((logs[:place] < middle).mean(), (logs[place:] > middle).mean())
+        if wrong <= MAX_WRONG and lasting >= LASTING_SHARE and logs[place - 1] < middle < logs[place]:
+            found.append(place)
+    return found
 
 
 def _parts(reward: Series, components: Mapping[str, Series]) -> Parts | None:
