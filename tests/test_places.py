@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 import ptt
 from ptt.cli.app import app
 from ptt.diagnostics.evidence.completions import WINDOW, Completions, recorded_observations
+from ptt.diagnostics.evidence.recorded_calls import recorded_calls
 from ptt.diagnostics.store.scan import read_table
 from ptt.reports.run.html import render_html
 from ptt.reports.run.tail_details import details
@@ -114,6 +116,56 @@ def test_json_lines_carry_tools_and_failures_as_well(tmp_path: Path) -> None:
     found = ptt.diagnose(tmp_path)
     assert split(found, "tool name") == NAMES
     assert split(found, "tool result") == RESULTS
+
+
+def test_recorded_calls_are_counted_by_tool(tmp_path: Path) -> None:
+    def change(number: int, row: dict[str, Any]) -> None:
+        failing(number, row)
+        row["tool_failed"][1] = number % 4 == 0 and number >= STEPS * EACH // 2
+
+    found = ptt.diagnose(write_recorder_run(tmp_path / "run", rows_of(change)))
+    tools = {row["name"]: row for row in found.tables["tools"].to_dicts()}
+    assert {name: tool["calls"] for name, tool in tools.items()} == {"lookup": STEPS * EACH, "calc": STEPS * EACH}
+    assert (tools["calc"]["failed_early"], tools["calc"]["failed_late"]) == (0.0, 0.25)
+    (finding,) = (one for one in found.findings if one.id == "tool-failures")
+    assert (finding.slice, finding.onset_step) == ("tool:calc", STEPS // 2 + 1)
+
+
+def called(rows: list[dict[str, Any]]) -> tuple[int, dict[str | None, tuple[int, int]]]:
+    """Return the samples, and by tool calls and those of them that are known to fail."""
+    frame = pl.DataFrame(rows).with_row_index("seq").with_columns(pl.lit(9).alias("length"), ok=True)
+    frame = frame.with_columns(pl.lit(4).alias("n_model"), pl.col("tool_names").list.len().alias("n_obs"))
+    scalars = frame.drop("step", "length", "n_model", "n_obs", "ok")
+    tokens = SimpleNamespace(
+        tables=SimpleNamespace(rows=frame), scalars=scalars, scan=SimpleNamespace(columns=frame.columns)
+    )
+    samples, calls = recorded_calls(cast(Any, tokens))
+    by_tool = calls.group_by("name").agg(pl.len(), (~pl.col("ok")).sum())
+    return samples.height, {name: (count, failed) for name, count, failed in by_tool.iter_rows()}
+
+
+def sample(step: int, name: str | None, tools: list[str], failed: list[bool | None], **more: Any) -> dict[str, Any]:
+    return {"step": step, "sample_id": name, "tool_names": tools, "tool_failed": failed, "rank": 0} | more
+
+
+def test_a_sample_that_two_steps_train_on_is_counted_once() -> None:
+    rows = [sample(step, "1-0", ["a", "b"], [False, True]) for step in (1, 2)]
+    assert called(rows) == (1, {"a": (1, 0), "b": (1, 1)})
+
+
+def test_samples_numbered_anew_at_each_step_are_all_counted() -> None:
+    rows = [sample(1, "0", ["a"], [False]), sample(2, "0", ["a", "a"], [True, None]), sample(3, "0", ["a"], [False])]
+    assert called(rows) == (3, {"a": (4, 1)})
+    assert called([sample(1, None, ["a"], [False]), sample(2, None, ["a"], [False])]) == (2, {"a": (2, 0)})
+
+
+def test_which_of_parallel_calls_failed_is_not_known() -> None:
+    rows = [sample(1, "0", ["a+b"], [True]), sample(1, "1", ["a + b"], [False])]
+    assert called(rows) == (2, {"a": (2, 0), "b": (2, 0), None: (1, 1)})
+
+
+def test_outcomes_that_fit_no_calls_are_unknown() -> None:
+    assert called([sample(1, "0", ["a", "b"], [True]), sample(1, "1", [], [])]) == (2, {"a": (1, 0), "b": (1, 0)})
 
 
 def test_a_list_that_does_not_fit_the_mask_names_no_observation(tmp_path: Path) -> None:

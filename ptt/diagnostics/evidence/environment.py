@@ -76,6 +76,7 @@ class Environment:
     load: ToolLoad | None = None
     episodes: Episodes | None = None
     answers: AnswerAgreement | None = None
+    from_recorder: bool = False  # calls are of recorder files, which need not have every step
 
 
 MIN_PAIRS: Final = 10  # of a step: with fewer, one coincidence is a tenth of it

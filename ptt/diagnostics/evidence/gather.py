@@ -27,6 +27,7 @@ from ptt.diagnostics.evidence.lengths import gather_lengths
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mismatch import gather_mismatch, gather_rank_mismatch
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
+from ptt.diagnostics.evidence.recorded_calls import recorded_calls, with_recorded
 from ptt.diagnostics.evidence.reference import gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.segments import gather_segments
@@ -192,6 +193,8 @@ def gather(
     calls, turns, sources = (read_table(folder, table) for table in ("tool_calls", "turns", "sources"))
     answers, evals, rewards = (read_table(folder, table) for table in ("answers", "evals", "rewards"))
     ranks, events = read_table(folder, "ranks"), read_table(folder, "events")
+    recorded = topic("recorded calls", lambda: recorded_calls(tokens)) or recorded_calls(None)
+    called = (trajectories, calls) if calls["ok"].is_not_null().any() else recorded
     makers: dict[str, Callable[[], pl.DataFrame]] = {
         "aggregates": lambda: aggregate_table(series, drawn_limits),
         "series": lambda: series_table(series),
@@ -199,7 +202,7 @@ def gather(
         "trajectories": lambda: trajectories,
         "tool_calls": lambda: calls,
         "audit": lambda: audit_table(trajectories, turns),
-        "tools": lambda: tool_table(trajectories, calls),
+        "tools": lambda: tool_table(*called),
         "files": lambda: files_by_step(tokens, trajectories),
     }
     if wide.parts:  # the rows leave these out
@@ -243,7 +246,12 @@ def gather(
         metrics=series,
         other=other,
         eval_loss=eval_losses.get("eval/loss"),
-        environment=topic("environment", lambda: gather_environment(trajectories, calls, turns)),
+        environment=topic(
+            "environment",
+            lambda: with_recorded(
+                gather_environment(trajectories, calls, turns), gather_environment(*recorded, turns.clear())
+            ),
+        ),
         answers=topic("answers", lambda: gather_answers(trajectories, answers)),
         lengths=topic("lengths", lambda: gather_lengths(trajectories, turns)),
         evaluation=topic("evaluation", lambda: gather_evaluation(metrics, evals, trajectories, wide)),

@@ -77,9 +77,11 @@ def _never_called(evidence: Evidence) -> tuple[Finding, ...]:
 
 def _abandoned(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the calls of each tool a trajectory against its own beginning."""
-    tools = (evidence.environment or UNRECORDED).tools
-    # what is counted comes first: a framework logs calls by tool only where the environment does
-    calls = {name: tool.calls.series for name, tool in tools.items()} or series_by_tool(evidence.other, CALLS)
+    environment, logged = evidence.environment or UNRECORDED, series_by_tool(evidence.other, CALLS)
+    tools = environment.tools
+    # what is counted in samples comes first: a framework logs calls by tool only where the environment does
+    calls = {name: tool.calls.series for name, tool in tools.items()}
+    calls = logged if logged and (environment.from_recorder or not calls) else calls
     judged = {name: series for name, series in sorted(calls.items()) if early_level(series) is not None}
     if not judged:
         most = max((len(series.finite()[0]) for series in calls.values()), default=0)

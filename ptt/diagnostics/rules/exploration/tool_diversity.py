@@ -81,11 +81,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 def _mix(evidence: Evidence) -> tuple[Series, Series, tuple[str, ...]] | None:
     """Return the entropy by step, all calls by step, and the tools by calls; None with fewer than two tools."""
-    tools = evidence.environment.tools if evidence.environment is not None else {}
-    if len(tools) >= 2:
+    environment, logged = evidence.environment, series_by_tool(evidence.other, CALLS)
+    tools = environment.tools if environment is not None else {}
+    if len(tools) >= 2 and (len(logged) < 2 or (environment is not None and not environment.from_recorder)):
         table = np.stack([tool.calls.hits for tool in tools.values()])
         return *_entropy(next(iter(tools.values())).calls.steps, table, MIN_POOLED_CALLS), tuple(tools)
-    logged = series_by_tool(evidence.other, CALLS)
     if len(logged) < 2:
         return None
     shared = reduce(np.intersect1d, (series.steps for series in logged.values()))
