@@ -268,6 +268,35 @@ def test_of_two_that_bring_each_other_about_the_first_seen_is_the_cause() -> Non
     assert causes(found) == {"update-too-large": None, "kl-over-target": "update-too-large"}
 
 
+def failures_and_tail(failures: tuple[int, int, int], tail: tuple[int, int, int]) -> list[str | None]:
+    low, at, high = failures
+    failed = dataclasses.replace(finding("tool-failures", onset=at, link=Link.ENVIRONMENT), onset_interval=(low, high))
+    low, at, high = tail
+    grew = dataclasses.replace(finding("tool-tail-growth", onset=at), onset_interval=(low, high))
+    return [one.consequence_of for one in link_causes([failed, grew], explains(), window=20)]
+
+
+@pytest.mark.parametrize(
+    ("failures", "tail", "told"),
+    [
+        ((58, 63, 67), (76, 85, 109), [None, "tool-failures"]),
+        ((61, 71, 75), (46, 63, 71), [None, "tool-failures"]),  # too near to tell: what does so by itself
+        ((61, 71, 75), (20, 30, 40), ["tool-tail-growth", None]),  # long before the failures: not by them
+    ],
+)
+def test_tails_after_failed_calls_follow_from_failures_unless_they_were_there_before(
+    failures: tuple[int, int, int], tail: tuple[int, int, int], told: list[str | None]
+) -> None:
+    assert failures_and_tail(failures, tail) == told
+
+
+def test_tails_follow_from_what_is_counted_only_where_it_was_found() -> None:
+    far, tail = finding("kl-over-target", onset=20), finding("tool-tail-growth", onset=80)
+    assert causes(diagnosis(far, tail))["tool-tail-growth"] is None
+    failed = finding("tool-failures", onset=50, link=Link.ENVIRONMENT)
+    assert causes(diagnosis(far, failed, tail))["tool-tail-growth"] == "tool-failures"
+
+
 def test_a_note_explains_no_failure() -> None:
     found = diagnosis(finding("kl-over-target", Severity.LOW, 5), finding("gradient-spikes", Severity.MEDIUM, 9))
     assert causes(found)["gradient-spikes"] is None

@@ -456,9 +456,28 @@ def test_tool_use_is_told_from_episodes_where_nothing_else_is_recorded() -> None
 
 
 def test_the_worst_tool_is_named_where_all_together_fail() -> None:
+    def both(done: float, chance: np.random.Generator) -> tuple[Call, ...]:
+        return Call(ok=done < 0.5 or bool(chance.random() < 0.5)), Call(name="browse", ok=done < 0.5)
+
+    (finding,) = findings_of(run("tool-failures", story(with_calls(both))))
+    assert (finding.slice, finding.evidence["worst_tool"]) == (None, "browse")
+
+
+def test_a_tool_that_nearly_all_failures_are_of_is_what_is_told() -> None:
     evidence = story(with_calls(lambda done, _: (Call(), Call(name="browse", ok=done < 0.5))))
     (finding,) = findings_of(run("tool-failures", evidence))
-    assert (finding.slice, finding.evidence["worst_tool"]) == (None, "browse")
+    assert (finding.slice, finding.observed, finding.onset_step) == ("tool:browse", 1.0, 30)
+
+
+def test_a_slow_rise_is_dated_where_the_share_passes_its_limit_not_where_a_mean_does() -> None:
+    evidence = story(failing(lambda done: 0.02 + 0.6 * max(0.0, done - 0.4)), steps=150)
+    (finding,) = findings_of(run("tool-failures", evidence))
+    assert finding.onset_step is not None
+    assert finding.limit is not None
+    passed = 150 * (0.4 + (finding.limit - 0.02) / 0.6)
+    assert finding.onset_step == pytest.approx(passed, abs=8)
+    low, high = finding.onset_interval or (0, 0)
+    assert low <= passed <= high < passed + 30
 
 
 HEALTHY_METRICS = {

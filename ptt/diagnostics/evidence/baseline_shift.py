@@ -10,8 +10,9 @@ import numpy as np
 
 from ptt.diagnostics.evidence.series import Series, condense, excess_interval
 from ptt.diagnostics.model import Steps
-from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import mean_change, rank_shift
+from ptt.diagnostics.statistics.level_crossing import level_crossing, share_crossing_interval
 
 MIN_VALUES: Final = 30  # finite values: fewer have no early part to compare the rest with
 EARLY_SHARE: Final = 0.2
@@ -32,6 +33,8 @@ MAX_RANK_VALUES: Final = 60  # values: of fewer, the autocorrelation is not know
 RANK_Z_LIMIT: Final = 3.5  # standard deviations of a rank sum: one in four thousand; ten values against ten reach 3.78
 MIN_RANK_VALUES: Final = 21  # values: seven against seven do without overlap once in 3432 times by chance
 MAX_LOG: Final = 300.0  # exp of it is finite
+ALARM_REACH: Final = 1.5  # times a window: as far before its mean passes a limit single steps may have
+ALARM_CONTEXT: Final = 4.0  # windows before an alarm, and one after it, whose noise gives the interval of the date
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +194,33 @@ def lasting_fall(
     return shift and replace(
         shift, early=level.median, extreme=0.0 - shift.extreme, last=0.0 - shift.last, limit=bound
     )  # 0.0 - x: of nothing left no -0
+
+
+def mean_width(series: Series) -> int:
+    """Return how many values of a series a mean of `lasting_rise` covers."""
+    return series.width * -(-len(series.finite()[0]) // MAX_POINTS)
+
+
+def dated_by_steps(
+    shift: BaselineShift, steps: IntArray, hits: FloatArray, trials: FloatArray, window: int
+) -> BaselineShift:
+    """Date the rise of a share by where the best rising curve through single steps passes its limit, not by a mean.
+
+    trials: hits of so many, at each step; of a logged share they are all 1, and hits the share. window: steps that the
+    mean takes, which passes the limit up to so much later. The interval reaches back to the step after the last one
+    before it.
+    """
+    alarm = int(np.searchsorted(steps, shift.onset, side="right"))
+    begin = max(0, alarm - math.ceil(ALARM_REACH * window))
+    within = level_crossing((hits - shift.limit * trials)[begin:alarm], 0.0)
+    if within is None or not 0 < shift.limit < 1:
+        return shift
+    first = begin + within
+    near = slice(max(0, alarm - math.ceil(ALARM_CONTEXT * window)), alarm + window)
+    low, high = share_crossing_interval(hits[near], trials[near], shift.limit, first - near.start)
+    low, high = near.start + low, near.start + high
+    before = int(steps[low - 1]) + 1 if low else int(steps[0])
+    return replace(shift, onset=int(steps[first]), interval=(before, int(steps[high])))
 
 
 def departure(series: Series, onset: int, *, sds: float = Z_LIMIT) -> int:

@@ -19,9 +19,11 @@ from ptt.diagnostics.evidence.baseline_shift import (
     MIN_VALUES,
     Z_LIMIT,
     BaselineShift,
+    dated_by_steps,
     early_level,
     lasting_fall,
     lasting_rise,
+    mean_width,
     ranks_apart,
 )
 from ptt.diagnostics.evidence.series import Series, finite_series
@@ -89,6 +91,11 @@ class Counts:
             return self._part(slice(0, self._third))
         return pooled._part(slice(0, count))
 
+    def since(self, step: int) -> tuple[float, float]:
+        """Return hits and trials from a step on."""
+        after = self.steps >= step
+        return float(self.hits[after].sum()), float(self.trials[after].sum())
+
     @property
     def _third(self) -> int:
         return max(1, round(LATE_SHARE * len(self.steps)))
@@ -116,7 +123,11 @@ class Counts:
         ranked = self._shifted(bound, rises=True)
         if ranked or not self.shows_change:
             return ranked
-        return lasting_rise(self.series, floor=bound(*self._chance()))
+        rise = lasting_rise(self.series, floor=bound(*self._chance()))
+        if rise is None:
+            return None
+        window = math.ceil(mean_width(self.series) * len(self.steps) / len(self.pooled.steps))
+        return dated_by_steps(rise, self.steps, self.hits, self.trials, window)
 
     def _shifted(self, bound_of: Callable[[float, float], float], *, rises: bool) -> BaselineShift | None:
         """Return the change of few values from the first third of them to the last, by their ranks.
@@ -222,7 +233,11 @@ class MeasuredShare:
         """Return its lasting rise."""
         if self.counts is not None:
             return self.counts.rise(floor=floor, factor=factor)
-        return lasting_rise(self.series, floor=floor, factor=factor)
+        rise = lasting_rise(self.series, floor=floor, factor=factor)
+        if rise is None:
+            return None
+        steps, values = self.series.finite()
+        return dated_by_steps(rise, steps, values, np.ones(len(values)), mean_width(self.series))
 
 
 def counted_share(counts: Counts | None, metric: str, *, tool: str | None = None) -> tuple[MeasuredShare, ...]:

@@ -1,4 +1,4 @@
-"""When a noisy curve that rises passed a level for good: isotonic regression, and how closely that is known."""
+"""When a noisy curve or share that rises passed a level for good: isotonic regression, and how closely it is known."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.change_point import SUPPORT_NATS
 
 DRAWS: Final = 400
 SEED: Final = 20_261_123
 INTERVAL: Final = (2.5, 97.5)
+TINY: Final = 1e-9  # a share of 0 has a logarithm then
 SPREAD: Final = 2.5  # times the residuals: a monotone fit follows noise of steps that follow each other
 
 
@@ -42,14 +44,33 @@ def crossing_interval(values: FloatArray, level: float, *, draws: int = DRAWS) -
     return low, high
 
 
-def isotonic_fit(values: FloatArray) -> FloatArray:
-    """Return the non-decreasing values nearest to these by least squares (pool adjacent violators)."""
+def share_crossing_interval(hits: FloatArray, trials: FloatArray, level: float, first: int) -> tuple[int, int]:
+    """Return the indices between which a share that rises passed a level, which it most likely did at `first`.
+
+    A place is one where it may have if the rising share that lies below the level before it and above from it on is
+    hardly less likely than the best (SUPPORT_NATS). Hits are as likely as binomial ones that scatter as widely as these
+    do about the best rising share (quasi-likelihood); trials above 0, level within 0 and 1.
+    """
+    fit = np.clip(isotonic_fit(hits / trials, trials), TINY, 1 - TINY)
+    scatter = float(np.sum((hits - trials * fit) ** 2 / (trials * fit * (1 - fit)))) / max(1, len(hits) - 2)
+    lost = trials * (fit * np.log(fit / level) + (1 - fit) * np.log((1 - fit) / (1 - level)))
+    allowed = SUPPORT_NATS * scatter
+    before = np.cumsum(np.where(fit < level, lost, 0.0)[:first][::-1])
+    after = np.cumsum(np.where(fit > level, lost, 0.0)[first:])
+    return first - int((before <= allowed).sum()), first + int((after[:-1] <= allowed).sum())
+
+
+def isotonic_fit(values: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    """Return the non-decreasing values nearest to these by (weighted) least squares (pool adjacent violators)."""
     sums: list[float] = []
+    sizes: list[float] = []
     counts: list[int] = []
-    for value in values.tolist():
-        total, count = value, 1
-        while sums and sums[-1] * count >= total * counts[-1]:
-            total, count = total + sums.pop(), count + counts.pop()
+    of = np.ones(len(values)) if weights is None else weights
+    for value, weight in zip(values.tolist(), of.tolist(), strict=True):
+        total, size, count = value * weight, weight, 1
+        while sums and sums[-1] * size >= total * sizes[-1]:
+            total, size, count = total + sums.pop(), size + sizes.pop(), count + counts.pop()
         sums.append(total)
+        sizes.append(size)
         counts.append(count)
-    return np.repeat(np.array(sums) / np.array(counts), counts)
+    return np.repeat(np.array(sums) / np.array(sizes), counts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -46,6 +46,8 @@ def how(table: Explains, cause: str, consequence: str) -> str:
 
 NO_ONSET: Final = 1 << 60  # later than any step
 TAILS: Final = frozenset({"tool-tail-growth", "tail-growth-everywhere", "tails-high"})
+COUNTED: Final = frozenset({"tool-failures", "engine-mismatch"})
+"""What brings tails about only where it is found: so many calls, or tokens, make a tail only if they can be counted."""
 OF_ONE_RANK: Final = frozenset({Link.DATA_VALIDITY, Link.DATA_FRESHNESS, Link.NUMERICS, Link.SYSTEMS})
 MAX_CHAIN: Final = 2  # links: what took more, with nothing found between, is no story one could check
 
@@ -107,12 +109,13 @@ def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int 
     earliest. Two dates cannot be ordered where their intervals overlap. A cause that states no interval may, for what
     it does by itself, have begun up to `window` steps before it was seen: a mean over a window passes its limit so
     late; one that states when it set out for its limit, from there on. What surely began after a failure did not bring
-    it about. Of two that could each have brought the other about the one seen first counts. A note explains no failure:
-    what is below medium has not broken anything. No finding
-    comes to stand under itself, by whatever number of links.
+    it about. Of two that could each have brought the other about, and whose dates cannot be ordered, the one that does
+    so by fewer links counts, and of equals the one seen first. A note explains no failure: what is below medium has not
+    broken anything. No finding comes to stand under itself, by whatever number of links.
     """
+    table = _without_unseen(explains, {finding.id for finding in findings})
     reach = {
-        finding.id: frozenset(name for name, chain in chains(explains, finding.id).items() if len(chain) <= MAX_CHAIN)
+        finding.id: {name: len(chain) for name, chain in chains(table, finding.id).items() if len(chain) <= MAX_CHAIN}
         for finding in findings
     }
     ordered = sorted(findings, key=lambda finding: (began(finding), list(Link).index(finding.link), finding.id))
@@ -135,7 +138,16 @@ def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int 
     ]
 
 
-def _may_explain(cause: Finding, finding: Finding, reach: Mapping[str, frozenset[str]]) -> bool:
+def _without_unseen(explains: Explains, found: Set[str]) -> Explains:
+    """Return the table without tails from what is counted and was not found."""
+    unseen = COUNTED - found
+    return {
+        cause: {name: way for name, way in effects.items() if name not in TAILS} if cause in unseen else effects
+        for cause, effects in explains.items()
+    }
+
+
+def _may_explain(cause: Finding, finding: Finding, reach: Mapping[str, Mapping[str, int]]) -> bool:
     if cause is finding or finding.id not in reach[cause.id]:
         return False
     if finding.severity.at_least(Severity.MEDIUM) and not cause.severity.at_least(Severity.MEDIUM):
@@ -143,7 +155,7 @@ def _may_explain(cause: Finding, finding: Finding, reach: Mapping[str, frozenset
     if finding.id in TAILS and finding.link is Link.SYSTEMS and cause.link not in OF_ONE_RANK:
         return False  # a tail on one rank is from no fault that all ranks share
     later = began(cause) > began(finding)
-    if later and cause.id in reach[finding.id]:
+    if later and reach[finding.id].get(cause.id, MAX_CHAIN + 1) <= reach[cause.id][finding.id]:
         return False
     return began(cause) < NO_ONSET and _latest(finding) < NO_ONSET
 

@@ -18,6 +18,8 @@ from ptt.diagnostics.wording import counted
 SharesVerdict = Broken | Healthy | NotJudged
 UNRECORDED: Final = Environment(split="unknown", trajectories=0, steps=0, calls=0)
 MAX_FINDINGS: Final = 5  # of one rule: the worst tools; more say the same of others
+OF_ONE_TOOL: Final = 0.8  # of all hits in the end are of one tool: then the finding is of that tool
+MIN_LIFT: Final = 1.5  # times its share of the trials: a tool that is called most has most hits anyway
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +43,17 @@ def judge_shares(question: Question, shares: Sequence[MeasuredShare], limits: Li
 
     `limits`: `floor` and `factor` of a rise that counts; `medium` and `high`, the share in the end that makes it so
     severe; `chronic`, the share that is too high whatever it was at first. Of one tool only where all together do not
-    show it already.
+    show it already, or where nearly all hits in the end are of that tool.
     """
     if not shares:
         return question.unjudged(f"no {question.what.split(' that ')[0]} are recorded")
     judged = [(share, finding) for share in shares if (finding := _finding(question, share, limits)) is not None]
     overall = [finding for share, finding in judged if share.tool is None]
-    findings = _worst_first(overall)[:1] or _worst_first([finding for _, finding in judged])
+    of_one = [finding for share, finding in judged if _makes_up(share, shares)] if overall else []
+    if of_one and of_one[0].severity.at_least(_worst_first(overall)[0].severity):
+        overall = []
+    findings = of_one if of_one and not overall else _worst_first(overall)[:1]
+    findings = findings or _worst_first([finding for _, finding in judged])
     worst = max((share for share in shares if share.tool), key=lambda share: share.late, default=None)
     if overall and findings and worst is not None:
         by_tool = {"worst_tool": worst.tool, "its_share": worst.late}
@@ -62,6 +68,16 @@ def judge_shares(question: Question, shares: Sequence[MeasuredShare], limits: Li
     if first.counts is not None:
         reason += f", out of {first.counts.total}"
     return Healthy(reason=reason, notes=tuple(findings[:MAX_FINDINGS]))
+
+
+def _makes_up(share: MeasuredShare, shares: Sequence[MeasuredShare]) -> bool:
+    """Return whether nearly all hits in the end are of this tool, and far more than its part of the trials."""
+    whole = next((other.counts for other in shares if other.tool is None and other.counts is not None), None)
+    if share.tool is None or share.counts is None or whole is None:
+        return False
+    end = whole.steps[-len(whole.late().steps)]
+    (hits, trials), (all_hits, all_trials) = share.counts.since(end), whole.since(end)
+    return hits >= OF_ONE_TOOL * all_hits > 0 and hits * all_trials >= MIN_LIFT * all_hits * trials
 
 
 def _too_few(question: Question, shares: Sequence[MeasuredShare]) -> str:
