@@ -265,6 +265,7 @@ def gather_environment(trajectories: pl.DataFrame, calls: pl.DataFrame, turns: p
         load=calls_in_flight(own_calls, own_turns),
         episodes=_episodes(placed, own_turns),
         answers=answer_agreement(placed, own_turns),
+        from_recorder=False,
         **_paid_counts(who, with_outcome),
     )
 
