@@ -6,7 +6,7 @@ TRL := .venv-trl
 REPRODUCE := .venv-reproduce
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test test-all golden test-bytes test-trl test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-start check format bench bench-traces docs fuzz fuzz-coverage sync-samples clean
+.PHONY: demo test test-all golden test-bytes test-trl test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces docs fuzz fuzz-coverage sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
@@ -34,7 +34,7 @@ test-writers: $(STAMP)  ## the trackers' own libraries write, and what they read
 	$(WRITERS) -m pytest -q -m writers
 
 test-trl: $(TRL)/.ready  ## the recorder inside a real TRL run with tools (installs TRL and torch into an environment of its own)
-	$(TRL)/bin/python -m pytest -q tests/recorders
+	$(TRL)/bin/python -m pytest -q tests/recorders tests/test_reproduction_gpu.py
 
 test-exports: $(TRL)/.ready  ## exported training data in TRL's DPO, KTO, SFT and GRPO, a step each (environment as above)
 	$(TRL)/bin/python -m pytest -q -m trl tests/exports
@@ -47,6 +47,13 @@ reproduce-small: $(REPRODUCE)/.ready  ## the same with fewer steps: ten minutes 
 
 reproduce-gallery: $(REPRODUCE)/.ready  ## the failure gallery: fourteen switches, two seeds each, what ptt says beside what was planted
 	$(REPRODUCE)/bin/python -m examples.reproduction.run --gallery
+
+reproduce-gpu:  ## the arms with a model of 0.5 billion parameters and vLLM; untried; skipped where there is no GPU
+	@if nvidia-smi > /dev/null 2>&1; then \
+		$(MAKE) $(REPRODUCE)-gpu/.ready && $(REPRODUCE)-gpu/bin/python -m examples.reproduction.run --gpu; \
+	else \
+		echo "Skipped: nvidia-smi finds no GPU. make reproduce-small runs the experiment on a CPU."; \
+	fi
 
 reproduce-start: $(REPRODUCE)/.ready  ## make the weights anew that all these runs start from
 	$(REPRODUCE)/bin/python -m examples.reproduction.sft
@@ -127,5 +134,10 @@ $(REPRODUCE)/.ready: pyproject.toml examples/reproduction/requirements.txt
 	$(REPRODUCE)/bin/python -m pip install --quiet --editable . --requirement examples/reproduction/requirements.txt
 	@touch $@
 
+$(REPRODUCE)-gpu/.ready: pyproject.toml examples/reproduction/requirements-gpu.txt
+	$(PYTHON) -m venv $(REPRODUCE)-gpu
+	$(REPRODUCE)-gpu/bin/python -m pip install --quiet --editable . --requirement examples/reproduction/requirements-gpu.txt
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-writers .venv-trl .venv-reproduce .venv-fuzz dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-writers .venv-trl .venv-reproduce .venv-reproduce-gpu .venv-fuzz dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis

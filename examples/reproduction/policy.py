@@ -95,6 +95,6 @@ def save_start(model: Any, tokenizer: Any, folder: Path = START) -> None:
         part.save_pretrained(folder)
 
 
-def load_tokenizer(folder: Path = START) -> Any:
+def load_tokenizer(model: str | Path = START) -> Any:
     """Return the tokenizer that belongs to the weights."""
-    return AutoTokenizer.from_pretrained(folder)
+    return AutoTokenizer.from_pretrained(model, padding_side="left")

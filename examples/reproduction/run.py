@@ -1,4 +1,4 @@
-"""Run the whole experiment: `python -m examples.reproduction.run [--small | --gallery] [--out FOLDER]`.
+"""Run the whole experiment: `python -m examples.reproduction.run [--small | --gallery | --gpu] [--out FOLDER]`.
 
 Trains what is not yet trained, two runs at a time, judges each run, and compares the arms. It can be stopped at any
 time: the same command goes on, and only a run that was stopped in the middle starts again.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from examples.reproduction import gallery
+from examples.reproduction import gallery, gpu
 from examples.reproduction.arms import ARMS, FULL_STEPS, SEEDS, SMALL_STEPS
 from examples.reproduction.page import Judged, read_judged, write_gallery, write_results
 
@@ -36,6 +36,7 @@ class Job:
     name: str  # of an arm or a gallery case
     seed: int
     steps: int
+    on_gpu: bool = False
 
     @property
     def label(self) -> str:
@@ -43,9 +44,9 @@ class Job:
         return f"{self.name}-s{self.seed}"
 
 
-def arm_jobs(steps: int, seeds: Sequence[int] = SEEDS) -> list[Job]:
+def arm_jobs(steps: int, seeds: Sequence[int] = SEEDS, *, on_gpu: bool = False) -> list[Job]:
     """Return the runs of the experiment, seed by seed, so that a stopped one has some of each arm."""
-    return [Job(name=name, seed=seed, steps=steps) for seed in seeds for name in ARMS]
+    return [Job(name=name, seed=seed, steps=steps, on_gpu=on_gpu) for seed in seeds for name in ARMS]
 
 
 def gallery_jobs(steps: int = gallery.STEPS, seeds: Sequence[int] = gallery.SEEDS) -> list[Job]:
@@ -65,7 +66,7 @@ def train_command(job: Job, out: Path, *, resume: bool = False) -> list[str]:
     case = gallery.GALLERY.get(job.name)
     ranks = case.setting.ranks if case else 1
     launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", "-m"] if ranks > 1 else []
-    command = [sys.executable, "-m", *launcher, "examples.reproduction.train", job.name]
+    command = [sys.executable, "-m", *launcher, f"examples.reproduction.{'gpu' if job.on_gpu else 'train'}", job.name]
     command += [f"--seed={job.seed}", f"--steps={job.steps}", f"--out={out}"]
     return [*command, "--resume"] if resume else command
 
@@ -115,13 +116,13 @@ def judge(job: Job, out: Path, start: Launch = launch) -> Judged:
 
 
 def train_and_judge(jobs: Sequence[Job], out: Path, start: Launch = launch) -> list[Judged]:
-    """Do all jobs, two at a time, in their order."""
+    """Do all jobs in their order: two at a time, or one where they share a GPU."""
 
     def both(job: Job) -> Judged:
         train(job, out, start)
         return judge(job, out, start)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(1 if any(job.on_gpu for job in jobs) else AT_ONCE) as pool:
         results = [pool.submit(both, job) for job in jobs]
         try:
             return [result.result() for result in results]
@@ -139,9 +140,9 @@ def compare_command(jobs: Sequence[Job], out: Path) -> list[str]:
     return [*command, "--out", str(out / "compare")]
 
 
-def experiment(out: Path, steps: int) -> int:
+def experiment(out: Path, steps: int, *, on_gpu: bool = False) -> int:
     """Run the arms, compare them and write the page."""
-    jobs = arm_jobs(steps)
+    jobs = arm_jobs(steps, on_gpu=on_gpu)
     judged = train_and_judge(jobs, out)
     code = subprocess.run(compare_command(jobs, out), check=False).returncode
     print(f"\nArms and seeds  {write_results(out, judged)}")
@@ -170,13 +171,18 @@ def main(arguments: Sequence[str]) -> int:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--small", action="store_true", help=f"{SMALL_STEPS} steps a run instead of {FULL_STEPS}")
     kind.add_argument("--gallery", action="store_true", help="the failure gallery instead of the experiment")
+    kind.add_argument("--gpu", action="store_true", help=f"the experiment with {gpu.MODEL} and vLLM; untried")
     parser.add_argument("--steps", type=int, help="steps a run")
-    parser.add_argument("--out", type=Path, help=f"default: {OUT}, with -small or -gallery")
+    parser.add_argument("--out", type=Path, help=f"default: {OUT}, with -small, -gallery or -gpu")
     given = parser.parse_args(arguments)
+    if given.gpu and (reason := gpu.why_not()) is not None:
+        print(f"Skipped: {reason}. `make reproduce-small` runs the experiment on a CPU.")
+        return 0
     if given.gallery:
         return failures(given.out or OUT.with_name("reproduction-gallery"), given.steps or gallery.STEPS)
-    steps = given.steps or (SMALL_STEPS if given.small else FULL_STEPS)
-    return experiment(given.out or OUT.with_name(f"reproduction{'-small' if given.small else ''}"), steps)
+    steps = given.steps or (SMALL_STEPS if given.small or given.gpu else FULL_STEPS)
+    suffix = "-small" if given.small else "-gpu" if given.gpu else ""
+    return experiment(given.out or OUT.with_name(f"reproduction{suffix}"), steps, on_gpu=given.gpu)
 
 
 if __name__ == "__main__":

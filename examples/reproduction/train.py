@@ -12,11 +12,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+# What the caller has set stays: a run on a GPU downloads its model.
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"} | os.environ
 
 import torch
 from datasets import Dataset
@@ -50,10 +51,12 @@ class WorldClock(TrainerCallback):  # type: ignore[misc]
         self.world.step = state.global_step
 
 
-def config(setting: Setting, *, seed: int, steps: int, out: Path) -> GRPOConfig:
-    """Return the trainer's settings."""
+def config(
+    setting: Setting, *, seed: int, steps: int, out: Path, changed: Mapping[str, Any] | None = None
+) -> GRPOConfig:
+    """Return the trainer's settings: those for a CPU, with what is changed."""
     sync = setting.sync_every
-    return GRPOConfig(
+    settings: dict[str, Any] = dict(  # noqa: C408  (the keywords of GRPOConfig)
         output_dir=str(out), max_steps=steps, seed=seed, logging_steps=1, report_to=[], disable_tqdm=True,
         learning_rate=setting.learning_rate, lr_scheduler_type="constant_with_warmup", warmup_steps=10,
         beta=setting.beta, sync_ref_model=sync is not None, ref_model_sync_steps=sync or steps,
@@ -63,24 +66,34 @@ def config(setting: Setting, *, seed: int, steps: int, out: Path) -> GRPOConfig:
         num_iterations=2,  # each generation is trained on twice, so that policy and old differ at all
         max_completion_length=160, max_tool_calling_iterations=4,
         save_strategy="steps" if setting.killed else "no", save_steps=steps // CHECKPOINTS, save_total_limit=1,
-        bf16=False, use_cpu=True, gradient_checkpointing=False, dataloader_pin_memory=False, disable_dropout=True,
-        model_init_kwargs={"dtype": "float32"},  # the weights lie on disk at half precision
+        bf16=False, use_cpu=True, activation_checkpointing=False, dataloader_pin_memory=False, disable_dropout=True,
+        model_init_kwargs={"dtype": "float32"},  # our weights lie on disk at half precision
     )  # fmt: skip
+    return GRPOConfig(**settings | dict(changed or {}))
 
 
-def make_trainer(setting: Setting, *, seed: int, steps: int, out: Path, resume: bool) -> Any:
+def make_trainer(
+    setting: Setting,
+    *,
+    seed: int,
+    steps: int,
+    out: Path,
+    resume: bool,
+    model: str = str(START),
+    changed: Mapping[str, Any] | None = None,
+) -> Any:
     """Return the trainer of a run, in a world of its own."""
     rank, first_step = int(os.environ.get("RANK", "0")), onset(setting, steps)
     world = world_of(setting, seed=100 * seed + rank, steps=steps)
     rewards, weights = rewards_of(setting, world, first_step)
-    settings = config(setting, seed=seed, steps=steps, out=out)
+    settings = config(setting, seed=seed, steps=steps, out=out, changed=changed)
     settings.reward_weights = weights
     callbacks: list[Any] = [WorldClock(world)]
     if setting.killed and not resume:
         callbacks.append(Killed(first_step))
     arguments = {
-        "model": str(START), "reward_funcs": rewards, "args": settings, "callbacks": callbacks,
-        "train_dataset": Dataset.from_list(questions(PROMPTS, seed)), "processing_class": load_tokenizer(),
+        "model": model, "reward_funcs": rewards, "args": settings, "callbacks": callbacks,
+        "train_dataset": Dataset.from_list(questions(PROMPTS, seed)), "processing_class": load_tokenizer(model),
         "tools": tools_of(world),
     }  # fmt: skip
     if setting.sampler != "policy" or setting.broken_loss:
@@ -92,22 +105,30 @@ def weights_digest(model: Any) -> str:
     """Return a digest of the weights, by which two runs are the same or not."""
     digest = hashlib.sha256()
     for _, tensor in sorted(model.state_dict().items()):
-        digest.update(tensor.detach().float().numpy().tobytes())
+        digest.update(tensor.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
-def run(name: str, *, seed: int, steps: int, out: Path, resume: bool, recorded: bool) -> dict[str, Any]:
-    """Train, and return what it took."""
-    torch.set_num_threads(1)
-    trainer = make_trainer(SETTINGS[name], seed=seed, steps=steps, out=out, resume=resume)
+def run(
+    given: argparse.Namespace,
+    *,
+    model: str = str(START),
+    changed: Callable[[Setting], Mapping[str, Any]] = lambda _setting: {},
+) -> dict[str, Any]:
+    """Train as the arguments say, with what is changed in the trainer's settings, and return what it took."""
+    setting = SETTINGS[given.name]
+    trainer = make_trainer(
+        setting, seed=given.seed, steps=given.steps, out=given.out, resume=given.resume,
+        model=model, changed=changed(setting),
+    )  # fmt: skip
     recorder = None
-    if recorded:
+    if not given.unrecorded:
         from ptt.recorders.trl import record
 
-        recorder = record(trainer, out / "tokens")
+        recorder = record(trainer, given.out / "tokens")
     began, used = time.perf_counter(), time.process_time()
     try:
-        trainer.train(resume_from_checkpoint=True if resume else None)
+        trainer.train(resume_from_checkpoint=True if given.resume else None)
     finally:
         trainer.save_state()
     summary: dict[str, Any] = {
@@ -121,25 +142,22 @@ def run(name: str, *, seed: int, steps: int, out: Path, resume: bool, recorded: 
     return summary
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Read the arguments, train, and print the summary as the last line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a run's arguments."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("name", choices=sorted(SETTINGS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--unrecorded", action="store_true")
-    given = parser.parse_args(arguments)
-    summary = run(
-        given.name,
-        seed=given.seed,
-        steps=given.steps,
-        out=given.out,
-        resume=given.resume,
-        recorded=not given.unrecorded,
-    )
-    print(json.dumps(summary))
+    return parser
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Read the arguments, train, and print the summary as the last line."""
+    torch.set_num_threads(1)
+    print(json.dumps(run(parser_of(__doc__).parse_args(arguments))))
 
 
 if __name__ == "__main__":
