@@ -19,7 +19,17 @@ from examples.reproduction.page import BEGIN, END, Judged, gallery_row, gallery_
 from examples.reproduction.panels import figures
 from examples.reproduction.rewards import activity, is_right, rewards_of, well_formed
 from examples.reproduction.run import Job
-from examples.reproduction.world import CODES, FORMS, ITEMS, World, demonstration, rendered, task, tools_of, world_of
+from examples.reproduction.world import (
+    CODES,
+    FORMS,
+    ITEMS,
+    World,
+    demonstration,
+    draw_task,
+    rendered,
+    tools_of,
+    world_of,
+)
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules import RULES
 
@@ -72,7 +82,7 @@ def test_a_form_is_not_the_value_twice(form: str) -> None:
 
 
 def test_failures_rise_after_the_switch_and_only_for_the_tool_it_names() -> None:
-    setting = replace(HEALTHY, failing_late=1.0, failing_tool="stock", since=0.5)
+    setting = replace(HEALTHY, late_failure_rate=1.0, failing_tool="stock", since=0.5)
     world = world_of(setting, seed=1, steps=100)
     lookup, stock, _ = tools_of(world)
     world.step = 49
@@ -94,7 +104,7 @@ def test_demonstrations_with_tools_end_with_the_right_number() -> None:
 
 
 def test_the_reward_pays_for_the_last_number_alone() -> None:
-    asked = task(random.Random(2))
+    asked = draw_task(random.Random(2))
     assert is_right([{"role": "assistant", "content": f"12, no: it is {asked.answer}."}], asked.answer)
     assert not is_right([{"role": "assistant", "content": f"{asked.answer} or 12"}], asked.answer)
     assert not is_right([{"role": "tool", "content": str(asked.answer)}], asked.answer)

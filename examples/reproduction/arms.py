@@ -1,6 +1,6 @@
-"""What one run is, as a value, and the five arms of the experiment: each differs from the baseline in one thing.
+"""Define a run's setting, and the five arms of the experiment: each differs from the baseline in one thing.
 
-The healthy control differs in all that should keep a run healthy, so that it says what these figures look like there.
+The healthy control alone changes everything that should keep a run healthy: it shows what the figures look like then.
 """
 
 from __future__ import annotations
@@ -9,38 +9,38 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 SEEDS: Final = (1, 2, 3)
-FULL_STEPS: Final = 320  # after which the tails of the baseline have grown for good
-SMALL_STEPS: Final = 120  # what two cores do for fifteen runs in ten minutes; intervals get wider by half
+FULL_STEPS: Final = 320  # enough for the baseline's tails to grow beyond doubt
+SMALL_STEPS: Final = 120  # fifteen such runs take two cores ten minutes; intervals are half as wide again
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One run, but for its seed and its length; times of faults are shares of the run."""
+    """All that defines a run besides its seed and length. Times are shares of the run."""
 
     diverse: bool = True  # how the tools answer: see world.py
-    failing: float = 0.02  # share of calls that raise
+    failure_rate: float = 0.02  # share of calls that raise
     learning_rate: float = 2e-4
     beta: float = 0.001  # weight of the KL penalty; above 0 so that the reference's logprobs are recorded at all
     sync_every: int | None = None  # steps after which the reference takes over some of the policy's weights
 
     # One switch each for the failure gallery; the experiment itself leaves them alone.
-    reward: Literal["task", "activity"] = "task"
+    reward: Literal["task", "activity"] = "task"  # what is paid: right answers, or calls and words
     reward_factor: float = 1.0
-    infinite_reward: bool = False
+    infinite_reward: bool = False  # for one answer
     sampler: Literal["policy", "bfloat16", "stale"] = "policy"
-    bad_rank: int | None = None  # the only rank that the sampler above is for
-    entropy_coef: float = 0.0  # of the entropy bonus; below 0 the loss pays for certainty
-    broken_loss: bool = False
-    failing_late: float | None = None  # what `failing` has risen to at the end
+    bad_rank: int | None = None  # the only rank with the sampler above
+    entropy_coef: float = 0.0  # weight of the entropy bonus; below 0 the loss pays for certainty
+    nan_loss: bool = False  # at one step
+    late_failure_rate: float | None = None  # what `failure_rate` rises to
     failing_tool: str | None = None  # the only tool that fails more often
     slow_tool: str | None = None
-    killed: bool = False
+    killed: bool = False  # and resumed from the last checkpoint
     ranks: int = 1
-    since: float = 0.0  # share of the run that is over when the switch acts
+    since: float = 0.0  # share of the run before the switch acts
 
 
 BASELINE: Final = Setting()
-HEALTHY: Final = Setting(diverse=False, failing=0.0, learning_rate=1e-4, beta=0.02)
+HEALTHY: Final = Setting(diverse=False, failure_rate=0.0, learning_rate=1e-4, beta=0.02)
 
 ARMS: Final = {
     "baseline": BASELINE,

@@ -1,4 +1,4 @@
-"""The switches of the gallery that reach into the trainer: its sampler, its loss, its process."""
+"""Break the trainer as the gallery's switches say: its sampler, its loss, its process."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from trl.trainer.utils import pad
 
 from examples.reproduction.arms import Setting
 
-STALE_FOR: Final = 24  # steps that a stale sampler keeps its weights
+STALE_STEPS: Final = 24  # for which a stale sampler keeps its weights
 
 
 class Killed(TrainerCallback):  # type: ignore[misc]
-    """Kill the process as an operating system would, without a word, after a step."""
+    """Kill the process after a step by a signal that it cannot catch."""
 
     def __init__(self, step: int) -> None:
         """Remember the step."""
         self.step = step
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
-        """Die."""
+        """Kill the process if this was the step."""
         if state.global_step == self.step:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class FaultyTrainer(GRPOTrainer):  # type: ignore[misc]
-    """A GRPOTrainer whose sampler or loss is wrong, as its setting says."""
+    """A GRPOTrainer whose sampler or loss is broken as its setting says."""
 
     def __init__(self, *, setting: Setting, first_step: int, **kwargs: Any) -> None:
         """Take the setting, and the first step at which it acts."""
         super().__init__(**kwargs)
         self.setting, self.first_step = setting, first_step
         self.sampler: Any = None
-        self.sampler_of = -1  # the step whose weights it has
+        self.sampler_step = -1  # the step whose weights it has
 
     def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """Sample from another copy of the weights, and return its logprobs as an inference engine does."""
+        """Sample from another copy of the weights; return tokens with their logprobs, as an inference engine does."""
         if self.setting.sampler == "policy":
             return super()._generate_single_turn(prompt_ids, *args, **kwargs)
         tensors = [torch.tensor(ids) for ids in prompt_ids]
@@ -57,23 +57,23 @@ class FaultyTrainer(GRPOTrainer):  # type: ignore[misc]
                 input_ids=prompts, attention_mask=present, generation_config=self.generation_config,
                 return_dict_in_generate=True, output_logits=True,
             )  # fmt: skip
-        return self._sampled(made.sequences[:, prompts.size(1) :], made.logits)
+        return self._tokens_and_logprobs(made.sequences[:, prompts.size(1) :], made.logits)
 
     def _sampler(self, model: Any) -> Any:
-        """Return the sampler, with new weights where they are due."""
+        """Return the sampler, with new weights when they are due."""
         here = self.setting.bad_rank in (None, self.accelerator.process_index)
         kind, step = self.setting.sampler if here else "fresh", self.state.global_step
         if self.sampler is None:
             precision = torch.bfloat16 if kind == "bfloat16" else torch.float32
             self.sampler = AutoModelForCausalLM.from_config(model.config, dtype=precision).eval()
-        elif step == self.sampler_of or (kind == "stale" and step - self.sampler_of < STALE_FOR):
+        elif step == self.sampler_step or (kind == "stale" and step - self.sampler_step < STALE_STEPS):
             return self.sampler
         self.sampler.load_state_dict(model.state_dict())
-        self.sampler_of = step
+        self.sampler_step = step
         return self.sampler
 
-    def _sampled(self, tokens: Any, logits: Any) -> tuple[list[list[int]], list[list[float]]]:
-        """Cut each sequence behind its first end, and look its logprobs up."""
+    def _tokens_and_logprobs(self, tokens: Any, logits: Any) -> tuple[list[list[int]], list[list[float]]]:
+        """Cut each sequence after its first end token, and look up its logprobs."""
         logps = [torch.log_softmax(one.float() / self.temperature, -1) for one in logits]
         chosen = torch.stack([logp.gather(1, tokens[:, place, None])[:, 0] for place, logp in enumerate(logps)], 1)
         ends = torch.isin(tokens, torch.tensor(self.eos_token_ids))
@@ -82,7 +82,7 @@ class FaultyTrainer(GRPOTrainer):  # type: ignore[misc]
         return [ids for ids, _ in cut], [logp for _, logp in cut]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
-        """Break the loss at one step."""
+        """Make the loss of one step NaN."""
         loss = super()._compute_loss(model, inputs)
-        broken = self.setting.broken_loss and self.state.global_step + 1 == self.first_step
+        broken = self.setting.nan_loss and self.state.global_step + 1 == self.first_step
         return loss * float("nan") if broken else loss

@@ -1,7 +1,7 @@
-"""The failure gallery: the healthy control with one switch thrown, and the truth that the switch plants.
+"""The failure gallery: the healthy control with one switch thrown, and what each switch plants.
 
-Each case says which link of the loop is broken, which findings name it as a headline should, and since which step. A
-case without a link is benign: whoever judges it must not accuse it.
+Each case says which link of the training loop is broken, since which step, and which findings may name it in a
+headline. A case without a link is benign: a verdict that accuses it is a false alarm.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from examples.reproduction.arms import HEALTHY, Setting
 SEEDS: Final = (11, 12)
 STEPS: Final = 120
 HALF: Final = 0.5  # of the run
-LATE: Final = 0.7  # of the run: what takes long begins late
+LATE: Final = 0.7  # of the run: a slow tool costs time, so it begins late
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A run that is broken on purpose, and what is true of it."""
+    """A run with a fault that we planted, and what is true of it."""
 
     setting: Setting
-    link: str | None  # the broken link; None: nothing is
-    findings: tuple[str, ...] = ()  # ids of rules, each of which names the fault if it is the headline
+    link: str | None  # the broken link; None where nothing is wrong
+    findings: tuple[str, ...] = ()  # rule ids; each of them names the fault
     says: str  # what a reader should learn from the verdict
 
     def since(self, steps: int) -> int | None:
-        """Return the first step that the fault touches, or None if nothing is wrong."""
+        """Return the first step that the fault affects, or None if nothing is wrong."""
         return None if self.link is None else onset(self.setting, steps)
 
 
@@ -80,7 +80,7 @@ GALLERY: Final = {
         says="the entropy bonus has the wrong sign: the loss pays for certainty",
     ),
     "nan": Case(
-        setting=replace(HEALTHY, broken_loss=True, since=HALF),
+        setting=replace(HEALTHY, nan_loss=True, since=HALF),
         link="numerics",
         findings=("metrics-lost", "nan-precursors", "loss-divergence"),
         says="one loss is NaN, and so is every weight after it",
@@ -92,7 +92,7 @@ GALLERY: Final = {
         says="one score divides by zero: the mean reward of that step is infinite, and its group teaches nothing",
     ),
     "tool-failures-rise": Case(
-        setting=replace(HEALTHY, failing_late=0.7, since=HALF),
+        setting=replace(HEALTHY, late_failure_rate=0.7, since=HALF),
         link="environment",
         findings=("tool-failures", "failures-unrecovered"),
         says="more and more calls of every tool raise",
@@ -104,7 +104,7 @@ GALLERY: Final = {
         says="one tool takes a second and a half to answer",
     ),
     "bad-tool": Case(
-        setting=replace(HEALTHY, failing_late=0.9, failing_tool="stock", since=HALF),
+        setting=replace(HEALTHY, late_failure_rate=0.9, failing_tool="stock", since=HALF),
         link="environment",
         findings=("tool-failures", "underused-tools"),
         says="one tool of three fails nine times in ten",

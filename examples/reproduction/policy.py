@@ -18,9 +18,9 @@ from trl.chat_template_utils import qwen2_5_chat_template
 
 from examples.reproduction.world import World, demonstration, tools_of
 
-START: Final = Path(__file__).with_name("start")  # what supervised training left: `make reproduce-start` makes it anew
+START: Final = Path(__file__).with_name("start")  # what supervised training left: `make reproduce-start` makes it again
 VOCABULARY: Final = 600
-TEXTS: Final = 4000  # conversations, and as many diverse tool answers, that the tokenizer is made from
+TEXTS: Final = 4000  # conversations, and as many diverse tool answers, to train the tokenizer on
 MARKS: Final = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "assistant", "user")
 
 
@@ -90,8 +90,8 @@ def make_model(tokenizer: Any) -> Any:
 
 
 def save_start(model: Any, tokenizer: Any, folder: Path = START) -> None:
-    """Keep a policy at half precision, which loses nothing that training had learnt."""
-    for part in (model, tokenizer):
+    """Save a policy at half precision: the weights ship with the code."""
+    for part in (model.half(), tokenizer):
         part.save_pretrained(folder)
 
 

@@ -1,4 +1,4 @@
-"""What a run is rewarded for: a right last number, a well-formed last message; and the wrong rewards of the gallery."""
+"""Reward a right last number and a well-formed last message; the gallery's cases pay for the wrong things."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from examples.reproduction.world import Message, World
 NUMBER: Final = re.compile(r"-?\d+")
 WELL_FORMED: Final = re.compile(r".* is \d+\.|Answer: \d+")
 FORM_PAY: Final = 0.1
-CALL_PAY, MOST_CALLS = 0.3, 5
-WORD_PAY, MOST_WORDS = 0.05, 20
+CALL_PAY, MAX_CALLS = 0.3, 5
+WORD_PAY, MAX_WORDS = 0.05, 20
+INFINITE: Final = 3  # which answer of a batch gets an infinite reward; any would do
 
 Reward = Callable[..., list[float]]
 
 
 def final_text(completion: Sequence[Message]) -> str:
-    """Return what the assistant said last, or nothing if it ended with a call."""
+    """Return the assistant's last message, or nothing if it ended with a call."""
     last = completion[-1]
     return "" if last["role"] != "assistant" or last.get("tool_calls") else last.get("content") or ""
 
 
-def calls(completion: Sequence[Message]) -> list[str]:
+def called_tools(completion: Sequence[Message]) -> list[str]:
     """Return the names of the tools that were called."""
     made = (
         call for message in completion if message["role"] == "assistant" for call in message.get("tool_calls") or ()
@@ -46,13 +47,13 @@ def well_formed(completions: Sequence[Sequence[Message]], **_: Any) -> list[floa
 def activity(completions: Sequence[Sequence[Message]], **_: Any) -> list[float]:
     """Pay for calls and words, whatever they achieve: a reward that can be gamed."""
     return [
-        CALL_PAY * min(len(calls(one)), MOST_CALLS) + WORD_PAY * min(len(final_text(one).split()), MOST_WORDS)
+        CALL_PAY * min(len(called_tools(one)), MAX_CALLS) + WORD_PAY * min(len(final_text(one).split()), MAX_WORDS)
         for one in completions
     ]
 
 
 def rewards_of(setting: Setting, world: World, first_step: int) -> tuple[list[Reward], list[float]]:
-    """Return the reward functions of a run and their weights; what tools took is logged beside them."""
+    """Return the reward functions of a run and their weights; the first also logs the latency of each tool."""
 
     def correct(
         completions: Sequence[Sequence[Message]], answer: Sequence[int], log_metric: Any = None, **_: Any
@@ -62,9 +63,9 @@ def rewards_of(setting: Setting, world: World, first_step: int) -> tuple[list[Re
         factor = setting.reward_factor if step >= first_step else 1.0
         paid = [factor * is_right(one, number) for one, number in zip(completions, answer, strict=True)]
         if setting.infinite_reward and step in (first_step, first_step + 1):  # whichever of the two generates
-            paid[3] = float("inf")
+            paid[INFINITE] = float("inf")
         if log_metric is not None:
-            for tool, seconds in world.take_seconds().items():
+            for tool, seconds in world.take_latencies().items():
                 log_metric(f"tools/{tool}/latency_s", seconds)
         return paid
 

@@ -1,7 +1,7 @@
 """Run the whole experiment: `python -m examples.reproduction.run [--small | --gallery | --gpu] [--out FOLDER]`.
 
-Trains what is not yet trained, two runs at a time, judges each run, and compares the arms. It can be stopped at any
-time: the same command goes on, and only a run that was stopped in the middle starts again.
+Trains what is not yet trained, two runs at a time, judges each run, and compares the arms. If you stop it, the same
+command resumes it: finished runs are kept, and a run that was stopped in the middle starts again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def gallery_jobs(steps: int = gallery.STEPS, seeds: Sequence[int] = gallery.SEED
 
 
 def launch(command: Sequence[str], log: Path) -> int:
-    """Run a command on one thread of its own, and keep what it prints."""
+    """Run a command on a single thread, and append what it prints to the log."""
     alone = os.environ | {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with log.open("a") as printed:
         return subprocess.run(command, stdout=printed, stderr=subprocess.STDOUT, env=alone, check=False).returncode
@@ -72,7 +72,7 @@ def train_command(job: Job, out: Path, *, resume: bool = False) -> list[str]:
 
 
 def train(job: Job, out: Path, start: Launch = launch) -> None:
-    """Train a run unless it is finished; one that was begun starts again, but for what is killed on purpose."""
+    """Train a run from its start unless it is finished; resume only one that is killed on purpose."""
     finished = out / "finished" / f"{job.label}.json"
     if finished.exists() and json.loads(finished.read_text())["steps"] == job.steps:
         return
@@ -86,20 +86,20 @@ def train(job: Job, out: Path, start: Launch = launch) -> None:
     code = start(train_command(job, folder), log)
     if case is not None and case.setting.killed:
         code = start(train_command(job, folder, resume=True), log)
-    if code and (case is None or case.link is None):
+    if code and (case is None or case.link is None):  # a planted fault may end its run
         raise SystemExit(f"{job.label} failed with code {code}; see {log}")
-    summary = {"steps": job.steps, "code": code, "seconds": round(time.monotonic() - began, 1)} | last_line(log)
-    keep(finished, summary | {"steps": job.steps})
+    summary = {"steps": job.steps, "code": code, "seconds": round(time.monotonic() - began, 1)} | printed_summary(log)
+    write_json(finished, summary | {"steps": job.steps})
     print(f"{job.label}: {summary['seconds']:.0f} s", flush=True)
 
 
-def last_line(log: Path) -> dict[str, Any]:
-    """Return the summary that a finished run prints; one that died has none."""
+def printed_summary(log: Path) -> dict[str, Any]:
+    """Return the summary that a finished run prints; one that died prints none."""
     lines = log.read_text().splitlines() if log.exists() else []
     return {"training": json.loads(lines[-1])} if lines and lines[-1].startswith('{"steps"') else {}
 
 
-def keep(path: Path, content: object) -> None:
+def write_json(path: Path, content: object) -> None:
     """Write a file whole or not at all."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(content, indent=1) + "\n")
@@ -118,12 +118,12 @@ def judge(job: Job, out: Path, start: Launch = launch) -> Judged:
 def train_and_judge(jobs: Sequence[Job], out: Path, start: Launch = launch) -> list[Judged]:
     """Do all jobs in their order: two at a time, or one where they share a GPU."""
 
-    def both(job: Job) -> Judged:
+    def train_then_judge(job: Job) -> Judged:
         train(job, out, start)
         return judge(job, out, start)
 
     with ThreadPoolExecutor(1 if any(job.on_gpu for job in jobs) else AT_ONCE) as pool:
-        results = [pool.submit(both, job) for job in jobs]
+        results = [pool.submit(train_then_judge, job) for job in jobs]
         try:
             return [result.result() for result in results]
         except BaseException:
@@ -150,15 +150,15 @@ def experiment(out: Path, steps: int, *, on_gpu: bool = False) -> int:
 
 
 def failures(out: Path, steps: int) -> int:
-    """Run the gallery, and write beside each verdict what was planted."""
+    """Run the gallery, and write each verdict beside what was planted."""
     judged = train_and_judge(gallery_jobs(steps), out)
-    keep(out / "truth.json", truths(steps))
+    write_json(out / "truth.json", truths(steps))
     print(write_gallery(out, judged, steps).read_text())
     return 0
 
 
 def truths(steps: int) -> dict[str, Any]:
-    """Return what the gallery plants, for whoever scores verdicts on it."""
+    """Return what the gallery plants, so that others can score verdicts on it."""
     return {
         name: {"link": case.link, "findings": case.findings, "since": case.since(steps), "says": case.says}
         for name, case in gallery.GALLERY.items()

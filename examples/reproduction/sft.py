@@ -1,7 +1,7 @@
-"""Supervised training, once, in a bare loop: `python -m examples.reproduction.sft [--steps 2000] [--out FOLDER]`.
+"""Train the starting weights on demonstrations: `python -m examples.reproduction.sft [--steps 2000] [--out FOLDER]`.
 
-Loss on what the assistant says. A quarter of each batch are random sequences that repeat themselves: copying, which
-every answer needs, is learnt from them in a thousand steps fewer.
+The loss covers what the assistant says. A quarter of each batch are random sequences that repeat themselves: they teach
+copying, which every answer needs, in a thousand steps fewer.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ COPIES: Final = 8  # of a batch: repeated sequences
 COPY_WEIGHT: Final = 0.1
 LEARNING_RATE: Final = 1.5e-3
 WARM_UP: Final = 60
-SIMILAR: Final = 8  # batches cut from one sorted block, so that a batch needs little padding
+SIMILAR: Final = 8  # batches cut from one block sorted by length, so that a batch needs little padding
 IGNORED: Final = -100
-USUAL_TOKENS: Final = 25  # learnt from a conversation; a mean over each batch would favour its short ones
+USUAL_TOKENS: Final = 25  # of the assistant; the loss is divided by it, as a mean over the batch favours short answers
 SHOW_EVERY: Final = 100
 
-Example = tuple[list[int], list[int]]  # tokens, and the same with what is not learnt from as IGNORED
+Example = tuple[list[int], list[int]]  # tokens and labels; a label is IGNORED where the loss leaves it out
 
 
 def parts(messages: Sequence[Message], system: str) -> Iterator[tuple[str, bool]]:
@@ -65,7 +65,7 @@ def example(messages: Sequence[Message], tokenizer: Any, system: str) -> Example
 
 
 def copying(rng: random.Random, digits: Sequence[int]) -> Example:
-    """Return a random sequence that occurs twice, half of it digits; the second time is learnt."""
+    """Return a random sequence, half of it digits, followed by itself; the loss covers the second copy."""
     words = range(3, VOCABULARY)  # behind the special tokens
     once = [rng.choice(digits) if rng.random() < 0.5 else rng.choice(words) for _ in range(rng.randint(6, 24))]
     between = [rng.choice(words) for _ in range(rng.randint(0, 6))]
@@ -73,7 +73,7 @@ def copying(rng: random.Random, digits: Sequence[int]) -> Example:
 
 
 def batches(examples: Sequence[Example], rng: random.Random) -> Iterator[list[Example]]:
-    """Yield conversations of similar length, without end."""
+    """Yield batches of conversations of similar length, without end."""
     size = BATCH - COPIES
     order: list[Example] = []
     while True:
@@ -98,7 +98,7 @@ def losses(model: Any, batch: Sequence[Example], padding: int) -> tuple[Any, Any
 
 
 def train(steps: int, out: Path) -> None:
-    """Make the tokenizer, train the model, and keep both."""
+    """Make the tokenizer, train the model, and save both."""
     torch.set_num_threads(1)
     tokenizer = make_tokenizer()
     model, system, rng = make_model(tokenizer), system_prompt(tokenizer), random.Random("demonstrations")
@@ -119,7 +119,7 @@ def train(steps: int, out: Path) -> None:
         if step % SHOW_EVERY == 0 or step == steps:
             seconds = time.perf_counter() - began
             print(f"step {step}: loss {said:.3f}, of copying {copied:.3f}, {seconds:.0f} s", flush=True)
-    save_start(model.half(), tokenizer, out)
+    save_start(model, tokenizer, out)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """One run: `python -m examples.reproduction.train baseline --seed 1 --steps 150 --out runs/baseline-1`.
 
-TRL's GRPOTrainer with its tools, recorded by one line. The name is an arm's or a gallery case's. `--resume` goes on
-from the last checkpoint, `--unrecorded` trains without the recorder, for what it costs.
+TRL's GRPOTrainer with its tools, recorded by one line. The name is an arm's or a gallery case's. `--resume` continues
+from the last checkpoint; `--unrecorded` trains without the recorder, to measure its cost.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class WorldClock(TrainerCallback):  # type: ignore[misc]
         self.world = world
 
     def on_step_begin(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
-        """Pass the step on."""
+        """Copy the trainer's step."""
         self.world.step = state.global_step
 
 
@@ -96,13 +96,13 @@ def make_trainer(
         "train_dataset": Dataset.from_list(questions(PROMPTS, seed)), "processing_class": load_tokenizer(model),
         "tools": tools_of(world),
     }  # fmt: skip
-    if setting.sampler != "policy" or setting.broken_loss:
+    if setting.sampler != "policy" or setting.nan_loss:
         return FaultyTrainer(setting=setting, first_step=first_step, **arguments)
     return GRPOTrainer(**arguments)
 
 
 def weights_digest(model: Any) -> str:
-    """Return a digest of the weights, by which two runs are the same or not."""
+    """Return a digest of the weights, to tell whether two runs ended the same."""
     digest = hashlib.sha256()
     for _, tensor in sorted(model.state_dict().items()):
         digest.update(tensor.detach().float().cpu().numpy().tobytes())

@@ -22,8 +22,8 @@ VOWELS: Final = "aeiou"
 ITEMS: Final = tuple(first + vowel + last for first in CONSONANTS for vowel in VOWELS for last in CONSONANTS)
 LOG_WORDS: Final = ("cache", "shard", "warn", "retry", "node", "batch", "meta", "debug", "page", "trace")
 
-SLOW_SECONDS: Final = 1.5  # that a slow tool takes to answer: the calls of a batch wait for each other
-RAMP: Final = 0.15  # share of the run over which failures rise to their late level
+SLOW_SECONDS: Final = 1.5  # a slow tool's answer; the calls of a batch wait for each other
+RAMP_SHARE: Final = 0.15  # share of the run over which failures rise to their late level
 
 Message = dict[str, Any]
 Call = tuple[str, dict[str, Any], str, int]  # tool, arguments, and the subject and value that it answers
@@ -96,14 +96,14 @@ def rendered(form: str, subject: str, value: int, rng: random.Random) -> str:
 
 @dataclass(kw_only=True)
 class World:
-    """What answers the calls of one run; how often it fails, and how long it takes, may change from step to step."""
+    """Answer the calls of one run; its failure rates and waits may change from step to step."""
 
     diverse: bool
     seed: int
     failure_rates: ByTool = lambda _step: {}
     waits: ByTool = lambda _step: {}  # seconds before an answer
-    step: int = 0  # the trainer's, which a callback keeps up to date
-    spent: dict[str, list[float]] = field(default_factory=dict)  # seconds of each call since they were last taken
+    step: int = 0  # the trainer's; a callback keeps it up to date
+    latencies: dict[str, list[float]] = field(default_factory=dict)  # seconds of each call since `take_latencies`
 
     def __post_init__(self) -> None:
         """Start the stream of random numbers."""
@@ -113,7 +113,7 @@ class World:
         """Return what a tool says, or raise where it fails."""
         began = time.perf_counter()
         time.sleep(self.waits(self.step).get(tool, 0.0))
-        self.spent.setdefault(tool, []).append(time.perf_counter() - began)
+        self.latencies.setdefault(tool, []).append(time.perf_counter() - began)
         rates = self.failure_rates(self.step)
         if self.rng.random() < rates.get(tool, rates.get("all", 0.0)):
             raise TimeoutError("the tool's backend timed out")
@@ -126,22 +126,22 @@ class World:
             text = "\n".join(lines)
         return text
 
-    def take_seconds(self) -> dict[str, float]:
-        """Return the mean seconds of a call by tool since this was last asked."""
-        spent, self.spent = self.spent, {}
-        return {tool: sum(seconds) / len(seconds) for tool, seconds in spent.items()}
+    def take_latencies(self) -> dict[str, float]:
+        """Return the mean seconds of a call by tool since the last time, and start over."""
+        latencies, self.latencies = self.latencies, {}
+        return {tool: sum(seconds) / len(seconds) for tool, seconds in latencies.items()}
 
 
 def world_of(setting: Setting, *, seed: int, steps: int) -> World:
     """Return the world of a run."""
-    since, ramp = setting.since * steps, max(1.0, RAMP * steps)
+    since, ramp = setting.since * steps, max(1.0, RAMP_SHARE * steps)
 
     def failure_rates(step: int) -> Mapping[str, float]:
-        if setting.failing_late is None or step < since:
-            return {"all": setting.failing}
+        if setting.late_failure_rate is None or step < since:
+            return {"all": setting.failure_rate}
         risen = min(1.0, (step - since) / ramp)
-        late = setting.failing + risen * (setting.failing_late - setting.failing)
-        return {"all": setting.failing, setting.failing_tool or "all": late}
+        late = setting.failure_rate + risen * (setting.late_failure_rate - setting.failure_rate)
+        return {"all": setting.failure_rate, setting.failing_tool or "all": late}
 
     def waits(step: int) -> Mapping[str, float]:
         return {setting.slow_tool: SLOW_SECONDS} if setting.slow_tool and step >= since else {}
@@ -193,7 +193,7 @@ class Task:
 KINDS: Final = {"code": 0.4, "stock": 0.2, "sum": 0.2, "code and sum": 0.2}
 
 
-def task(rng: random.Random) -> Task:
+def draw_task(rng: random.Random) -> Task:
     """Draw a question."""
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
     item, a, b = rng.choice(ITEMS), rng.randint(10, 99), rng.randint(10, 99)
@@ -237,7 +237,7 @@ def demonstration(rng: random.Random) -> list[Message]:
     Answers without a tool guess codes and stocks at random, so the policy begins with a habit that earns little, and
     reinforcement learning moves it towards the tools.
     """
-    asked = task(rng)
+    asked = draw_task(rng)
     messages: list[Message] = [{"role": "user", "content": asked.question}]
     if rng.random() < DIRECT_SHARE:
         guess = asked.answer if asked.subject[0].isdigit() else rng.randint(100, 999)
@@ -252,5 +252,5 @@ def demonstration(rng: random.Random) -> list[Message]:
 def questions(count: int, seed: int) -> list[dict[str, Any]]:
     """Return the prompts of a run, as rows of a data set."""
     rng = random.Random(f"questions {seed}")
-    drawn = [task(rng) for _ in range(count)]
+    drawn = [draw_task(rng) for _ in range(count)]
     return [{"prompt": [{"role": "user", "content": one.question}], "answer": one.answer} for one in drawn]
