@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scipy.stats import binomtest
 
-from benchmarks import runbench
+from benchmarks import runbench, runbench_rival
 
 TRUTH = {
     "bad-tool": {"link": "environment", "findings": ["tool-failures"], "since": 61},
@@ -74,9 +74,42 @@ def test_the_table_counts_and_gives_intervals(bench: Path, tmp_path: Path, capsy
         (answers / run / "findings.json").write_text(json.dumps(told))
     runbench.main(["score", str(bench), str(answers)])
     printed = capsys.readouterr().out
-    assert "## some-tool" in printed
+    assert "### some-tool" in printed
     assert "| headline names the broken link | 1 of 2 | 50% | 9% to 91% |" in printed
+    assert "| a finding is of the broken link | 1 of 2 | 50% | 9% to 91% |" in printed
     assert "| run with nothing broken accused | 0 of 2 | 0% | 0% to 66% |" in printed
+
+
+def test_the_page_holds_the_set_its_seal_and_each_tools_scores(bench: Path, tmp_path: Path) -> None:
+    for tool in ("one", "other"):
+        for run in runbench.truths(bench):
+            (tmp_path / tool / run).mkdir(parents=True)
+            (tmp_path / tool / run / "findings.json").write_text(json.dumps(answer(None)))
+    (tmp_path / "one" / "tool.json").write_text('{"tool": "Larch 2.1", "date": "2026-11-23"}')
+    page = tmp_path / "page.md"
+    runbench.main(["score", str(bench), str(tmp_path / "one"), str(tmp_path / "other"), "--page", str(page)])
+    text = page.read_text()
+    assert "4 real training runs" in text
+    assert "seeds 11, 12" in text
+    assert "| `bad-tool` | environment | 61 |" in text
+    assert "### Larch 2.1, 2026-11-23" in text
+    assert "### other, date unknown" in text
+
+
+def test_a_tool_with_other_ids_says_what_a_finding_names() -> None:
+    truth = runbench.Truth(link="policy_update", findings=("kl-over-target",), since=1)
+    told = runbench_rival.verdict([("kl_instability", "high", [6, 9]), ("instability_hotspot", "medium", None)])
+    found = runbench.score("learning-rate-x2000-s11", truth, told)
+    assert (found.said, found.named, found.dated) == ("policy_update", True, True)
+    assert runbench_rival.verdict([("win_rate_plateau", "low", None)])["verdict"]["status"] == "healthy"
+    assert runbench_rival.verdict([], judged=False)["verdict"]["status"] == "cannot_say"
+
+
+def test_what_the_other_tools_callback_stops_for_counts_as_a_finding() -> None:
+    told = runbench_rival.verdict([("critical_failure: Inf detected in reward_mean", "high", [61])])
+    truth = runbench.Truth(link="reward", findings=("metrics-lost",), since=61)
+    found = runbench.score("one-infinite-reward-s11", truth, told)
+    assert (found.right, found.named, found.dated) == (True, True, True)
 
 
 def test_a_set_that_was_changed_is_refused(bench: Path, tmp_path: Path) -> None:
