@@ -144,6 +144,13 @@ def test_a_run_of_equal_ranks_shows_nothing_on_any_of_them() -> None:
     assert judgement.signature.status is Answer.NOT_FOUND
 
 
+def test_a_few_sequences_of_one_tool_in_the_last_steps_are_no_sure_rise() -> None:
+    rare = story(lambda done: 0.6 if done >= 0.97 else 0.05, sequences=3, steps=120)
+    judgement = judged("tool_names", {"sql": rare, "calc": story(STAYS, sequences=12, steps=120)})
+    assert judgement.signature.status is Answer.CANNOT_SAY  # all other blocks of the tool lie below the floor
+    assert not isinstance(judgement.verdict, Broken)
+
+
 @pytest.mark.parametrize(
     ("column", "kind"),
     [

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from ptt.diagnostics.evidence.tail_holders import (
     ENVIRONMENT,
     GROUP,
@@ -26,6 +28,7 @@ from ptt.diagnostics.evidence.tail_holders import (
     VERSION,
     HeldTail,
     Holders,
+    ValueTails,
 )
 from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.model import (
@@ -41,6 +44,7 @@ from ptt.diagnostics.model import (
 )
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.rules.tail_conditions import JudgedTail, growth_of_percentiles, judge_tail
+from ptt.diagnostics.statistics.observation_position import FLOOR
 
 EVERYWHERE: Final = "tail-growth-everywhere"
 HIGH: Final = "tails-high"
@@ -53,6 +57,7 @@ RATE_SHARE: Final = 0.05  # of the false-alarm rate: for growth within single va
 MIN_RATE: Final = 7e-4  # the usual drawings tell no p-value apart below the least share of it that a test gets
 MANY_DRAWS: Final = 99_999
 DOUBT_FACTOR: Final = 10.0  # times a value's rate: growth within it may be; more doubts would be noise
+MAX_FLOOR_SHARE: Final = 0.5  # of the blocks: with more of them alike the scatter of a level is not known
 MIN_SEVERE_SHARE: Final = 0.1  # of the post-tool tokens: what fewer of them do is no more than medium
 LEVEL_FLOOR: Final = 0.02  # nats: of a ratio, weights are within 2% of 1 below it
 LINKS: Final = {
@@ -332,7 +337,7 @@ def judge_values(
         if held is None or not outgrew(held) or not stayed(held.others):
             continue
         tail = judge_tail(part.tails, strict)
-        unmet = False in (tail.conditions["material"], tail.conditions["lasting"])
+        unmet = False in (tail.conditions["material"], tail.conditions["lasting"]) or _rests_on_floor(part, tail)
         judged = None if unmet or not tail.growth_p < DOUBT_FACTOR * rate else conclude(part.tails, tail, strict)
         if judged is None:
             continue
@@ -358,6 +363,19 @@ def name_holders(verdict: RuleVerdict, holders: Holders) -> RuleVerdict:
     if not isinstance(verdict, Broken):
         return verdict
     return Broken(findings=tuple(name_holder(finding, holders) for finding in verdict.findings))
+
+
+def _rests_on_floor(part: ValueTails, tail: JudgedTail) -> bool:
+    """Return whether a rise of the last blocks is held against blocks that mostly show nothing but the floor.
+
+    Tokens after a tool count from FLOOR on, and blocks without one beyond it are all alike: against noise that is not
+    seen, one sequence in the last blocks is a sure rise.
+    """
+    if tail.end is None or part.attribute not in (TOOL, RESULT):
+        return False
+    others = np.delete(tail.post.blocks, list(tail.end.blocks))
+    others = others[np.isfinite(others)]
+    return not len(others) or bool((others <= FLOOR).mean() > MAX_FLOOR_SHARE)
 
 
 def _is_sure(tails: Tails, tail: JudgedTail, rate: float) -> bool:
