@@ -15,7 +15,7 @@ import pytest
 from examples.reproduction import page, run
 from examples.reproduction.arms import ARMS, BASELINE, HEALTHY, Setting
 from examples.reproduction.gallery import GALLERY, SEEDS, STEPS, Case
-from examples.reproduction.page import BEGIN, END, Judged, gallery_row, gallery_table, miss_line, replaced, results_page
+from examples.reproduction.page import BEGIN, END, Judged, gallery_page, gallery_row, miss_line, replaced, results_page
 from examples.reproduction.panels import figures
 from examples.reproduction.rewards import activity, is_right, rewards_of, well_formed
 from examples.reproduction.run import Job
@@ -280,7 +280,7 @@ def test_panels_of_a_figure_share_their_axes() -> None:
 def test_a_verdict_is_right_where_it_names_the_planted_link_and_accuses_nothing_benign(
     name: str, said: str | None, severity: str, right: bool
 ) -> None:
-    text = gallery_table([Judged(name=name, seed=1, findings=_findings(said, severity))], STEPS)
+    text = gallery_page([Judged(name=name, seed=1, findings=_findings(said, severity))], STEPS)
     assert f"{int(right)} of 1 verdicts" in text
     assert ("Missed:" in text) is not right
 
@@ -314,6 +314,7 @@ def test_the_command_writes_the_page_and_the_table_of_the_docs_from_reports(tmp_
         assert text.startswith(f"before\n\n{BEGIN}\n\n1 of 1 verdicts")
         assert text.endswith(f"{END}\nafter\n")
         assert "old" not in text
+        assert "Missed:" not in text  # the docs explain each miss
     assert (tmp_path / "index.md").read_text().startswith("# The failure gallery")
     docs.write_text("no place")
     with pytest.raises(SystemExit, match="no place for the table"):

@@ -166,9 +166,15 @@ def is_right(run: Judged) -> bool:
     return run.link == GALLERY[run.name].link
 
 
-def gallery_table(judged: Sequence[Judged], steps: int) -> str:
-    """Return a row for each run of the gallery, then a line for each miss."""
+def gallery_page(judged: Sequence[Judged], steps: int) -> str:
+    """Return the page of the gallery: its table, then a line for each miss."""
     missed = [miss_line(run) for run in judged if not is_right(run)]
+    misses = "\n".join(["", "Missed:", "", *missed, ""]) if missed else ""
+    return f"# The failure gallery\n\n{gallery_table(judged, steps)}\n{misses}"
+
+
+def gallery_table(judged: Sequence[Judged], steps: int) -> str:
+    """Return how many verdicts are right, and a row for each run."""
     lines = [
         f"{sum(map(is_right, judged))} of {len(judged)} verdicts name the planted link; a benign case is right if "
         "nothing of medium severity or above is reported.",
@@ -176,7 +182,6 @@ def gallery_table(judged: Sequence[Judged], steps: int) -> str:
         "| " + " | ".join(COLUMNS) + " |",
         "|" + "---|" * len(COLUMNS),
         *(gallery_row(run, steps) for run in judged),
-        *(["", "Missed:", "", *missed] if missed else []),
     ]
     return "\n".join(lines)
 
@@ -238,7 +243,7 @@ def write_results(out: Path, judged: Sequence[Judged]) -> Path:
 def write_gallery(out: Path, judged: Sequence[Judged], steps: int) -> Path:
     """Write the page of the gallery, and return where."""
     page = out / "index.md"
-    page.write_text(f"# The failure gallery\n\n{gallery_table(judged, steps)}\n")
+    page.write_text(gallery_page(judged, steps))
     return page
 
 

@@ -82,6 +82,7 @@ def figures(runs: Sequence[tuple[Tables, float | None]], steps: int) -> list[Fig
     over_steps = Axis(low=0, high=steps, labels={0: "0", steps // 2: str(steps // 2), steps: str(steps)})
     highest = max((y for panel in tails for curve in panel.curves for _, y in curve.points), default=1.0)
     smallest = min((y for panel in sizes for curve in panel.curves for _, y in curve.points), default=0.1)
+    furthest = max([10.0, *(x for panel in distributions for curve in panel.curves for x, _ in curve.points)])
     return [
         Figure(
             title="Tails over training",
@@ -97,14 +98,15 @@ def figures(runs: Sequence[tuple[Tables, float | None]], steps: int) -> list[Fig
             caption="Share of the tokens after a tool call whose |r| is above x nats, by thirds of training; "
             "both axes are logarithmic.",
             legend={"early": "early", "mid": "mid", "late": "late", "text": "text only, late"},
-            x=Axis(low=TAIL_FROM, high=10, labels={0.1: "0.1", 1: "1", 10: "10"}, log=True),
+            x=Axis(low=TAIL_FROM, high=furthest, labels={0.1: "0.1", 1: "1", 10: "10"}, log=True),
             y=Axis(low=MIN_SHARE, high=1, labels={1e-4: "0.01%", 1e-2: "1%", 1: "100%"}, log=True),
             panels=distributions,
         ),
         Figure(
             title="Effective sample size",
             caption="Share of the tokens that count under the weights policy/reference, by step, on a logarithmic "
-            "axis: at 100% all count alike, near 0 a few carry the update.",
+            "axis: at 100% all count alike, near 0 a few carry the update. Jumps: one heavy token enters or leaves "
+            "the window.",
             legend={"post": "after a tool call", "text": "text only"},
             x=over_steps,
             y=share_axis(smallest),
