@@ -89,6 +89,10 @@ def test_a_difference_that_is_sure_but_tiny_is_no_fault() -> None:
     assert "rank 1" in healthy(verdict(sequences(lambda step, rank: 0.004 if rank else 1e-6))).reason
 
 
+def test_a_rank_that_is_a_little_further_off_than_all_others_is_not_what_is_wrong() -> None:
+    assert "rank 1" in healthy(verdict(sequences(lambda step, rank: 0.4 if rank else 0.3))).reason
+
+
 def test_a_few_wild_steps_are_no_lasting_difference() -> None:
     healthy(verdict(sequences(lambda step, rank: 2.0 if rank == 1 and step % 40 < 4 else 0.001)))
 

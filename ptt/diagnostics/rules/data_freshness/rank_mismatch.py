@@ -1,8 +1,8 @@
 """This run shows a rank whose samples come from another policy than the trainer's, where the other ranks' do not.
 
 What: rank beside rank, one lies lastingly above the middle of the others: by one token in a hundred beyond 0.2 nats of
-|old/rollout|, or by 0.05 nats of its mean. Ranks with the same weights must be unlikely to differ so (5%, over all
-ranks and every block of steps from which on it could have begun).
+|old/rollout|, or by 0.05 nats of its mean, and at least twice as far as they. Ranks with the same weights must be
+unlikely to differ so (1%, over all ranks and the quarters of the run from which on it could have begun).
 Why it matters: the rank's share of every batch is trained on with wrong ratios. Averaged over all ranks the difference
 is diluted, below the limits of engine-mismatch where there are many.
 What it is not: a difference that all ranks share (engine-mismatch), nor a rank whose policy is far from the reference
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.mismatch import RankGap
 from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_freshness import MIN_FACTOR
 from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, LOGP_ABS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.single_series import Excess, lasting_excess, measured, series_evidence
@@ -26,7 +27,8 @@ from ptt.diagnostics.statistics.mismatch_shape import LARGE
 
 SHARE = 0.01  # of the rank's tokens beyond LARGE, more than of the others': p99 above the clip range
 MEAN = LOGP_ABS  # nats of mean |r| more than the others
-ALPHA = 0.05  # of all ranks and starts together
+FACTOR = MIN_FACTOR  # times the others' own: where all lie far off, one a little further is not what is wrong
+ALPHA = 0.01  # of all ranks and starts together
 MAX_NAMED = 4
 
 
@@ -66,11 +68,11 @@ def _off(gap: RankGap, limits: Limits) -> OffRank | None:
     """Return by how much a rank lies above the others, where noise explains it no more and it matters."""
     if gap.p_value > ALPHA:
         return None
-    measures = (gap.large, limits["share"], True), (gap.mean, limits["mean"], False)
+    measures = (gap.mean, limits["mean"], False), (gap.large, limits["share"], True)
     found = [
         OffRank(gap, excess, large)
         for series, limit, large in measures
-        if (excess := lasting_excess(series, limit)) is not None
+        if gap.own[large] >= FACTOR * gap.others[large] and (excess := lasting_excess(series, limit)) is not None
     ]
     return max(found, key=lambda one: one.factor, default=None)
 
