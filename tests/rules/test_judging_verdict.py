@@ -151,6 +151,11 @@ def test_slowness_that_nothing_follows_from_is_no_headline_over_a_fault_of_the_p
         finding("throughput-drop", Severity.HIGH, 5, Link.SYSTEMS), finding("x", Severity.MEDIUM, 50, Link.REWARD)
     )
     assert found.verdict.first_broken_link is Link.REWARD
+    slow = finding("tool-latency", Severity.HIGH, 5, Link.ENVIRONMENT)
+    found = diagnosis(
+        slow, finding("throughput-drop", Severity.HIGH, 5, Link.SYSTEMS), finding("x", Severity.MEDIUM, 50)
+    )
+    assert found.verdict.first_broken_link is Link.POLICY_UPDATE
     alone = diagnosis(finding("throughput-drop", Severity.HIGH, 5, Link.SYSTEMS))
     assert alone.verdict.first_broken_link is Link.SYSTEMS
 

@@ -141,6 +141,35 @@ def test_a_lag_matters_by_what_it_does() -> None:
     assert broken(judged("stale-rollouts", growing), severity=Severity.MEDIUM).evidence["lag_grows"] is True
 
 
+def test_a_distance_that_starts_over_at_regular_steps_shows_rare_syncs_whatever_versions_say() -> None:
+    rare = (np.arange(STEPS) % 24).astype(np.float64)
+    fresh = lagging(level(0.5))
+    found = broken(
+        judged("stale-rollouts", fresh, pairs=pair("old/rollout", p99=level(1.0), mean_abs=0.001 + 0.01 * rare)),
+        near=10,
+    )
+    assert (found.severity, found.observed, found.onset_interval) == (Severity.MEDIUM, 24.0, (1, 10))
+    assert "every 24 steps" in found.claim
+    broken(
+        judged("stale-rollouts", {}, pairs=pair("old/rollout", p99=level(1.0), mean_abs=0.001 + 0.1 * rare)),
+        severity=Severity.HIGH,
+    )
+    broken(judged("stale-rollouts", {"mismatch/kl": 0.001 + 0.02 * rare}), severity=Severity.MEDIUM)
+
+
+@pytest.mark.parametrize(
+    "mean_abs",
+    [
+        0.001 + 0.001 * (np.arange(STEPS) % 24),  # too small to matter
+        0.02 + 0.02 * (np.arange(STEPS) % 6),  # within the bound that is usual
+        0.2 + 0.01 * (np.arange(STEPS) % 24),  # an engine that disagrees when its weights are new
+        np.full(STEPS, 0.2),
+    ],
+)
+def test_no_rare_syncs_are_seen_in_other_distances(mean_abs: Array) -> None:
+    healthy(judged("stale-rollouts", lagging(level(0.5)), pairs=pair("old/rollout", p99=level(1.0), mean_abs=mean_abs)))
+
+
 def test_the_answer_to_the_lag_is_a_plain_count_of_pairs() -> None:
     """Four in five pairs of a stale and a fresh step, counted one by one."""
     draw = np.random.default_rng(11)

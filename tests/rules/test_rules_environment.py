@@ -480,6 +480,42 @@ def test_a_slow_rise_is_dated_where_the_share_passes_its_limit_not_where_a_mean_
     assert low <= passed <= high < passed + 30
 
 
+def slow_steps(seconds: float, *, by_tool: float, each: int = 4, late: int = 60) -> Evidence:
+    """Calls of a tool, `each` of them at every third step, that take so long after step `late`, and times of steps."""
+    called = np.arange(100) % 3 == 0
+    slow = np.arange(100) >= late
+    made = tuple(
+        Episode(step=step + 1, calls=(Call(name="browse", latency=by_tool if slow[step] else 0.001),) * each)
+        if called[step]
+        else Episode(step=step + 1, calls=(Call(name="search", latency=0.001),))
+        for step in range(100)
+    )
+    return evidence_from(made, metrics={"time/step": noisy(1.0, 1.0) + seconds * (slow & called)})
+
+
+def test_a_slow_tool_is_as_severe_as_the_slowdown_that_its_calls_account_for() -> None:
+    (finding,) = findings_of(run("tool-latency", slow_steps(9.0, by_tool=2.25)))
+    assert (finding.severity, finding.slice) == (Severity.HIGH, "tool:browse")
+    assert (finding.onset_step, finding.onset_interval) == (61, (59, 61))
+    assert 0.9 < float(finding.evidence["spent_s"] or 0) / float(finding.evidence["lost_s"] or 1) < 1.1  # type: ignore[arg-type]
+    (finding,) = findings_of(run("tool-latency", slow_steps(2.4, by_tool=1.5, each=1)))
+    assert finding.severity is Severity.MEDIUM
+
+
+@pytest.mark.parametrize(
+    ("seconds", "by_tool"),
+    [
+        (40.0, 1.5),  # most of what was lost is something else's
+        (0.0, 1.5),  # nothing was lost
+        (6.0, 0.3),  # no slow tool
+    ],
+)
+def test_a_slow_tool_that_explains_no_slowdown_is_a_note(seconds: float, by_tool: float) -> None:
+    verdict = run("tool-latency", slow_steps(seconds, by_tool=by_tool))
+    assert isinstance(verdict, Healthy)
+    assert all(note.severity is Severity.LOW for note in verdict.notes)
+
+
 HEALTHY_METRICS = {
     "tools/failure_frequency": 0.05,
     "tools/malformed_frequency": 0.01,

@@ -12,7 +12,7 @@ from ptt.diagnostics.evidence.series import Series, condense, excess_interval
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import mean_change, rank_shift
-from ptt.diagnostics.statistics.level_crossing import level_crossing, share_crossing_interval
+from ptt.diagnostics.statistics.level_crossing import crossing_interval, level_crossing, share_crossing_interval
 
 MIN_VALUES: Final = 30  # finite values: fewer have no early part to compare the rest with
 EARLY_SHARE: Final = 0.2
@@ -210,17 +210,44 @@ def dated_by_steps(
     mean takes, which passes the limit up to so much later. The interval reaches back to the step after the last one
     before it.
     """
+    crossed = _crossed(shift, steps, hits - shift.limit * trials, window)
+    if crossed is None or not 0 < shift.limit < 1:
+        return shift
+    first, near = crossed
+    between = share_crossing_interval(hits[near], trials[near], shift.limit, first - near.start)
+    return _dated(shift, steps, first, (near.start + between[0], near.start + between[1]))
+
+
+def dated_by_values(shift: BaselineShift, series: Series) -> BaselineShift:
+    """Date a rise to a positive limit by where the best rising curve through single values passes it, not by a mean.
+
+    A value counts by how far it lies from the limit, by no more than the limit itself: a few wild ones date nothing.
+    """
+    steps, values = series.finite()
+    if not shift.limit > 0:
+        return shift
+    above = np.clip(values / shift.limit - 1, -1.0, 1.0)
+    crossed = _crossed(shift, steps, above, mean_width(series))
+    if crossed is None:
+        return shift
+    first, near = crossed
+    low, high = (near.start + place for place in crossing_interval(above[near], 0.0))
+    return _dated(shift, steps, first, (min(low, first), max(high, first)))
+
+
+def _crossed(shift: BaselineShift, steps: IntArray, above: FloatArray, window: int) -> tuple[int, slice] | None:
+    """Return the place at which what lies above a limit begins, before the alarm of a mean, and the places about it."""
     alarm = int(np.searchsorted(steps, shift.onset, side="right"))
     begin = max(0, alarm - math.ceil(ALARM_REACH * window))
-    within = level_crossing((hits - shift.limit * trials)[begin:alarm], 0.0)
-    if within is None or not 0 < shift.limit < 1:
-        return shift
-    first = begin + within
+    within = level_crossing(above[begin:alarm], 0.0)
     near = slice(max(0, alarm - math.ceil(ALARM_CONTEXT * window)), alarm + window)
-    low, high = share_crossing_interval(hits[near], trials[near], shift.limit, first - near.start)
-    low, high = near.start + low, near.start + high
+    return None if within is None else (begin + within, near)
+
+
+def _dated(shift: BaselineShift, steps: IntArray, first: int, between: tuple[int, int]) -> BaselineShift:
+    low, high = between
     before = int(steps[low - 1]) + 1 if low else int(steps[0])
-    return replace(shift, onset=int(steps[first]), interval=(before, int(steps[high])))
+    return replace(shift, onset=int(steps[first]), interval=(before, int(steps[min(high, len(steps) - 1)])))
 
 
 def departure(series: Series, onset: int, *, sds: float = Z_LIMIT) -> int:

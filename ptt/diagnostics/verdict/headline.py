@@ -221,7 +221,7 @@ def _finding_in_unit(finding: Finding, unit: str) -> Finding:
 def _weight(root: Finding, findings: Sequence[Finding]) -> int:
     """Return how bad a finding is with all that follows from it, 0 the worst.
 
-    Slowness that brought nothing about weighs less than any fault of the policy: it costs time, not the run.
+    Slowness that brought about nothing but slowness weighs less than a fault of the policy: it costs time, not the run.
     """
     below, pending = {root.id}, [root.id]
     while pending:
@@ -229,7 +229,7 @@ def _weight(root: Finding, findings: Sequence[Finding]) -> int:
         following = {finding.id for finding in findings if finding.consequence_of == cause} - below
         below |= following
         pending += sorted(following)
-    if below == {root.id} and root.link is Link.SYSTEMS and root.id in SLOWNESS:
+    if below <= SLOWNESS and ((below == {root.id} and root.link is Link.SYSTEMS) or root.id == "tool-latency"):
         return Severity.LOW.rank
     return min(finding.severity.rank for finding in findings if finding.id in below)
 

@@ -2,7 +2,9 @@
 
 What: at a quarter of the steps or more, from the first such step on, the trained sequences are more than 8 versions
 behind on average. Medium or high where the distance between sampler and trainer (or the clip fraction) is larger at
-these steps than at fresh ones, or where the lag keeps growing; otherwise low.
+these steps than at fresh ones, or where the lag keeps growing; otherwise low. Or, whatever the versions say: the
+distance between trainer and sampler stays above the limit of engine-mismatch, but climbs from almost nothing and falls
+back at regular steps, more than 8 apart, as it does where the sampler gets new weights only then.
 Why it matters: the update learns from what another policy did. Loss and gradients still come out, but ratios spread,
 clipping becomes hard to read, and samples that the policy would no longer draw push it around.
 What it is not: a normal asynchronous run. A few versions of lag are its price and do no harm.
@@ -12,22 +14,40 @@ Source: AReaL (arXiv 2505.24298) bounds the lag at 8 or less and loses accuracy 
 stale data does before it shows. Versions are assumed to go up by one a step; lags count from the freshest sequence.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness import lag_of, response
+from ptt.diagnostics.rules.data_freshness import MIN_STEPS, lag_of, response
+from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, KL, LOGP_ABS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.single_series import last_mean, series_evidence
+from ptt.diagnostics.rules.single_series import Excess, last_mean, lasting_excess, series_evidence
+from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
 
 LAG_LIMIT = 8.0  # versions; see the source above
 STALE_SHARE = 0.25  # of the steps from the first stale one on: a sampler refreshed now and then is fresh in between
 GROWTH_FACTOR = 2.0  # times its early level: the lag is not held
 HIGH_P99 = 1.0  # nats of p99: one token in a hundred is e times likelier or less likely than when it was sampled
+MIN_FALL = 3.0  # by this factor at each sync: fresh weights are as near as the engine's arithmetic lets them be
+LOGGED = {"logp_abs_mean": LOGP_ABS, "kl": KL}  # the same limits as engine-mismatch has
+CAUSES = (
+    "the sampler's weights are synced too rarely, or a sync failed",
+    "the rollout queue grows faster than the trainer consumes it",
+    "long trajectories that outlive many updates",
+)
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge how old the sampler's weights were: by versions, else by a distance that starts over."""
+    by_versions = _by_versions(evidence, limits)
+    return by_versions if isinstance(by_versions, Finding) else _by_syncs(evidence, limits) or by_versions
+
+
+def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how many versions behind the trained sequences were."""
     lag = lag_of(evidence)
     if lag is None:
@@ -74,11 +94,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             at_fresh_steps=effect.fresh if effect else None,
             at_stale_steps=effect.stale if effect else None,
         ),
-        causes=(
-            "the sampler's weights are synced too rarely, or a sync failed",
-            "the rollout queue grows faster than the trainer consumes it",
-            "long trajectories that outlive many updates",
-        ),
+        causes=CAUSES,
         confirm=(
             f"compare the sampler's weights with the trainer's at step {interval[1]} (a checksum of one layer), or "
             "find the weight syncs in its log",
@@ -90,6 +106,51 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             f"restart from a checkpoint before step {interval[0]}: what stale samples taught stays learnt",
             "then bound the lag (drop or regenerate older rollouts), and log it",
             "only then weight by policy over sampler, capped, for the lag that is left",
+        ),
+    )
+
+
+def _by_syncs(evidence: Evidence, limits: Limits) -> Finding | None:
+    """Judge a distance to the sampler that is too large and starts over at regular steps."""
+    pair = evidence.pairs.get("old/rollout")
+    logged = ((evidence.metrics.get(f"mismatch/{name}"), limit) for name, limit in LOGGED.items())
+    for series, limit in ((pair.mean_abs if pair is not None else None, LOGP_ABS), *logged):
+        if series is None or len(series.finite()[0]) < MIN_STEPS:
+            continue
+        series = replace(series, values=np.abs(series.values))
+        excess = lasting_excess(series, limit)
+        syncs = find_sawtooth(*series.finite()) if excess is not None else None
+        if excess is not None and syncs is not None and syncs.factor >= MIN_FALL and syncs.interval > limits["lag"]:
+            return _rare_syncs(series, syncs, excess, limits)
+    return None
+
+
+def _rare_syncs(series: Series, syncs: Sawtooth, excess: Excess, limits: Limits) -> Finding:
+    begin = max(int(series.finite()[0][0]), syncs.falls[0] - syncs.interval)
+    onset = min(begin + int(limits["lag"]) + 1, syncs.falls[0])
+    high = excess.peak > HIGH_FACTOR * excess.limit
+    times = f"{len(syncs.falls)} times from step {syncs.falls[0]} on"
+    return Finding(
+        severity=excess.severity(Severity.HIGH if high else Severity.MEDIUM),
+        claim=f"The sampler gets new weights only every {syncs.interval} steps: {series.raw_name} climbs, and falls "
+        f"{syncs.factor:.2g}-fold at each sync ({times}){excess.recovery}",
+        observed=float(syncs.interval),
+        limit=limits["lag"],
+        unit="steps",
+        onset_step=onset,
+        onset_interval=(begin, onset),
+        evidence=series_evidence(
+            series, last_mean=excess.last, peak=excess.peak, interval=syncs.interval, first_sync_seen=syncs.falls[0]
+        ),
+        causes=CAUSES[:1],
+        confirm=(
+            f"find the weight syncs in the sampler's log: are they every {syncs.interval} steps, as at step "
+            f"{syncs.falls[0]}?",
+        ),
+        next=(
+            "sync the sampler's weights at every step for 50 steps and change nothing else: the distance should vanish",
+            f"restart from a checkpoint before step {onset}: what stale samples taught stays learnt",
+            "record policy_version as the sampler counts it, so that the lag is known",
         ),
     )
 
