@@ -497,7 +497,7 @@ def test_a_slow_tool_is_as_severe_as_the_slowdown_that_its_calls_account_for() -
     (finding,) = findings_of(run("tool-latency", slow_steps(9.0, by_tool=2.25)))
     assert (finding.severity, finding.slice) == (Severity.HIGH, "tool:browse")
     assert (finding.onset_step, finding.onset_interval) == (61, (59, 61))
-    assert 0.9 < float(finding.evidence["spent_s"] or 0) / float(finding.evidence["lost_s"] or 1) < 1.1  # type: ignore[arg-type]
+    assert 0.9 < float(finding.evidence["spent_s"] or 0) / float(finding.evidence["lost_s"] or 1) < 1.1
     (finding,) = findings_of(run("tool-latency", slow_steps(2.4, by_tool=1.5, each=1)))
     assert finding.severity is Severity.MEDIUM
 
@@ -514,6 +514,20 @@ def test_a_slow_tool_that_explains_no_slowdown_is_a_note(seconds: float, by_tool
     verdict = run("tool-latency", slow_steps(seconds, by_tool=by_tool))
     assert isinstance(verdict, Healthy)
     assert all(note.severity is Severity.LOW for note in verdict.notes)
+
+
+@pytest.mark.parametrize(("failing", "severity"), [(0.8, Severity.MEDIUM), (0.1, Severity.LOW)])
+def test_a_tool_that_failed_before_it_was_given_up_is_a_fault_though_the_reward_stays(
+    failing: float, severity: Severity
+) -> None:
+    def make(step: int, done: float, chance: np.random.Generator) -> Episode:
+        browse = Call(name="browse", ok=bool(chance.random() >= (failing if done >= 0.4 else 0.02)))
+        return Episode(step=step, calls=(Call(), browse) if done < 0.5 else (Call(),), reward=1.0)
+
+    verdict = run("underused-tools", story(make))
+    (finding,) = verdict.notes if isinstance(verdict, Healthy) else findings_of(verdict)
+    assert (finding.severity, finding.slice) == (severity, "tool:browse")
+    assert ("last calls had failed" in finding.claim) is (severity is Severity.MEDIUM)
 
 
 HEALTHY_METRICS = {

@@ -165,10 +165,10 @@ def _slowdown(evidence: Evidence, finding: Finding, times: Series, latency: Seri
     Where a tool is not called at each step, half of them stay fast, and no mean of all steps is judged to have risen.
     """
     verdict = throughput_drop.RULE.run(evidence)
-    between = finding.onset_interval
-    for slower in verdict.findings if isinstance(verdict, model.Broken) and between is not None else ():
-        span = slower.onset_interval or between
-        if between[0] <= span[1] and span[0] <= between[1]:
+    low, high = finding.onset_interval or (0, 0)
+    for slower in verdict.findings if isinstance(verdict, model.Broken) else ():
+        first, last = slower.onset_interval or (low, high)
+        if low <= last and first <= high:
             return slower.severity
     since = finding.onset_step or 0
     steps, _, seconds = aligned(latency, times)

@@ -5,8 +5,9 @@ while calls of all tools stay above half of theirs.
 Why it matters: the policy may have learnt to avoid a tool that was down or slow for a while, and does not come back to
 it by itself: what is no longer tried is no longer learnt. A tool that the settings list under required_tools is also a
 finding if a hundred trajectories that call other tools never call it.
-What it is not: a tool that the task turned out not to need: where the reward is no lower than before, the finding is a
-note. A tool that was never called looks like one that does not exist, unless it is required.
+What it is not: a tool that the task turned out not to need: where the reward is no lower than before, the finding is
+a note, unless the tool failed before: most of its last 30 calls, and twice as many as earlier. A tool that was never
+called looks like one that does not exist, unless it is required.
 What to do: look at the tool's failures and latency just before its use fell, then force it on a few prompts.
 Source: the levels are this project's own.
 """
@@ -15,7 +16,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_fall
-from ptt.diagnostics.evidence.counts import Counts
+from ptt.diagnostics.evidence.counts import Counts, wilson_lower_bound
 from ptt.diagnostics.evidence.environment import MAX_TOOLS
 from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
@@ -33,6 +34,9 @@ MAX_P_VALUE = 0.01  # of orders of the values: beside a fall to a tenth, which c
 MAX_BLOCKS = 60  # means that the place is looked for in: neighbouring steps then hardly remember each other
 MIN_BLOCKS = 5  # before it and after it
 MIN_TRAJECTORIES = 100  # in which a tool is never called: its share of calls is then below 3% (rule of three)
+LAST_CALLS = 30  # of a tool that was given up: the interval of their failed share is +-0.18 at most
+FAILED_LAST = 0.4  # of them failed, at the interval's low end: what tool-failures calls high throughout
+FAILED_FACTOR = 2.0  # times the share of the calls before
 ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool at each step"
 
 
@@ -113,12 +117,11 @@ def _abandoned(evidence: Evidence, limits: Limits) -> Verdict:
         rate = ", ".join(f"{name} {early[name]:.2g} to {late[name]:.2g}" for name in list(judged)[:5])
         return Healthy(reason=f"calls a trajectory, early to late: {rate}")
     lost = any(reward_dropped_since(evidence, fall.onset) for fall in fallen.values())
-    severity = Severity.MEDIUM if lost else Severity.LOW
     findings = tuple(
-        _finding(name, fall, severity, judged[name], tools[name].failures if name in tools else None)
+        _finding(name, fall, judged[name], tools[name].failures if name in tools else None, lost=lost)
         for name, fall in fallen.items()
     )
-    if lost:
+    if any(finding.severity is Severity.MEDIUM for finding in findings):
         return Broken(findings=findings)
     reason = f"{', '.join(fallen)}: hardly called any more, but the reward did not fall"
     return Healthy(reason=reason, notes=findings)
@@ -150,10 +153,23 @@ def _early_mean(series: Series) -> float:
     return float(values[: min(level.values, len(values) // 3)].mean()) if level is not None else 0.0
 
 
-def _finding(name: str, fall: BaselineShift, severity: Severity, calls: Series, failures: Counts | None) -> Finding:
+def _failed_before(failures: Counts | None) -> float | None:
+    """Return the share of a tool's last calls that failed, where it is high and rose; else None."""
+    if failures is None or failures.total < 2 * LAST_CALLS:
+        return None
+    first = int(np.flatnonzero(np.cumsum(failures.trials[::-1]) >= LAST_CALLS)[0]) + 1
+    hits, trials = (float(values[-first:].sum()) for values in (failures.hits, failures.trials))
+    before = (float(failures.hits.sum()) - hits) / max(1.0, failures.total - trials)
+    high = wilson_lower_bound(hits, trials) > FAILED_LAST and hits / trials > FAILED_FACTOR * before
+    return hits / trials if high else None
+
+
+def _finding(name: str, fall: BaselineShift, calls: Series, failures: Counts | None, *, lost: bool) -> Finding:
+    failed = _failed_before(failures)
+    after = "" if failed is None else f", after {failed:.0%} of its last calls had failed"
     return Finding(
-        severity=severity,
-        claim=f"Calls of {name} fell from {fall.early:.2g} to {fall.last:.2g} a trajectory; other calls did not",
+        severity=Severity.MEDIUM if lost or failed is not None else Severity.LOW,
+        claim=f"Calls of {name} fell from {fall.early:.2g} to {fall.last:.2g} a trajectory; other calls did not{after}",
         unit="calls a trajectory",
         slice=f"tool:{name}",
         **measured(fall),
