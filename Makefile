@@ -3,10 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 TRL := .venv-trl
+FRAMEWORKS := .venv-frameworks
 REPRODUCE := .venv-reproduce
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test test-all golden test-bytes test-trl test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces docs fuzz fuzz-coverage sync-samples clean
+.PHONY: demo test test-all golden test-bytes test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces docs fuzz fuzz-coverage sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
@@ -35,6 +36,9 @@ test-writers: $(STAMP)  ## the trackers' own libraries write, and what they read
 
 test-trl: $(TRL)/.ready  ## the recorder inside a real TRL run with tools (installs TRL and torch into an environment of its own)
 	$(TRL)/bin/python -m pytest -q tests/recorders tests/test_reproduction_gpu.py
+
+test-recorders: $(FRAMEWORKS)/.ready  ## the recorders on the classes of veRL, OpenRLHF and AReaL, on a CPU (Python 3.11; installs them)
+	$(FRAMEWORKS)/bin/python -m pytest -q -m frameworks tests/recorders
 
 test-exports: $(TRL)/.ready  ## exported training data in TRL's DPO, KTO, SFT and GRPO, a step each (environment as above)
 	$(TRL)/bin/python -m pytest -q -m trl tests/exports
@@ -127,6 +131,14 @@ $(TRL)/.ready: pyproject.toml tests/recorders/requirements.txt
 
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
+$(FRAMEWORKS)/.ready: pyproject.toml tests/recorders/requirements.txt tests/recorders/frameworks.txt
+	$(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --index-url $(TORCH_CPU) "torch>=2.7" || \
+		echo "no torch without CUDA for this machine: taking the usual one"
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --editable . --requirement tests/recorders/requirements.txt
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --no-deps --requirement tests/recorders/frameworks.txt
+	@touch $@
+
 $(REPRODUCE)/.ready: pyproject.toml examples/reproduction/requirements.txt
 	$(PYTHON) -m venv $(REPRODUCE)
 	$(REPRODUCE)/bin/python -m pip install --quiet --index-url $(TORCH_CPU) "torch>=2.7" || \
@@ -140,4 +152,4 @@ $(REPRODUCE)-gpu/.ready: pyproject.toml examples/reproduction/requirements-gpu.t
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-writers .venv-trl .venv-reproduce .venv-reproduce-gpu .venv-fuzz dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-writers .venv-trl .venv-frameworks .venv-reproduce .venv-reproduce-gpu .venv-fuzz dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -19,11 +19,12 @@ from ptt.recorders.hooks import hook, need, once
 from ptt.recorders.plan import Plan, announce, setting
 from ptt.recorders.recorder import Recorder, to_numpy
 
-MADE_FOR: Final = "PPOTrainer of AReaL (2026)"
+MADE_FOR: Final = "PPOTrainer of AReaL 1.0"
 SETTINGS: Final = {
-    "old_logp": "actor.recompute_logprob=true (or actor.use_decoupled_loss=true)",
-    "ref_logp": "actor.kl_ctl above 0",
+    "old_logp": "actor.recompute_logprob=true (with actor.use_decoupled_loss: actor.prox_logp_method=recompute)",
+    "ref_logp": "actor.kl_ctl above 0 with a `ref` section",
 }
+APPROXIMATED: Final = "loglinear"  # of prox_logp_method: no forward pass
 OWN: Final = {"input_ids": "token_ids", "loss_mask": "model_mask", "logprobs": "rollout_logp"}
 NEXT: Final = {"prox_logp": "old_logp", "ref_logp": "ref_logp", "values": "value"}
 
@@ -59,12 +60,24 @@ def plan_of(trainer: Any) -> Plan:
     actor = setting(trainer, "config", "actor")
     if actor is None:
         return Plan(recorded=("rollout_logp",), unknown=("old_logp", "ref_logp"))
-    recomputed = setting(actor, "recompute_logprob") or setting(actor, "use_decoupled_loss")
-    given = {"old_logp": bool(recomputed), "ref_logp": bool(setting(actor, "kl_ctl"))}
+    given = {"old_logp": _is_recomputed(actor), "ref_logp": _has_reference(trainer)}
     return Plan(
         recorded=("rollout_logp", *(name for name, known in given.items() if known)),
         settings={name: add for name, add in SETTINGS.items() if not given[name]},
     )
+
+
+def _is_recomputed(actor: Any) -> bool:
+    """Return whether the trainer computes the proximal policy's: an approximated one is never in the batch."""
+    if setting(actor, "use_decoupled_loss"):
+        return bool(setting(actor, "prox_logp_method") != APPROXIMATED)
+    return bool(setting(actor, "recompute_logprob"))
+
+
+def _has_reference(trainer: Any) -> bool:
+    if hasattr(trainer, "ref"):  # its engine, which a positive kl_ctl alone does not make
+        return trainer.ref is not None
+    return bool(setting(trainer, "config", "actor", "kl_ctl"))
 
 
 def _rows(batch: dict[str, Any], group: str) -> Iterable[dict[str, Any]]:

@@ -35,8 +35,8 @@ LISTS: Final = {
 }
 SCORES: Final = ("rm_scores", "token_level_scores")  # a score a token, all but one of them 0: the reward is their sum
 QUEUED: Final = (*LISTS, "rm_scores", "response_mask", "loss_mask")
+BYPASS: Final = "algorithm.rollout_correction.bypass_mode=False"
 SETTINGS: Final = {
-    "old_logp": "algorithm.rollout_correction.bypass_mode=False",
     "rollout_logp": "actor_rollout_ref.rollout.calculate_log_probs=True",
     "ref_logp": "actor_rollout_ref.actor.use_kl_loss=True (or algorithm.use_kl_in_reward=True)",
 }
@@ -53,7 +53,7 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     if hasattr(trainer, "_compute_metrics"):
         need(trainer, "_compute_metrics", made_for=MADE_FOR)
         _start(trainer, recorder)
-        hook(trainer, "_compute_metrics", recorder, before=partial(_record_v1, recorder))
+        hook(trainer, "_compute_metrics", recorder, before=partial(_record_v1, recorder, _is_bypassed(trainer)))
         return recorder
     update = "_update_actor" if hasattr(trainer, "_update_actor") else "_log_rollout_data"
     need(trainer, update, made_for=MADE_FOR)
@@ -73,22 +73,27 @@ def _start(trainer: Any, recorder: Recorder) -> None:
 def plan_of(trainer: Any) -> Plan:
     """Tell from the settings which log-probabilities a batch will hold (verl/trainer/config/ppo_trainer.yaml).
 
-    Under `bypass_mode` the old ones are the rollout's, and nothing lies between them.
+    Under `bypass_mode` the old ones are the rollout's, so whether trainer and engine agree is not recorded.
     """
     config = getattr(trainer, "config", None)
     if config is None:
         return Plan(recorded=("old_logp",), unknown=("rollout_logp", "ref_logp"))
-    actor = setting(config, "actor_rollout_ref")
+    actor, bypass = setting(config, "actor_rollout_ref"), _is_bypassed(trainer)
     reference = setting(actor, "actor", "use_kl_loss") or setting(config, "algorithm", "use_kl_in_reward")
     given = {
-        "old_logp": not setting(config, "algorithm", "rollout_correction", "bypass_mode"),
-        "rollout_logp": bool(setting(actor, "rollout", "calculate_log_probs")),
+        "old_logp": True,
+        "rollout_logp": bool(setting(actor, "rollout", "calculate_log_probs")) and not bypass,
         "ref_logp": bool(reference),
     }
+    settings = SETTINGS | ({"rollout_logp": BYPASS} if bypass else {})
     return Plan(
         recorded=tuple(name for name, known in given.items() if known),
-        settings={name: add for name, add in SETTINGS.items() if not given[name]},
+        settings={name: add for name, add in settings.items() if not given[name]},
     )
+
+
+def _is_bypassed(trainer: Any) -> bool:
+    return bool(setting(getattr(trainer, "config", None), "algorithm", "rollout_correction", "bypass_mode"))
 
 
 class _V0:
@@ -113,7 +118,7 @@ class _V0:
         trained = to_numpy(fields["response_mask"])
         model = to_numpy(sampled) if sampled is not None and tuple(sampled.shape) == trained.shape else trained
         present = to_numpy(fields["attention_mask"])[:, -trained.shape[1] :]
-        columns = _columns(fields, model, trained)
+        columns = _columns(fields, model, trained, bypass=_is_bypassed(self.trainer))
         scores = next((fields[name] for name in SCORES if name in fields), None)
         if scores is not None:
             columns["reward"] = to_numpy(scores).sum(-1)
@@ -123,7 +128,7 @@ class _V0:
         self.recorder.write(step, columns, attention_mask=present)
 
 
-def _record_v1(recorder: Recorder, batch: Any, *args: Any, **kwargs: Any) -> None:
+def _record_v1(recorder: Recorder, bypass: bool, batch: Any, *args: Any, **kwargs: Any) -> None:
     """Write one step: the batch is a list of keys, whose fields lie in the queue as rows of their own length."""
     step = kwargs["global_steps"] if "global_steps" in kwargs else args[2]
     if not recorder.wants(step):
@@ -133,7 +138,7 @@ def _record_v1(recorder: Recorder, batch: Any, *args: Any, **kwargs: Any) -> Non
     fetched = _fetched(queue, batch)
     fields = {name: [to_numpy(row) for row in _unbound(value)] for name, value in fetched.items()}
     trained = fields["response_mask"]
-    columns = _columns(fields, fields.get("loss_mask", trained), trained)
+    columns = _columns(fields, fields.get("loss_mask", trained), trained, bypass=bypass)
     if "rm_scores" in fields:
         columns["reward"] = [float(np.sum(row)) for row in fields["rm_scores"]]
     columns["sample_id"] = list(batch.keys)
@@ -143,8 +148,10 @@ def _record_v1(recorder: Recorder, batch: Any, *args: Any, **kwargs: Any) -> Non
     recorder.write(step, {name: [column[at] for at in real] for name, column in columns.items()})
 
 
-def _columns(fields: dict[str, Any], model: Any, trained: Any) -> dict[str, Any]:
+def _columns(fields: dict[str, Any], model: Any, trained: Any, *, bypass: bool) -> dict[str, Any]:
     lists = {column: fields[field] for field, column in LISTS.items() if field in fields}
+    if bypass:  # the same values twice would read as a trainer and an engine that agree
+        lists.pop("rollout_logp", None)
     return {**lists, "model_mask": model, "train_mask": trained}
 
 

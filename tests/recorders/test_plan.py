@@ -80,8 +80,8 @@ def test_verls_config_tells_the_pairs() -> None:
     assert list(plan.settings) == ["ref_logp"]
     with_kl = config | {"algorithm": {"use_kl_in_reward": True, "rollout_correction": {"bypass_mode": True}}}
     plan = verl.plan_of(SimpleNamespace(config=with_kl))
-    assert plan.recorded == ("rollout_logp", "ref_logp")
-    assert "bypass_mode=False" in plan.settings["old_logp"]
+    assert plan.pairs == ("old/ref",)
+    assert "bypass_mode=False" in plan.settings["rollout_logp"]
 
 
 def test_openrlhfs_options_tell_the_pairs() -> None:
@@ -97,6 +97,8 @@ def test_areals_config_tells_the_pairs() -> None:
     assert plan.pairs == ()
     assert set(plan.settings) == {"old_logp", "ref_logp"}
     assert areal.plan_of(nested(config={"actor": actor | {"use_decoupled_loss": True}})).pairs == ("old/rollout",)
+    approximated = actor | {"use_decoupled_loss": True, "prox_logp_method": "loglinear"}
+    assert areal.plan_of(nested(config={"actor": approximated})).pairs == ()
 
 
 def test_what_no_setting_tells_is_said_as_a_condition() -> None:
