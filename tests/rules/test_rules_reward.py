@@ -132,6 +132,7 @@ RIGHT, FORM = noisy(ramp(0.3, 0.8), seed=11), noisy(0.6, sd=0.05, seed=12)
 LATE = np.arange(STEPS) >= 150
 STYLE = noisy(0.7, sd=0.05, seed=13)
 PAID, SPREAD, SCALE = noisy(0.7, sd=0.05, seed=11), noisy(0.4, sd=0.05, seed=12), np.where(LATE, 100.0, 1.0)
+ALIKE = np.isin(np.arange(STEPS), STEPS - np.array([4, 9, 15]))  # steps whose samples all earn the same
 SUCCESS = noisy(step_at(0.05, 0.85), sd=0.005, seed=13)  # of tasks that pay 1
 
 BROKEN: dict[str, tuple[Evidence, Severity]] = {
@@ -190,6 +191,10 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
     ),
     "reward-revised/a hundred times as much": (
         made({"reward/mean": PAID * SCALE, "reward/std": SPREAD * SCALE}, parts={"right": PAID * SCALE}),
+        Severity.MEDIUM,
+    ),
+    "reward-variance/a hundred times as much, and steps that all earn the same": (
+        made({"reward/mean": PAID * SCALE, "reward/std": np.where(ALIKE, 1e-7, SPREAD * SCALE)}),
         Severity.MEDIUM,
     ),
     **{

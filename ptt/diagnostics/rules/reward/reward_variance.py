@@ -20,15 +20,18 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import mean_reward
-from ptt.diagnostics.rules.single_series import aligned, derived, requires_metric
+from ptt.diagnostics.rules.single_series import aligned, derived, requires_metric, selected
 
 GROWTH_FACTOR = 2.5  # times the early spread
+NOTHING = 1e-4  # of the median spread: rewards that are equal, added up in float32
+MAX_NOTHING_SHARE = 0.1  # of the logged values: more of them are a spread that vanishes
 ENABLE = "log the standard deviation of the reward: TRL logs reward_std"
 
 
 @requires_metric("reward/std", what="spread of rewards", enable=ENABLE, minimum=MIN_VALUES)
 def check(spread: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged spread, and the spread against the mean."""
+    spread = _measured(spread)
     rise = lasting_rise(spread, floor=0.0, factor=limits["growth"])
     if rise is None or rise.ended or rise.early <= 0:
         return Healthy(reason="the spread of rewards stays near its early level")
@@ -59,6 +62,17 @@ def check(spread: Series, evidence: Evidence, limits: Limits) -> Verdict:
         ),
         next=("fix or bound the part that grew; only then normalise",),
     )
+
+
+def _measured(spread: Series) -> Series:
+    """Leave out a few steps whose samples all earn the same, to rounding: they do not show how large rewards are.
+
+    In logarithms one of them outweighs a factor of a hundred, and holds all others against it.
+    """
+    values = spread.finite()[1]
+    nothing = NOTHING * float(np.median(values)) if len(values) else 0.0
+    share = float((values <= nothing).mean()) if len(values) else 0.0
+    return selected(spread, spread.values > nothing) if 0 < share <= MAX_NOTHING_SHARE else spread
 
 
 def _dispersion_index(spread: Series, reward: Series) -> Series | None:
