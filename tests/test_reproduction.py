@@ -257,6 +257,12 @@ def test_a_run_without_tables_is_on_the_page_without_curves() -> None:
     assert "NaN" not in text
 
 
+def test_a_run_with_one_window_is_drawn_as_a_dot() -> None:
+    tables = {name: table.head(1) for name, table in _tables().items()}
+    text = results_page([Judged(name="baseline", seed=1, findings=_findings(), tables=tables)], _comparison())
+    assert text.count("<circle") == 3
+
+
 def test_panels_of_a_figure_share_their_axes() -> None:
     low, high = _tables(), _tables()
     high["tail_emergence"] = high["tail_emergence"].with_columns(pl.col("value") * 2)

@@ -207,6 +207,11 @@ def svg(panel: Panel, figure: Figure, name: str) -> str:
             lower = [(x, low) for x, low, _ in reversed(curve.band)]
             parts.append(f'<path class="band {curve.kind}" d="{_path([*upper, *lower], figure)}Z"/>')
         parts.append(f'<path class="curve {curve.kind}" d="{_path(curve.points, figure)}"/>')
+        if len(curve.points) == 1:  # a short run has one window, and a line of one point is invisible
+            ((x, y),) = curve.points
+            parts.append(
+                f'<circle class="dot {curve.kind}" cx="{_x(figure.x, x):.1f}" cy="{_y(figure.y, y):.1f}" r="3"/>'
+            )
     if not panel.curves:
         parts.append(f'<text x="{(LEFT + RIGHT) / 2}" y="{(TOP + BOTTOM) / 2}" text-anchor="middle">no data</text>')
     words = escape(f"{figure.title}, {name}: {panel.words}")
