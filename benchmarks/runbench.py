@@ -71,8 +71,8 @@ Any other tool: write `answers/TOOL/CASE-sSEED/findings.json` with the keys belo
 
 ## The set
 
-Seal: `{seal}`, the first 16 digits of the SHA-256 of `SHA256SUMS`. Training elsewhere gives runs with the same faults
-and other bytes, hence another seal: compare scores of the same seal only.
+Seal: `{seal}`, the first 16 digits of the SHA-256 of `SHA256SUMS`. Training elsewhere gives runs with the same
+faults and other bytes, hence another seal: compare scores of the same seal only.
 
 | case | broken link | since step | what is wrong |
 |---|---|---|---|
