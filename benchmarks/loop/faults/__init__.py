@@ -24,7 +24,9 @@ NOT_MADE: Final = (
     "reward-jump",
     "mismatch-after-tools",
     "moving-reference",
+    "rank-mismatch",
+    "negative-entropy-bonus",
 )
-"""Seen in recorded sequences or timed calls alone, under another name here, or no failure."""
+"""Seen in recorded sequences or timed calls alone, a setting, under another name here, or no failure."""
 
 __all__ = ["FAULTS", "NOT_MADE", "Fault"]
