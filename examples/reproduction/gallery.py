@@ -38,7 +38,7 @@ def onset(setting: Setting, steps: int) -> int:
 
 GALLERY: Final = {
     "reward-hacking": Case(
-        setting=replace(HEALTHY, reward="activity"),
+        setting=replace(HEALTHY, reward="activity", learning_rate=5e-4, beta=0.001),
         link="reward",
         findings=("reward-hacking", "components-diverge", "calls-inflation", "length-inflation"),
         says="the reward pays for calls and words; right answers become rarer",

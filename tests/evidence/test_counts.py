@@ -98,3 +98,20 @@ def test_without_a_trial_there_is_no_share() -> None:
     assert math.isnan(nothing.share)
     assert nothing.lower_bound == 0.0
     assert not nothing.shows_change
+
+
+def test_a_share_that_rose_within_its_first_values_is_dated_there() -> None:
+    counts = counts_of([0] * 12 + [5, 9] + [15] * 100, [15] * 114)
+    rise = counts.jump(floor=0.1, factor=2.0)
+    assert rise is not None
+    assert rise.interval is not None
+    assert (rise.interval[0] <= 13 <= rise.interval[1], rise.early, rise.last) == (True, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.45, 0.9])
+def test_a_share_that_is_high_from_the_start_did_not_rise(share: float) -> None:
+    found = 0
+    for seed in range(100):
+        hits = np.random.default_rng(seed).binomial(12, share, size=120)
+        found += counts_of(hits.tolist(), [12] * 120).jump(floor=0.1, factor=2.0) is not None
+    assert found == 0

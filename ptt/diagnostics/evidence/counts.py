@@ -31,6 +31,7 @@ from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import rate_change
 
 MIN_POOLED_TRIALS: Final = 8  # trials a value: with fewer, a share says more about chance than about the step
+MIN_JUMP_VALUES: Final = 3  # pooled values before a rise: a share that was high from the start has none
 LATE_SHARE: Final = 1 / 3  # of the steps: what "in the end" means
 Z95: Final = 1.96
 
@@ -156,6 +157,29 @@ class Counts:
             ended=False,
         )
 
+    def jump(self, *, floor: float, factor: float) -> BaselineShift | None:
+        """Return where a share that is high in the end rose, though it did so early: the first values hold the rise.
+
+        Both sides of the change have enough trials to tell, and differ by `factor` and more than chance.
+        """
+        pooled = self.pooled
+        change = rate_change(pooled.hits, pooled.trials) if len(pooled.steps) >= MIN_RANK_VALUES else None
+        if change is None:
+            return None
+        before, after = pooled._part(slice(0, change[0])), pooled._part(slice(change[0], None))
+        bound = max(floor, factor * before.share + _sampling_margin(before, after.trials.sum())[1])
+        if len(before.steps) < MIN_JUMP_VALUES or after.share <= bound or self.late().share <= bound:
+            return None
+        return BaselineShift(
+            onset=int(pooled.steps[change[0]]),
+            interval=(int(pooled.steps[change[1]]), int(pooled.steps[change[2]])),
+            early=before.share,
+            extreme=after.share,
+            last=self.late().share,
+            limit=bound,
+            ended=False,
+        )
+
     def fall(self, *, ceiling: float, factor: float) -> BaselineShift | None:
         """Return the lasting fall of the share below `ceiling`, early share x `factor`, and what chance makes of it."""
 
@@ -229,10 +253,12 @@ class MeasuredShare:
         level, values = early_level(self.series), self.series.finite()[1]
         return float(values[: level.values].mean()) if level else math.nan
 
-    def risen(self, *, floor: float, factor: float) -> BaselineShift | None:
-        """Return its lasting rise."""
+    def risen(self, *, floor: float, factor: float, chronic: float = 1.0) -> BaselineShift | None:
+        """Return its lasting rise, or where it is above `chronic` in the end the early one that led there."""
         if self.counts is not None:
-            return self.counts.rise(floor=floor, factor=factor)
+            rise = self.counts.rise(floor=floor, factor=factor)
+            high = self.late_lower_bound > chronic
+            return rise or (self.counts.jump(floor=floor, factor=factor) if high else None)
         rise = lasting_rise(self.series, floor=floor, factor=factor)
         if rise is None:
             return None

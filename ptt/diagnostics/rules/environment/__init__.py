@@ -91,7 +91,7 @@ def _too_few(question: Question, shares: Sequence[MeasuredShare]) -> str:
 
 def _finding(question: Question, share: MeasuredShare, limits: Limits) -> Finding | None:
     """Return a rise, or else a level that is too high throughout."""
-    rise = share.risen(floor=limits["floor"], factor=limits["factor"])
+    rise = share.risen(floor=limits["floor"], factor=limits["factor"], chronic=limits["chronic"])
     late, steps = share.late, share.series.finite()[0]
     subject = question.what if share.tool is None else f"{question.what} (tool {share.tool})"
     if rise is not None:
@@ -100,7 +100,7 @@ def _finding(question: Question, share: MeasuredShare, limits: Limits) -> Findin
         severity = Severity.LOW if rise.ended else Severity.HIGH if level >= limits["high"] else severity
         numbers, where = measured(rise, observed=rise.extreme), f"after step {rise.onset}"
         back = ", then came back" if rise.ended else ""
-        claim = f"The share of {subject} rose from {share.early:.1%} to {rise.extreme:.1%}{back}"
+        claim = f"The share of {subject} rose from {rise.early:.1%} to {rise.extreme:.1%}{back}"
     elif share.late_lower_bound <= limits["chronic"]:
         return None
     else:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import departure
 from ptt.diagnostics.evidence.outcome_agreement import Outcome, OutcomeState, judge_outcomes, recorded_outcomes
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
@@ -136,6 +137,7 @@ def _finding(
             "outcome_late": late,
             "outcome_points": worst.points,
             "outcomes_against": names,
+            "left_early_level_at": departure(evidence.metrics["reward/mean"], worst.onset) if worst.onset else None,
             **{f"shifted: {one.name}": f"{one.change.start:.4g} → {one.change.late:.4g}" for one in shifts[:4]},
         },
         causes=_causes(shifts),
