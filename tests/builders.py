@@ -23,7 +23,8 @@ from ptt.diagnostics.evidence.tails import Tails, gather_tails, tool_use_by_step
 from ptt.diagnostics.model import Aggregates, Run
 from ptt.diagnostics.schema import TABLES, Flag
 from ptt.diagnostics.statistics.logprob_pairs import PAIRS, Pair, available_pairs
-from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
+from ptt.diagnostics.statistics.partial_tables import TokenTables
+from ptt.diagnostics.statistics.token_pass import token_pass
 from ptt.diagnostics.store.scan import SequenceScan
 
 Array = npt.NDArray[np.float64]

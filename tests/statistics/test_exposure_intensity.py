@@ -19,7 +19,7 @@ from ptt.diagnostics.statistics.exposure_intensity import (
     resample_units,
     shapley_split,
 )
-from ptt.diagnostics.statistics.token_pass import TokenTables
+from ptt.diagnostics.statistics.partial_tables import TokenTables
 from ptt.diagnostics.statistics.windows import Span, split_steps
 
 moments = st.floats(1e-6, 1e12)

@@ -8,8 +8,9 @@ import pytest
 
 from ptt.diagnostics.statistics import batch_layout
 from ptt.diagnostics.statistics.logprob_pairs import available_pairs
+from ptt.diagnostics.statistics.partial_tables import TokenTables
 from ptt.diagnostics.statistics.placeholder_values import Anomaly
-from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
+from ptt.diagnostics.statistics.token_pass import token_pass
 
 PAIRS = available_pairs({"policy_logp", "ref_logp"})
 NAN = float("nan")

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from zlib import crc32
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.statistics.logprob_pairs import Pair, available_pairs
-from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
+from ptt.diagnostics.statistics.partial_tables import SINGLE_SEQUENCES, TokenTables, kept_sequences
+from ptt.diagnostics.statistics.token_pass import token_pass
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import (
     ATTRIBUTE,
@@ -130,9 +134,32 @@ def _run_token_pass(
         pairs=pairs,
         min_observation=settings.min_observation,
         tokens_per_row=scan.tokens_per_row,
-        sample_every=max(1, int(scan.rows * scan.tokens_per_row / SAMPLED_TOKENS)),
+        sample_every=_sample_every(scan),
+        kept=kept_sequences(_units(scan)) if scan.rows > SINGLE_SEQUENCES else None,
         on_rows=on_rows,
     )
+
+
+def _sample_every(scan: SequenceScan) -> int:
+    """Return of how many sequences one is kept whole: a power of two, so that a run that grows keeps its samples."""
+    share = int(scan.rows * scan.tokens_per_row / SAMPLED_TOKENS)
+    return 1 << max(0, share.bit_length() - 1)
+
+
+def _units(scan: SequenceScan) -> npt.NDArray[np.uint64]:
+    """Number each sequence's prompt group at its step, or where none is recorded the sequence."""
+    if "group_id" not in scan.columns:
+        return np.arange(scan.rows, dtype=np.uint64)
+    rows = scan.frame.select("seq", "step", "group_id").collect(engine="streaming")
+    names = rows["group_id"].cast(pl.Categorical)
+    number = np.array([crc32(name.encode()) for name in names.cat.get_categories()] or [0], np.uint64)
+    group = number[names.to_physical().fill_null(0).to_numpy()] + (
+        rows["step"].fill_null(0).cast(pl.UInt64).to_numpy() << np.uint64(32)
+    )
+    unit = np.arange(scan.rows, dtype=np.uint64)
+    recorded = rows["group_id"].is_not_null().to_numpy()
+    unit[rows["seq"].to_numpy()[recorded]] = group[recorded]
+    return unit
 
 
 def _needed_columns(scan: SequenceScan, pairs: tuple[Pair, ...]) -> list[pl.Expr]:

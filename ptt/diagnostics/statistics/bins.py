@@ -28,6 +28,7 @@ COARSE_COUNT: Final = (HIGHEST_EXPONENT - COARSE_LOWEST_EXPONENT) * COARSE_PER_O
 _SHIFT = 52 - MANTISSA_BITS
 _FIRST = int(np.float64(2.0**LOWEST_EXPONENT).view(np.int64)) >> _SHIFT
 _FINE_PER_COARSE = PER_OCTAVE // COARSE_PER_OCTAVE
+_COARSE_SHIFT = _FINE_PER_COARSE.bit_length() - 1
 _COARSE_SKIPPED = (COARSE_LOWEST_EXPONENT - LOWEST_EXPONENT) * COARSE_PER_OCTAVE
 
 
@@ -48,6 +49,14 @@ def lower_edge(index: npt.ArrayLike) -> FloatArray:
 def coarse_bin_of(index: IntArray) -> IntArray:
     """Return the coarse bin (4 an octave above 0.001, one below) that holds each fine bin."""
     return np.clip((index - 1) // _FINE_PER_COARSE - _COARSE_SKIPPED + 1, 0, COARSE_COUNT - 1)
+
+
+def to_coarse_bins(index: IntArray) -> IntArray:
+    """Turn fine bins into coarse ones in place; the same as `coarse_bin_of`, for many tokens."""
+    index -= 1
+    index >>= _COARSE_SHIFT
+    index -= _COARSE_SKIPPED - 1
+    return np.clip(index, 0, COARSE_COUNT - 1, out=index)
 
 
 def coarse_edges() -> FloatArray:

@@ -24,10 +24,27 @@ SEQUENCE_SUMS: Final = ("s_r", "s_rho", "s_rho2", "s_inv", "s_inv2")
 """Sums over the tokens of a (sequence, slice): r, rho, its square, 1/rho, its square."""
 
 CELL: Final[dict[str, pl.DataType]] = {
-    "key": pl.UInt64(),  # see cell_key
+    "pair": pl.UInt8(),
+    "step": pl.Int64(),
+    "slice": pl.UInt8(),
+    "bin": pl.UInt16(),
     "n": pl.UInt32(),
     **{name: pl.Float64() for name in SUMS},
 }
+SIGNED_CELL: Final[dict[str, pl.DataType]] = {
+    "key": pl.UInt64(),  # see cell_key
+    "n": pl.UInt32(),
+    "s_abs": pl.Float64(),
+}
+"""What the pass itself keeps of a cell: the sums above follow from it (see partial_tables.finish_cells)."""
+POWERS: Final = ("s_rho", "s_rho2", "s_r2")
+POWER_SUMS: Final[dict[str, pl.DataType]] = {
+    "pair": pl.UInt8(),
+    "step": pl.Int64(),
+    "slice": pl.UInt8(),
+    **{name: pl.Float64() for name in POWERS},
+}
+"""What cells cannot tell to the last digit: sums over all tokens of a step and slice."""
 SEQUENCE: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),
     "step": pl.Int64(),
@@ -80,7 +97,8 @@ SAMPLE: Final[dict[str, pl.DataType]] = {
 }
 """Some sequences kept whole, for questions that sums cannot answer."""
 KINDS: Final = {
-    "cells": CELL,
+    "cells": SIGNED_CELL,
+    "powers": POWER_SUMS,
     "sequences": SEQUENCE,
     "rows": ROW,
     "bad": BAD,
@@ -91,22 +109,12 @@ STEP_LIMIT: Final = 1 << 40
 assert 1 << BIN_BITS > bins.OVERFLOW
 
 
-def cell_key(pair: int, step: IntArray, slice_: IntArray, bin_: IntArray) -> npt.NDArray[np.uint64]:
-    """Pack what a cell is of into one integer, so that merging and sorting compare one number."""
-    return (((pair * STEP_LIMIT + step) * 2 + slice_) << BIN_BITS | bin_).astype(np.uint64)
+def cell_key(pair: int, step: IntArray, slice_: IntArray, signed_bin: IntArray) -> npt.NDArray[np.uint64]:
+    """Pack what a cell is of into one integer, so that merging and sorting compare one number.
 
-
-def unpack_cells(cells: pl.DataFrame) -> pl.DataFrame:
-    """Turn `key` back into pair, step, slice and bin."""
-    key = pl.col("key")
-    rest = key // (1 << BIN_BITS)
-    return cells.select(
-        (rest // (2 * STEP_LIMIT)).cast(pl.UInt8).alias("pair"),
-        (rest // 2 % STEP_LIMIT).cast(pl.Int64).alias("step"),
-        (rest % 2).cast(pl.UInt8).alias("slice"),
-        (key % (1 << BIN_BITS)).cast(pl.UInt16).alias("bin"),
-        pl.exclude("key"),
-    )
+    `signed_bin`: twice the bin of |r|, and one more where r is below 0.
+    """
+    return (((pair * STEP_LIMIT + step) * 2 + slice_) << (BIN_BITS + 1) | signed_bin).astype(np.uint64)
 
 
 def conform(frame: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:

@@ -7,8 +7,10 @@ the last bit. `docs/decisions/003-token-pass.md` has what else was measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -17,35 +19,35 @@ import polars as pl
 import pyarrow as pa
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.batch_layout import Batch, chunks, is_sound, lay_out
 from ptt.diagnostics.statistics.cells import (
     ANOMALY,
     BAD,
-    CELL,
     EXPONENT_CAP,
     KINDS,
     LOGP_COLUMNS,
+    POWER_SUMS,
+    POWERS,
     ROW,
     SAMPLE,
     SEQUENCE,
     SEQUENCE_SUMS,
-    SUMS,
+    SIGNED_CELL,
     Columns,
     cell_key,
     concat_records,
     conform,
-    unpack_cells,
 )
 from ptt.diagnostics.statistics.fill_values import Fills, find_fills, sampled_tokens
 from ptt.diagnostics.statistics.logprob_pairs import Pair
 from ptt.diagnostics.statistics.observation_position import PositionCounter, list_series
+from ptt.diagnostics.statistics.partial_tables import Merger, PartialTables, TokenTables, merge_powers, merge_signed
 from ptt.diagnostics.statistics.placeholder_values import find_placeholders, placeholder_records
 
 Records = tuple[str, Columns]
 
-BINS_PER_GROUP: Final = bins.OVERFLOW + 1
-COARSE_OF: Final = bins.coarse_bin_of(np.arange(BINS_PER_GROUP))
+SIGNED_BINS: Final = 2 * (bins.OVERFLOW + 1)  # of a step and slice
 
 
 def aggregate_batch(
@@ -145,24 +147,43 @@ def _aggregate_pair(
         yield "bad", _bad_records(batch, bad, number)
         r, segment = r[finite], segment[finite]
         pool.of_length(len(r))
-    if len(r):
-        weights, fine = _weights(r, pool)
-        yield "cells", _cell_records(batch, weights, fine, segment, number, pool)
-        if number == 0:
-            inverse = np.divide(1.0, weights["s_rho"], out=pool.floats("s_inv"))
-            weights |= {"s_inv": inverse, "s_inv2": np.square(inverse, out=pool.floats("s_inv2"))}
-            yield "sequences", _sequence_records(batch, weights, fine, segment, bad, pool)
-            positions.add(batch, weights["s_abs"], fine, None if whole else finite)
-
-
-def _weights(r: FloatArray, pool: ArrayPool) -> tuple[dict[str, FloatArray], IntArray]:
+    if not len(r):
+        return
     magnitude = np.abs(r, out=pool.floats("s_abs"))
     fine = bins.bin_of(magnitude, out=pool.integers("fine"))
+    yield "cells", _cell_records(batch, r, magnitude, fine, segment, number, pool)
+    weights = _weights(r, magnitude, pool)
+    stretch = np.searchsorted(segment, np.arange(segments + 1))
+    yield "powers", _power_records(batch, weights, stretch, number)
+    if number == 0:
+        inverse = np.divide(1.0, weights["s_rho"], out=pool.floats("s_inv"))
+        weights |= {"s_inv": inverse, "s_inv2": np.square(inverse, out=pool.floats("s_inv2"))}
+        yield "sequences", _sequence_records(batch, weights, fine, stretch, segment, bad, pool)
+        positions.add(batch, magnitude, fine, None if whole else finite)
+
+
+def _weights(r: FloatArray, magnitude: FloatArray, pool: ArrayPool) -> dict[str, FloatArray]:
+    """Return r, rho and their squares, token by token."""
     rho = pool.floats("s_rho")
     capped = r if magnitude.max() <= EXPONENT_CAP else np.clip(r, -EXPONENT_CAP, EXPONENT_CAP, out=rho)
     np.exp(capped, out=rho)
     rho2, r2 = np.square(rho, out=pool.floats("s_rho2")), np.square(r, out=pool.floats("s_r2"))
-    return {"s_rho": rho, "s_rho2": rho2, "s_r": r, "s_r2": r2, "s_abs": magnitude}, fine
+    return {"s_r": r, "s_r2": r2, "s_rho": rho, "s_rho2": rho2}
+
+
+def _power_records(batch: Batch, weights: dict[str, FloatArray], stretch: IntArray, number: int) -> Columns:
+    """Add up by step and slice; tokens of a (row, slice) stand side by side from stretch[i] to stretch[i + 1]."""
+    used = np.flatnonzero(np.diff(stretch))
+    steps, step_index = np.unique(batch.step, return_inverse=True)
+    group = step_index[used // 2] * 2 + used % 2
+    kept = np.flatnonzero(np.bincount(group, minlength=2 * len(steps)))
+    sums = {name: np.bincount(group, np.add.reduceat(weights[name], stretch[used]))[kept] for name in POWERS}
+    return {
+        "pair": np.full(len(kept), number, np.uint8),
+        "step": steps[kept // 2],
+        "slice": (kept % 2).astype(np.uint8),
+        **sums,
+    }
 
 
 class ArrayPool:
@@ -180,6 +201,10 @@ class ArrayPool:
     def floats(self, name: str) -> FloatArray:
         """Return the float array `name`; what it held before is gone."""
         return self._array(name, np.float64)
+
+    def flags(self, name: str) -> BoolArray:
+        """Return the array of truth values `name`; what it held before is gone."""
+        return self._array(name, np.bool_)
 
     def integers(self, name: str) -> IntArray:
         """Return the integer array `name`; what it held before is gone."""
@@ -203,13 +228,14 @@ def _bad_records(batch: Batch, bad: IntArray, number: int) -> Columns:
 
 
 def _cell_records(
-    batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, number: int, pool: ArrayPool
+    batch: Batch, r: FloatArray, magnitude: FloatArray, fine: IntArray, segment: IntArray, number: int, pool: ArrayPool
 ) -> Columns:
     steps, step_index = np.unique(batch.step, return_inverse=True)
     group = np.repeat(step_index.astype(np.int64), 2) * 2 + np.tile([0, 1], len(step_index))
-    key = np.take(group * BINS_PER_GROUP, segment, out=pool.integers("key"), mode="clip")
-    key += fine
-    size = 2 * len(steps) * BINS_PER_GROUP
+    key = np.take(group * SIGNED_BINS, segment, out=pool.integers("key"), mode="clip")
+    key += np.left_shift(fine, 1, out=pool.integers("row"))
+    key += np.less(r, 0.0, out=pool.flags("negative"))
+    size = 2 * len(steps) * SIGNED_BINS
     if size > 4 * len(key):  # many short steps: adding up into mostly empty tables would cost more than a sort
         used, key = np.unique(key, return_inverse=True)
         size = len(used)
@@ -218,24 +244,31 @@ def _cell_records(
     else:
         count = np.bincount(key, minlength=size)
         used = cell = np.flatnonzero(count)
-    group_of = used // BINS_PER_GROUP
+    group_of = used // SIGNED_BINS
     return {
-        "key": cell_key(number, steps[group_of // 2], group_of % 2, used % BINS_PER_GROUP),
+        "key": cell_key(number, steps[group_of // 2], group_of % 2, used % SIGNED_BINS),
         "n": count[cell].astype(np.uint32),
-        **{name: np.bincount(key, weights=weights[name], minlength=size)[cell] for name in SUMS},
+        "s_abs": np.bincount(key, weights=magnitude, minlength=size)[cell],
     }
 
 
 def _sequence_records(
-    batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, bad: IntArray, pool: ArrayPool
+    batch: Batch,
+    weights: dict[str, FloatArray],
+    fine: IntArray,
+    bounds: IntArray,
+    segment: IntArray,
+    bad: IntArray,
+    pool: ArrayPool,
 ) -> Columns:
     """Tokens of a (row, slice) stand side by side, so its sums are sums over stretches."""
     segments = 2 * len(batch.seq)
-    bounds = np.searchsorted(segment, np.arange(segments + 1))
     count = np.diff(bounds)
     used_segments = np.flatnonzero(count)
     start = bounds[used_segments]
-    key = np.take(COARSE_OF, fine, out=pool.integers("key"), mode="clip")
+    key = pool.integers("key")
+    np.copyto(key, fine)
+    bins.to_coarse_bins(key)
     key += np.multiply(segment, bins.COARSE_COUNT, out=pool.integers("row"))
     table = np.bincount(key)
     used = np.flatnonzero(table)
@@ -255,35 +288,32 @@ def _sequence_records(
 
 
 BATCH_TOKENS: Final = 1 << 18
+PIECE_BATCHES: Final = 16  # some four million tokens: a hundredth of a second to merge, half a second to fold anew
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenTables:
-    """What is left of the tokens.
+class PassPlan:
+    """What decides the tables of a piece, besides its tokens.
 
-    cells: one row per (pair, step, slice, bin): n and cells.SUMS.
-    sequences: one row per (seq, slice) of the first pair: step, n, n_bad, cells.SEQUENCE_SUMS,
-        the least and greatest r, and the coarse histogram as two lists.
-    stretches: one row per (seq, observations before, distance after the last one) of the first pair: n, and of the
-        tokens with a large |r| the greatest, where it is, and the coarse histogram.
-    rows: one row per sequence: step, length, n_model, n_obs, ok (false: its lists disagree in length).
-    bad: per (pair, step, slice): model tokens whose r is null, NaN, infinite, or taken for a placeholder.
-    anomalies: per (seq, column, kind): values that are no logprobs (see placeholder_values.Anomaly).
-    samples: every `sample_every`-th sequence, whole.
+    pairs: the first is the main one. sample_every: of the sequences, every so many-th is kept whole (0: none).
+    fills: values that stand for no logprob, by column.
     """
 
-    cells: pl.DataFrame
-    sequences: pl.DataFrame
-    stretches: pl.DataFrame
-    rows: pl.DataFrame
-    bad: pl.DataFrame
-    anomalies: pl.DataFrame
-    samples: pl.DataFrame
+    pairs: tuple[Pair, ...]
+    min_observation: int
+    batch_rows: int
+    sample_every: int = 0
+    fills: Mapping[str, Fills] = field(default_factory=dict)
 
-    def cells_of(self, pair: int) -> pl.DataFrame:
-        """Return the cells of one pair."""
-        every = self.cells["pair"].to_numpy()
-        return self.cells if (every == pair).all() else self.cells.filter(pl.col("pair") == pair)
+    @property
+    def piece_rows(self) -> int:
+        """How many sequences a piece has."""
+        return self.batch_rows * PIECE_BATCHES
+
+
+def batch_rows(tokens_per_row: float) -> int:
+    """Return how many sequences to take at a time: a power of two, so that a run that grows keeps its pieces."""
+    return 1 << max(4, math.ceil(math.log2(BATCH_TOKENS / max(tokens_per_row, 1.0))))
 
 
 def token_pass(
@@ -293,61 +323,92 @@ def token_pass(
     min_observation: int,
     tokens_per_row: float = 1024.0,
     sample_every: int = 0,
+    kept: BoolArray | None = None,
     on_rows: Callable[[int], None] | None = None,
 ) -> TokenTables:
     """Fold `frame` (seq, step, model_mask, logp lists, optional tool_count) for `pairs`, the first being the main one.
 
     `tokens_per_row` only sets how many rows are taken at a time; every `sample_every`-th row is kept whole (0: none);
-    `on_rows` hears how many were done. Only the whole run tells a fill value from a logprob: where the sample shows
-    one, the frame is folded again without it.
+    `kept`: see Merger; `on_rows` hears how many were done. Only the whole run tells a fill value from a logprob:
+    where the sample shows one, the frame is folded again without it.
     """
-    rows = max(16, int(BATCH_TOKENS / max(tokens_per_row, 1.0)))
-    tables = _fold(frame, rows, pairs, min_observation, {}, sample_every, on_rows)
-    fills = find_fills(sampled_tokens(tables.samples, LOGP_COLUMNS))
-    return _fold(frame, rows, pairs, min_observation, fills, sample_every, None) if fills else tables
-
-
-def _fold(
-    frame: pl.LazyFrame,
-    rows: int,
-    pairs: tuple[Pair, ...],
-    min_observation: int,
-    fills: Mapping[str, Fills],
-    sample_every: int,
-    on_rows: Callable[[int], None] | None,
-) -> TokenTables:
-    parts: dict[str, list[Columns]] = {name: [] for name in KINDS}
-    samples: list[pa.Table] = []
-    pool, positions = ArrayPool(), PositionCounter()
-    for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
-        for kind, records in aggregate_batch(
-            batch, pairs=pairs, min_observation=min_observation, fills=fills, pool=pool, positions=positions
-        ):
-            parts[kind].append(records)
-        if sample_every:
-            samples.append(_sample_rows(batch, sample_every))
-        if on_rows is not None:
-            on_rows(batch.height)
-    return TokenTables(
-        cells=unpack_cells(_merge_cells(concat_records(parts["cells"], CELL))),
-        sequences=_sort_sequences(concat_records(parts["sequences"], SEQUENCE)),
-        stretches=positions.records(),
-        rows=concat_records(parts["rows"], ROW).sort("seq"),
-        anomalies=concat_records(parts["anomalies"], ANOMALY)
-        .unique(["seq", "column", "kind"])
-        .sort("seq", "column", "kind"),
-        samples=_concat_samples(samples),
-        bad=concat_records(parts["bad"], BAD)
-        .group_by("pair", "step", "slice")
-        .agg(pl.col("n_bad").sum())
-        .sort("pair", "step", "slice"),
+    plan = PassPlan(
+        pairs=pairs,
+        min_observation=min_observation,
+        batch_rows=batch_rows(tokens_per_row),
+        sample_every=sample_every,
     )
 
+    def merged(plan: PassPlan) -> TokenTables:
+        merger = Merger(kept)
+        for _, part in fold(frame, plan, on_rows):
+            merger.add(part)
+        return merger.tables()
 
-def _sort_sequences(sequences: pl.DataFrame) -> pl.DataFrame:
-    """Sort by seq and slice; as they come they are in order, and sorting lists is slow."""
-    order = 2 * sequences["seq"].to_numpy().astype(np.int64) + sequences["slice"].to_numpy()
-    return sequences if (np.diff(order) > 0).all() else sequences.sort("seq", "slice")
+    tables = merged(plan)
+    fills = find_fills(sampled_tokens(tables.samples, LOGP_COLUMNS))
+    return merged(replace(plan, fills=fills)) if fills else tables
+
+
+def fold(
+    frame: pl.LazyFrame, plan: PassPlan, on_rows: Callable[[int], None] | None = None
+) -> Iterator[tuple[int, PartialTables]]:
+    """Yield the number and the tables of each piece of `frame`, in the frame's order."""
+    pool = ArrayPool()
+    for number, batches in groupby(_aligned(frame, plan.batch_rows), key=lambda batch: batch[0] // PIECE_BATCHES):
+        yield number, _fold_piece((batch for _, batch in batches), plan, pool, on_rows)
+
+
+def _aligned(frame: pl.LazyFrame, rows: int) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Cut what Polars streams where a multiple of `rows` is passed by `seq`: batches that depend on nothing else."""
+    stream = frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming")
+    waiting: list[pl.DataFrame] = []
+    at = -1
+    for batch in stream:
+        numbers = batch["seq"].to_numpy() // rows
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        for start, end in pairwise([*starts.tolist(), batch.height]):
+            number = int(numbers[start])
+            if number != at and waiting:
+                yield at, pl.concat(waiting)
+                waiting = []
+            at = number
+            waiting.append(batch[start:end])
+    if waiting:
+        yield at, pl.concat(waiting)
+
+
+def _fold_piece(
+    batches: Iterable[pl.DataFrame], plan: PassPlan, pool: ArrayPool, on_rows: Callable[[int], None] | None
+) -> PartialTables:
+    """Fold the batches of one piece."""
+    parts: dict[str, list[Columns]] = {name: [] for name in KINDS}
+    samples: list[pa.Table] = []
+    positions = PositionCounter()
+    for batch in batches:
+        for kind, records in aggregate_batch(
+            batch,
+            pairs=plan.pairs,
+            min_observation=plan.min_observation,
+            fills=plan.fills,
+            pool=pool,
+            positions=positions,
+        ):
+            parts[kind].append(records)
+        if plan.sample_every:
+            samples.append(_sample_rows(batch, plan.sample_every))
+        if on_rows is not None:
+            on_rows(batch.height)
+    return PartialTables(
+        cells=merge_signed(concat_records(parts["cells"], SIGNED_CELL)),
+        powers=merge_powers(concat_records(parts["powers"], POWER_SUMS)),
+        sequences=concat_records(parts["sequences"], SEQUENCE),
+        stretches=positions.records(),
+        rows=concat_records(parts["rows"], ROW),
+        bad=concat_records(parts["bad"], BAD),
+        anomalies=concat_records(parts["anomalies"], ANOMALY),
+        samples=_concat_samples(samples),
+    )
 
 
 def _sample_rows(batch: pl.DataFrame, every: int) -> pa.Table:
@@ -363,21 +424,3 @@ def _concat_samples(parts: list[pa.Table]) -> pl.DataFrame:
     if not filled:
         return pl.DataFrame(schema=SAMPLE)
     return conform(pl.DataFrame(pa.concat_tables(filled, promote_options="permissive")), SAMPLE).sort("seq")
-
-
-def _merge_cells(cells: pl.DataFrame) -> pl.DataFrame:
-    """Add up records of the same cell, always in the order they came."""
-    key = cells["key"].to_numpy()
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = np.flatnonzero(np.diff(key, prepend=key[:1] + np.uint64(1)))
-    if not len(first):
-        return cells
-    return pl.DataFrame(
-        {
-            "key": key[first],
-            "n": np.add.reduceat(cells["n"].to_numpy()[order], first),
-            **{name: np.add.reduceat(cells[name].to_numpy()[order], first) for name in SUMS},
-        },
-        schema=CELL,
-    )

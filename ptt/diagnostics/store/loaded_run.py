@@ -12,7 +12,7 @@ import polars as pl
 
 from ptt.diagnostics.documents import convert_document, parse_json
 from ptt.diagnostics.model import Diagnosis
-from ptt.diagnostics.statistics.cells import CELL, SEQUENCE, unpack_cells
+from ptt.diagnostics.statistics.cells import CELL, SEQUENCE
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.store.diagnosis import FOLDER
 
@@ -38,7 +38,7 @@ class _ProfileFacts:
 
 UNITS: Final = "units.parquet"
 FACTS: Final = "profile.json"
-CELLS: Final = pl.Schema(unpack_cells(pl.DataFrame(schema=CELL)).schema)
+CELLS: Final = pl.Schema(CELL)
 
 
 def write_profile(folder: Path, *, store: Path, profile: Profile) -> None:

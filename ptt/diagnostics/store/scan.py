@@ -15,7 +15,7 @@ import polars as pl
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
-from ptt.diagnostics.statistics.token_pass import TokenTables
+from ptt.diagnostics.statistics.partial_tables import TokenTables
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile, choose_sources, fill_from_duplicates
 from ptt.diagnostics.store.ingest import RECORDED, recorded_copy
 from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, Part, read_manifest
