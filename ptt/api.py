@@ -45,6 +45,7 @@ from ptt.diagnostics.store.loaded_run import LoadedRun, read_profile
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.diagnostics.verdict.catalogue import Page, page_of, pages
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
+from ptt.fold_elsewhere import local_pieces
 from ptt.processes import Died, in_workers
 from ptt.run_location import (
     FINDINGS,
@@ -238,7 +239,7 @@ def _judge(
     if location.identity and (cached := pipeline.read_cached(location, settings)) is not None:
         return cached
     with unpacked_run(location, one_run=one_run) as unpacked:
-        judged = pipeline.diagnose(unpacked, settings, progress=progress)
+        judged = pipeline.diagnose(unpacked, settings, run_pieces=local_pieces(), progress=progress)
     if keep:
         note_run(location.store, run)
     return judged

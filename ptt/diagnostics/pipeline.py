@@ -17,6 +17,7 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.custom.files import load_rules, rule_files
 from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.engines import local
+from ptt.diagnostics.engines.pieces import RunPieces
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.evidence.gather import Gathered, gather
 from ptt.diagnostics.evidence.series import read_evaluations
@@ -218,18 +219,27 @@ def sample(location: RunLocation) -> str:
     return unrecognised.sample(foreign) if foreign else ""
 
 
-def diagnose(location: RunLocation, settings: Settings, *, progress: Progress | None = None) -> JudgedRun:
-    """Judge a run, or return what its store keeps of an earlier look at the same files with the same settings."""
+def diagnose(
+    location: RunLocation,
+    settings: Settings,
+    *,
+    run_pieces: RunPieces | None = None,
+    progress: Progress | None = None,
+) -> JudgedRun:
+    """Judge a run, or return what its store keeps of an earlier look at the same files with the same settings.
+
+    `run_pieces`: folds the pieces of a long run elsewhere; the result is the same.
+    """
     custom_rules = load_rules(settings.rules)  # first: a mistake in one must not cost the time it takes to read the run
     if not location.keep:
-        return _read_and_judge(location, settings, custom_rules, "", progress)
+        return _read_and_judge(location, settings, custom_rules, "", run_pieces, progress)
     mark = _mark(location, settings)
     if (cached := _cached(location, mark)) is not None:
         return cached
     on_wait = progress and partial(progress, "waiting for another ptt that is writing there", 0, 1)
     with exclusive_lock(location.store.parent, on_wait=on_wait):
         cached = _cached(location, mark)  # another process may have judged it meanwhile
-        return cached or _read_and_judge(location, settings, custom_rules, mark, progress)
+        return cached or _read_and_judge(location, settings, custom_rules, mark, run_pieces, progress)
 
 
 def _cached(location: RunLocation, mark: str) -> JudgedRun | None:
@@ -247,6 +257,7 @@ def _read_and_judge(
     settings: Settings,
     custom_rules: Sequence[CustomRule],
     mark: str,
+    run_pieces: RunPieces | None,
     progress: Progress | None,
 ) -> JudgedRun:
     manifest = ingest(location, copy=False, settings=settings, progress=progress)
@@ -254,7 +265,17 @@ def _read_and_judge(
     files = run_files(location.run)[0]
     mark += IN_PART * (bool(mark) and manifest.fingerprint.endswith(IN_PART))  # kept, and not for the next look
     source = source_hash(files)
-    return _judge(location, manifest, settings, custom_rules, files=files, mark=mark, source=source, progress=progress)
+    return _judge(
+        location,
+        manifest,
+        settings,
+        custom_rules,
+        files=files,
+        mark=mark,
+        source=source,
+        run_pieces=run_pieces,
+        progress=progress,
+    )
 
 
 def diagnose_store(location: RunLocation, settings: Settings, *, as_judged: bool = False) -> JudgedRun:
@@ -303,13 +324,14 @@ def _judge(
     files: Sequence[RunFile] = (),
     mark: str = "",
     source: str,
+    run_pieces: RunPieces | None = None,
     progress: Progress | None = None,
 ) -> JudgedRun:
     """Judge what a store and the run's files hold, and keep it where the store is kept."""
     store, scrubber = location.store, Scrubber()
     paths = scrubber.paths([file.rel for file in files])
     name = scrubber.path(location.name)
-    tokens, gathered, damaged = _evidence(location, name, manifest, settings, progress)
+    tokens, gathered, damaged = _evidence(location, name, manifest, settings, run_pieces, progress)
     sources = with_notes(read_table(store, "sources"), gathered.tables["metrics"], gathered.placements, gathered.wide)
     if progress is not None:
         progress("judging", 0, 1)
@@ -336,7 +358,12 @@ def _judge(
 
 
 def _evidence(
-    location: RunLocation, name: str, manifest: Manifest, settings: Settings, progress: Progress | None
+    location: RunLocation,
+    name: str,
+    manifest: Manifest,
+    settings: Settings,
+    run_pieces: RunPieces | None,
+    progress: Progress | None,
 ) -> tuple[local.Tokens | None, Gathered, dict[str, str]]:
     """Read tokens and tables; also return the files that turned out to be damaged, or went away meanwhile."""
     damaged: dict[str, str] = {}
@@ -350,6 +377,7 @@ def _evidence(
                 background=background,
                 damaged=damaged,
                 keep=location.keep,
+                run_pieces=run_pieces,
                 progress=progress and partial(progress, "reading tokens"),
             )
             gathered = gather(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -15,9 +16,19 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.config import Settings
+from ptt.diagnostics.engines.pieces import KeptPieces, Piece, RunPieces, cut, fold_in_order, fold_one, needed
+from ptt.diagnostics.statistics.cells import LOGP_COLUMNS
+from ptt.diagnostics.statistics.fill_values import find_fills, sampled_tokens
 from ptt.diagnostics.statistics.logprob_pairs import Pair, available_pairs
-from ptt.diagnostics.statistics.partial_tables import SINGLE_SEQUENCES, TokenTables, kept_sequences
-from ptt.diagnostics.statistics.token_pass import token_pass
+from ptt.diagnostics.statistics.partial_tables import (
+    SINGLE_SEQUENCES,
+    Merger,
+    PartialTables,
+    TokenTables,
+    kept_sequences,
+)
+from ptt.diagnostics.statistics.token_pass import PassPlan, batch_rows, fold
+from ptt.diagnostics.store.ingest import PIECES
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import (
     ATTRIBUTE,
@@ -30,6 +41,7 @@ from ptt.diagnostics.store.scan import (
 )
 
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and say nothing
+APART_FROM = 1 << 26  # tokens: fewer are folded before other processes have begun
 
 
 PLACEHOLDERS = 2  # tables kept by an earlier version left out every -1.0 and every lone 0
@@ -70,11 +82,13 @@ def read_token_tables(
     background: Executor,
     damaged: dict[str, str],
     keep: bool = True,
+    run_pieces: RunPieces | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tokens | None:
     """Return the token tables, from the store's cache where they are; None where no pair of logprobs is recorded.
 
     `damaged`: files that are left out, each with what is wrong with it; those that turn out to be are added.
+    `run_pieces`: folds a long run's pieces elsewhere.
     """
     scan = scan_readable(folder, manifest, root, damaged)
     pairs = _order_pairs(scan) if scan is not None else ()
@@ -92,7 +106,8 @@ def read_token_tables(
     tables = None
     while tables is None:
         try:
-            tables = _run_token_pass(scan, pairs, settings, progress)
+            pieces = KeptPieces(folder / PIECES) if keep and not damaged else None
+            tables = _run_token_pass(scan, pairs, settings, progress, pieces, run_pieces)
         except READ_ERRORS:
             unreadable = find_damaged(manifest, root)
             if unreadable.keys() <= damaged.keys():
@@ -120,24 +135,90 @@ def _run_token_pass(
     pairs: tuple[Pair, ...],
     settings: Settings,
     progress: Callable[[int, int], None] | None,
+    kept_pieces: KeptPieces | None,
+    run_pieces: RunPieces | None,
 ) -> TokenTables:
+    """Fold a run piece by piece, and once more where its samples show values that stand for no logprob."""
     done = 0
 
     def on_rows(rows: int) -> None:
         nonlocal done
         done += rows
         if progress is not None:
-            progress(done, scan.rows)
+            progress(min(done, scan.rows), scan.rows)
 
-    return token_pass(
-        scan.frame.select(_needed_columns(scan, pairs)),
+    plan = PassPlan(
         pairs=pairs,
         min_observation=settings.min_observation,
-        tokens_per_row=scan.tokens_per_row,
+        batch_rows=batch_rows(scan.tokens_per_row),
         sample_every=_sample_every(scan),
-        kept=kept_sequences(_units(scan)) if scan.rows > SINGLE_SEQUENCES else None,
-        on_rows=on_rows,
     )
+    kept = kept_sequences(_units(scan)) if scan.rows > SINGLE_SEQUENCES else None
+
+    def merged(plan: PassPlan) -> TokenTables:
+        merger = Merger(kept)
+        for part in _parts(scan, plan, on_rows, kept_pieces, run_pieces):
+            merger.add(part)
+        return merger.tables()
+
+    tables = merged(plan)
+    fills = find_fills(sampled_tokens(tables.samples, LOGP_COLUMNS))
+    return merged(replace(plan, fills=fills)) if fills else tables
+
+
+def _parts(
+    scan: SequenceScan,
+    plan: PassPlan,
+    on_rows: Callable[[int], None],
+    kept_pieces: KeptPieces | None,
+    run_pieces: RunPieces | None,
+) -> Iterator[PartialTables]:
+    """Yield the tables of all pieces in their order: those that are kept, and the others folded."""
+    if not scan.divisible:
+        yield from (part for _, part in fold(needed(scan.frame, scan.columns, plan), plan, on_rows))
+        return
+    pieces = cut(scan, plan)
+    names = {piece.first: piece.name() for piece in pieces} if kept_pieces is not None else {}
+    found = {
+        piece.first
+        for piece in pieces
+        if kept_pieces is not None and (kept_pieces.folder / names[piece.first]).is_dir()
+    }
+    missing = [piece for piece in pieces if piece.first not in found]
+    tokens = sum(piece.end - piece.first for piece in missing) * scan.tokens_per_row
+    if run_pieces is not None and len(missing) > 1 and tokens >= APART_FROM:
+        folded = _in_order(run_pieces(missing), missing, on_rows)
+    else:
+        folded = fold_in_order(scan, missing, on_rows)
+    waiting = next(folded, None)
+    for piece in pieces:
+        part = None
+        if piece.first in found and kept_pieces is not None:
+            part = kept_pieces.read(names[piece.first]) or fold_one(piece)
+            on_rows(piece.end - piece.first)
+        elif waiting is not None and waiting[0] is piece:
+            part, waiting = waiting[1], next(folded, None)
+            if kept_pieces is not None and piece.end - piece.first == plan.piece_rows:
+                with suppress(OSError):  # a full disk costs the next look its time, and nothing else
+                    kept_pieces.write(names[piece.first], part)
+        if part is not None:
+            yield part
+    if kept_pieces is not None:
+        kept_pieces.leave_only(set(names.values()))
+
+
+def _in_order(
+    results: Iterator[tuple[int, PartialTables]], pieces: Sequence[Piece], on_rows: Callable[[int], None]
+) -> Iterator[tuple[Piece, PartialTables]]:
+    """Yield pieces in their order; the few that are done early wait."""
+    early: dict[int, PartialTables] = {}
+    following = 0
+    for number, part in results:
+        early[number] = part
+        on_rows(pieces[number].end - pieces[number].first)
+        while following in early:
+            yield pieces[following], early.pop(following)
+            following += 1
 
 
 def _sample_every(scan: SequenceScan) -> int:
@@ -151,23 +232,15 @@ def _units(scan: SequenceScan) -> npt.NDArray[np.uint64]:
     if "group_id" not in scan.columns:
         return np.arange(scan.rows, dtype=np.uint64)
     rows = scan.frame.select("seq", "step", "group_id").collect(engine="streaming")
-    names = rows["group_id"].cast(pl.Categorical)
-    number = np.array([crc32(name.encode()) for name in names.cat.get_categories()] or [0], np.uint64)
-    group = number[names.to_physical().fill_null(0).to_numpy()] + (
-        rows["step"].fill_null(0).cast(pl.UInt64).to_numpy() << np.uint64(32)
-    )
+    names = rows["group_id"].drop_nulls().unique()
+    numbers = pl.DataFrame({"group_id": names, "number": [crc32(name.encode()) for name in names]})
+    number = rows.join(numbers, on="group_id", how="left", maintain_order="left")["number"].fill_null(0).to_numpy()
+    step = rows["step"].fill_null(0).cast(pl.UInt64).to_numpy()
+    group = number.astype(np.uint64) + (step << np.uint64(32))
     unit = np.arange(scan.rows, dtype=np.uint64)
     recorded = rows["group_id"].is_not_null().to_numpy()
     unit[rows["seq"].to_numpy()[recorded]] = group[recorded]
     return unit
-
-
-def _needed_columns(scan: SequenceScan, pairs: tuple[Pair, ...]) -> list[pl.Expr]:
-    logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
-    columns = [pl.col("seq", "step", "model_mask", *logps)]
-    if "tool_names" in scan.columns:
-        columns.append(pl.col("tool_names").list.len().cast(pl.Int64).alias("tool_count"))
-    return columns
 
 
 def _order_pairs(scan: SequenceScan) -> tuple[Pair, ...]:

@@ -10,12 +10,14 @@ what they are); with more sequences, single ones are kept of a fixed share of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
@@ -49,6 +51,22 @@ class PartialTables:
     bad: pl.DataFrame
     anomalies: pl.DataFrame
     samples: pl.DataFrame
+
+    def __reduce__(self) -> tuple[Callable[..., PartialTables], tuple[dict[str, bytes]]]:
+        """Pickle as Arrow streams: Polars 2.1 hangs on frames whose columns NumPy owns (it waits, holding the GIL)."""
+        return _unpacked, ({one.name: _packed(getattr(self, one.name)) for one in fields(self)},)
+
+
+def _packed(frame: pl.DataFrame) -> bytes:
+    table, stream = frame.to_arrow(), pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(stream.getvalue())
+
+
+def _unpacked(streams: dict[str, bytes]) -> PartialTables:
+    frames = {name: pl.DataFrame(pa.ipc.open_stream(stream).read_all()) for name, stream in streams.items()}
+    return PartialTables(**frames)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +214,7 @@ def finish_cells(signed: pl.DataFrame, powers: pl.DataFrame) -> pl.DataFrame:
     start = np.flatnonzero(np.diff(group, prepend=-1))
     for name in POWERS:
         taken = _sums(added[name], start)
-        scale = np.divide(powers[name].to_numpy(), taken, out=np.ones(len(start)), where=taken > 0)
+        scale = np.divide(powers[name].to_numpy(), taken, out=np.ones(len(start)), where=taken.astype(np.float64) > 0)
         added[name] = added[name] * np.repeat(scale, np.diff(start, append=len(group)))
     columns = {"pair": group // (2 * STEP_LIMIT), "step": group // 2 % STEP_LIMIT, "slice": group % 2}
     columns["bin"] = place & ((1 << BIN_BITS) - 1)

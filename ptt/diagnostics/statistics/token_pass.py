@@ -356,7 +356,7 @@ def fold(
     """Yield the number and the tables of each piece of `frame`, in the frame's order."""
     pool = ArrayPool()
     for number, batches in groupby(_aligned(frame, plan.batch_rows), key=lambda batch: batch[0] // PIECE_BATCHES):
-        yield number, _fold_piece((batch for _, batch in batches), plan, pool, on_rows)
+        yield number, fold_piece((batch for _, batch in batches), plan, pool, on_rows)
 
 
 def _aligned(frame: pl.LazyFrame, rows: int) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -378,8 +378,11 @@ def _aligned(frame: pl.LazyFrame, rows: int) -> Iterator[tuple[int, pl.DataFrame
         yield at, pl.concat(waiting)
 
 
-def _fold_piece(
-    batches: Iterable[pl.DataFrame], plan: PassPlan, pool: ArrayPool, on_rows: Callable[[int], None] | None
+def fold_piece(
+    batches: Iterable[pl.DataFrame],
+    plan: PassPlan,
+    pool: ArrayPool,
+    on_rows: Callable[[int], None] | None = None,
 ) -> PartialTables:
     """Fold the batches of one piece."""
     parts: dict[str, list[Columns]] = {name: [] for name in KINDS}

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
 from ptt.diagnostics.errors import InputError, SettingsError, describe, first_line, is_caught, is_damage, no_room
@@ -47,6 +49,7 @@ EMPTY: Final = "Empty, without a footer: nothing is left."  # the first note on 
 IN_PART: Final = " in part"
 """Ends the mark of what was made while a part could not be read: no run has it, so that the next look reads again.
 Neither names nor sizes nor times tell that a file may be read by now."""
+PIECES: Final = "pieces"  # the folder of what is kept of ranges of sequences, for when the run has grown
 RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that stands alone
 FLUSH_ROWS: Final = 200_000
 PACKED_RATIO: Final = 40  # unpacked over packed, as logs of text reach
@@ -102,6 +105,8 @@ def ingest(
                     writer.read_all(files, parsers, on_file, read_apart, frozenset(whole))
                     manifest = writer.finish(notes, state, ptt_version, metric_names)
                     write_manifest(part, manifest)
+                    if (folder / PIECES).is_dir() and not (folder / PIECES).is_symlink():
+                        (folder / PIECES).rename(part / PIECES)  # of the run as it was: most of it still is
                 return manifest
             except TornApartError as torn:  # rare: samples of a file are interleaved where it was cut
                 whole.add(torn.rel)
@@ -546,9 +551,23 @@ def _within_names(piece: Rows | Wide, budget: Budget) -> Rows | Wide:
 def steps_of(path: Path) -> pl.Series:
     """Return the distinct steps of a Parquet file; none where they cannot be read, which the token pass reports."""
     try:
+        if (told := _steps_in_footer(path)) is not None:
+            return pl.Series(sorted(told), dtype=pl.Int64)
         return pl.scan_parquet([path], glob=False).select(pl.col("step").unique()).collect().to_series()
-    except (OSError, pl.exceptions.PolarsError):  # gone meanwhile, or damaged
+    except (OSError, pl.exceptions.PolarsError, pa.ArrowException):  # gone meanwhile, or damaged
         return pl.Series([], dtype=pl.Int64)
+
+
+def _steps_in_footer(path: Path) -> set[int] | None:
+    """Return the steps that the footer tells: trainers write a file a step; None where a row group has several."""
+    with pq.ParquetFile(path) as parquet:
+        meta = parquet.metadata
+        at = [meta.schema.column(number).path for number in range(meta.num_columns)].index("step")
+        groups = [meta.row_group(number).column(at).statistics for number in range(meta.num_row_groups)]
+    ranges = {(told.min, told.max) if told is not None and told.has_min_max else None for told in groups}
+    if any(told is None or told[0] != told[1] or not isinstance(told[0], int) for told in ranges):
+        return None
+    return {told[0] for told in ranges if told is not None}
 
 
 def part_name(number: int) -> str:

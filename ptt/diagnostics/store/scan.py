@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -41,6 +41,7 @@ class SequenceScan:
     columns: frozenset[str]
     tokens_per_row: float
     notes: tuple[str, ...] = ()  # on sequences that are recorded more than once
+    divisible: bool = True  # into ranges of sequences that need no other rows
 
     @property
     def rows(self) -> int:
@@ -113,6 +114,7 @@ def scan_sequences(folder: Path, manifest: Manifest, root: Path, *, without: Ite
         columns=frozenset(frame.collect_schema().names()),
         tokens_per_row=_tokens_per_row(files),
         notes=(*choice.notes, *filled),
+        divisible=not filled,
     )
 
 
@@ -163,8 +165,25 @@ def _scan_groups(files: list[SequenceFile]) -> list[pl.LazyFrame]:
     return [scan_files(list(group)) for _, group in groupby(files, key=shape)]
 
 
-def scan_files(files: list[SequenceFile]) -> pl.LazyFrame:
-    """Scan files of one schema as sequences, those of skipped steps left out."""
+def scan_range(files: Sequence[SequenceFile], first: int, end: int) -> pl.LazyFrame:
+    """Scan the sequences from `first` to before `end`, and of files that reach beyond only the row groups there."""
+
+    def inside(file: SequenceFile) -> bool:
+        return first <= file.start and file.start + file.rows <= end
+
+    frames: list[pl.LazyFrame] = []
+    for whole, group in groupby(files, key=inside):
+        if whole:
+            frames += _scan_groups(list(group))
+            continue
+        for file in group:
+            skip = max(0, first - file.start)
+            frames.append(scan_files([file], rows=(skip, min(end - file.start, file.rows) - skip)))
+    return pl.concat(frames, how="diagonal_relaxed")
+
+
+def scan_files(files: list[SequenceFile], *, rows: tuple[int, int] | None = None) -> pl.LazyFrame:
+    """Scan files of one schema as sequences, those of skipped steps left out; of `rows` (offset, count) alone."""
     schema = _schema(files[0].path)
     scan = pl.scan_parquet(
         [file.path for file in files],
@@ -175,6 +194,7 @@ def scan_files(files: list[SequenceFile]) -> pl.LazyFrame:
         hive_partitioning=False,
         glob=False,
     )
+    scan = scan if rows is None else scan.slice(*rows)
     columns = [_canonical(name, schema[name]) for name in SEQUENCES if name in files[0].columns]
     columns += [
         pl.col(name).cast(pl.String, strict=False).alias(ATTRIBUTE + name.removeprefix(ATTRIBUTE))

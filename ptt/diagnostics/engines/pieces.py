@@ -1,0 +1,144 @@
+"""A run cut into pieces of a few million tokens, each of which can be folded anywhere, and kept for a longer run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Protocol
+
+import polars as pl
+
+from ptt.diagnostics.statistics.partial_tables import PartialTables
+from ptt.diagnostics.statistics.token_pass import ArrayPool, PassPlan, fold, fold_piece
+from ptt.diagnostics.store.deduplicate_sources import SequenceFile
+from ptt.diagnostics.store.scan import SequenceScan, scan_range
+
+TABLES: Final = tuple(field.name for field in fields(PartialTables))
+KEPT_BY: Final = "1"  # version of the tables of a piece: what an earlier one kept is folded anew
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A range of sequences, the files that hold it, and what to do with it."""
+
+    files: tuple[SequenceFile, ...]
+    first: int  # sequence
+    end: int  # the one after the last
+    columns: frozenset[str]
+    plan: PassPlan
+
+    @property
+    def frame(self) -> pl.LazyFrame:
+        """The columns that the pass needs, of this range alone."""
+        return needed(scan_range(self.files, self.first, self.end), self.columns, self.plan)
+
+    def name(self) -> str:
+        """Hash all that decides its tables, of the files their names, sizes and times."""
+        marks = []
+        for file in self.files:
+            status = file.path.stat()
+            where = (file.name, file.first_row, file.start, file.rows, sorted(file.skipped), sorted(file.columns))
+            marks.append((*where, status.st_size, status.st_mtime_ns))
+        said = (KEPT_BY, marks, self.first, self.end, sorted(self.columns), self.plan)
+        return sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class RunPieces(Protocol):
+    """Folds pieces in other processes or on other machines, and yields each one's place and tables as they are done."""
+
+    def __call__(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, PartialTables]]:
+        """Yield the place in `pieces` and the tables of each."""
+        ...
+
+
+def needed(frame: pl.LazyFrame, columns: frozenset[str], plan: PassPlan) -> pl.LazyFrame:
+    """Select what the pass reads, null where the files of `frame` lack it."""
+    here = set(frame.collect_schema().names())
+    logps = sorted({name for pair in plan.pairs for name in (pair.numerator, pair.denominator)})
+    missing = pl.lit(None, pl.List(pl.Float32))
+    chosen = [pl.col("seq", "step", "model_mask")]
+    chosen += [pl.col(name) if name in here else missing.alias(name) for name in logps]
+    if "tool_names" in columns:
+        count = pl.col("tool_names").list.len().cast(pl.Int64) if "tool_names" in here else pl.lit(None, pl.Int64)
+        chosen.append(count.alias("tool_count"))
+    return frame.select(chosen)
+
+
+def cut(scan: SequenceScan, plan: PassPlan) -> list[Piece]:
+    """Cut a run into pieces: by the numbers of its sequences alone, so that a run that grows keeps its first ones."""
+    bounds = [*range(0, scan.rows, plan.piece_rows), scan.rows]
+    pieces, at = [], 0
+    for first, end in pairwise(bounds):
+        while scan.files[at].start + scan.files[at].rows <= first:
+            at += 1
+        last = at
+        while last + 1 < len(scan.files) and scan.files[last + 1].start < end:
+            last += 1
+        files = scan.files[at : last + 1]
+        pieces.append(Piece(files=files, first=first, end=end, columns=scan.columns, plan=plan))
+    return pieces
+
+
+def fold_one(piece: Piece) -> PartialTables:
+    """Fold one piece, wherever this runs."""
+    for _, part in fold(piece.frame, piece.plan):
+        return part
+    return fold_piece([], piece.plan, ArrayPool())  # all of its sequences are counted elsewhere
+
+
+def fold_in_order(
+    scan: SequenceScan, pieces: Sequence[Piece], on_rows: Callable[[int], None] | None
+) -> Iterator[tuple[Piece, PartialTables]]:
+    """Fold pieces on this machine, neighbours in one stream: Polars decodes the next while this thread adds up."""
+    by_number = {piece.first // piece.plan.piece_rows: piece for piece in pieces}
+    runs: list[list[Piece]] = []
+    for piece in pieces:
+        if runs and runs[-1][-1].end == piece.first:
+            runs[-1].append(piece)
+        else:
+            runs.append([piece])
+    for run in runs:
+        whole = len(run) > 1 and run[0].first == 0 and run[-1].end == scan.rows
+        files = tuple(dict.fromkeys(file for piece in run for file in piece.files))
+        rows = scan.frame if whole else scan_range(files, run[0].first, run[-1].end)
+        for number, part in fold(needed(rows, scan.columns, run[0].plan), run[0].plan, on_rows):
+            yield by_number[number], part
+
+
+class KeptPieces:
+    """The tables of pieces in a folder of the store, under the hash of what decides them."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: made when the first piece is kept."""
+        self.folder = folder
+
+    def has(self, name: str) -> bool:
+        """Tell whether a piece is kept."""
+        return (self.folder / name).is_dir()
+
+    def read(self, name: str) -> PartialTables | None:
+        """Return what is kept under a name, or None."""
+        try:
+            frames = {table: pl.read_ipc(self.folder / name / table) for table in TABLES}
+        except (OSError, pl.exceptions.PolarsError):  # absent or half written: made anew
+            return None
+        return PartialTables(**frames)
+
+    def write(self, name: str, part: PartialTables) -> None:
+        """Keep a piece, whole or not at all."""
+        beside = self.folder / f"{name}.part"
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        for table in TABLES:
+            getattr(part, table).write_ipc(beside / table, compression="lz4")
+        beside.rename(self.folder / name)
+
+    def leave_only(self, names: set[str]) -> None:
+        """Remove pieces of what the run was before."""
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            if path.name not in names:
+                shutil.rmtree(path, ignore_errors=True)
