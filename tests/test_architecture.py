@@ -19,7 +19,8 @@ ALLOWED = {
     "api": {
         "run_location", "processes", "reports.run", "reports.figures", "traces_pipeline", "pipeline",
         "samples", "gate", "compare", "traces", "verdict", "custom", "rules", "store", "statistics",
-        "parsers.io", "metrics", "config", "model", "documents", "errors", "version", "stopping",
+        "parsers.io", "metrics", "config", "model", "documents", "errors", "version", "fold_elsewhere",
+        "stopping",
     },
     "run_location": {
         "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io", "model", "errors",
@@ -88,6 +89,7 @@ ALLOWED = {
     "errors": set(),
     "version": set(),
     "budget_limits": set(),
+    "fold_elsewhere": {"processes", "engines", "store", "statistics"},
     "scrub": set(),
     "stopping": set(),
     "wording": set(),
