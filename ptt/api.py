@@ -45,7 +45,7 @@ from ptt.diagnostics.store.loaded_run import LoadedRun, read_profile
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.diagnostics.verdict.catalogue import Page, page_of, pages
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
-from ptt.fold_elsewhere import local_pieces
+from ptt.executors import local_pieces
 from ptt.processes import Died, in_workers
 from ptt.run_location import (
     FINDINGS,
