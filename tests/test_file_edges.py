@@ -230,7 +230,7 @@ def test_a_token_file_that_goes_away_meanwhile_is_left_out(
 
         monkeypatch.setattr(module, name, after)
 
-    at = {"before the pass": (local, "scan_readable"), "in the pass": (local, "token_pass")}
+    at = {"before the pass": (local, "scan_readable"), "in the pass": (local, "fold_in_order")}
     gone(*at.get(moment, (gather, "gather_details")))
     found = ptt.diagnose(tokens)
     assert found.crashes == ()
