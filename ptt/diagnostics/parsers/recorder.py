@@ -10,7 +10,14 @@ import pyarrow.types as pat
 
 from ptt.diagnostics.errors import first_line
 from ptt.diagnostics.parsers.io.interface import InPlace, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, check_sequences, cut_note, is_cut, schema_of
+from ptt.diagnostics.parsers.io.parquet_files import (
+    DAMAGE,
+    check_sequences,
+    cut_note,
+    is_cut,
+    polars_schema,
+    schema_of,
+)
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
 
 REQUIRED = ("step", "model_mask")
@@ -85,7 +92,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         return
     schema, rows = footer
     try:  # Polars scans it where it lies, and knows fewer schemas than Arrow: a name twice, one that is no text
-        pl.scan_parquet([file.path], glob=False).collect_schema()
+        polars_schema(file)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         note = f"{file.rel}: its columns cannot be read ({first_line(error)}); rows skipped: {rows}."
         yield Lost(rows=rows, bytes=file.size, note=note)

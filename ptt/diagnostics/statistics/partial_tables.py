@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -103,6 +104,7 @@ WIDER: Final = ((256, 0), (1024, 2), (4096, 4), (16384, 5))
 WIDEST: Final = 6
 SINGLE_SEQUENCES: Final = 1 << 17  # kept one by one; of more than that every second prompt group, every fourth, ...
 PENDING: Final = 1 << 20  # cells that wait to be added up
+BIN_MASK: Final = (1 << BIN_BITS) - 1
 
 
 def kept_sequences(unit: npt.NDArray[np.uint64]) -> BoolArray | None:
@@ -132,8 +134,7 @@ class Merger:
     def __init__(self, kept: BoolArray | None = None) -> None:
         """`kept`: of every sequence of the run, whether it is kept one by one (None: all are)."""
         self._kept = kept
-        self._cells: list[pl.DataFrame] = []
-        self._pending = 0
+        self._cells: dict[int, _CellsInOrder] = {}  # by pair
         self._dropped = 0
         self._steps = np.empty(0, np.int64)
         self._frames: dict[str, list[pl.DataFrame]] = {
@@ -153,20 +154,21 @@ class Merger:
                 frame = frame.filter(self._kept[frame["seq"].to_numpy()])
             if frame.height:
                 frames.append(frame)
-        cells = finish_cells(part.cells, part.powers)
-        self._steps = np.union1d(self._steps, cells["step"].to_numpy())
+        self._steps = np.union1d(self._steps, part.powers["step"].to_numpy())
         dropped = bits_dropped(len(self._steps))
         if dropped > self._dropped:
-            self._cells = [widen(frame, dropped) for frame in self._cells]
             self._dropped = dropped
-        self._cells.append(widen(cells, dropped) if dropped else cells)
-        self._pending += cells.height
-        if self._pending > PENDING:
-            self._cells, self._pending = [self._merged()], 0
+            for held in self._cells.values():
+                held.widen(dropped)
+        cells = finish_cells(part.cells, part.powers, dropped=dropped)
+        pairs = cells["pair"].to_numpy()
+        bounds = [*np.flatnonzero(np.diff(pairs, prepend=~pairs[:1])).tolist(), cells.height]
+        for first, end in pairwise(bounds):
+            self._cells.setdefault(int(pairs[first]), _CellsInOrder()).add(cells[first:end])
 
     def tables(self) -> TokenTables:
         """Return the tables of all pieces."""
-        cells = self._merged()
+        cells = self._merged_cells()
         if self._dropped:
             cells = at_their_means(cells)
         whole = {name: pl.concat(frames) for name, frames in self._frames.items()}
@@ -182,17 +184,52 @@ class Merger:
             samples=whole["samples"].sort("seq"),
         )
 
-    def _merged(self) -> pl.DataFrame:
-        cells = pl.concat(self._cells, rechunk=True) if self._cells else pl.DataFrame(schema=CELL)
-        return cells if len(self._cells) < 2 else _add_up(cells)
+    def _merged_cells(self) -> pl.DataFrame:
+        merged = [held.merged() for _, held in sorted(self._cells.items())]
+        return pl.concat(merged, rechunk=True) if merged else pl.DataFrame(schema=CELL)
 
 
-def finish_cells(signed: pl.DataFrame, powers: pl.DataFrame) -> pl.DataFrame:
+class _CellsInOrder:
+    """The cells of one pair: pieces whose steps follow one another are put end to end, others are added up."""
+
+    def __init__(self) -> None:
+        self._frames: list[pl.DataFrame] = []
+        self._last = -1  # the last step held
+        self._waiting = 0  # cells of pieces whose steps had been there before
+
+    def add(self, cells: pl.DataFrame) -> None:
+        """Take the cells of the next piece, which are sorted."""
+        steps = cells["step"]
+        first, last = int(steps[0]), int(steps[-1])
+        if first == self._last and not self._waiting:  # the bound between two pieces lies in a step
+            before = self._frames.pop()
+            held, ahead = before["step"].search_sorted(first), steps.search_sorted(first, side="right")
+            shared = _add_up(pl.concat([before[held:], cells[:ahead]], rechunk=True))
+            self._frames += [frame for frame in (before[:held], shared, cells[ahead:]) if frame.height]
+        else:
+            self._frames.append(cells)
+            if first <= self._last or self._waiting:
+                self._waiting += cells.height
+                if self._waiting > PENDING:
+                    self._frames, self._waiting = [self.merged()], 0
+        self._last = max(self._last, last)
+
+    def widen(self, dropped: int) -> None:
+        """Join neighbouring bins."""
+        self._frames = [widen(frame, dropped) for frame in self._frames]
+
+    def merged(self) -> pl.DataFrame:
+        """Return all cells, sorted and added up."""
+        cells = pl.concat(self._frames, rechunk=True)
+        return _add_up(cells) if self._waiting else cells
+
+
+def finish_cells(signed: pl.DataFrame, powers: pl.DataFrame, *, dropped: int = 0) -> pl.DataFrame:
     """Join the two signs of each bin, and derive what is summed over its tokens (cells.CELL) from n and the sum of |r|.
 
     n and the sums of r and |r| are exact in every bin. Squares and powers are taken at a bin's mean (it is 0.39% of |r|
     wide, w nats say, so exp(r) is off by less than w^2 / 8 of itself, 5e-5 at 5 nats), and then scaled to the sums over
-    all tokens of their step and slice, which are exact.
+    all tokens of their step and slice, which are exact. `dropped`: see widen, in the same go.
     """
     key = signed["key"].to_numpy()
     n, s_abs = signed["n"].to_numpy(), signed["s_abs"].to_numpy()
@@ -206,10 +243,13 @@ def finish_cells(signed: pl.DataFrame, powers: pl.DataFrame) -> pl.DataFrame:
         "s_r2": n * r * r,
         "s_abs": s_abs,
     }
-    cell = key >> np.uint64(1)
-    first = np.flatnonzero(np.diff(cell, prepend=~cell[:1]))
-    added = {name: _sums(values, first) for name, values in (("n", n), *sums.items())}
-    place = cell[first].astype(np.int64)
+    place = (key >> np.uint64(1)).astype(np.int64)
+    if dropped:
+        place = (place >> BIN_BITS << BIN_BITS) | _joined(place & BIN_MASK, dropped)
+    new = np.diff(place, prepend=place[:1] - 1) != 0
+    at = np.cumsum(new) - 1
+    place = place[new]
+    added = {name: np.bincount(at, values, len(place)) for name, values in (("n", n), *sums.items())}
     group = place >> BIN_BITS
     start = np.flatnonzero(np.diff(group, prepend=-1))
     for name in POWERS:
@@ -217,16 +257,19 @@ def finish_cells(signed: pl.DataFrame, powers: pl.DataFrame) -> pl.DataFrame:
         scale = np.divide(powers[name].to_numpy(), taken, out=np.ones(len(start)), where=taken.astype(np.float64) > 0)
         added[name] = added[name] * np.repeat(scale, np.diff(start, append=len(group)))
     columns = {"pair": group // (2 * STEP_LIMIT), "step": group // 2 % STEP_LIMIT, "slice": group % 2}
-    columns["bin"] = place & ((1 << BIN_BITS) - 1)
+    columns["bin"] = place & BIN_MASK
     return pl.DataFrame(columns | added).select(pl.col(name).cast(kind) for name, kind in CELL.items())
 
 
 def widen(cells: pl.DataFrame, dropped: int) -> pl.DataFrame:
     """Join neighbouring bins, `dropped` bits of them: the bin of a cell becomes the lowest of those it joins."""
-    fine = cells["bin"].cast(pl.Int64)
-    inside = fine.is_between(1, bins.BIN_COUNT)
-    joined = ((fine - 1) // (1 << dropped) * (1 << dropped) + 1).zip_with(inside, fine)
-    return _add_up(cells.with_columns(joined.cast(pl.UInt16).alias("bin")))
+    joined = _joined(cells["bin"].to_numpy().astype(np.int64), dropped)
+    return _add_up(cells.with_columns(pl.Series("bin", joined, pl.UInt16)))
+
+
+def _joined(fine: IntArray, dropped: int) -> IntArray:
+    inside = (fine >= 1) & (fine <= bins.BIN_COUNT)
+    return np.where(inside, ((fine - 1) >> dropped << dropped) + 1, fine)
 
 
 def at_their_means(cells: pl.DataFrame) -> pl.DataFrame:

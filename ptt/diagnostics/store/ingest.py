@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
 from ptt.diagnostics.errors import InputError, SettingsError, describe, first_line, is_caught, is_damage, no_room
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, to_raise
 from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of, unread
 from ptt.diagnostics.parsers.io.interface import REFUSED, Context, InPlace, Lost, Parser, Piece, Rows, RunFile, Wide
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, footer_of
 from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
 from ptt.diagnostics.parsers.io.sqlite import not_read
 from ptt.diagnostics.parsers.io.unrecognised import damage, why_not
@@ -401,7 +400,7 @@ class _Writer:
                             self._count_steps(file, frame.height, frame["step"].unique)
                         piece = _within_names(piece, file.budget)
                     case InPlace(rows=rows, columns=columns) if "step" in columns:
-                        self._count_steps(file, rows, lambda: steps_of(file.path))
+                        self._count_steps(file, rows, lambda: steps_of(file))
                     case _:
                         pass
                 yield piece
@@ -548,22 +547,21 @@ def _within_names(piece: Rows | Wide, budget: Budget) -> Rows | Wide:
     return replace(piece, frame=frame)
 
 
-def steps_of(path: Path) -> pl.Series:
+def steps_of(file: RunFile) -> pl.Series:
     """Return the distinct steps of a Parquet file; none where they cannot be read, which the token pass reports."""
     try:
-        if (told := _steps_in_footer(path)) is not None:
+        if (told := _steps_in_footer(file)) is not None:
             return pl.Series(sorted(told), dtype=pl.Int64)
-        return pl.scan_parquet([path], glob=False).select(pl.col("step").unique()).collect().to_series()
-    except (OSError, pl.exceptions.PolarsError, pa.ArrowException):  # gone meanwhile, or damaged
+        return pl.scan_parquet([file.path], glob=False).select(pl.col("step").unique()).collect().to_series()
+    except (*DAMAGE, pl.exceptions.PolarsError):  # gone meanwhile, or damaged
         return pl.Series([], dtype=pl.Int64)
 
 
-def _steps_in_footer(path: Path) -> set[int] | None:
+def _steps_in_footer(file: RunFile) -> set[int] | None:
     """Return the steps that the footer tells: trainers write a file a step; None where a row group has several."""
-    with pq.ParquetFile(path) as parquet:
-        meta = parquet.metadata
-        at = [meta.schema.column(number).path for number in range(meta.num_columns)].index("step")
-        groups = [meta.row_group(number).column(at).statistics for number in range(meta.num_row_groups)]
+    meta = footer_of(file).metadata
+    at = [meta.schema.column(number).path for number in range(meta.num_columns)].index("step")
+    groups = [meta.row_group(number).column(at).statistics for number in range(meta.num_row_groups)]
     ranges = {(told.min, told.max) if told is not None and told.has_min_max else None for told in groups}
     if any(told is None or told[0] != told[1] or not isinstance(told[0], int) for told in ranges):
         return None

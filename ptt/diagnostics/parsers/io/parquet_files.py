@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import BinaryIO, Final
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -29,6 +31,8 @@ TOKENS_PER_SECOND: Final = 8_000_000  # of CPU time that counting takes
 ROWS_PER_SECOND: Final = 40_000  # of sequences, whose ids, groups and rewards are judged
 PYTHON: Final = 16  # times what Arrow takes for a value, as a Python object in a list
 LENGTH_ROWS: Final = 64
+SHORT_FOOTER: Final = 16 << 10  # read at first; a row group of six columns takes a thousand bytes
+TICK_PAGES: Final = 16  # headers of pages between two looks at the clock
 
 
 def schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
@@ -41,24 +45,50 @@ def schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
 
 def _schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
     try:
-        if not file.head.startswith(MAGIC):
-            return None
-        _check_schema(file)
-        with pq.ParquetFile(file.path) as parquet:
-            meta = parquet.metadata
-            rows = sum(meta.row_group(index).num_rows for index in range(meta.num_row_groups))
-            return (parquet.schema_arrow, rows) if rows == meta.num_rows >= 0 else None
+        parquet = footer_of(file)
+        meta = parquet.metadata
+        rows = sum(meta.row_group(index).num_rows for index in range(meta.num_row_groups))
+        return (parquet.schema_arrow, rows) if rows == meta.num_rows >= 0 else None
     except DAMAGE:  # cut, damaged, or not Parquet at all
         return None
 
 
-def _check_schema(file: RunFile) -> None:
+def footer_of(file: RunFile) -> pq.ParquetFile:
+    """Return a file's footer alone, read once: no column can be read of it; raises one of DAMAGE."""
+    if "parquet footer" not in file.looks:
+        if not file.head.startswith(MAGIC):
+            raise ValueError("not Parquet")
+        footer = _footer(file)
+        _check_schema(file, footer[:-TAIL_BYTES])
+        file.looks["parquet footer"] = pq.ParquetFile(pa.BufferReader(MAGIC + footer))
+    found: pq.ParquetFile = file.looks["parquet footer"]
+    return found
+
+
+def polars_schema(file: RunFile) -> pl.Schema:
+    """Return the schema as Polars reads it, from the footer alone."""
+    return pl.scan_parquet(BytesIO(MAGIC + _footer(file))).collect_schema()
+
+
+def _footer(file: RunFile) -> bytes:
+    """Read the end of a file, from where its footer begins; ValueError where there is none."""
+    if "parquet tail" not in file.looks:
+        with file.path.open("rb") as handle:
+            handle.seek(max(0, file.size - SHORT_FOOTER))
+            tail = handle.read(SHORT_FOOTER)
+            nbytes = int.from_bytes(tail[-TAIL_BYTES:-4], "little") + TAIL_BYTES
+            if nbytes + len(MAGIC) > file.size or not tail.endswith(MAGIC):
+                raise ValueError("a file without a footer")
+            if nbytes > len(tail):
+                handle.seek(file.size - nbytes)
+                tail = handle.read(nbytes)
+        file.looks["parquet tail"] = tail[-nbytes:]
+    found: bytes = file.looks["parquet tail"]
+    return found
+
+
+def _check_schema(file: RunFile, footer: bytes) -> None:
     """Raise where building the schema would take more than its columns are worth."""
-    with file.path.open("rb") as handle:
-        handle.seek(max(0, file.size - TAIL_BYTES))
-        length = int.from_bytes(handle.read(TAIL_BYTES)[:4], "little")
-        handle.seek(max(0, file.size - TAIL_BYTES - length))
-        footer = handle.read(min(length, file.size))
     if (columns := schema_size(footer) - 1) > MAX_COLUMNS:
         file.looks[REFUSED] = f"Its footer lists {columns} columns; at most {MAX_COLUMNS} are read."
         raise ValueError("a schema of too many columns")
@@ -112,8 +142,9 @@ def _top(path: str, names: set[str]) -> str:
 def _chunk(handle: BinaryIO, chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema, top: str, file: RunFile) -> Chunk:
     start = min(place for place in (chunk.dictionary_page_offset, chunk.data_page_offset) if place)
     values = content = dictionary = largest = 0
-    for page in pages(handle, start, chunk.num_values):
-        file.budget.tick()
+    for number, page in enumerate(pages(handle, start, chunk.num_values)):
+        if not number % TICK_PAGES:
+            file.budget.tick()
         largest = max(largest, page.unpacked)
         if page.is_dictionary:
             dictionary = page.unpacked
@@ -212,29 +243,29 @@ def _split(file: RunFile, batch: pa.RecordBatch, most: int) -> Iterator[pa.Recor
 def check_sequences(file: RunFile, columns: Sequence[str], mask: str) -> None:
     """Ask the budget for what counting the tokens of a whole file takes, which is scanned later; may raise DAMAGE."""
     tokens, rows, seconds = 0, 0, 0.0
-    with pq.ParquetFile(file.path) as parquet:
-        for number, group in enumerate(row_groups(parquet, file)):
-            chunks = group.of(columns)
-            check_group(file, number, chunks)
-            ask(file, 2 * sum(chunk.decoded for chunk in chunks), "a row group")  # two are read at a time
-            rows += group.rows
-            ask(file, rows * ROW_BYTES, "a table of its sequences")
-            inside = max((chunk.values for chunk in chunks if chunk.column == mask), default=0)
-            tokens += max((chunk.values for chunk in chunks), default=0)
-            seconds = tokens / TOKENS_PER_SECOND + rows / ROWS_PER_SECOND
-            if seconds > file.budget.seconds_left:
-                what = f"judging its {rows} sequences of {tokens} tokens"
-                raise BudgetSpent(f"{what} would take {seconds:.0f} s of CPU time", "file_seconds")
-            if inside * TOKEN_BYTES > file.budget.limits.memory_mb * MB + EXPLAINED * file.size:
-                ask(file, _longest(parquet, number, mask) * TOKEN_BYTES, "its longest sequence")
+    for number, group in enumerate(row_groups(footer_of(file), file)):
+        chunks = group.of(columns)
+        check_group(file, number, chunks)
+        ask(file, 2 * sum(chunk.decoded for chunk in chunks), "a row group")  # two are read at a time
+        rows += group.rows
+        ask(file, rows * ROW_BYTES, "a table of its sequences")
+        inside = max((chunk.values for chunk in chunks if chunk.column == mask), default=0)
+        tokens += max((chunk.values for chunk in chunks), default=0)
+        seconds = tokens / TOKENS_PER_SECOND + rows / ROWS_PER_SECOND
+        if seconds > file.budget.seconds_left:
+            what = f"judging its {rows} sequences of {tokens} tokens"
+            raise BudgetSpent(f"{what} would take {seconds:.0f} s of CPU time", "file_seconds")
+        if inside * TOKEN_BYTES > file.budget.limits.memory_mb * MB + EXPLAINED * file.size:
+            ask(file, _longest(file, number, mask) * TOKEN_BYTES, "its longest sequence")
     file.budget.charge(seconds)
 
 
-def _longest(parquet: pq.ParquetFile, number: int, column: str) -> int:
+def _longest(file: RunFile, number: int, column: str) -> int:
     import pyarrow.compute as pc  # as above
 
-    batched = parquet.iter_batches(batch_size=LENGTH_ROWS, row_groups=[number], columns=[column])
-    return max((pc.max(pc.list_value_length(batch.column(0))).as_py() or 0 for batch in batched), default=0)
+    with pq.ParquetFile(file.path) as parquet:
+        batched = parquet.iter_batches(batch_size=LENGTH_ROWS, row_groups=[number], columns=[column])
+        return max((pc.max(pc.list_value_length(batch.column(0))).as_py() or 0 for batch in batched), default=0)
 
 
 def is_cut(file: RunFile) -> bool:
