@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, framework_of, split_of
+from ptt.diagnostics.parsers.io.byte_counts import count_keys, count_line_ends, count_openings, holds_null
 from ptt.diagnostics.parsers.io.counters import KINDS, Counter
 from ptt.diagnostics.parsers.io.interface import (
     HEAD_BYTES,
@@ -167,7 +168,7 @@ def fast_block(
     they nest so deep, or have so many keys of their own, that columns would fill the memory.
     `schema`: of the block before; `front`: what all names begin with.
     """
-    if len(block) > 2 * BLOCK_BYTES or b"null" in block or _is_deep(block):
+    if len(block) > 2 * BLOCK_BYTES or holds_null(block) or _is_deep(block):
         return None
     wide = _read(block, schema)
     flat = None if wide is None else _flat(wide, wrappers)
@@ -204,6 +205,7 @@ def fast_block(
 
 def _read(block: bytes, schema: pl.Schema | None) -> pl.DataFrame | None:
     """Parse the lines; by the schema of the block before where that loses nothing, which takes a third of the time."""
+    keys = count_keys(block)
     for known, sampled in ((schema, FIRST_ROWS), (None, None)):
         if known is None and _is_ragged(block, sampled):
             return None
@@ -211,14 +213,14 @@ def _read(block: bytes, schema: pl.Schema | None) -> pl.DataFrame | None:
             wide = pl.read_ndjson(io.BytesIO(block), schema=known, infer_schema_length=sampled)
         except (pl.exceptions.PolarsError, OSError):  # bare NaN, ragged types or damage; or another type than before
             continue
-        if _cells(wide) == block.count(b'":'):  # every key of every line came to stand in a cell, and none stood twice
+        if _cells(wide) == keys:  # every key of every line came to stand in a cell, and none stood twice
             return wide
     return None
 
 
 def _is_deep(block: bytes) -> bool:
     """Return whether a line nests deeper than columns may: to tell the types of such a line takes polars minutes."""
-    if block.count(b"{") + block.count(b"[") <= block.count(b"\n") + MAX_DEPTH:
+    if count_openings(block) <= count_line_ends(block) + MAX_DEPTH:
         return False
     if not MANY_OPEN.search(block.translate(None, NO_BRACKETS)):
         return False
@@ -230,7 +232,7 @@ def _is_deep(block: bytes) -> bool:
 
 def _is_ragged(block: bytes, sampled: int | None) -> bool:
     """Return whether columns for all keys of the block, or of its first rows, would hold far more cells than values."""
-    rows = block.count(b"\n") + 1
+    rows = count_line_ends(block) + 1
     first = block if sampled is None else b"\n".join(block.split(b"\n", sampled)[:sampled])
     keys = first.count(b'":')
     if keys <= MAX_COLUMNS and rows * keys <= MAX_CELLS:

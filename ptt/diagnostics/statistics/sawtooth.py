@@ -24,6 +24,7 @@ MAX_SIDE: Final = 5  # values on either side of a fall whose medians are compare
 FLOOR_SHARE: Final = 0.02  # of the median level: what is nearer to 0 is the same nothing
 MIN_FALL: Final = math.log(1.5)  # of the level, in the mean over the falls
 MIN_EACH: Final = math.log(1.15)  # at nearly every one
+ROUNDING: Final = 1e-9  # by which a mean may lie above all of its values
 MIN_MEDIAN_SHARE: Final = 0.5  # of the mean fall, that their median is: one outlier makes no pattern
 KEPT_SHARE: Final = 0.8  # of the falls and of the climbs, that must be there
 MIN_Z: Final = 6.0  # of the mean fall over its error: some 10^4 intervals and phases are tried
@@ -64,6 +65,8 @@ def _search(steps: IntArray, levels: FloatArray) -> Sawtooth | None:
     rate = (len(steps) - 1) / max(1, span)  # recorded values a step
     best: Sawtooth | None = None
     contrasts = {side: _contrasts(levels, side) for side in range(1, MAX_SIDE + 1)}
+    if max(map(_largest, contrasts.values())) <= MIN_FALL - ROUNDING:  # no mean of falls can lie above it
+        return None
     noise = {side: _spread(contrast) for side, contrast in contrasts.items()}
     shortest = max(2, math.ceil(MIN_VALUES_A_PERIOD / rate))
     for interval in _intervals(shortest, span // MIN_COUNTED):
@@ -129,6 +132,11 @@ def _contrasts(levels: FloatArray, side: int) -> FloatArray:
         at_once = np.append(np.nan, np.append(levels[:-1] - levels[1:], np.nan))
         result[inner] = (medians[:-side] - medians[side:] + at_once[inner]) / 2
     return result
+
+
+def _largest(contrasts: FloatArray) -> float:
+    """Return the largest fall; minus infinity where none can be told."""
+    return float(np.max(contrasts, where=np.isfinite(contrasts), initial=-math.inf))
 
 
 def _spread(contrasts: FloatArray) -> float:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
@@ -131,18 +132,24 @@ def _rescaled(reward: Series, spread: Series | None) -> Change | None:
 def _jumps(scale: FloatArray) -> list[int]:
     """Return the places that part a scale in two, nearly without exception near them and over the run."""
     logs = np.log(scale)
-    found = []
-    for place in range(MIN_STEPS, len(logs) - MIN_STEPS + 1):
-        before, after = logs[place - MIN_STEPS : place], logs[place : place + MIN_STEPS]
-        jump = float(np.median(after) - np.median(before))
-        if jump < np.log(SCALE_FACTOR):
-            continue
-        middle = float(np.median(before)) + jump / 2
-        wrong = max(np.count_nonzero(before > middle), np.count_nonzero(after < middle))
-        lasting = min((logs[:place] < middle).mean(), (logs[place:] > middle).mean())
-        if wrong <= MAX_WRONG and lasting >= LASTING_SHARE and logs[place - 1] < middle < logs[place]:
-            found.append(place)
-    return found
+    if len(logs) < 2 * MIN_STEPS:
+        return []
+    medians = np.median(sliding_window_view(logs, MIN_STEPS), axis=1)  # of the steps from each place on
+    before, after = medians[:-MIN_STEPS], medians[MIN_STEPS:]
+    return [
+        int(at) + MIN_STEPS
+        for at in np.flatnonzero(after - before >= np.log(SCALE_FACTOR))
+        if _parts_in_two(logs, int(at) + MIN_STEPS, before[at] + (after[at] - before[at]) / 2)
+    ]
+
+
+def _parts_in_two(logs: FloatArray, place: int, middle: float) -> bool:
+    """Return whether a scale lies below a level before a place and above it from there on."""
+    before, after = logs[place - MIN_STEPS : place], logs[place : place + MIN_STEPS]
+    wrong = max(np.count_nonzero(before > middle), np.count_nonzero(after < middle))
+    if wrong > MAX_WRONG or not logs[place - 1] < middle < logs[place]:
+        return False
+    return bool(min((logs[:place] < middle).mean(), (logs[place:] > middle).mean()) >= LASTING_SHARE)
 
 
 def _parts(reward: Series, components: Mapping[str, Series]) -> Parts | None:
