@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.config import Settings
+from ptt.diagnostics.engines import freed_memory
 from ptt.diagnostics.engines.pieces import KeptPieces, Piece, RunPieces, cut, fold_in_order, fold_one, needed
 from ptt.diagnostics.statistics.cells import LOGP_COLUMNS
 from ptt.diagnostics.statistics.fill_values import find_fills, sampled_tokens
@@ -63,14 +64,31 @@ class Tokens:
     @cached_property
     def scalars(self) -> pl.DataFrame:
         """Every sequence's single values (ids, rank, version, reward), by `seq`; lists of tokens are not touched."""
-        return read_scalars(self.scan) if self.early is None else self.early.result()
+        return (read_scalars(self.scan) if self.early is None else self.early.result()).drop("step")
+
+    @cached_property
+    def single_scalars(self) -> pl.DataFrame:
+        """The single values of the sequences that a long run keeps one by one; of a shorter run all."""
+        return self._of_single(self.scalars)
+
+    @cached_property
+    def single_rows(self) -> pl.DataFrame:
+        """The sound rows of these sequences, without `ok`."""
+        return self._of_single(self.tables.rows.filter("ok").drop("ok"))
+
+    def _of_single(self, frame: pl.DataFrame) -> pl.DataFrame:
+        if self.scan.rows <= SINGLE_SEQUENCES:
+            return frame
+        kept = np.zeros(self.scan.rows, np.bool_)
+        kept[self.tables.sequences["seq"].to_numpy()] = True
+        return frame.filter(kept[frame["seq"].to_numpy()])
 
 
 def read_scalars(scan: SequenceScan) -> pl.DataFrame:
-    """Read the columns of single values, by `seq`."""
+    """Read the steps and the columns of single values, by `seq`."""
     columns = [name for name in SCALARS if name in scan.columns]
     columns += sorted(name for name in scan.columns if name.startswith(ATTRIBUTE))
-    return scan.frame.select("seq", *columns).collect(engine="streaming")
+    return scan.frame.select("seq", "step", *columns).collect(engine="streaming")
 
 
 def read_token_tables(
@@ -107,7 +125,7 @@ def read_token_tables(
     while tables is None:
         try:
             pieces = KeptPieces(folder / PIECES) if keep and not damaged else None
-            tables = _run_token_pass(scan, pairs, settings, progress, pieces, run_pieces)
+            tables = _run_token_pass(scan, pairs, settings, progress, pieces, run_pieces, early)
         except READ_ERRORS:
             unreadable = find_damaged(manifest, root)
             if unreadable.keys() <= damaged.keys():
@@ -117,11 +135,13 @@ def read_token_tables(
             pairs = _order_pairs(scan) if scan is not None else ()
             if scan is None or not pairs:
                 return None
+            early = background.submit(read_scalars, scan)
+    freed_memory.release()
     if damaged:
         # kept for comparisons alone: under a key that the next run does not ask for, so that it reports them again
         key["damaged"] = sorted(damaged)
     kept = background.submit(write_tokens, folder, key, tables) if keep else None
-    return Tokens(tables=tables, pairs=pairs, scan=scan, kept=kept, early=None if damaged else early)
+    return Tokens(tables=tables, pairs=pairs, scan=scan, kept=kept, early=early)
 
 
 def _hash_scan(scan: SequenceScan) -> str:
@@ -137,6 +157,7 @@ def _run_token_pass(
     progress: Callable[[int, int], None] | None,
     kept_pieces: KeptPieces | None,
     run_pieces: RunPieces | None,
+    scalars: Future[pl.DataFrame],
 ) -> TokenTables:
     """Fold a run piece by piece, and once more where its samples show values that stand for no logprob."""
     done = 0
@@ -153,7 +174,7 @@ def _run_token_pass(
         batch_rows=batch_rows(scan.tokens_per_row),
         sample_every=_sample_every(scan),
     )
-    kept = kept_sequences(_units(scan)) if scan.rows > SINGLE_SEQUENCES else None
+    kept = kept_sequences(_units(scan, scalars)) if scan.rows > SINGLE_SEQUENCES else None
 
     def merged(plan: PassPlan) -> TokenTables:
         merger = Merger(kept)
@@ -227,11 +248,11 @@ def _sample_every(scan: SequenceScan) -> int:
     return 1 << max(0, share.bit_length() - 1)
 
 
-def _units(scan: SequenceScan) -> npt.NDArray[np.uint64]:
+def _units(scan: SequenceScan, scalars: Future[pl.DataFrame]) -> npt.NDArray[np.uint64]:
     """Number each sequence's prompt group at its step, or where none is recorded the sequence."""
     if "group_id" not in scan.columns:
         return np.arange(scan.rows, dtype=np.uint64)
-    rows = scan.frame.select("seq", "step", "group_id").collect(engine="streaming")
+    rows = scalars.result().select("seq", "step", "group_id")
     names = rows["group_id"].drop_nulls().unique()
     numbers = pl.DataFrame({"group_id": names, "number": [crc32(name.encode()) for name in names]})
     number = rows.join(numbers, on="group_id", how="left", maintain_order="left")["number"].fill_null(0).to_numpy()

@@ -57,7 +57,7 @@ def locate_tail(
     tokens: Tokens, completions: Completions, late: pl.DataFrame, *, first_bin: int, limit: float
 ) -> TailPlaces:
     """Tell late tokens apart by place; `late`: the late (seq, slice) rows."""
-    rows = tokens.tables.rows.filter("ok").drop("ok")
+    rows = tokens.single_rows
     tied = tied_samples(tokens, completions, rows).join(late.select("seq").unique(), on="seq", how="semi")
     if limit < FLOOR:
         return TailPlaces(finer=None, missing=TAIL_TOO_SMALL, tied=tied)
@@ -191,12 +191,12 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
 
 def _identity(tokens: Tokens) -> pl.DataFrame:
     """Return what is known of each sequence: scalars, step, n_obs, tools, lag bucket, unit for redrawing."""
-    scalars = tokens.scalars
+    scalars = tokens.single_scalars
     used: list[str] = [name for name in SCALARS if name in scalars.columns]
     if "tool_names" in scalars.columns:
         scalars = scalars.with_columns(tool_count=pl.col("tool_names").list.len())
         used.append("tool_count")
-    rows = tokens.tables.rows.filter("ok").select("seq", "step", "n_obs")
+    rows = tokens.single_rows.select("seq", "step", "n_obs")
     identity = add_units(rows.join(scalars.select("seq", *used), on="seq", how="left", maintain_order="left"))[0]
     tools = pl.col("n_obs") > 0
     if "tool_count" in used:

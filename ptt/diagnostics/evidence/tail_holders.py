@@ -127,8 +127,8 @@ def gather_holders(tokens: Tokens, completions: Completions, tails: Tails) -> Ho
 
 def _by_sequence(tokens: Tokens) -> _Rows:
     """Return the rows of the token pass, with what is recorded of whole sequences."""
-    rows = tokens.tables.rows.filter("ok").select("seq", "step")
-    scalars = tokens.scalars.with_columns(pl.col("seq").cast(pl.UInt32))
+    rows = tokens.single_rows.select("seq", "step")
+    scalars = tokens.single_scalars.with_columns(pl.col("seq").cast(pl.UInt32))
     scalars = scalars.drop("rank", strict=False)
     known = rows.join(scalars, on="seq", how="left", maintain_order="left")
     known = with_ranks(tokens, known) if "rank" in tokens.scan.columns or tokens.scan.files else known
@@ -166,13 +166,13 @@ def _by_tool(tokens: Tokens, completions: Completions) -> _Rows:
     Tokens below FLOOR are counted in the last bin below it: a tool's tails are seen from there on.
     """
     stretches = tokens.tables.stretches.filter(pl.col("turn") > 0)
-    rows = tokens.tables.rows.filter("ok").drop("ok")
+    rows = tokens.single_rows
     known = observations_of(tokens, completions, rows)
     if stretches.is_empty() or not known.select(pl.col("tool", "failed").is_not_null().any()).row(0).count(True):
         return _Rows(stretches, {})
     below = pl.col("n") - pl.col("coarse_n").list.sum()
     last = int(np.searchsorted(bins.coarse_edges(), FLOOR)) - 1
-    units = add_units(rows.select("seq").join(tokens.scalars, on="seq", how="left", maintain_order="left"))[0]
+    units = add_units(rows.select("seq").join(tokens.single_scalars, on="seq", how="left", maintain_order="left"))[0]
     frame = stretches.join(known, on=["seq", "turn"], how="left", maintain_order="left").with_columns(
         pl.lit(POST_TOOL, pl.UInt8).alias("slice"),
         pl.concat_list(pl.lit(last, pl.UInt8), "coarse_bin").alias("coarse_bin"),

@@ -241,7 +241,7 @@ def add_units(sequences: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
 
 def _join_units(tokens: Tokens) -> tuple[pl.DataFrame, str]:
     """Join the sequences with what they are redrawn by, in the order of steps."""
-    units, grouped = add_units(tokens.scalars)
+    units, grouped = add_units(tokens.single_scalars)
     units = units.select("seq", "unit").sort("seq")
     rows = tokens.tables.sequences
     index = np.searchsorted(units["seq"].to_numpy(), rows["seq"].to_numpy())  # a join would copy the histograms
@@ -305,6 +305,7 @@ def _ess(sequences: pl.DataFrame, steps: list[int], names: dict[int, str], token
     spans = sliding_windows(steps, width=width, stride=max(1, (len(steps) - width) // ESS_WINDOWS))
     pair = tokens.pairs[0]
     frames = []
+    sequences = sequences.drop("coarse_bin", "coarse_n")  # which every filter would copy
     for number, name in names.items():
         in_slice = sequences.filter(pl.col("slice") == number)
         frames.append(

@@ -70,7 +70,7 @@ def _fit_shape(excess: FloatArray) -> float:
     candidates = CANDIDATES + int(math.sqrt(n))
     b = 1 - np.sqrt(candidates / (np.arange(1, candidates + 1) - 0.5))
     b = b / (PRIOR_B * excess[_quartile(n)]) + 1 / excess[-1]
-    k = np.log1p(-b[:, None] * excess).mean(axis=1)
+    k = np.array([np.log1p(-one * excess).mean() for one in b])  # a table of all would take 100 MB
     profile = n * (np.log(-b / k) - k - 1)
     likelihood = np.exp(profile - profile.max())
     likelihood /= likelihood.sum()
@@ -109,7 +109,7 @@ def tail_heaviness(
     `sequences` are those of the token pass, sorted by seq. Token moments and all of the sequences' figures are exact;
     a token's k-hat knows each |r| to its bin (0.4% wide).
     """
-    labelled = label_spans(sequences, windows, name="window")
+    labelled = label_spans(sequences.drop("coarse_bin", "coarse_n", strict=False), windows, name="window")
     both = ((pair, 1.0), (inverse, -1.0))
     rows = []
     for window in range(len(windows)):

@@ -313,8 +313,9 @@ def count_blocks(sequences: pl.DataFrame, spans: tuple[Span, ...]) -> BlockCount
     """Count the tokens and the sequences of each span, from the sequences' coarse histograms."""
     labelled = label_spans(sequences, spans, name="block").with_columns(unit=pl.col("seq"))
     row, coarse, n = histogram_entries(labelled)
-    tokens = np.zeros((len(spans), bins.COARSE_COUNT))
-    np.add.at(tokens, (labelled["block"].to_numpy()[row], coarse), n)
+    place = labelled["block"].to_numpy()[row] * bins.COARSE_COUNT + coarse
+    counted = np.bincount(place, n, len(spans) * bins.COARSE_COUNT)  # whole numbers: their order does not matter
+    tokens = counted.astype(np.float64, copy=False).reshape(len(spans), bins.COARSE_COUNT)
     return BlockCounts(tokens=tokens, maxima=count_maxima(labelled, blocks=len(spans)))
 
 
