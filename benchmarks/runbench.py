@@ -80,7 +80,8 @@ faults and other bytes, hence another seal: compare scores of the same seal only
 
 ## The scores
 
-Intervals are Wilson's, as if runs were independent; two seeds of a case are not, so they are too narrow.
+Intervals are Wilson's, as if runs were independent; seeds of a case are not, so they are too narrow. ptt's rules were
+mended on seeds 11 and 12, some switches with them; seed 13 was trained afterwards and changed nothing.
 
 {tables}
 
@@ -141,12 +142,13 @@ def score(run: str, truth: Truth, answer: Mapping[str, Any]) -> Score:
     loud = [finding for finding in findings if finding["severity"] in LOUD]
     said = verdict.get("first_broken_link") if loud else None
     naming = [finding for finding in loud if {finding["id"], *finding.get("names", ())} & set(truth.findings)]
+    heads = [finding for finding in loud if not finding.get("consequence_of")]
     broken = truth.link is not None
     return Score(
         run=run,
         link=truth.link,
         said=said,
-        first=loud[0]["id"] if loud else None,
+        first=next((finding["id"] for finding in heads if finding["link"] == said), loud[0]["id"]) if loud else None,
         right=said == truth.link,
         found=any(finding["link"] == truth.link for finding in loud) if broken else None,
         named=bool(naming) if broken else None,

@@ -57,7 +57,8 @@ class Judged:
     @property
     def first(self) -> Mapping[str, Any]:
         """Return the finding that the headline is about, or nothing."""
-        return next(iter(self.findings["findings"]), {}) if self.link else {}
+        heads = [one for one in self.findings["findings"] if one["link"] == self.link and not one["consequence_of"]]
+        return next(iter(heads), {}) if self.link else {}
 
 
 def read_judged(report: Path, name: str, seed: int) -> Judged:
