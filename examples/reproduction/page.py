@@ -57,7 +57,7 @@ class Judged:
     @property
     def first(self) -> Mapping[str, Any]:
         """Return the finding that the headline is about, or nothing."""
-        heads = [one for one in self.findings["findings"] if one["link"] == self.link and not one["consequence_of"]]
+        heads = [one for one in self.findings["findings"] if one["link"] == self.link and not one.get("consequence_of")]
         return next(iter(heads), {}) if self.link else {}
 
 
