@@ -99,20 +99,25 @@ $(FUZZER)/.tried: pyproject.toml benchmarks/fuzz-requirements.txt
 	-$(FUZZER)/bin/python -m pip install --quiet --only-binary atheris --requirement benchmarks/fuzz-requirements.txt
 	@touch $@
 
-bench: $(STAMP)  ## what the token pass costs beside a bare scan of the same columns (20M tokens; makes the data first)
-	$(BIN)/python -m benchmarks.token_pass
+BENCHES := .venv-bench
+BENCH ?= small
 
-BENCH := .venv-bench/bin/python
+bench: $(BENCHES)/.ready  ## what ptt costs beside a bare scan, DuckDB, Polars and pandas (minutes; BENCH=full for all, PAGE=1 for the pages)
+	$(BENCHES)/bin/python -m benchmarks.suite --scale $(BENCH) $(if $(PAGE),--page)
+	$(BENCHES)/bin/python -m benchmarks.cost_model $(if $(PAGE),--write)
 
-bench-traces: $(STAMP)  ## what judging 100,000 episodes costs beside a pandas script (installs pandas into .venv-bench)
+bench-traces: $(BENCHES)/.ready  ## what judging 100,000 episodes costs beside a pandas script
+	$(BENCHES)/bin/python -m benchmarks.traces
+
+$(BENCHES)/.ready: pyproject.toml uv.lock
 	@if command -v uv >/dev/null 2>&1; then \
-		UV_PROJECT_ENVIRONMENT=.venv-bench uv sync --quiet --locked --group bench; \
+		UV_PROJECT_ENVIRONMENT=$(BENCHES) uv sync --quiet --locked --group bench; \
 	else \
-		$(PYTHON) -m venv .venv-bench && \
-		$(BENCH) -m pip install --quiet --upgrade "pip>=25.1" && \
-		$(BENCH) -m pip install --quiet --editable . --group bench; \
+		$(PYTHON) -m venv $(BENCHES) && \
+		$(BENCHES)/bin/python -m pip install --quiet --upgrade "pip>=25.1" && \
+		$(BENCHES)/bin/python -m pip install --quiet --editable . --group bench; \
 	fi
-	$(BENCH) -m benchmarks.traces
+	@touch $@
 
 $(STAMP): pyproject.toml uv.lock
 	@if command -v uv >/dev/null 2>&1; then \
@@ -152,4 +157,4 @@ $(REPRODUCE)-gpu/.ready: pyproject.toml examples/reproduction/requirements-gpu.t
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-writers .venv-trl .venv-frameworks .venv-reproduce .venv-reproduce-gpu .venv-fuzz dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-writers .venv-trl .venv-frameworks .venv-reproduce .venv-reproduce-gpu .venv-fuzz .venv-bench dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,269 @@
+"""What is measured, each in a process of its own: `python -m benchmarks.contenders NAME FOLDER --cores N`.
+
+Prints one JSON line: seconds, CPU seconds, peak memory, and how far percentiles are from the exact ones. Imports and
+the comparison with the exact percentiles are not timed; nothing is warm but the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import polars as pl
+
+LOGPS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")
+TOKENS_PER_ROW: Final = 1200
+LABELS: Final = "select step, post, abs(policy_logp::double - ref_logp) as r from read_parquet('{files}')"
+SLICES: Final = """
+select step, place > began as post, abs(policy::double - ref) as r from (
+    select step, began, unnest(model_mask) as model, unnest(range(1, len(model_mask) + 1)) as place,
+        unnest(policy_logp) as policy, unnest(ref_logp) as ref
+    from (select *, coalesce(nullif(strpos(array_to_string(model_mask::utinyint[], ''), '0000'), 0), 1 << 30) as began
+        from read_parquet('{files}'))) where model"""
+"""What ptt calls post-tool, in SQL: model tokens after the first observation of at least four tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What a piece of work took."""
+
+    seconds: float
+    cpu: float
+    peak_mb: float
+    error: dict[str, float] | None = None  # of the percentiles, relative: greatest by quantile
+
+
+def bare(folder: Path) -> None:
+    """What anyone would write to touch every value once."""
+    import polars as pl
+
+    frame = pl.scan_parquet(folder / "*.parquet")
+    lists = ["model_mask", *(name for name in LOGPS if name in frame.collect_schema())]
+    frame.select(pl.col("step").sum(), pl.col(lists).list.sum().sum()).collect(engine="streaming")
+
+
+def bare_labelled(folder: Path) -> None:
+    """The same over the files with one row a token."""
+    import polars as pl
+
+    files = str(folder / "labelled" / "flat_*.parquet")
+    pl.scan_parquet(files).select(pl.all().sum()).collect(engine="streaming")
+
+
+def token_pass(folder: Path) -> pl.DataFrame:
+    """The pass that everything else is computed from: cells, single sequences, stretches after an observation."""
+    import polars as pl
+
+    from ptt.diagnostics.statistics.logprob_pairs import available_pairs
+    from ptt.diagnostics.statistics.percentiles import percentiles
+    from ptt.diagnostics.statistics.token_pass import token_pass
+
+    frame = pl.scan_parquet(folder / "*.parquet")
+    logps = [name for name in LOGPS if name in frame.collect_schema()]
+    columns = frame.select("step", "model_mask", *logps).with_row_index("seq")
+    pairs = available_pairs(set(logps))
+    tables = token_pass(columns, pairs=pairs, min_observation=4, tokens_per_row=TOKENS_PER_ROW)
+    found = percentiles(tables.cells_of(0), by=("step", "slice"))
+    return found.with_columns((pl.col("slice") == 1).alias("post"))
+
+
+def diagnose(folder: Path) -> None:
+    """All of it: files to verdict, resampling included, without drawing."""
+    import ptt
+
+    ptt.diagnose(folder)
+
+
+def diagnose_kept(folder: Path) -> None:
+    """The same with a store that stays, so that the next call reads what is new."""
+    import ptt
+
+    ptt.diagnose(folder, out=folder.parent / f"{folder.name}-out")
+
+
+def duckdb_approx(folder: Path) -> pl.DataFrame:
+    """Approximate quantiles (t-digest) by step and slice, from the run's own files."""
+    return _duckdb(SLICES, folder / "*.parquet", "approx_quantile")
+
+
+def duckdb_exact(folder: Path) -> pl.DataFrame:
+    """Exact quantiles by step and slice, from the run's own files."""
+    return _duckdb(SLICES, folder / "*.parquet", "quantile_cont")
+
+
+def duckdb_approx_labelled(folder: Path) -> pl.DataFrame:
+    """Approximate quantiles from the files in which lists are unrolled and slices told."""
+    return _duckdb(LABELS, folder / "labelled" / "flat_*.parquet", "approx_quantile")
+
+
+def duckdb_exact_labelled(folder: Path) -> pl.DataFrame:
+    """Exact quantiles from the files in which lists are unrolled and slices told."""
+    return _duckdb(LABELS, folder / "labelled" / "flat_*.parquet", "quantile_cont")
+
+
+def _duckdb(tokens: str, files: Path, function: str) -> pl.DataFrame:
+    import duckdb
+    import polars as pl
+
+    from benchmarks.data import QUANTILES
+
+    connection = duckdb.connect()
+    connection.execute(f"set threads = {len(os.sched_getaffinity(0)) if CAN_PIN else os.cpu_count()}")
+    quantiles = f"{function}(r, [{', '.join(map(str, QUANTILES.values()))}])"
+    query = f"select step, post, {quantiles} from ({tokens.format(files=files)}) group by step, post"
+    rows = [(step, post, *values) for step, post, values in connection.execute(query).fetchall()]
+    return pl.DataFrame(rows, schema=["step", "post", *QUANTILES], orient="row")
+
+
+def polars_exact(folder: Path) -> pl.DataFrame:
+    """Exact quantiles by step and slice in Polars' streaming engine, from the run's own files."""
+    import polars as pl
+
+    spelt = pl.col("model_mask").cast(pl.List(pl.UInt8)).cast(pl.List(pl.String)).list.join("")
+    frame = pl.scan_parquet(folder / "*.parquet").select(
+        "step",
+        "model_mask",
+        "policy_logp",
+        "ref_logp",
+        spelt.str.find("0000", literal=True).fill_null(1 << 31).alias("began"),
+        pl.int_ranges(pl.col("model_mask").list.len(), dtype=pl.UInt32).alias("place"),
+    )
+    tokens = frame.explode("model_mask", "policy_logp", "ref_logp", "place").filter("model_mask")
+    return _polars(tokens.with_columns((pl.col("place") > pl.col("began")).alias("post")))
+
+
+def polars_exact_labelled(folder: Path) -> pl.DataFrame:
+    """The same from the files in which lists are unrolled and slices told."""
+    import polars as pl
+
+    return _polars(pl.scan_parquet(str(folder / "labelled" / "flat_*.parquet")))
+
+
+def _polars(tokens: pl.LazyFrame) -> pl.DataFrame:
+    import polars as pl
+
+    from benchmarks.data import QUANTILES
+
+    size = (pl.col("policy_logp").cast(pl.Float64) - pl.col("ref_logp")).abs()
+    quantiles = [size.quantile(q, interpolation="linear").alias(name) for name, q in QUANTILES.items()]
+    return tokens.group_by("step", "post").agg(quantiles).collect(engine="streaming")
+
+
+def pandas_exact(folder: Path) -> pl.DataFrame:
+    """Exact quantiles by step and slice in pandas, from the run's own files, a file at a time."""
+    import pandas as pd
+
+    def read(path: Path) -> pd.DataFrame:
+        lists = ["model_mask", "policy_logp", "ref_logp"]
+        rows = pd.read_parquet(path, columns=["step", *lists])
+        rows["began"] = rows["model_mask"].map(lambda mask: mask.tobytes().find(bytes(4))) % (1 << 31)  # -1: never
+        tokens = rows.explode(lists)
+        tokens["post"] = tokens.groupby(level=0).cumcount() > tokens["began"]
+        return tokens.loc[tokens["model_mask"].astype(bool), ["step", "post", "policy_logp", "ref_logp"]]
+
+    return _pandas([read(path) for path in sorted(folder.glob("step_*.parquet"))])
+
+
+def pandas_exact_labelled(folder: Path) -> pl.DataFrame:
+    """The same from the files in which lists are unrolled and slices told."""
+    import pandas as pd
+
+    return _pandas([pd.read_parquet(path) for path in sorted((folder / "labelled").glob("flat_*.parquet"))])
+
+
+def _pandas(parts: list[Any]) -> pl.DataFrame:
+    import pandas as pd
+    import polars as pl
+
+    from benchmarks.data import QUANTILES
+
+    tokens = pd.concat(parts, ignore_index=True)
+    tokens["r"] = (tokens["policy_logp"].astype("float64") - tokens["ref_logp"].astype("float64")).abs()
+    found = tokens.groupby(["step", "post"])["r"].quantile(list(QUANTILES.values())).unstack()
+    found.columns = list(QUANTILES)
+    return pl.DataFrame({name: values.to_numpy() for name, values in found.reset_index().items()})
+
+
+WORK: Final[dict[str, Callable[[Path], pl.DataFrame | None]]] = {
+    "bare": bare,
+    "bare_labelled": bare_labelled,
+    "token_pass": token_pass,
+    "diagnose": diagnose,
+    "diagnose_kept": diagnose_kept,
+    "duckdb_approx": duckdb_approx,
+    "duckdb_exact": duckdb_exact,
+    "polars_exact": polars_exact,
+    "pandas_exact": pandas_exact,
+    "duckdb_approx_labelled": duckdb_approx_labelled,
+    "duckdb_exact_labelled": duckdb_exact_labelled,
+    "polars_exact_labelled": polars_exact_labelled,
+    "pandas_exact_labelled": pandas_exact_labelled,
+}
+IMPORTS: Final = {"duckdb": "duckdb", "pandas": "pandas", "diagnose": "ptt.api",
+                  "token": "ptt.diagnostics.statistics.token_pass"}  # fmt: skip
+"""What is imported before the clock starts, by the first word of a name."""
+CAN_PIN: Final = hasattr(os, "sched_setaffinity")  # not on macOS and Windows
+
+
+def spent(work: Callable[[Path], pl.DataFrame | None], folder: Path) -> Spent:
+    """Do the work once, and say what it took."""
+    own, begin = _cpu(), time.perf_counter()
+    found = work(folder)
+    seconds, cpu = time.perf_counter() - begin, _cpu() - own
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    error = None if found is None else error_of(found, folder)
+    return Spent(seconds=seconds, cpu=cpu, peak_mb=peak / (1 << (20 if sys.platform == "darwin" else 10)), error=error)
+
+
+def _cpu() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def error_of(found: pl.DataFrame, folder: Path) -> dict[str, float] | None:
+    """Return how far percentiles are from the exact ones, relative: the greatest of all steps and slices."""
+    import polars as pl
+
+    from benchmarks.data import LABELLED, QUANTILES, TRUTH
+
+    path = folder / LABELLED / TRUTH
+    if not path.exists():
+        return None
+    exact = pl.read_parquet(path)
+    both = exact.join(found.with_columns(pl.col("step").cast(pl.Int64)), on=["step", "post"], suffix="_found")
+    if both.height != exact.height:
+        raise SystemExit(f"{both.height} of {exact.height} steps and slices were found")
+    if "n_found" in both.columns and (both["n"].cast(pl.Int64) != both["n_found"].cast(pl.Int64)).any():
+        raise SystemExit("tokens were put into other slices than the labels say")
+    off = both.select(((pl.col(f"{name}_found") / pl.col(name)) - 1).abs().max().alias(name) for name in QUANTILES)
+    return {name: float(value) for name, value in off.row(0, named=True).items()}
+
+
+def main() -> None:
+    """Pin this process, do the work and print what it took."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=WORK)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--cores", type=int, default=0, help="run on so many cores (0: all)")
+    asked = parser.parse_args()
+    if asked.cores:
+        os.environ["POLARS_MAX_THREADS"] = str(asked.cores)
+        if CAN_PIN:
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: asked.cores])
+    importlib.import_module("polars")
+    importlib.import_module(IMPORTS.get(asked.name.split("_")[0], "json"))
+    print(json.dumps(asdict(spent(WORK[asked.name], asked.folder))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Writes docs/benchmarks.md from the results that `python -m benchmarks.suite` keeps in benchmarks/results.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+Row = dict[str, Any]
+
+RESULTS: Final = Path(__file__).parent / "results.json"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+HEAD: Final = """<!-- made from benchmarks/results.json by benchmarks/page.py -->
+
+# What it costs
+
+`make bench` measures the same on your machine in some minutes; `make bench BENCH=full` measures all of it. Each
+measurement is a process of its own; rounds go in turn over all that is compared; figures are medians. Seconds are of
+the work alone (start-up has a table of its own), files are in the page cache, *MB* is the peak of the process and of
+all that it started. CPU seconds count all cores; other work on the machine changes them less than it does seconds.
+"""
+NAMES: Final = {
+    "bare": "bare scan and sum (Polars)",
+    "token_pass": "**token pass**",
+    "diagnose": "**whole diagnosis**",
+    "duckdb_approx": "DuckDB `approx_quantile`",
+    "duckdb_exact": "DuckDB exact quantiles",
+    "polars_exact": "Polars exact quantiles",
+    "pandas_exact": "pandas exact quantiles",
+    "bare_labelled": "bare scan and sum, labelled files",
+    "duckdb_approx_labelled": "DuckDB `approx_quantile`, labelled files",
+    "duckdb_exact_labelled": "DuckDB exact quantiles, labelled files",
+    "polars_exact_labelled": "Polars exact quantiles, labelled files",
+    "pandas_exact_labelled": "pandas exact quantiles, labelled files",
+}
+TOKENS: Final = """
+## Tokens
+
+Columns `step`, `model_mask`, `policy_logp`, `ref_logp`, zstd Parquet, a file a step. *Bare* reads them and sums each
+column. The *token pass* gives ptt the sums and histograms of |r| by step and slice, what single sequences add to them,
+and where after an observation large |r| stand; the *diagnosis* judges from that, with resampling, without drawing. The
+other tools compute four percentiles of |r| by step and slice, and nothing else. They do so from the same files,
+finding text-only and post-tool tokens from the mask as ptt does; and from *labelled* files made for them (one row a
+token, lists unrolled, tokens of observations left out, the slice written beside each token), a favour that no recorder
+does them. *Error* is the greatest one of all steps and slices against exact percentiles, relative.
+"""
+GROWN: Final = """
+## Each grown alone
+
+50 steps of 64 sequences, one pair; then more of one of them. Tokens grow with steps and sequences.
+"""
+STEP: Final = """
+## A run that grows
+
+128 sequences a step. Tables of the tokens are kept in the store, so the next look folds new steps alone.
+"""
+
+
+def render(kept: Row) -> str:
+    """Return the page."""
+    rows = kept["rows"]
+    parts = [HEAD, _machines(kept.get("machine", {})), TOKENS]
+    by_section = {name: [row for row in rows if row["section"] == name] for name in
+                  ("tokens", "grown", "step", "metrics", "start", "archives")}  # fmt: skip
+    parts += [
+        _tokens(data, [row for row in by_section["tokens"] if row["data"] == data])
+        for data in dict.fromkeys(row["data"] for row in by_section["tokens"])
+    ]
+    parts += [GROWN, _grown(by_section["grown"]), STEP, _step(by_section["step"])]
+    parts += ["\n## Metric logs\n", _lines(by_section["metrics"])]
+    parts += ["\n## Start-up\n", _plain(by_section["start"], "command")]
+    parts += ["\n## Many archived runs\n\n`ptt gate` over archives of the sample runs, cut at other steps.\n",
+              _plain(by_section["archives"], "pass")]  # fmt: skip
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def _machines(machine: dict[str, dict[str, str]]) -> str:
+    """Name the machine, and the load that each section met."""
+    each = [{key: value for key, value in one.items() if key != "load"} for one in machine.values()]
+    alike = [one for number, one in enumerate(each) if one not in each[:number]]
+    lines = [
+        f"Measured on {one.pop('cores')} cores of {one.pop('cpu') or 'an unnamed CPU'}, {one.pop('memory', '?')} of "
+        f"memory, {one.pop('system')}; " + ", ".join(f"{name} {value}" for name, value in one.items()) + "."
+        for one in alike
+    ]
+    loads = ", ".join(f"{name} {one['load']}" for name, one in machine.items() if "load" in one)
+    return "\n".join(lines) + (f"\nLoad of the machine at the end of each section: {loads}.\n" if loads else "\n")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table: the first column to the left, the others to the right."""
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def _tokens(data: str, rows: list[Row]) -> str:
+    bare = {row["cores"]: row for row in rows if row["name"] == "bare" and row["rounds"]}
+    cells = []
+    for row in rows:
+        name = NAMES[row["name"]]
+        if not row["rounds"]:
+            cells.append([name, str(row["cores"]), "not done", *[""] * 5])
+            continue
+        base = bare.get(row["cores"])
+        error = row.get("error")
+        cells.append([
+            name, str(row["cores"]), _seconds(row["seconds"]), _seconds(row["cpu"]),
+            f"{row['seconds'] / base['seconds']:.2f}" if base else "",
+            f"{row['cpu'] / base['cpu']:.2f}" if base else "",
+            f"{row['peak_mb']:,}",
+            " / ".join(f"{100 * error[name]:.2g}%" for name in ("p95", "p99", "p999")) if error else "",
+        ])  # fmt: skip
+    head = ["", "cores", "s", "CPU s", "x bare", "x bare, CPU", "MB", "error p95 / p99 / p99.9"]
+    return f"### {data} tokens\n\n{table(head, cells)}\n{_claims(data, rows)}"
+
+
+def _claims(data: str, rows: list[Row]) -> str:
+    """Say what follows from a table: how much faster, and what a second core brings."""
+    found = {(row["name"], row["cores"]): row for row in rows if row["rounds"]}
+    most = max((row["cores"] for row in rows), default=0)
+    own = found.get(("token_pass", most))
+    if own is None:
+        return ""
+    others = [name + kind for name in NAMES if name.endswith(("approx", "exact")) for kind in ("", "_labelled")]
+    said = [
+        f"{NAMES[name]} {row['seconds'] / own['seconds']:.1f} times (CPU {row['cpu'] / own['cpu']:.1f}, memory "
+        f"{row['peak_mb'] / own['peak_mb']:.1f})"
+        for name in others
+        if (row := found.get((name, most))) is not None
+    ]
+    lines = [f"Beside the token pass on {most} cores, {data} tokens take: {'; '.join(said)}.\n"] if said else []
+    one = {name: found.get((name, 1)) for name in ("bare", "token_pass", "diagnose")}
+    for count in sorted({row["cores"] for row in rows} - {1}):
+        gains = [f"{NAMES[name]} {first['seconds'] / found[name, count]['seconds']:.2f} times"
+                 for name, first in one.items() if first is not None and (name, count) in found]  # fmt: skip
+        if gains:
+            lines.append(f"{count} cores are faster than one: {', '.join(gains)}.\n")
+    return "\n".join(lines)
+
+
+def _grown(rows: list[Row]) -> str:
+    cells = []
+    for data in dict.fromkeys(row["data"] for row in rows):
+        by_name = {row["name"]: row for row in rows if row["data"] == data and row["rounds"]}
+        if {"bare", "token_pass", "diagnose"} <= by_name.keys():
+            bare, own, whole = (by_name[name] for name in ("bare", "token_pass", "diagnose"))
+            cells.append([data, *(_seconds(row[key]) for key in ("seconds", "cpu") for row in (bare, own, whole)),
+                          f"{own['peak_mb']:,}", f"{whole['peak_mb']:,}"])  # fmt: skip
+    head = ["", "bare s", "pass s", "diagnosis s", "bare CPU", "pass CPU", "diagnosis CPU", "pass MB", "diagnosis MB"]
+    return table(head, cells)
+
+
+def _step(rows: list[Row]) -> str:
+    first = next((row for row in rows if row["name"] == "first" and row["rounds"]), None)
+    cells = [
+        [row["data"], row["name"], _seconds(row["seconds"]), _seconds(row["cpu"]),
+         f"{100 * row['seconds'] / first['seconds']:.0f}%", f"{100 * row['cpu'] / first['cpu']:.0f}%"]
+        for row in rows
+        if row["rounds"] and first
+    ]  # fmt: skip
+    return table(["", "look", "s", "CPU s", "of the first", "of its CPU"], cells)
+
+
+def _lines(rows: list[Row]) -> str:
+    return "".join(f"{row['data']}:\n\n```\n" + "\n".join(row["lines"]) + "\n```\n" for row in rows)
+
+
+def _plain(rows: list[Row], what: str) -> str:
+    cells = [
+        [
+            f"{row['data']}, {row['name']}".strip(", "),
+            _seconds(row["seconds"]),
+            _seconds(row["cpu"]),
+            f"{row['peak_mb']:,}",
+        ]
+        for row in rows
+        if row["rounds"]
+    ]
+    return table([what, "s", "CPU s", "MB"], cells)
