@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +44,8 @@ and where after an observation large |r| stand; the *diagnosis* judges from that
 other tools compute four percentiles of |r| by step and slice, and nothing else. They do so from the same files,
 finding text-only and post-tool tokens from the mask as ptt does; and from *labelled* files made for them (one row a
 token, lists unrolled, tokens of observations left out, the slice written beside each token), a favour that no recorder
-does them. *Error* is the greatest one of all steps and slices against exact percentiles, relative.
+does them. Exact quantiles of Polars and pandas hold all tokens in memory, so they are measured at 20M alone. *Error* is
+the greatest one of all steps and slices against exact percentiles, relative.
 """
 GROWN: Final = """
 ## Each grown alone
@@ -59,18 +62,10 @@ STEP: Final = """
 def render(kept: Row) -> str:
     """Return the page."""
     rows = kept["rows"]
-    parts = [HEAD, _machines(kept.get("machine", {})), TOKENS]
-    by_section = {name: [row for row in rows if row["section"] == name] for name in
-                  ("tokens", "grown", "step", "metrics", "start", "archives")}  # fmt: skip
-    parts += [
-        _tokens(data, [row for row in by_section["tokens"] if row["data"] == data])
-        for data in dict.fromkeys(row["data"] for row in by_section["tokens"])
-    ]
-    parts += [GROWN, _grown(by_section["grown"]), STEP, _step(by_section["step"])]
-    parts += ["\n## Metric logs\n", _lines(by_section["metrics"])]
-    parts += ["\n## Start-up\n", _plain(by_section["start"], "command")]
-    parts += ["\n## Many archived runs\n\n`ptt gate` over archives of the sample runs, cut at other steps.\n",
-              _plain(by_section["archives"], "pass")]  # fmt: skip
+    parts = [HEAD, _machines(kept.get("machine", {}))]
+    for name, (introduction, write) in SECTIONS.items():
+        if found := [row for row in rows if row["section"] == name]:
+            parts += [introduction, write(found)]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
@@ -84,7 +79,8 @@ def _machines(machine: dict[str, dict[str, str]]) -> str:
         for one in alike
     ]
     loads = ", ".join(f"{name} {one['load']}" for name, one in machine.items() if "load" in one)
-    return "\n".join(lines) + (f"\nLoad of the machine at the end of each section: {loads}.\n" if loads else "\n")
+    told = [*lines, f"Load of the machine at the end of each section: {loads}."] if loads else lines
+    return textwrap.fill(" ".join(told), 120, break_on_hyphens=False) + "\n"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -95,6 +91,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _seconds(value: float) -> str:
     return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def _all_tokens(rows: list[Row]) -> str:
+    by_size = {
+        data: [row for row in rows if row["data"] == data] for data in dict.fromkeys(row["data"] for row in rows)
+    }
+    return "\n".join(_tokens(data, found) for data, found in by_size.items())
 
 
 def _tokens(data: str, rows: list[Row]) -> str:
@@ -181,3 +184,16 @@ def _plain(rows: list[Row], what: str) -> str:
         if row["rounds"]
     ]
     return table([what, "s", "CPU s", "MB"], cells)
+
+
+SECTIONS: Final[dict[str, tuple[str, Callable[[list[Row]], str]]]] = {
+    "tokens": (TOKENS, _all_tokens),
+    "grown": (GROWN, _grown),
+    "step": (STEP, _step),
+    "metrics": ("\n## Metric logs\n", _lines),
+    "start": ("\n## Start-up\n", partial(_plain, what="command")),
+    "archives": (
+        "\n## Many archived runs\n\n`ptt gate` over archives of the sample runs, cut at other steps.\n",
+        partial(_plain, what="pass"),
+    ),
+}
