@@ -44,7 +44,10 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "gate many": ("gate", "runs/healthy", "runs/collapse", "--out", "out", "--jobs", "2"),
     "baseline": ("baseline", "update", "out/base.toml", "runs/healthy", "--out", "out/stores"),
     "ingest": ("ingest", "runs/healthy", "--out", "out"),
+    "pieces": ("diagnose", "runs/collapse", "--out", "out"),
+    "pieces apart": ("diagnose", "runs/collapse", "--out", "out"),
 }
+IN_PIECES: Final[Mapping[str, str]] = {"pieces": "here", "pieces apart": "apart"}  # with many: see small_pieces.py
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--seed", type=int, default=16)
+    parser.add_argument("--only", nargs="+", choices=list(COMMANDS), default=list(COMMANDS), help="these commands")
+    parser.add_argument("--signal", choices=[one.name for one in SIGNALS], help="this signal alone")
     chosen = parser.parse_args()
+    signals = [one for one in SIGNALS if chosen.signal in (None, one.name)]
     draw = random.Random(chosen.seed)
     with TemporaryDirectory(prefix="kills-") as folder:
         os.chdir(folder)
@@ -79,10 +85,10 @@ def main() -> None:
         undisturbed: dict[str, Undisturbed] = {}
         kills = []
         for number in range(chosen.kills):
-            name = list(COMMANDS)[number % len(COMMANDS)]
+            name = chosen.only[number % len(chosen.only)]
             if name not in undisturbed:
                 undisturbed[name] = _undisturbed(name)
-            how = SIGNALS[(number // len(COMMANDS) + number) % len(SIGNALS)]
+            how = signals[(number // len(chosen.only) + number) % len(signals)]
             at = draw.uniform(EARLIEST_SECONDS, LATEST * undisturbed[name].seconds)
             kills.append(_kill(name, how, at, undisturbed[name], f"{chosen.seed}-{number}"))
             print(number, kills[-1], flush=True)
@@ -109,8 +115,9 @@ def _undisturbed(name: str) -> Undisturbed:
 def _kill(name: str, how: signal.Signals, at: float, undisturbed: Undisturbed, mark: str) -> Kill:
     """Stop a command that starts from nothing, or from what lies there already, and run it once more."""
     if mark.endswith(("1", "4", "7")):  # over the output of another state of the run
-        log = Path("runs/healthy/trainer_state.json")
-        os.utime(log, (log.stat().st_atime, log.stat().st_mtime + 1))
+        for run in SAMPLES:
+            log = Path("runs") / run / "trainer_state.json"
+            os.utime(log, (log.stat().st_atime, log.stat().st_mtime + 1))
     else:
         shutil.rmtree("out", ignore_errors=True)
     process = _started(name, mark)
@@ -144,10 +151,11 @@ def _kill(name: str, how: signal.Signals, at: float, undisturbed: Undisturbed, m
 def _started(name: str, mark: str) -> subprocess.Popen[bytes]:
     shutil.rmtree("tmp", ignore_errors=True)
     Path("tmp").mkdir()
+    module = ("benchmarks.small_pieces", IN_PIECES[name]) if name in IN_PIECES else ("ptt",)
     environment = {**os.environ, MARK: mark, "TMPDIR": str(Path("tmp").absolute()), "PYTHONPATH": str(ROOT)}
     with Path("said.txt").open("wb") as said:
         return subprocess.Popen(
-            [sys.executable, "-m", "ptt", *COMMANDS[name]],
+            [sys.executable, "-m", *module, *COMMANDS[name]],
             env=environment,
             stdout=said,
             stderr=said,

@@ -176,15 +176,21 @@ def _run_token_pass(
     )
     kept = kept_sequences(_units(scan, scalars)) if scan.rows > SINGLE_SEQUENCES else None
 
+    used: set[str] = set()
+
     def merged(plan: PassPlan) -> TokenTables:
         merger = Merger(kept)
-        for part in _parts(scan, plan, on_rows, kept_pieces, run_pieces):
+        for part in _parts(scan, plan, on_rows, kept_pieces, run_pieces, used):
             merger.add(part)
         return merger.tables()
 
     tables = merged(plan)
     fills = find_fills(sampled_tokens(tables.samples, LOGP_COLUMNS))
-    return merged(replace(plan, fills=fills)) if fills else tables
+    if fills:
+        tables = merged(replace(plan, fills=fills))
+    if kept_pieces is not None:
+        kept_pieces.leave_only(used)
+    return tables
 
 
 def _parts(
@@ -193,18 +199,19 @@ def _parts(
     on_rows: Callable[[int], None],
     kept_pieces: KeptPieces | None,
     run_pieces: RunPieces | None,
+    used: set[str],
 ) -> Iterator[PartialTables]:
-    """Yield the tables of all pieces in their order: those that are kept, and the others folded."""
+    """Yield the tables of all pieces in their order: those that are kept, and the others folded.
+
+    The names of all pieces go to `used`.
+    """
     if not scan.divisible:
         yield from (part for _, part in fold(needed(scan.frame, scan.columns, plan), plan, on_rows))
         return
     pieces = cut(scan, plan)
     names = {piece.first: piece.name() for piece in pieces} if kept_pieces is not None else {}
-    found = {
-        piece.first
-        for piece in pieces
-        if kept_pieces is not None and (kept_pieces.folder / names[piece.first]).is_dir()
-    }
+    used |= set(names.values())
+    found = {piece.first for piece in pieces if kept_pieces is not None and kept_pieces.has(names[piece.first])}
     missing = [piece for piece in pieces if piece.first not in found]
     tokens = sum(piece.end - piece.first for piece in missing) * scan.tokens_per_row
     if run_pieces is not None and len(missing) > 1 and tokens >= APART_FROM:
@@ -224,8 +231,6 @@ def _parts(
                     kept_pieces.write(names[piece.first], part)
         if part is not None:
             yield part
-    if kept_pieces is not None:
-        kept_pieces.leave_only(set(names.values()))
 
 
 def _in_order(

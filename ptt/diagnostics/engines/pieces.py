@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Protocol
 
 import polars as pl
+import pyarrow as pa
 
 from ptt.diagnostics.statistics.partial_tables import PartialTables
 from ptt.diagnostics.statistics.token_pass import ArrayPool, PassPlan, fold, fold_piece
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.scan import SequenceScan, scan_range
 
-TABLES: Final = tuple(field.name for field in fields(PartialTables))
-KEPT_BY: Final = "1"  # version of the tables of a piece: what an earlier one kept is folded anew
+CHECK_BYTES: Final = 4  # of the CRC-32 that a kept piece begins with: a disk may tear it
+KEPT_BY: Final = "2"  # version of the tables of a piece: what an earlier one kept is folded anew
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,27 +120,32 @@ class KeptPieces:
 
     def has(self, name: str) -> bool:
         """Tell whether a piece is kept."""
-        return (self.folder / name).is_dir()
+        return (self.folder / name).is_file()
 
     def read(self, name: str) -> PartialTables | None:
-        """Return what is kept under a name, or None."""
+        """Return what is kept under a name; None where it is gone or damaged, so that it is made anew."""
         try:
-            frames = {table: pl.read_ipc(self.folder / name / table) for table in TABLES}
-        except (OSError, pl.exceptions.PolarsError):  # absent or half written: made anew
+            content = (self.folder / name).read_bytes()
+            if zlib.crc32(content[CHECK_BYTES:]).to_bytes(CHECK_BYTES, "little") != content[:CHECK_BYTES]:
+                return None
+            return PartialTables.from_bytes(content[CHECK_BYTES:])
+        except (OSError, ValueError, pa.ArrowException):
             return None
-        return PartialTables(**frames)
 
     def write(self, name: str, part: PartialTables) -> None:
         """Keep a piece, whole or not at all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         beside = self.folder / f"{name}.part"
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        for table in TABLES:
-            getattr(part, table).write_ipc(beside / table, compression="lz4")
-        beside.rename(self.folder / name)
+        content = part.to_bytes()
+        beside.write_bytes(zlib.crc32(content).to_bytes(CHECK_BYTES, "little") + content)
+        beside.replace(self.folder / name)
 
     def leave_only(self, names: set[str]) -> None:
         """Remove pieces of what the run was before."""
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            if path.name not in names:
+            if path.name in names:
+                continue
+            if path.is_dir() and not path.is_symlink():  # as an earlier version kept them
                 shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

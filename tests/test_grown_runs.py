@@ -1,0 +1,173 @@
+"""A run that grew, changed or shrank since the last look gives what a first look at it gives, to the last byte."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from builders import Story, rising, sequences_of
+
+import ptt
+from ptt.diagnostics.engines import local, pieces
+from ptt.diagnostics.engines.pieces import Piece
+from ptt.diagnostics.statistics import token_pass
+
+STEPS = 24
+A_STEP = 16  # sequences
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut runs into pieces of 32 sequences, two steps."""
+    monkeypatch.setattr(token_pass, "BATCH_TOKENS", 16)
+    monkeypatch.setattr(token_pass, "PIECE_BATCHES", 2)
+
+
+@pytest.fixture
+def folded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The first sequences of the pieces that were folded and not taken from the store, as they come."""
+    firsts: list[int] = []
+    fold = token_pass.fold
+
+    def told(frame: pl.LazyFrame, *more: object, **named: object) -> object:
+        for number, part in fold(frame, *more, **named):  # type: ignore[arg-type]
+            firsts.append(int(part.rows["seq"][0]))
+            yield number, part
+
+    monkeypatch.setattr(pieces, "fold", told)
+    return firsts
+
+
+def write_steps(run: Path, steps: range, *, seed: int = 0) -> None:
+    """Write a file a step, as a trainer does."""
+    rows = sequences_of(Story(steps=STEPS, sequences=A_STEP, post=rising(0.05, 0.8), seed=seed))
+    named = rows.with_columns(
+        pl.format("s{}", "seq").alias("sample_id"), pl.format("g{}", pl.col("seq") // 4).alias("group_id")
+    )
+    run.mkdir(exist_ok=True)
+    for step in steps:
+        named.filter(pl.col("step") == step).drop("seq").write_parquet(run / f"step_{step:06d}.parquet")
+
+
+def answers(run: Path, out: Path | None) -> tuple[str, str]:
+    found = ptt.diagnose(run, out=out)
+    assert isinstance(found, ptt.api.Diagnosis)
+    return found.to_json(), found.to_html()
+
+
+def tables(out: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((out / "store" / "tokens").glob("*.parquet"))]
+
+
+def kept_names(out: Path) -> set[str]:
+    return {path.name for path in (out / "store" / "pieces").iterdir()}
+
+
+def grow(run: Path) -> None:
+    write_steps(run, range(STEPS, STEPS + 1))
+
+
+def change(run: Path) -> None:
+    write_steps(run, range(9, 10), seed=7)
+
+
+def shrink(run: Path) -> None:
+    (run / "step_000003.parquet").unlink()
+
+
+def touch(run: Path) -> None:
+    os.utime(run / "step_000005.parquet", (1, 1))
+
+
+@pytest.mark.parametrize(("event", "anew"), [(grow, 1), (change, 2), (shrink, 10), (touch, 2)])
+def test_a_run_that_changed_is_seen_as_if_for_the_first_time(
+    event: Callable[[Path], None], anew: int, folded: list[int], tmp_path: Path
+) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    write_steps(run, range(1, STEPS))
+    answers(run, out)
+    assert len(folded) == 12
+    folded.clear()
+    event(run)
+    again = answers(run, out)
+    assert len(folded) == anew
+    first = answers(run, tmp_path / "fresh")
+    assert again == first
+    assert tables(out) == tables(tmp_path / "fresh")
+    assert kept_names(out) == kept_names(tmp_path / "fresh")
+
+
+def test_other_content_of_the_same_size_is_read(folded: list[int], tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    write_steps(run, range(1, STEPS))
+    path = run / "step_000009.parquet"
+    rows = pl.read_parquet(path)
+    rows.write_parquet(path, compression="uncompressed", statistics=False)
+    size = path.stat().st_size
+    answers(run, out)
+    swapped = rows.with_columns(policy_logp="ref_logp", ref_logp="policy_logp").select(rows.columns)
+    swapped.write_parquet(path, compression="uncompressed", statistics=False)
+    os.utime(path, ns=(1, 1))
+    assert path.stat().st_size == size
+    assert answers(run, out) == answers(run, tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+def test_a_damaged_piece_is_folded_anew(damage: str, folded: list[int], tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    write_steps(run, range(1, STEPS))
+    answers(run, out)
+    folded.clear()
+    kept = sorted((out / "store" / "pieces").iterdir())
+    assert len(kept) == 11
+    content = bytearray(kept[0].read_bytes())
+    if damage == "flipped":
+        content[len(content) // 2] ^= 1
+    kept[0].write_bytes(content[: {"cut": len(content) // 2, "flipped": len(content), "empty": 0}[damage]])
+    grow(run)
+    again = answers(run, out)
+    assert len(folded) == 2  # and the last, which grew
+    assert again == answers(run, tmp_path / "fresh")
+
+
+def test_pieces_of_another_plan_are_not_taken(folded: list[int], tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    write_steps(run, range(1, STEPS))
+    answers(run, out)
+    folded.clear()
+    ptt.diagnose(run, out=out, settings=ptt.Settings(min_observation=20))
+    assert len(folded) == 12
+
+
+def test_a_full_disk_costs_the_next_look_its_time_alone(
+    folded: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    run, out = tmp_path / "run", tmp_path / "out"
+    write_steps(run, range(1, STEPS))
+    monkeypatch.setattr(pieces.KeptPieces, "write", full)
+    assert answers(run, out) == answers(run, None)
+
+
+def test_names_of_pieces_hold_what_decides_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    write_steps(run, range(1, 5))
+    seen: list[Piece] = []
+    cut = pieces.cut
+
+    def told(*given: object) -> list[Piece]:
+        seen.extend(cut(*given))  # type: ignore[arg-type]
+        return cut(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(local, "cut", told)
+    answers(run, tmp_path / "out")
+    names = {piece.name() for piece in seen}
+    assert len(names) == len(seen) == 2
+    moved = tmp_path / "moved"
+    shutil.move(run, moved)
+    answers(moved, tmp_path / "other")
+    assert {piece.name() for piece in seen[2:]} == names  # of what lies elsewhere the same
