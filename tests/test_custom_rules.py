@@ -249,7 +249,7 @@ def test_evidence_without_anything_is_not_judged() -> None:
 def test_metrics_that_are_kept_as_columns_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, mine = run_dir(tmp_path / "run"), files(tmp_path / "rules", MINE)
     plain = ptt.diagnose(run, rules=[mine])
-    monkeypatch.setattr("ptt.diagnostics.parsers.metrics_jsonl.WIDE_BYTES", 0)
+    monkeypatch.setattr("ptt.diagnostics.parsers.io.metric_blocks.WIDE_BYTES", 0)
     wide = ptt.diagnose(run, rules=[mine], out=tmp_path / "out")
     assert (tmp_path / "out" / "store" / "wide").exists()
     for kind in ("findings", "healthy", "not_judged"):

@@ -155,7 +155,7 @@ def test_a_store_that_stands_alone_keeps_the_names_it_was_made_with(tmp_path: Pa
 
 
 def test_names_of_large_logs_are_read_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ptt.diagnostics.parsers.metrics_jsonl.WIDE_BYTES", 1)
+    monkeypatch.setattr("ptt.diagnostics.parsers.io.metric_blocks.WIDE_BYTES", 1)
     run = _log(tmp_path / "run" / "log.jsonl", {"avg_rew": 1.0, "my/l": 2.0, "q": 3.0, "loss/dev": 4.0})
     settings = _settings(tmp_path, '[metrics]\n"my/l" = "loss/total"\nq = "eval/reward"\n')
     tables = ptt.diagnose(run, settings=settings).tables

@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 import ptt
-from ptt.diagnostics.parsers import metrics_jsonl
-from ptt.diagnostics.parsers.io import lines
+from ptt.diagnostics.parsers.io import lines, metric_blocks
 from ptt.diagnostics.parsers.metrics_jsonl import fast_block
 
 
@@ -51,7 +50,7 @@ def test_columns_give_the_diagnosis_that_rows_give(
     monkeypatch.setattr(lines, "PIECE_BYTES", block)
     monkeypatch.setattr(lines, "BLOCK_BYTES", block)
     long = ptt.diagnose(run, out=tmp_path / "long")
-    monkeypatch.setattr(metrics_jsonl, "WIDE_BYTES", 0)
+    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
     wide = ptt.diagnose(run, out=tmp_path / "wide")
     held = pl.read_parquet(tmp_path / "long" / "store" / "metrics" / "*.parquet").height
     left = pl.read_parquet(tmp_path / "wide" / "store" / "metrics" / "*.parquet").height
@@ -70,7 +69,7 @@ def test_ranks_of_columns_are_told_apart_as_those_of_rows_are(tmp_path: Path, mo
         ]
         write(tmp_path / "run" / f"metrics_rank{rank}.jsonl", rows)
     long = ptt.diagnose(tmp_path / "run", out=tmp_path / "long")
-    monkeypatch.setattr(metrics_jsonl, "WIDE_BYTES", 0)
+    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
     wide = ptt.diagnose(tmp_path / "run", out=tmp_path / "wide")
     assert not list((tmp_path / "wide" / "store" / "metrics").glob("*")), "nothing was kept as columns"
     timed = long.tables["ranks"].filter(pl.col("metric") == "time/forward_s")
@@ -81,7 +80,7 @@ def test_ranks_of_columns_are_told_apart_as_those_of_rows_are(tmp_path: Path, mo
 
 
 def test_a_metric_that_begins_late_is_not_lost_to_the_schema_of_the_block_before() -> None:
-    def read(rows: list[dict[str, object]], schema: pl.Schema | None) -> metrics_jsonl.Block:
+    def read(rows: list[dict[str, object]], schema: pl.Schema | None) -> metric_blocks.Block:
         text = "".join(json.dumps(row) + "\n" for row in rows).encode()
         found = fast_block(text, wrappers=("data",), steps=("step",), times=(), seq=0, schema=schema)
         assert found is not None
@@ -108,7 +107,7 @@ def test_columns_are_joined_with_other_sources_as_rows_are(
     write(run / "metrics.jsonl", prefixed)
     (run / "trainer_state.json").write_text(json.dumps({"global_step": 120, "max_steps": 200, "log_history": state}))
     long = ptt.diagnose(run, out=tmp_path / "long")
-    monkeypatch.setattr(metrics_jsonl, "WIDE_BYTES", 0)
+    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
     wide = ptt.diagnose(run, out=tmp_path / "wide")
     assert wide.to_json() == long.to_json()
     (note,) = [source.note or "" for source in wide.sources if source.path == "metrics.jsonl"]

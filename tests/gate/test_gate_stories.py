@@ -20,8 +20,7 @@ from ptt.diagnostics.gate.baseline.measure import baseline_of, measure
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Policy as GatePolicy
 from ptt.diagnostics.gate.results import CheckKind, GatedRun, Outcome
-from ptt.diagnostics.parsers import metrics_jsonl
-from ptt.diagnostics.parsers.io import lines
+from ptt.diagnostics.parsers.io import lines, metric_blocks
 from ptt.diagnostics.store.loaded_run import LoadedRun
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
@@ -251,7 +250,7 @@ def test_a_log_kept_as_columns_gives_the_answers_of_one_kept_as_rows(
     monkeypatch.setattr(lines, "BLOCK_BYTES", 2000)
     answers = []
     for out, least in (("long", 1 << 40), ("wide", 0)):
-        monkeypatch.setattr(metrics_jsonl, "WIDE_BYTES", least)
+        monkeypatch.setattr(metric_blocks, "WIDE_BYTES", least)
         run = api.open_run(log.parent, out=tmp_path / out)
         assert ("other_series" in run.diagnosis.tables) == (out == "wide")
         for metric in ("kl", "kl/ref", "logged:kl", "my/own"):

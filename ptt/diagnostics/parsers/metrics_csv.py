@@ -16,7 +16,9 @@ from typing import Any
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import split_of
+from ptt.diagnostics.parsers.io import metric_blocks
 from ptt.diagnostics.parsers.io.counters import KINDS, Counter, has_several_runs
+from ptt.diagnostics.parsers.io.csv_columns import Columns, columns_of
 from ptt.diagnostics.parsers.io.interface import (
     HEAD_BYTES,
     REFUSED,
@@ -29,6 +31,7 @@ from ptt.diagnostics.parsers.io.interface import (
     lost_notes,
 )
 from ptt.diagnostics.parsers.io.lines import BOM, PACKED, blocks, is_torn, pieces, text_head, torn_line
+from ptt.diagnostics.parsers.io.metric_blocks import known_names
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
     counter_of,
@@ -219,6 +222,7 @@ def _first_lines(text: bytes, *, cut: bool) -> list[bytes]:
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics block by block; an empty cell is no value, a torn last line is counted."""
     dialect: _Dialect | None = None
+    columns: Columns | None = None
     seq = bad = 0
     for block in blocks(file):
         if isinstance(block, Lost):
@@ -231,6 +235,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                 yield Lost(bytes=file.size, note=f"{file.rel}: its header names no step column.")
                 return
             dialect = _tagged(dialect, file)
+            columns = _columns(dialect)
             skipped = 2 if block.removeprefix(BOM).startswith(MONITOR_SETTINGS) else 1
             block = block.split(b"\n", skipped)[-1] if block.count(b"\n") >= skipped else b""
             if not block:
@@ -243,6 +248,11 @@ def read(file: RunFile) -> Iterator[Piece]:
                 block = block[: len(block) - len(last)]
             elif is_number_text(cells[-1].strip()):  # a number that is cut still looks like one
                 yield Lost(note=f"{file.rel} {NO_LINE_END}")
+        quick = columns_of(block, columns, seq) if columns and file.size >= metric_blocks.WIDE_BYTES else None
+        if quick is not None:
+            seq = quick.behind
+            yield from quick.pieces(file, known_names)
+            continue
         for part in _parts(block, dialect):
             table = _parse(part, dialect)
             frame, wrong = _metrics(table, dialect, file, seq)
@@ -312,16 +322,21 @@ def _steps(rows: pl.DataFrame, dialect: _Dialect, seq: int) -> pl.Series:
     return fill_steps(pl.Series("step", steps, dtype=pl.Int64), [] if dialect.step == "_step" else dialect.header)
 
 
-def _times(rows: pl.DataFrame, dialect: _Dialect) -> list[float | None]:
+def _times(rows: pl.DataFrame, dialect: _Dialect) -> pl.Series:
     if dialect.time is None:
-        return [None] * rows.height
+        return pl.repeat(None, rows.height, dtype=pl.Float64, eager=True)
+    return _seconds(rows[dialect.time])
+
+
+def _seconds(cells: pl.Series) -> pl.Series:
+    """Return seconds since the epoch; null where there is no such time."""
     times: list[float | None] = []
-    for cell in rows[dialect.time].to_list():
+    for cell in cells.to_list():
         try:
             times.append(as_seconds(float(cell)) if cell else None)
         except ValueError:  # a date, or no time at all
             times.append(as_seconds(cell))
-    return times
+    return pl.Series(times, dtype=pl.Float64)
 
 
 def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) -> tuple[pl.DataFrame, int]:
@@ -330,15 +345,13 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
     rows = rows.filter(~pl.all_horizontal(pl.all().is_null()))
     base = rows.select(
         _steps(rows, dialect, seq),
-        pl.Series("wall_time", _times(rows, dialect), dtype=pl.Float64),
+        _times(rows, dialect).alias("wall_time"),
         pl.int_range(seq, seq + pl.len(), dtype=pl.Int64).alias("seq"),
     )
     if dialect.name and dialect.value:
         cells = base.with_columns(name_raw=rows[dialect.name], text=rows[dialect.value])
     else:
-        plain = metric_names(
-            name for name in dialect.header if name not in {dialect.step, dialect.time} | TRACKER_COLUMNS
-        )
+        plain = _plain_names(dialect)
         columns = list(plain)
         cells = base.hstack(rows.select(columns).rename(dict(zip(columns, map(str, range(len(columns))), strict=True))))
         cells = cells.unpivot(index=base.columns, variable_name="column", value_name="text").with_columns(
@@ -363,6 +376,27 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
     bad += cells.filter(~pl.col("usable"), pl.col("step").is_not_null())["seq"].n_unique()
     entries = good.sort("seq", maintain_order=True).select("step", "name_raw", "value", "wall_time", "seq")
     return metric_frame(entries, file.rel), bad
+
+
+def _plain_names(dialect: _Dialect) -> dict[str, str]:
+    """Return the name of each metric, by that of its column."""
+    aside = {dialect.step, dialect.time} | TRACKER_COLUMNS
+    return metric_names(name for name in dialect.header if name not in aside)
+
+
+def _columns(dialect: _Dialect) -> Columns | None:
+    """Return what columns a table has that may be read as columns; None for one that is long, or has evaluations."""
+    if dialect.step is None or dialect.name or any(name.lower() in KINDS for name in dialect.header):
+        return None
+    return Columns(
+        separator=dialect.separator,
+        header=dialect.header,
+        step=dialect.step,
+        time=dialect.time,
+        metrics={column: dialect.counter.prefix + name for column, name in _plain_names(dialect).items()},
+        nulls=NULLS,
+        as_times=_seconds,
+    )
 
 
 def _of_evaluation(cells: pl.DataFrame, rows: pl.DataFrame, seq: int) -> pl.DataFrame:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, framework_of, split_of
+from ptt.diagnostics.metrics.aliases import framework_of
 from ptt.diagnostics.parsers.io.byte_counts import count_keys, count_line_ends, count_openings, holds_null
 from ptt.diagnostics.parsers.io.counters import KINDS, Counter
 from ptt.diagnostics.parsers.io.interface import (
@@ -21,9 +19,7 @@ from ptt.diagnostics.parsers.io.interface import (
     Lost,
     Parser,
     Piece,
-    Rows,
     RunFile,
-    Wide,
     lost_notes,
 )
 from ptt.diagnostics.parsers.io.lines import (
@@ -40,34 +36,27 @@ from ptt.diagnostics.parsers.io.lines import (
     text_head,
     torn_line,
 )
+from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block, known_names
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
     NAME_KEYS,
-    RUNTIME,
-    TOTALS,
     VALUE_KEYS,
     WRAPPERS,
     CallLog,
     counter_of,
 )
 from ptt.diagnostics.parsers.io.metric_rows import (
-    RATIO_BOUND,
     STEP_KEYS,
     TIME_KEYS,
-    UNNUMBERED,
     MetricColumns,
     flatten,
     framework_facts,
-    metric_frame,
     name_prefix,
 )
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
 from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds
 
 SPELT: Final = frozenset({*NON_FINITE, "true", "false"})
-WIDE_BYTES: Final = 32 << 20  # of a file: from here on a row a value costs more than all the rest
-DENSE: Final = 0.5  # of a block's rows hold the metric: what is rarer costs little as rows
-MAX_CELLS: Final = 32 << 20  # of the columns of a block, most of them empty: 256 MB
 MAX_COLUMNS: Final = 10_000  # each costs some 20 us, whatever it holds
 MAX_DEPTH: Final = 16  # of rows that are read as columns; what nests deeper is read line by line
 NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]\n"))
@@ -82,73 +71,6 @@ FIRST_ROWS: Final = 100  # that tell the columns of a block; where later ones ho
 NO_JSON: Final = "line(s) skipped: not a JSON object."
 NO_STEP: Final = "row(s) skipped: no training step."
 ISO: Final = "%Y-%m-%dT%H:%M:%S%.f%:z"  # as Python's isoformat writes an instant
-
-Naming = Callable[[list[str]], Mapping[str, str | None]]
-
-
-@dataclass(frozen=True)
-class Block:
-    """The numbers of a block of lines, a column each; `schema` is what the next block probably holds."""
-
-    index: dict[str, pl.Series]  # step, wall_time, seq
-    numbers: dict[str, pl.Series]
-    schema: pl.Schema
-
-    @property
-    def behind(self) -> int:
-        """The number of the row that follows."""
-        return int(self.index["__seq"][-1]) + 1
-
-    def long(self, names: list[str] | None = None) -> pl.DataFrame:
-        """Return `step, name_raw, value, wall_time, seq`, a row a value, of all metrics or of some."""
-        chosen = self.numbers if names is None else {name: self.numbers[name] for name in names}
-        long = pl.DataFrame(self.index | chosen).unpivot(
-            index=list(self.index), variable_name="name_raw", value_name="value"
-        )
-        long = long.filter(pl.col("value").is_not_null())
-        return long.rename({"__step": "step", "__time": "wall_time", "__seq": "seq"})
-
-    def pieces(self, file: RunFile, naming: Naming) -> Iterator[Rows | Wide]:
-        """Yield what was measured: a row a value, but a column a metric for what is dense in a large file."""
-        refused = file.budget.refused(self.numbers)
-        kept = [name for name in self.numbers if name not in refused]
-        file.budget.refused_values += sum(len(self.numbers[name]) - self.numbers[name].null_count() for name in refused)
-        names = naming(kept)
-        dense = [name for name in kept if self._is_dense(name)] if file.size >= WIDE_BYTES else []
-        names_of_dense = set(dense)
-        if dense:
-            columns = {name: self.numbers[name] for name in dense}
-            yield Wide(frame=pl.DataFrame(self.index | columns), names={name: names[name] for name in dense})
-        rest = [name for name in kept if name not in names_of_dense]
-        if rest:
-            frame = metric_frame(self.long(rest), file.rel)
-            replacements = pl.Series([names[raw] for raw in rest], dtype=pl.String)
-            name = pl.col("name_raw").replace_strict(rest, replacements, return_dtype=pl.String)
-            yield Rows(table="metrics", frame=frame.with_columns(name=name))
-
-    def tell_length(self, log: CallLog) -> None:
-        """Note the last step, and how long the run was to be."""
-        last = {
-            name: column[-1]
-            for name in (*TOTALS[log.counter.unit], RUNTIME)
-            if (column := self.numbers.get(log.counter.prefix + name)) is not None
-        }
-        log.length.see(int(self.index["__step"][-1]), last)
-
-    def _is_dense(self, name: str) -> bool:
-        column = self.numbers[name]
-        return _may_be_dense(name) and column.null_count() < (1 - DENSE) * len(column)
-
-
-@lru_cache(maxsize=CACHED_NAMES)
-def _may_be_dense(name: str) -> bool:
-    """Return whether a metric may stand as a column: of training, and with no value that stands for another."""
-    return split_of(name.removeprefix(UNNUMBERED)) == "train" and re.search(RATIO_BOUND, name) is None
-
-
-def known_names(raws: list[str]) -> dict[str, str | None]:
-    """Return the canonical names as the table of aliases has them."""
-    return {raw: canonical(raw.removeprefix(UNNUMBERED)) for raw in raws}
 
 
 def fast_block(

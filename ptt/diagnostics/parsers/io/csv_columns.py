@@ -1,0 +1,121 @@
+"""Blocks of a large metric table as columns of numbers, wherever reading each cell as text would give the same."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.parsers.io.byte_counts import count_line_ends
+from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block
+from ptt.diagnostics.parsers.io.values import MAX_STEP, NON_FINITE
+
+COUNT: Final = r"^[0-9]{1,18}$"  # of a step: what has a sign, a dot or a slash is read cell by cell
+SECONDS: Final = r"^[0-9]{1,18}(?:\.[0-9]{0,18})?$"
+FIRST_ROWS: Final = 1000  # that tell which columns hold numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """What the columns of a table are: `metrics` has the name of each metric by that of its column."""
+
+    separator: str
+    header: tuple[str, ...]
+    step: str
+    time: str | None
+    metrics: Mapping[str, str]
+    nulls: tuple[str, ...]  # how a cell spells that there is no value, in small letters
+    as_times: Callable[[pl.Series], pl.Series]
+
+
+def columns_of(block: bytes, table: Columns, seq: int) -> Block | None:
+    """Read a block of complete lines as columns, or return None where cells have to be judged one by one.
+
+    That is a block with quotes, with a step that is no plain count, with a cell that is no number in a column of
+    numbers, or with a number in a column of texts.
+    """
+    if b'"' in block or count_line_ends(block) * len(table.header) > MAX_CELLS:
+        return None
+    texts = _texts(block, table)
+    wide = None if texts is None else _read(block, table, texts)
+    if texts is None or wide is None or not wide.height:
+        return None
+    steps = wide[table.step]
+    if steps.null_count() or not steps.str.contains(COUNT).all():
+        return None
+    index = {
+        "__step": steps.cast(pl.Int64).alias("__step"),
+        "__time": _times(wide, table).alias("__time"),
+        "__seq": pl.int_range(seq, seq + wide.height, dtype=pl.Int64, eager=True).alias("__seq"),
+    }
+    largest = index["__step"].max()
+    if not isinstance(largest, int) or largest > MAX_STEP:
+        return None
+    if any(_holds_number(wide[name], table.nulls) for name in table.metrics if name in texts):
+        return None
+    numbers = {
+        name: wide[column].alias(name)
+        for column, name in table.metrics.items()
+        if column not in texts and wide[column].null_count() < wide.height
+    }
+    if not numbers or not index.keys().isdisjoint(numbers):
+        return None
+    return Block(index=index, numbers=numbers, schema=wide.schema)
+
+
+def _texts(block: bytes, table: Columns) -> frozenset[str] | None:
+    """Return the columns whose first cells are texts; None where the first rows cannot be read."""
+    end = block.find(b"\n", 0)
+    for _ in range(FIRST_ROWS):
+        if end < 0 or (following := block.find(b"\n", end + 1)) < 0:
+            break
+        end = following
+    first = _read(block[: end + 1] or block, table, frozenset(table.header))
+    if first is None:
+        return None
+    return frozenset(
+        column
+        for column in table.metrics
+        if first[column].null_count() < first.height and not _holds_number(first[column], table.nulls)
+    )
+
+
+def _read(block: bytes, table: Columns, texts: frozenset[str]) -> pl.DataFrame | None:
+    """Parse the lines, each column as numbers but for step, time and texts; None where a cell is no number."""
+    numbers = table.metrics.keys() - texts
+    wanted = {table.step, table.time, *table.metrics}
+    try:
+        wide = pl.read_csv(
+            io.BytesIO(block),
+            has_header=False,
+            schema={name: pl.Float64 if name in numbers else pl.String for name in table.header},
+            columns=[place for place, name in enumerate(table.header) if name in wanted],
+            separator=table.separator,
+            truncate_ragged_lines=True,
+            encoding="utf8-lossy",
+        )
+    except pl.exceptions.PolarsError:  # a cell that is no number
+        return None
+    text = [name for name, kind in wide.schema.items() if kind == pl.String()]
+    return wide.with_columns(pl.col(text).str.strip_chars().replace("", None))
+
+
+def _holds_number(cells: pl.Series, nulls: tuple[str, ...]) -> bool:
+    """Return whether a cell of a column of texts is a number, or spells one or none."""
+    once = cells.drop_nulls().unique()
+    spelt = once.str.to_lowercase().is_in([*NON_FINITE, *nulls])
+    return bool(spelt.any() or once.cast(pl.Float64, strict=False).count())
+
+
+def _times(wide: pl.DataFrame, table: Columns) -> pl.Series:
+    """Return seconds since the epoch; null where there is no such time."""
+    if table.time is None:
+        return pl.repeat(None, wide.height, dtype=pl.Float64, eager=True)
+    cells = wide[table.time]
+    if cells.null_count() or not cells.str.contains(SECONDS).all():
+        return table.as_times(cells)
+    seconds = cells.cast(pl.Float64)
+    return pl.select(pl.when((seconds > 1e8) & (seconds < 1e11)).then(seconds)).to_series()
