@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,9 +60,15 @@ def write_run(shape: Shape, folder: Path | None = None) -> Path:
     folder = folder or HOME / shape.name
     if len(list(folder.glob("step_*.parquet"))) != shape.steps:
         folder.mkdir(parents=True, exist_ok=True)
-        for step, drawn in _steps(shape):
-            write_step(folder, drawn.table(step, shape))
+        _write(shape, lambda step, drawn: write_step(folder, drawn.table(step, shape)))
     return folder
+
+
+def _write(shape: Shape, work: Callable[[int, Drawn], None]) -> None:
+    """Write all steps on all cores: compressing takes most of the time."""
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(work, step, drawn) for step, drawn in _steps(shape)]:
+            done.result()
 
 
 def write_step(folder: Path, table: pa.Table) -> None:
@@ -82,8 +89,9 @@ def write_labelled(shape: Shape) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         exact: list[pl.DataFrame] = []
         levels: dict[int, pl.DataFrame] = {}
+        _write(shape, lambda step, drawn: pq.write_table(drawn.labelled(step), folder / f"flat_{step:06d}.parquet",
+                                                         compression="zstd"))  # fmt: skip
         for step, drawn in _steps(shape):
-            pq.write_table(drawn.labelled(step), folder / f"flat_{step:06d}.parquet", compression="zstd")
             if (number := shape.prototype(step)) not in levels:
                 levels = {number: drawn.percentiles()}
             exact.append(levels[number].select(pl.lit(step, pl.Int64).alias("step"), pl.all()))
