@@ -12,6 +12,7 @@ import pytest
 import ptt
 from ptt.diagnostics.parsers.io import lines, metric_blocks
 from ptt.diagnostics.parsers.metrics_jsonl import fast_block
+from ptt.diagnostics.store import ingest, wide_metrics
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> None:
@@ -114,3 +115,23 @@ def test_columns_are_joined_with_other_sources_as_rows_are(
     assert ("60 values of loss/total from step 61 to 120 differ from trainer_state.json" in note) is (shift > 0)
     series = wide.tables["series"]
     assert series.filter(pl.col("name") == "loss/total")["step"].to_list() == list(range(1, 201))
+
+
+def test_many_columns_read_in_groups_give_what_rows_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, drawn = tmp_path / "run", np.random.default_rng(1)
+    layers = {f"layer_{number}/norm": drawn.normal(size=240).tolist() for number in range(40)}
+    rows = [
+        row | {name: values[at] for name, values in layers.items()} for at, row in enumerate(rows_of(160, again=90))
+    ]
+    write(run / "metrics.jsonl", rows)
+    monkeypatch.setattr(lines, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 20_000)
+    long = ptt.diagnose(run, out=tmp_path / "long")
+    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
+    monkeypatch.setattr(wide_metrics, "GROUP_CELLS", 300)
+    monkeypatch.setattr(wide_metrics, "KEPT_GROUPS", 2)
+    monkeypatch.setattr(ingest, "FLUSH_CELLS", 2_000)
+    wide = ptt.diagnose(run, out=tmp_path / "wide")
+    assert len(list((tmp_path / "wide" / "store" / "wide").glob("*.parquet"))) > 2
+    assert wide.to_json() == long.to_json()
+    assert wide.tables["other_series"]["name"].n_unique() == 41

@@ -245,10 +245,12 @@ def _overlaps(metrics: pl.DataFrame, wide: WideMetrics) -> Iterator[pl.DataFrame
     rows = rows.lazy().join(spelt.lazy(), on=["split", "name_raw"]).select(PAIR_KEY).collect()
     lone = (pl.col("split") == "train") & pl.col("key").is_in(sorted(of_wide))
     yield from _pairs(rows.filter(~lone) if of_wide else rows)
+    grouped = rows.filter(lone).group_by("key").agg(pl.col("source").unique())
+    logged = dict(zip(grouped["key"], grouped["source"].to_list(), strict=True))
     for key, raws in sorted(of_wide.items()):
-        beside = rows.filter((pl.col("split") == "train") & (pl.col("key") == key))
-        sources = {*beside["source"], *(source for raw in raws for source in wide.column(raw).sources)}
+        sources = {*logged.get(key, ()), *(source for raw in raws for source in wide.sources_of(raw))}
         if len(sources) > 1:
+            beside = rows.filter((pl.col("split") == "train") & (pl.col("key") == key))
             frames = [
                 wide.column(raw).frame().with_columns(pl.lit("train").alias("split"), pl.lit(key).alias("key"))
                 for raw in raws

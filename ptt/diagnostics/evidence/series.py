@@ -240,13 +240,15 @@ def _with_wide(rows: pl.DataFrame, wide: WideMetrics, spellings: Mapping[str, Se
 
     `spellings`: for each name in `rows` what its sources call it, that of the best source first.
     """
-    wide_raws = set(wide.spellings()["name_raw"])
-    wide_names = [name for name, raws in spellings.items() if not wide_raws.isdisjoint(raws)]
+    order = wide.order
+    wide_names = [name for name, raws in spellings.items() if not order.keys().isdisjoint(raws)]
+    wide_names.sort(key=lambda name: min(order[raw] for raw in spellings[name] if raw in order))
     narrow = only_rows(rows, ~pl.col("name").is_in(wide_names))
     series_by_metric = _series(narrow) if narrow.height else {}
+    logged = set(rows["name"].unique()) if wide_names else set()
     for name in wide_names:
-        columns = [wide.column(raw) for raw in spellings[name] if raw in wide_raws]
-        beside = rows.filter(pl.col("name") == name)
+        columns = [wide.column(raw) for raw in spellings[name] if raw in order]
+        beside = rows.filter(pl.col("name") == name) if name in logged else rows.clear()
         series = _wide_series(beside, columns, name, spellings[name][0])
         series_by_metric[name] = condense(series, MAX_SERIES_POINTS)
     return dict(sorted(series_by_metric.items()))

@@ -51,6 +51,7 @@ Neither names nor sizes nor times tell that a file may be read by now."""
 PIECES: Final = "pieces"  # the folder of what is kept of ranges of sequences, for when the run has grown
 RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that stands alone
 FLUSH_ROWS: Final = 200_000
+FLUSH_CELLS: Final = 8_000_000  # of wide pieces: 64 MB, which are joined before they are written
 PACKED_RATIO: Final = 40  # unpacked over packed, as logs of text reach
 PACKED_FILE: Final = 1024  # bytes of an archive that a file worth its own time takes
 MAX_FACT: Final = 2**64  # seeds are drawn from 64 bits; a longer integer converts to no number
@@ -311,7 +312,9 @@ class _Writer:
                 tally.ok += frame.height if table not in TRAJECTORY_TABLES[1:] else 0
             case Wide(frame=frame):
                 tally.wide.append(replace(piece, frame=tally.with_steps(*bounded_steps(frame, "__step"))))
-                if sum(pending.frame.height for pending in tally.wide) >= FLUSH_ROWS:
+                if sum(pending.frame.height for pending in tally.wide) >= FLUSH_ROWS or (
+                    sum(pending.frame.height * pending.frame.width for pending in tally.wide) >= FLUSH_CELLS
+                ):
                     self._write_waiting(file, parser, tally)
             case InPlace(rows=rows):
                 self._in_place(piece, file, parser.name)

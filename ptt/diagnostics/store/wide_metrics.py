@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,8 @@ FloatArray = npt.NDArray[np.float64]
 
 FOLDER: Final = "wide"
 INDEX: Final = {"__step": "step", "__time": "wall_time", "__seq": "seq"}
+GROUP_CELLS: Final = 1 << 18  # of neighbouring columns that are read at once: 2 MB
+KEPT_GROUPS: Final = 8  # a metric may stand in several parts
 ALL: Final = "(every metric of the row)"  # stands for the metrics of a row where only their steps are asked for
 
 
@@ -106,6 +108,7 @@ class WideMetrics:
 
     folder: Path
     parts: tuple[WidePart, ...] = ()
+    _groups: dict[tuple[str, int], pl.DataFrame] = field(default_factory=dict, compare=False, repr=False)
 
     def spellings(self) -> pl.DataFrame:
         """Return name, name_raw, priority and len, the number of values: one row a spelling and source priority."""
@@ -119,9 +122,9 @@ class WideMetrics:
     def column(self, raw: str) -> Column:
         """Read one metric."""
         steps, values, seqs, parts = [], [], [], []
-        for part, (part_steps, part_seqs) in zip(self.parts, self._index, strict=True):
-            for name in (column.column for column in part.columns if column.raw == raw):
-                series = self._read(part, [name])[name]
+        for part, (part_steps, part_seqs), places in zip(self.parts, self._index, self._places, strict=True):
+            if (place := places.get(raw)) is not None:
+                series = self._kept(part, place)
                 known = series.is_not_null().to_numpy() if series.null_count() else slice(None)
                 steps.append(part_steps[known])
                 seqs.append(part_seqs[known])
@@ -134,6 +137,16 @@ class WideMetrics:
             sources=tuple(sorted({part.source for part, _ in parts})),
             parts=tuple(parts),
         )
+
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """Where each metric stands among all: those read in this order are read fastest."""
+        raws = dict.fromkeys(raw for places in self._places for raw in places)
+        return {raw: place for place, raw in enumerate(raws)}
+
+    def sources_of(self, raw: str) -> set[str]:
+        """Return the sources that hold a metric."""
+        return {part.source for part, places in zip(self.parts, self._places, strict=True) if raw in places}
 
     def of_sources(self, sources: Collection[str], wanted: Callable[[str], bool]) -> pl.DataFrame:
         """Return step, seq, name, value and source of the metrics whose name is wanted, one row a value."""
@@ -195,6 +208,22 @@ class WideMetrics:
         """Step and number of each row, by part: read once, since every metric lies along them."""
         frames = [self._read(part, ["step", "seq"]) for part in self.parts]
         return tuple((frame["step"].to_numpy(), frame["seq"].to_numpy()) for frame in frames)
+
+    @cached_property
+    def _places(self) -> tuple[dict[str, int], ...]:
+        """The place of each metric among the columns of a part, by part."""
+        return tuple({column.raw: place for place, column in enumerate(part.columns)} for part in self.parts)
+
+    def _kept(self, part: WidePart, place: int) -> pl.Series:
+        """Read a column with its neighbours, which are asked for next: to open a file of many columns takes longer."""
+        size = max(1, GROUP_CELLS // max(1, part.rows))
+        key = part.file, place // size
+        if key not in self._groups:
+            while len(self._groups) >= KEPT_GROUPS:
+                self._groups.pop(next(iter(self._groups)))
+            first = place // size * size
+            self._groups[key] = self._read(part, [column.column for column in part.columns[first : first + size]])
+        return self._groups[key][part.columns[place].column]
 
     def _read(self, part: WidePart, columns: Iterable[str]) -> pl.DataFrame:
         return pl.read_parquet(self.folder / FOLDER / part.file, columns=list(columns), glob=False)
