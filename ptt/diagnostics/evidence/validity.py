@@ -345,8 +345,14 @@ def _coverage(tokens: Tokens, rows: pl.DataFrame) -> Coverage:
     again = table.clear()
     if "sample_id" in tokens.scan.columns:
         ids = tokens.scalars.select("seq", "sample_id").drop_nulls()
-        again = table.join(ids, on="seq", how="inner", maintain_order="left").filter(
-            ~pl.struct("step", "sample_id").is_first_distinct()
+        hashed = ids.select("seq", pl.col("sample_id").hash().alias("key"))  # a million texts would take 100 MB
+        alike = table.join(hashed, on="seq", how="inner", maintain_order="left").filter(
+            pl.struct("step", "key").is_duplicated()
+        )
+        again = (
+            alike.drop("key")
+            .join(ids, on="seq", how="inner", maintain_order="left")
+            .filter(~pl.struct("step", "sample_id").is_first_distinct())
         )
     ranks, lacking, without = _missing_ranks(table.filter(pl.col("rank").is_not_null()))
     usual = table.group_by("step", "rank").agg(pl.len(), pl.col("n_model").cast(pl.Int64).sum())
