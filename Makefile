@@ -7,7 +7,7 @@ FRAMEWORKS := .venv-frameworks
 REPRODUCE := .venv-reproduce
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test test-all golden test-bytes test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces docs fuzz fuzz-coverage sync-samples clean
+.PHONY: demo test test-all golden test-bytes test-ray test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces docs fuzz fuzz-coverage sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
@@ -33,6 +33,11 @@ test-writers: $(STAMP)  ## the trackers' own libraries write, and what they read
 		$(WRITERS) -m pip install --quiet --editable . --group dev --group writers; \
 	fi
 	$(WRITERS) -m pytest -q -m writers
+
+RAY := .venv-ray
+
+test-ray: $(RAY)/.ready  ## the same findings from a Ray cluster, though nodes and workers die (installs Ray into an environment of its own)
+	$(RAY)/bin/python -m pytest -q -m ray tests/test_ray.py
 
 test-trl: $(TRL)/.ready  ## the recorder inside a real TRL run with tools (installs TRL and torch into an environment of its own)
 	$(TRL)/bin/python -m pytest -q tests/recorders tests/test_reproduction_gpu.py
@@ -134,6 +139,12 @@ $(TRL)/.ready: pyproject.toml tests/recorders/requirements.txt
 	$(TRL)/bin/python -m pip install --quiet --editable . --requirement tests/recorders/requirements.txt
 	@touch $@
 
+$(RAY)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(RAY)/bin/python -m pip install --quiet --editable ".[ray]" --group dev
+	@touch $@
+
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
 $(FRAMEWORKS)/.ready: pyproject.toml tests/recorders/requirements.txt tests/recorders/frameworks.txt
@@ -157,4 +168,4 @@ $(REPRODUCE)-gpu/.ready: pyproject.toml examples/reproduction/requirements-gpu.t
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-writers .venv-trl .venv-frameworks .venv-reproduce .venv-reproduce-gpu .venv-fuzz .venv-bench dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-writers .venv-ray .venv-trl .venv-frameworks .venv-reproduce .venv-reproduce-gpu .venv-fuzz .venv-bench dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -45,7 +45,8 @@ from ptt.diagnostics.store.loaded_run import LoadedRun, read_profile
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.diagnostics.verdict.catalogue import Page, page_of, pages
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
-from ptt.executors import local_pieces
+from ptt.executors import Executor
+from ptt.executors.this_machine import ThisMachine
 from ptt.processes import Died, in_workers
 from ptt.run_location import (
     FINDINGS,
@@ -157,13 +158,15 @@ def open_run(
     progress: Progress | None = None,
     as_judged: bool = False,
     one_run: bool = False,
+    executor: Executor | None = None,
 ) -> LoadedRun:
     """Return the diagnosis and tokens of a run dir, an archive, a store (or the folder around it), a findings.json.
 
     A run folder or an archive is judged, and the result is kept in the store below `out`: a second call over unchanged
     input rereads it. A store that was judged under other settings or rules is judged again if it has the tokens;
-    otherwise `as_judged` returns it unchanged and says so in `judged_with`. Raises InputError if nothing can be read
-    there, and SeveralRunsError if it contains several runs, unless `one_run` joins them.
+    otherwise `as_judged` returns it unchanged and says so in `judged_with`. `executor` folds a long run's tokens,
+    by default this machine. Raises InputError if nothing can be read there, and SeveralRunsError if it contains several
+    runs, unless `one_run` joins them.
     """
     path, settings = Path(path), _with(settings, rules=rules)
     if not run_exists(path):
@@ -182,7 +185,7 @@ def open_run(
             source=sha256(path.read_bytes()).hexdigest(),
             kind="findings",
         )
-    judged = _judge(path, Path(out), settings, keep=True, one_run=one_run, progress=progress)
+    judged = _judge(path, Path(out), settings, keep=True, one_run=one_run, progress=progress, executor=executor)
     return _loaded(judged, "archive" if archives.is_archive(path) else "run")
 
 
@@ -232,14 +235,22 @@ def _drawable(diagnosis: model.Diagnosis) -> Diagnosis:
 
 
 def _judge(
-    run: Path, out: Path, settings: Settings, *, keep: bool, one_run: bool, progress: Progress | None
+    run: Path,
+    out: Path,
+    settings: Settings,
+    *,
+    keep: bool,
+    one_run: bool,
+    progress: Progress | None,
+    executor: Executor | None,
 ) -> pipeline.JudgedRun:
     """Judge a run dir or an archive; one that is kept as it is now is not even unpacked."""
     location = run_location(run, out, keep=keep, one_run=one_run)
     if location.identity and (cached := pipeline.read_cached(location, settings)) is not None:
         return cached
+    run_pieces = (executor or ThisMachine()).run_pieces
     with unpacked_run(location, one_run=one_run) as unpacked:
-        judged = pipeline.diagnose(unpacked, settings, run_pieces=local_pieces(), progress=progress)
+        judged = pipeline.diagnose(unpacked, settings, run_pieces=run_pieces, progress=progress)
     if keep:
         note_run(location.store, run)
     return judged
@@ -287,6 +298,7 @@ def diagnose(
     rules: Paths = (),
     one_run: bool = False,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> Diagnosis:
     """Judge the run at `run` (a folder, a file, or an archive of a run dir: .zip, .tar, .tar.gz, .tar.zst).
 
@@ -296,13 +308,14 @@ def diagnose(
     `rules` are files and folders of custom rules, in addition to those that the settings name.
 
     With `out` the Parquet store is kept there, and a second call over unchanged files reuses it; nothing
-    else is written. Raises InputError if the run cannot be read, and SeveralRunsError if `run` contains several:
+    else is written. `executor` folds a long run's tokens: `ptt.executors.executor(Engine.RAY)` opens a Ray cluster.
+    Raises InputError if the run cannot be read, and SeveralRunsError if `run` contains several:
     `diagnose_runs` judges each, and `one_run` joins them. The run folder is never written to.
     """
     settings = _with(settings, rules=rules, keep_text=keep_text)
     with temporary_folder() as scratch:
         folder, keep = Path(scratch if out is None else out), out is not None
-        judged = _judge(Path(run), folder, settings, keep=keep, one_run=one_run, progress=progress)
+        judged = _judge(Path(run), folder, settings, keep=keep, one_run=one_run, progress=progress, executor=executor)
         return _drawable(judged.diagnosis)
 
 

@@ -13,6 +13,8 @@ from ptt.cli.memory import give_back_at_once
 from ptt.cli.options import (
     BudgetMemoryOption,
     BudgetSecondsOption,
+    EngineName,
+    EngineOption,
     FailOn,
     FiguresOption,
     FindingsJsonOption,
@@ -21,6 +23,7 @@ from ptt.cli.options import (
     KeepTextOption,
     OneRunOption,
     OutOption,
+    RayAddressOption,
     RulesOption,
     RunArgument,
     RunsArgument,
@@ -102,6 +105,8 @@ def diagnose(
         int | None,
         typer.Option("--jobs", min=1, max=256, help="Judge this many runs at a time (default: at most 4)."),
     ] = None,
+    engine: EngineOption = EngineName.LOCAL,
+    ray_address: RayAddressOption = None,
     json: Annotated[
         bool,
         typer.Option("--json", help="Print only findings.json, or index.json for several runs."),
@@ -125,6 +130,8 @@ def diagnose(
                 keep_text=keep_text,
                 rules=rules or (),
                 jobs=jobs,
+                engine=engine.value,
+                ray_address=ray_address,
                 one_run=one_run,
                 baseline=baseline,
                 as_json=json,
@@ -206,6 +213,8 @@ def gate(
             "--jobs", min=1, max=256, help="Judge this many runs at a time (default: one per core, at most 4)."
         ),
     ] = None,
+    engine: EngineOption = EngineName.LOCAL,
+    ray_address: RayAddressOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write to this folder (default: ./ptt-report/gate).")
     ] = None,
@@ -245,6 +254,8 @@ def gate(
             settings=settings,
             baseline=baseline,
             jobs=jobs,
+            engine=engine.value,
+            ray_address=ray_address,
             out=out,
             explain=explain,
             as_of=as_of,

@@ -23,6 +23,8 @@ from ptt.diagnostics.gate.traces import decide_traces
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.store import archives
 from ptt.diagnostics.traces.model import TraceDiagnosis
+from ptt.executors import Engine, Executor
+from ptt.executors import executor as open_executor
 from ptt.reports.output import write_text
 from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.text.names import sentence
@@ -50,6 +52,8 @@ class DiagnoseOptions:
     keep_text: bool
     rules: Sequence[Path]
     jobs: int | None
+    engine: str
+    ray_address: str | None
     one_run: bool
     baseline: Path | None
     as_json: bool
@@ -59,6 +63,11 @@ class DiagnoseOptions:
 
 def run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist) -> int:
     """Judge the run, or each of several, and return the exit code."""
+    with open_executor(Engine(options.engine), options.ray_address) as executor:
+        return _run(paths, options, drawing, executor)
+
+
+def _run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist, executor: Executor) -> int:
     read = api.read_settings(options.settings)
     settings = replace(
         read,
@@ -73,6 +82,7 @@ def run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist) -> int
         settings=settings,
         fail_on=limit,
         jobs=options.jobs,
+        executor=executor,
         one_run=options.one_run,
         as_json=options.as_json,
     )
@@ -85,7 +95,7 @@ def run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist) -> int
         typer.echo(f"ptt: {safe(sentence(note))}", err=True)
     (path,) = chosen.runs
     try:
-        return _run_one(path, settings, limit, options, drawing)
+        return _run_one(path, settings, limit, options, drawing, executor)
     except SeveralRunsError:  # of an archive, which is looked into when it is unpacked
         with archives.unpacked(path) as content:
             inside = chosen_runs([content.folder], one_run=False)
@@ -96,13 +106,20 @@ def _severity(text: str) -> Severity | None:
     return None if text == "never" else Severity(text)
 
 
-def _run_one(path: Path, settings: Settings, limit: Severity | None, options: DiagnoseOptions, drawing: Artist) -> int:
+def _run_one(
+    path: Path,
+    settings: Settings,
+    limit: Severity | None,
+    options: DiagnoseOptions,
+    drawing: Artist,
+    executor: Executor,
+) -> int:
     folder = output_folder(path, options.out)
     if options.figures is not None:
         check_figures(path, options.figures)
     one_run = options.one_run or path.is_dir()  # a folder was looked into above
     with progress_bar(Console(stderr=True)) as tell:
-        diagnosis = api.diagnose(path, out=folder, settings=settings, one_run=one_run, progress=tell)
+        diagnosis = api.diagnose(path, out=folder, settings=settings, one_run=one_run, progress=tell, executor=executor)
         traces = traces_instead(store_at(path) or store_at(folder), diagnosis)
         if traces is not None:
             return _tell_traces(traces.diagnosis, folder, limit, options)

@@ -19,7 +19,6 @@ from ptt.cli.many_runs import (
     Refused,
     Steps,
     Stopped,
-    default_jobs,
     is_drawn,
     judge_all,
     judge_kept,
@@ -42,6 +41,7 @@ from ptt.diagnostics.store.archives import run_name
 from ptt.diagnostics.store.exclusive_lock import note_run
 from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.traces.as_run import as_run
+from ptt.executors import Executor
 from ptt.reports.run.index import DiagnosedRun, RunsIndex, diagnosed_run, index_html, index_json, print_index
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe
@@ -95,9 +95,9 @@ class Task(many_runs.Task):
     figures: Path | None
 
 
-def diagnose_one(task: Task) -> DiagnosedRun | Refused:
+def diagnose_one(task: Task, executor: Executor | None = None) -> DiagnosedRun | Refused:
     """Open, judge and write one run."""
-    return judge_one(task, STEPS)
+    return judge_one(task, STEPS, executor)
 
 
 def diagnose_kept(task: Task) -> DiagnosedRun | None:
@@ -151,6 +151,7 @@ class ManyOptions:
     settings: Settings
     fail_on: Severity | None
     jobs: int | None
+    executor: Executor
     one_run: bool
     as_json: bool
 
@@ -187,10 +188,10 @@ def run(chosen: Chosen, options: ManyOptions) -> int:
 
 
 def _judge_and_print(chosen: Chosen, options: ManyOptions, tasks: list[Task], place: Output) -> int:
-    jobs = options.jobs or default_jobs(len(tasks))
+    judge = partial(judge_all, one=diagnose_one, kept=diagnose_kept, failed=_failed)
     try:
         with run_progress("judging runs", _line) as on_run:
-            runs = judge_all(tasks, jobs=jobs, one=diagnose_one, kept=diagnose_kept, failed=_failed, on_run=on_run)
+            runs = judge(tasks, jobs=options.jobs, executor=options.executor, on_run=on_run)
     except Stopped as stopped:
         typer.echo(stopped.sentence(counted(len(tasks), "run"), place.folder), err=True)
         return Exit.STOPPED

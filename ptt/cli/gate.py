@@ -19,7 +19,7 @@ from ptt import api
 from ptt.cli import gate_runs
 from ptt.cli.exits import CODES, Exit
 from ptt.cli.gate_runs import Task, gate_all
-from ptt.cli.many_runs import Output, Stopped, default_jobs, relative_path, run_progress
+from ptt.cli.many_runs import Output, Stopped, relative_path, run_progress
 from ptt.cli.options import GateReports
 from ptt.cli.output import contains, named, output_base, run_folders
 from ptt.cli.streams import print_json
@@ -28,6 +28,8 @@ from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.against_baseline import drift_notes
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.results import GatedRun, GateReport, worst
+from ptt.executors import Engine, Executor
+from ptt.executors import executor as open_executor
 from ptt.reports.gate import FORMATS, github_annotations, github_guard, job_summary
 from ptt.reports.gate.terminal import print_gate
 from ptt.reports.text.numbers import counted
@@ -141,6 +143,8 @@ class GateOptions:
     settings: Path | None
     baseline: Path | None
     jobs: int | None
+    engine: str
+    ray_address: str | None
     out: Path | None
     explain: bool
     as_of: str | None
@@ -185,16 +189,23 @@ def run(options: GateOptions) -> int:
                 )
     place = gate_runs.output(out, options.extra)
     place.check(_inputs(options, settings, policy, chosen))
-    with place.exclusive():
-        return _gate_and_print(options, tasks, policy, chosen, place)
+    with open_executor(Engine(options.engine), options.ray_address) as executor, place.exclusive():
+        return _gate_and_print(options, tasks, policy, chosen, place, executor)
 
 
-def _gate_and_print(options: GateOptions, tasks: list[Task], policy: Policy, chosen: Targets, place: Output) -> int:
+def _gate_and_print(
+    options: GateOptions,
+    tasks: list[Task],
+    policy: Policy,
+    chosen: Targets,
+    place: Output,
+    executor: Executor,
+) -> int:
     """Gate the runs, write what was chosen, print it, and return the exit code."""
     place.prepare()
     try:
         with run_progress("gating runs", _line, quiet=options.quiet) as on_run:
-            runs = gate_all(tasks, jobs=options.jobs or default_jobs(len(tasks)), on_run=on_run)
+            runs = gate_all(tasks, jobs=options.jobs, executor=executor, on_run=on_run)
     except Stopped as stopped:
         typer.echo(stopped.sentence(counted(len(tasks), "run"), place.folder), err=True)
         return Exit.STOPPED

@@ -30,6 +30,7 @@ from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome
 from ptt.diagnostics.gate.traces import judge_trace_set
 from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.executors import Executor
 from ptt.reports.gate import FORMATS
 from ptt.reports.gate.index import index_html
 from ptt.run_location import traces_beside
@@ -49,9 +50,9 @@ class Task(many_runs.Task):
     reports: GateReports
 
 
-def gate_one(task: Task) -> GatedRun | Refused:
+def gate_one(task: Task, executor: Executor | None = None) -> GatedRun | Refused:
     """Open, judge and write one run."""
-    return judge_one(task, STEPS)
+    return judge_one(task, STEPS, executor)
 
 
 def gate_kept(task: Task) -> GatedRun | None:
@@ -96,12 +97,14 @@ def _is_written(task: Task, opened: LoadedRun, gated: GatedRun) -> bool:
 STEPS: Final = Steps(judge=_judge, write=_write, failed=_failed, crashed=_crashed, is_written=_is_written)
 
 
-def gate_all(tasks: Sequence[Task], *, jobs: int, on_run: OnRun | None = None) -> tuple[GatedRun, ...]:
+def gate_all(
+    tasks: Sequence[Task], *, jobs: int | None, executor: Executor, on_run: OnRun | None = None
+) -> tuple[GatedRun, ...]:
     """Gate every run, and return the answers in the order of the tasks.
 
     Raises SettingsError where the settings turn out wrong in use, and Stopped on Ctrl-C; what was judged is kept.
     """
-    return judge_all(tasks, jobs=jobs, one=gate_one, kept=gate_kept, failed=_failed, on_run=on_run)
+    return judge_all(tasks, jobs=jobs, executor=executor, one=gate_one, kept=gate_kept, failed=_failed, on_run=on_run)
 
 
 def output(out: Path, extra: Mapping[str, Path]) -> Output:

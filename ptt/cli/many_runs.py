@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import tempfile
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,8 @@ from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store.exclusive_lock import LOCK_FILE, acquire
 from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.traces.compare import TraceSide
-from ptt.processes import TASKS_PER_PROCESS, Died, in_workers
+from ptt.executors import Executor
+from ptt.processes import Died
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
 from ptt.reports.traces.findings_json import trace_findings_json
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 KEPT: Final = Path("store/kept/diagnosis.json")
 MARK: Final = ".made-of"  # names what findings.json and report.html were made of: drawing takes as long as judging
 NOT_THE_RUN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS}  # faults of this machine
-MAX_JOBS: Final = 4  # by default: each process may need the memory of a whole run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +69,14 @@ AnyTask = TypeVar("AnyTask", bound=Task)
 AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
 
+class JudgeOne(Protocol[AnyTask, AnyAnswer]):
+    """Judges one run; handed an executor, it has a long one's tokens folded there."""
+
+    def __call__(self, task: AnyTask, executor: Executor | None = None, /) -> AnyAnswer | Refused:
+        """Return the answer, or why no run can be judged."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Refused:
     """What no run can be judged with: settings that turn out wrong in use, or an output place that is full."""
@@ -91,11 +98,13 @@ class Steps(Generic[AnyTask, AnyAnswer]):
     """Says whether nothing is left to draw of a run that is kept."""
 
 
-def judge_one(task: AnyTask, steps: Steps[AnyTask, AnyAnswer]) -> AnyAnswer | Refused:
+def judge_one(task: AnyTask, steps: Steps[AnyTask, AnyAnswer], executor: Executor | None = None) -> AnyAnswer | Refused:
     """Open, judge and write one run."""
     answer = None
     try:
-        opened = api.open_run(task.run, out=task.folder, settings=task.settings, one_run=task.one_run)
+        opened = api.open_run(
+            task.run, out=task.folder, settings=task.settings, one_run=task.one_run, executor=executor
+        )
         answer = steps.judge(task, opened)
         return steps.write(task, opened, answer)
     except BaseException as error:  # a panic of Polars is no Exception
@@ -222,30 +231,24 @@ class Stopped(Exception):  # noqa: N818  Ctrl-C is no error
         )
 
 
-def default_jobs(runs: int) -> int:
-    """Return how many runs are judged at a time where nobody says."""
-    affinity = getattr(os, "sched_getaffinity", None)  # of a container's share, not of the whole machine
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, min(cores, runs, MAX_JOBS))
-
-
 def judge_all(
     tasks: Sequence[AnyTask],
     *,
-    jobs: int,
-    one: Callable[[AnyTask], AnyAnswer | Refused],
+    jobs: int | None,
+    executor: Executor,
+    one: JudgeOne[AnyTask, AnyAnswer],
     kept: Callable[[AnyTask], AnyAnswer | None],
     failed: Callable[[AnyTask, Outcome, str], AnyAnswer],
     on_run: Callable[[AnyAnswer, int, int], None] | None = None,
 ) -> tuple[AnyAnswer, ...]:
-    """Judge every run, and return the answers in the order of the tasks; `one` runs in other processes as well.
+    """Judge every run, and return the answers in the order of the tasks; `one` runs wherever the executor does.
 
     `on_run` hears each answer, how many are done, and of how many. Raises SettingsError where the settings turn out
     wrong in use, and Stopped on Ctrl-C; what was judged is kept.
     """
     done: dict[int, AnyAnswer] = {}
     try:
-        with closing(_judge_all(tasks, jobs, one, kept)) as answers:
+        with closing(_judge_all(tasks, jobs, executor, one, kept)) as answers:
             for number, answer in answers:
                 if isinstance(answer, Refused):
                     raise SettingsError(answer.why)
@@ -262,8 +265,9 @@ def judge_all(
 
 def _judge_all(
     tasks: Sequence[AnyTask],
-    jobs: int,
-    one: Callable[[AnyTask], AnyAnswer | Refused],
+    jobs: int | None,
+    executor: Executor,
+    one: JudgeOne[AnyTask, AnyAnswer],
     kept: Callable[[AnyTask], AnyAnswer | None],
 ) -> Generator[tuple[int, AnyAnswer | Refused | Died]]:
     waiting = []
@@ -273,12 +277,13 @@ def _judge_all(
             waiting.append(number)
         else:
             yield number, answer
-    if len(waiting) < 2 or (jobs == 1 and len(waiting) <= TASKS_PER_PROCESS):
-        for number in waiting:
-            yield number, one(tasks[number])
+    if len(waiting) == 1:
+        yield waiting[0], one(tasks[waiting[0]], executor)
         return
-    for index, result in in_workers(one, [tasks[number] for number in waiting], jobs=min(jobs, len(waiting))):
-        yield waiting[index], result
+    chosen = [tasks[number] for number in waiting]
+    with closing(executor.run_tasks(one, chosen, jobs=jobs, writes_to=tasks[0].folder.parent)) as results:
+        for index, result in results:
+            yield waiting[index], result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,6 +68,26 @@ def rule_names(incomplete: str) -> Sequence[str]:
     return [page.id for page in api.rule_pages() if page.id.startswith(incomplete)]
 
 
+class EngineName(StrEnum):
+    """What `--engine` can be: `ptt.executors.Engine`, whose module imports polars."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+EngineOption = Annotated[
+    EngineName, typer.Option("--engine", help="Work on this machine, or on a Ray cluster (docs/ray.md).")
+]
+RayAddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="Head node of the Ray cluster, or auto (default: $RAY_ADDRESS, or else a Ray of this machine's own).",
+    ),
+]
+
+
 class FailOn(StrEnum):
     """What `--fail-on` can be."""
 

@@ -1,0 +1,282 @@
+"""Fold the pieces of a long run, and judge many runs, as tasks on a Ray cluster.
+
+A task gets a piece or a run, a few hundred bytes of paths and numbers, and reads the files where it runs. Ray runs it
+again where its worker or node dies. What it raises is raised here once more, by the same code as on one machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, Self, TypeVar
+
+from ptt.diagnostics.engines.pieces import Piece, RunPieces, fold_one
+from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.statistics.partial_tables import PartialTables
+from ptt.diagnostics.store.scan import READ_ERRORS
+from ptt.processes import THREADS, Died
+from ptt.stopping import END_SIGNALS, temporary_folder
+from ptt.version import __version__
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+ADDRESS: Final = "RAY_ADDRESS"  # Ray's own variable, which `ray job submit` sets
+HERE: Final = "local"  # Ray's word for a cluster of this machine alone, which ends with us
+REACH_SECONDS: Final = 10.0  # to open a connection
+JOIN_SECONDS: Final = 60.0  # for a cluster to answer: Ray itself tries for minutes, and then ends the process
+AHEAD: Final = 4
+"""Pieces in flight or done and not yet added up, a core: enough to go on while one of them is folded anew after its
+node died, and all of them together stay below some megabytes a core in the cluster's memory."""
+RETRIES: Final = 3  # of a task whose worker or node died
+STORE_BYTES: Final = 256 << 20  # of shared memory for a cluster of our own: results of pieces are small
+MAX_FOLDER: Final = 40  # characters: Ray keeps sockets below it, whose paths may have 107
+PROBE: Final = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+SAME_FILES: Final = (
+    "--ray-address needs a shared file system: every node reads a run's files, and writes output, at the same path as "
+    "this machine"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Generic[Task]):
+    """A task, and what must be so where it is done."""
+
+    function: Callable[[Task], Any]
+    task: Task
+    folder: str  # relative paths start from here
+    writes_to: str | None = None
+    version: str = __version__
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfit:
+    """Why a worker can do none of these tasks."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unseen:
+    """A file that is not there where the piece was to be folded."""
+
+    node: str
+
+
+def call(given: Call[Any]) -> object:
+    """Do a task, on a worker."""
+    if given.version != __version__:
+        return Unfit(why=f"has ptt {__version__}, and this command is {given.version}; install the same on all nodes")
+    try:
+        os.chdir(given.folder)
+    except OSError:
+        if given.writes_to is not None:  # what reads alone says which file it cannot see
+            return Unfit(
+                why=f"does not have the folder {given.folder}, from which this command was started; {SAME_FILES}"
+            )
+    if given.writes_to is not None and not Path(given.writes_to).is_dir():
+        return Unfit(why=f"does not have the folder {given.writes_to}; {SAME_FILES}")
+    return given.function(given.task)
+
+
+def fold_or_say_why(piece: Piece) -> PartialTables | Unseen | None:
+    """Fold a piece; None where its files cannot be read."""
+    try:
+        return fold_one(piece)
+    except FileNotFoundError:
+        return Unseen(node=platform.node())
+    except READ_ERRORS:
+        return None
+
+
+class RayCluster:
+    """A cluster at an address, which is joined at once; without one, a Ray of our own from the first task on."""
+
+    def __init__(self, address: str | None = None) -> None:
+        """`address`: `HOST:PORT` of the head node, `auto`, or None for what RAY_ADDRESS says."""
+        self.address = address or os.environ.get(ADDRESS) or HERE
+        self._ray: Any = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        if importlib.util.find_spec("ray") is None:
+            raise SettingsError(
+                "--engine ray: Ray is not installed; install it with `pip install 'ptt-forensics[ray]'`."
+            )
+        if self.address != HERE:
+            _find(self.address)
+            self._join()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._ray = None
+
+    @property
+    def run_pieces(self) -> RunPieces | None:
+        """What folds pieces on the cluster."""
+        return self._fold_pieces
+
+    def _fold_pieces(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, PartialTables]]:
+        """Yield the tables of pieces in their order; what is done early waits on the cluster."""
+        with closing(self._answers(fold_or_say_why, pieces, in_order=True)) as answers:
+            for number, answer in answers:
+                if isinstance(answer, PartialTables):
+                    yield number, answer
+                    continue
+                part = fold_one(pieces[number])  # raises where the files are at fault
+                if isinstance(answer, Unseen):
+                    raise SettingsError(
+                        f"{pieces[number].files[0].path}: is not on the node {answer.node}; {SAME_FILES}."
+                    )
+                yield number, part
+
+    def run_tasks(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int | None, writes_to: Path
+    ) -> Generator[tuple[int, Result | Died]]:
+        """Yield each task's number and result as they are done, by default a task a core."""
+        with closing(self._answers(function, tasks, jobs=jobs, writes_to=os.fspath(writes_to))) as answers:
+            yield from answers
+
+    def _answers(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        *,
+        jobs: int | None = None,
+        in_order: bool = False,
+        writes_to: str | None = None,
+    ) -> Generator[tuple[int, Result | Died]]:
+        """Yield each task's number and what came of it; so many tasks are in flight, and no more are handed out."""
+        ray = self._join()
+        remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(call)
+        waiting = deque(range(len(tasks)))
+        flying: dict[Any, int] = {}
+        try:
+            while waiting or flying:
+                room = jobs or max(2, AHEAD * int(ray.cluster_resources().get("CPU", 1)))
+                while waiting and len(flying) < room:
+                    number = waiting.popleft()
+                    given = Call(
+                        function=function, task=tasks[number], folder=os.fspath(Path.cwd()), writes_to=writes_to
+                    )
+                    flying[remote.remote(given)] = number
+                first = next(iter(flying))
+                done = first if in_order else ray.wait(list(flying), num_returns=1)[0][0]
+                yield flying[done], self._answer(ray, done)
+                del flying[done]
+        finally:
+            for left in flying:
+                with suppress(Exception):  # the cluster is gone, and its tasks with it
+                    ray.cancel(left, force=True)
+
+    def _answer(self, ray: Any, done: object) -> Any:
+        """Get what came of a task; a worker that lacks what all tasks need ends the command."""
+        try:
+            answer = ray.get(done)
+        except ray.exceptions.RayTaskError as error:
+            lines = str(error).splitlines()
+            if "failed to import" in str(error) or isinstance(error.cause, ImportError):
+                raise SettingsError(
+                    f"a Ray worker cannot import ptt {__version__}: {lines[-1] if lines else error}; install "
+                    "ptt-forensics[ray] in the environment of all nodes."
+                ) from error
+            return Died(how=f"it raised {lines[-1] if lines else type(error.cause).__name__}")
+        except ray.exceptions.RayError as error:  # after so many tries
+            return Died(how=f"its Ray worker died {1 + RETRIES} times ({type(error).__name__})")
+        if isinstance(answer, Unfit):
+            raise SettingsError(f"a node of the Ray cluster {answer.why}.")
+        return answer
+
+    def _join(self) -> Any:
+        """Connect to the cluster, or start one; what Ray has to say goes to no output of ours."""
+        if self._ray is not None:
+            return self._ray
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of ours reports to anybody
+        os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # 30 are not enough on a machine that is busy
+        with _quiet():
+            import ray
+
+            logging.getLogger("ray").setLevel(logging.ERROR)  # it sets another while it is imported
+            if ray.is_initialized():  # by the program that called us, which also ends it
+                self._ray = ray
+                return ray
+            own = self._own() if self.address == HERE else {}
+            try:
+                ray.init(
+                    address=self.address,
+                    log_to_driver=False,
+                    configure_logging=False,
+                    runtime_env={"env_vars": {THREADS: "1"}},  # a task has one core
+                    **own,
+                )
+            except (Exception, SystemExit) as error:
+                raise SettingsError(f"Ray at {self.address}: {_first_line(error)}; check --ray-address.") from error
+        self._stack.callback(ray.shutdown)
+        self._ray = ray
+        return ray
+
+    def _own(self) -> dict[str, object]:
+        """Return what a Ray of our own is started with: nobody else can reach it, and its files go with us."""
+        folder = self._stack.enter_context(temporary_folder("ptt-ray-"))
+        own = {"include_dashboard": False, "object_store_memory": STORE_BYTES, "_node_ip_address": "127.0.0.1"}
+        return own | ({"_temp_dir": folder} if len(folder) <= MAX_FOLDER else {})
+
+
+def _find(address: str) -> None:
+    """Raise where no cluster answers at an address in good time."""
+    if address == "auto" or "://" in address:
+        return  # Ray looks for these itself, and gives up by itself
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise SettingsError(f"--ray-address {address}: is not HOST:PORT of a head node, nor auto.")
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise SettingsError(
+            f"--ray-address {address}: nothing answers there ({why}); give a running head node."
+        ) from error
+    probe = [sys.executable, "-c", PROBE, address]
+    try:
+        subprocess.run(probe, check=True, timeout=JOIN_SECONDS, capture_output=True, text=True)  # noqa: S603  Python itself
+    except subprocess.TimeoutExpired as error:
+        raise SettingsError(
+            f"--ray-address {address}: no Ray cluster answers there within {JOIN_SECONDS:.0f} s; give the port of the "
+            "head node (6379 unless it was started with another)."
+        ) from error
+    except subprocess.CalledProcessError as error:
+        lines = (error.stderr or "").strip().splitlines()
+        raise SettingsError(f"--ray-address {address}: {lines[-1] if lines else 'Ray cannot join it'}.") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0] or type(error).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what Ray prints and warns of out of our output, and its handlers of signals out of our way."""
+    of_main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in END_SIGNALS} if of_main else {}
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -1,0 +1,234 @@
+"""Work on a Ray cluster: the same to the byte as on one machine, whatever dies; and clear errors where it cannot be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import Story, rising, sequences_of, write_recorder_run
+from typer.testing import CliRunner
+
+from ptt import api
+from ptt.cli.app import app
+from ptt.diagnostics.engines import local
+from ptt.diagnostics.errors import SettingsError
+from ptt.executors import Engine, executor
+from ptt.processes import Died
+
+without_ray = pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
+with_ray = [
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore"),  # Ray's own, of sockets and processes that it leaves to the end
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed; make test-ray installs it"),
+]
+NODES = 3
+
+
+def on_ray(function: Any) -> Any:
+    for mark in with_ray:
+        function = mark(function)
+    return function
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A cluster of a head and two more nodes with a core each, and a driver that has joined it."""
+    import ray
+    from ray import cloudpickle, cluster_utils
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    small = {"num_cpus": 1, "object_store_memory": 100 << 20}
+    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=small)
+    try:
+        for _ in range(NODES - 1):
+            nodes.add_node(**small)
+        nodes.wait_for_nodes()
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        yield nodes
+    finally:
+        ray.shutdown()
+        nodes.shutdown()
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run in eight pieces, which goes apart however short it is."""
+    monkeypatch.setattr(local, "APART_FROM", 1)
+    monkeypatch.setattr(local, "batch_rows", lambda tokens_per_row: 8)
+    story = Story(steps=64, sequences=16, post=rising(0.05, 1.5))
+    return write_recorder_run(tmp_path / "run", sequences_of(story))
+
+
+def findings(run: Path, engine: Any = None, **options: Any) -> str:
+    return api.diagnose(run, executor=engine, **options).to_json()
+
+
+@on_ray
+def test_findings_are_the_same_to_the_byte_though_a_node_is_lost_on_the_way(cluster: Any, run_dir: Path) -> None:
+    here = findings(run_dir)
+    lost = []
+
+    def lose_a_node(stage: str, done: int, of: int) -> None:
+        if stage == "reading tokens" and not lost:
+            lost.append(list(cluster.worker_nodes)[0])
+            cluster.remove_node(lost[0], allow_graceful=False)
+
+    with executor(Engine.RAY, cluster.address) as engine:
+        assert findings(run_dir, engine) == here
+        assert findings(run_dir, engine, progress=lose_a_node) == here
+    assert lost
+
+
+@on_ray
+def test_a_damaged_file_fails_alone(cluster: Any, run_dir: Path) -> None:
+    damaged = run_dir / "tokens" / "step_000030.parquet"
+    content = bytearray(damaged.read_bytes())
+    content[200:-2000] = bytes(len(content) - 2200)  # its footer is sound
+    damaged.write_bytes(content)
+    here = findings(run_dir)
+    assert "step_000030" in here
+    with executor(Engine.RAY, cluster.address) as engine:
+        assert findings(run_dir, engine) == here
+
+
+@on_ray
+def test_a_file_that_a_worker_does_not_see_is_named(
+    cluster: Any, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ptt.executors.ray_cluster.fold_or_say_why", not_here)
+    with executor(Engine.RAY, cluster.address) as engine, pytest.raises(SettingsError, match=r"elsewhere.*shared file"):
+        findings(run_dir, engine)
+
+
+def not_here(piece: object) -> object:
+    from ptt.executors.ray_cluster import Unseen
+
+    return Unseen(node="elsewhere")
+
+
+def once(task: tuple[Path, int]) -> int:
+    """Answer; the first time that somebody is asked for number 3, the worker is killed."""
+    folder, number = task
+    if number == 3 and not (folder / "killed").exists():
+        (folder / "killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def work(task: str) -> str:
+    if task == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task == "raises":
+        raise ValueError("a bug")
+    return os.environ["POLARS_MAX_THREADS"]
+
+
+@on_ray
+def test_a_task_is_done_again_where_its_worker_is_killed(cluster: Any, tmp_path: Path) -> None:
+    with executor(Engine.RAY, cluster.address) as engine:
+        tasks = [(tmp_path, number) for number in range(8)]
+        answers = sorted(engine.run_tasks(once, tasks, jobs=None, writes_to=tmp_path))
+        assert answers == [(number, number) for number in range(8)]
+        assert (tmp_path / "killed").exists()
+        told = dict(engine.run_tasks(work, ["killed", "raises", "fine"], jobs=2, writes_to=tmp_path))
+    assert isinstance(told[0], Died)
+    assert "died 4 times" in told[0].how
+    assert isinstance(told[1], Died)
+    assert "a bug" in told[1].how
+    assert told[2] == "1"
+
+
+@on_ray
+def test_no_more_tasks_are_in_flight_than_there_is_room_for(cluster: Any, tmp_path: Path) -> None:
+    with executor(Engine.RAY, cluster.address) as engine:
+        tasks = [(tmp_path, number) for number in range(60)]
+        with closing(engine.run_tasks(marked, tasks, jobs=6, writes_to=tmp_path)) as answers:
+            assert next(answers)
+            time.sleep(3)
+            assert len(list(tmp_path.glob("done-*"))) <= 6
+        time.sleep(1)
+        begun = len(list(tmp_path.glob("done-*")))
+    assert begun <= 7
+
+
+def marked(task: tuple[Path, int]) -> int:
+    (task[0] / f"done-{task[1]}").touch()
+    return task[1]
+
+
+@on_ray
+def test_many_runs_are_judged_on_the_cluster_as_here(
+    cluster: Any, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = Path("runs")
+    for number in range(3):
+        shutil.copytree(run_dir, runs / f"seed_{number}")
+    (runs / "seed_1" / "tokens" / "step_000030.parquet").write_bytes(b"PAR1 no parquet PAR1")
+    written = {}
+    for name, more in {"here": [], "there": ["--engine", "ray", "--ray-address", cluster.address]}.items():
+        for command in ("gate", "diagnose"):
+            out = f"{name}-{command}"
+            paths = [str(runs / f"seed_{number}") for number in range(3)]
+            called = CliRunner().invoke(app, [command, *paths, "--out", out, *more])
+            assert called.exception is None or isinstance(called.exception, SystemExit), called.output
+            wanted = sorted(Path(out).rglob("*.json")) + sorted(Path(out).rglob("*.html"))
+            texts = {path.relative_to(out): path.read_bytes() for path in wanted if "store" not in path.parts}
+            written[out] = (called.exit_code, called.stdout.replace(out, ""), texts)
+    assert written["here-gate"] == written["there-gate"]
+    assert written["here-diagnose"] == written["there-diagnose"]
+
+
+@on_ray
+def test_a_ray_of_our_own_is_stopped_again_and_says_nothing(
+    run_dir: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    here = findings(run_dir)
+    before = signal.getsignal(signal.SIGTERM)
+    with executor(Engine.RAY) as engine:
+        assert not ray.is_initialized()  # nothing is started before there is something to do
+        assert findings(run_dir, engine) == here
+    assert not ray.is_initialized()
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert capfd.readouterr().out == ""
+
+
+@without_ray
+def test_a_missing_ray_is_named_with_the_way_to_install_it(tmp_path: Path) -> None:
+    called = CliRunner().invoke(app, ["diagnose", str(tmp_path), "--engine", "ray"])
+    assert called.exit_code == 2
+    assert "ptt-forensics[ray]" in called.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("127.0.0.1:1", "nothing answers there"),
+        ("6379", "not HOST:PORT"),
+        ("no.such.host.invalid:6379", "nothing answers"),
+    ],
+)
+def test_an_address_without_a_cluster_is_refused_at_once(
+    address: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    with pytest.raises(SettingsError, match=says), executor(Engine.RAY, address):
+        pass
+
+
+def test_an_address_needs_the_engine(tmp_path: Path) -> None:
+    called = CliRunner().invoke(app, ["gate", str(tmp_path), "--ray-address", "head:6379"])
+    assert called.exit_code == 2
+    assert "--engine ray" in called.stderr
