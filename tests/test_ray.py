@@ -75,11 +75,11 @@ def findings(run: Path, engine: Any = None, **options: Any) -> str:
 @on_ray
 def test_findings_are_the_same_to_the_byte_though_a_node_is_lost_on_the_way(cluster: Any, run_dir: Path) -> None:
     here = findings(run_dir)
-    lost = []
+    lost: list[Any] = []
 
     def lose_a_node(stage: str, done: int, of: int) -> None:
         if stage == "reading tokens" and not lost:
-            lost.append(list(cluster.worker_nodes)[0])
+            lost.append(next(iter(cluster.worker_nodes)))
             cluster.remove_node(lost[0], allow_graceful=False)
 
     with executor(Engine.RAY, cluster.address) as engine:

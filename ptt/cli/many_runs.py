@@ -69,14 +69,6 @@ AnyTask = TypeVar("AnyTask", bound=Task)
 AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
 
-class JudgeOne(Protocol[AnyTask, AnyAnswer]):
-    """Judges one run; handed an executor, it has a long one's tokens folded there."""
-
-    def __call__(self, task: AnyTask, executor: Executor | None = None, /) -> AnyAnswer | Refused:
-        """Return the answer, or why no run can be judged."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Refused:
     """What no run can be judged with: settings that turn out wrong in use, or an output place that is full."""
@@ -236,12 +228,15 @@ def judge_all(
     *,
     jobs: int | None,
     executor: Executor,
-    one: JudgeOne[AnyTask, AnyAnswer],
+    one: Callable[..., AnyAnswer | Refused],
     kept: Callable[[AnyTask], AnyAnswer | None],
     failed: Callable[[AnyTask, Outcome, str], AnyAnswer],
     on_run: Callable[[AnyAnswer, int, int], None] | None = None,
 ) -> tuple[AnyAnswer, ...]:
-    """Judge every run, and return the answers in the order of the tasks; `one` runs wherever the executor does.
+    """Judge every run, and return the answers in the order of the tasks.
+
+    `one` takes a task and runs wherever the executor does; handed the executor too, it judges the run here and has a
+    long one's tokens folded there.
 
     `on_run` hears each answer, how many are done, and of how many. Raises SettingsError where the settings turn out
     wrong in use, and Stopped on Ctrl-C; what was judged is kept.
@@ -267,7 +262,7 @@ def _judge_all(
     tasks: Sequence[AnyTask],
     jobs: int | None,
     executor: Executor,
-    one: JudgeOne[AnyTask, AnyAnswer],
+    one: Callable[..., AnyAnswer | Refused],
     kept: Callable[[AnyTask], AnyAnswer | None],
 ) -> Generator[tuple[int, AnyAnswer | Refused | Died]]:
     waiting = []

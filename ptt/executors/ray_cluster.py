@@ -28,6 +28,7 @@ from ptt.diagnostics.engines.pieces import Piece, RunPieces, fold_one
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.statistics.partial_tables import PartialTables
 from ptt.diagnostics.store.scan import READ_ERRORS
+from ptt.executors.this_machine import cores
 from ptt.processes import THREADS, Died
 from ptt.stopping import END_SIGNALS, temporary_folder
 from ptt.version import __version__
@@ -40,10 +41,10 @@ HERE: Final = "local"  # Ray's word for a cluster of this machine alone, which e
 REACH_SECONDS: Final = 10.0  # to open a connection
 JOIN_SECONDS: Final = 60.0  # for a cluster to answer: Ray itself tries for minutes, and then ends the process
 AHEAD: Final = 4
-"""Pieces in flight or done and not yet added up, a core: enough to go on while one of them is folded anew after its
-node died, and all of them together stay below some megabytes a core in the cluster's memory."""
+"""Tasks in flight or done and not yet fetched, a core: enough to go on while one is folded anew after its node died.
+A piece's tables have some 9 MB, so that they take 40 MB a core of the cluster's memory."""
 RETRIES: Final = 3  # of a task whose worker or node died
-STORE_BYTES: Final = 256 << 20  # of shared memory for a cluster of our own: results of pieces are small
+STORE_BYTES: Final = 64 << 20  # of shared memory a core of a cluster of our own
 MAX_FOLDER: Final = 40  # characters: Ray keeps sockets below it, whose paths may have 107
 PROBE: Final = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
 SAME_FILES: Final = (
@@ -233,7 +234,7 @@ class RayCluster:
     def _own(self) -> dict[str, object]:
         """Return what a Ray of our own is started with: nobody else can reach it, and its files go with us."""
         folder = self._stack.enter_context(temporary_folder("ptt-ray-"))
-        own = {"include_dashboard": False, "object_store_memory": STORE_BYTES, "_node_ip_address": "127.0.0.1"}
+        own = {"include_dashboard": False, "object_store_memory": STORE_BYTES * max(2, cores()), "_node_ip_address": "127.0.0.1"}
         return own | ({"_temp_dir": folder} if len(folder) <= MAX_FOLDER else {})
 
 
