@@ -234,8 +234,12 @@ class RayCluster:
     def _own(self) -> dict[str, object]:
         """Return what a Ray of our own is started with: nobody else can reach it, and its files go with us."""
         folder = self._stack.enter_context(temporary_folder("ptt-ray-"))
-        own = {"include_dashboard": False, "object_store_memory": STORE_BYTES * max(2, cores()), "_node_ip_address": "127.0.0.1"}
-        return own | ({"_temp_dir": folder} if len(folder) <= MAX_FOLDER else {})
+        return {
+            "include_dashboard": False,
+            "object_store_memory": STORE_BYTES * max(2, cores()),
+            "_node_ip_address": "127.0.0.1",
+            "_temp_dir": folder if len(folder) <= MAX_FOLDER else None,
+        }
 
 
 def _find(address: str) -> None:
