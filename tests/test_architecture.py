@@ -11,10 +11,10 @@ ROOT = Path(__file__).parents[1] / "ptt"
 ALLOWED = {
     "ptt": {"cli", "api", "config", "errors", "version"},
     "cli": {
-        "api", "run_location", "processes", "reports.redact", "reports.gate", "reports.compare",
-        "reports.traces", "reports.run", "reports.figures", "reports.output", "reports.text", "gate",
-        "gate.baseline", "compare", "traces", "store", "config", "model", "errors", "version", "scrub",
-        "stopping",
+        "api", "run_location", "executors", "processes", "reports.redact", "reports.gate",
+        "reports.compare", "reports.traces", "reports.run", "reports.figures", "reports.output",
+        "reports.text", "gate", "gate.baseline", "compare", "traces", "store", "config", "model", "errors",
+        "version", "scrub", "stopping",
     },
     "api": {
         "run_location", "executors", "processes", "reports.run", "reports.figures", "traces_pipeline",
@@ -26,7 +26,7 @@ ALLOWED = {
         "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io", "model", "errors",
         "wording",
     },
-    "executors": {"processes", "engines", "store", "statistics"},
+    "executors": {"processes", "engines", "store", "statistics", "errors", "version", "stopping"},
     "processes": {"stopping"},
     "recorders": set(),
     "reports.redact": {"reports.run", "reports.text", "traces", "parsers", "metrics", "model"},
