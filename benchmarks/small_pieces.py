@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from ptt import executors
 from ptt.cli.app import main
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.statistics import token_pass
+from ptt.executors import this_machine
 
 APART: Final = "apart"
 
@@ -19,6 +19,6 @@ token_pass.BATCH_TOKENS = 16  # type: ignore[misc]
 token_pass.PIECE_BATCHES = 2  # type: ignore[misc]
 if __name__ == "__main__":  # processes that fold import this module under another name
     where = sys.argv.pop(1)
-    executors.ENOUGH_CORES = 1 if where == APART else 1 << 20  # type: ignore[misc]
+    this_machine.ENOUGH_CORES = 1 if where == APART else 1 << 20  # type: ignore[misc]
     local.APART_FROM = 1
     main()
