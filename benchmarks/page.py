@@ -101,54 +101,44 @@ def _all_tokens(rows: list[Row]) -> str:
 
 
 def _tokens(data: str, rows: list[Row]) -> str:
-    bare = {row["cores"]: row for row in rows if row["name"] == "bare" and row["rounds"]}
+    by_place = {(row["name"], row["cores"]): row for row in rows if row["rounds"]}
     cells = []
     for row in rows:
-        name = NAMES[row["name"]]
+        start = [NAMES[row["name"]], str(row["cores"])]
         if not row["rounds"]:
-            cells.append([name, str(row["cores"]), "not done", *[""] * 5])
+            cells.append([*start, "not done", *[""] * 7])
             continue
-        base = bare.get(row["cores"])
+        ratios = [_ratio(row, by_place.get((name, row["cores"])), key) for name in ("bare", "token_pass") for key in
+                  ("seconds", "cpu")]  # fmt: skip
         error = row.get("error")
-        cells.append([
-            name, str(row["cores"]), _seconds(row["seconds"]), _seconds(row["cpu"]),
-            f"{row['seconds'] / base['seconds']:.2f}" if base else "",
-            f"{row['cpu'] / base['cpu']:.2f}" if base else "",
-            f"{row['peak_mb']:,}",
-            " / ".join(f"{100 * error[name]:.2g}%" for name in ("p95", "p99", "p999")) if error else "",
-        ])  # fmt: skip
-    head = ["", "cores", "s", "CPU s", "x bare", "x bare, CPU", "MB", "error p95 / p99 / p99.9"]
-    return f"### {data} tokens\n\n{table(head, cells)}\n{_claims(data, rows)}"
+        off = " / ".join(f"{100 * error[name]:.2g}%" for name in ("p95", "p99", "p999")) if error else ""
+        cells.append([*start, _seconds(row["seconds"]), _seconds(row["cpu"]), *ratios, f"{row['peak_mb']:,}", off])
+    head = ["", "cores", "s", "CPU s", "x bare", "CPU", "x pass", "CPU", "MB", "error p95 / p99 / p99.9"]
+    return f"### {data} tokens\n\n{table(head, cells)}\n{_claims(by_place)}"
 
 
-def _claims(data: str, rows: list[Row]) -> str:
-    """Say what follows from a table: how much faster, and what a second core brings."""
-    found = {(row["name"], row["cores"]): row for row in rows if row["rounds"]}
-    most = max((row["cores"] for row in rows), default=0)
-    own = found.get(("token_pass", most))
-    if own is None:
-        return ""
-    others = [name + kind for name in NAMES if name.endswith(("approx", "exact")) for kind in ("", "_labelled")]
-    said = [
-        f"{NAMES[name]} {row['seconds'] / own['seconds']:.1f} times (CPU {row['cpu'] / own['cpu']:.1f}, memory "
-        f"{row['peak_mb'] / own['peak_mb']:.1f})"
-        for name in others
-        if (row := found.get((name, most))) is not None
-    ]
-    lines = [f"Times the token pass on {most} cores, {data} tokens: {'; '.join(said)}.\n"] if said else []
-    approx, bare = found.get(("duckdb_approx", most)), found.get(("bare", most))
+def _ratio(row: Row, base: Row | None, key: str) -> str:
+    return "" if base is None else f"{row[key] / base[key]:.2f}"
+
+
+def _claims(found: dict[tuple[str, int], Row]) -> str:
+    """Say what a second core brings, and how much there is to win at most."""
+    counts = sorted({count for _, count in found})
+    lines = []
+    for count in counts[1:]:
+        both = [name for name in ("bare", "token_pass", "diagnose") if {(name, 1), (name, count)} <= found.keys()]
+        gains = [
+            f"{NAMES[name]} {found[name, 1]['seconds'] / found[name, count]['seconds']:.2f} times" for name in both
+        ]
+        if gains:
+            lines.append(f"{count} cores are faster than one: {', '.join(gains)}.")
+    approx, bare = (found.get((name, counts[-1])) if counts else None for name in ("duckdb_approx", "bare"))
     if approx is not None and bare is not None:
         lines.append(
-            f"DuckDB `approx_quantile` takes {approx['seconds'] / bare['seconds']:.1f} times the bare scan (CPU "
-            f"{approx['cpu'] / bare['cpu']:.1f}): what decodes these files with Polars cannot be faster than that.\n"
+            f"DuckDB's `approx_quantile` takes {approx['seconds'] / bare['seconds']:.1f} times the bare scan (CPU "
+            f"{approx['cpu'] / bare['cpu']:.1f}): what decodes these files with Polars cannot be faster than that."
         )
-    one = {name: found.get((name, 1)) for name in ("bare", "token_pass", "diagnose")}
-    for count in sorted({row["cores"] for row in rows} - {1}):
-        gains = [f"{NAMES[name]} {first['seconds'] / found[name, count]['seconds']:.2f} times"
-                 for name, first in one.items() if first is not None and (name, count) in found]  # fmt: skip
-        if gains:
-            lines.append(f"{count} cores are faster than one: {', '.join(gains)}.\n")
-    return "\n".join(lines)
+    return "\n".join(textwrap.fill(line, 120, break_on_hyphens=False) + "\n" for line in lines)
 
 
 def _grown(rows: list[Row]) -> str:

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks import many_runs
-from benchmarks.contenders import CAN_PIN
+from benchmarks.contenders import CAN_PIN, peak_mb
 from benchmarks.data import HOME, TOKENS, Shape, write_labelled, write_run
 from benchmarks.page import PAGE, RESULTS, render
 from benchmarks.traces import family
@@ -278,21 +278,22 @@ def measured(case: Case) -> Row | None:
     if "benchmarks.contenders" in case.command:
         inner: Row = json.loads(text)
         return inner | {"peak_mb": max(together, inner["peak_mb"])}
-    return {"seconds": seconds, "cpu": used.ru_utime + used.ru_stime, "peak_mb": max(together, used.ru_maxrss / 1024)}
+    return {"seconds": seconds, "cpu": used.ru_utime + used.ru_stime, "peak_mb": together}
 
 
 def watch(running: subprocess.Popen[bytes], until: float) -> tuple[resource.struct_rusage, float]:
     """Wait for a process; return what it used, and the peak memory in MB of it and of all that it started, together."""
-    peak = 0
+    peak = 0.0
     page = os.sysconf("SC_PAGE_SIZE")
     while True:
         done, status, used = os.wait4(running.pid, os.WNOHANG)
         if done:
             running.returncode = os.waitstatus_to_exitcode(status)
-            return used, peak / 2**20
+            return used, peak
         if time.perf_counter() > until:
             running.kill()
-        peak = max(peak, page * sum(map(resident, family(running.pid))))
+        together = page * sum(map(resident, family(running.pid))) / 2**20
+        peak = max(peak, together, peak_mb(str(running.pid)))
         time.sleep(0.01)
 
 

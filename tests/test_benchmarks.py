@@ -91,8 +91,8 @@ def test_ratios_of_the_page_follow_from_its_rows() -> None:
 
     rows = [row("bare", 1, 2.0), row("bare", 2, 1.0), row("token_pass", 1, 3.4), row("token_pass", 2, 2.0)]
     text = page.render({"rows": [*rows, row("duckdb_approx", 2, 9.0)]})
-    assert "DuckDB `approx_quantile` 4.5 times (CPU 4.5, memory 1.0)" in text
-    assert "| **token pass** | 2 | 2.00 | 4.00 | 2.00 | 2.00 | 100 |  |" in text
+    assert "| DuckDB `approx_quantile` | 2 | 9.00 | 18.00 | 9.00 | 9.00 | 4.50 | 4.50 | 100 |  |" in text
+    assert "| **token pass** | 2 | 2.00 | 4.00 | 2.00 | 2.00 | 1.00 | 1.00 | 100 |  |" in text
     assert "takes 9.0 times the bare scan (CPU 9.0)" in text
     assert "2 cores are faster than one: bare scan and sum (Polars) 2.00 times, **token pass** 1.70 times" in text
 
