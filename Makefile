@@ -7,7 +7,7 @@ FRAMEWORKS := .venv-frameworks
 REPRODUCE := .venv-reproduce
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test test-all golden test-bytes test-ray test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces docs fuzz fuzz-coverage sync-samples clean
+.PHONY: demo test test-all golden test-bytes test-ray test-s3 test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces docs fuzz fuzz-coverage sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
@@ -38,6 +38,18 @@ RAY := .venv-ray
 
 test-ray: $(RAY)/.ready  ## the same findings from a Ray cluster, though nodes and workers die (installs Ray into an environment of its own)
 	$(RAY)/bin/python -m pytest -q -m ray tests/test_ray.py
+
+OBJECTS := .venv-s3/bin/python
+
+test-s3: $(STAMP)  ## runs and output in an object store, on a server of the S3 interface (installs moto)
+	@if command -v uv >/dev/null 2>&1; then \
+		UV_PROJECT_ENVIRONMENT=.venv-s3 uv sync --quiet --locked --group s3; \
+	else \
+		$(PYTHON) -m venv .venv-s3 && \
+		$(OBJECTS) -m pip install --quiet --upgrade "pip>=25.1" && \
+		$(OBJECTS) -m pip install --quiet --editable . --group dev --group s3; \
+	fi
+	$(OBJECTS) -m pytest -q -m s3 tests/object_stores
 
 test-trl: $(TRL)/.ready  ## the recorder inside a real TRL run with tools (installs TRL and torch into an environment of its own)
 	$(TRL)/bin/python -m pytest -q tests/recorders tests/test_reproduction_gpu.py
@@ -168,4 +180,4 @@ $(REPRODUCE)-gpu/.ready: pyproject.toml examples/reproduction/requirements-gpu.t
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-writers .venv-ray .venv-trl .venv-frameworks .venv-reproduce .venv-reproduce-gpu .venv-fuzz .venv-bench dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-writers .venv-ray .venv-s3 .venv-trl .venv-frameworks .venv-reproduce .venv-reproduce-gpu .venv-fuzz .venv-bench dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -47,6 +47,7 @@ from ptt.diagnostics.verdict.catalogue import Page, page_of, pages
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.executors import Executor
 from ptt.executors.this_machine import ThisMachine
+from ptt.object_stores.remote_paths import RemotePaths
 from ptt.processes import Died, in_workers
 from ptt.run_location import (
     FINDINGS,
@@ -300,7 +301,7 @@ def diagnose(
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> Diagnosis:
-    """Judge the run at `run` (a folder, a file, or an archive of a run dir: .zip, .tar, .tar.gz, .tar.zst).
+    """Judge the run at `run` (a folder, a file, or an archive of a run dir: .zip, .tar, .tar.gz, .tar.zst; s3://).
 
     `keep_text` (by default from the settings) keeps sample texts in the store, and shows part of them beside the
     sequences with most tail tokens, if they can be linked.
@@ -313,9 +314,12 @@ def diagnose(
     `diagnose_runs` judges each, and `one_run` joins them. The run folder is never written to.
     """
     settings = _with(settings, rules=rules, keep_text=keep_text)
-    with temporary_folder() as scratch:
+    with temporary_folder() as scratch, RemotePaths() as remote:
+        remote.no_output(out, "out")
         folder, keep = Path(scratch if out is None else out), out is not None
-        judged = _judge(Path(run), folder, settings, keep=keep, one_run=one_run, progress=progress, executor=executor)
+        judged = _judge(
+            remote.run(Path(run)), folder, settings, keep=keep, one_run=one_run, progress=progress, executor=executor
+        )
         return _drawable(judged.diagnosis)
 
 
@@ -365,7 +369,13 @@ def ingest(
     `one_run` reads several runs as one.
     """
     settings = replace(settings or Settings(), keep_text=keep_text)
-    with unpacked_run(run_location(Path(run), Path(out)), one_run=one_run) as location:
+    with (
+        RemotePaths() as remote,
+        unpacked_run(
+            run_location(remote.run(Path(run), every_column=True), Path(remote.no_output(out, "out") or out)),
+            one_run=one_run,
+        ) as location,
+    ):
         with exclusive_lock(location.store.parent):
             pipeline.ingest(location, copy=True, settings=settings, progress=progress)
             pipeline.check_read(location)

@@ -21,6 +21,7 @@ from ptt.diagnostics.store.sibling_runs import FolderRuns, find_runs
 from ptt.diagnostics.traces.as_run import with_records
 from ptt.diagnostics.traces.compare import TraceSide
 from ptt.diagnostics.wording import counted
+from ptt.object_stores.remote_paths import notes_of, why_not_fetched
 from ptt.reports.traces.read_findings import read_trace_findings
 
 STORE: Final = "store"
@@ -32,6 +33,8 @@ def run_exists(path: Path) -> bool:
     """Return whether there is something at a path; InputError where the system does not let us look into it."""
     try:
         if not path.exists():
+            if why := why_not_fetched(path):
+                raise InputError(why)
             return False
         if path.is_dir():
             os.scandir(path).close()
@@ -82,7 +85,7 @@ def unpacked_run(location: RunLocation, *, one_run: bool) -> Iterator[RunLocatio
     if not archives.is_archive(run):
         if not one_run:
             _refuse_several(run, find_runs(run))
-        yield location
+        yield replace(location, notes=notes_of(run))
         return
     with archives.unpacked(run) as content:
         if not one_run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit, figure_faults
-from ptt.cli.output import DRAWING, check_figures, contains, output_base, progress_bar
+from ptt.cli.output import DRAWING, check_figures, contains, output_base, progress_bar, remote_paths
 from ptt.cli.streams import print_json
 from ptt.cli.traces import write_comparison
 from ptt.diagnostics.compare.arms import group_of, names_of
@@ -18,6 +19,8 @@ from ptt.diagnostics.compare.comparison import Comparison
 from ptt.diagnostics.compare.readings import blind
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.traces.compare import TraceSide, compare_traces
+from ptt.object_stores.client import is_url
+from ptt.object_stores.remote_paths import shown
 from ptt.reports.compare.html import render_compare_page, write_compare_figures
 from ptt.reports.compare.json import compare_json
 from ptt.reports.compare.markdown import compare_markdown
@@ -45,6 +48,42 @@ def run(
     as_json: bool,
 ) -> int:
     """Compare runs and return the exit code."""
+    with remote_paths() as remote:
+        remote.no_output(figures, "--figures")
+        at_hand: dict[str, Path] = {}
+        for text in [*map(str, runs), *(member for given in group for member in group_of(given)[1])]:
+            if is_url(text) and (key := str(Path(text))) not in at_hand:
+                at_hand[key] = remote.run(Path(text))
+        return _run(
+            [at_hand.get(str(path), path) for path in runs],
+            group=[_with_paths(text, at_hand) for text in group],
+            baseline=str(at_hand.get(str(Path(baseline)), baseline)) if baseline else baseline,
+            out=remote.output(out),
+            figures=figures,
+            settings=settings,
+            rules=rules,
+            jobs=jobs,
+            as_json=as_json,
+        )
+
+
+def _with_paths(group: str, at_hand: Mapping[str, Path]) -> str:
+    name, members = group_of(group)
+    return f"{name}={','.join(str(at_hand.get(str(Path(member)), member)) for member in members)}"
+
+
+def _run(
+    runs: list[Path],
+    *,
+    group: list[str],
+    baseline: str | None,
+    out: Path | None,
+    figures: Path | None,
+    settings: Path | None,
+    rules: list[Path],
+    jobs: int | None,
+    as_json: bool,
+) -> int:
     chosen = api.read_settings(settings)
     groups: dict[str, tuple[str, ...]] = {}
     for text in group:
@@ -85,7 +124,7 @@ def run(
     if as_json:
         print_json(text)
     else:
-        print_comparison(compared, open_console(), str(report))
+        print_comparison(compared, open_console(), shown(report))
     return figure_faults(faults) or (Exit.BLIND if blind(compared.tables) else Exit.JUDGED)
 
 
@@ -107,7 +146,7 @@ def _compare_traces(first: TraceSide, second: TraceSide, *, folder: Path, as_jso
     if as_json:
         print_json(compare_traces_json(compared, __version__))
     else:
-        print_compared(compared, open_console(), str(report))
+        print_compared(compared, open_console(), shown(report))
     return figure_faults(faults) or (Exit.JUDGED if compared.compared else Exit.BLIND)
 
 

@@ -14,7 +14,7 @@ from ptt import api
 from ptt.cli import diagnose_runs
 from ptt.cli.diagnose_runs import ManyOptions, chosen_runs
 from ptt.cli.exits import CODES, figure_faults
-from ptt.cli.output import DRAWING, Artist, check_figures, output_folder, progress_bar
+from ptt.cli.output import DRAWING, Artist, check_figures, output_folder, progress_bar, remote_paths
 from ptt.cli.streams import print_json
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import SettingsError, SeveralRunsError
@@ -25,6 +25,7 @@ from ptt.diagnostics.store import archives
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.executors import Engine, Executor
 from ptt.executors import executor as open_executor
+from ptt.object_stores.remote_paths import shown
 from ptt.reports.output import write_text
 from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.text.names import sentence
@@ -63,8 +64,15 @@ class DiagnoseOptions:
 
 def run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist) -> int:
     """Judge the run, or each of several, and return the exit code."""
-    with open_executor(Engine(options.engine), options.ray_address) as executor:
-        return _run(paths, options, drawing, executor)
+    with open_executor(Engine(options.engine), options.ray_address) as executor, remote_paths() as remote:
+        here = remote.runs(paths)
+        at_hand = replace(
+            options,
+            out=remote.output(options.out, of=paths),
+            figures=remote.no_output(options.figures, "--figures"),
+            baseline=remote.maybe(options.baseline),
+        )
+        return _run(here, at_hand, drawing, executor)
 
 
 def _run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist, executor: Executor) -> int:
@@ -141,7 +149,7 @@ def _run_one(
     if options.as_json:
         print_json(findings)
     else:
-        print_diagnosis(diagnosis, open_console(), str(report))
+        print_diagnosis(diagnosis, open_console(), shown(report))
     return figure_faults(faults) or CODES[decide(diagnosis, fail_on=limit)]
 
 
@@ -159,5 +167,5 @@ def _tell_traces(diagnosis: TraceDiagnosis, folder: Path, limit: Severity | None
     if options.as_json:
         print_json(findings)
     else:
-        print_traces(diagnosis, open_console(), str(report), note=THESE_ARE_TRACES)
+        print_traces(diagnosis, open_console(), shown(report), note=THESE_ARE_TRACES)
     return figure_faults(faults) or CODES[decide_traces(diagnosis, fail_on=limit)]

@@ -42,6 +42,7 @@ from ptt.diagnostics.store.exclusive_lock import note_run
 from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.traces.as_run import as_run
 from ptt.executors import Executor
+from ptt.object_stores.remote_paths import shown
 from ptt.reports.run.index import DiagnosedRun, RunsIndex, diagnosed_run, index_html, index_json, print_index
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe
@@ -208,7 +209,7 @@ def _judge_and_print(chosen: Chosen, options: ManyOptions, tasks: list[Task], pl
     if options.as_json:
         print_json(index_json(index, __version__))
     else:
-        print_index(index, open_console(), str(place.folder / INDEX))
+        print_index(index, open_console(), shown(place.folder / INDEX))
     return CODES[outcome]
 
 

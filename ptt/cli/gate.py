@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from ptt.cli.exits import CODES, Exit
 from ptt.cli.gate_runs import Task, gate_all
 from ptt.cli.many_runs import Output, Stopped, relative_path, run_progress
 from ptt.cli.options import GateReports
-from ptt.cli.output import contains, named, output_base, run_folders
+from ptt.cli.output import contains, named, output_base, remote_paths, run_folders
 from ptt.cli.streams import print_json
 from ptt.diagnostics.config import FILE_NAME, Settings
 from ptt.diagnostics.errors import SettingsError
@@ -30,6 +30,8 @@ from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.results import GatedRun, GateReport, worst
 from ptt.executors import Engine, Executor
 from ptt.executors import executor as open_executor
+from ptt.object_stores.client import is_url
+from ptt.object_stores.remote_paths import RemotePaths, shown
 from ptt.reports.gate import FORMATS, github_annotations, github_guard, job_summary
 from ptt.reports.gate.terminal import print_gate
 from ptt.reports.text.numbers import counted
@@ -94,7 +96,7 @@ def _expanded(words: Sequence[str]) -> Iterator[tuple[Path, bool]]:
     for word in words:
         if not word or "\0" in word:
             raise SettingsError("a RUN is empty; give a folder, an archive, a store or a findings.json.")
-        if not glob.has_magic(word) or os.path.lexists(word):
+        if not glob.has_magic(word) or os.path.lexists(word) or is_url(word):
             yield Path(word), False
             continue
         names = sorted(islice(glob.iglob(word, recursive=True), MAX_RUNS + 1))  # noqa: PTH207  absolute ones as well
@@ -121,7 +123,7 @@ def _listed(path: Path | None) -> Iterator[tuple[Path, bool]]:
         if "\0" in name:
             raise SettingsError(f"{path}: line {number} is not a path; a list has paths, one a line.")
         if name and not name.startswith("#"):
-            yield folder / name, False
+            yield Path(name) if is_url(name) else folder / name, False
 
 
 def _resolved(path: Path) -> Path:
@@ -160,11 +162,20 @@ def run(options: GateOptions) -> int:
     """Gate the runs and return the exit code."""
     if options.as_json and options.github:
         raise SettingsError("--json and --github both print to standard output; use --out for gate.json and --github.")
+    with remote_paths() as remote:
+        return _run(options, remote)
+
+
+def _run(options: GateOptions, remote: RemotePaths) -> int:
     today = _parse_day(options.as_of)
     settings = api.read_settings(options.settings)
-    policy = api.gate_policy(options.settings, baseline=options.baseline)
+    policy = api.gate_policy(options.settings, baseline=remote.maybe(options.baseline))
+    for name, path in options.extra.items():
+        remote.no_output(path, f"--{name}")
     out = _output_folder(options)
     chosen = targets(options.runs, listed=options.listed, out=out)
+    chosen = replace(chosen, runs=tuple(remote.runs(chosen.runs)))
+    out = remote.output(out) or out
     if not options.one_run:
         chosen = _split(chosen)
     tasks = [
@@ -228,10 +239,10 @@ def _print(report: GateReport, options: GateOptions, index: Path) -> None:
     start, end = github_guard(report) if options.github else ("", "")
     if start:  # what runs are called, and what they logged, must not be taken for the runner's commands
         typer.echo(start)
-    print_gate(report, open_console(), str(index), explain=options.explain)
+    print_gate(report, open_console(), shown(index), explain=options.explain)
     if end:
         typer.echo(end)
-        rest_in = {} if _summarise(report) else {"rest_in": str(index.parent / FORMATS[gate_runs.JSON].file)}
+        rest_in = {} if _summarise(report) else {"rest_in": shown(index.parent / FORMATS[gate_runs.JSON].file)}
         typer.echo(github_annotations(report, **rest_in), nl=False)
 
 

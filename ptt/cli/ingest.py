@@ -10,10 +10,12 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import print_faults
-from ptt.cli.output import output_folder, progress_bar
+from ptt.cli.output import output_folder, progress_bar, remote_paths
+from ptt.diagnostics.config import Settings
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import read_manifest
 from ptt.diagnostics.store.scan import read_table
+from ptt.object_stores.remote_paths import shown
 
 
 def run(
@@ -29,6 +31,12 @@ def run(
     """Parse the run at `path`, and return the exit code."""
     chosen = api.read_settings(settings)
     chosen = replace(chosen, budget=chosen.budget.overridden(memory_mb=budget_memory, seconds=budget_seconds))
+    with remote_paths() as remote:
+        folder = remote.output(out, of=[path])
+        return _ingest(remote.run(path, every_column=True), folder, keep_text, chosen, one_run)
+
+
+def _ingest(path: Path, out: Path | None, keep_text: bool, chosen: Settings, one_run: bool) -> int:
     with progress_bar(Console(stderr=True)) as tell:
         folder = output_folder(path, out)
         store = api.ingest(path, out=folder, keep_text=keep_text, settings=chosen, one_run=one_run, progress=tell)
@@ -39,6 +47,6 @@ def run(
     )
     bad, lost = int(sources["rows_bad"].sum()), int(sources["bytes_lost"].sum())
     typer.echo(f"{read} of {sources.height} files read: {rows} rows, {bad} rejected, {lost} bytes lost")
-    typer.echo(f"Store {store}")
+    typer.echo(f"Store {shown(store)}")
     manifest = read_manifest(store)
     return print_faults(manifest.faults if manifest else {})

@@ -25,6 +25,7 @@ from ptt.diagnostics.store.exclusive_lock import LOCK_FILE, acquire
 from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.traces.compare import TraceSide
 from ptt.executors import Executor
+from ptt.object_stores.remote_paths import url_of
 from ptt.processes import Died
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
@@ -363,6 +364,8 @@ def _identities(path: Path) -> set[Path | tuple[int, int]]:
 
 def relative_path(path: Path) -> str | None:
     """Return a path as outputs may show it: below the current folder, or not at all."""
+    if (url := url_of(path)) is not None:
+        return url
     try:
         return path.absolute().relative_to(Path.cwd()).as_posix() if ".." not in path.parts else None
     except ValueError:

@@ -25,6 +25,7 @@ from ptt.processes import leave_signals_to_the_parent, uninterrupted
 if TYPE_CHECKING:
     from ptt.diagnostics.compare.comparison import Comparison
     from ptt.diagnostics.model import Diagnosis
+    from ptt.object_stores.remote_paths import RemotePaths
     from ptt.reports.run.html import Page
 
 
@@ -131,6 +132,13 @@ def progress_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
             bars.update(tasks[stage], completed=done, total=of)
 
         yield tell
+
+
+def remote_paths() -> RemotePaths:
+    """Open the door for paths in an object store, and show how far reading is."""
+    from ptt.object_stores.remote_paths import RemotePaths
+
+    return RemotePaths(lambda: progress_bar(Console(stderr=True)))
 
 
 class Artist:

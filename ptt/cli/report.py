@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +14,15 @@ from rich.console import Console
 from ptt import api
 from ptt.api import REPORT
 from ptt.cli.exits import figure_faults
-from ptt.cli.output import DRAWING, Artist, output_folder, progress_bar
+from ptt.cli.output import DRAWING, Artist, output_folder, progress_bar, remote_paths
 from ptt.cli.streams import print_json
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Diagnosis, Status
 from ptt.diagnostics.store.archives import run_name
 from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.traces.model import TraceDiagnosis
+from ptt.object_stores.client import is_url
+from ptt.object_stores.remote_paths import shown
 from ptt.reports.figures.drawing import FigureFault
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
@@ -55,6 +57,15 @@ class ReportOptions:
 def run(source: Path, options: ReportOptions, drawing: Artist) -> int:
     """Write the report of what `source` is, and return the exit code."""
     _check(options)
+    with remote_paths() as remote:
+        remote.no_output(options.figures, "--figures")
+        out = remote.output(options.out)
+        if out is None and is_url(source):
+            out = Path(f"{remote.output(None, of=[source])}-report")
+        return _run(remote.run(source), replace(options, out=out), drawing)
+
+
+def _run(source: Path, options: ReportOptions, drawing: Artist) -> int:
     chosen = api.read_settings(options.settings)
     for output_path in filter(None, (options.out, options.figures)):
         _keep_clear(source, output_path)
@@ -77,7 +88,7 @@ def run(source: Path, options: ReportOptions, drawing: Artist) -> int:
     if options.as_json:
         print_json(findings_json(diagnosis, __version__))
     else:
-        print_diagnosis(diagnosis, open_console(), str(written))
+        print_diagnosis(diagnosis, open_console(), shown(written))
     return figure_faults(faults)
 
 
@@ -109,7 +120,7 @@ def _report_traces(diagnosis: TraceDiagnosis, source: Path, options: ReportOptio
     if options.as_json:
         print_json(findings)
     else:
-        print_traces(diagnosis, open_console(), str(written))
+        print_traces(diagnosis, open_console(), shown(written))
     return figure_faults(faults)
 
 

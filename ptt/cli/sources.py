@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit, print_faults
-from ptt.cli.output import contains, progress_bar
+from ptt.cli.output import contains, progress_bar, remote_paths
 from ptt.cli.streams import print_json
 from ptt.diagnostics.errors import SettingsError
 from ptt.reports.output import write_text
@@ -20,6 +20,11 @@ from ptt.version import __version__
 
 def run(path: Path, *, settings: Path | None, sample: Path | None, one_run: bool, as_json: bool) -> int:
     """Print what the run at `path` holds, and return the exit code; nothing is kept but the sample."""
+    with remote_paths() as remote:
+        return _run(remote.run(path), settings, remote.no_output(sample, "--sample"), one_run, as_json)
+
+
+def _run(path: Path, settings: Path | None, sample: Path | None, one_run: bool, as_json: bool) -> int:
     chosen = api.read_settings(settings)
     if sample is not None and (contains(path, sample) or sample.resolve() == path.resolve()):
         raise SettingsError(f"{sample}: lies inside the run, which is never written to; give another --sample.")

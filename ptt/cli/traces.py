@@ -14,7 +14,7 @@ from rich.console import Console
 from ptt import api
 from ptt.api import REPORT
 from ptt.cli.exits import CODES, figure_faults
-from ptt.cli.output import DRAWING, check_figures, contains, output_folder, progress_bar
+from ptt.cli.output import DRAWING, check_figures, contains, output_folder, progress_bar, remote_paths
 from ptt.cli.streams import print_json
 from ptt.cli.traces_export import Export, write_exports
 from ptt.diagnostics.config import Settings
@@ -24,6 +24,7 @@ from ptt.diagnostics.model import Severity, Source
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.traces.compare import TraceComparison, TraceSide, compare_traces
 from ptt.diagnostics.traces.model import TraceDiagnosis
+from ptt.object_stores.remote_paths import shown
 from ptt.reports.figures.drawing import FigureFault
 from ptt.reports.output import write_text
 from ptt.reports.text.terminal import open_console
@@ -61,6 +62,19 @@ class TracesOptions:
 
 def run(paths: Sequence[Path], options: TracesOptions) -> int:
     """Judge the traces at `paths` as one set, and return the exit code."""
+    with remote_paths() as remote:
+        if options.export is not None:
+            remote.no_output(options.export.to, "--export-to")
+        at_hand = replace(
+            options,
+            out=remote.output(options.out, of=paths),
+            figures=remote.no_output(options.figures, "--figures"),
+            against=remote.maybe(options.against),
+        )
+        return _run([remote.run(path) for path in paths], at_hand)
+
+
+def _run(paths: Sequence[Path], options: TracesOptions) -> int:
     settings = _settings(options)
     folder = _checked_folder(paths, options)
     with temporary_folder() as scratch, progress_bar(Console(stderr=True)) as tell:
@@ -96,10 +110,10 @@ def run(paths: Sequence[Path], options: TracesOptions) -> int:
         if silent:
             typer.echo(f"ptt: {silent}", err=True)
     else:
-        print_traces(diagnosis, open_console(), str(report), note=silent)
+        print_traces(diagnosis, open_console(), shown(report), note=silent)
         if compared is not None:
             typer.echo()
-            print_compared(compared, open_console(), str(both))
+            print_compared(compared, open_console(), shown(both))
     if options.export is not None:
         for line in write_exports(options.export, store_at(paths[0]) or folder, folder):
             typer.echo(line, err=options.as_json)

@@ -116,7 +116,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         reason = f"no usable {' and '.join(missing)}" if missing else "fewer than two usable log-probabilities"
         yield Lost(rows=rows, bytes=file.size, note=f"{file.rel}: {reason}; rows skipped: {rows}.")
         return
-    texts = tuple(field.name for field in schema if _of_texts(field.type))
+    texts = tuple(field.name for field in schema if of_texts(field.type))
     try:
         check_sequences(file, [*usable, *texts], "model_mask")
     except DAMAGE:
@@ -125,7 +125,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield InPlace(rows=rows, columns=tuple(usable), texts=texts)
 
 
-def _of_texts(kind: pa.DataType) -> bool:
+def of_texts(kind: pa.DataType) -> bool:
     """Return whether a column holds texts, alone, in a dictionary or in lists."""
     inner = kind.value_type if pat.is_dictionary(kind) or pat.is_list(kind) or pat.is_large_list(kind) else kind
     return bool(pat.is_string(inner) or pat.is_large_string(inner) or pat.is_string_view(inner))

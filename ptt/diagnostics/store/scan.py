@@ -29,6 +29,8 @@ ATTRIBUTE: Final = "attribute:"
 sequence, such as the data set of its prompt. As text, from files that are scanned where they lie."""
 RECORDER: Final = "recorder"  # the parser whose files are scanned where they lie
 MAX_ATTRIBUTES: Final = 16  # of a file, by name: a wider one is a table of something else
+SHOWN_ALONE: Final = frozenset({"token_ids", "entropy", "advantage"})
+"""Columns of tokens that no conclusion reads, and ptt show alone does: damage in them costs none."""
 ANEW: Final = "make the store again with ptt diagnose or ptt ingest"
 
 
@@ -139,7 +141,8 @@ def find_damaged(manifest: Manifest, root: Path) -> dict[str, str]:
     damaged = {}
     for item in manifest.in_place:
         try:
-            pl.read_parquet([root / item.path], columns=list(item.columns), glob=False)
+            columns = [name for name in item.columns if name not in SHOWN_ALONE]
+            pl.read_parquet([root / item.path], columns=columns, glob=False)
         except READ_ERRORS as error:
             damaged[item.path] = _reason(error)
     return damaged

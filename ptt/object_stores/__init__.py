@@ -1,0 +1,1 @@
+"""Runs in an object store, and output that goes to one."""
