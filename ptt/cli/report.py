@@ -72,8 +72,10 @@ def _run(source: Path, options: ReportOptions, drawing: Artist) -> int:
     with temporary_folder() as scratch, progress_bar(Console(stderr=True)) as tell:
         # into --out goes what is to be shared, and a store is not: it holds all that --redact takes out
         store = output_folder(source, None) if options.out is None else Path(scratch)
-        shown = options.settings is None and not options.rules  # as it was, whatever ./ptt.toml says
-        opened = api.open_run(source, out=store, settings=chosen, rules=options.rules, progress=tell, as_judged=shown)
+        as_it_was = options.settings is None and not options.rules  # as it was, whatever ./ptt.toml says
+        opened = api.open_run(
+            source, out=store, settings=chosen, rules=options.rules, progress=tell, as_judged=as_it_was
+        )
         traces = traces_at(source, store) if opened.kind == "findings" or _unjudged(opened) else None
         if traces is not None:
             return _report_traces(traces.diagnosis, source, options)
