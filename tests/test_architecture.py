@@ -11,21 +11,22 @@ ROOT = Path(__file__).parents[1] / "ptt"
 ALLOWED = {
     "ptt": {"cli", "api", "config", "errors", "version"},
     "cli": {
-        "api", "run_location", "executors", "processes", "reports.redact", "reports.gate",
+        "api", "run_location", "object_stores", "executors", "processes", "reports.redact", "reports.gate",
         "reports.compare", "reports.traces", "reports.run", "reports.figures", "reports.output",
         "reports.text", "gate", "gate.baseline", "compare", "traces", "store", "config", "model", "errors",
         "version", "scrub", "stopping",
     },
     "api": {
-        "run_location", "executors", "processes", "reports.run", "reports.figures", "traces_pipeline",
-        "pipeline", "samples", "gate", "compare", "traces", "verdict", "custom", "rules", "store",
-        "statistics", "parsers.io", "metrics", "config", "model", "documents", "errors", "version",
+        "run_location", "object_stores", "executors", "processes", "reports.run", "reports.figures",
+        "traces_pipeline", "pipeline", "samples", "gate", "compare", "traces", "verdict", "custom", "rules",
+        "store", "statistics", "parsers.io", "metrics", "config", "model", "documents", "errors", "version",
         "stopping",
     },
     "run_location": {
-        "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io", "model", "errors",
-        "wording",
+        "object_stores", "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io",
+        "model", "errors", "wording",
     },
+    "object_stores": {"store", "parsers", "parsers.io", "schema", "errors", "scrub", "stopping", "wording"},
     "executors": {"processes", "engines", "store", "statistics", "errors", "version", "stopping"},
     "processes": {"stopping"},
     "recorders": set(),
