@@ -18,15 +18,19 @@ import polars as pl
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import freed_memory
 from ptt.diagnostics.engines.pieces import KeptPieces, Piece, RunPieces, cut, fold_in_order, fold_one, needed
-from ptt.diagnostics.statistics.cells import LOGP_COLUMNS
+from ptt.diagnostics.schema import LOGPS
+from ptt.diagnostics.statistics.bins import WIDTH
+from ptt.diagnostics.statistics.cells import LOGP_COLUMNS, cell_width
 from ptt.diagnostics.statistics.fill_values import find_fills, sampled_tokens
 from ptt.diagnostics.statistics.logprob_pairs import Pair, available_pairs
 from ptt.diagnostics.statistics.partial_tables import (
     SINGLE_SEQUENCES,
+    WIDER,
     Merger,
     PartialTables,
     TokenTables,
     kept_sequences,
+    share_kept,
 )
 from ptt.diagnostics.statistics.token_pass import PassPlan, batch_rows, fold
 from ptt.diagnostics.store.ingest import PIECES
@@ -45,7 +49,7 @@ SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly cert
 APART_FROM = 1 << 26  # tokens: fewer are folded before other processes have begun
 
 
-PLACEHOLDERS = 2  # tables kept by an earlier version left out every -1.0 and every lone 0
+PLACEHOLDERS = 3  # tables kept by an earlier version left out every -1.0 and every lone 0, or had all sequences
 
 SCALARS = ("sample_id", "group_id", "trajectory_id", "env", "rank", "reward", "policy_version", "temperature",
            "top_p", "logp_kind", "tool_names", "tool_failed")  # fmt: skip
@@ -60,6 +64,11 @@ class Tokens:
     scan: SequenceScan
     kept: Future[None] | None = None  # done when the tables are in the store's cache
     early: Future[pl.DataFrame] | None = None  # the scalars, read while the tokens were
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of the sequences: which are recorded more than once, and what is taken of some alone."""
+        return (*self.scan.notes, *_resolution(self.tables, self.scan.rows))
 
     @cached_property
     def scalars(self) -> pl.DataFrame:
@@ -82,6 +91,24 @@ class Tokens:
         kept = np.zeros(self.scan.rows, np.bool_)
         kept[self.tables.sequences["seq"].to_numpy()] = True
         return frame.filter(kept[frame["seq"].to_numpy()])
+
+
+def _resolution(tables: TokenTables, sequences: int) -> Iterator[str]:
+    """Say what is coarser in a run of many steps, and what is taken of a share of many sequences."""
+    if (width := cell_width(tables.cells)) > 1:
+        steps = tables.cells["step"].n_unique()
+        yield (
+            f"A run of {steps:,} recorded steps: sums and means are of all tokens as ever, and percentiles of |r| are "
+            f"known to {100 * width * WIDTH:.2g}% of their value ({100 * WIDTH:.1g}% in runs of up to {WIDER[0][0]} "
+            "steps)."
+        )
+    if (share := share_kept(sequences)) > 1:
+        kept = tables.sequences["seq"].n_unique()
+        yield (
+            f"A run of {sequences:,} sequences: counts, means and percentiles are of all of them; intervals, "
+            f"effective sample sizes, who holds the tail, and lists of single sequences are of {kept:,}, one prompt "
+            f"group in {share} of each step."
+        )
 
 
 def read_scalars(scan: SequenceScan) -> pl.DataFrame:
@@ -171,10 +198,11 @@ def _run_token_pass(
     plan = PassPlan(
         pairs=pairs,
         min_observation=settings.min_observation,
-        batch_rows=batch_rows(scan.tokens_per_row),
+        batch_rows=batch_rows(scan.first_tokens_per_row or scan.tokens_per_row),
         sample_every=_sample_every(scan),
+        doubles=_doubles(scan),
     )
-    kept = kept_sequences(_units(scan, scalars)) if scan.rows > SINGLE_SEQUENCES else None
+    kept = kept_sequences(*_units(scan, scalars)) if scan.rows > SINGLE_SEQUENCES else None
 
     used: set[str] = set()
 
@@ -220,17 +248,20 @@ def _parts(
         folded = fold_in_order(scan, missing, on_rows)
     waiting = next(folded, None)
     for piece in pieces:
-        part = None
+        part, keep = None, piece.end - piece.first == plan.piece_rows
         if piece.first in found and kept_pieces is not None:
-            part = kept_pieces.read(names[piece.first]) or fold_one(piece)
+            part = kept_pieces.read(names[piece.first], piece)
+            keep = part is None
+            part = fold_one(piece) if part is None else part
             on_rows(piece.end - piece.first)
         elif waiting is not None and waiting[0] is piece:
             part, waiting = waiting[1], next(folded, None)
-            if kept_pieces is not None and piece.end - piece.first == plan.piece_rows:
-                with suppress(OSError):  # a full disk costs the next look its time, and nothing else
-                    kept_pieces.write(names[piece.first], part)
-        if part is not None:
-            yield part
+        if part is None:
+            continue
+        if keep and kept_pieces is not None:
+            with suppress(OSError):  # a full disk costs the next look its time, and nothing else
+                kept_pieces.write(names[piece.first], part)
+        yield part
 
 
 def _in_order(
@@ -253,20 +284,26 @@ def _sample_every(scan: SequenceScan) -> int:
     return 1 << max(0, share.bit_length() - 1)
 
 
-def _units(scan: SequenceScan, scalars: Future[pl.DataFrame]) -> npt.NDArray[np.uint64]:
-    """Number each sequence's prompt group at its step, or where none is recorded the sequence."""
-    if "group_id" not in scan.columns:
-        return np.arange(scan.rows, dtype=np.uint64)
-    rows = scalars.result().select("seq", "step", "group_id")
-    names = rows["group_id"].drop_nulls().unique()
-    numbers = pl.DataFrame({"group_id": names, "number": [crc32(name.encode()) for name in names]})
-    number = rows.join(numbers, on="group_id", how="left", maintain_order="left")["number"].fill_null(0).to_numpy()
-    step = rows["step"].fill_null(0).cast(pl.UInt64).to_numpy()
-    group = number.astype(np.uint64) + (step << np.uint64(32))
+def _doubles(scan: SequenceScan) -> frozenset[str]:
+    """Return the logprobs that some file holds in 64 bits: all are then read so, whichever piece they are in."""
+    schema = scan.frame.collect_schema()
+    return frozenset(name for name in LOGPS if schema.get(name) == pl.List(pl.Float64))
+
+
+def _units(scan: SequenceScan, scalars: Future[pl.DataFrame]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """Return the step of each sequence, and a number of its prompt group, or where none is recorded of its own."""
+    rows = scalars.result()
+    seq = rows["seq"].to_numpy()
+    step = np.full(scan.rows, -1, np.int64)
+    step[seq] = rows["step"].fill_null(-1).to_numpy()
     unit = np.arange(scan.rows, dtype=np.uint64)
-    recorded = rows["group_id"].is_not_null().to_numpy()
-    unit[rows["seq"].to_numpy()[recorded]] = group[recorded]
-    return unit
+    if "group_id" in rows.columns:
+        groups = rows["group_id"].drop_nulls().unique()
+        numbers = pl.DataFrame({"group_id": groups, "number": [crc32(name.encode()) for name in groups]})
+        number = rows.join(numbers, on="group_id", how="left", maintain_order="left")["number"]
+        recorded = number.is_not_null().to_numpy()
+        unit[seq[recorded]] = number.drop_nulls().to_numpy().astype(np.uint64) + np.uint64(scan.rows)
+    return step, unit
 
 
 def _order_pairs(scan: SequenceScan) -> tuple[Pair, ...]:

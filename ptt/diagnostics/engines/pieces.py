@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -14,13 +14,13 @@ from typing import Final, Protocol
 import polars as pl
 import pyarrow as pa
 
-from ptt.diagnostics.statistics.partial_tables import PartialTables
+from ptt.diagnostics.statistics.partial_tables import PartialTables, is_sound
 from ptt.diagnostics.statistics.token_pass import ArrayPool, PassPlan, fold, fold_piece
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.scan import SequenceScan, scan_range
 
 CHECK_BYTES: Final = 4  # of the CRC-32 that a kept piece begins with: a disk may tear it
-KEPT_BY: Final = "2"  # version of the tables of a piece: what an earlier one kept is folded anew
+KEPT_BY: Final = "3"  # version of the tables of a piece: what an earlier one kept is folded anew
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,16 @@ class Piece:
             status = file.path.stat()
             where = (file.name, file.first_row, file.start, file.rows, sorted(file.skipped), sorted(file.columns))
             marks.append((*where, status.st_size, status.st_mtime_ns))
-        said = (KEPT_BY, marks, self.first, self.end, sorted(self.columns), self.plan)
+        plan = sorted((field.name, _written(getattr(self.plan, field.name))) for field in fields(self.plan))
+        said = (KEPT_BY, marks, self.first, self.end, "tool_names" in self.columns, plan)
         return sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _written(value: object) -> str:
+    """Write what has an order as it stands, and what has none in the order of its names: the same in every process."""
+    if isinstance(value, frozenset):
+        return repr(sorted(value))
+    return repr(sorted(value.items())) if isinstance(value, Mapping) else repr(value)
 
 
 class RunPieces(Protocol):
@@ -61,9 +69,10 @@ def needed(frame: pl.LazyFrame, columns: frozenset[str], plan: PassPlan) -> pl.L
     """Select what the pass reads, null where the files of `frame` lack it."""
     here = set(frame.collect_schema().names())
     logps = sorted({name for pair in plan.pairs for name in (pair.numerator, pair.denominator)})
-    missing = pl.lit(None, pl.List(pl.Float32))
     chosen = [pl.col("seq", "step", "model_mask")]
-    chosen += [pl.col(name) if name in here else missing.alias(name) for name in logps]
+    for name in logps:
+        kind = pl.List(pl.Float64 if name in plan.doubles else pl.Float32)
+        chosen.append(pl.col(name).cast(kind) if name in here else pl.lit(None, kind).alias(name))
     if "tool_names" in columns:
         count = pl.col("tool_names").list.len().cast(pl.Int64) if "tool_names" in here else pl.lit(None, pl.Int64)
         chosen.append(count.alias("tool_count"))
@@ -112,40 +121,52 @@ def fold_in_order(
 
 
 class KeptPieces:
-    """The tables of pieces in a folder of the store, under the hash of what decides them."""
+    """The tables of pieces in a folder of the store, under the hash of what decides them.
+
+    What is there may be torn, or written by somebody else: it is read where it can be a piece's, and made anew if not.
+    """
 
     def __init__(self, folder: Path) -> None:
         """`folder`: made when the first piece is kept."""
-        self.folder = folder
+        self._folder = folder
 
     def has(self, name: str) -> bool:
-        """Tell whether a piece is kept."""
-        return (self.folder / name).is_file()
+        """Tell whether a piece is kept; a link is none."""
+        path = self._folder / name
+        return self._own() and path.is_file() and not path.is_symlink()
 
-    def read(self, name: str) -> PartialTables | None:
-        """Return what is kept under a name; None where it is gone or damaged, so that it is made anew."""
+    def read(self, name: str, piece: Piece) -> PartialTables | None:
+        """Return what is kept under a name, or None where it is damaged or nothing that folding `piece` can give."""
         try:
-            content = (self.folder / name).read_bytes()
+            content = (self._folder / name).read_bytes()
             if zlib.crc32(content[CHECK_BYTES:]).to_bytes(CHECK_BYTES, "little") != content[:CHECK_BYTES]:
                 return None
-            return PartialTables.from_bytes(content[CHECK_BYTES:])
-        except (OSError, ValueError, pa.ArrowException):
+            part = PartialTables.from_bytes(content[CHECK_BYTES:])
+        except (OSError, ValueError, pa.ArrowException, pl.exceptions.PolarsError):
             return None
+        return part if is_sound(part, piece.first, piece.end) else None
 
     def write(self, name: str, part: PartialTables) -> None:
         """Keep a piece, whole or not at all."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        beside = self.folder / f"{name}.part"
+        if not self._own():
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        beside = self._folder / f"{name}.part"
+        beside.unlink(missing_ok=True)  # a link would be written through
         content = part.to_bytes()
         beside.write_bytes(zlib.crc32(content).to_bytes(CHECK_BYTES, "little") + content)
-        beside.replace(self.folder / name)
+        beside.replace(self._folder / name)
 
     def leave_only(self, names: set[str]) -> None:
         """Remove pieces of what the run was before."""
-        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+        for path in list(self._folder.iterdir()) if self._own() and self._folder.is_dir() else ():
             if path.name in names:
                 continue
             if path.is_dir() and not path.is_symlink():  # as an earlier version kept them
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
+
+    def _own(self) -> bool:
+        """Tell whether the folder is the store's: never write, and above all never remove, where a link leads."""
+        return not self._folder.is_symlink()

@@ -38,13 +38,13 @@ class EpisodeTails:
     pair: str
     begins: float
     sequences: int  # with tokens, joined or not
-    joined: int
+    joined: int  # of those that are kept one by one
     rows: pl.DataFrame
 
 
 def gather_episode_tails(tokens: Tokens, completions: Completions) -> EpisodeTails:
     """Join the tails of the main pair to the samples of a store."""
-    rows = tokens.tables.rows.filter("ok").drop("ok")
+    rows = tokens.single_rows
     tied = _tied(tokens, completions, rows)
     stretches = tokens.tables.stretches.join(tied, on="seq")
     counted = add_tail_counts(stretches, FIRST).with_columns(_whole_histogram())
@@ -59,7 +59,7 @@ def gather_episode_tails(tokens: Tokens, completions: Completions) -> EpisodeTai
     return EpisodeTails(
         pair=tokens.pairs[0].name,
         begins=float(bins.coarse_edges()[FIRST]),
-        sequences=rows.height,
+        sequences=int(tokens.tables.rows["ok"].sum()),
         joined=tied.height,
         rows=counted.drop("distance", "peak", "peak_at"),
     )

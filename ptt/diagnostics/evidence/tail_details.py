@@ -28,6 +28,7 @@ from ptt.diagnostics.statistics.exposure_intensity import exposure_intensity
 from ptt.diagnostics.statistics.histograms import count_histograms
 from ptt.diagnostics.statistics.observation_position import DISTANCES, FLOOR
 from ptt.diagnostics.statistics.pareto_k import tail_heaviness
+from ptt.diagnostics.statistics.partial_tables import share_kept
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.staleness import BUCKETS, UNKNOWN, add_lags, staleness
 from ptt.diagnostics.statistics.windows import label_spans, split_steps
@@ -170,9 +171,13 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
     in_step = tokens.tables.rows.sort("seq").select("seq", step_row=pl.int_range(pl.len()).over("step"))
     top = top.join(in_step, on="seq", how="left", maintain_order="left")  # what `ptt show` calls it by
     of_top = places.tied.join(top.filter(pl.col("text").is_null()), on="seq", how="semi")
+    share = share_kept(tokens.scan.rows)
+    few = f"of one prompt group in {share} of each step" if share > 1 else ""
     reasons = [
         ("exposure", "fewer than two steps" if split.is_empty() else ""),
+        ("attribution", few),
         ("attribution", places.missing),
+        ("top_sequences", few),
         ("top_sequences", LEFT_OUT if completions.texts_left_out(of_top) else ""),
         ("staleness", why),
     ]

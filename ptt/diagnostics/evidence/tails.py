@@ -119,7 +119,7 @@ def gather_tails(
     units = int(sequences.select(pl.struct("step", "unit").n_unique()).item())
     fewest = int(cells.group_by("slice").agg(pl.col("n").cast(pl.Int64).sum())["n"].to_numpy().min())
     count = block_count(steps=len(steps), units=units, tokens=fewest)  # of the slice with fewer tokens
-    observed = bursts(steps) if _shares_rollouts(sequences, tokens) else split_steps(steps, len(steps))
+    observed = bursts(steps) if _shares_rollouts(tokens) else split_steps(steps, len(steps))
     windows, sixths = split_steps(steps, 3), split_steps(steps, 6)
     starts = reference.period_starts(steps[0], steps[-1]) if reference and pair.denominator == "ref_logp" else ()
     if starts:
@@ -165,10 +165,10 @@ def gather_tails(
         periods=len(observed) if starts else None,
     )
     tables = {
-        "tail_emergence": _emergence(slices, blocks, sequences),
+        "tail_emergence": _emergence(slices, blocks, tokens.tables.steps),
         "ecdf": name_slices(_ecdf(cells, windows), names),
         "ess": _ess(sequences, steps, names, tokens),
-        "growth": name_slices(_growth(cells, sequences, windows, sixths), names),
+        "growth": name_slices(_growth(cells, tokens.tables.steps, windows, sixths), names),
         "step_stats": step_stats(tokens, names),
     }
     return tails, tables
@@ -180,11 +180,13 @@ def _equal_at(reference: Reference | None) -> int | None:
     return reference.equal_at if reference is not None and stays else None
 
 
-def _shares_rollouts(sequences: pl.DataFrame, tokens: Tokens) -> bool:
+def _shares_rollouts(tokens: Tokens) -> bool:
     """Return whether steps in a row may update on the same rollouts: by recurring ids, or for want of any."""
     if not any(name in tokens.scalars.columns for name in IDS):
         return True
-    times = sequences.group_by("unit").agg(pl.col("step").n_unique())["step"].to_numpy()
+    rows = tokens.tables.rows.filter("ok").select("seq", "step")
+    units = add_units(tokens.scalars)[0].select("seq", "unit")
+    times = rows.join(units, on="seq").group_by("unit").agg(pl.col("step").n_unique())["step"].to_numpy()
     return len(times) > 0 and float(np.mean(times > 1)) >= MIN_RECURRING
 
 
@@ -259,8 +261,8 @@ EMERGENCE: Final = {
 }
 
 
-def _emergence(slices: dict[int, SliceTails], blocks: tuple[Span, ...], sequences: pl.DataFrame) -> pl.DataFrame:
-    counts = label_spans(sequences, blocks, name="block").group_by("slice", "block").len()
+def _emergence(slices: dict[int, SliceTails], blocks: tuple[Span, ...], by_step: pl.DataFrame) -> pl.DataFrame:
+    counts = label_spans(by_step, blocks, name="block").group_by("slice", "block").agg(pl.col("sequences").sum())
     n_sequences = {(number, block): count for number, block, count in counts.iter_rows()}
     rows = []
     for number, tails in slices.items():
@@ -287,14 +289,13 @@ def _ecdf(cells: pl.DataFrame, windows: tuple[Span, ...]) -> pl.DataFrame:
 
 
 def _growth(
-    cells: pl.DataFrame, sequences: pl.DataFrame, windows: tuple[Span, ...], sixths: tuple[Span, ...]
+    cells: pl.DataFrame, by_step: pl.DataFrame, windows: tuple[Span, ...], sixths: tuple[Span, ...]
 ) -> pl.DataFrame:
     frames = []
     for spans in (windows, sixths):
         table = percentiles(label_spans(cells, spans, name="part"), by=["slice", "part"]).rename({"n": "n_tokens"})
-        counted = (
-            label_spans(sequences, spans, name="part").group_by("slice", "part").agg(pl.len().alias("n_sequences"))
-        )
+        counted = label_spans(by_step, spans, name="part").group_by("slice", "part")
+        counted = counted.agg(pl.col("sequences").sum().alias("n_sequences"))
         table = table.join(counted, on=["slice", "part"], how="left", maintain_order="left")
         frames.append(_join_spans(table, spans).with_columns(parts=pl.lit(len(spans), pl.Int64)))
     return pl.concat(frames)
@@ -323,7 +324,7 @@ def step_stats(tokens: Tokens, names: dict[int, str]) -> pl.DataFrame:
         means = moments(cells, by=by, sampled_from=pair.sampled_from).drop("n")
         table = percentiles(cells, by=by).join(means, on=by, how="left", maintain_order="left")
         if number == 0:
-            inverse = inverse_moments(tokens.tables.sequences, by=by)
+            inverse = inverse_moments(tokens.tables.steps, by=by)
             table = table.join(inverse, on=by, how="left", maintain_order="left")
             if pair.sampled_from == "numerator":
                 table = table.with_columns(k3=pl.col("k3_inverse"))

@@ -331,10 +331,8 @@ def _sequences_losing_tokens(tokens: Tokens, sides: list[int]) -> pl.DataFrame:
     """Return the sequences with tokens that have no finite log-ratio and no placeholder either."""
     placeholders = tokens.tables.anomalies.filter(pl.col("column").is_in(sides)).group_by("seq").agg(pl.col("n").sum())
     return (
-        tokens.tables.sequences.group_by("seq")
-        .agg(pl.col("n_bad").sum())
-        .join(placeholders, on="seq", how="left")
-        .filter(pl.col("n_bad").cast(pl.Int64) > pl.col("n").cast(pl.Int64).fill_null(0))
+        tokens.tables.losing.join(placeholders, on="seq", how="left")
+        .filter(pl.col("n_bad") > pl.col("n").cast(pl.Int64).fill_null(0))
         .join(tokens.tables.rows, on="seq", how="inner")
     )
 

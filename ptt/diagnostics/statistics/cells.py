@@ -28,6 +28,7 @@ CELL: Final[dict[str, pl.DataType]] = {
     "step": pl.Int64(),
     "slice": pl.UInt8(),
     "bin": pl.UInt16(),
+    "wide": pl.UInt8(),  # the cell reaches over 2^wide bins, of which `bin` is the lowest
     "n": pl.UInt32(),
     **{name: pl.Float64() for name in SUMS},
 }
@@ -45,6 +46,15 @@ POWER_SUMS: Final[dict[str, pl.DataType]] = {
     **{name: pl.Float64() for name in POWERS},
 }
 """What cells cannot tell to the last digit: sums over all tokens of a step and slice."""
+STEP: Final[dict[str, pl.DataType]] = {
+    "step": pl.Int64(),
+    "slice": pl.UInt8(),
+    "sequences": pl.Int64(),  # with a usable token
+    "n": pl.Int64(),
+    **{name: pl.Float64() for name in ("s_r", "s_inv", "s_inv2")},
+}
+"""Sums over the sequences of a step and slice: of all, where single ones are kept of a share."""
+LOSING: Final[dict[str, pl.DataType]] = {"seq": pl.UInt32(), "n_bad": pl.Int64()}
 SEQUENCE: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),
     "step": pl.Int64(),
@@ -150,6 +160,7 @@ class MergedCells:
     bin: IntArray
     n: IntArray
     s_abs: FloatArray
+    width: int  # bins that a cell reaches over
     bounds: tuple[IntArray, IntArray]  # (groups,) each: a group's first cell and the one after its last
 
 
@@ -177,8 +188,14 @@ def merge_cells(cells: pl.DataFrame, *, by: Sequence[str]) -> MergedCells:
         bin=key % BINS,
         n=n,
         s_abs=s_abs,
+        width=cell_width(cells),
         bounds=(first, np.append(first[1:], len(key)) if len(first) else first),
     )
+
+
+def cell_width(cells: pl.DataFrame) -> int:
+    """Return how many bins a cell of one run reaches over (see partial_tables.WIDER)."""
+    return 1 << int(cells["wide"][0]) if "wide" in cells.columns and cells.height else 1
 
 
 def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -> pl.DataFrame:

@@ -3,7 +3,8 @@
 For a drift pair (policy/ref) this is what a guard on that ratio would do; trainers guard policy/rollout or
 old/rollout, so `guarded_pair` takes the nearest to these that is recorded, and every row names its pair. The
 guards are those of verl, IcePop, MIS and GSPO: truncation w = min(rho, C), bands outside of which w = 0, and
-whole sequences. A bin of |r| (0.4% wide) lies on the side of a limit on which its mean lies.
+whole sequences. A cell of |r| (0.4% wide, more in a run of many steps) lies on the side of a limit on which its
+mean lies.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def split_by_sign(cells: pl.DataFrame) -> SignedCells:
     """Split each cell by the sign of r.
 
     A cell is a bin of |r|, so n_up = (n + sum r / mean |r|) / 2, to 0.2% of n, and exactly after rounding in
-    cells of 250 tokens or fewer. The sums of the large side follow by subtracting the small one.
+    cells of 250 tokens or fewer; where cells are w wide, to w / 2 of n. The sums of the large side follow by
+    subtracting the small one.
     """
     n, s_abs, s_r, s_rho, s_rho2 = (
         cells[name].to_numpy().astype(np.float64) for name in ("n", "s_abs", "s_r", "s_rho", "s_rho2")

@@ -16,14 +16,18 @@ _STRIDE = bins.PER_OCTAVE // POINTS_PER_OCTAVE
 
 
 def ecdf(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Return P(|r| < x) at 8 edges an octave, from the first edge with a token below it to the last with one above."""
+    """Return P(|r| < x) from the first edge with a token below it to the last with one above.
+
+    Edges are 8 an octave, or 4 where cells are that wide.
+    """
     merged = merge_cells(cells, by=by)
     frames = []
+    stride = max(_STRIDE, merged.width)
     for group, first_cell, last_cell in zip(merged.groups.iter_rows(named=True), *merged.bounds, strict=True):
         index = merged.bin[first_cell:last_cell]
         cumulative = np.cumsum(merged.n[first_cell:last_cell])
-        first = max(1, (int(index[0]) - 1) // _STRIDE * _STRIDE + 1)
-        edges = np.arange(first, min(int(index[-1]) + 2 * _STRIDE, bins.OVERFLOW + 1), _STRIDE)
+        first = max(1, (int(index[0]) - 1) // stride * stride + 1)
+        edges = np.arange(first, min(int(index[-1]) + 2 * stride, bins.OVERFLOW + 1), stride)
         below = np.searchsorted(index, edges, side="left")  # cells whose bin lies wholly below the edge
         cdf = np.where(below > 0, cumulative[np.maximum(below, 1) - 1], 0) / cumulative[-1]
         frames.append(

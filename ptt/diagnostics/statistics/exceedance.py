@@ -81,6 +81,7 @@ def _percentiles(counted: Histograms) -> dict[tuple[int, int], dict[str, float]]
             "window": window,
             "slice": slice_,
             "bin": bin_,
+            "wide": np.full(len(bin_), counted.width.bit_length() - 1),
             "n": counted.n[window, slice_, bin_].astype(np.int64),
             "s_abs": counted.s_abs[window, slice_, bin_],
         }

@@ -12,7 +12,7 @@ import polars as pl
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bootstrap import histogram_entries
-from ptt.diagnostics.statistics.cells import BINS
+from ptt.diagnostics.statistics.cells import BINS, cell_width
 from ptt.diagnostics.statistics.clipping_replay import count_positive
 from ptt.diagnostics.statistics.slices import SLICES
 from ptt.diagnostics.statistics.windows import Span, split_steps
@@ -34,6 +34,7 @@ class Histograms:
     n: FloatArray
     s_r: FloatArray
     s_abs: FloatArray
+    width: int = 1  # bins that a cell reaches over
 
 
 def count_histograms(cells: pl.DataFrame, windows: Sequence[Span]) -> Histograms:
@@ -53,7 +54,7 @@ def count_histograms(cells: pl.DataFrame, windows: Sequence[Span]) -> Histograms
     blocks = _table(block, slice_bin, cells["n"], (len(starts), *shape))
     n = np.add.reduceat(blocks, np.flatnonzero(np.diff(window, prepend=-1)), axis=0)
     s_abs, s_r = (_table(window[block], slice_bin, cells[name], (len(cut), *shape)) for name in ("s_abs", "s_r"))
-    return Histograms(blocks=blocks, window=window, n=n, s_r=s_r, s_abs=s_abs)
+    return Histograms(blocks=blocks, window=window, n=n, s_r=s_r, s_abs=s_abs, width=cell_width(cells))
 
 
 def coarse_cells(sequences: pl.DataFrame) -> pl.DataFrame:
@@ -81,10 +82,12 @@ def coarse_cells(sequences: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def largest_log_ratios(n: FloatArray, s_r: FloatArray, s_abs: FloatArray, *, sign: float, wanted: int) -> FloatArray:
+def largest_log_ratios(
+    n: FloatArray, s_r: FloatArray, s_abs: FloatArray, *, sign: float, wanted: int, width: int = 1
+) -> FloatArray:
     """Return at least the `wanted` largest of sign * r, from one histogram, (bins,) each.
 
-    A token alone in its bin has its own |r|; others are spread evenly over theirs (0.4% wide).
+    A token alone in its cell has its own |r|; others are spread evenly over theirs (`width` bins).
     """
     used = np.flatnonzero(n)
     mean = s_abs[used] / n[used]
@@ -99,7 +102,7 @@ def largest_log_ratios(n: FloatArray, s_r: FloatArray, s_abs: FloatArray, *, sig
     bin_ = used[index]
     exact = (n[bin_] == 1) | (bin_ == bins.UNDERFLOW) | (bin_ == bins.OVERFLOW)
     low = np.where(exact, mean[index], bins.lower_edge(bin_))
-    width = np.where(exact, 0.0, bins.lower_edge(bin_ + 1) - low)
+    width = np.where(exact, 0.0, bins.lower_edge(bin_ + width) - low)
     inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     magnitude: FloatArray = np.repeat(low, count) + (inside + 0.5) * np.repeat(width / count, count)
     magnitude *= np.where(np.repeat(cells, count) < len(used), 1.0, -1.0)

@@ -106,8 +106,8 @@ def tail_heaviness(
 ) -> pl.DataFrame:
     """Return a row for each window, slice (`names`, and `all`), level and way round that holds a weight.
 
-    `sequences` are those of the token pass, sorted by seq. Token moments and all of the sequences' figures are exact;
-    a token's k-hat knows each |r| to its bin (0.4% wide).
+    `sequences` are those of the token pass, sorted by seq. Token moments and all of the sequences' figures are exact
+    for them; a token's k-hat is of all tokens, and knows each |r| to its cell (0.4% wide in runs of few steps).
     """
     labelled = label_spans(sequences.drop("coarse_bin", "coarse_n", strict=False), windows, name="window")
     both = ((pair, 1.0), (inverse, -1.0))
@@ -132,9 +132,10 @@ def tail_heaviness(
 def _token_figures(counted: Histograms, window: int, chosen: slice, part: pl.DataFrame, sign: float) -> Numbers:
     n, s_r, s_abs = (each[window, chosen].sum(axis=0) for each in (counted.n, counted.s_r, counted.s_abs))
     tokens = int(n.sum())
-    logs = largest_log_ratios(n, s_r, s_abs, sign=sign, wanted=tail_size(tokens) + 1)
+    logs = largest_log_ratios(n, s_r, s_abs, sign=sign, wanted=tail_size(tokens) + 1, width=counted.width)
     first, second = ("s_rho", "s_rho2") if sign > 0 else ("s_inv", "s_inv2")
-    mean, square = (float(part[name].sum()) / tokens for name in (first, second))
+    summed = int(part["n"].cast(pl.Int64).sum())  # fewer than `tokens` where single sequences are kept of a share
+    mean, square = (float(part[name].sum()) / summed for name in (first, second))
     return _figures(tokens, k_hat(logs, n=tokens), mean**2 / square, None if logs.max() > EXPONENT_CAP else square)
 
 

@@ -3,9 +3,9 @@
 A piece is a fixed range of sequences, whoever folds it and wherever: sums are taken within pieces first and then over
 them in their order, so the same input gives the same sums to the last bit on one core or on many machines.
 
-Memory stays bounded however long a run is. With more steps, percentiles of one step are kept to wider bins (sums stay
-what they are); with more sequences, single ones are kept of a fixed share of the prompt groups. A run of 250 steps and
-100,000 sequences loses nothing.
+What grows with steps and sequences is bounded. With more than 256 steps, cells reach over several bins (sums stay what
+they are); with more than 131,072 sequences, single ones are kept of a share of each step's prompt groups. What remains
+for each sequence is its line of TokenTables.rows, some 30 bytes.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ from ptt.diagnostics.statistics.cells import (
     BIN_BITS,
     CELL,
     EXPONENT_CAP,
+    LOSING,
+    POWER_SUMS,
     POWERS,
     ROW,
     SAMPLE,
     SEQUENCE,
     SIGNED_CELL,
+    STEP,
     STEP_LIMIT,
     STRETCH,
     SUMS,
@@ -73,6 +76,48 @@ class PartialTables:
         return cls(**{one.name: pl.DataFrame(pa.ipc.open_stream(source).read_all()) for one in fields(cls)})
 
 
+SCHEMAS: Final = {
+    "cells": SIGNED_CELL,
+    "powers": POWER_SUMS,
+    "sequences": SEQUENCE,
+    "stretches": STRETCH,
+    "rows": ROW,
+    "bad": BAD,
+    "anomalies": ANOMALY,
+    "samples": SAMPLE,
+}
+
+
+def is_sound(part: PartialTables, first: int, end: int) -> bool:
+    """Tell whether tables that were read back can be those of the sequences from `first` to before `end`."""
+    frames = {name: getattr(part, name) for name in SCHEMAS}
+    if any(dict(frames[name].schema) != schema for name, schema in SCHEMAS.items()):
+        return False
+    for name in ("sequences", "stretches", "rows", "anomalies", "samples"):
+        seq = frames[name]["seq"]
+        if seq.null_count() or not seq.is_between(first, end - 1).all():
+            return False
+    if any(frames[name].null_count().sum_horizontal().sum() for name in SCHEMAS if name not in ("rows", "samples")):
+        return False
+    if not all(_sound_histograms(frame) for frame in (part.sequences, part.stretches)):
+        return False
+    key = part.cells["key"].to_numpy()
+    group = key[np.flatnonzero(np.diff(key >> GROUP_SHIFT, prepend=~(key[:1] >> GROUP_SHIFT)))] >> GROUP_SHIFT
+    pair, step, slice_ = (part.powers[name].to_numpy().astype(np.uint64) for name in ("pair", "step", "slice"))
+    of_powers = (pair * np.uint64(STEP_LIMIT) + step) * np.uint64(2) + slice_
+    ascending = bool((key[1:] > key[:-1]).all())
+    return ascending and bool((part.cells["n"] > 0).all()) and np.array_equal(group, of_powers)
+
+
+GROUP_SHIFT: Final = np.uint64(BIN_BITS + 1)
+
+
+def _sound_histograms(frame: pl.DataFrame) -> bool:
+    same = (frame["coarse_bin"].list.len() == frame["coarse_n"].list.len()).all()
+    largest = frame["coarse_bin"].list.max().max()
+    return bool(same) and (largest is None or int(largest) < bins.COARSE_COUNT)  # type: ignore[arg-type]
+
+
 def _packed(frame: pl.DataFrame) -> bytes:
     table, stream = frame.to_arrow(), pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, table.schema) as writer:
@@ -89,11 +134,13 @@ def _unpacked(streams: dict[str, bytes]) -> PartialTables:
 class TokenTables:
     """What is left of the tokens of a run.
 
-    cells: one row per (pair, step, slice, bin): n and cells.SUMS.
+    cells: one row per (pair, step, slice, bin): n and cells.SUMS; of long runs `wide` (see WIDER).
+    steps: one row per (step, slice) of the first pair: how many sequences, and what is summed over all of them.
+    losing: one row per sequence with tokens of the first pair that cannot be used, and others that can.
     sequences: one row per (seq, slice) of the first pair: step, n, n_bad, cells.SEQUENCE_SUMS,
-        the least and greatest r, and the coarse histogram as two lists.
-    stretches: one row per (seq, observations before, distance after the last one) of the first pair: n, and of the
-        tokens with a large |r| the greatest, where it is, and the coarse histogram.
+        the least and greatest r, and the coarse histogram as two lists; of a share of them (see kept_sequences).
+    stretches: of the same sequences, one row per (seq, observations before, distance after the last one) of the first
+        pair: n, and of the tokens with a large |r| the greatest, where it is, and the coarse histogram.
     rows: one row per sequence: step, length, n_model, n_obs, ok (false: its lists disagree in length).
     bad: per (pair, step, slice): model tokens whose r is null, NaN, infinite, or taken for a placeholder.
     anomalies: per (seq, column, kind): values that are no logprobs (see placeholder_values.Anomaly).
@@ -101,6 +148,8 @@ class TokenTables:
     """
 
     cells: pl.DataFrame
+    steps: pl.DataFrame
+    losing: pl.DataFrame
     sequences: pl.DataFrame
     stretches: pl.DataFrame
     rows: pl.DataFrame
@@ -115,32 +164,69 @@ class TokenTables:
 
 
 WIDER: Final = ((256, 0), (1024, 2), (4096, 4), (16384, 5))
-"""Up to so many steps, that many bits fewer of a bin: 256, 64, 16 and 8 bins an octave, 0.4% to 9% wide."""
-WIDEST: Final = 6
-SINGLE_SEQUENCES: Final = 1 << 17  # kept one by one; of more than that every second prompt group, every fourth, ...
+"""Up to so many steps, cells reach over 2 to the power of so many bins: 256, 64, 16 and 8 an octave, so that they are
+at most 0.4%, 1.6%, 6% and 13% wide. The tokens of a cell are taken as spread evenly over it."""
+WIDEST: Final = 6  # 4 an octave, at most 25% wide: as coarse as the histograms of single sequences
+SINGLE_SEQUENCES: Final = 1 << 17  # kept one by one; of more than that, those of half the prompt groups, a fourth, ...
 PENDING: Final = 1 << 20  # cells that wait to be added up
 BIN_MASK: Final = (1 << BIN_BITS) - 1
 
 
-def kept_sequences(unit: npt.NDArray[np.uint64]) -> BoolArray | None:
-    """Choose the sequences that are kept one by one: all (None), or every second unit, every fourth, by a hash.
-
-    `unit`: (sequences,) of each a number of the prompt group it belongs to, or else its own.
-    """
+def share_kept(sequences: int) -> int:
+    """Return of how many prompt groups one is kept sequence by sequence, a power of two."""
     share = 1
-    while len(unit) > share * SINGLE_SEQUENCES:
+    while sequences > share * SINGLE_SEQUENCES:
         share *= 2
+    return share
+
+
+def kept_sequences(step: npt.NDArray[np.int64], unit: npt.NDArray[np.uint64]) -> BoolArray | None:
+    """Choose the sequences that are kept one by one: None for all of them, or else a share of each step's units.
+
+    `unit`: (sequences,) of each a number of its prompt group, or its own. Units are taken whole, as a hash orders
+    them, and at least one of each step; where they are so few that too many sequences would be left, single sequences
+    are taken instead. A run that grows keeps its choice until the share changes, and then some of it.
+    """
+    share = share_kept(len(unit))
     if share == 1:
         return None
-    hashed = (unit ^ (unit >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)  # splitmix64 (Steele et al., 2014)
+    kept = _lowest(step, unit, share)
+    if kept.sum() > 2 * len(unit) // share:
+        kept = _lowest(step, np.arange(len(unit), dtype=np.uint64), share)
+    return kept
+
+
+def _lowest(step: npt.NDArray[np.int64], unit: npt.NDArray[np.uint64], share: int) -> BoolArray:
+    """Choose one in `share` of each step's units: those with the lowest hashes."""
+    hashed = _mixed(unit ^ _mixed(step.astype(np.uint64)))
+    order = np.lexsort((hashed, step))
+    new_step = np.diff(step[order], prepend=step[order][:1] - 1) != 0
+    new_unit = new_step | (np.diff(hashed[order], prepend=hashed[order][:1]) != 0)
+    number = np.cumsum(new_unit)
+    first = np.flatnonzero(new_step)
+    units = np.add.reduceat(new_unit.astype(np.int64), first)
+    length = np.diff(first, append=len(step))
+    rank = number - np.repeat(number[first], length)
+    kept = np.empty(len(step), np.bool_)
+    kept[order] = rank < np.repeat(-(-units // share), length)
+    return kept
+
+
+def _mixed(number: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Hash numbers (splitmix64: Steele, Lea and Flood, 2014)."""
+    hashed = number + np.uint64(0x9E3779B97F4A7C15)
+    hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    kept: BoolArray = (hashed ^ (hashed >> np.uint64(31))) % np.uint64(share) == 0
-    return kept if kept.any() else None
+    return hashed ^ (hashed >> np.uint64(31))
 
 
 def bits_dropped(steps: int) -> int:
     """Return how many bits of a bin a run of so many steps does without."""
     return next((bits for most, bits in WIDER if steps <= most), WIDEST)
+
+
+BY_STEP: Final = ("step", "slice")
+STEP_SUMS: Final = tuple(name for name in STEP if name not in BY_STEP)
 
 
 class Merger:
@@ -153,6 +239,8 @@ class Merger:
         self._dropped = 0
         self._steps = np.empty(0, np.int64)
         self._frames: dict[str, list[pl.DataFrame]] = {
+            "steps": [pl.DataFrame(schema=STEP)],
+            "losing": [pl.DataFrame(schema=LOSING)],
             "sequences": [pl.DataFrame(schema=SEQUENCE)],
             "stretches": [pl.DataFrame(schema=STRETCH)],
             "rows": [pl.DataFrame(schema=ROW)],
@@ -163,8 +251,9 @@ class Merger:
 
     def add(self, part: PartialTables) -> None:
         """Take the next piece."""
+        whole = {"steps": _by_step(part.sequences), "losing": _losing(part.sequences)}
         for name, frames in self._frames.items():
-            frame: pl.DataFrame = getattr(part, name)
+            frame: pl.DataFrame = whole[name] if name in whole else getattr(part, name)
             if self._kept is not None and name in ("sequences", "stretches"):
                 frame = frame.filter(self._kept[frame["seq"].to_numpy()])
             if frame.height:
@@ -183,12 +272,11 @@ class Merger:
 
     def tables(self) -> TokenTables:
         """Return the tables of all pieces."""
-        cells = self._merged_cells()
-        if self._dropped:
-            cells = at_their_means(cells)
         whole = {name: pl.concat(frames) for name, frames in self._frames.items()}
         return TokenTables(
-            cells=cells,
+            cells=self._merged_cells(),
+            steps=grouped_sums(whole["steps"], BY_STEP, STEP_SUMS),
+            losing=whole["losing"].group_by("seq").agg(pl.col("n_bad").sum()).sort("seq"),
             sequences=_sort_sequences(whole["sequences"]),
             stretches=whole["stretches"]
             if whole["stretches"]["seq"].is_sorted()
@@ -239,12 +327,26 @@ class _CellsInOrder:
         return _add_up(cells) if self._waiting else cells
 
 
+def _by_step(sequences: pl.DataFrame) -> pl.DataFrame:
+    """Sum over all sequences of a step and slice what cells do not hold (cells.STEP)."""
+    counted = sequences.select(*BY_STEP, "n", "s_r", "s_inv", "s_inv2", sequences=pl.lit(1, pl.Int64))
+    if counted.is_empty():
+        return pl.DataFrame(schema=STEP)
+    return grouped_sums(counted, BY_STEP, STEP_SUMS)
+
+
+def _losing(sequences: pl.DataFrame) -> pl.DataFrame:
+    """Return the sequences with tokens that cannot be used (cells.LOSING)."""
+    return sequences.filter(pl.col("n_bad") > 0).select(pl.col(name).cast(kind) for name, kind in LOSING.items())
+
+
 def finish_cells(signed: pl.DataFrame, powers: pl.DataFrame, *, dropped: int = 0) -> pl.DataFrame:
     """Join the two signs of each bin, and derive what is summed over its tokens (cells.CELL) from n and the sum of |r|.
 
-    n and the sums of r and |r| are exact in every bin. Squares and powers are taken at a bin's mean (it is 0.39% of |r|
-    wide, w nats say, so exp(r) is off by less than w^2 / 8 of itself, 5e-5 at 5 nats), and then scaled to the sums over
-    all tokens of their step and slice, which are exact. `dropped`: see widen, in the same go.
+    n and the sums of r and |r| are exact in every bin. Squares and powers are taken at a bin's mean: it is at most
+    0.39% of |r| wide, w nats say, so exp(r) is off by less than w^2 / 8 of itself, 5e-5 at 5 nats. What the sums over
+    all tokens of a step and slice, which are exact, have more is given to its cells as that bound grows, with the
+    square of |r|: a few wild tokens change nothing of the others. `dropped`: see widen, in the same go.
     """
     key = signed["key"].to_numpy()
     n, s_abs = signed["n"].to_numpy(), signed["s_abs"].to_numpy()
@@ -265,34 +367,30 @@ def finish_cells(signed: pl.DataFrame, powers: pl.DataFrame, *, dropped: int = 0
     at = np.cumsum(new) - 1
     place = place[new]
     added = {name: np.bincount(at, values, len(place)) for name, values in (("n", n), *sums.items())}
+    reach = np.minimum(mean, EXPONENT_CAP) ** 2
+    share = {name: np.bincount(at, sums[name] * reach, len(place)) for name in POWERS}
     group = place >> BIN_BITS
     start = np.flatnonzero(np.diff(group, prepend=-1))
     for name in POWERS:
-        taken = _sums(added[name], start)
-        scale = np.divide(powers[name].to_numpy(), taken, out=np.ones(len(start)), where=taken.astype(np.float64) > 0)
-        added[name] = added[name] * np.repeat(scale, np.diff(start, append=len(group)))
+        missing = powers[name].to_numpy() - _sums(added[name], start)
+        total = _sums(share[name], start).astype(np.float64)
+        rate = np.divide(missing, total, out=np.zeros(len(start)), where=total > 0)
+        added[name] = np.maximum(added[name] + share[name] * np.repeat(rate, np.diff(start, append=len(group))), 0.0)
     columns = {"pair": group // (2 * STEP_LIMIT), "step": group // 2 % STEP_LIMIT, "slice": group % 2}
-    columns["bin"] = place & BIN_MASK
+    columns |= {"bin": place & BIN_MASK, "wide": np.full(len(place), dropped, np.uint8)}
     return pl.DataFrame(columns | added).select(pl.col(name).cast(kind) for name, kind in CELL.items())
 
 
 def widen(cells: pl.DataFrame, dropped: int) -> pl.DataFrame:
-    """Join neighbouring bins, `dropped` bits of them: the bin of a cell becomes the lowest of those it joins."""
+    """Join 2^dropped neighbouring bins each; tokens below and above all bins stay apart."""
     joined = _joined(cells["bin"].to_numpy().astype(np.int64), dropped)
-    return _add_up(cells.with_columns(pl.Series("bin", joined, pl.UInt16)))
+    wide = pl.lit(dropped, pl.UInt8).alias("wide")
+    return _add_up(cells.with_columns(pl.Series("bin", joined, pl.UInt16), wide))
 
 
 def _joined(fine: IntArray, dropped: int) -> IntArray:
     inside = (fine >= 1) & (fine <= bins.BIN_COUNT)
     return np.where(inside, ((fine - 1) >> dropped << dropped) + 1, fine)
-
-
-def at_their_means(cells: pl.DataFrame) -> pl.DataFrame:
-    """Place cells of joined bins in the bin of their mean |r|, so that percentiles are off by less than their width."""
-    fine = cells["bin"].to_numpy()
-    mean = bins.bin_of(cells["s_abs"].to_numpy() / cells["n"].to_numpy()).astype(np.uint16)
-    inside = (fine >= 1) & (fine <= bins.BIN_COUNT)
-    return cells.with_columns(pl.Series("bin", np.where(inside, np.maximum(mean, fine), fine), pl.UInt16))
 
 
 def _add_up(cells: pl.DataFrame) -> pl.DataFrame:
@@ -308,7 +406,7 @@ def _add_up(cells: pl.DataFrame) -> pl.DataFrame:
     if len(first) == cells.height:
         return cells if order is None else cells[order]
     kept = first if order is None else order[first]
-    columns = {name: cells[name].gather(kept) for name in ("pair", "step", "slice", "bin")}
+    columns = {name: cells[name].gather(kept) for name in ("pair", "step", "slice", "bin", "wide")}
     for name in ("n", *SUMS):
         values = cells[name].to_numpy()
         columns[name] = pl.Series(name, _sums(values if order is None else values[order], first), CELL[name])

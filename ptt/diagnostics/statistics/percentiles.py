@@ -20,8 +20,9 @@ LN2: Final = math.log(2.0)
 def percentiles(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Return n and p50, p95, p99, p99.9 of |r| for every group of `by`.
 
-    The definition is numpy's default (linear between order statistics); each order statistic is known to its bin,
-    so a value is off by at most `bins.WIDTH` (0.39%), and by nothing where its bin holds a single token.
+    The definition is numpy's default (linear between order statistics); each order statistic is known to its cell,
+    so a value is off by at most `bins.WIDTH` (0.39%; more in a run of many steps, whose cells reach over several
+    bins), and by nothing where its cell holds a single token.
     """
     merged = merge_cells(cells, by=by)
     if not len(merged.n):
@@ -40,12 +41,12 @@ def percentiles(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
 
 
 def _order_statistic(merged: MergedCells, cumulative: IntArray, rank: IntArray) -> FloatArray:
-    """Return |r| at `rank` counted over all cells in order; tokens of a bin are taken as spread evenly over it."""
+    """Return |r| at `rank` counted over all cells in order; tokens of a cell are taken as spread evenly over it."""
     cell = np.searchsorted(cumulative, rank, side="right")
     index = merged.bin[cell]
     n = merged.n[cell]
     inside = rank - (cumulative[cell] - n)
-    low, high = bins.lower_edge(index), bins.lower_edge(index + 1)
+    low, high = bins.lower_edge(index), bins.lower_edge(index + merged.width)
     spread = low + (inside + 0.5) / n * (high - low)
     exact = (n == 1) | (index == bins.OVERFLOW)
     return np.where(index == bins.UNDERFLOW, 0.0, np.where(exact, merged.s_abs[cell] / n, spread))

@@ -296,7 +296,7 @@ class PassPlan:
     """What decides the tables of a piece, besides its tokens.
 
     pairs: the first is the main one. sample_every: of the sequences, every so many-th is kept whole (0: none).
-    fills: values that stand for no logprob, by column.
+    fills: values that stand for no logprob, by column. doubles: logprobs to read in 64 bits.
     """
 
     pairs: tuple[Pair, ...]
@@ -304,6 +304,7 @@ class PassPlan:
     batch_rows: int
     sample_every: int = 0
     fills: Mapping[str, Fills] = field(default_factory=dict)
+    doubles: frozenset[str] = frozenset()
 
     @property
     def piece_rows(self) -> int:

@@ -59,6 +59,8 @@ def read_profile(store: Path) -> Profile | None:
         if facts.tokens != _key(store):  # another look at the run left other tokens here
             return None
         cells = pl.read_parquet(store / "tokens" / "cells.parquet", glob=False)
+        if "wide" not in cells.columns:  # of a store from before runs of many steps had wider cells
+            cells = cells.with_columns(wide=pl.lit(0, pl.UInt8)).select(list(CELLS))
         sequences = pl.read_parquet(store / "tokens" / "sequences.parquet", glob=False)
         units = pl.read_parquet(store / FOLDER / UNITS, glob=False).sort("seq")
         rows = np.searchsorted(units["seq"].to_numpy(), sequences["seq"].to_numpy())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Final
@@ -22,8 +22,9 @@ from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, Part, read_man
 from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct
 
 SAMPLED_FILES: Final = 16
+FIRST_FILES: Final = 2  # by which a run is cut into pieces
 ROW: Final = "__row of the run"  # a name that no recorder's column has
-TOKEN_TABLES: Final = ("cells", "sequences", "stretches", "rows", "bad", "anomalies", "samples")
+TOKEN_TABLES: Final = tuple(field.name for field in fields(TokenTables))
 ATTRIBUTE: Final = "attribute:"
 """Begins a column of what recorder files hold beside the canonical columns: text, whole numbers or truth values of a
 sequence, such as the data set of its prompt. As text, from files that are scanned where they lie."""
@@ -44,6 +45,7 @@ class SequenceScan:
     tokens_per_row: float
     notes: tuple[str, ...] = ()  # on sequences that are recorded more than once
     divisible: bool = True  # into ranges of sequences that need no other rows
+    first_tokens_per_row: float | None = None  # of the first files alone: the same when the run has grown
 
     @property
     def rows(self) -> int:
@@ -117,6 +119,7 @@ def scan_sequences(folder: Path, manifest: Manifest, root: Path, *, without: Ite
         tokens_per_row=_tokens_per_row(files),
         notes=(*choice.notes, *filled),
         divisible=not filled,
+        first_tokens_per_row=_tokens_per_row(files[:FIRST_FILES]),
     )
 
 

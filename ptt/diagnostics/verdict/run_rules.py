@@ -129,7 +129,7 @@ def diagnosis_of(
         seen=what_was_seen(evidence, verdicts, signature[0].signature),
         nothing=why_nothing_was_judged(table, gathered.tables["metrics"], gathered.wide, evidence),
         crashes=crashes,
-        sources=list_sources(table, tokens, damaged, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
+        sources=list_sources(table, tokens, damaged, (*manifest.notes, *(tokens.notes if tokens else ()))),
         tables=gathered.tables,
         explains=explains(),
     )

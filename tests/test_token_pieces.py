@@ -1,0 +1,259 @@
+"""Tokens folded in pieces: any cut, any engine and any pieces kept from before give the same tables, byte for byte."""
+
+from __future__ import annotations
+
+import shutil
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from builders import Story, repeatable, sequences_of, steady
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from ptt.diagnostics.config import Settings
+from ptt.diagnostics.engines import local
+from ptt.diagnostics.engines.pieces import CHECK_BYTES, Piece, RunPieces, fold_one
+from ptt.diagnostics.statistics import partial_tables, token_pass
+from ptt.diagnostics.statistics.partial_tables import PartialTables, TokenTables
+from ptt.diagnostics.store.ingest import PIECES
+from ptt.diagnostics.store.manifest import InPlaceFile, Manifest
+from ptt.executors import fold_in_processes
+
+pytestmark = pytest.mark.usefixtures("short_pieces")
+
+
+@pytest.fixture
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make pieces of 32 sequences, folded elsewhere however few tokens they have."""
+    monkeypatch.setattr(token_pass, "BATCH_TOKENS", 1)
+    monkeypatch.setattr(token_pass, "PIECE_BATCHES", 2)
+    monkeypatch.setattr(local, "APART_FROM", 0)
+
+
+def made(sequences: int = 30, steps: int = 5, **changes: Any) -> pl.DataFrame:
+    return sequences_of(Story(steps=steps, sequences=sequences, post=steady(0.8), nan_share=0.02, **changes))
+
+
+Part = tuple[pl.DataFrame, int, str]  # rows, rows in a row group, kind of recorder
+
+
+def write_files(folder: Path, parts: Sequence[Part]) -> Manifest:
+    """Write frames as files of a run, and say what they are."""
+    files = []
+    for number, (part, group, kind) in enumerate(parts):
+        name = f"{number:03d}.parquet"
+        part.drop("seq").write_parquet(folder / name, row_group_size=group)
+        files.append(
+            InPlaceFile(path=name, rows=part.height, columns=tuple(c for c in part.columns if c != "seq"), kind=kind)
+        )
+    return Manifest(
+        schema_version=1, ptt_version="", fingerprint="", in_place=tuple(files), parts=(), wide=(), facts={}, notes=()
+    )  # fmt: skip
+
+
+def cut_at(frame: pl.DataFrame, bounds: Sequence[int]) -> list[pl.DataFrame]:
+    edges = [0, *sorted({bound for bound in bounds if 0 < bound < frame.height}), frame.height]
+    return [frame[start:end] for start, end in pairwise(edges)]
+
+
+def tables_of_run(
+    root: Path, manifest: Manifest, store: Path, *, keep: bool = False, run_pieces: RunPieces | None = None
+) -> TokenTables:
+    return tokens_of_run(root, manifest, store, keep=keep, run_pieces=run_pieces).tables
+
+
+def tokens_of_run(
+    root: Path, manifest: Manifest, store: Path, *, keep: bool = False, run_pieces: RunPieces | None = None
+) -> local.Tokens:
+    store.mkdir(exist_ok=True)
+    shutil.rmtree(store / "tokens", ignore_errors=True)  # what is kept of the whole run: its pieces alone are wanted
+    with ThreadPoolExecutor(1) as background:
+        found = local.read_token_tables(
+            store, manifest, root,
+            settings=Settings(), background=background, damaged={}, keep=keep, run_pieces=run_pieces,
+        )  # fmt: skip
+    assert found is not None
+    return found
+
+
+def backwards(pieces: Sequence[Piece]) -> Iterator[tuple[int, PartialTables]]:
+    """Fold pieces one by one, the last one first."""
+    for number in reversed(range(len(pieces))):
+        yield number, fold_one(pieces[number])
+
+
+def same(found: TokenTables, wanted: TokenTables) -> None:
+    for name in vars(wanted):
+        assert_frame_equal(getattr(found, name), getattr(wanted, name), check_exact=True)
+
+
+SHAPES = {
+    "as it is": lambda part: part,
+    "float64": lambda part: part.cast({"ref_logp": pl.List(pl.Float64)}),
+    "no reference": lambda part: part.drop("ref_logp"),
+    "another policy": lambda part: part.with_columns(old_logp="policy_logp"),
+    "tools": lambda part: part.with_columns(tool_names=pl.lit([["search"]], pl.List(pl.String)).first()),
+}
+
+
+@pytest.mark.slow
+@settings(repeatable, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    bounds=st.lists(st.integers(1, 149), max_size=6),
+    shapes=st.lists(st.sampled_from(sorted(SHAPES)), min_size=7, max_size=7),
+    group=st.sampled_from([1, 7, 1000]),
+)
+def test_any_files_give_the_same_bytes_however_they_are_folded(
+    tmp_path_factory: pytest.TempPathFactory, bounds: list[int], shapes: list[str], group: int
+) -> None:
+    root = tmp_path_factory.mktemp("run")
+    parts = [SHAPES[shape](part) for part, shape in zip(cut_at(made(), bounds), shapes, strict=False)]
+    parts[0] = SHAPES["as it is"](parts[0]) if "ref_logp" in parts[0].columns else made()[: parts[0].height]
+    manifest = write_files(root, [(part, group, "recorder") for part in parts])
+    wanted = tables_of_run(root, manifest, root / "a")
+    same(tables_of_run(root, manifest, root / "b", run_pieces=backwards), wanted)
+    for _ in ("folded and kept", "read back"):
+        same(tables_of_run(root, manifest, root / "c", keep=True), wanted)
+    names = sorted((root / "c" / PIECES).iterdir())
+    names[0].unlink()  # one of them gone: a hole amid kept ones
+    same(tables_of_run(root, manifest, root / "c", keep=True), wanted)
+    assert sorted((root / "c" / PIECES).iterdir()) == names
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_bytes(tmp_path: Path) -> None:
+    manifest = write_files(tmp_path, [(part, 10, "recorder") for part in cut_at(made(), [70])])
+    wanted = tables_of_run(tmp_path, manifest, tmp_path / "a")
+    same(tables_of_run(tmp_path, manifest, tmp_path / "b", run_pieces=partial(fold_in_processes, jobs=2)), wanted)
+
+
+def test_a_run_with_fill_values_keeps_the_pieces_of_both_looks(tmp_path: Path) -> None:
+    frame = made(sequences=60)
+    padded = pl.col("policy_logp").list.eval(
+        pl.when(pl.int_range(pl.len()) % 9 == 0).then(-100.0).otherwise(pl.element())
+    )
+    manifest = write_files(tmp_path, [(frame.with_columns(padded), 1000, "recorder")])
+    first = tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True)
+    assert not first.anomalies.is_empty()
+    kept = {path.name: path.stat().st_ino for path in (tmp_path / "store" / PIECES).iterdir()}
+    same(tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True), first)
+    assert {path.name: path.stat().st_ino for path in (tmp_path / "store" / PIECES).iterdir()} == kept
+
+
+def test_steps_of_another_source_are_left_out_of_every_piece(tmp_path: Path) -> None:
+    frame = made()
+    better = frame.filter(pl.col("step").is_between(2, 3)).with_columns(old_logp="policy_logp")
+    manifest = write_files(tmp_path, [(frame, 20, "a"), (better, 20, "b")])
+    wanted = tables_of_run(tmp_path, manifest, tmp_path / "a")
+    assert wanted.rows.height == 150
+    assert wanted.rows.filter(pl.col("step") == 2)["seq"].min() >= 150
+    same(tables_of_run(tmp_path, manifest, tmp_path / "b", run_pieces=backwards), wanted)
+    for _ in range(2):
+        same(tables_of_run(tmp_path, manifest, tmp_path / "c", keep=True), wanted)
+
+
+def rewrite(piece: Path, **changed: pl.DataFrame) -> None:
+    """Write other tables into a kept piece, with the check that belongs to them."""
+    part = PartialTables.from_bytes(piece.read_bytes()[CHECK_BYTES:])
+    content = replace(part, **changed).to_bytes()
+    piece.write_bytes(zlib.crc32(content).to_bytes(CHECK_BYTES, "little") + content)
+
+
+def part_of(piece: Path) -> PartialTables:
+    return PartialTables.from_bytes(piece.read_bytes()[CHECK_BYTES:])
+
+
+def of_other_columns(piece: Path) -> None:
+    rewrite(piece, rows=part_of(piece).rows.drop("ok"))
+
+
+def of_other_sequences(piece: Path) -> None:
+    rewrite(piece, sequences=part_of(piece).sequences.with_columns(pl.col("seq") + 1_000_000))
+
+
+def of_other_cells(piece: Path) -> None:
+    rewrite(piece, cells=part_of(piece).cells.with_columns(pl.col("key") | (1 << 62)))
+
+
+def no_tables(piece: Path) -> None:
+    piece.write_bytes(zlib.crc32(b"none").to_bytes(CHECK_BYTES, "little") + b"none")
+
+
+def a_link(piece: Path) -> None:
+    piece.rename(piece.parent.parent / "elsewhere")
+    piece.symlink_to(piece.parent.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("harm", [of_other_columns, of_other_sequences, of_other_cells, no_tables, a_link])
+def test_a_kept_piece_that_is_none_is_folded_anew(harm: Any, tmp_path: Path) -> None:
+    manifest = write_files(tmp_path, [(made(), 1000, "recorder")])
+    wanted = tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True)
+    piece = min((tmp_path / "store" / PIECES).iterdir())
+    whole = piece.read_bytes()
+    harm(piece)
+    same(tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True), wanted)
+    assert not piece.is_symlink()
+    assert piece.read_bytes() == whole
+
+
+def test_a_link_in_place_of_the_pieces_is_neither_written_nor_emptied(tmp_path: Path) -> None:
+    manifest = write_files(tmp_path, [(made(), 1000, "recorder")])
+    (tmp_path / "home" / "letters").mkdir(parents=True)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / PIECES).symlink_to(tmp_path / "home")
+    tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True)
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["letters"]
+
+
+def test_a_file_that_is_damaged_inside_costs_itself_in_any_engine(tmp_path: Path) -> None:
+    manifest = write_files(tmp_path, [(part, 10, "recorder") for part in cut_at(made(), [60, 90])])
+    whole = (tmp_path / "001.parquet").read_bytes()
+    (tmp_path / "001.parquet").write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
+    found = [
+        tables_of_run(tmp_path, manifest, tmp_path / "a", keep=True),
+        tables_of_run(tmp_path, manifest, tmp_path / "b", run_pieces=backwards),
+    ]
+    assert found[0].rows.height == 120
+    same(found[1], found[0])
+
+
+def test_sequences_beyond_the_limit_are_those_of_whole_prompt_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = made(sequences=64)
+    groups = pl.format("prompt {}", pl.int_range(pl.len()).over("step") // 4)
+    manifest = write_files(tmp_path, [(frame.with_columns(group_id=groups), 1000, "recorder")])
+    every = tables_of_run(tmp_path, manifest, tmp_path / "a")
+    monkeypatch.setattr(partial_tables, "SINGLE_SEQUENCES", 100)
+    monkeypatch.setattr(local, "SINGLE_SEQUENCES", 100)
+    few = tables_of_run(tmp_path, manifest, tmp_path / "b")
+    for name in ("cells", "steps", "losing", "rows", "bad", "anomalies", "samples"):
+        assert_frame_equal(getattr(few, name), getattr(every, name), check_exact=True)
+    kept = few.sequences["seq"].unique().to_numpy()
+    assert len(kept) == 5 * 64 / 4
+    assert (np.bincount(kept // 4)[np.unique(kept // 4)] == 4).all()
+    assert_frame_equal(few.sequences, every.sequences.filter(pl.col("seq").is_in(kept)), check_exact=True)
+    same(tables_of_run(tmp_path, manifest, tmp_path / "c", run_pieces=backwards), few)
+
+
+def test_what_is_coarser_in_a_long_run_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = write_files(tmp_path, [(made(), 1000, "recorder")])
+    assert tokens_of_run(tmp_path, manifest, tmp_path / "a").notes == ()
+    monkeypatch.setattr(partial_tables, "WIDER", ((2, 0), (9, 2)))
+    monkeypatch.setattr(partial_tables, "SINGLE_SEQUENCES", 100)
+    monkeypatch.setattr(local, "SINGLE_SEQUENCES", 100)
+    steps, sequences = tokens_of_run(tmp_path, manifest, tmp_path / "b").notes
+    assert "5 recorded steps" in steps
+    assert "known to 1.6% of their value" in steps
+    assert "150 sequences" in sequences
+    assert "are of 75, one prompt group in 2 of each step" in sequences
