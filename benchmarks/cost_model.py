@@ -131,7 +131,9 @@ def measure(folder: Path) -> Costs:
             packing += time.process_time() - begin
 
     _, folded = timed(folding)
-    kept = kept_sequences(np.arange(rows, dtype=np.uint64)) if rows > SINGLE_SEQUENCES else None
+    kept = (
+        kept_sequences(np.zeros(rows, np.int64), np.arange(rows, dtype=np.uint64)) if rows > SINGLE_SEQUENCES else None
+    )
 
     def merging() -> Any:
         merger = Merger(kept)

@@ -294,8 +294,8 @@ def _growth(
     frames = []
     for spans in (windows, sixths):
         table = percentiles(label_spans(cells, spans, name="part"), by=["slice", "part"]).rename({"n": "n_tokens"})
-        counted = label_spans(by_step, spans, name="part").group_by("slice", "part")
-        counted = counted.agg(pl.col("sequences").sum().alias("n_sequences"))
+        by_part = label_spans(by_step, spans, name="part").group_by("slice", "part")
+        counted = by_part.agg(pl.col("sequences").sum().alias("n_sequences"))
         table = table.join(counted, on=["slice", "part"], how="left", maintain_order="left")
         frames.append(_join_spans(table, spans).with_columns(parts=pl.lit(len(spans), pl.Int64)))
     return pl.concat(frames)

@@ -102,9 +102,9 @@ def largest_log_ratios(
     bin_ = used[index]
     exact = (n[bin_] == 1) | (bin_ == bins.UNDERFLOW) | (bin_ == bins.OVERFLOW)
     low = np.where(exact, mean[index], bins.lower_edge(bin_))
-    width = np.where(exact, 0.0, bins.lower_edge(bin_ + width) - low)
+    reach = np.where(exact, 0.0, bins.lower_edge(bin_ + width) - low)
     inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    magnitude: FloatArray = np.repeat(low, count) + (inside + 0.5) * np.repeat(width / count, count)
+    magnitude: FloatArray = np.repeat(low, count) + (inside + 0.5) * np.repeat(reach / count, count)
     magnitude *= np.where(np.repeat(cells, count) < len(used), 1.0, -1.0)
     return magnitude
 
