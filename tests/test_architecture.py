@@ -74,7 +74,7 @@ ALLOWED = {
         "engines", "store", "statistics", "parsers", "parsers.io", "metrics", "config", "model", "schema",
         "errors", "wording",
     },
-    "engines": {"store", "statistics", "config"},
+    "engines": {"store", "statistics", "config", "schema"},
     "store": {
         "statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents", "errors",
         "budget_limits", "scrub", "stopping", "wording",
