@@ -14,6 +14,8 @@ from ptt.diagnostics.engines import local, pieces
 from ptt.diagnostics.engines.pieces import Piece
 from ptt.diagnostics.statistics import token_pass
 
+pytestmark = pytest.mark.slow
+
 STEPS = 24
 A_STEP = 16  # sequences
 
