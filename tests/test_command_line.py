@@ -74,6 +74,7 @@ def test_fail_on_passes_a_healthy_run(tmp_path: Path) -> None:
     assert ptt("diagnose", HEALTHY, "--fail-on", "medium", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.slow
 def test_settings_are_read_from_the_current_folder(invoke: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "ptt.toml").write_text('[diagnose]\nfail_on = "high"\n[limits.kl-over-target]\nlimit = 9.0\n')
     done = invoke("diagnose", BROKEN, "--json")
@@ -130,6 +131,7 @@ def test_a_file_in_no_known_format_is_refused(name: str, invoke: Callable[..., R
     assert invoke("diagnose", name).exit_code == 5
 
 
+@pytest.mark.slow
 def test_an_empty_folder_leaves_it_blind_and_says_what_to_record(invoke: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     done = invoke("diagnose", "run")
@@ -138,6 +140,7 @@ def test_an_empty_folder_leaves_it_blind_and_says_what_to_record(invoke: Callabl
     assert (tmp_path / "ptt-report" / "run" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_foreign_files_leave_it_blind_and_are_listed(invoke: Callable[..., Result], tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

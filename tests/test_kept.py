@@ -131,6 +131,7 @@ def test_other_settings_and_other_rules_are_judged_anew(tmp_path: Path) -> None:
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("other version", "wrong type", "path")),
     ],
 )
+@pytest.mark.slow
 def test_a_damaged_record_is_made_anew(damage: str, tmp_path: Path) -> None:
     first = opened(SAMPLES / "healthy", tmp_path / "o")
     place = tmp_path / "o" / "store" / "kept" / "diagnosis.json"

@@ -79,6 +79,7 @@ def test_a_reader_that_hangs_up_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.slow
 def test_streams_that_are_closed_cost_nothing(closed: str) -> None:
     assert command("rules", shell=f"$PTT {closed}").returncode == 0
 

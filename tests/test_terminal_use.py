@@ -51,6 +51,7 @@ def test_no_line_is_wider_than_a_hundred_columns(invoke: Callable[..., Result]) 
         assert max(map(len, invoke(*words).stdout.splitlines())) <= WIDEST
 
 
+@pytest.mark.slow
 def test_gate_prints_a_line_a_run_and_explains_on_request(invoke: Callable[..., Result]) -> None:
     runs = [SAMPLES / "healthy", SAMPLES / "tool_tail_growth"]
     done = invoke("gate", *runs, "--quiet", "--reports", "none")

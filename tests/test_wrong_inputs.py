@@ -124,6 +124,7 @@ def test_a_folder_of_archives_is_several_runs(words: tuple[object, ...]) -> None
 
 @pytest.mark.usefixtures("archives")
 @pytest.mark.parametrize("command", ["diagnose", "gate"])
+@pytest.mark.slow
 def test_each_of_a_folder_of_archives_is_judged(command: str) -> None:
     done = ptt(command, "runs", "--json", "--jobs", 1)
     assert done.exit_code == 0, done.stderr

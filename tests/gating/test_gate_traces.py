@@ -192,6 +192,7 @@ def test_a_baseline_by_path_is_paired_by_task(invoke: Invoke, tmp_path: Path) ->
     assert check["data"] == "20 tasks that both hold"
 
 
+@pytest.mark.slow
 def test_diagnose_says_of_traces_what_ptt_traces_says(invoke: Invoke, tmp_path: Path) -> None:
     made(tmp_path / "good", solved=0.8)
     done = invoke("diagnose", "good", "-o", "d")
@@ -201,6 +202,7 @@ def test_diagnose_says_of_traces_what_ptt_traces_says(invoke: Invoke, tmp_path: 
     assert json.loads(Path("d/findings.json").read_text())["run"]["episodes"] == 40
 
 
+@pytest.mark.slow
 def test_the_index_of_many_runs_covers_traces(invoke: Invoke, tmp_path: Path) -> None:
     for name, solved in (("first", 0.8), ("second", 0.4)):
         made(tmp_path / name, solved=solved)

@@ -114,6 +114,7 @@ def test_one_run_joins_them(here: Path) -> None:
     assert not (here / "ptt-report/runs/index.html").exists()
 
 
+@pytest.mark.slow
 def test_one_run_among_others_that_cannot_be_read_costs_its_line_and_the_exit_code(here: Path) -> None:
     (here / "runs" / "torn.tar.gz").write_bytes(b"\x1f\x8b" + bytes(50))
     done = ptt_says("diagnose", "runs/seed_1", "runs/torn.tar.gz")
