@@ -93,7 +93,12 @@ def _gap(levels: RankLevels, rank: int, pair: str, p_value: float) -> RankGap:
     own = levels.mean[:, column], levels.large[:, column]
     others = levels.others(rank), levels.others(rank, large=True)
     mean, large = (
-        finite_series(f"{pair} {name} of rank {rank}", levels.steps, mine - theirs, raw_name=f"{title} of |{pair}|")
+        finite_series(
+            f"{pair} {name} of rank {rank}",
+            levels.steps,
+            mine - theirs,
+            raw_name=f"{title} of |{pair}|, rank {rank} less others",
+        )
         for name, title, mine, theirs in zip(
             ("mean", "large"), ("mean", f"share > {LARGE:g}"), own, others, strict=True
         )
