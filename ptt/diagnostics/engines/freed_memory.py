@@ -1,4 +1,4 @@
-"""Give memory back to the system that was freed, and that the C library keeps for later."""
+"""Return freed memory to the operating system; glibc otherwise keeps it for reuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run cut into pieces of a few million tokens, each of which can be folded anywhere, and kept for a longer run."""
+"""Pieces of a run: a few million tokens each, folded on any machine, and cached for when the run has grown."""
 
 from __future__ import annotations
 

@@ -44,7 +44,11 @@ SEARCHED_CHARS: Final = 2000  # letters at either end of an output; a file that 
 STATS: Final = ("api_calls", "tokens_sent", "tokens_received", "instance_cost")
 RESOLVED: Final = (("resolved",), ("report", "resolved"))
 REQUERIES: Final = 20  # items of the history that may lie between two steps: answers that could not be parsed
-NAMED: Final = ("name", "args_json", "call_id")  # from the tool call: more exact than the action
+NAMED: Final = (
+    "name",
+    "args_json",
+    "call_id",
+)  # taken from the tool call, which is exact where the action is only text
 LIMIT_EXITS: Final = ("exit_context", "exit_cost", "exit_total_execution_time", "exit_format")
 
 

@@ -28,7 +28,7 @@ CELL: Final[dict[str, pl.DataType]] = {
     "step": pl.Int64(),
     "slice": pl.UInt8(),
     "bin": pl.UInt16(),
-    "wide": pl.UInt8(),  # the cell reaches over 2^wide bins, of which `bin` is the lowest
+    "wide": pl.UInt8(),  # the cell covers 2^wide bins; `bin` is the lowest
     "n": pl.UInt32(),
     **{name: pl.Float64() for name in SUMS},
 }

@@ -56,9 +56,9 @@ class PartialTables:
     anomalies: pl.DataFrame
     samples: pl.DataFrame
 
-    def __reduce__(self) -> tuple[Callable[..., PartialTables], tuple[dict[str, bytes]]]:
+    def __reduce__(self) -> tuple[Callable[[bytes], PartialTables], tuple[bytes]]:
         """Pickle as Arrow streams: Polars 2.1 hangs on frames whose columns NumPy owns (it waits, holding the GIL)."""
-        return _unpacked, ({one.name: _packed(getattr(self, one.name)) for one in fields(self)},)
+        return PartialTables.from_bytes, (self.to_bytes(),)
 
     def to_bytes(self) -> bytes:
         """Write all tables one behind the other, as Arrow streams."""
@@ -116,18 +116,6 @@ def _sound_histograms(frame: pl.DataFrame) -> bool:
     same = (frame["coarse_bin"].list.len() == frame["coarse_n"].list.len()).all()
     largest = frame["coarse_bin"].list.max().max()
     return bool(same) and (largest is None or int(largest) < bins.COARSE_COUNT)  # type: ignore[arg-type]
-
-
-def _packed(frame: pl.DataFrame) -> bytes:
-    table, stream = frame.to_arrow(), pa.BufferOutputStream()
-    with pa.ipc.new_stream(stream, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(stream.getvalue())
-
-
-def _unpacked(streams: dict[str, bytes]) -> PartialTables:
-    frames = {name: pl.DataFrame(pa.ipc.open_stream(stream).read_all()) for name, stream in streams.items()}
-    return PartialTables(**frames)
 
 
 @dataclass(frozen=True, kw_only=True)
