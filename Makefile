@@ -41,13 +41,13 @@ test-ray: $(RAY)/.ready  ## the same findings from a Ray cluster, though nodes a
 
 OBJECTS := .venv-s3/bin/python
 
-test-s3: $(STAMP)  ## runs and output in an object store, on a server of the S3 interface (installs moto)
+test-s3: $(STAMP)  ## runs and output in an object store, on a server of the S3 interface, and from a Ray cluster (installs moto and Ray)
 	@if command -v uv >/dev/null 2>&1; then \
-		UV_PROJECT_ENVIRONMENT=.venv-s3 uv sync --quiet --locked --group s3; \
+		UV_PROJECT_ENVIRONMENT=.venv-s3 uv sync --quiet --locked --extra ray --group s3; \
 	else \
 		$(PYTHON) -m venv .venv-s3 && \
 		$(OBJECTS) -m pip install --quiet --upgrade "pip>=25.1" && \
-		$(OBJECTS) -m pip install --quiet --editable . --group dev --group s3; \
+		$(OBJECTS) -m pip install --quiet --editable ".[ray]" --group dev --group s3; \
 	fi
 	$(OBJECTS) -m pytest -q -m s3 tests/object_stores
 

@@ -1,7 +1,7 @@
-"""What is measured, each in a process of its own: `python -m benchmarks.contenders NAME FOLDER --cores N`.
+"""Run one contender in its own process: `python -m benchmarks.contenders NAME FOLDER --cores N`.
 
-Prints one JSON line: seconds, CPU seconds, peak memory, and how far percentiles are from the exact ones. Imports and
-the comparison with the exact percentiles are not timed; nothing is warm but the files.
+Prints one JSON line: seconds, CPU seconds, peak memory, and the error of the percentiles. Imports and the comparison
+with the exact percentiles are not timed. The files are in the page cache; nothing else is warm.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Spent:
 
 
 def bare(folder: Path) -> None:
-    """What anyone would write to touch every value once."""
+    """Read every value once and sum it: the least that any tool must do."""
     import polars as pl
 
     frame = pl.scan_parquet(folder / "*.parquet")
@@ -53,15 +53,27 @@ def bare(folder: Path) -> None:
 
 
 def bare_labelled(folder: Path) -> None:
-    """The same over the files with one row a token."""
+    """The same over the labelled files, with one row per token."""
     import polars as pl
 
     files = str(folder / "labelled" / "flat_*.parquet")
     pl.scan_parquet(files).select(pl.all().sum()).collect(engine="streaming")
 
 
-def token_pass(folder: Path) -> pl.DataFrame:
-    """The pass that everything else is computed from: cells, single sequences, stretches after an observation."""
+def bare_log(folder: Path) -> None:
+    """Read a metric log and sum each metric: columns, or values by their names."""
+    import polars as pl
+
+    (path,) = folder.glob("metrics.*")
+    frame = pl.scan_csv(path) if path.suffix == ".csv" else pl.scan_ndjson(path)
+    if "name" in frame.collect_schema():
+        frame.group_by("name").agg(pl.col("value").sum()).collect(engine="streaming")
+    else:
+        frame.select(pl.all().sum()).collect(engine="streaming")
+
+
+def token_pass(folder: Path, *, compiled: bool = False) -> pl.DataFrame:
+    """The token pass: cells, single sequences, and positions after an observation."""
     import polars as pl
 
     from ptt.diagnostics.statistics.logprob_pairs import available_pairs
@@ -72,20 +84,41 @@ def token_pass(folder: Path) -> pl.DataFrame:
     logps = [name for name in LOGPS if name in frame.collect_schema()]
     columns = frame.select("step", "model_mask", *logps).with_row_index("seq")
     pairs = available_pairs(set(logps))
-    tables = token_pass(columns, pairs=pairs, min_observation=4, tokens_per_row=TOKENS_PER_ROW)
+    tables = token_pass(
+        columns,
+        pairs=pairs,
+        min_observation=4,
+        tokens_per_row=TOKENS_PER_ROW,
+        steps=len(list(folder.glob("step_*.parquet"))),
+        compiled=compiled,
+    )
     found = percentiles(tables.cells_of(0), by=("step", "slice"))
     return found.with_columns((pl.col("slice") == 1).alias("post"))
 
 
+def token_pass_compiled(folder: Path) -> pl.DataFrame:
+    """The same with numba's loops, which are compiled before."""
+    return token_pass(folder, compiled=True)
+
+
 def diagnose(folder: Path) -> None:
-    """All of it: files to verdict, resampling included, without drawing."""
+    """The whole diagnosis from files to verdict, with resampling, without figures."""
+    import ptt
+    from ptt.diagnostics.engines import local
+
+    local.COMPILED_FROM = sys.maxsize  # as without numba
+    ptt.diagnose(folder)
+
+
+def diagnose_compiled(folder: Path) -> None:
+    """The same with numba, which long runs use where it is installed."""
     import ptt
 
     ptt.diagnose(folder)
 
 
 def diagnose_kept(folder: Path) -> None:
-    """The same with a store that stays, so that the next call reads what is new."""
+    """The same with a kept store, so that the next call reads only what is new."""
     import ptt
 
     ptt.diagnose(folder, out=folder.parent / f"{folder.name}-out")
@@ -102,12 +135,12 @@ def duckdb_exact(folder: Path) -> pl.DataFrame:
 
 
 def duckdb_approx_labelled(folder: Path) -> pl.DataFrame:
-    """Approximate quantiles from the files in which lists are unrolled and slices told."""
+    """Approximate quantiles from the labelled files."""
     return _duckdb(LABELS, folder / "labelled" / "flat_*.parquet", "approx_quantile")
 
 
 def duckdb_exact_labelled(folder: Path) -> pl.DataFrame:
-    """Exact quantiles from the files in which lists are unrolled and slices told."""
+    """Exact quantiles from the labelled files."""
     return _duckdb(LABELS, folder / "labelled" / "flat_*.parquet", "quantile_cont")
 
 
@@ -143,7 +176,7 @@ def polars_exact(folder: Path) -> pl.DataFrame:
 
 
 def polars_exact_labelled(folder: Path) -> pl.DataFrame:
-    """The same from the files in which lists are unrolled and slices told."""
+    """The same from the labelled files."""
     import polars as pl
 
     return _polars(pl.scan_parquet(str(folder / "labelled" / "flat_*.parquet")))
@@ -175,7 +208,7 @@ def pandas_exact(folder: Path) -> pl.DataFrame:
 
 
 def pandas_exact_labelled(folder: Path) -> pl.DataFrame:
-    """The same from the files in which lists are unrolled and slices told."""
+    """The same from the labelled files."""
     import pandas as pd
 
     return _pandas([pd.read_parquet(path) for path in sorted((folder / "labelled").glob("flat_*.parquet"))])
@@ -197,8 +230,11 @@ def _pandas(parts: list[Any]) -> pl.DataFrame:
 WORK: Final[dict[str, Callable[[Path], pl.DataFrame | None]]] = {
     "bare": bare,
     "bare_labelled": bare_labelled,
+    "bare_log": bare_log,
     "token_pass": token_pass,
+    "token_pass_compiled": token_pass_compiled,
     "diagnose": diagnose,
+    "diagnose_compiled": diagnose_compiled,
     "diagnose_kept": diagnose_kept,
     "duckdb_approx": duckdb_approx,
     "duckdb_exact": duckdb_exact,
@@ -251,6 +287,9 @@ def error_of(found: pl.DataFrame, folder: Path) -> dict[str, float] | None:
     both = exact.join(found.with_columns(pl.col("step").cast(pl.Int64)), on=["step", "post"], suffix="_found")
     if both.height != exact.height:
         raise SystemExit(f"{both.height} of {exact.height} steps and slices were found")
+    missing = [name for name in QUANTILES if not both[f"{name}_found"].is_finite().fill_null(False).all()]
+    if missing:
+        raise SystemExit(f"{', '.join(missing)} of some steps and slices are no numbers")
     if "n_found" in both.columns and (both["n"].cast(pl.Int64) != both["n_found"].cast(pl.Int64)).any():
         raise SystemExit("tokens were put into other slices than the labels say")
     off = both.select(((pl.col(f"{name}_found") / pl.col(name)) - 1).abs().max().alias(name) for name in QUANTILES)

@@ -1,4 +1,4 @@
-"""What a token costs at each stage, measured, and what a model makes of it at 10^12 tokens: docs/cost.md.
+"""Measure what a token costs at each stage, and forecast 10^12 tokens from it: docs/cost.md.
 
 `python -m benchmarks.cost_model --tokens 200M --write` measures on one thread, keeps the constants in
 benchmarks/cost.json and writes the page from them.
@@ -75,15 +75,15 @@ class Forecast:
     @property
     def bottleneck(self) -> str:
         """Name the slowest part."""
-        parts = {"disk or network": self.supply, "decode and fold": self.fold, "driver's network": self.receive,
-                 "driver's merge": self.merge, "judging": self.judge}  # fmt: skip
+        parts = {"disk or network": self.supply, "decode and fold": self.fold, "the driver's network": self.receive,
+                 "the driver's merge": self.merge, "judging": self.judge}  # fmt: skip
         return max(parts, key=lambda name: parts[name])
 
 
 def forecast(
     costs: Costs, *, tokens: float, nodes: int, cores: int, gb_s: float, arriving: float | None = None
 ) -> Forecast:
-    """Say how long `tokens` take; `arriving`: partial tables that reach the driver (every piece's own, by default)."""
+    """Forecast the time for `tokens`; `arriving`: tables that reach the driver (by default one per piece)."""
     parts = tokens / costs.piece_tokens if arriving is None else arriving
     return Forecast(
         supply=tokens * costs.bytes_per_token / (nodes * gb_s * 1e9),
@@ -96,14 +96,13 @@ def forecast(
 
 def measure(folder: Path) -> Costs:
     """Measure each stage on a run's files, on the threads that this process has."""
-    import numpy as np
     import polars as pl
     import pyarrow.parquet as pq
 
     import ptt
     from ptt.diagnostics.statistics.logprob_pairs import available_pairs
-    from ptt.diagnostics.statistics.partial_tables import SINGLE_SEQUENCES, Merger, kept_sequences
-    from ptt.diagnostics.statistics.token_pass import PassPlan, batch_rows, fold
+    from ptt.diagnostics.statistics.partial_tables import bits_dropped
+    from ptt.diagnostics.statistics.token_pass import PassPlan, batch_rows
 
     files = sorted(folder.glob("step_*.parquet"))
     stretches = [stretch for path in files for stretch in column_stretches(path, pq)]
@@ -111,40 +110,18 @@ def measure(folder: Path) -> Costs:
     rows = frame.select(pl.len()).collect().item()
     count = pl.scan_parquet(folder / "step_*.parquet").select(pl.col("model_mask").list.sum().sum())
     tokens = int(count.collect(engine="streaming").item())
-    plan = PassPlan(pairs=available_pairs(set(COLUMNS)), min_observation=4, batch_rows=batch_rows(tokens / rows))
-
-    def decode() -> None:
-        stream = frame.collect_batches(chunk_size=plan.batch_rows, maintain_order=True, lazy=True, engine="streaming")
-        for _ in stream:
-            pass
-
-    parts: list[bytes] = []
-    _, reading = timed(lambda: sum(len(read(*stretch)) for stretch in stretches))
-    _, decoding = timed(decode)
-    packing = 0.0
-
-    def folding() -> None:
-        nonlocal packing
-        for _, part in fold(frame, plan):
-            begin = time.process_time()
-            parts.append(pickle.dumps(part))
-            packing += time.process_time() - begin
-
-    _, folded = timed(folding)
-    kept = (
-        kept_sequences(np.zeros(rows, np.int64), np.arange(rows, dtype=np.uint64)) if rows > SINGLE_SEQUENCES else None
+    plan = PassPlan(
+        pairs=available_pairs(set(COLUMNS)),
+        min_observation=4,
+        batch_rows=batch_rows(tokens / rows),
+        bits_dropped=bits_dropped(len(files)),  # a step a file
     )
-
-    def merging() -> Any:
-        merger = Merger(kept)
-        for part in parts:
-            merger.add(pickle.loads(part))
-        return merger.tables()
-
-    tables, merged = timed(merging)
-    row_bytes = tables.rows.estimated_size() / rows
-    size = sum(map(len, parts))
-    pieces = len(parts)
+    _, reading = timed(lambda: sum(len(read(*stretch)) for stretch in stretches))
+    _, decoding = timed(lambda: decode(frame, plan.batch_rows))
+    (parts, packing), folding = timed(lambda: fold_and_pickle(frame, plan))
+    folding -= packing
+    tables, merging = timed(lambda: merge(parts, rows))
+    size, pieces = sum(map(len, parts)), len(parts)
     parts.clear()
     _, whole = timed(lambda: ptt.diagnose(folder))
     return Costs(
@@ -153,13 +130,45 @@ def measure(folder: Path) -> Costs:
         bytes_per_token=sum(length for _, _, length in stretches) / tokens,
         read_ns=reading / tokens * 1e9,
         decode_ns=(decoding - reading) / tokens * 1e9,
-        fold_ns=(folded - packing - decoding) / tokens * 1e9,
+        fold_ns=(folding - decoding) / tokens * 1e9,
         pieces=pieces,
-        merge_ms=merged / pieces * 1e3,
+        merge_ms=merging / pieces * 1e3,
         piece_mb=size / pieces / 1e6,
-        row_bytes=row_bytes,
-        judge_s=max(0.0, whole - (folded - packing) - merged),
+        row_bytes=tables.rows.estimated_size() / rows,
+        judge_s=max(0.0, whole - folding - merging),
     )
+
+
+def decode(frame: Any, rows: int) -> None:
+    """Decode a run in batches of so many rows."""
+    for _ in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
+        pass
+
+
+def fold_and_pickle(frame: Any, plan: Any) -> tuple[list[bytes], float]:
+    """Fold a run; return its pieces as a worker sends them, and the CPU seconds that pickling took."""
+    from ptt.diagnostics.statistics.token_pass import fold
+
+    parts, packing = [], 0.0
+    for _, part in fold(frame, plan):
+        begin = time.process_time()
+        parts.append(pickle.dumps(part))
+        packing += time.process_time() - begin
+    return parts, packing
+
+
+def merge(parts: Sequence[bytes], rows: int) -> Any:
+    """Unpickle pieces and add them up, as the driver does."""
+    import numpy as np
+
+    from ptt.diagnostics.statistics.partial_tables import SINGLE_SEQUENCES, Merger, kept_sequences
+
+    many = rows > SINGLE_SEQUENCES
+    kept = kept_sequences(np.zeros(rows, np.int64), np.arange(rows, dtype=np.uint64)) if many else None
+    merger = Merger(kept)
+    for part in parts:
+        merger.add(pickle.loads(part))
+    return merger.tables()
 
 
 def column_stretches(path: Path, parquet: Any) -> list[tuple[Path, int, int]]:
@@ -193,56 +202,57 @@ def timed(work: Callable[[], Result]) -> tuple[Result, float]:
 
 PAGE_TEXT: Final = """<!-- made from benchmarks/cost.json by benchmarks/cost_model.py -->
 
-# What a token costs, and 10^12 of them
+# What a token costs, and what 10^12 would
 
-Measured on one core over {tokens:,} model tokens ({sequences:,} sequences, one pair, zstd Parquet in the page cache) by
-`python -m benchmarks.cost_model --write`. A token is a token that the model wrote; those of observations are read too,
-and counted with them. {where}
+Measured by `python -m benchmarks.cost_model --write` on {tokens:,} model tokens ({sequences:,} sequences, one pair of
+logprobs, zstd Parquet in the page cache). All figures are per model token; they include reading and decoding the
+observation tokens in between. {where}
 
-| stage | where | bytes | CPU |
+| stage | runs on | bytes | CPU |
 |---|---|---:|---:|
-| read | worker | {bytes_per_token:.1f} a token | {read_ns:.2f} ns a token |
-| decode | worker | | {decode_ns:.1f} ns a token |
-| fold | worker | | {fold_ns:.1f} ns a token |
-| merge | driver | {piece_mb:.2f} MB a piece of {piece_tokens:,.0f} tokens | {merge_ms:.1f} ms a piece |
-| judge | driver | {row_bytes:.0f} a sequence kept | {judge_s:.1f} s a run |
+| read | worker | {bytes_per_token:.1f} per token | {read_ns:.2f} ns per token |
+| decode | worker | | {decode_ns:.1f} ns per token |
+| fold | worker | | {fold_ns:.1f} ns per token |
+| merge | driver | {piece_mb:.2f} MB per piece of {piece_tokens:,.0f} tokens | {merge_ms:.1f} ms per piece |
+| judge | driver | {row_bytes:.0f} per sequence | {judge_s:.1f} s per run |
 
-Read, decode and fold together: {worker_ns:.1f} ns a token, {per_core:.1f} million tokens a second and core, which
-take {supply_mb:.0f} MB a second from disk or network. A partial table is {shrunk:,.0f} times smaller than the files it
-is of. Judging follows the number of steps, pairs and single sequences that are kept, which is bounded: the figure is
-that of the run measured.
+Reading, decoding and folding take {worker_ns:.1f} ns per token: {per_core:.1f} million tokens a second on one core,
+for which it needs {supply_mb:.0f} MB a second from disk or network. The tables of a piece are {shrunk:,.0f} times
+smaller than its files. Judging depends on the number of steps, pairs and single sequences kept, all of which are
+bounded; the figure is for the measured run.
 
 ## The model
 
-For T tokens on N nodes of C cores that get B GB a second each:
+For T tokens on N nodes, each with C cores and B GB a second from disk or network:
 
 - supply = T x {bytes_per_token:.1f} bytes / (N x B)
 - fold = T x {worker_ns:.1f} ns / (N x C)
-- receive = pieces x {piece_mb:.2f} MB / {driver:g} GB a second, pieces = T / {piece_tokens:,.0f}
+- receive = pieces x {piece_mb:.2f} MB / {driver:g} GB a second, where pieces = T / {piece_tokens:,.0f}
 - merge = pieces x {merge_ms:.1f} ms, on one core of the driver
-- total = the greatest of these, which overlap, + {judge_s:.1f} s to judge
+- total = the longest of these, which overlap, + {judge_s:.1f} s to judge
 
-What the model leaves out: starting processes, listing files, files so small that their footers count, nodes that wait
-for the last one, cores that share memory bandwidth or a boost clock (see [benchmarks.md](benchmarks.md) for what a
-second core brings), and a disk that is slower than the page cache in more than bandwidth.
+The model ignores the time to start processes and list files, the footers of very small files, nodes that wait for the
+slowest one, memory bandwidth and boost clocks that cores share ([benchmarks.md](benchmarks.md) shows what a second core
+brings), and a disk's latency.
 
 ## 10^12 tokens
 
-On 16 nodes, for instance:
+On 16 nodes of 64 cores, for example:
 
 - supply: 10^12 x {bytes_per_token:.1f} / (16 x 3 x 10^9) = {example_supply:,.0f} s
-- fold, 64 cores each: 10^12 x {worker_ns:.1f} x 10^-9 / 1024 = {example_fold:,.0f} s
+- fold: 10^12 x {worker_ns:.1f} x 10^-9 / 1024 = {example_fold:,.0f} s
 - merge: {pieces:,.0f} pieces x {merge_ms:.1f} ms = {example_merge:,.0f} s
 
 {every_piece}
-On 16 nodes the bottleneck is: {bottleneck_16}. The driver adds up every piece by itself, so beyond {worth:.1f} nodes of
-64 cores it decides, and more bring nothing. With {steps:,} steps a step has {pieces_a_step:.0f} pieces, whose cells are
-of the same bins, and of whose sequences few are kept one by one. Merged where they are folded, {steps:,} tables would
-reach the driver instead of {pieces:,.0f}, and the same clusters would take (modelled, not built):
+The bottleneck on 16 nodes is {bottleneck_16}. One driver adds up all pieces, so more than {worth:.1f} nodes of 64
+cores bring nothing. If workers first merged the {pieces_a_step:.0f} pieces of each of {steps:,} steps, whose cells
+share their bins, {steps:,} tables would reach the driver instead of {pieces:,.0f}. The same clusters would then take
+(modelled, not built):
 
 {by_step}
-Memory of the driver is the other end: of every sequence it holds {row_bytes:.0f} bytes (step, length, tokens,
-observations), {row_gb:.0f} GB of {far_sequences:,.0f} sequences, before their ids and rewards. All else is bounded.
+The driver's memory is the other limit: it holds {row_bytes:.0f} bytes per sequence (step, length, tokens,
+observations), {row_gb:.0f} GB for {far_sequences:,.0f} sequences, before their ids and rewards. Everything else is
+bounded.
 """
 
 
@@ -275,7 +285,7 @@ def render(costs: Costs, where: str) -> str:
 
 
 def worth(costs: Costs) -> float:
-    """Return from how many nodes of 64 cores and 3 GB a second on the driver is the slowest."""
+    """Return the number of nodes (64 cores, 3 GB a second) beyond which the driver is the bottleneck."""
     one = forecast(costs, tokens=FAR, nodes=1, cores=64, gb_s=3.0)
     return max(one.supply, one.fold) / max(one.receive, one.merge)
 
@@ -294,8 +304,8 @@ def table(costs: Costs, arriving: float | None) -> str:
 
 def kept() -> tuple[Costs, str]:
     """Return the constants that are kept, and on what they were measured."""
-    told = json.loads(CONSTANTS.read_text(encoding="utf-8"))
-    return Costs(**told["costs"]), told["where"]
+    stored = json.loads(CONSTANTS.read_text(encoding="utf-8"))
+    return Costs(**stored["costs"]), stored["where"]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -318,8 +328,8 @@ def main(words: Sequence[str] | None = None) -> None:
     here = machine()
     where = f"One core of {here['cpu']}, Polars {here['polars']}, NumPy {here['numpy']}."
     if asked.write:
-        told = {"costs": asdict(costs), "where": where}
-        CONSTANTS.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        stored = {"costs": asdict(costs), "where": where}
+        CONSTANTS.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
         PAGE.write_text(render(costs, where), encoding="utf-8")
     print(render(costs, where))
 

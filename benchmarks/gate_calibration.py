@@ -9,9 +9,12 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -215,15 +218,20 @@ def truth(levels: Mapping[str, FloatArray], moved: FloatArray) -> float:
     return math.exp(max(float(apart.mean()), float(apart[third_of(SPAN_COUNT) == 2].mean())))
 
 
-def made_settings(settings: int, block: str) -> Iterable[Setting]:
-    """Make the settings of a block one after the other."""
-    held = SEEDS[block]
-    return (setting(KINDS[number % len(KINDS)], held[number // len(KINDS)]) for number in range(settings))
+def made_setting(number: int, block: str) -> Setting:
+    """Make one setting of a block."""
+    return setting(KINDS[number % len(KINDS)], SEEDS[block][number // len(KINDS)])
 
 
 def decisions(made: Setting, *, seeds: Sequence[int] = COUNTS, seed_sd: float = SEED_SD) -> list[Decided]:
     """Decide every question of one setting."""
     return [decide(made, asked=asked, seeds=held, seed_sd=seed_sd) for held in seeds for asked in ASKED]
+
+
+def decided(number: int, block: str) -> tuple[list[Decided], list[Decided]]:
+    """Make one setting and decide its questions; a third of them also with seeds that differ widely."""
+    made = made_setting(number, block)
+    return decisions(made), decisions(made, seed_sd=WIDE_SD) if number % THIRD == 0 else []
 
 
 def _share(hits: Sequence[bool]) -> str:
@@ -322,11 +330,13 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--settings", type=int, default=200)
     parser.add_argument("--seed-block", choices=sorted(SEEDS), default="tuning")
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="write docs/gate-calibration.md")
     chosen = parser.parse_args(arguments)
-    made = list(made_settings(chosen.settings, chosen.seed_block))
-    every = [one for each in made for one in decisions(each)]
-    apart = [one for each in made[::THIRD] for one in decisions(each, seed_sd=WIDE_SD)]
+    with ProcessPoolExecutor(chosen.workers, mp_context=get_context("spawn")) as pool:
+        pairs = list(pool.map(partial(decided, block=chosen.seed_block), range(chosen.settings)))
+    every = [one for each, _ in pairs for one in each]
+    apart = [one for _, each in pairs for one in each]
     text = page(every, apart, chosen.settings, chosen.seed_block)
     print(text)
     if chosen.write:

@@ -297,56 +297,64 @@ def _inside_zip(data: bytes, dice: random.Random) -> Mutant | None:
 
 def _inside_sqlite(data: bytes, dice: random.Random) -> Mutant | None:
     """Write odd values into a database, or change its tables."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "db"
-        path.write_bytes(data)
-        connection = sqlite3.connect(path)
-        try:
-            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            table = dice.choice(tables).replace('"', '""')
-            columns = [row[1].replace('"', '""') for row in connection.execute(f'PRAGMA table_info("{table}")')]
-            column = dice.choice(columns)
-            statement, values = dice.choice(
-                (
-                    (f'UPDATE "{table}" SET "{column}" = ? WHERE rowid % 3 = ?', (dice.choice(SQL_VALUES), 1)),
-                    (f'UPDATE "{table}" SET "{column}" = CAST("{column}" AS BLOB) WHERE rowid % 2 = ?', (0,)),
-                    (f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "x y"', ()),
-                    (f'ALTER TABLE "{table}" DROP COLUMN "{column}"', ()),
-                )
+
+    def change(connection: sqlite3.Connection) -> str:
+        table = _table_of(connection, dice).replace('"', '""')
+        columns = [row[1].replace('"', '""') for row in connection.execute(f'PRAGMA table_info("{table}")')]
+        column = dice.choice(columns)
+        statement, values = dice.choice(
+            (
+                (f'UPDATE "{table}" SET "{column}" = ? WHERE rowid % 3 = ?', (dice.choice(SQL_VALUES), 1)),
+                (f'UPDATE "{table}" SET "{column}" = CAST("{column}" AS BLOB) WHERE rowid % 2 = ?', (0,)),
+                (f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "x y"', ()),
+                (f'ALTER TABLE "{table}" DROP COLUMN "{column}"', ()),
             )
-            connection.execute(statement, values)
-            connection.commit()
-        except (sqlite3.Error, IndexError, UnicodeError):
-            return None
-        finally:
-            connection.close()
-        return Mutant(path.read_bytes(), f"sqlite {statement.split(' SET')[0]}", held=False)
+        )
+        connection.execute(statement, values)
+        connection.commit()
+        return statement.split(" SET")[0]
+
+    return _changed_sqlite(data, change, held=False)
 
 
 def _other_kind(data: bytes, dice: random.Random) -> Mutant | None:
     """Put a view, a virtual table or a generated column in the place of a table: none of these is read."""
+
+    def change(connection: sqlite3.Connection) -> str:
+        table = _table_of(connection, dice)
+        columns = ", ".join(f'"{row[1]}"' for row in connection.execute(f'PRAGMA table_info("{table}")'))
+        renamed = f'ALTER TABLE "{table}" RENAME TO "{table} 2";'
+        statement = dice.choice(
+            (
+                f'{renamed} CREATE VIEW "{table}" AS SELECT * FROM "{table} 2"',
+                f'{renamed} CREATE VIRTUAL TABLE "{table}" USING fts5({columns})',
+                f'ALTER TABLE "{table}" ADD COLUMN generated AS (1)',
+            )
+        )
+        connection.executescript(statement)
+        return statement
+
+    return _changed_sqlite(data, change, held=True)
+
+
+def _table_of(connection: sqlite3.Connection, dice: random.Random) -> str:
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return str(dice.choice(tables))
+
+
+def _changed_sqlite(data: bytes, change: Callable[[sqlite3.Connection], str], *, held: bool) -> Mutant | None:
+    """Change a database; None where it has no table, or does not let itself be changed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "db"
         path.write_bytes(data)
         connection = sqlite3.connect(path)
         try:
-            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            table = dice.choice(tables)
-            columns = ", ".join(f'"{row[1]}"' for row in connection.execute(f'PRAGMA table_info("{table}")'))
-            renamed = f'ALTER TABLE "{table}" RENAME TO "{table} 2";'
-            statement = dice.choice(
-                (
-                    f'{renamed} CREATE VIEW "{table}" AS SELECT * FROM "{table} 2"',
-                    f'{renamed} CREATE VIRTUAL TABLE "{table}" USING fts5({columns})',
-                    f'ALTER TABLE "{table}" ADD COLUMN generated AS (1)',
-                )
-            )
-            connection.executescript(statement)
+            done = change(connection)
         except (sqlite3.Error, IndexError, UnicodeError):
             return None
         finally:
             connection.close()
-        return Mutant(path.read_bytes(), f"sqlite {statement}", held=True)
+        return Mutant(path.read_bytes(), f"sqlite {done}", held=held)
 
 
 def _inside_parquet(data: bytes, dice: random.Random) -> Mutant | None:

@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md from the results that `python -m benchmarks.suite` keeps in benchmarks/results.json."""
+"""Write docs/benchmarks.md from the results that `python -m benchmarks.suite` keeps in benchmarks/results.json."""
 
 from __future__ import annotations
 
@@ -16,19 +16,24 @@ HEAD: Final = """<!-- made from benchmarks/results.json by benchmarks/page.py --
 
 # What it costs
 
-`make bench` measures the same on your machine in some minutes; `make bench BENCH=full` measures all of it. Each
-measurement is a process of its own; rounds go in turn over all that is compared; figures are medians. Seconds are of
-the work alone (start-up has a table of its own), files are in the page cache, *MB* is the peak of the process and of
-all that it started. CPU seconds count all cores; other work on the machine changes them less than it does seconds.
+`make bench` measures most of this on your machine in ten minutes; `make bench BENCH=full` measures all of it. Each
+measurement runs in its own process. Rounds alternate between everything that is compared, and figures are medians.
+Seconds count the work alone (start-up has its own table), with files in the page cache. *MB* is the peak memory of the
+process and of all that it started. CPU seconds add up all cores; other load on the machine distorts them less than
+seconds.
 """
 NAMES: Final = {
     "bare": "bare scan and sum (Polars)",
     "token_pass": "**token pass**",
+    "token_pass_compiled": "**token pass**, compiled",
     "diagnose": "**whole diagnosis**",
+    "diagnose_compiled": "**whole diagnosis**, compiled",
     "duckdb_approx": "DuckDB `approx_quantile`",
     "duckdb_exact": "DuckDB exact quantiles",
     "polars_exact": "Polars exact quantiles",
     "pandas_exact": "pandas exact quantiles",
+    "bare_log": "bare read and sum (Polars)",
+    "command": "`ptt diagnose`, report drawn",
     "bare_labelled": "bare scan and sum, labelled files",
     "duckdb_approx_labelled": "DuckDB `approx_quantile`, labelled files",
     "duckdb_exact_labelled": "DuckDB exact quantiles, labelled files",
@@ -38,24 +43,32 @@ NAMES: Final = {
 TOKENS: Final = """
 ## Tokens
 
-Columns `step`, `model_mask`, `policy_logp`, `ref_logp`, zstd Parquet, a file a step. *Bare* reads them and sums each
-column. The *token pass* gives ptt the sums and histograms of |r| by step and slice, what single sequences add to them,
-and where after an observation large |r| stand; the *diagnosis* judges from that, with resampling, without drawing. The
-other tools compute four percentiles of |r| by step and slice, and nothing else. They do so from the same files,
-finding text-only and post-tool tokens from the mask as ptt does; and from *labelled* files made for them (one row a
-token, lists unrolled, tokens of observations left out, the slice written beside each token), a favour that no recorder
-does them. Exact quantiles of Polars and pandas hold all tokens in memory, so they are measured at 20M alone. *Error* is
-the greatest one of all steps and slices against exact percentiles, relative.
+The files are zstd Parquet, one per step, with `step`, `model_mask`, `policy_logp` and `ref_logp`. *Bare* reads these
+columns and sums each. The *token pass* computes the sums and histograms of |r| by step and slice, each sequence's share
+of them, and where large |r| lie after an observation. The *diagnosis* includes the pass, the resampling and the
+verdict, but no figures. *Compiled*: with `ptt-forensics[compiled]`, the compiled code being kept from an earlier run.
+
+The other tools compute only four percentiles of |r| by step and slice. They read either the same files, and derive
+text-only and post-tool tokens from the mask as ptt does, or *labelled* files made for them: one row per model token
+with its slice beside it, which no recorder writes. Polars and pandas hold all tokens in memory for exact quantiles, so
+they are measured at 20M only. *Error* is the largest relative error of a percentile over all steps and slices.
 """
 GROWN: Final = """
 ## Each grown alone
 
-50 steps of 64 sequences, one pair; then more of one of them. Tokens grow with steps and sequences.
+A run of 50 steps of 64 sequences with one pair, of which one quantity grows at a time. Steps and sequences add tokens.
+"""
+METRICS: Final = """
+## Metric logs
+
+*Bare* reads a log with Polars and sums each metric (of a log with a value a row, by its name), in memory as large as it
+likes. The diagnosis reads, keeps and judges it. The command also keeps the diagnosis and draws the report; its seconds
+include starting Python.
 """
 STEP: Final = """
 ## A run that grows
 
-128 sequences a step. Tables of the tokens are kept in the store, so the next look folds new steps alone.
+128 sequences per step. The store keeps the token tables, so the next look folds only the new steps.
 """
 
 
@@ -72,15 +85,15 @@ def render(kept: Row) -> str:
 def _machines(machine: dict[str, dict[str, str]]) -> str:
     """Name the machine, and the load that each section met."""
     each = [{key: value for key, value in one.items() if key != "load"} for one in machine.values()]
-    alike = [one for number, one in enumerate(each) if one not in each[:number]]
+    distinct = [one for number, one in enumerate(each) if one not in each[:number]]
     lines = [
         f"Measured on {one.pop('cores')} cores of {one.pop('cpu') or 'an unnamed CPU'}, {one.pop('memory', '?')} of "
         f"memory, {one.pop('system')}; " + ", ".join(f"{name} {value}" for name, value in one.items()) + "."
-        for one in alike
+        for one in distinct
     ]
     loads = ", ".join(f"{name} {one['load']}" for name, one in machine.items() if "load" in one)
-    told = [*lines, f"Load of the machine at the end of each section: {loads}."] if loads else lines
-    return textwrap.fill(" ".join(told), 120, break_on_hyphens=False) + "\n"
+    sentences = [*lines, f"Load of the machine at the end of each section: {loads}."] if loads else lines
+    return textwrap.fill(" ".join(sentences), 120, break_on_hyphens=False) + "\n"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -122,21 +135,20 @@ def _ratio(row: Row, base: Row | None, key: str) -> str:
 
 
 def _claims(found: dict[tuple[str, int], Row]) -> str:
-    """Say what a second core brings, and how much there is to win at most."""
+    """Say what more cores bring, and where the floor lies."""
     counts = sorted({count for _, count in found})
     lines = []
     for count in counts[1:]:
         both = [name for name in ("bare", "token_pass", "diagnose") if {(name, 1), (name, count)} <= found.keys()]
-        gains = [
-            f"{NAMES[name]} {found[name, 1]['seconds'] / found[name, count]['seconds']:.2f} times" for name in both
-        ]
+        gains = [f"{NAMES[name]} {found[name, 1]['seconds'] / found[name, count]['seconds']:.2f}x" for name in both]
         if gains:
-            lines.append(f"{count} cores are faster than one: {', '.join(gains)}.")
+            lines.append(f"Speed on {count} cores over one: {', '.join(gains)}.")
     approx, bare = (found.get((name, counts[-1])) if counts else None for name in ("duckdb_approx", "bare"))
     if approx is not None and bare is not None:
         lines.append(
-            f"DuckDB's `approx_quantile` takes {approx['seconds'] / bare['seconds']:.1f} times the bare scan (CPU "
-            f"{approx['cpu'] / bare['cpu']:.1f}): what decodes these files with Polars cannot be faster than that."
+            f"DuckDB's `approx_quantile` takes {approx['seconds'] / bare['seconds']:.1f} times as long as the bare "
+            f"scan (CPU {approx['cpu'] / bare['cpu']:.1f} times). The bare scan is the floor for anything that decodes "
+            "these files with Polars."
         )
     return "\n".join(textwrap.fill(line, 120, break_on_hyphens=False) + "\n" for line in lines)
 
@@ -164,8 +176,16 @@ def _step(rows: list[Row]) -> str:
     return table(["", "look", "s", "CPU s", "of the first", "of its CPU"], cells)
 
 
-def _lines(rows: list[Row]) -> str:
-    return "".join(f"{row['data']}:\n\n```\n" + "\n".join(row["lines"]) + "\n```\n" for row in rows)
+def _metrics(rows: list[Row]) -> str:
+    bare = {row["data"]: row for row in rows if row["name"] == "bare_log" and row["rounds"]}
+    cells = [
+        [row["data"] if row["name"] == "bare_log" else "", NAMES[row["name"]], _seconds(row["seconds"]),
+         _seconds(row["cpu"]), *(_ratio(row, bare.get(row["data"]), key) for key in ("seconds", "cpu")),
+         f"{row['peak_mb']:,}"]
+        for row in rows
+        if row["rounds"]
+    ]  # fmt: skip
+    return table(["log", "", "s", "CPU s", "x bare", "CPU", "MB"], cells)
 
 
 def _plain(rows: list[Row], what: str) -> str:
@@ -186,10 +206,10 @@ SECTIONS: Final[dict[str, tuple[str, Callable[[list[Row]], str]]]] = {
     "tokens": (TOKENS, _all_tokens),
     "grown": (GROWN, _grown),
     "step": (STEP, _step),
-    "metrics": ("\n## Metric logs\n", _lines),
+    "metrics": (METRICS, _metrics),
     "start": ("\n## Start-up\n", partial(_plain, what="command")),
     "archives": (
-        "\n## Many archived runs\n\n`ptt gate` over archives of the sample runs, cut at other steps.\n",
+        "\n## Many archived runs\n\n`ptt gate` over archives of the sample runs, cut at different steps.\n",
         partial(_plain, what="pass"),
     ),
 }

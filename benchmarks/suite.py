@@ -1,7 +1,7 @@
-"""What ptt costs, beside what anyone would write instead: `make bench`, or `make bench BENCH=full` for all of it.
+"""Measure ptt beside what a user would write instead: `make bench`, or `make bench BENCH=full` for all of it.
 
-Each measurement is a process of its own. Rounds go in turn over all that is compared, so that what else the machine
-does falls on each alike; reported are medians. `--results FILE --page` also writes the page made from them.
+Each measurement runs in its own process. Rounds alternate between everything that is compared, so that other load on
+the machine falls on all of them; medians are reported. `--page` writes docs/benchmarks.md from the results.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -26,41 +27,39 @@ from typing import Any, Final
 from benchmarks import many_runs
 from benchmarks.contenders import CAN_PIN, peak_mb
 from benchmarks.data import HOME, TOKENS, Shape, write_labelled, write_run
+from benchmarks.metric_logs import LOGS, name_of, write_log
 from benchmarks.page import PAGE, RESULTS, render
 from benchmarks.traces import family
 
 Row = dict[str, Any]
 
 PTT: Final = ("bare", "token_pass", "diagnose")
+COMPILED: Final = ("token_pass_compiled", "diagnose_compiled")  # of runs that are long enough for it
 OTHERS: Final = ("duckdb_approx", "duckdb_approx_labelled", "duckdb_exact", "duckdb_exact_labelled", "bare_labelled")
 IN_MEMORY: Final = ("polars_exact", "polars_exact_labelled", "pandas_exact", "pandas_exact_labelled")
-"""What holds all tokens at a time: 20M alone."""
-WORK_LIMIT: Final = 900.0  # seconds for one process: what takes longer is left out, and the page says so
-GROWTH: Final = {
-    "steps": Shape(name="base", steps=50, sequences=64, distinct=10),
-    "sequences a step": Shape(name="base", steps=50, sequences=64, distinct=10),
-    "pairs": Shape(name="base", steps=50, sequences=64, distinct=10),
-    "environments": Shape(name="base", steps=50, sequences=64, distinct=10, slices=1),
-}
+"""These hold all tokens in memory, so they are measured at 20M only."""
+WORK_LIMIT: Final = 900.0  # seconds for one process: a slower one is left out, and the page says so
+UNGROWN: Final = Shape(name="base", steps=50, sequences=64, distinct=10)
 GROWN: Final = {
     "steps": ("steps", (50, 200, 800, 3200)),
     "sequences a step": ("sequences", (64, 256, 1024, 4096)),
     "pairs": ("pairs", (1, 2, 4)),
     "environments": ("slices", (1, 4, 16, 64)),
 }
-LIBRARIES: Final = ("polars", "numpy", "pyarrow", "duckdb", "pandas")
+SCRATCH: Final = "{scratch}"  # in a command: a folder that is its own each time
+LIBRARIES: Final = ("polars", "numpy", "pyarrow", "duckdb", "pandas", "numba")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How much of it is measured."""
+    """How much is measured."""
 
     tokens: tuple[str, ...]
     grown: int  # of the values of GROWN
     steps: int  # of the run that grows by one
     metric_rows: int
     archives: tuple[int, ...]
-    everything: bool = False  # other tools on every number of cores too
+    everything: bool = False  # the other tools on every number of cores too
 
 
 SCALES: Final = {
@@ -149,7 +148,8 @@ def token_section(scale: Scale, rounds: int) -> Iterator[Row]:
         if others:
             write_labelled(TOKENS[data])
         counts = core_counts()
-        cases = [contender("tokens", data, count, name, folder) for count in counts for name in PTT]
+        own = PTT if data == "20M" or find_spec("numba") is None else (*PTT, *COMPILED)
+        cases = [contender("tokens", data, count, name, folder) for count in counts for name in own]
         for count in counts if data == "20M" and scale.everything else counts[-1:]:
             cases += [contender("tokens", data, count, name, folder) for name in others]
         yield from in_turn(cases, rounds)
@@ -159,7 +159,7 @@ def grown_section(scale: Scale, rounds: int) -> Iterator[Row]:
     """Steps, sequences, pairs and slices, each grown alone."""
     for what, (field, values) in GROWN.items():
         for value in values[: scale.grown]:
-            shape = replace(GROWTH[what], name=f"grown-{field}-{value}", **{field: value})
+            shape = replace(UNGROWN, name=f"grown-{field}-{value}", **{field: value})
             folder = write_run(shape)
             yield from in_turn([contender("grown", f"{what}: {value}", 0, name, folder) for name in PTT], rounds)
             shutil.rmtree(folder)
@@ -182,24 +182,20 @@ def step_section(scale: Scale, rounds: int) -> Iterator[Row]:
                 each.append(measured(contender("step", "", 0, "diagnose_kept", run)))
     case = Case(section="step", data=f"{scale.steps} steps", cores=cores(), name="", command=())
     for name, each in found.items():
-        yield told(replace(case, name=name), each)
+        yield median_row(replace(case, name=name), each)
     shutil.rmtree(whole[0].parent)
 
 
 def metrics_section(scale: Scale, rounds: int) -> Iterator[Row]:
-    """A long metric log, by benchmarks/metrics_scale.py: its own lines."""
-    command = [sys.executable, "-m", "benchmarks.metrics_scale", "--rows", str(scale.metric_rows)]
-    for _ in range(min(rounds, 1)):
-        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-        for line in lines:
-            print(line, flush=True)
-        yield {
-            "section": "metrics",
-            "data": f"{scale.metric_rows:,} rows",
-            "cores": cores(),
-            "name": "lines",
-            "lines": lines,
-        }
+    """Metric logs of several shapes, each beside Polars reading and summing it; the first by the whole command too."""
+    for key, log in LOGS.items():
+        folder, data = write_log(key, scale.metric_rows), name_of(log, scale.metric_rows)
+        cases = [contender("metrics", data, 0, name, folder) for name in ("bare_log", "diagnose")]
+        if key == next(iter(LOGS)):
+            command = (sys.executable, "-m", "ptt", "diagnose", str(folder), "--out", f"{SCRATCH}/run")
+            cases.append(Case(section="metrics", data=data, cores=cores(), name="command", command=command))
+        yield from in_turn(cases, rounds)
+        shutil.rmtree(folder)  # gigabytes
 
 
 def start_section(_: Scale, rounds: int) -> Iterator[Row]:
@@ -225,7 +221,7 @@ def archive_section(scale: Scale, _: int) -> Iterator[Row]:
             for name in ("first pass", "second pass"):
                 took = many_runs.gate(Path(scratch) / "runs", Path(scratch) / "out", cores(), [])
                 case = Case(section="archives", data=f"{count} archives", cores=cores(), name=name, command=())
-                yield told(case, [{"seconds": took.seconds, "cpu": took.cpu, "peak_mb": took.peak}])
+                yield median_row(case, [{"seconds": took.seconds, "cpu": took.cpu, "peak_mb": took.peak}])
 
 
 SECTIONS: Final = {
@@ -260,20 +256,23 @@ def in_turn(cases: Sequence[Case], rounds: int) -> Iterator[Row]:
             print(f"round {number + 1} of {rounds}: {case.data} {case.cores} cores {case.name} {one['seconds']:.3f} s, "
                   f"{one['cpu']:.3f} CPU s, {one['peak_mb']:.0f} MB", file=sys.stderr, flush=True)  # fmt: skip
     for case, each in found.items():
-        yield told(case, each)
+        yield median_row(case, each)
 
 
 def measured(case: Case) -> Row | None:
     """Run a command; None where it took too long or could not do it."""
     begin = time.perf_counter()
-    with TemporaryDirectory() as scratch, (Path(scratch) / "out").open("w+", encoding="utf-8") as out:
-        running = subprocess.Popen(case.command, stdout=out, stderr=subprocess.DEVNULL)
-        used, together = watch(running, begin + WORK_LIMIT)
+    with TemporaryDirectory() as scratch:
+        printed, errors = Path(scratch) / "printed", Path(scratch) / "errors"
+        with printed.open("wb") as out, errors.open("wb") as err:
+            command = [part.replace(SCRATCH, scratch) for part in case.command]
+            running = subprocess.Popen(command, stdout=out, stderr=err)
+            used, together = watch(running, begin + WORK_LIMIT)
         seconds = time.perf_counter() - begin
-        out.seek(0)
-        text = out.read()
+        text, why = (path.read_text(encoding="utf-8", errors="replace") for path in (printed, errors))
     if running.returncode:
-        print(f"{case.name} on {case.data} ended with {running.returncode}", file=sys.stderr)
+        last = why.strip().rpartition("\n")[2]
+        print(f"{case.name} on {case.data} ended with code {running.returncode}: {last}", file=sys.stderr)
         return None
     if "benchmarks.contenders" in case.command:
         inner: Row = json.loads(text)
@@ -305,7 +304,7 @@ def resident(process: int) -> int:
         return 0
 
 
-def told(case: Case, each: Iterable[Row | None]) -> Row:
+def median_row(case: Case, each: Iterable[Row | None]) -> Row:
     """Print and return the medians of a case."""
     done = [one for one in each if one is not None]
     row: Row = {"section": case.section, "data": case.data, "cores": case.cores, "name": case.name, "rounds": len(done)}

@@ -369,7 +369,7 @@ A number takes this way from a line of a log to the headline:
    start from finished diagnoses.
 7. `pipeline.py` connects these stages; no other module knows them all.
 8. `reports/` turn a diagnosis into pages, terminal output and files for CI; `cli/` reads arguments, calls one function,
-   prints and exits. `api.py` offers the same from Python.
+   prints and exits. `api/` offers the same from Python.
 
 CONTRIBUTING.md lists the files that a new parser, rule or figure touches. The reasons are in `docs/decisions/`.
 

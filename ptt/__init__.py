@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ptt.version import __version__
+
+if "PTT_ENDS_WITH" in os.environ:  # stopping.PARENT: only a process of ours pays for importing it
+    from ptt.stopping import end_early_with_parent
+
+    end_early_with_parent()
 
 if TYPE_CHECKING:
     from ptt.api import (

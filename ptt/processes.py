@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Final, TypeVar, cast
 
-from ptt.stopping import END_SIGNALS, end_with_parent, temporary_folder
+from ptt.stopping import END_SIGNALS, PARENT, end_with_parent, temporary_folder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -42,39 +42,53 @@ class Died:
 
 
 def in_workers(
-    function: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    *,
+    jobs: int,
+    ahead: int | None = None,
+    of_each: int = TASKS_PER_PROCESS,
 ) -> Generator[tuple[int, Result | Died]]:
-    """Yield each task's number and result as they are done; closing the generator ends all processes."""
+    """Yield each task's number and result as they are done; closing the generator ends all processes.
+
+    `ahead`: no task is handed out so many after the first one that is not done, for who takes results in their order.
+    `of_each`: how many tasks a process does before another takes its place.
+    """
     waiting = deque(range(len(tasks)))
+    done = [False] * len(tasks)
+    first = 0  # task that is not done
     with temporary_folder("ptt-work-") as scratch:  # what a killed process leaves lying goes with it
         threads = os.environ.get(THREADS) or str(max(1, (os.cpu_count() or 1) // jobs))
         crew: dict[Connection, _Worker] = {}
+        idle: list[_Worker] = []  # of the crew
 
-        def hire() -> None:
-            if waiting:
-                with uninterrupted():
-                    worker = _Worker(function, {"TMPDIR": scratch, THREADS: threads})
-                    crew[worker.line] = worker
+        def hand_out() -> None:
+            while waiting and len(crew) - len(idle) < jobs and (ahead is None or waiting[0] < first + ahead):
+                if not idle:
+                    with uninterrupted():
+                        worker = _Worker(function, {"TMPDIR": scratch, THREADS: threads})
+                        crew[worker.line] = worker
+                        idle.append(worker)
                 number = waiting.popleft()
-                worker.give(number, tasks[number])
+                idle.pop().give(number, tasks[number])
 
         try:
-            for _ in range(jobs):
-                hire()
-            while crew:
-                for line in connection.wait(list(crew)):
+            hand_out()
+            while at_work := [line for line, worker in crew.items() if worker not in idle]:
+                for line in connection.wait(at_work):
                     worker = crew[cast("Connection", line)]
                     number, answer = worker.number, cast("Result | Died", worker.answer())
+                    done[number] = True
+                    while first < len(done) and done[first]:
+                        first += 1
                     if isinstance(answer, Died):
                         del crew[worker.line]
-                        hire()
-                    elif waiting and worker.given < TASKS_PER_PROCESS:
-                        following = waiting.popleft()
-                        worker.give(following, tasks[following])
+                    elif waiting and worker.given < of_each:
+                        idle.append(worker)
                     else:
                         del crew[worker.line]
                         worker.end()
-                        hire()
+                    hand_out()
                     yield number, answer
         finally:
             for worker in crew.values():
@@ -93,7 +107,7 @@ class _Worker:
         of_main = threading.current_thread() is threading.main_thread()
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, function, of_main), daemon=True)
         self.number, self.given = -1, 0
-        with _set(environment):
+        with set_for_children({**environment, **(ends_with_us() if of_main else {})}):
             self.process.start()
         theirs.close()
 
@@ -162,8 +176,13 @@ def _exit_words(code: int | None) -> str:
     return f"its process was killed ({name}{why})"
 
 
+def ends_with_us() -> Mapping[str, str]:
+    """Return the variable that lets a process started from this thread, which must stay, end when this one does."""
+    return {PARENT: str(os.getpid())}
+
+
 @contextmanager
-def _set(environment: Mapping[str, str]) -> Iterator[None]:
+def set_for_children(environment: Mapping[str, str]) -> Iterator[None]:
     """Set variables for what is started in the block: a new interpreter reads them before anything else."""
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)

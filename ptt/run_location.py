@@ -21,6 +21,7 @@ from ptt.diagnostics.store.sibling_runs import FolderRuns, find_runs
 from ptt.diagnostics.traces.as_run import with_records
 from ptt.diagnostics.traces.compare import TraceSide
 from ptt.diagnostics.wording import counted
+from ptt.object_stores.client import Url, is_url
 from ptt.object_stores.remote_paths import notes_of, why_not_fetched
 from ptt.reports.traces.read_findings import read_trace_findings
 
@@ -42,6 +43,14 @@ def run_exists(path: Path) -> bool:
     except OSError as error:
         raise not_readable(path, error) from error
     return True
+
+
+def not_there(path: Path, advice: str) -> InputError:
+    """Return the error for a path at which nothing lies; for one in an object store it says what reads these."""
+    if is_url(path):
+        readers = "is read by the commands, ptt.diagnose and ptt.ingest alone"
+        return InputError(f"{Url.parsed(path)}: {readers}; copy the run here, or use one of these.")
+    return InputError(f"{path}: there is no such file or folder; {advice}.")
 
 
 def store_at(path: Path) -> Path | None:
@@ -73,7 +82,7 @@ def unpacked_run(location: RunLocation, *, one_run: bool) -> Iterator[RunLocatio
     """Unpack an archive for as long as the block runs; InputError where there is no run, or more than one."""
     run, out = location.run, location.store.parent
     if not run.exists():
-        raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
+        raise not_there(run, "give the folder the trainer wrote to")
     home = run.resolve()
     if home.is_dir() and (stores := stores_below(home)):
         raise InputError(

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 END_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 GRACE_SECONDS: Final = 1.3  # to end in order, of the two that are promised: giving back gigabytes takes a while as well
 DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG in Linux' <sys/prctl.h>
+PARENT: Final = "PTT_ENDS_WITH"
+"""A variable that a process of ours is started with: the number of the process that it ends with. `ptt/__init__.py`
+looks for it, since a process hears of its function only after it has imported all that this needs."""
 
 _folders: set[Path] = set()
 
@@ -116,6 +119,18 @@ def _kill_processes() -> None:
         for child in multiprocessing.active_children():
             with suppress(OSError):
                 child.kill()
+
+
+def end_early_with_parent() -> None:
+    """Let this process end when the one that started it does, from now on: what it imports first may take seconds.
+
+    Only Linux lets it, and only a process that `multiprocessing` started from a thread that stays (see PARENT).
+    """
+    parent = os.environ.pop(PARENT, "")  # not for what this one starts
+    if sys.platform.startswith("linux") and "--multiprocessing-fork" in sys.orig_argv:
+        _ask_linux()
+        if str(os.getppid()) != parent:  # it ended before we asked
+            os._exit(1)
 
 
 def end_with_parent(*, thread_stays: bool) -> None:

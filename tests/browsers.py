@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -48,3 +49,13 @@ def show(browser: Any, url: str, *, scheme: str = "light", media: str = "", widt
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.get(url)
+
+
+def requested_urls(browser: Any, url: str) -> set[str]:
+    """Show a page, and return what the browser asked for; fails where the page logs anything."""
+    browser.get_log("performance")
+    show(browser, url)
+    assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    return {found for found in asked if not found.startswith("chrome:")} - {"data:,"}  # the browser's own new-tab page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,18 @@ from ptt.diagnostics.evidence.gather import describe_run
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tail_holders import gather_holders
 from ptt.diagnostics.evidence.tails import Tails, gather_tails, tool_use_by_step
-from ptt.diagnostics.model import Aggregates, Run
+from ptt.diagnostics.model import (
+    Aggregates,
+    Answer,
+    Diagnosis,
+    Finding,
+    Link,
+    Run,
+    RunVerdict,
+    Severity,
+    Signature,
+    Status,
+)
 from ptt.diagnostics.schema import TABLES, Flag
 from ptt.diagnostics.statistics.logprob_pairs import PAIRS, Pair, available_pairs
 from ptt.diagnostics.statistics.partial_tables import TokenTables
@@ -165,10 +176,14 @@ def frame_of_r(r: Sequence[float] | Array, *, step: int = 1) -> pl.DataFrame:
 
 
 def tables_of(
-    frame: pl.DataFrame | pl.LazyFrame, *, pairs: tuple[Pair, ...] = (POLICY_REF,), min_observation: int = 4
+    frame: pl.DataFrame | pl.LazyFrame,
+    *,
+    pairs: tuple[Pair, ...] = (POLICY_REF,),
+    min_observation: int = 4,
+    steps: int | None = None,
 ) -> TokenTables:
     """Run the token pass."""
-    return token_pass(frame.lazy(), pairs=pairs, min_observation=min_observation)
+    return token_pass(frame.lazy(), pairs=pairs, min_observation=min_observation, steps=steps)
 
 
 def tokens_of(frame: pl.DataFrame, *, min_observation: int = 4) -> Tokens:
@@ -242,6 +257,35 @@ def aggregates(status: str = "quiet", **alarms: int) -> Aggregates:
         status="alarming" if alarms else status,
         metrics={},
         alarms={name.replace("_", "/", 1): step for name, step in alarms.items()},
+    )
+
+
+def finding_of(name: str, **changes: Any) -> Finding:
+    """Give a finding of high severity of this rule."""
+    base = Finding(
+        id=name,
+        severity=Severity.HIGH,
+        link=Link.POLICY_UPDATE,
+        claim=f"{name} happened",
+        observed=1.0,
+        limit=0.5,
+        unit="x",
+    )
+    return replace(base, **changes)
+
+
+def healthy_diagnosis(run: Run) -> Diagnosis:
+    """Give the diagnosis of a run of which no rule says anything and no token is recorded."""
+    return Diagnosis(
+        run=run,
+        verdict=RunVerdict(status=Status.HEALTHY, headline="", first_broken_link=None, next=()),
+        signature=Signature(status=Answer.CANNOT_SAY, reason="", pair=None, aggregates=aggregates()),
+        findings=(),
+        healthy=(),
+        not_judged=(),
+        crashes=(),
+        sources=(),
+        tables={},
     )
 
 

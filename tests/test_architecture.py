@@ -9,15 +9,15 @@ ROOT = Path(__file__).parents[1] / "ptt"
 
 # From the commands down to what imports nothing of ours: a room may import rooms below it, and no other.
 ALLOWED = {
-    "ptt": {"cli", "api", "config", "errors", "version"},
+    "ptt": {"cli", "api", "config", "errors", "version", "stopping"},
     "cli": {
-        "api", "run_location", "object_stores", "executors", "processes", "reports.redact", "reports.gate",
+        "api", "run_location", "executors", "object_stores", "processes", "reports.redact", "reports.gate",
         "reports.compare", "reports.traces", "reports.run", "reports.figures", "reports.output",
         "reports.text", "gate", "gate.baseline", "compare", "traces", "store", "config", "model", "errors",
         "version", "scrub", "stopping",
     },
     "api": {
-        "run_location", "object_stores", "executors", "processes", "reports.run", "reports.figures",
+        "run_location", "executors", "object_stores", "processes", "reports.run", "reports.figures",
         "traces_pipeline", "pipeline", "samples", "gate", "compare", "traces", "verdict", "custom", "rules",
         "store", "statistics", "parsers.io", "metrics", "config", "model", "documents", "errors", "version",
         "stopping",
@@ -26,8 +26,8 @@ ALLOWED = {
         "object_stores", "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io",
         "model", "errors", "wording",
     },
+    "executors": {"object_stores", "processes", "engines", "store", "statistics", "errors", "version", "stopping"},
     "object_stores": {"store", "parsers", "parsers.io", "schema", "errors", "scrub", "stopping", "wording"},
-    "executors": {"processes", "engines", "store", "statistics", "errors", "version", "stopping"},
     "processes": {"stopping"},
     "recorders": set(),
     "reports.redact": {"reports.run", "reports.text", "traces", "parsers", "metrics", "model"},

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from benchmarks import contenders, data, page, suite
+from benchmarks import contenders, data, metric_logs, page, suite
 
 SHAPE = data.Shape(name="tokens", steps=6, sequences=8, distinct=3)
 
@@ -67,6 +67,10 @@ def test_a_percentile_that_is_off_is_told(tmp_path: Path) -> None:
     assert error is not None
     assert error["p99"] == pytest.approx(0.5)
     assert error["p50"] == 0
+    for nothing in (None, float("nan")):
+        lacking = exact.drop("n").with_columns(pl.when(step=3).then(nothing).otherwise("p99").alias("p99"))
+        with pytest.raises(SystemExit, match="p99 of some steps"):
+            contenders.error_of(lacking, folder)
 
 
 def test_a_measurement_is_a_process_of_its_own(tmp_path: Path) -> None:
@@ -81,6 +85,7 @@ def test_what_fails_is_shown_as_not_done(capsys: pytest.CaptureFixture[str], tmp
     case = suite.contender("tokens", "none", 1, "bare", tmp_path / "nothing")
     (row,) = suite.in_turn([case], 1)
     assert row["rounds"] == 0
+    assert "nothing" in capsys.readouterr().err, "the reason is printed"
     assert "not done" in page.render({"rows": [row]})
 
 
@@ -93,8 +98,24 @@ def test_ratios_of_the_page_follow_from_its_rows() -> None:
     text = page.render({"rows": [*rows, row("duckdb_approx", 2, 9.0)]})
     assert "| DuckDB `approx_quantile` | 2 | 9.00 | 18.00 | 9.00 | 9.00 | 4.50 | 4.50 | 100 |  |" in text
     assert "| **token pass** | 2 | 2.00 | 4.00 | 2.00 | 2.00 | 1.00 | 1.00 | 100 |  |" in text
-    assert "takes 9.0 times the bare scan (CPU 9.0)" in text
-    assert "2 cores are faster than one: bare scan and sum (Polars) 2.00 times, **token pass** 1.70 times" in text
+    assert "takes 9.0 times as long as the bare scan (CPU 9.0 times)" in text
+    assert "Speed on 2 cores over one: bare scan and sum (Polars) 2.00x, **token pass** 1.70x." in text
+
+
+@pytest.mark.parametrize("key", metric_logs.LOGS)
+def test_metric_logs_hold_the_same_values_in_each_shape(
+    key: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(metric_logs, "HOME", tmp_path)
+    folder = metric_logs.write_log(key, 200)
+    log = metric_logs.LOGS[key]
+    (path,) = folder.iterdir()
+    frame = pl.read_csv(path) if log.ending == "csv" else pl.read_ndjson(path)
+    wide = frame.pivot("name", index="step", values="value", maintain_order=True) if log.long else frame
+    assert wide.shape == (max(1, 200 * log.thousandths // 1000), 1 + log.metrics)
+    assert wide["loss"][0] == pytest.approx(0.0191, abs=0.0005)
+    assert metric_logs.write_log(key, 200) == folder
+    assert contenders.spent(contenders.bare_log, folder).cpu > 0
 
 
 def test_the_page_is_made_from_the_results_that_are_kept() -> None:

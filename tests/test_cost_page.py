@@ -35,7 +35,7 @@ def test_the_model_of_round_numbers_is_what_one_works_out_by_hand() -> None:
     assert one.merge == pytest.approx(20_000)  # a million pieces
     assert one.receive == pytest.approx(2_000)  # 6 * 10^12 bytes at 3 GB a second
     assert one.total == pytest.approx(20_003)
-    assert one.bottleneck == "driver's merge"
+    assert one.bottleneck == "the driver's merge"
 
 
 def test_fewer_tables_that_reach_the_driver_move_the_bottleneck() -> None:
@@ -62,5 +62,5 @@ def test_every_figure_of_the_tables_follows_from_the_constants_of_the_page() -> 
         ]
         assert [float(part.replace(",", "")) for part in parts.split(" | ")] == pytest.approx(expected, abs=0.51)
         assert float(minutes.replace(",", "")) == pytest.approx((max(expected[:4]) + costs.judge_s) / 60, abs=0.051)
-        names = ["disk or network", "decode and fold", "driver's network", "driver's merge", "judging"]
+        names = ["disk or network", "decode and fold", "the driver's network", "the driver's merge", "judging"]
         assert bottleneck == names[expected.index(max(expected))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 import ptt
 from ptt.cli.app import app
+from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.completions import WINDOW, Completions, recorded_observations
 from ptt.diagnostics.evidence.recorded_calls import recorded_calls
 from ptt.diagnostics.store.scan import read_table
@@ -135,11 +137,10 @@ def called(rows: list[dict[str, Any]]) -> tuple[int, dict[str | None, tuple[int,
     """Return the samples, and by tool calls and those of them that are known to fail."""
     frame = pl.DataFrame(rows).with_row_index("seq").with_columns(pl.lit(9).alias("length"), ok=True)
     frame = frame.with_columns(pl.lit(4).alias("n_model"), pl.col("tool_names").list.len().alias("n_obs"))
-    scalars = frame.drop("step", "length", "n_model", "n_obs", "ok")
-    tokens = SimpleNamespace(
-        tables=SimpleNamespace(rows=frame), scalars=scalars, scan=SimpleNamespace(columns=frame.columns)
-    )
-    samples, calls = recorded_calls(cast(Any, tokens))
+    early: Future[pl.DataFrame] = Future()
+    early.set_result(frame.drop("length", "n_model", "n_obs", "ok"))
+    tables, scan = cast(Any, SimpleNamespace(rows=frame)), cast(Any, SimpleNamespace(columns=frame.columns))
+    samples, calls = recorded_calls(Tokens(tables=tables, pairs=(), scan=scan, early=early))
     by_tool = calls.group_by("name").agg(pl.len(), (~pl.col("ok")).sum())
     return samples.height, {name: (count, failed) for name, count, failed in by_tool.iter_rows()}
 

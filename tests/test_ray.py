@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
-import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,48 +14,25 @@ from typing import Any
 
 import pytest
 from builders import Story, rising, sequences_of, write_recorder_run
+from ray_clusters import cluster_of_nodes, on_ray  # noqa: F401  a fixture
 from typer.testing import CliRunner
 
 from ptt import api
 from ptt.cli.app import app
+from ptt.diagnostics.budget_limits import DEFAULT_LIMITS
 from ptt.diagnostics.engines import local
+from ptt.diagnostics.engines.pieces import Piece
 from ptt.diagnostics.errors import SettingsError
-from ptt.executors import Engine, executor
+from ptt.diagnostics.parsers import RunFile
+from ptt.diagnostics.statistics.token_pass import PassPlan
+from ptt.diagnostics.store import file_readings
+from ptt.diagnostics.store.deduplicate_sources import SequenceFile
+from ptt.diagnostics.store.file_readings import Task
+from ptt.executors import Engine, executor, ray_cluster, remote_tasks
 from ptt.processes import Died
 
 without_ray = pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
-with_ray = [
-    pytest.mark.ray,
-    pytest.mark.filterwarnings("ignore"),  # Ray's own, of sockets and processes that it leaves to the end
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed; make test-ray installs it"),
-]
-NODES = 3
-
-
-def on_ray(function: Any) -> Any:
-    for mark in with_ray:
-        function = mark(function)
-    return function
-
-
-@pytest.fixture
-def cluster() -> Iterator[Any]:
-    """A cluster of a head and two more nodes with a core each, and a driver that has joined it."""
-    import ray
-    from ray import cloudpickle, cluster_utils
-
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    small = {"num_cpus": 1, "object_store_memory": 100 << 20}
-    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=small)
-    try:
-        for _ in range(NODES - 1):
-            nodes.add_node(**small)
-        nodes.wait_for_nodes()
-        cloudpickle.register_pickle_by_value(sys.modules[__name__])
-        yield nodes
-    finally:
-        ray.shutdown()
-        nodes.shutdown()
+SAMPLES = Path(__file__).parents[1] / "sample_logs"
 
 
 @pytest.fixture
@@ -98,6 +74,27 @@ def test_a_damaged_file_fails_alone(cluster: Any, run_dir: Path) -> None:
     assert "step_000030" in here
     with executor(Engine.RAY, cluster.address) as engine:
         assert findings(run_dir, engine) == here
+
+
+@on_ray
+def test_a_store_is_made_on_the_cluster_as_here(
+    cluster: Any, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(file_readings, "TASK_BYTES", 50_000)  # a dozen tasks
+    rows = [json.dumps({"step": step, "loss": 1 / step, "reward": step % 5}) for step in range(1, 3000)]
+    (run_dir / "metrics.jsonl").write_text("\n".join([*rows, "{torn"]))
+    (run_dir / "notes.txt").write_text("nothing to read\n")
+    (run_dir / "tokens" / "step_000030.parquet").write_bytes(b"PAR1 no parquet PAR1")
+    shutil.copytree(SAMPLES / "healthy" / "completions", run_dir / "completions")
+    stores = {}
+    for out, more in {"here": [], "there": ["--engine", "ray", "--ray-address", cluster.address]}.items():
+        called = CliRunner().invoke(app, ["ingest", "run", "--keep-text", "--out", out, *more])
+        assert called.exit_code == 0, called.output
+        files = {path.relative_to(out): path.read_bytes() for path in Path(out).rglob("*") if path.is_file()}
+        stores[out] = (files, called.stdout.replace(out, ""))
+    assert len(stores["here"][0]) > 8
+    assert stores["there"] == stores["here"]
 
 
 @on_ray
@@ -205,6 +202,28 @@ def test_a_ray_of_our_own_is_stopped_again_and_says_nothing(
     assert capfd.readouterr().out == ""
 
 
+def test_a_worker_folds_and_reads_only_the_files_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "step_1.parquet"
+    path.write_bytes(b"1234")
+    file = SequenceFile(path=path, name=path.name, kind="recorder", first_row=0, start=0, rows=1, columns=())
+    plan = PassPlan(pairs=(), min_observation=4, batch_rows=8)
+    piece = Piece(files=(file,), first=0, end=1, columns=frozenset(), plan=plan)
+    monkeypatch.setattr(ray_cluster, "fold_one", lambda _: "folded")
+    monkeypatch.setattr(ray_cluster, "read_task", lambda _: "read")
+    sized = remote_tasks.SizedPiece.of(piece)
+    task = Task(files=(RunFile(path=path, rel=path.name, size=4),), limits=DEFAULT_LIMITS)
+
+    def answers() -> tuple[object, object]:
+        return ray_cluster.fold_or_say_why(sized), ray_cluster.read_or_say_why(task)
+
+    assert answers() == ("folded", "read")
+    path.write_bytes(b"another run's")
+    assert answers() == (None, None)
+    path.unlink()
+    assert [*map(type, answers())] == [ray_cluster.Unseen] * 2
+    assert remote_tasks.SizedPiece.of(piece).sizes == ()
+
+
 @without_ray
 def test_a_missing_ray_is_named_with_the_way_to_install_it(tmp_path: Path) -> None:
     called = CliRunner().invoke(app, ["diagnose", str(tmp_path), "--engine", "ray"])
@@ -216,6 +235,7 @@ def test_a_missing_ray_is_named_with_the_way_to_install_it(tmp_path: Path) -> No
     ("address", "says"),
     [
         ("127.0.0.1:1", "nothing answers there"),
+        ("[::1]:1", "nothing answers there"),
         ("6379", "not HOST:PORT"),
         ("no.such.host.invalid:6379", "nothing answers"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -22,12 +22,12 @@ from polars.testing import assert_frame_equal
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import local
-from ptt.diagnostics.engines.pieces import CHECK_BYTES, Piece, RunPieces, fold_one
+from ptt.diagnostics.engines.pieces import CHECK_BYTES, Piece, RunPieces
 from ptt.diagnostics.statistics import partial_tables, token_pass
 from ptt.diagnostics.statistics.partial_tables import PartialTables, TokenTables
 from ptt.diagnostics.store.ingest import PIECES
 from ptt.diagnostics.store.manifest import InPlaceFile, Manifest
-from ptt.executors.this_machine import fold_in_processes
+from ptt.executors.this_machine import fold_in_processes, fold_or_none
 
 pytestmark = pytest.mark.usefixtures("short_pieces")
 
@@ -86,10 +86,10 @@ def tokens_of_run(
     return found
 
 
-def backwards(pieces: Sequence[Piece]) -> Iterator[tuple[int, PartialTables]]:
+def backwards(pieces: Sequence[Piece]) -> Generator[tuple[int, PartialTables | None]]:
     """Fold pieces one by one, the last one first."""
     for number in reversed(range(len(pieces))):
-        yield number, fold_one(pieces[number])
+        yield number, fold_or_none(pieces[number])
 
 
 def same(found: TokenTables, wanted: TokenTables) -> None:
@@ -182,7 +182,11 @@ def of_other_sequences(piece: Path) -> None:
 
 
 def of_other_cells(piece: Path) -> None:
-    rewrite(piece, cells=part_of(piece).cells.with_columns(pl.col("key") | (1 << 62)))
+    rewrite(piece, cells=part_of(piece).cells.with_columns(pl.col("step") + (1 << 30)))
+
+
+def of_other_counts(piece: Path) -> None:
+    rewrite(piece, cells=part_of(piece).cells.with_columns(pl.col("n") + 1))
 
 
 def no_tables(piece: Path) -> None:
@@ -194,7 +198,10 @@ def a_link(piece: Path) -> None:
     piece.symlink_to(piece.parent.parent / "elsewhere")
 
 
-@pytest.mark.parametrize("harm", [of_other_columns, of_other_sequences, of_other_cells, no_tables, a_link])
+HARMS = (of_other_columns, of_other_sequences, of_other_cells, of_other_counts, no_tables, a_link)
+
+
+@pytest.mark.parametrize("harm", HARMS)
 def test_a_kept_piece_that_is_none_is_folded_anew(harm: Any, tmp_path: Path) -> None:
     manifest = write_files(tmp_path, [(made(), 1000, "recorder")])
     wanted = tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True)
@@ -215,16 +222,86 @@ def test_a_link_in_place_of_the_pieces_is_neither_written_nor_emptied(tmp_path: 
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["letters"]
 
 
-def test_a_file_that_is_damaged_inside_costs_itself_in_any_engine(tmp_path: Path) -> None:
-    manifest = write_files(tmp_path, [(part, 10, "recorder") for part in cut_at(made(), [60, 90])])
-    whole = (tmp_path / "001.parquet").read_bytes()
-    (tmp_path / "001.parquet").write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
-    found = [
-        tables_of_run(tmp_path, manifest, tmp_path / "a", keep=True),
-        tables_of_run(tmp_path, manifest, tmp_path / "b", run_pieces=backwards),
-    ]
-    assert found[0].rows.height == 120
-    same(found[1], found[0])
+def tear(path: Path) -> None:
+    """Make a file's data zeros; its footer stays sound."""
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + bytes(len(content) // 2) + content[4 + len(content) // 2 :])
+
+
+def without(manifest: Manifest, names: Sequence[str]) -> Manifest:
+    return replace(manifest, in_place=tuple(file for file in manifest.in_place if file.path not in names))
+
+
+def forwards(pieces: Sequence[Piece]) -> Generator[tuple[int, PartialTables | None]]:
+    """Fold pieces one by one, as processes do."""
+    for number, piece in enumerate(pieces):
+        yield number, fold_or_none(piece)
+
+
+TORN = {
+    "a file that begins and ends inside pieces": ([50, 75, 110], [1]),
+    "the first of all": ([50, 75, 110], [0]),
+    "the last of all": ([50, 75, 110], [3]),
+    "two of them": ([50, 60, 70, 90, 110], [1, 3]),
+    "a file of many pieces": ([10, 140], [1]),
+    "one row": ([31, 32], [1]),
+}
+
+
+@pytest.mark.parametrize("torn", TORN)
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_file_that_is_damaged_inside_costs_itself_in_any_engine(torn: str, keep: bool, tmp_path: Path) -> None:
+    bounds, numbers = TORN[torn]
+    names = [f"{number:03d}.parquet" for number in numbers]
+    manifest = write_files(tmp_path, [(part, 10, "recorder") for part in cut_at(made(), bounds)])
+    wanted = tables_of_run(tmp_path, without(manifest, names), tmp_path / "wanted")
+    for name in names:
+        tear(tmp_path / name)
+    engines: dict[str, Any] = {"here": None, "in order": forwards, "as they are done": backwards}
+    for engine, run_pieces in engines.items():
+        for _ in range(1 + keep):
+            same(tables_of_run(tmp_path, manifest, tmp_path / engine, keep=keep, run_pieces=run_pieces), wanted)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str]:
+    """Grow a list with each call of a function."""
+    calls: list[str] = []
+    function = getattr(module, name)
+
+    def call(*given: Any, **more: Any) -> Any:
+        calls.append(name)
+        return function(*given, **more)
+
+    monkeypatch.setattr(module, name, call)
+    return calls
+
+
+@pytest.mark.parametrize("run_pieces", [None, forwards])
+def test_a_damaged_file_costs_its_own_pieces_anew_and_no_others(
+    run_pieces: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = made(sequences=32, steps=40)  # 40 pieces
+    manifest = write_files(tmp_path, [(part, 100, "recorder") for part in cut_at(frame, range(0, 1280, 20))])
+    tear(tmp_path / "050.parquet")
+    wanted = tables_of_run(tmp_path, without(manifest, ["050.parquet"]), tmp_path / "wanted")
+    folded = counted(monkeypatch, token_pass, "fold_piece")
+    looked = counted(monkeypatch, pl, "read_parquet")
+    same(tables_of_run(tmp_path, manifest, tmp_path / "store", run_pieces=run_pieces), wanted)
+    assert len(folded) <= 40 + 3
+    assert len(looked) <= 5  # files of a piece
+
+
+def test_a_damaged_file_leaves_the_choice_of_single_sequences_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial_tables, "SINGLE_SEQUENCES", 100)
+    monkeypatch.setattr(local, "SINGLE_SEQUENCES", 100)
+    manifest = write_files(
+        tmp_path, [(part, 100, "recorder") for part in cut_at(made(sequences=60), range(0, 300, 25))]
+    )
+    wanted = tables_of_run(tmp_path, without(manifest, ["009.parquet"]), tmp_path / "wanted")
+    tear(tmp_path / "009.parquet")
+    same(tables_of_run(tmp_path, manifest, tmp_path / "store"), wanted)
 
 
 def test_sequences_beyond_the_limit_are_those_of_whole_prompt_groups(

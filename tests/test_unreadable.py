@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from datetime import date
 from io import StringIO
@@ -24,6 +25,8 @@ from ptt import InputError, api
 from ptt.cli.app import app
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.results import GatedRun, Outcome
+from ptt.diagnostics.parsers import PARSERS, run_files
+from ptt.diagnostics.store.ingest import ingest
 from ptt.reports.run.terminal import print_diagnosis
 
 WELL = Path(__file__).parents[1] / "sample_logs" / "healthy"
@@ -206,3 +209,20 @@ def test_permissions_stop_the_command_as_they_stop_a_user(run: Path, tmp_path: P
     if done.stderr.startswith("setpriv:"):
         pytest.skip("setpriv may not do that here")
     assert "1 file cannot be" in " ".join(done.stdout.split()), done.stderr
+
+
+def test_beginnings_of_files_are_not_held_until_their_turn(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for number in range(200):
+        (tmp_path / "run" / f"{number}.bin").write_bytes(b"\0" * 70_000)
+    files, notes = run_files(tmp_path / "run")
+    held = []
+
+    def on_file(done: int, _: int) -> None:
+        if done == 100:
+            held.append(tracemalloc.get_traced_memory()[0])
+
+    tracemalloc.start()
+    ingest(files, notes=notes, parsers=PARSERS, folder=tmp_path / "store", ptt_version="1", on_file=on_file)
+    tracemalloc.stop()
+    assert held[0] < 4_000_000

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from parser_samples import run_file
 
 import ptt
 from ptt.diagnostics.parsers.io import lines, metric_blocks
 from ptt.diagnostics.parsers.metrics_jsonl import fast_block
 from ptt.diagnostics.store import ingest, wide_metrics
+from ptt.diagnostics.store.run_histories import History
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> None:
@@ -46,7 +48,8 @@ def test_columns_give_the_diagnosis_that_rows_give(
 ) -> None:
     run = tmp_path / "run"
     rows = rows_of(200, again=again)
-    rows[150]["loss"] = float("nan")  # sends its block the slow way
+    rows[100]["loss"], rows[101]["kl"], rows[102]["kl"] = float("nan"), None, float("-inf")
+    rows[150]["loss"] = "nan"  # sends its block the slow way
     write(run / "metrics.jsonl", rows)
     monkeypatch.setattr(lines, "PIECE_BYTES", block)
     monkeypatch.setattr(lines, "BLOCK_BYTES", block)
@@ -58,6 +61,29 @@ def test_columns_give_the_diagnosis_that_rows_give(
     assert left < held or block > 10_000, "nothing was kept as columns"
     assert wide.to_json() == long.to_json()
     assert wide.tables["aggregates"].equals(long.tables["aggregates"])
+
+
+@pytest.mark.parametrize("name", ["value", "name_raw", "name", "seq", "wall_time", "variable", "", "*", "^loss$"])
+@pytest.mark.parametrize("wide", [0, metric_blocks.WIDE_BYTES])
+@pytest.mark.parametrize("every", [1, 10])  # dense and rare metrics
+def test_a_metric_may_be_called_as_our_own_columns_are(
+    name: str, wide: int, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[dict[str, object]] = [{"step": step, "loss": 1 / step} for step in range(1, 101)]
+    for row in rows[::every]:
+        row[name] = 0.5
+    write(tmp_path / "run" / "metrics.jsonl", rows)
+    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", wide)
+    nested = [{"step": row["step"], "data": {key: row[key] for key in row if key != "step"}} for row in rows]
+    write(tmp_path / "nested" / "metrics.jsonl", nested)
+    pl.DataFrame(rows, infer_schema_length=None).write_csv(tmp_path / "metrics.csv")
+    for run in (tmp_path / "run", tmp_path / "nested", tmp_path / "metrics.csv"):
+        if run.suffix == ".csv" and name in {"name", "wall_time"}:
+            continue  # a long table's, and a time
+        (source,) = ptt.diagnose(run).sources
+        assert (source.rows_ok, source.note) == (100 + 100 // every, None), run
+    history = History.read([run_file(tmp_path / "run" / "metrics.jsonl")])
+    assert [*history.values[name].values()] == [0.5] * (100 // every)
 
 
 def test_ranks_of_columns_are_told_apart_as_those_of_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +110,7 @@ def test_a_metric_that_begins_late_is_not_lost_to_the_schema_of_the_block_before
     def read(rows: list[dict[str, object]], schema: pl.Schema | None) -> metric_blocks.Block:
         text = "".join(json.dumps(row) + "\n" for row in rows).encode()
         found = fast_block(text, wrappers=("data",), steps=("step",), times=(), seq=0, schema=schema)
-        assert found is not None
+        assert isinstance(found, metric_blocks.Block)
         return found
 
     first = read([{"step": step, "data": {"loss": 1}} for step in range(300)], None)
@@ -132,6 +158,6 @@ def test_many_columns_read_in_groups_give_what_rows_give(tmp_path: Path, monkeyp
     monkeypatch.setattr(wide_metrics, "KEPT_GROUPS", 2)
     monkeypatch.setattr(ingest, "FLUSH_CELLS", 2_000)
     wide = ptt.diagnose(run, out=tmp_path / "wide")
-    assert len(list((tmp_path / "wide" / "store" / "wide").glob("*.parquet"))) > 2
+    assert len(list((tmp_path / "wide" / "store" / "wide").iterdir())) > 2
     assert wide.to_json() == long.to_json()
     assert wide.tables["other_series"]["name"].n_unique() == 41

@@ -59,6 +59,25 @@ def test_a_process_is_replaced_before_it_has_gathered_much() -> None:
     assert [answers.count(who) for who in dict.fromkeys(answers)] == [TASKS_PER_PROCESS, TASKS_PER_PROCESS, 1]
 
 
+def test_no_task_is_begun_far_ahead_of_one_that_takes_long(tmp_path: Path) -> None:
+    tasks = [(tmp_path, number) for number in range(12)]
+    order = [number for number, _ in in_workers(marked, tasks, jobs=3, ahead=4)]
+    assert sorted(order) == list(range(12))
+    assert set(order[:3]) == {1, 2, 3}  # and no other before the first of all is done
+    assert order[3] == 0
+
+
+def marked(task: tuple[Path, int]) -> int:
+    """Do a task; the first one waits until the third one is done, and a while longer."""
+    folder, number = task
+    (folder / str(number)).touch()
+    end = time.monotonic() + 30
+    while number == 0 and not (folder / "3").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(1.0 if number == 0 else 0)
+    return number
+
+
 def test_memory_is_named_where_a_process_was_killed() -> None:
     ((_, dead),) = in_workers(work, [("killed", 0)], jobs=1)
     assert isinstance(dead, Died)
@@ -117,3 +136,35 @@ def test_no_process_hears_ctrl_c_before_it_can_clean_up(tmp_path: Path) -> None:
     assert len(held) == 2
     for one in (signal.SIGINT, signal.SIGTERM):
         assert all(mask >> (one - 1) & 1 for mask in held), (one.name, held)
+
+
+SLOW_TO_IMPORT = """
+import os, sys, time
+from pathlib import Path
+
+from ptt.processes import in_workers
+
+if __name__ == "__main__":
+    list(in_workers(abs, [-1], jobs=1))
+else:
+    Path(sys.argv[1]).write_text(str(os.getpid()))
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have no such signal")
+def test_a_killed_parent_takes_along_a_process_that_still_imports(tmp_path: Path) -> None:
+    script, told = tmp_path / "slow.py", tmp_path / "pid"
+    script.write_text(SLOW_TO_IMPORT, encoding="utf-8")
+    parent = subprocess.Popen([sys.executable, script, told])
+    end = time.monotonic() + 60
+    while not (told.exists() and told.read_text()) and time.monotonic() < end:
+        time.sleep(0.01)
+    words = Path("/proc", told.read_text(), "cmdline")
+    assert b"spawn_main" in words.read_bytes()
+    parent.kill()
+    parent.wait()
+    end = time.monotonic() + 5
+    while words.exists() and words.read_bytes() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not (words.exists() and words.read_bytes())

@@ -2,7 +2,8 @@
 
 The arms are the same; the policy is an instruction-tuned model of half a billion parameters or more, and vLLM samples
 in the trainer's process. Sampler and trainer then compute different logprobs for the same tokens, and the recorder
-keeps both. Untried: no GPU was to be had. Without one, a test builds the settings and reads the recorder's plan.
+keeps both. vLLM and the large model are untried here. The trainer and the recorder ran on an H100 with the small model
+in bfloat16. Without a GPU, a test builds the settings and reads the recorder's plan.
 """
 
 from __future__ import annotations

@@ -7,48 +7,33 @@ from typing import Annotated
 
 import typer
 
+from ptt.cli.baseline_commands import baseline
 from ptt.cli.examples import examples
 from ptt.cli.exits import Exit, plain_errors
-from ptt.cli.memory import give_back_at_once
 from ptt.cli.options import (
     BudgetMemoryOption,
     BudgetSecondsOption,
     EngineName,
     EngineOption,
-    FailOn,
+    FailOnOption,
     FiguresOption,
     FindingsJsonOption,
     GateReports,
     JsonOption,
     KeepTextOption,
+    KeepToolNamesOption,
     OneRunOption,
     OutOption,
     RayAddressOption,
     RulesOption,
     RunArgument,
     RunsArgument,
+    SaltOption,
     SettingsOption,
     rule_names,
 )
 from ptt.cli.streams import finish, forgive
-from ptt.cli.traces_export import (
-    DEFAULT_PAIRS,
-    DedupeOption,
-    EvalSetOption,
-    ExportOption,
-    ExportToOption,
-    FormatOption,
-    FromTailOption,
-    IncludeUnlabelledOption,
-    KeepMaskedOption,
-    MatchLengthOption,
-    MaxPairsOption,
-    MinMarginOption,
-    MinRewardOption,
-    StepsToOption,
-    export_of,
-)
-from ptt.diagnostics.traces.exports.options import Dedupe, FileFormat, StepExtent
+from ptt.cli.traces_command import traces
 from ptt.stopping import until_stopped
 from ptt.version import __version__
 
@@ -88,10 +73,7 @@ def diagnose(
     out: OutOption = None,
     figures: FiguresOption = None,
     settings: SettingsOption = None,
-    fail_on: Annotated[
-        FailOn | None,
-        typer.Option("--fail-on", help="Exit with code 3 on a finding of this severity or worse."),
-    ] = None,
+    fail_on: FailOnOption = None,
     keep_text: KeepTextOption = False,
     rules: RulesOption = None,
     one_run: OneRunOption = False,
@@ -176,17 +158,17 @@ def compare(
     with plain_errors():
         from ptt.cli import compare as command
 
-        code = command.run(
-            runs or [],
-            group=group or [],
+        options = command.CompareOptions(
+            group=group or (),
             baseline=baseline,
             out=out,
             figures=figures,
             settings=settings,
-            rules=rules or [],
+            rules=rules or (),
             jobs=jobs,
             as_json=json,
         )
+        code = command.run(runs or [], options)
     raise typer.Exit(code)
 
 
@@ -290,11 +272,8 @@ def report(
     redact: Annotated[
         bool, typer.Option("--redact", help="Remove texts and replace names and ids by hashes, for sharing.")
     ] = False,
-    salt: Annotated[
-        str | None,
-        typer.Option("--salt", help="Key the hashes with this secret, so that reports share names."),
-    ] = None,
-    keep_tool_names: Annotated[bool, typer.Option("--keep-tool-names", help="With --redact: keep tool names.")] = False,
+    salt: SaltOption = None,
+    keep_tool_names: KeepToolNamesOption = False,
     postmortem: Annotated[
         bool, typer.Option("--postmortem", help="Also draft a postmortem: postmortem.md and its figures.")
     ] = False,
@@ -380,91 +359,7 @@ def show(
     raise typer.Exit(code)
 
 
-@app.command(epilog=examples("traces"))
-def traces(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Files, folders or archives of agent traces, as one set.")
-    ],
-    out: OutOption = None,
-    figures: FiguresOption = None,
-    settings: SettingsOption = None,
-    against: Annotated[
-        Path | None,
-        typer.Option("--against", help="Also compare with these traces: files, or a folder that ptt traces wrote."),
-    ] = None,
-    fail_on: Annotated[
-        FailOn | None,
-        typer.Option("--fail-on", help="Exit with code 3 on a finding of this severity or worse."),
-    ] = None,
-    redact: Annotated[
-        bool, typer.Option("--redact", help="Leave out texts and replace names and ids by hashes, for sharing.")
-    ] = False,
-    salt: Annotated[
-        str | None, typer.Option("--salt", help="Key the hashes with this secret, so that reports share names.")
-    ] = None,
-    keep_tool_names: Annotated[bool, typer.Option("--keep-tool-names", help="With --redact: keep tool names.")] = False,
-    budget_memory: BudgetMemoryOption = None,
-    budget_seconds: BudgetSecondsOption = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, max=64, help="Read with this many processes (default: one per core, at most 8)."),
-    ] = None,
-    json: FindingsJsonOption = False,
-    export: ExportOption = None,
-    export_to: ExportToOption = None,
-    form: FormatOption = FileFormat.PARQUET,
-    min_margin: MinMarginOption = 0.0,
-    max_pairs: MaxPairsOption = DEFAULT_PAIRS,
-    match_length: MatchLengthOption = False,
-    dedupe: DedupeOption = Dedupe.EXACT,
-    steps_to: StepsToOption = StepExtent.TURN,
-    min_reward: MinRewardOption = None,
-    include_unlabelled: IncludeUnlabelledOption = False,
-    keep_masked: KeepMaskedOption = False,
-    eval_set: EvalSetOption = None,
-    from_tail: FromTailOption = False,
-) -> None:
-    """Judge agent traces: what the agents did, and where they went wrong.
-
-    Writes report.html, findings.json and the Parquet store, and with --export training data. Exit code 4: nothing
-    could be judged.
-    """
-    with plain_errors():
-        give_back_at_once()  # before polars is imported
-        from ptt.cli import traces as command
-
-        exported = export_of(
-            export,
-            export_to,
-            form=form,
-            min_margin=min_margin,
-            max_pairs=max_pairs,
-            match_length=match_length,
-            dedupe=dedupe,
-            steps_to=steps_to,
-            min_reward=min_reward,
-            include_unlabelled=include_unlabelled,
-            keep_masked=keep_masked,
-            eval_set=eval_set,
-            from_tail=from_tail,
-        )
-        options = command.TracesOptions(
-            out=out,
-            figures=figures,
-            settings=settings,
-            fail_on=fail_on and fail_on.value,
-            redact=redact,
-            salt=salt,
-            keep_tool_names=keep_tool_names,
-            budget_memory=budget_memory,
-            budget_seconds=budget_seconds,
-            jobs=jobs,
-            against=against,
-            as_json=json,
-            export=exported,
-        )
-        code = command.run(paths, options)
-    raise typer.Exit(code)
+app.command(epilog=examples("traces"))(traces)
 
 
 @app.command(epilog=examples("ingest"))
@@ -476,6 +371,8 @@ def ingest(
     one_run: OneRunOption = False,
     budget_memory: BudgetMemoryOption = None,
     budget_seconds: BudgetSecondsOption = None,
+    engine: EngineOption = EngineName.LOCAL,
+    ray_address: RayAddressOption = None,
 ) -> None:
     """Parse a run into a Parquet store that stays readable without the run."""
     with plain_errors():
@@ -489,6 +386,8 @@ def ingest(
             one_run=one_run,
             budget_memory=budget_memory,
             budget_seconds=budget_seconds,
+            engine=engine.value,
+            ray_address=ray_address,
         )
     raise typer.Exit(code)
 
@@ -534,68 +433,7 @@ def rules(
     raise typer.Exit(code)
 
 
-baseline = typer.Typer(
-    help="Manage a baseline for the gate: a small, reviewed file of what passing runs measured.",
-    no_args_is_help=True,
-    epilog=examples("baseline"),
-)
 app.add_typer(baseline, name="baseline")
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Baseline file.")]
-StoresOption = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", help="Write the runs' stores to this folder (default: below ./ptt-report)."),
-]
-
-
-@baseline.command("update", epilog=examples("baseline update"))
-def baseline_update(
-    file: FileArgument,
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Passing runs of one setting; several seeds show the spread.")
-    ],
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name the baseline (default: the name of the file).")
-    ] = None,
-    yes_even_failed: Annotated[
-        bool,
-        typer.Option("--yes-even-failed", help="Accept runs with high findings; the file records which."),
-    ] = False,
-    settings: SettingsOption = None,
-    out: StoresOption = None,
-) -> None:
-    """Make or renew a baseline from passing runs, and show what moved."""
-    with plain_errors():
-        from ptt.cli import baseline as command
-
-        code = command.update(file, runs, name=name, even_failed=yes_even_failed, settings=settings, out=out)
-    raise typer.Exit(code)
-
-
-@baseline.command("show", epilog=examples("baseline show"))
-def baseline_show(file: FileArgument) -> None:
-    """Print what a baseline contains, and how much its runs differ."""
-    with plain_errors():
-        from ptt.cli import baseline as command
-
-        command.show(file)
-
-
-@baseline.command("diff", epilog=examples("baseline diff"))
-def baseline_diff(
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="Baseline file.")],
-    new: Annotated[Path | None, typer.Argument(metavar="[NEW]", help="Another baseline file.")] = None,
-    against: Annotated[
-        list[Path] | None,
-        typer.Option("--against", metavar="RUN", help="Compare with this run instead of NEW; repeatable."),
-    ] = None,
-    settings: SettingsOption = None,
-    out: StoresOption = None,
-) -> None:
-    """Show what moved between two baselines, or from a baseline to runs, and whether beyond noise."""
-    with plain_errors():
-        from ptt.cli import baseline as command
-
-        command.diff(old, new, against=against or [], settings=settings, out=out)
 
 
 def main() -> None:

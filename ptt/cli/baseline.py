@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit
-from ptt.cli.output import BASE, contains, progress_bar, run_folders
+from ptt.cli.output import BASE, contains, progress_bar, remote_paths, run_folders
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.baseline.file import looks_like_one, read_baseline, text_of
 from ptt.diagnostics.gate.baseline.measure import Measured, baseline_of, measure, only_blind, without_refusals
@@ -25,6 +25,15 @@ def update(
     file: Path, runs: Sequence[Path], *, name: str | None, even_failed: bool, settings: Path | None, out: Path | None
 ) -> int:
     """Write the baseline, or say why these runs are none, and return the exit code."""
+    with remote_paths() as remote:
+        file = remote.no_output(file, "the baseline")
+        at_hand = [remote.run(run) for run in runs]
+        return _update(file, at_hand, name, settings, remote.output(out), even_failed=even_failed)
+
+
+def _update(
+    file: Path, runs: Sequence[Path], name: str | None, settings: Path | None, out: Path | None, *, even_failed: bool
+) -> int:
     _check_file(file, runs)
     console = open_console()
     measured = _measured(runs, settings, out)
@@ -49,13 +58,20 @@ def update(
 
 def show(file: Path) -> None:
     """Print a baseline."""
-    print_baseline(read_baseline(file), open_console())
+    with remote_paths() as remote:
+        print_baseline(read_baseline(remote.run(file)), open_console())
 
 
 def diff(old: Path, new: Path | None, *, against: Sequence[Path], settings: Path | None, out: Path | None) -> None:
     """Print what moved from `old` to `new`, or to the runs `against`."""
     if (new is None) == (not against):
         raise SettingsError("give either another baseline file, or runs with --against.")
+    with remote_paths() as remote:
+        at_hand = [remote.run(run) for run in against]
+        _diff(remote.run(old), remote.maybe(new), at_hand, settings, remote.output(out))
+
+
+def _diff(old: Path, new: Path | None, against: Sequence[Path], settings: Path | None, out: Path | None) -> None:
     before, console = read_baseline(old), open_console()
     if new is not None:
         print_moves(changes(before, read_baseline(new)), console, title="What moved")

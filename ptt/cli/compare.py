@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,36 +36,36 @@ from ptt.version import __version__
 MAX_JOBS: Final = 4  # by default: each judges with threads of its own, and holds a run's tokens
 
 
-def run(
-    runs: list[Path],
-    *,
-    group: list[str],
-    baseline: str | None,
-    out: Path | None,
-    figures: Path | None,
-    settings: Path | None,
-    rules: list[Path],
-    jobs: int | None,
-    as_json: bool,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """What the command line said."""
+
+    group: Sequence[str]
+    baseline: str | None
+    out: Path | None
+    figures: Path | None
+    settings: Path | None
+    rules: Sequence[Path]
+    jobs: int | None
+    as_json: bool
+
+
+def run(runs: Sequence[Path], options: CompareOptions) -> int:
     """Compare runs and return the exit code."""
+    group, baseline = options.group, options.baseline
     with remote_paths() as remote:
-        remote.no_output(figures, "--figures")
+        remote.no_output(options.figures, "--figures")
         at_hand: dict[str, Path] = {}
         for text in [*map(str, runs), *(member for given in group for member in group_of(given)[1])]:
             if is_url(text) and (key := str(Path(text))) not in at_hand:
                 at_hand[key] = remote.run(Path(text))
-        return _run(
-            [at_hand.get(str(path), path) for path in runs],
+        local = replace(
+            options,
             group=[_with_paths(text, at_hand) for text in group],
             baseline=str(at_hand.get(str(Path(baseline)), baseline)) if baseline else baseline,
-            out=remote.output(out),
-            figures=figures,
-            settings=settings,
-            rules=rules,
-            jobs=jobs,
-            as_json=as_json,
+            out=remote.output(options.out),
         )
+        return _run([at_hand.get(str(path), path) for path in runs], local)
 
 
 def _with_paths(group: str, at_hand: Mapping[str, Path]) -> str:
@@ -72,63 +73,61 @@ def _with_paths(group: str, at_hand: Mapping[str, Path]) -> str:
     return f"{name}={','.join(str(at_hand.get(str(Path(member)), member)) for member in members)}"
 
 
-def _run(
-    runs: list[Path],
-    *,
-    group: list[str],
-    baseline: str | None,
-    out: Path | None,
-    figures: Path | None,
-    settings: Path | None,
-    rules: list[Path],
-    jobs: int | None,
-    as_json: bool,
-) -> int:
-    chosen = api.read_settings(settings)
-    groups: dict[str, tuple[str, ...]] = {}
-    for text in group:
-        name, members = group_of(text)
-        if name in groups:
-            raise SettingsError(f"--group {name}: given twice; list all its runs at once: {name}=RUN,RUN.")
-        groups[name] = members
-    base, folder = _places(runs, out)
-    for path in (*runs, *(Path(member) for members in groups.values() for member in members)):
-        if contains(path, folder):
-            raise SettingsError(
-                f"{folder}: lies inside {path}, which is never written to; give another place with --out."
-            )
-        if figures is not None:
-            check_figures(path, figures)
+def _run(runs: Sequence[Path], options: CompareOptions) -> int:
+    settings, groups = api.read_settings(options.settings), _groups(options.group)
+    base, folder = _places(runs, options.out)
+    _check_outputs([*runs, *(Path(member) for members in groups.values() for member in members)], folder, options)
     with progress_bar(Console(stderr=True)) as tell:
         compared = api.compare(
             runs,
             groups=groups,
-            baseline=baseline,
+            baseline=options.baseline,
             out=base,
-            settings=chosen,
-            rules=rules,
-            jobs=jobs or min(os.cpu_count() or 1, MAX_JOBS),
+            settings=settings,
+            rules=options.rules,
+            jobs=options.jobs or min(os.cpu_count() or 1, MAX_JOBS),
             progress=tell,
         )
         tell(DRAWING, 0, 1)
         if (sets := _trace_sets(runs, compared, base)) is not None:
-            return _compare_traces(*sets, folder=folder, as_json=as_json)
+            return _compare_traces(*sets, folder=folder, as_json=options.as_json)
         text = compare_json(compared, __version__)
         write_text(folder / "compare.json", text)
         write_text(folder / "compare.md", compare_markdown(compared))
         page = render_compare_page(compared)
         report = write_text(folder / "compare.html", page.text)
         faults = list(page.faults)
-        if figures is not None:
-            write_compare_figures(compared, figures, faults)
-    if as_json:
+        if options.figures is not None:
+            write_compare_figures(compared, options.figures, faults)
+    if options.as_json:
         print_json(text)
     else:
         print_comparison(compared, open_console(), shown(report))
     return figure_faults(faults) or (Exit.BLIND if blind(compared.tables) else Exit.JUDGED)
 
 
-def _trace_sets(runs: list[Path], compared: Comparison, base: Path) -> tuple[TraceSide, TraceSide] | None:
+def _groups(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    groups: dict[str, tuple[str, ...]] = {}
+    for text in given:
+        name, members = group_of(text)
+        if name in groups:
+            raise SettingsError(f"--group {name}: given twice; list all its runs at once: {name}=RUN,RUN.")
+        groups[name] = members
+    return groups
+
+
+def _check_outputs(paths: Sequence[Path], folder: Path, options: CompareOptions) -> None:
+    """Refuse to write into a run."""
+    for path in paths:
+        if contains(path, folder):
+            raise SettingsError(
+                f"{folder}: lies inside {path}, which is never written to; give another place with --out."
+            )
+        if options.figures is not None:
+            check_figures(path, options.figures)
+
+
+def _trace_sets(runs: Sequence[Path], compared: Comparison, base: Path) -> tuple[TraceSide, TraceSide] | None:
     """Return two sets of agent traces, the baseline first; None where the runs are anything else."""
     if len(runs) != 2 or len(compared.arms) != 2 or not blind(compared.tables):
         return None
@@ -150,7 +149,7 @@ def _compare_traces(first: TraceSide, second: TraceSide, *, folder: Path, as_jso
     return figure_faults(faults) or (Exit.JUDGED if compared.compared else Exit.BLIND)
 
 
-def _places(runs: list[Path], out: Path | None) -> tuple[Path, Path]:
+def _places(runs: Sequence[Path], out: Path | None) -> tuple[Path, Path]:
     """Return where each run's folder goes, and where the comparison's files go."""
     if out is not None:
         return out / "runs", out

@@ -15,6 +15,8 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import read_manifest
 from ptt.diagnostics.store.scan import read_table
+from ptt.executors import Engine, Executor
+from ptt.executors import executor as open_executor
 from ptt.object_stores.remote_paths import shown
 
 
@@ -27,19 +29,28 @@ def run(
     one_run: bool,
     budget_memory: int | None,
     budget_seconds: float | None,
+    engine: str,
+    ray_address: str | None,
 ) -> int:
     """Parse the run at `path`, and return the exit code."""
     chosen = api.read_settings(settings)
     chosen = replace(chosen, budget=chosen.budget.overridden(memory_mb=budget_memory, seconds=budget_seconds))
-    with remote_paths() as remote:
+    with open_executor(Engine(engine), ray_address) as executor, remote_paths() as remote:
         folder = remote.output(out, of=[path])
-        return _ingest(remote.run(path, every_column=True), folder, keep_text, chosen, one_run)
+        return _ingest(remote.run(path, every_column=True), folder, keep_text, chosen, one_run, executor)
 
 
-def _ingest(path: Path, out: Path | None, keep_text: bool, chosen: Settings, one_run: bool) -> int:
+def _ingest(path: Path, out: Path | None, keep_text: bool, chosen: Settings, one_run: bool, executor: Executor) -> int:
     with progress_bar(Console(stderr=True)) as tell:
-        folder = output_folder(path, out)
-        store = api.ingest(path, out=folder, keep_text=keep_text, settings=chosen, one_run=one_run, progress=tell)
+        store = api.ingest(
+            path,
+            out=output_folder(path, out),
+            keep_text=keep_text,
+            settings=chosen,
+            one_run=one_run,
+            progress=tell,
+            executor=executor,
+        )
     sources = read_table(store, "sources")
     read, rows = (
         sources.filter(~sources["kind"].is_in([UNRECOGNISED, UNREADABLE])).height,

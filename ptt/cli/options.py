@@ -58,6 +58,11 @@ FiguresOption = Annotated[
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+SaltOption = Annotated[
+    str | None, typer.Option("--salt", help="Key the hashes with this secret, so that reports share names.")
+]
+KeepToolNamesOption = Annotated[bool, typer.Option("--keep-tool-names", help="With --redact: keep tool names.")]
+
 FindingsJsonOption = Annotated[bool, typer.Option("--json", help="Print only findings.json, to standard output.")]
 
 
@@ -105,3 +110,8 @@ class GateReports(StrEnum):
     FAILED = "failed"
     ALL = "all"
     NONE = "none"
+
+
+FailOnOption = Annotated[
+    FailOn | None, typer.Option("--fail-on", help="Exit with code 3 on a finding of this severity or worse.")
+]

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import run_name
 from ptt.diagnostics.store.exclusive_lock import NOTE, hash_location, noted_run
-from ptt.processes import leave_signals_to_the_parent, uninterrupted
+from ptt.processes import ends_with_us, leave_signals_to_the_parent, set_for_children, uninterrupted
 
 if TYPE_CHECKING:
     from ptt.diagnostics.compare.comparison import Comparison
@@ -146,7 +146,7 @@ class Artist:
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
-        with uninterrupted():
+        with uninterrupted(), set_for_children(ends_with_us()):
             pool.submit(_ready)  # starts the process
 
     def page(self, diagnosis: Diagnosis, beside: Comparison | None = None) -> Page:
@@ -173,10 +173,12 @@ def artist() -> Iterator[Artist]:
 def _without_rows(diagnosis: Diagnosis) -> Diagnosis:
     """Return a diagnosis without the tables that no figure is drawn from, and that grow with the run's rows."""
     from ptt.diagnostics.store.diagnosis import STORE_TABLES
+    from ptt.diagnostics.store.large_tables import Tables
 
-    if not isinstance(diagnosis.tables, dict):  # those of a kept one are read when they are asked for
+    tables = diagnosis.tables.made if isinstance(diagnosis.tables, Tables) else diagnosis.tables
+    if not isinstance(tables, dict):  # those of a kept one are read when they are asked for
         return diagnosis
-    drawn = {name: table for name, table in diagnosis.tables.items() if name not in STORE_TABLES}
+    drawn = {name: table for name, table in tables.items() if name not in STORE_TABLES}
     return replace(diagnosis, tables=drawn)
 
 

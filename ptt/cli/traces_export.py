@@ -90,41 +90,12 @@ class Export:
     options: ExportOptions
 
 
-def export_of(
-    kinds: list[ExportKind] | None,
-    to: Path | None,
-    *,
-    form: FileFormat,
-    min_margin: float,
-    max_pairs: int,
-    match_length: bool,
-    dedupe: Dedupe,
-    steps_to: StepExtent,
-    min_reward: float | None,
-    include_unlabelled: bool,
-    keep_masked: bool,
-    eval_set: list[Path] | None,
-    from_tail: bool,
-) -> Export | None:
+def export_of(options: ExportOptions, to: Path | None) -> Export | None:
     """Return what the command line asks for; None without --export, and SettingsError for an option without a use."""
-    options = ExportOptions(
-        kinds=tuple(dict.fromkeys(kinds or ())),
-        format=form,
-        min_margin=min_margin,
-        max_pairs_per_prompt=max_pairs,
-        match_length=match_length,
-        dedupe=dedupe,
-        steps_to=steps_to,
-        min_reward=min_reward,
-        include_unlabelled=include_unlabelled,
-        keep_masked=keep_masked,
-        eval_set=tuple(eval_set or ()),
-        from_tail=from_tail,
-    )
     if idle := _idle(options, to):
         of = " ".join(f"--export {kind.value}" for kind in OF_KIND.get(idle[0], ())[:1]) or "--export"
         raise SettingsError(f"{', '.join(idle)}: without use here; add {of}, or drop it.")
-    return Export(to=to, options=options) if kinds else None
+    return Export(to=to, options=options) if options.kinds else None
 
 
 def _idle(options: ExportOptions, to: Path | None) -> list[str]:

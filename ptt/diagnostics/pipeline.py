@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,9 +36,11 @@ from ptt.diagnostics.store import archives
 from ptt.diagnostics.store import ingest as store_ingest
 from ptt.diagnostics.store.diagnosis import Conditions, KeptDiagnosis, read_kept, write_kept
 from ptt.diagnostics.store.exclusive_lock import exclusive_lock
+from ptt.diagnostics.store.file_readings import ReadApart, RunTasks
 from ptt.diagnostics.store.ingest import IN_PART, UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.loaded_run import write_profile
 from ptt.diagnostics.store.manifest import Manifest, read_manifest
+from ptt.diagnostics.store.recorded_sequences import copy_sequences
 from ptt.diagnostics.store.run_identity import hash_settings, identity, mark_of, source_hash
 from ptt.diagnostics.store.sample_rows import open_index
 from ptt.diagnostics.store.scan import (
@@ -67,6 +69,7 @@ NO_TOKENS_HERE: Final = (
     "self-contained store with ptt ingest"
 )
 POLARS_ERRORS: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+APART_BYTES: Final = 64 << 20  # of a file that is read elsewhere: what was read of it comes back in one piece
 OTHER_NAMES: Final = (
     "was made with different names under [metrics]; give the run, or make the store again with ptt ingest"
 )
@@ -118,10 +121,12 @@ def ingest(
     settings: Settings | None = None,
     progress: Progress | None = None,
     only: list[RunFile] | None = None,
+    read_tasks: RunTasks | None = None,
 ) -> Manifest:
     """Parse a run into its store; `copy` takes recorder files along, so that the store stands alone.
 
-    The settings say whether texts of samples are kept, and what metrics are called. `only`: these of its files.
+    The settings say whether texts of samples are kept, and what metrics are called. `only`: these of its files;
+    `read_tasks`: reads files elsewhere; the store is the same.
     """
     settings = settings or Settings()
     files, notes = run_files(location.run) if only is None else (only, [])
@@ -136,11 +141,13 @@ def ingest(
         limits=settings.budget,
         packed=location.archive.stat().st_size if location.archive else None,
         on_file=progress and partial(progress, "reading files"),
+        read_apart=ReadApart(run_tasks=read_tasks, cut=False, largest=APART_BYTES) if read_tasks else None,
+        keep_readings=location.keep and not copy,
     )
     if copy and manifest.in_place:
         scan = scan_readable(location.store, manifest, location.root, {})
         if scan is not None:
-            store_ingest.copy_sequences(scan.frame.drop("seq"), location.store)  # a row number is of its file
+            copy_sequences(scan.frame.drop("seq"), location.store)  # a row number is of its file
     return manifest
 
 
@@ -368,7 +375,7 @@ def _evidence(
     """Read tokens and tables; also return the files that turned out to be damaged, or went away meanwhile."""
     damaged: dict[str, str] = {}
     while True:
-        with ThreadPoolExecutor(1) as background:  # the cache is written while the tables are looked at
+        with ThreadPoolExecutor(1) as background:
             tokens = local.read_token_tables(
                 location.store,
                 manifest,
@@ -380,6 +387,8 @@ def _evidence(
                 run_pieces=run_pieces,
                 progress=progress and partial(progress, "reading tokens"),
             )
+            if tokens is not None and tokens.kept is not None:
+                wait((tokens.kept,))  # its buffers would come on top of the greatest that gathering takes
             gathered = gather(
                 name=name,
                 folder=location.store,

@@ -21,7 +21,7 @@ from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.pipeline import Progress
 from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store import ingest as store_ingest
-from ptt.diagnostics.store.file_readings import RunTasks, read_apart, read_here
+from ptt.diagnostics.store.file_readings import ReadApart, RunTasks, read_here
 from ptt.diagnostics.store.manifest import Manifest, read_manifest
 from ptt.diagnostics.store.read_again import Wanted, read_again
 from ptt.diagnostics.store.scan import read_table
@@ -63,7 +63,7 @@ def diagnose_traces(
         metric_names=settings.metrics,
         limits=settings.budget,
         on_file=progress and partial(progress, "reading files"),
-        read_apart=partial(read_apart, run_tasks or read_here),
+        read_apart=ReadApart(run_tasks=run_tasks or read_here),
     )
     tails, faults = _token_tails(store, manifest, settings, files, progress)
     diagnosis = _judged(store, name, faults, tails)

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from ptt.diagnostics.engines.pieces import RunPieces
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.store.file_readings import RunTasks
 from ptt.executors.this_machine import ThisMachine
 from ptt.processes import Died
 
@@ -23,6 +24,10 @@ class Executor(Protocol):
     @property
     def run_pieces(self) -> RunPieces | None:
         """What folds the pieces of a long run; None where this process does it by itself."""
+
+    @property
+    def read_tasks(self) -> RunTasks | None:
+        """What reads the files of a run into a store; None where this process does it by itself."""
 
     def run_tasks(
         self, function: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int | None, writes_to: Path

@@ -25,10 +25,14 @@ from pathlib import Path
 from typing import Any, Final, Generic, Self, TypeVar
 
 from ptt.diagnostics.engines.pieces import Piece, RunPieces, fold_one
-from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.errors import PttError, SettingsError
 from ptt.diagnostics.statistics.partial_tables import PartialTables
+from ptt.diagnostics.store.file_readings import Reading, RunTasks, read_task
+from ptt.diagnostics.store.file_readings import Task as ReadTask
 from ptt.diagnostics.store.scan import READ_ERRORS
+from ptt.executors.remote_tasks import Origin, SizedPiece, at_hand, origin_of, sizes_of
 from ptt.executors.this_machine import cores
+from ptt.object_stores.client import ObjectError
 from ptt.processes import THREADS, Died
 from ptt.stopping import END_SIGNALS, temporary_folder
 from ptt.version import __version__
@@ -61,6 +65,7 @@ class Call(Generic[Task]):
     task: Task
     folder: str  # relative paths start from here
     writes_to: str | None = None
+    origin: Origin | None = None  # of files that the command's own node laid out
     version: str = __version__
 
 
@@ -91,17 +96,42 @@ def call(given: Call[Any]) -> object:
             )
     if given.writes_to is not None and not Path(given.writes_to).is_dir():
         return Unfit(why=f"does not have the folder {given.writes_to}; {SAME_FILES}")
-    return given.function(given.task)
+    with ExitStack() as stack:
+        try:
+            task = stack.enter_context(at_hand(given.task, given.origin, _node() if given.origin else ""))
+        except ObjectError:
+            return None  # the command's own node has it as it was
+        except PttError as error:
+            return Unfit(why=f"({platform.node()}) cannot read the run: {str(error).rstrip('.')}")
+        return given.function(task)
 
 
-def fold_or_say_why(piece: Piece) -> PartialTables | Unseen | None:
-    """Fold a piece; None where its files cannot be read."""
+def _node() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def fold_or_say_why(sized: SizedPiece) -> PartialTables | Unseen | None:
+    """Fold a piece; None where its files cannot be read, or are others than those of the run.
+
+    Another file may lie at the path on a disk of the node's own, or the node may see a file as it was.
+    """
     try:
-        return fold_one(piece)
+        return fold_one(sized.piece) if sizes_of(sized.piece) == sized.sizes else None
     except FileNotFoundError:
         return Unseen(node=platform.node())
     except READ_ERRORS:
         return None
+
+
+def read_or_say_why(task: ReadTask) -> list[Reading] | Unseen | None:
+    """Read files of a run; None where another one lies at the path of one of them."""
+    try:
+        same = all(file.path.stat().st_size == file.size for file in task.files)
+    except FileNotFoundError:
+        return Unseen(node=platform.node())
+    return read_task(task) if same else None
 
 
 class RayCluster:
@@ -132,19 +162,24 @@ class RayCluster:
         """What folds pieces on the cluster."""
         return self._fold_pieces
 
-    def _fold_pieces(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, PartialTables]]:
+    def _fold_pieces(self, pieces: Sequence[Piece]) -> Generator[tuple[int, PartialTables | None]]:
         """Yield the tables of pieces in their order; what is done early waits on the cluster."""
-        with closing(self._answers(fold_or_say_why, pieces, in_order=True)) as answers:
+        with closing(self._answers(fold_or_say_why, [*map(SizedPiece.of, pieces)], in_order=True)) as answers:
             for number, answer in answers:
-                if isinstance(answer, PartialTables):
-                    yield number, answer
-                    continue
-                part = fold_one(pieces[number])  # raises where the files are at fault
-                if isinstance(answer, Unseen):
-                    raise SettingsError(
-                        f"{pieces[number].files[0].path}: is not on the node {answer.node}; {SAME_FILES}."
-                    )
-                yield number, part
+                _refuse_unseen(answer, [file.path for file in pieces[number].files])
+                yield number, answer if isinstance(answer, PartialTables) else None
+
+    @property
+    def read_tasks(self) -> RunTasks | None:
+        """What reads files on the cluster."""
+        return self._read
+
+    def _read(self, tasks: Sequence[ReadTask]) -> Generator[tuple[int, list[Reading]]]:
+        """Yield what was read of files, in their order; what the cluster could not read is read here."""
+        with closing(self._answers(read_or_say_why, tasks, in_order=True)) as answers:
+            for number, answer in answers:
+                _refuse_unseen(answer, [file.path for file in tasks[number].files])
+                yield number, answer if isinstance(answer, list) else read_task(tasks[number])
 
     def run_tasks(
         self, function: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int | None, writes_to: Path
@@ -173,7 +208,11 @@ class RayCluster:
                 while waiting and len(flying) < room:
                     number = waiting.popleft()
                     given = Call(
-                        function=function, task=tasks[number], folder=os.fspath(Path.cwd()), writes_to=writes_to
+                        function=function,
+                        task=tasks[number],
+                        folder=os.fspath(Path.cwd()),
+                        writes_to=writes_to,
+                        origin=origin_of(tasks[number], _node()),
                     )
                     flying[remote.remote(given)] = number
                 first = next(iter(flying))
@@ -242,6 +281,12 @@ class RayCluster:
         }
 
 
+def _refuse_unseen(answer: object, paths: Sequence[Path]) -> None:
+    """Raise where a worker did not see files that are there."""
+    if isinstance(answer, Unseen) and all(path.exists() for path in paths):
+        raise SettingsError(f"{paths[0]}: is not on the node {answer.node}; {SAME_FILES}.")
+
+
 def _find(address: str) -> None:
     """Raise where no cluster answers at an address in good time."""
     if address == "auto" or "://" in address:
@@ -250,13 +295,13 @@ def _find(address: str) -> None:
     if not (host and port.isdecimal()):
         raise SettingsError(f"--ray-address {address}: is not HOST:PORT of a head node, nor auto.")
     try:
-        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise SettingsError(
             f"--ray-address {address}: nothing answers there ({why}); give a running head node."
         ) from error
-    probe = [sys.executable, "-c", PROBE, address]
+    probe = [sys.executable, "-P", "-c", PROBE, address]  # -P: a ray.py in the current folder is none of ours
     try:
         subprocess.run(probe, check=True, timeout=JOIN_SECONDS, capture_output=True, text=True)  # noqa: S603  Python itself
     except subprocess.TimeoutExpired as error:

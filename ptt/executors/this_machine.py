@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,13 @@ Result = TypeVar("Result")
 ENOUGH_CORES: Final = 3
 """Polars decodes on one core while another adds up: two are busy without any other process."""
 MAX_JOBS: Final = 4  # by default: each process may need the memory of a whole run
+OF_EACH: Final = 500  # pieces a process: each leaves less than half a megabyte behind, and a new process costs two
+AHEAD: Final = 4
+"""Pieces handed out beyond the first that is not done, a process: what is done early waits here, 9 MB a piece."""
 
 
 class ThisMachine:
-    """The executor of a command that is told of no other."""
+    """The default executor: all cores of this machine."""
 
     @property
     def run_pieces(self) -> RunPieces | None:
@@ -32,6 +35,10 @@ class ThisMachine:
         if multiprocessing.current_process().daemon or os.environ.get(THREADS) == "1":  # one of many that share them
             return None
         return partial(fold_in_processes, jobs=cores()) if cores() >= ENOUGH_CORES else None
+
+    @property
+    def read_tasks(self) -> None:
+        """Leave files to the process that writes the store."""
 
     def run_tasks(
         self,
@@ -57,12 +64,12 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def fold_in_processes(pieces: Sequence[Piece], *, jobs: int) -> Iterator[tuple[int, PartialTables]]:
-    """Fold pieces in so many processes; what one of them cannot read or dies of is tried here once more."""
-    with closing(in_workers(fold_or_none, pieces, jobs=min(jobs, len(pieces)))) as answers:
+def fold_in_processes(pieces: Sequence[Piece], *, jobs: int) -> Generator[tuple[int, PartialTables | None]]:
+    """Fold pieces in so many processes; None of what one of them cannot read or dies of: it is tried here once more."""
+    jobs = min(jobs, len(pieces))
+    with closing(in_workers(fold_or_none, pieces, jobs=jobs, ahead=AHEAD * jobs, of_each=OF_EACH)) as answers:
         for number, answer in answers:
-            failed = answer is None or isinstance(answer, Died)
-            yield number, fold_one(pieces[number]) if failed else answer  # type: ignore[misc]
+            yield number, None if isinstance(answer, Died) else answer
 
 
 def fold_or_none(piece: Piece) -> PartialTables | None:

@@ -15,7 +15,10 @@ from urllib.parse import urlsplit
 from ptt.diagnostics.errors import InputError, PttError, SettingsError, no_room
 
 SCHEME: Final = "s3:"
-OTHER_SCHEMES: Final = ("gs:", "gcs:", "az:", "abfs:", "abfss:", "hdfs:", "oss:", "http:", "https:")
+OTHER_SCHEMES: Final = (
+    "s3a:", "s3n:", "gs:", "gcs:", "az:", "adl:", "abfs:", "abfss:", "wasb:", "wasbs:", "hdfs:", "dbfs:", "oss:", "hf:",
+    "file:", "ftp:", "http:", "https:",
+)  # fmt: skip
 INSTALL: Final = "pip install 'ptt-forensics[s3]'"
 CONNECT_SECONDS: Final = 10
 READ_SECONDS: Final = 60  # without a byte: a store that is busy answers within seconds
@@ -43,12 +46,21 @@ def is_url(path: str | Path) -> bool:
 def refuse_other_stores(path: str | Path) -> None:
     """Raise for the URL of a store that is not read: it would be looked for as a folder."""
     text = str(path)
-    if text.startswith(tuple(f"{scheme}/" for scheme in OTHER_SCHEMES)) and not Path(text).exists():
+    others = tuple(f"{scheme}/" for scheme in (*OTHER_SCHEMES, SCHEME))
+    if text.lower().startswith(others) and not is_url(text) and not Path(text).exists():
         scheme = text.partition(":")[0]
         raise SettingsError(
             f"{scheme}://: only s3:// is read; for another store give AWS_ENDPOINT_URL of its S3 interface, or copy "
             "the run here."
         )
+
+
+def _is_text(key: str) -> bool:
+    try:
+        key.encode()
+    except UnicodeEncodeError:  # bytes of the command line in no encoding
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +74,10 @@ class Url:
     def parsed(cls, path: str | Path) -> Url:
         """Split `s3://bucket/key`; SettingsError where it names no bucket."""
         bucket, _, key = str(path).removeprefix(SCHEME).lstrip("/").partition("/")
-        if not bucket or "\0" in key:
+        if not bucket:
             raise SettingsError(f"{path}: names no bucket; write s3://BUCKET/FOLDER.")
+        if "\0" in key or not _is_text(key):
+            raise SettingsError(f"s3://{bucket}: a key is a text in UTF-8 without NUL, and this one is not.")
         return cls(bucket=bucket, key=key.strip("/"))
 
     def __str__(self) -> str:
@@ -176,6 +190,9 @@ class ObjectStore:
                     answer = self._client.get_object(
                         Bucket=what.bucket, Key=item.key, Range=f"bytes={at}-{end - 1}", **conditions
                     )
+                if at and not str(answer.get("ContentRange", "")).startswith(f"bytes {at}-"):
+                    answer["Body"].close()
+                    raise self._error(f"{what}: the store cannot read from the middle of an object; copy the run here.")
                 with closing(answer["Body"]) as body:
                     while at < end and (chunk := body.read(min(CHUNK_BYTES, end - at))):
                         file.write(chunk)

@@ -6,6 +6,7 @@ What lies between knows folders alone. Nothing is written to the store before al
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,15 +17,15 @@ from typing import Final, Self, TypeVar
 
 from ptt.diagnostics.errors import InputError, PttError, SettingsError
 from ptt.diagnostics.parsers.io.run_files import MAX_FILES
+from ptt.diagnostics.store.exclusive_lock import NOTE
 from ptt.object_stores.client import CONNECTIONS, ObjectStore, Url, is_url, refuse_other_stores, same_content
-from ptt.object_stores.remote_runs import MANIFEST, Tell, mirror
+from ptt.object_stores.remote_runs import MANIFEST, PREFIX, Tell, local_name, mirror
 from ptt.stopping import temporary_folder
 
 STORE: Final = "store"
 BASE: Final = "ptt-report"
-NOT_WRITTEN: Final = (".lock", ".part")  # ends of the names of files that are of this machine
+NOT_WRITTEN: Final = (".lock", ".part")  # ends of the names of files that are of this machine, as is NOTE
 AnyPath = TypeVar("AnyPath", bound=str | Path | None)
-PREFIX: Final = "ptt-s3-"  # of scratch folders
 NOTES: Final = ".notes"  # ends the name of the file beside a run that says what of it was passed over
 WHY: Final = ".why"  # ends the name of the file that says why a run could not be fetched
 
@@ -112,18 +113,19 @@ class RemotePaths:
     def runs(self, paths: Iterable[Path], *, every_column: bool = False) -> list[Path]:
         """Return what to read for each of several paths; one that cannot be read does not stop the others."""
         given = list(paths)
-        found = []
-        for path in given:
-            try:
-                found.append(self.run(path, every_column=every_column))
-            except InputError as error:
-                if len(given) == 1:
-                    raise
-                url = Url.parsed(path)
-                local = self._folder() / (url.key or url.bucket).rsplit("/", 1)[-1]
-                local.with_name(local.name + WHY).write_text(str(error), encoding="utf-8")
-                found.append(self._show(local, url))
-        return found
+        if len(given) == 1:
+            return [self.run(given[0], every_column=every_column)]
+        return [self.run_or_why(path, every_column=every_column) for path in given]
+
+    def run_or_why(self, path: Path, *, every_column: bool = False) -> Path:
+        """Return what to read for one of several paths; where it cannot be read, whoever opens it is told why."""
+        try:
+            return self.run(path, every_column=every_column)
+        except InputError as error:
+            url = Url.parsed(path)
+            local = self._folder() / (local_name(url) or "run")
+            local.with_name(local.name + WHY).write_text(str(error), encoding="utf-8")
+            return self._show(local, url)
 
     def maybe(self, path: Path | None) -> Path | None:
         """Return what to read for a path that may not be given."""
@@ -147,11 +149,13 @@ class RemotePaths:
         for run in self._read:
             if url.bucket == run.bucket and f"{url.key}/".startswith(f"{run.key}/" if run.key else ""):
                 raise SettingsError(f"{url}: lies inside {run}, which is never written to; give another --out.")
+        if not (name := local_name(url)):
+            raise SettingsError(f"{url}: no folder here can have this name; give another --out.")
         store = ObjectStore(url, writes=True)
-        folder = self._folder() / url.key.rsplit("/", 1)[-1]
+        folder = self._folder() / name
         folder.mkdir()
-        if store.find(url.below(f"{STORE}/{MANIFEST}")) is not None:  # what an earlier look left there saves time
-            mirror(url.below(STORE), folder)
+        if store.find(url.below(f"{STORE}/{MANIFEST}")) is not None:
+            _read_earlier(url.below(STORE), folder)
         self._outputs.append((folder, url, store))
         return self._show(folder, url)
 
@@ -185,10 +189,20 @@ def _silent() -> Iterator[Tell]:
     yield lambda _stage, _done, _of: None
 
 
+def _read_earlier(url: Url, folder: Path) -> None:
+    """Lay out the store that an earlier look left in the output, which saves time; one that is not whole is left."""
+    try:
+        earlier = mirror(url, folder)
+    except InputError as error:
+        raise SettingsError(str(error)) from error
+    if earlier.notes:  # of objects that are there and cannot be read: they are no leftovers to delete
+        shutil.rmtree(earlier.path)
+
+
 def _publish(folder: Path, url: Url, store: ObjectStore) -> None:
     """Write what was made, a store's list of its parts last: where this is cut, there is no store rather than half."""
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    files = {rel: path for rel, path in files.items() if not rel.endswith(NOT_WRITTEN)}
+    files = {rel: path for rel, path in files.items() if not rel.endswith(NOT_WRITTEN) and path.name != NOTE}
     start = len(url.key) + 1
     there = {item.key[start:]: item for item in islice(store.list_below(url), MAX_FILES)}
     changed = [rel for rel, path in files.items() if rel not in there or not same_content(path, there[rel])]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, cast
@@ -26,13 +27,16 @@ from ptt.diagnostics.store.scan import SHOWN_ALONE
 from ptt.diagnostics.store.scrub_pieces import masks_in_place
 from ptt.diagnostics.wording import counted
 from ptt.object_stores.client import CONNECTIONS, Listed, ObjectError, ObjectStore, Url
+from ptt.stopping import temporary_folder
 
+PREFIX: Final = "ptt-s3-"  # of scratch folders
 WHOLE_FILE: Final = 64 << 10  # bytes: a smaller file is read with one request
 ENDS: Final = 4 << 10  # bytes at each end that say which state of a file this is
 FOOTER: Final = 16 << 10  # bytes that hold the footer of most recorder files, and little else
 SMALL_PAGE: Final = 16 << 10  # bytes: of smaller pages a column is read whole, rather than a header a request
 FREE_RATIO: Final = 0.9  # of the disk that the scratch folder lies on
 MAX_NAMED: Final = 5
+MAX_NAME: Final = 240  # bytes of a run's name: file systems allow 255, and notes on the run end in `.notes`
 MANIFEST: Final = "manifest.json"  # of a store, whose files are read in full
 
 Tell = Callable[[str, int, int], None]
@@ -87,9 +91,8 @@ def mirror(url: Url, folder: Path, *, every_column: bool = False, tell: Tell | N
     """
     store = ObjectStore(url)
     passed = _Passed()
-    name = (url.key or url.bucket).rsplit("/", 1)[-1]
-    if not _usable(name):
-        raise InputError(f"{url}: no file here can be called {name[:80]!r}; give the folder above it.")
+    if not (name := local_name(url)):
+        raise InputError(f"{url}: no folder here can have this name; give the folder above it.")
     single = store.find(url)
     items = _listed(store, url, passed) if single is None or not single.size else []
     if not items and single is not None:
@@ -110,6 +113,47 @@ def mirror(url: Url, folder: Path, *, every_column: bool = False, tell: Tell | N
     return Mirror(url=url, path=folder / name, notes=passed.notes(), bytes_read=store.bytes_read)
 
 
+def local_name(url: Url) -> str:
+    """Return what a run or an output folder is called here; empty where no folder can have its name."""
+    name = (url.key or url.bucket).rsplit("/", 1)[-1]
+    return name if _usable(name) and len(os.fsencode(name)) <= MAX_NAME else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteFile:
+    """An object as it was laid out: its time holds its ETag."""
+
+    url: str
+    size: int
+    mtime_ns: int
+
+
+@contextmanager
+def fetched(files: Sequence[RemoteFile], *, every_column: bool = False) -> Iterator[list[Path]]:
+    """Lay single objects out once more, in their order; ObjectError where one is no longer what it was."""
+    with temporary_folder(PREFIX) as scratch:
+        store = ObjectStore(Url.parsed(files[0].url))
+
+        def fetch(number: int) -> Path:
+            url = Url.parsed(files[number].url)
+            item = store.find(url)
+            if item is None or (item.size, item.mtime_ns) != (files[number].size, files[number].mtime_ns):
+                raise ObjectError("it changed since it was listed")
+            path = Path(scratch, str(number), url.key.rsplit("/", 1)[-1])
+            path.parent.mkdir()
+            with path.open("xb") as file:
+                file.truncate(item.size)
+            sparse = _Sparse(store, item, path)
+            if every_column or sparse.read_judged() is None:
+                sparse.read_all()
+            os.utime(path, ns=(item.mtime_ns, item.mtime_ns))
+            return path
+
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            paths = list(pool.map(fetch, range(len(files))))
+        yield paths
+
+
 def _listed(store: ObjectStore, url: Url, passed: _Passed) -> list[Listed]:
     found: list[Listed] = []
     for item in store.list_below(url):
@@ -127,7 +171,7 @@ def _usable(part: str) -> bool:
 
 
 def _placed(items: Iterable[Listed], url: Url, folder: Path, passed: _Passed) -> list[tuple[Listed, Path]]:
-    """Give each object its place below a folder; keys that lead out of it or to no file are passed over."""
+    """Map each object to a path below a folder; skip keys that lead out of it or name no file."""
     placed: list[tuple[Listed, Path]] = []
     for item in items:
         rel = item.key[len(url.key) + 1 :] if url.key else item.key

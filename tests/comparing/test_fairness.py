@@ -276,7 +276,7 @@ def test_ten_arms_are_drawn_in_ten_ways() -> None:
 
 
 def test_all_paths_are_looked_for_before_any_run_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "open_run", lambda *_, **__: pytest.fail("a run was opened"))
+    monkeypatch.setattr("ptt.api.compare_runs.open_run", lambda *_, **__: pytest.fail("a run was opened"))
     place = str(tmp_path / "nowhere")
     done = CliRunner().invoke(app, ["compare", str(SAMPLES / "healthy"), place, "--out", str(tmp_path / "out")])
     assert done.exit_code == 5

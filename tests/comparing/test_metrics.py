@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from builders import run_of
+from builders import healthy_diagnosis, run_of
 from rich.console import Console
 from scipy.signal import lfilter
 
@@ -24,7 +24,7 @@ from ptt.diagnostics.compare.metric_differences import compare_levels
 from ptt.diagnostics.compare.readings import blind
 from ptt.diagnostics.compare.settings import compare_settings
 from ptt.diagnostics.evidence.logged_metrics import Logged
-from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, JsonScalar, RunVerdict, Signature, Status
+from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means
 from ptt.reports.compare.json import compare_json
 from ptt.reports.compare.markdown import compare_markdown
@@ -155,19 +155,7 @@ def test_an_arm_that_died_early_does_not_cut_the_others_short(tmp_path: Path) ->
 
 
 def arm_of(name: str, **context: JsonScalar) -> Arm:
-    verdict = RunVerdict(status=Status.HEALTHY, headline="", first_broken_link=None, next=())
-    quiet = Aggregates(status="quiet", metrics={}, alarms={})
-    diagnosis = Diagnosis(
-        run=replace(run_of(), context=context),
-        verdict=verdict,
-        signature=Signature(status=Answer.CANNOT_SAY, reason="", pair=None, aggregates=quiet),
-        findings=(),
-        healthy=(),
-        not_judged=(),
-        crashes=(),
-        sources=(),
-        tables={},
-    )
+    diagnosis = healthy_diagnosis(replace(run_of(), context=context))
     return Arm(name=name, members=(Member(name=name, diagnosis=diagnosis, profile=None),))
 
 

@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from builders import Story, run_of, sequences_of, steady
+from builders import Story, healthy_diagnosis, run_of, sequences_of, steady
 from scipy import stats
 
 from benchmarks.gate_calibration import profile_of
 from ptt.diagnostics.compare import compare
 from ptt.diagnostics.compare.comparison import Arm, Comparison, Member
-from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, RunVerdict, Signature, Status
 
 STEPS = 60
 OFFSETS = {"base": (0.25, -0.3, 0.1), "arm": (-0.2, 0.3, -0.05)}  # log-SD of 0.3: far beyond the noise within a run
@@ -22,18 +21,7 @@ LEVELS = {"base": 1.6, "arm": 0.4}
 
 
 def member(name: str, frame: pl.DataFrame) -> Member:
-    quiet = Aggregates(status="quiet", metrics={}, alarms={})
-    diagnosis = Diagnosis(
-        run=replace(run_of(), first_step=1, last_step=STEPS, step_count=STEPS),
-        verdict=RunVerdict(status=Status.HEALTHY, headline="", first_broken_link=None, next=()),
-        signature=Signature(status=Answer.CANNOT_SAY, reason="", pair=None, aggregates=quiet),
-        findings=(),
-        healthy=(),
-        not_judged=(),
-        crashes=(),
-        sources=(),
-        tables={},
-    )
+    diagnosis = healthy_diagnosis(replace(run_of(), first_step=1, last_step=STEPS, step_count=STEPS))
     return Member(name=name, diagnosis=diagnosis, profile=profile_of(frame))
 
 

@@ -4,107 +4,19 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from s3_server import BUCKET, Bucket, Server
-from typer.testing import CliRunner, Result
+from s3_fixtures import empty_bucket, made_run, reset_server, start_server  # noqa: F401  by their names
+from s3_server import SECRET, Bucket, Server, command
 
 import ptt
-from ptt.cli.app import app
 from ptt.object_stores.remote_paths import RemotePaths
 
 pytestmark = pytest.mark.s3
-SECRET = "verysecretvalue"
 LEFT_OUT = ("token_ids", "entropy", "advantage", "hidden")
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[Server]:
-    pytest.importorskip("moto", reason="needs moto, which `make test-s3` installs")
-    server = Server()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def server(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    s3_server.reset()
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    given = {
-        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": "verysecretvalue",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": s3_server.url,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": "/nonexistent/config",
-        "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent/credentials",
-        "NO_PROXY": "127.0.0.1",
-    }
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    return s3_server
-
-
-@pytest.fixture
-def bucket(server: Server) -> Bucket:
-    import botocore.session
-
-    client = botocore.session.Session().create_client("s3", region_name="us-east-1")
-    client.create_bucket(Bucket=BUCKET)
-    held = Bucket(client)
-    for key in held.sizes():
-        client.delete_object(Bucket=BUCKET, Key=key)
-    server.reset()
-    return held
-
-
-def command(*words: object) -> Result:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert SECRET not in result.output
-    assert "Traceback" not in result.output
-    assert "ptt-s3-" not in result.output, "a scratch folder is nothing to the user"
-    return result
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A run whose token dumps hold more than judging reads."""
-    rng = np.random.default_rng(7)
-    folder = tmp_path / "made"
-    (folder / "tokens").mkdir(parents=True)
-    rows, tokens = 64, 600
-    for step in range(1, 6):
-        logp = rng.normal(-1.0, 0.4, (rows, tokens))
-        lists = {
-            "policy_logp": logp,
-            "ref_logp": logp + rng.normal(0, 0.05, logp.shape),
-            "entropy": rng.uniform(0, 2, logp.shape),
-            "advantage": rng.normal(0, 1, logp.shape),
-            "hidden": rng.normal(0, 1, logp.shape),
-        }
-        frame = pl.DataFrame(
-            {
-                "step": pl.Series([step] * rows, dtype=pl.Int64),
-                "sample_id": [f"{step}-{row}" for row in range(rows)],
-                "group_id": [f"{step}-{row // 8}" for row in range(rows)],
-                "data_set": ["math" if row % 2 else "code" for row in range(rows)],
-                "token_ids": rng.integers(0, 50_000, logp.shape).astype(np.int32).tolist(),
-                "model_mask": np.ones(logp.shape, dtype=bool).tolist(),
-                **{name: values.astype(np.float32).tolist() for name, values in lists.items()},
-            },
-            schema_overrides={name: pl.List(pl.Float32) for name in lists} | {"token_ids": pl.List(pl.Int32)},
-        )
-        frame.write_parquet(folder / "tokens" / f"step_{step:06}.parquet")
-    lines = [{"step": step, "reward": 0.1 * step, "kl": 0.01, "loss": 1.0} for step in range(1, 9)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
 
 
 def needed_bytes(run: Path) -> int:
@@ -173,8 +85,40 @@ def test_what_is_kept_in_the_store_is_read_again(bucket: Bucket, server: Server,
     assert result.exit_code == 0
     assert json.loads(result.stdout)["schema_version"] >= 1
     assert bucket.read("out/findings.json") == first
-    puts = [path for method, path in server.requests if method == "PUT"]
-    assert not [path for path in puts if "/kept/" in path or "/tokens/" in path], "nothing was judged again"
+    changes = [(method, path) for method, path in server.requests if method in {"PUT", "DELETE", "POST"}]
+    assert changes == [], "nothing was judged or written again"
+
+
+def test_an_earlier_store_of_which_an_object_cannot_be_read_is_made_anew(
+    bucket: Bucket, server: Server, run: Path
+) -> None:
+    bucket.put_folder(run, "made")
+    assert command("diagnose", "s3://runs/made", "-o", "s3://runs/out").exit_code == 0
+    written = bucket.sizes("out/store/")
+    archived = next(key for key in written if "/metrics/" in key)
+    server.refuse = lambda method, path: (
+        ("403 Forbidden", "InvalidObjectState") if method == "GET" and path.endswith(archived) else None
+    )
+    assert command("diagnose", "s3://runs/made", "-o", "s3://runs/out").exit_code == 0
+    assert bucket.sizes("out/store/").keys() == written.keys()
+    server.refuse = lambda method, path: (
+        ("403 Forbidden", "AccessDenied") if method == "GET" and path.endswith(archived) else None
+    )
+    denied = command("diagnose", "s3://runs/made", "-o", "s3://runs/out")
+    assert (denied.exit_code, "access is denied" in denied.output) == (2, True)
+    assert bucket.sizes("out/store/").keys() == written.keys()
+
+
+@pytest.mark.parametrize("name", ["x/..", "n" * 300])
+def test_a_run_whose_name_no_folder_can_have_is_refused(bucket: Bucket, run: Path, tmp_path: Path, name: str) -> None:
+    bucket.put_folder(run, "made")
+    refused = command("diagnose", f"s3://runs/{name}", "-o", tmp_path / "out")
+    assert (refused.exit_code, "no folder here can have this name" in refused.output) == (5, True)
+    assert command("diagnose", run, "-o", f"s3://runs/{name}").exit_code == 2
+    result = command("gate", f"s3://runs/{name}", "s3://runs/made", "-o", tmp_path / "gate", "--quiet")
+    assert result.exit_code == 5
+    told: dict[str, Any] = json.loads((tmp_path / "gate/gate.json").read_text())
+    assert sorted(one["outcome"] for one in told["runs"])[-1] == "unreadable"
 
 
 def test_a_changed_object_is_another_run(bucket: Bucket, run: Path) -> None:
@@ -298,6 +242,23 @@ def test_a_connection_cut_in_the_middle_is_taken_up_again_or_said(
     assert result.exit_code == 5
     assert "try again later" in result.output
     assert not (tmp_path / "out").exists()
+
+
+def test_a_store_that_ignores_ranges_is_refused(bucket: Bucket, server: Server, run: Path, tmp_path: Path) -> None:
+    bucket.put_folder(run, "made")
+    server.ignores_ranges = True
+    result = command("diagnose", "s3://runs/made", "-o", tmp_path / "out")
+    assert (result.exit_code, "the middle of an object" in result.output) == (5, True)
+    once: set[str] = set()
+
+    def first(method: str, path: str) -> bool:
+        fresh = method == "GET" and path.endswith("metrics.jsonl") and path not in once
+        once.add(path)
+        return fresh
+
+    server.cut = first
+    result = command("diagnose", "s3://runs/made/metrics.jsonl", "-o", tmp_path / "out")
+    assert result.exit_code == 5, "the half that came is not followed by the first half again"
 
 
 def test_a_cut_upload_leaves_no_half_store(bucket: Bucket, server: Server, run: Path) -> None:

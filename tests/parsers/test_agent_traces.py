@@ -11,28 +11,10 @@ import samples_traces as made
 from parser_samples import table, takers
 from samples_calls import lines
 from samples_traces import document
+from trace_pieces import kept, read, told
 
-from ptt.diagnostics.parsers import PARSERS, Piece, RunFile
+from ptt.diagnostics.parsers import RunFile
 from ptt.diagnostics.parsers.io.ticks import messages_of_ticks
-
-
-def read(folder: Path, rel: str, data: bytes) -> list[Piece]:
-    path = folder / rel
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    file = RunFile(path=path, rel=rel, size=len(data), keep_text=True, keep_messages=True)
-    (name,) = [parser.name for parser in PARSERS if parser.recognises(file) and not parser.general]
-    return list(next(parser for parser in PARSERS if parser.name == name).read(file))
-
-
-def told(found: list[Piece], *columns: str) -> list[tuple[Any, ...]]:
-    return table(found, "trajectories").select(columns).rows()
-
-
-def kept(found: list[Piece]) -> list[tuple[Any, ...]]:
-    rows = table(found, "conversations").select("prompt", "completion", "tools").rows()
-    return [tuple(cell and json.loads(cell) for cell in row) for row in rows]
-
 
 # vf-eval 0.1: calls are texts of JSON, reward functions are columns, results have no ids
 

@@ -6,7 +6,14 @@ import random
 
 import pytest
 
-from ptt.diagnostics.parsers.io.byte_counts import CHUNK, count_keys, count_line_ends, count_openings, holds_null
+from ptt.diagnostics.parsers.io.byte_counts import (
+    CHUNK,
+    count_colons,
+    count_keys,
+    count_line_ends,
+    count_openings,
+    holds_null,
+)
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 40, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
@@ -14,6 +21,7 @@ def test_counts_are_those_of_bytes(size: int) -> None:
     drawn = random.Random(size)
     for marks in (b'nul":{[\n', b'":', b"{[", b"xnul"):
         block = bytes(drawn.choices(marks, k=size))
+        assert count_colons(block) == block.count(b":")
         assert count_keys(block) == block.count(b'":')
         assert count_openings(block) == block.count(b"{") + block.count(b"[")
         assert count_line_ends(block) == block.count(b"\n")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
-import polars as pl
 import pytest
+from metric_pieces import rows_and_losses
 from polars.testing import assert_frame_equal
 
-from ptt.diagnostics.parsers import PARSERS, Lost, Rows, RunFile
+from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.io import lines, metric_blocks
-from ptt.diagnostics.parsers.io.interface import Context, Wide
-from ptt.diagnostics.parsers.io.metric_rows import metric_frame
-from ptt.diagnostics.schema import METRICS
 
 CSV = next(parser for parser in PARSERS if parser.name == "metrics_csv")
 NUMBERS = ("0.5", "1", "-2.25", "3e-5", "1E+20", " 7.5", "nan", "NaN", "Infinity", "-inf", "1e400", "007", "-0.0", ".5",
@@ -21,8 +19,6 @@ NUMBERS = ("0.5", "1", "-2.25", "3e-5", "1E+20", " 7.5", "nan", "NaN", "Infinity
 ODD = ("null", "None", "no log", "oops", "8 ", "1_0", '"2.5"', "true", "0x1f", "1,5", "\u00a03", "[1 2]", "+nan", "5-")
 STEPS = ("+7", "-3", "7.0", "7/100", "x", "", "99999999999999999999", "9007199254740993", " 7")
 TIMES = ("1700000000", "1700000000.25", "2026-01-01T00:00:00+00:00", "", "5", "yesterday")
-
-Facts = dict[str, str | int | float | bool | None]
 
 
 def drawn_table(drawn: random.Random) -> str:
@@ -56,40 +52,51 @@ def drawn_table(drawn: random.Random) -> str:
     return end.join(table) + (end if drawn.random() < 0.8 else "")
 
 
-def rows_and_losses(path: Path) -> tuple[pl.DataFrame, list[tuple[int, int, str | None]], list[Facts], int]:
-    """Read a table: all its values as rows, what was lost, facts, and how many pieces were columns."""
-    file = RunFile(path=path, rel=path.name, size=path.stat().st_size)
-    frames, wide = [pl.DataFrame(schema=METRICS)], 0
-    lost: list[tuple[int, int, str | None]] = []
-    facts: list[Facts] = []
-    for piece in CSV.read(file):
-        if isinstance(piece, Wide):
-            index = {"__step": "step", "__time": "wall_time", "__seq": "seq"}
-            long = piece.frame.rename(index).unpivot(index=[*index.values()], variable_name="name_raw")
-            frames.append(metric_frame(long.drop_nulls("value"), path.name))
-            wide += 1
-        elif isinstance(piece, Rows):
-            frames.append(piece.frame)
-        elif isinstance(piece, Lost):
-            lost.append((piece.rows, piece.bytes, piece.note))
-        elif isinstance(piece, Context):
-            facts.append(dict(piece.facts))
-    return pl.concat(frames).sort("seq", "name_raw"), lost, facts, wide
+def drawn_long_table(drawn: random.Random) -> str:
+    """Draw a table with a value a row, whose rows are mostly sound, and some of them odd in one way or another."""
+    time = drawn.choice([None, None, "timestamp"])
+    header = drawn.sample(
+        ["step", drawn.choice(["name", "metric"]), "value", *([time] if time else [])], 4 if time else 3
+    )
+    names = ["loss", "reward", "my/own", *drawn.sample(["eval/reward", " kl ", "probs_ratio_max", "step", "1"], 2)]
+    odd = drawn.choice([0.0, 0.0, 0.002, 0.02])
+    table = [",".join(header)]
+    step = 0
+    for _ in range(drawn.randrange(20, 120)):
+        step = drawn.randrange(1, step + 2) if drawn.random() < odd else step + 1
+        for name in names:
+            if name == "my/own" and step % 7:
+                continue
+            cells = {
+                "step": str(step),
+                "value": "" if drawn.random() < 0.05 else drawn.choice(NUMBERS),
+                time: str(1.7e9),
+            }
+            if drawn.random() < odd:
+                cells |= {"step": drawn.choice(STEPS), time: drawn.choice(TIMES)}
+            if drawn.random() < odd:
+                cells["value"] = drawn.choice(ODD)
+            row = [cells.get(column, "" if drawn.random() < odd else name) for column in header]
+            if drawn.random() < odd:
+                row = drawn.choice([row[:2], [*row, "9"], [], [""] * len(row)])
+            table.append(",".join(row))
+    return "\n".join(table) + ("\n" if drawn.random() < 0.8 else "")
 
 
+@pytest.mark.parametrize("draw", [drawn_table, drawn_long_table])
 @pytest.mark.parametrize("seed", range(60))
 def test_a_table_read_as_columns_has_the_values_and_losses_of_its_cells(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, draw: Callable[[random.Random], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = random.Random(seed)
     path = tmp_path / "metrics.csv"
-    path.write_text(drawn_table(drawn), encoding="utf-8", newline="")
+    path.write_text(draw(drawn), encoding="utf-8", newline="")
     size = drawn.choice([400, 1500, 1 << 18])
     monkeypatch.setattr(lines, "PIECE_BYTES", size)
     monkeypatch.setattr(lines, "BLOCK_BYTES", size)
-    by_cell = rows_and_losses(path)
+    by_cell = rows_and_losses(CSV, path)
     monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
-    by_column = rows_and_losses(path)
+    by_column = rows_and_losses(CSV, path)
     assert_frame_equal(by_column[0], by_cell[0], check_exact=True)
     assert by_column[1:3] == by_cell[1:3]
     assert by_cell[3] == 0
@@ -99,5 +106,16 @@ def test_a_sound_table_is_read_as_columns_alone(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss,note\n" + "".join(f"{step},0.{step},fine\n" for step in range(1, 100)))
-    found, lost, facts, wide = rows_and_losses(path)
+    found, lost, facts, wide = rows_and_losses(CSV, path)
     assert (found.height, lost, facts, wide) == (99, [], [], 1)
+
+
+def test_a_table_with_a_value_a_row_becomes_a_row_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
+    path = tmp_path / "metrics.csv"
+    names = ("loss", "kl", "my/own")
+    path.write_text(
+        "step,metric,value\n" + "".join(f"{step},{name},0.{step}\n" for step in range(1, 50) for name in names)
+    )
+    found, lost, facts, wide = rows_and_losses(CSV, path)
+    assert (found.height, lost, facts, wide) == (147, [], [], 1)

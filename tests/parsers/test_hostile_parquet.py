@@ -14,7 +14,7 @@ from samples_carriers import varint
 
 from ptt.diagnostics.budget_limits import BudgetLimits
 from ptt.diagnostics.parsers import InPlace, Piece
-from ptt.diagnostics.parsers.io import parquet_files
+from ptt.diagnostics.parsers.io import parquet_files, parquet_pages
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
 from ptt.diagnostics.parsers.io.interface import REFUSED
 from ptt.diagnostics.parsers.io.parquet_files import row_groups
@@ -57,6 +57,52 @@ def test_the_longest_sequence_counts_not_all_of_them(tmp_path: Path) -> None:
     long = write(tmp_path / "step_2.parquet", sequences(1, 1_000_000))
     with pytest.raises(BudgetSpent, match="its longest sequence takes"):
         read(long, BudgetLimits(memory_mb=48))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize("write_statistics", [False, True])
+def test_headers_laid_out_as_usual_say_at_one_look_what_they_say_field_by_field(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, checksum: bool, write_statistics: bool
+) -> None:
+    columns = {
+        **sequences(40, 100),
+        "sample_id": [f"{'s' * (9 * row)}{row}" for row in range(40)],  # statistics short and long
+        "reward": [None, *range(39)],
+        "done": [row % 3 == 0 for row in range(40)],
+    }
+    path = write(
+        tmp_path / "step_1.parquet",
+        columns,
+        data_page_version=version,
+        write_page_checksum=checksum,
+        write_statistics=write_statistics,
+        data_page_size=200,
+        write_batch_size=8,
+        use_dictionary=["step", "sample_id"],
+    )
+    chunks = [pq.ParquetFile(path).metadata.row_group(0).column(at) for at in range(7)]
+    starts = [min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at) for chunk in chunks]
+
+    def read_all() -> list[list[parquet_pages.Page]]:
+        with path.open("rb") as handle:
+            return [list(pages(handle, at, chunk.num_values)) for at, chunk in zip(starts, chunks, strict=True)]
+
+    usual = read_all()
+    by_field: list[int] = []
+    read_fields = parquet_pages._page
+
+    def told(data: bytes) -> tuple[parquet_pages.Page, int]:
+        by_field.append(len(data))
+        return read_fields(data)
+
+    monkeypatch.setattr(parquet_pages, "_page", told)
+    assert read_all() == usual
+    assert len(by_field) < 0.2 * sum(map(len, usual))  # headers with a long text
+    monkeypatch.setattr(parquet_pages, "_usual_page", lambda _: None)
+    assert read_all() == usual
+    assert any(page.is_dictionary for page in usual[0])
+    assert sum(page.values for page in usual[1]) == 4000
 
 
 def test_more_tokens_than_there_is_time_for_are_refused(tmp_path: Path) -> None:

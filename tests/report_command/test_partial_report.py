@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from judged_runs import judged_runs, written_findings
 
 from ptt import api
 from ptt.diagnostics.model import Diagnosis
@@ -22,16 +21,6 @@ UNTRUE = (
     "raised no alarm", "Too few of the usual curves", "not recorded", "None", "Healthy checks", "Logged settings",
     "What to keep", "Behind the tail", "What would confirm it",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def judged() -> dict[str, api.Diagnosis]:
-    return judged_runs()
-
-
-@pytest.fixture(scope="module")
-def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return written_findings(tmp_path_factory.mktemp("findings"))
 
 
 def words(diagnosis: Diagnosis) -> str:

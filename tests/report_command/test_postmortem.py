@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged_runs import RUNS, judged_runs, written_findings
+from judged_runs import RUNS
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -32,16 +32,6 @@ HOSTILE = (
     "[x](http://evil.example)", "![x](y)", "http://evil.example", "www.evil.example", "**b** _i_ ~~s~~", "$x$", "- a",
     "1. a", "# h", "> q", "---", "===", "a\nb\n\n# c", "&lt;", "\\|", "\\`", "\x1b[31m\u202e", "- [ ] x", "<!-- x -->",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def judged() -> dict[str, api.Diagnosis]:
-    return judged_runs()
-
-
-@pytest.fixture(scope="module")
-def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return written_findings(tmp_path_factory.mktemp("findings"))
 
 
 def figures(diagnosis: api.Diagnosis) -> dict[str, str]:

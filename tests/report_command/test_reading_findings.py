@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from judged_runs import judged_runs, written_findings
 
 from ptt import InputError, api
 from ptt.diagnostics.store import findings_file as reader
@@ -65,16 +64,6 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 
 OTHERS: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "", "x", [], [1], [[]], {}, {"a": {}}, "\ud800", "a" * 5000)
-
-
-@pytest.fixture(scope="module")
-def judged() -> dict[str, api.Diagnosis]:
-    return judged_runs()
-
-
-@pytest.fixture(scope="module")
-def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return written_findings(tmp_path_factory.mktemp("findings"))
 
 
 def written(place: Path, document: object) -> Path:

@@ -15,7 +15,6 @@ import pytest
 from builders import growing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged_runs import judged_runs
 
 from ptt import Settings, api
 from ptt.diagnostics import model
@@ -34,11 +33,6 @@ MARK = "zqorblat"
 STRANGE = (
     "", " Acme Corp", "'s \"quoted words of it\"", "@acme.example", "/home/jo/acme.parquet", "-reward", " 10.0.0.17",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def judged() -> dict[str, api.Diagnosis]:
-    return judged_runs()
 
 
 def shared(diagnosis: model.Diagnosis, folder: Path) -> str:

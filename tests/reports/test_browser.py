@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsers import show
+from browsers import requested_urls, show
 from judged_runs import judged_run
 
 from ptt.diagnostics.model import Diagnosis
@@ -49,13 +48,7 @@ def plotted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_page_is_silent_and_alone(name: str, browser: Any, pages: dict[str, str]) -> None:
-    browser.get_log("performance")
-    show(browser, pages[name])
-    assert browser.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
-    ours = {url for url in asked if not url.startswith("chrome:")}  # the browser's own new-tab page
-    assert ours - {"data:,"} == {pages[name]}
+    assert requested_urls(browser, pages[name]) == {pages[name]}
 
 
 @pytest.mark.skipif(not AXE, reason="PTT_AXE names no axe.min.js (of axe-core)")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import comparisons
 import polars as pl
 import pytest
-from browsers import show
+from browsers import requested_urls, show
+from html_structure import Structure
 
 from ptt.diagnostics.compare.comparison import Comparison
 from ptt.reports.compare.html import render_compare_html, write_compare_figures
@@ -28,42 +27,6 @@ MADE: dict[str, Callable[[], Comparison]] = {
     "hostile": comparisons.hostile,
     "nothing": comparisons.nothing,
 }
-VOID = {"meta", "link", "br", "img", "path", "use", "rect"}
-
-
-class Structure(HTMLParser):
-    """Collects tags, ids, links and text, and checks that tags are closed in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.text: list[str] = []
-        self.figures: list[dict[str, int]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-        self.links += [
-            value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "srcset", "action"}
-        ]
-        assert not [name for name, _ in attrs if name.startswith("on")]
-        if tag == "figure":
-            self.figures.append({"svg": 0, "desc": 0, "figcaption": 0})
-        elif self.figures and "figure" in self.open and tag in self.figures[-1]:
-            self.figures[-1][tag] += 1
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.text.append(data)
 
 
 @pytest.fixture(scope="module")
@@ -158,8 +121,9 @@ def test_nan_is_missing_too() -> None:
         pl.when(pl.col("arm") == "drift_aware_kl").then(float("nan")).otherwise(pl.col("value")).alias("value")
     )
     growth = compared.tables["growth"].with_columns(pl.lit(float("nan")).alias("growth"))
-    page = Structure()
-    page.feed(render_compare_html(replace(compared, tables={**compared.tables, "curves": curves, "growth": growth})))
+    page = Structure(
+        render_compare_html(replace(compared, tables={**compared.tables, "curves": curves, "growth": growth}))
+    )
     assert "No post-tool values: drift_aware_kl" in said(page)
     assert "nan" not in said(page).lower().split()
 
@@ -176,8 +140,7 @@ def test_values_that_are_no_numbers_are_counted() -> None:
         .alias("flag"),
     )
     member = replace(arm.members[0], diagnosis=replace(diagnosis, tables={"series": broken}))
-    page = Structure()
-    page.feed(render_compare_html(replace(compared, arms=(compared.arms[0], replace(arm, members=(member,))))))
+    page = Structure(render_compare_html(replace(compared, arms=(compared.arms[0], replace(arm, members=(member,))))))
     assert "Not a number in drift_aware_kl, and left out: loss 50" in said(page)
 
 
@@ -233,12 +196,8 @@ def urls(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dic
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_page_is_silent_and_alone(name: str, browser: Any, urls: dict[str, str]) -> None:
-    browser.get_log("performance")
-    show(browser, urls[name])
-    assert browser.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
-    assert {url for url in asked if not url.startswith(("chrome:", "data:"))} == {urls[name]}
+    asked = requested_urls(browser, urls[name])
+    assert {url for url in asked if not url.startswith("data:")} == {urls[name]}  # an image of the browser's own
 
 
 @pytest.mark.slow
@@ -351,7 +310,6 @@ def _only(*names: str) -> Comparison:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_odd_tables_make_a_page(name: str) -> None:
-    page = Structure()
-    page.feed(render_compare_html(ODD[name]()))
+    page = Structure(render_compare_html(ODD[name]()))
     assert page.open == []
     assert not {"nan", "inf"} & set(re.split(r"[ ()]", said(page).lower()))

@@ -7,12 +7,12 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from html_structure import Structure
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -26,7 +26,6 @@ from ptt.reports.output import write_text, write_with
 from ptt.reports.run.html import render_html
 
 NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
-VOID = {"meta", "link", "br", "img", "path", "use", "rect"}
 
 
 @pytest.fixture(scope="module")
@@ -34,35 +33,9 @@ def pages(samples: dict[str, Diagnosis]) -> dict[str, str]:
     return {name: render_html(samples[name]) for name in NAMES}
 
 
-class Structure(HTMLParser):
-    """Collects tags, ids and links, and checks that tags are closed in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.ids: list[str] = []
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-        self.links += [
-            value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "srcset", "action"}
-        ]
-        assert not [name for name, _ in attrs if name.startswith("on")]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_page_is_closed_in_itself(name: str, pages: dict[str, str]) -> None:
-    found = Structure()
-    found.feed(pages[name])
+    found = Structure(pages[name])
     assert found.open == []
     assert "script" not in found.tags
     assert len(found.ids) == len(set(found.ids))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import aggregates, run_of
+from builders import aggregates, finding_of, run_of
 
 from ptt.diagnostics.gate.judge import decide
 from ptt.diagnostics.gate.results import Outcome
@@ -11,7 +11,6 @@ from ptt.diagnostics.model import (
     Answer,
     Broken,
     Diagnosis,
-    Finding,
     Healthy,
     Link,
     NotJudged,
@@ -24,8 +23,7 @@ from ptt.diagnostics.verdict.headline import verdict_of
 
 
 def broken(severity: Severity) -> Broken:
-    finding = Finding(id="a", severity=severity, link=Link.REWARD, claim="a", observed=1.0, limit=0.5, unit="x")
-    return Broken(findings=(finding,))
+    return Broken(findings=(finding_of("a", severity=severity),))
 
 
 HEALTHY = Healthy(id="h", link=Link.REWARD, reason="fine")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import pytest
-from builders import aggregates, run_of
+from builders import aggregates, finding_of, run_of
 
 from ptt.diagnostics.model import (
     Answer,
@@ -36,17 +36,7 @@ def finding(
     link: Link = Link.POLICY_UPDATE,
     steps: tuple[str, ...] = (),
 ) -> Finding:
-    return Finding(
-        id=name,
-        severity=severity,
-        link=link,
-        claim=f"{name} happened",
-        observed=1.0,
-        limit=0.5,
-        unit="x",
-        onset_step=onset,
-        next=steps,
-    )
+    return finding_of(name, severity=severity, onset_step=onset, link=link, next=steps)
 
 
 def signature(status: Answer) -> Signature:

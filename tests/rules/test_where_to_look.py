@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import polars as pl
+from builders import finding_of
 
-from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity
+from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.verdict.headline import with_files
 
 FILES = pl.DataFrame(
@@ -17,10 +18,7 @@ FILES = pl.DataFrame(
 
 
 def evidence(onset: int | None, files: pl.DataFrame | None = FILES, **known: JsonScalar) -> dict[str, JsonScalar]:
-    finding = Finding(
-        id="any", severity=Severity.HIGH, link=Link.REWARD, claim="it broke", observed=1.0, limit=0.5, unit="x",
-        onset_step=onset, evidence=known,
-    )  # fmt: skip
+    finding = finding_of("any", onset_step=onset, evidence=known)
     return dict(with_files([finding], files)[0].evidence)
 
 

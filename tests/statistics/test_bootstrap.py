@@ -9,7 +9,7 @@ from builders import Array, frame_of, tables_of
 from scipy import stats
 
 from ptt.diagnostics.statistics import bins, bootstrap
-from ptt.diagnostics.statistics.bootstrap import coarse_percentile, pool_blocks, resample_blocks
+from ptt.diagnostics.statistics.bootstrap import coarse_percentile, coarse_percentiles, pool_blocks, resample_blocks
 
 EDGES = bins.coarse_edges()
 
@@ -77,11 +77,29 @@ def test_coarse_percentiles_of_many_histograms_are_those_of_each_and_nan_where_e
     assert np.isnan(found).sum() == 1
 
 
+def test_coarse_percentiles_looked_at_in_parts_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    histograms = np.random.default_rng(3).poisson(2.0, (5, 7, bins.COARSE_COUNT)).astype(np.float64)
+    one_by_one = [[coarse_percentile(row, q) for row in histograms.reshape(35, -1)] for q in (0.5, 0.99)]
+    monkeypatch.setattr(bootstrap, "LOOKED_AT", 4)
+    found = coarse_percentiles(histograms, (0.5, 0.99))
+    assert all(np.array_equal(values.ravel(), each) for values, each in zip(found, one_by_one, strict=True))
+    assert found[0].shape == (5, 7)
+
+
 def test_a_coarse_percentile_reaches_the_edges_of_the_only_bin() -> None:
     histogram = np.zeros(bins.COARSE_COUNT)
     histogram[10] = 8
     assert float(coarse_percentile(histogram, 1.0)) == pytest.approx(EDGES[11])
     assert EDGES[10] <= float(coarse_percentile(histogram, 0.01)) <= EDGES[11]
+
+
+@pytest.mark.parametrize("largest", [9, 1 << 18, 1 << 30])
+def test_redrawn_counts_are_whole_to_the_last_token(largest: int) -> None:
+    generator = np.random.default_rng(8)
+    table = generator.integers(0, largest, (60, bins.COARSE_COUNT), endpoint=True)
+    table[:, 0] = largest
+    counts = generator.multinomial(60, np.full(60, 1 / 60), size=5)
+    assert np.array_equal(bootstrap._sum_drawn(counts, table.astype(np.float64)), counts @ table)
 
 
 def test_rows_of_one_unit_are_drawn_together() -> None:

@@ -68,6 +68,25 @@ def test_label_without_rows_or_spans_gives_no_rows(steps: list[int], spans: tupl
     assert found.is_empty()
 
 
+@repeatable
+@given(st.lists(st.integers(-1, 30), max_size=40), st.lists(st.integers(0, 30), unique=True, max_size=8), st.booleans())
+def test_rows_in_the_order_of_steps_are_labelled_as_rows_in_any_order(
+    steps: list[int], ends: list[int], ordered: bool
+) -> None:
+    bounds = sorted(ends)
+    spans = tuple(Span(first, last - 1) for first, last in pairwise(bounds)) if len(bounds) % 3 else ()
+    frame = pl.DataFrame({"step": pl.Series(sorted(steps) if ordered else steps, dtype=pl.Int64)}).with_row_index()
+    expected = [
+        (row, step, at)
+        for row, step in frame.iter_rows()
+        for at, span in enumerate(spans)
+        if span.first <= step <= span.last
+    ]
+    labelled = label_spans(frame, spans, name="part")
+    assert labelled.rows() == expected
+    assert labelled.schema["part"] == pl.Int32
+
+
 def test_the_middle_of_a_span_lies_between_its_ends() -> None:
     assert Span(3, 8).middle == 5.5
 

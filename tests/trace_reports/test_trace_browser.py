@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsers import chromium, show
+from browsers import chromium, requested_urls, show
 from trace_diagnoses import SAMPLES, failing_traces, healthy_traces
 
 from ptt.diagnostics.traces.compare import TraceSide, compare_traces
@@ -38,12 +37,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_page_is_silent_and_alone(name: str, browser: Any, pages: dict[str, Path]) -> None:
-    browser.get_log("performance")
-    show(browser, pages[name].as_uri())
-    assert browser.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
-    assert {url for url in asked if not url.startswith("chrome:")} - {"data:,"} == {pages[name].as_uri()}
+    assert requested_urls(browser, pages[name].as_uri()) == {pages[name].as_uri()}
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import polars as pl
 import pytest
+from html_structure import Structure
 from trace_diagnoses import HOSTILE, SAMPLES, failing_traces
 
 from ptt.diagnostics.traces.model import Message
 from ptt.reports.traces.html import MAX_TEXT, render_traces, write_trace_figures
 
-VOID = {"meta", "link", "br", "img", "path", "use", "rect"}
 MAX_BYTES = 200_000
 
 
@@ -23,33 +22,9 @@ def pages() -> dict[str, str]:
     return {name: render_traces(make()).text for name, make in SAMPLES.items()}
 
 
-class Structure(HTMLParser):
-    """Collects tags, ids and links, and checks that tags are closed in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.ids: list[str] = []
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-        self.links += [value or "" for name, value in attrs if name in {"src", "href", "srcset", "action"}]
-        assert not [name for name, _ in attrs if name.startswith("on")]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_page_is_well_formed_and_loads_nothing(name: str, pages: dict[str, str]) -> None:
-    structure = Structure()
-    structure.feed(pages[name])
+    structure = Structure(pages[name])
     assert structure.open == []
     assert not structure.tags & {"script", "iframe", "form", "object", "img"}
     assert len(structure.ids) == len(set(structure.ids))

@@ -120,7 +120,8 @@ def test_a_process_that_dies_costs_its_files_alone(tmp_path: Path) -> None:
             dies = task.files[0].rel == "log_1.jsonl"
             yield number, Died(how="its process was killed (SIGKILL)") if dies else file_readings.read_task(task)
 
-    readings = [list(found) for found in file_readings.read_apart(partial(outcomes), files, frozenset())]
+    apart = file_readings.ReadApart(run_tasks=partial(outcomes))
+    readings = [list(found) for found in apart.readings(files, frozenset())]
     assert [bool(found[0].died) for found in readings] == [False, True, False]
     store = tmp_path.parent / "store"
     diagnose_traces(files, name="run", store=store, run_tasks=outcomes)

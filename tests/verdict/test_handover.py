@@ -6,11 +6,12 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from builders import evidence_of, run_of, series_of
+from builders import evidence_of, finding_of, run_of, series_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,20 +44,10 @@ def files_of(*rels: str, size: int = 100) -> list[RunFile]:
     return [RunFile(path=Path("/nowhere") / rel, rel=rel, size=size) for rel in rels]
 
 
-def finding_of(name: str, **changes: object) -> Finding:
-    base = Finding(
-        id=name,
-        severity=Severity.HIGH,
-        link=Link.POLICY_UPDATE,
-        claim="something broke",
-        observed=2.0,
-        limit=1.0,
-        unit="x",
-        onset_step=120,
-        onset_interval=(105, 133),
-        next=("roll back to the last healthy checkpoint",),
-    )
-    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+def dated_finding(name: str, **changes: Any) -> Finding:
+    usual: dict[str, Any] = {"onset_step": 120, "onset_interval": (105, 133)}
+    usual["next"] = ("roll back to the last healthy checkpoint",)
+    return finding_of(name, **{**usual, **changes})
 
 
 def diagnosis_of(*findings: Finding, healthy: bool = True, last_step: int = 300) -> Diagnosis:
@@ -153,7 +144,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_the_roles_of_a_broken_run() -> None:
-    found = roles_of(handed(diagnosis_of(finding_of("kl-over-target")), *SAVED))
+    found = roles_of(handed(diagnosis_of(dated_finding("kl-over-target")), *SAVED))
     assert found["last_healthy"]["path"] == "checkpoint-100"
     assert "before step 105, where kl-over-target may have begun" in str(found["last_healthy"]["note"])
     assert found["first_broken"]["path"] == "checkpoint-150"
@@ -163,18 +154,18 @@ def test_the_roles_of_a_broken_run() -> None:
 
 
 def test_without_checkpoints_the_steps_to_look_for_are_named() -> None:
-    found = roles_of(handed(diagnosis_of(finding_of("kl-over-target"))))
+    found = roles_of(handed(diagnosis_of(dated_finding("kl-over-target"))))
     assert [found[role]["step"] for role in ("last_healthy", "first_broken", "last")] == [104, 105, 300]
     assert all(row["path"] is None for row in found.values())
 
 
 def test_what_dates_the_damage() -> None:
     early = {"onset_step": 60, "onset_interval": None}
-    slow = finding_of("throughput-drop", link=Link.SYSTEMS, **early)
-    low = finding_of("tool-failures", severity=Severity.LOW, **early)
-    follower = finding_of("reward-fell", consequence_of="kl-over-target", onset_step=110, onset_interval=(70, 150))
-    caused = finding_of("stale-rollouts", consequence_of="throughput-drop", **early)
-    first = finding_of("kl-over-target")
+    slow = dated_finding("throughput-drop", link=Link.SYSTEMS, **early)
+    low = dated_finding("tool-failures", severity=Severity.LOW, **early)
+    follower = dated_finding("reward-fell", consequence_of="kl-over-target", onset_step=110, onset_interval=(70, 150))
+    caused = dated_finding("stale-rollouts", consequence_of="throughput-drop", **early)
+    first = dated_finding("kl-over-target")
 
     def healthy(*findings: Finding) -> object:
         return roles_of(handed(diagnosis_of(*findings), *SAVED))["last_healthy"]["path"]
@@ -187,17 +178,17 @@ def test_what_dates_the_damage() -> None:
 
 
 def test_a_finding_without_onset_leaves_doubt() -> None:
-    undated = finding_of("versions-unknown", onset_step=None, onset_interval=None)
+    undated = dated_finding("versions-unknown", onset_step=None, onset_interval=None)
     alone = roles_of(handed(diagnosis_of(undated), *SAVED))["last_healthy"]
     assert alone["path"] is None
     assert alone["note"] == "cannot say: versions-unknown has no known onset"
-    beside = roles_of(handed(diagnosis_of(undated, finding_of("kl-over-target")), *SAVED))["last_healthy"]
+    beside = roles_of(handed(diagnosis_of(undated, dated_finding("kl-over-target")), *SAVED))["last_healthy"]
     assert beside["path"] == "checkpoint-100"
     assert str(beside["note"]).endswith("versions-unknown has no known onset and may be older")
 
 
 def test_a_failure_from_the_first_step_on_leaves_no_healthy_checkpoint() -> None:
-    found = roles_of(handed(diagnosis_of(finding_of("reward-sign", onset_step=3, onset_interval=(1, 9))), *SAVED))
+    found = roles_of(handed(diagnosis_of(dated_finding("reward-sign", onset_step=3, onset_interval=(1, 9))), *SAVED))
     assert found["last_healthy"]["path"] is None
     assert "the model the run started from" in str(found["last_healthy"]["note"])
 
@@ -210,7 +201,7 @@ def test_a_run_that_nobody_could_judge_has_no_healthy_checkpoint() -> None:
 
 
 def test_advice_to_go_back_names_the_checkpoint_once() -> None:
-    made = handed(diagnosis_of(finding_of("kl-over-target")), *SAVED)
+    made = handed(diagnosis_of(dated_finding("kl-over-target")), *SAVED)
     assert made.verdict.next == (
         "compare with the last healthy checkpoint (checkpoint-100, step 100)",
         "take the checkpoint before step 105 (checkpoint-100) as a base",
@@ -218,9 +209,9 @@ def test_advice_to_go_back_names_the_checkpoint_once() -> None:
     assert made.findings[0].next == ("roll back to the last healthy checkpoint (checkpoint-100, step 100)",)
     again = with_handover(made, Evidence(run=made.run), files=files_of(*SAVED), evaluated={}, evals=NO_EVALS)
     assert again.verdict.next == made.verdict.next
-    bare = handed(diagnosis_of(finding_of("kl-over-target")))
+    bare = handed(diagnosis_of(dated_finding("kl-over-target")))
     assert bare.verdict.next[0] == "compare with the last healthy checkpoint (step 104 or earlier)"
-    undated = finding_of("a", onset_step=None, onset_interval=None)
+    undated = dated_finding("a", onset_step=None, onset_interval=None)
     assert handed(diagnosis_of(undated)).verdict.next[0] == "compare with the last healthy checkpoint"
 
 
@@ -318,7 +309,7 @@ def test_a_damaged_paper_tells_nothing(text: str, tmp_path: Path) -> None:
 
 
 def test_the_checklists_have_three_answers_and_say_what_does_not_apply() -> None:
-    found = answers_of(handed(diagnosis_of(finding_of("entropy-collapse", link=Link.EXPLORATION)), *SAVED))
+    found = answers_of(handed(diagnosis_of(dated_finding("entropy-collapse", link=Link.EXPLORATION)), *SAVED))
     assert found["KL stays within its target"] == "yes"
     assert found["Entropy stays above its floor"] == "no"
     assert found["Few updates are clipped"] == "cannot tell"
@@ -332,7 +323,7 @@ def test_the_checklists_have_three_answers_and_say_what_does_not_apply() -> None
 
 
 def test_a_note_below_medium_is_no_failure() -> None:
-    note = finding_of("entropy-collapse", severity=Severity.LOW)
+    note = dated_finding("entropy-collapse", severity=Severity.LOW)
     assert answers_of(handed(diagnosis_of(note)))["Entropy stays above its floor"] == "yes"
 
 

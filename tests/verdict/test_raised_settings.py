@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from builders import finding_of
 
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, RuleVerdict, Severity
+from ptt.diagnostics.model import Broken, Finding, Healthy, RuleVerdict, Severity
 from ptt.diagnostics.verdict.causes import explains, link_causes, raise_settings
 
 WINDOW = 20
-RATE = Finding(
-    id="learning-rate-high",
+RATE = finding_of(
+    "learning-rate-high",
     severity=Severity.LOW,
-    link=Link.POLICY_UPDATE,
-    claim="The learning rate is high",
-    observed=0.2,
     limit=0.001,
-    unit="per step",
     onset_step=2,
     onset_interval=(1, 2),
     evidence={"far_outside_use": True},
@@ -25,9 +22,7 @@ RATE = Finding(
 
 
 def found(name: str, step: int, severity: Severity = Severity.HIGH) -> Broken:
-    return Broken(
-        findings=(replace(RATE, id=name, severity=severity, onset_step=step, onset_interval=None, evidence={}),)
-    )
+    return Broken(findings=(finding_of(name, severity=severity, onset_step=step),))
 
 
 def raised(*others: RuleVerdict, note: Finding = RATE) -> RuleVerdict:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -19,6 +19,7 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import freed_memory
 from ptt.diagnostics.engines.pieces import KeptPieces, Piece, RunPieces, cut, fold_in_order, fold_one, needed
 from ptt.diagnostics.schema import LOGPS
+from ptt.diagnostics.statistics.arrays import BoolArray
 from ptt.diagnostics.statistics.bins import WIDTH
 from ptt.diagnostics.statistics.cells import LOGP_COLUMNS, cell_width
 from ptt.diagnostics.statistics.fill_values import find_fills, sampled_tokens
@@ -29,10 +30,12 @@ from ptt.diagnostics.statistics.partial_tables import (
     Merger,
     PartialTables,
     TokenTables,
+    bits_dropped,
     kept_sequences,
     share_kept,
 )
 from ptt.diagnostics.statistics.token_pass import PassPlan, batch_rows, fold
+from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.ingest import PIECES
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import (
@@ -42,13 +45,16 @@ from ptt.diagnostics.store.scan import (
     find_damaged,
     read_tokens,
     scan_readable,
+    unreadable_files,
     write_tokens,
 )
 
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and say nothing
 APART_FROM = 1 << 26  # tokens: fewer are folded before other processes have begun
-
-
+COMPILED_FROM = 1 << 26  # tokens: of fewer, compiled loops save less than the half second that loading them takes
+COMPILED_APART_FROM = 1 << 30  # tokens: elsewhere each process loads them
+LONE_UNITS = np.uint64(1 << 32)  # sequences without a prompt group have numbers below this, as CRC-32s have
+MAX_OPEN = 4  # pieces of one file that wait for its end; a longer file that is damaged costs its pieces before too
 PLACEHOLDERS = 3  # tables kept by an earlier version left out every -1.0 and every lone 0, or had all sequences
 
 SCALARS = ("sample_id", "group_id", "trajectory_id", "env", "rank", "reward", "policy_version", "temperature",
@@ -76,6 +82,12 @@ class Tokens:
         return (read_scalars(self.scan) if self.early is None else self.early.result()).drop("step")
 
     @cached_property
+    def sound_rows(self) -> pl.DataFrame:
+        """The lines of the sequences whose lists fit together."""
+        rows = self.tables.rows
+        return rows if rows["ok"].all() else rows.filter("ok")  # which copies them
+
+    @cached_property
     def single_scalars(self) -> pl.DataFrame:
         """The single values of the sequences that a long run keeps one by one; of a shorter run all."""
         return self._of_single(self.scalars)
@@ -83,7 +95,7 @@ class Tokens:
     @cached_property
     def single_rows(self) -> pl.DataFrame:
         """The sound rows of these sequences, without `ok`."""
-        return self._of_single(self.tables.rows.filter("ok").drop("ok"))
+        return self._of_single(self.sound_rows.drop("ok"))
 
     def _of_single(self, frame: pl.DataFrame) -> pl.DataFrame:
         if self.scan.rows <= SINGLE_SEQUENCES:
@@ -113,9 +125,14 @@ def _resolution(tables: TokenTables, sequences: int) -> Iterator[str]:
 
 def read_scalars(scan: SequenceScan) -> pl.DataFrame:
     """Read the steps and the columns of single values, by `seq`."""
-    columns = [name for name in SCALARS if name in scan.columns]
-    columns += sorted(name for name in scan.columns if name.startswith(ATTRIBUTE))
-    return scan.frame.select("seq", "step", *columns).collect(engine="streaming")
+    rows = scan.frame.select("seq", *scalar_columns(scan)).collect(engine="streaming")
+    return rows.rechunk()  # a piece for each of 10,000 files makes one join take 2 s and 1 GB
+
+
+def scalar_columns(scan: SequenceScan) -> list[str]:
+    """Return the columns of single values of a run."""
+    columns = ["step", *(name for name in SCALARS if name in scan.columns)]
+    return columns + sorted(name for name in scan.columns if name.startswith(ATTRIBUTE))
 
 
 def read_token_tables(
@@ -149,12 +166,14 @@ def read_token_tables(
     if not damaged and (tables := read_tokens(folder, key)) is not None:
         return Tokens(tables=tables, pairs=pairs, scan=scan, early=early)
     tables = None
+    if scan.rows * scan.tokens_per_row >= COMPILED_FROM:
+        freed_memory.keep()
+    folding = Folding(settings.min_observation, KeptPieces(folder / PIECES) if keep else None, run_pieces, progress)
     while tables is None:
         try:
-            pieces = KeptPieces(folder / PIECES) if keep and not damaged else None
-            tables = _run_token_pass(scan, pairs, settings, progress, pieces, run_pieces, early)
+            tables = folding.tables(scan, pairs, early)
         except READ_ERRORS:
-            unreadable = find_damaged(manifest, root)
+            unreadable = _find_damaged(manifest, root, scan, folding.suspects, damaged)
             if unreadable.keys() <= damaged.keys():
                 raise
             damaged |= unreadable
@@ -177,98 +196,200 @@ def _hash_scan(scan: SequenceScan) -> str:
     return sha256(repr(chosen).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _run_token_pass(
-    scan: SequenceScan,
-    pairs: tuple[Pair, ...],
-    settings: Settings,
-    progress: Callable[[int, int], None] | None,
-    kept_pieces: KeptPieces | None,
-    run_pieces: RunPieces | None,
-    scalars: Future[pl.DataFrame],
-) -> TokenTables:
-    """Fold a run piece by piece, and once more where its samples show values that stand for no logprob."""
-    done = 0
-
-    def on_rows(rows: int) -> None:
-        nonlocal done
-        done += rows
-        if progress is not None:
-            progress(min(done, scan.rows), scan.rows)
-
-    plan = PassPlan(
-        pairs=pairs,
-        min_observation=settings.min_observation,
-        batch_rows=batch_rows(scan.first_tokens_per_row or scan.tokens_per_row),
-        sample_every=_sample_every(scan),
-        doubles=_doubles(scan),
-    )
-    kept = kept_sequences(*_units(scan, scalars)) if scan.rows > SINGLE_SEQUENCES else None
-
-    used: set[str] = set()
-
-    def merged(plan: PassPlan) -> TokenTables:
-        merger = Merger(kept)
-        for part in _parts(scan, plan, on_rows, kept_pieces, run_pieces, used):
-            merger.add(part)
-        return merger.tables()
-
-    tables = merged(plan)
-    fills = find_fills(sampled_tokens(tables.samples, LOGP_COLUMNS))
-    if fills:
-        tables = merged(replace(plan, fills=fills))
-    if kept_pieces is not None:
-        kept_pieces.leave_only(used)
-    return tables
+def _find_damaged(
+    manifest: Manifest, root: Path, scan: SequenceScan, suspects: Sequence[SequenceFile], known: Collection[str]
+) -> dict[str, str]:
+    """Find the files that cannot be read: among those that could not be read a moment ago, or else among all."""
+    if suspects:
+        others = {file.name for file in scan.files} - {file.name for file in suspects}
+        if found := find_damaged(manifest, root, without=others | set(known)):
+            return found
+    return find_damaged(manifest, root)
 
 
-def _parts(
-    scan: SequenceScan,
-    plan: PassPlan,
-    on_rows: Callable[[int], None],
-    kept_pieces: KeptPieces | None,
-    run_pieces: RunPieces | None,
-    used: set[str],
-) -> Iterator[PartialTables]:
-    """Yield the tables of all pieces in their order: those that are kept, and the others folded.
+class Folding:
+    """Folds a run piece by piece, and goes on where a file turned out to be damaged and the run is without it now.
 
-    The names of all pieces go to `used`.
+    A run without a file has the same pieces up to that file, and others from there on.
     """
-    if not scan.divisible:
-        yield from (part for _, part in fold(needed(scan.frame, scan.columns, plan), plan, on_rows))
-        return
-    pieces = cut(scan, plan)
-    names = {piece.first: piece.name() for piece in pieces} if kept_pieces is not None else {}
-    used |= set(names.values())
-    found = {piece.first for piece in pieces if kept_pieces is not None and kept_pieces.has(names[piece.first])}
-    missing = [piece for piece in pieces if piece.first not in found]
-    tokens = sum(piece.end - piece.first for piece in missing) * scan.tokens_per_row
-    if run_pieces is not None and len(missing) > 1 and tokens >= APART_FROM:
-        folded = _in_order(run_pieces(missing), missing, on_rows)
-    else:
-        folded = fold_in_order(scan, missing, on_rows)
-    waiting = next(folded, None)
-    for piece in pieces:
-        part, keep = None, piece.end - piece.first == plan.piece_rows
-        if piece.first in found and kept_pieces is not None:
-            part = kept_pieces.read(names[piece.first], piece)
-            keep = part is None
-            part = fold_one(piece) if part is None else part
-            on_rows(piece.end - piece.first)
-        elif waiting is not None and waiting[0] is piece:
-            part, waiting = waiting[1], next(folded, None)
-        if part is None:
-            continue
-        if keep and kept_pieces is not None:
-            with suppress(OSError):  # a full disk costs the next look its time, and nothing else
-                kept_pieces.write(names[piece.first], part)
-        yield part
+
+    def __init__(
+        self,
+        min_observation: int,
+        kept_pieces: KeptPieces | None,
+        run_pieces: RunPieces | None,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        """`kept_pieces`: where pieces are kept; `run_pieces`: folds them elsewhere."""
+        self.suspects: Sequence[SequenceFile] = ()  # files of what could not be read
+        self._min_observation, self._progress = min_observation, progress
+        self._kept_pieces, self._run_pieces = kept_pieces, run_pieces
+        self._sum: _Sum | None = None
+        self._used: set[str] = set()  # names of pieces
+        self._done = 0  # sequences
+
+    def tables(self, scan: SequenceScan, pairs: tuple[Pair, ...], scalars: Future[pl.DataFrame]) -> TokenTables:
+        """Fold all pieces, and once more where their samples show values that stand for no logprob."""
+        self.suspects = ()
+        self._used.clear()
+        try:
+            steps = scalars.result()["step"].n_unique()
+        except READ_ERRORS:
+            self.suspects = unreadable_files(scan.files, scalar_columns(scan))
+            raise
+        plan = PassPlan(
+            pairs=pairs,
+            min_observation=self._min_observation,
+            batch_rows=batch_rows(scan.first_tokens_per_row or scan.tokens_per_row),
+            sample_every=_sample_every(scan),
+            bits_dropped=bits_dropped(steps),
+            doubles=_doubles(scan),
+        )
+        kept = kept_sequences(*_units(scan, scalars)) if scan.rows > SINGLE_SEQUENCES else None
+        tables = self._added_up(scan, plan, kept)
+        fills = find_fills(sampled_tokens(tables.samples, LOGP_COLUMNS))
+        if fills:
+            tables = self._added_up(scan, replace(plan, fills=fills), kept)
+        if self._kept_pieces is not None:
+            self._kept_pieces.leave_only(self._used)
+        return tables
+
+    def _added_up(self, scan: SequenceScan, plan: PassPlan, kept: BoolArray | None) -> TokenTables:
+        if not scan.divisible:
+            self._sum, self._done = None, 0
+            merger = Merger(kept)
+            for _, part in fold(needed(scan.frame, scan.columns, plan), plan, self._count(scan)):
+                merger.add(part)
+            return merger.tables()
+        pieces = cut(scan, plan)
+        if self._sum is None or not self._sum.goes_on_with(pieces, kept):
+            self._sum = _Sum(kept)
+        left = pieces[self._sum.pieces :]
+        self._done = left[0].first if left else scan.rows
+        names = [piece.name() if self._kept_pieces is not None else "" for piece in pieces]
+        self._used |= set(names)
+        named = list(zip(left, names[self._sum.pieces :], strict=True))
+        for piece, part in self._parts(scan, named, self._count(scan)):
+            self._sum.add(piece, part)
+        return self._sum.tables()
+
+    def _count(self, scan: SequenceScan) -> Callable[[int], None]:
+        def on_rows(rows: int) -> None:
+            self._done += rows
+            if self._progress is not None:
+                self._progress(min(self._done, scan.rows), scan.rows)
+
+        return on_rows
+
+    def _parts(
+        self, scan: SequenceScan, pieces: Sequence[tuple[Piece, str]], on_rows: Callable[[int], None]
+    ) -> Iterator[tuple[Piece, PartialTables]]:
+        """Yield the tables of pieces, given with their names, in order: those that are kept, and the others folded."""
+        store = self._kept_pieces
+        found = {piece.first for piece, name in pieces if store is not None and store.has(name)}
+        missing = [piece for piece, _ in pieces if piece.first not in found]
+        with closing(self._folded(scan, missing, on_rows)) as folded:
+            waiting: tuple[Piece, PartialTables | None] | None = None
+            for piece, name in pieces:
+                part, keep = None, piece.end - piece.first == piece.plan.piece_rows
+                if piece.first in found and store is not None:
+                    part = store.read(name, piece)
+                    keep = part is None
+                    on_rows(piece.end - piece.first)
+                else:
+                    waiting = next(folded, None) if waiting is None else waiting
+                    if waiting is None or waiting[0] is not piece:
+                        continue  # all of its sequences are counted elsewhere
+                    part, waiting = waiting[1], None
+                part = self._fold_here(piece) if part is None else part
+                if keep and store is not None:
+                    with suppress(OSError):  # a full disk costs the next look its time, and nothing else
+                        store.write(name, part)
+                yield piece, part
+
+    def _folded(
+        self, scan: SequenceScan, missing: Sequence[Piece], on_rows: Callable[[int], None]
+    ) -> Generator[tuple[Piece, PartialTables | None]]:
+        """Yield pieces with their tables in their order, here or elsewhere; None where files could not be read."""
+        tokens = sum(piece.end - piece.first for piece in missing) * scan.tokens_per_row
+        if self._run_pieces is not None and len(missing) > 1 and tokens >= APART_FROM:
+            sent = _planned(missing, compiled=tokens >= COMPILED_APART_FROM)
+            with closing(self._run_pieces(sent)) as results:
+                yield from _in_order(results, missing, on_rows)
+        elif missing:
+            planned = _planned(missing, compiled=tokens >= COMPILED_FROM)
+            own = dict(zip((piece.first for piece in planned), missing, strict=True))
+            for piece, part in fold_in_order(scan, planned, on_rows):
+                yield own[piece.first], part
+
+    def _fold_here(self, piece: Piece) -> PartialTables:
+        """Fold a piece that could not be read a moment ago, or keep in mind that it cannot."""
+        try:
+            return fold_one(piece)
+        except READ_ERRORS:
+            self.suspects = piece.files
+            raise
+
+
+def _planned(pieces: Sequence[Piece], *, compiled: bool) -> list[Piece]:
+    """Return the pieces to be folded with compiled loops, or without: their tables are the same."""
+    plan = replace(pieces[0].plan, compiled=compiled)
+    return [replace(piece, plan=plan) for piece in pieces]
+
+
+class _Sum:
+    """Pieces added up, but for the last ones whose last file is not read to its end yet: it may yet be damaged."""
+
+    def __init__(self, kept: BoolArray | None) -> None:
+        """`kept`: see Merger."""
+        self._merger, self._kept = Merger(kept), kept
+        self._added: list[Piece] = []
+        self._open: list[tuple[Piece, PartialTables]] = []
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces are taken."""
+        return len(self._added) + len(self._open)
+
+    def add(self, piece: Piece, part: PartialTables) -> None:
+        """Take the next piece."""
+        if self._open and (len(self._open) == MAX_OPEN or self._open[-1][0].files[-1].name != piece.files[0].name):
+            self._close()
+        self._open.append((piece, part))
+
+    def goes_on_with(self, pieces: Sequence[Piece], kept: BoolArray | None) -> bool:
+        """Leave off what is not among the first of other `pieces`; False where that is not possible."""
+        added = len(self._added)
+        if self._added != list(pieces[:added]) or (kept is None) != (self._kept is None):
+            return False
+        same = 0
+        while same < min(len(self._open), len(pieces) - added) and self._open[same][0] == pieces[added + same]:
+            same += 1
+        if kept is not None and self._kept is not None:
+            end = self._added[-1].end if self._added else 0
+            if len(kept) > len(self._kept) or not np.array_equal(kept[:end], self._kept[:end]):
+                return False
+            self._kept[: len(kept)] = kept
+        del self._open[same:]
+        return True
+
+    def tables(self) -> TokenTables:
+        """Return the tables of all pieces."""
+        self._close()
+        return self._merger.tables()
+
+    def _close(self) -> None:
+        for piece, part in self._open:
+            self._merger.add(part)
+            self._added.append(piece)
+        self._open.clear()
 
 
 def _in_order(
-    results: Iterator[tuple[int, PartialTables]], pieces: Sequence[Piece], on_rows: Callable[[int], None]
-) -> Iterator[tuple[Piece, PartialTables]]:
+    results: Iterator[tuple[int, PartialTables | None]], pieces: Sequence[Piece], on_rows: Callable[[int], None]
+) -> Iterator[tuple[Piece, PartialTables | None]]:
     """Yield pieces in their order; the few that are done early wait."""
-    early: dict[int, PartialTables] = {}
+    early: dict[int, PartialTables | None] = {}
     following = 0
     for number, part in results:
         early[number] = part
@@ -302,7 +423,7 @@ def _units(scan: SequenceScan, scalars: Future[pl.DataFrame]) -> tuple[npt.NDArr
         numbers = pl.DataFrame({"group_id": groups, "number": [crc32(name.encode()) for name in groups]})
         number = rows.join(numbers, on="group_id", how="left", maintain_order="left")["number"]
         recorded = number.is_not_null().to_numpy()
-        unit[seq[recorded]] = number.drop_nulls().to_numpy().astype(np.uint64) + np.uint64(scan.rows)
+        unit[seq[recorded]] = number.drop_nulls().to_numpy().astype(np.uint64) + LONE_UNITS
     return step, unit
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from itertools import pairwise
@@ -15,12 +16,13 @@ import polars as pl
 import pyarrow as pa
 
 from ptt.diagnostics.statistics.partial_tables import PartialTables, is_sound
-from ptt.diagnostics.statistics.token_pass import ArrayPool, PassPlan, fold, fold_piece
+from ptt.diagnostics.statistics.token_pass import PassPlan, fold, fold_piece
+from ptt.diagnostics.statistics.token_sums import ArrayPool
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
-from ptt.diagnostics.store.scan import SequenceScan, scan_range
+from ptt.diagnostics.store.scan import READ_ERRORS, SequenceScan, scan_range
 
 CHECK_BYTES: Final = 4  # of the CRC-32 that a kept piece begins with: a disk may tear it
-KEPT_BY: Final = "3"  # version of the tables of a piece: what an earlier one kept is folded anew
+KEPT_BY: Final = "4"  # version of the tables of a piece: what an earlier one kept is folded anew
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,8 @@ class Piece:
             status = file.path.stat()
             where = (file.name, file.first_row, file.start, file.rows, sorted(file.skipped), sorted(file.columns))
             marks.append((*where, status.st_size, status.st_mtime_ns))
-        plan = sorted((field.name, _written(getattr(self.plan, field.name))) for field in fields(self.plan))
+        deciding = [field.name for field in fields(self.plan) if field.name != "compiled"]
+        plan = sorted((name, _written(getattr(self.plan, name))) for name in deciding)
         said = (KEPT_BY, marks, self.first, self.end, "tool_names" in self.columns, plan)
         return sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -58,10 +61,13 @@ def _written(value: object) -> str:
 
 
 class RunPieces(Protocol):
-    """Folds pieces in other processes or on other machines, and yields each one's place and tables as they are done."""
+    """Folds pieces in other processes or on other machines, and yields each one's place and tables as they are done.
 
-    def __call__(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, PartialTables]]:
-        """Yield the place in `pieces` and the tables of each."""
+    Those that are done early wait for the ones before them, so no more than a fixed number of them is handed out.
+    """
+
+    def __call__(self, pieces: Sequence[Piece]) -> Generator[tuple[int, PartialTables | None]]:
+        """Yield the place in `pieces` and the tables of each, or None where its files cannot be read there."""
         ...
 
 
@@ -103,9 +109,12 @@ def fold_one(piece: Piece) -> PartialTables:
 
 def fold_in_order(
     scan: SequenceScan, pieces: Sequence[Piece], on_rows: Callable[[int], None] | None
-) -> Iterator[tuple[Piece, PartialTables]]:
-    """Fold pieces on this machine, neighbours in one stream: Polars decodes the next while this thread adds up."""
-    by_number = {piece.first // piece.plan.piece_rows: piece for piece in pieces}
+) -> Iterator[tuple[Piece, PartialTables | None]]:
+    """Fold pieces on this machine, neighbours in one stream: Polars decodes the next while this thread adds up.
+
+    Where the stream ends early, of a file that cannot be read, all that were still to come of it are None: Polars reads
+    ahead, so most of them can be folded, one by one.
+    """
     runs: list[list[Piece]] = []
     for piece in pieces:
         if runs and runs[-1][-1].end == piece.first:
@@ -116,8 +125,14 @@ def fold_in_order(
         whole = len(run) > 1 and run[0].first == 0 and run[-1].end == scan.rows
         files = tuple(dict.fromkeys(file for piece in run for file in piece.files))
         rows = scan.frame if whole else scan_range(files, run[0].first, run[-1].end)
-        for number, part in fold(needed(rows, scan.columns, run[0].plan), run[0].plan, on_rows):
-            yield by_number[number], part
+        left = deque(run)
+        try:
+            for number, part in fold(needed(rows, scan.columns, run[0].plan), run[0].plan, on_rows):
+                while left[0].first < number * left[0].plan.piece_rows:
+                    left.popleft()  # all of its sequences are counted elsewhere
+                yield left.popleft(), part
+        except READ_ERRORS:
+            yield from ((piece, None) for piece in left)
 
 
 class KeptPieces:

@@ -34,7 +34,7 @@ def gather_freshness(tokens: Tokens | None) -> Freshness | None:
     """Measure how many versions behind the trained sequences were; None where no version is recorded."""
     if tokens is None or "policy_version" not in tokens.scan.columns:
         return None
-    rows = tokens.tables.rows.filter("ok").select("seq", "step")
+    rows = tokens.sound_rows.select("seq", "step")
     rows = rows.join(tokens.scalars.select("seq", "policy_version"), on="seq", how="left", maintain_order="left")
     versioned = rows.drop_nulls("policy_version")
     if versioned.is_empty():

@@ -36,6 +36,7 @@ from ptt.diagnostics.evidence.series import (
     aggregate_table,
     read_other,
     read_series,
+    series_parts,
     series_table,
     training_metric_names,
 )
@@ -48,6 +49,7 @@ from ptt.diagnostics.evidence.validity import REQUIRED_COLUMNS, gather_validity,
 from ptt.diagnostics.model import STEP, JsonScalar, Run
 from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
+from ptt.diagnostics.store.large_tables import Tables
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
 from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct, read_wide
@@ -69,7 +71,7 @@ def describe_run(
     step_sets = [np.empty(0, np.int64) if logged is None else logged, *(metric.steps for metric in series.values())]
     sequences = model_tokens = 0
     if tokens is not None:
-        rows = tokens.tables.rows.filter("ok")
+        rows = tokens.sound_rows
         step_sets.append(rows["step"].unique().to_numpy())
         sequences = rows.height
         model_tokens = int(rows["n_model"].cast(pl.Int64).sum())
@@ -162,7 +164,7 @@ class Gathered:
     """What judging and telling start from."""
 
     evidence: Evidence
-    tables: dict[str, pl.DataFrame]
+    tables: Mapping[str, pl.DataFrame]
     wide: WideMetrics  # the metrics that `tables` leaves out: too many for rows
     placements: tuple[Placement, ...] = ()  # of rows without a step that repeat rows with one
     post_name: str = "post_observation"  # what the slice after an observation is called
@@ -205,8 +207,6 @@ def gather(
         "tools": lambda: tool_table(*called),
         "files": lambda: files_by_step(tokens, trajectories),
     }
-    if wide.parts:  # the rows leave these out
-        makers["other_series"] = lambda: series_table(other)
     made = {name: topic(f"table {name}", make) for name, make in makers.items()}
     tables = {name: table for name, table in made.items() if table is not None}
     post_name = (tokens and topic("tool slices", lambda: _post_name(calls, series, tokens))) or Gathered.post_name
@@ -279,7 +279,8 @@ def gather(
     )
     return Gathered(
         evidence=evidence,
-        tables=tables,
+        # the rows leave these out, and there may be thousands
+        tables=Tables(tables, {"other_series": partial(series_parts, other)}) if wide.parts else tables,
         wide=wide,
         placements=placements,
         post_name=post_name,

@@ -50,7 +50,7 @@ def gather_mismatch(tokens: Tokens | None, *, post_name: str) -> MismatchShape |
         return None
     lags = pl.DataFrame(schema={"seq": pl.UInt32(), "lag": pl.Int64()})
     if "policy_version" in tokens.scan.columns:
-        rows = tokens.tables.rows.filter("ok").select("seq", "step")
+        rows = tokens.sound_rows.select("seq", "step")
         lags = add_lags(rows.join(tokens.scalars.select("seq", "policy_version"), on="seq", how="left"))[0]
     return mismatch_shape(
         tokens.tables.samples,
@@ -72,7 +72,7 @@ def gather_rank_mismatch(tokens: Tokens | None) -> RankMismatch | None:
     pair = _pair_of(tokens)
     if tokens is None or pair is None:
         return None
-    known = with_ranks(tokens, tokens.tables.rows.filter("ok").select("seq")).drop_nulls("rank")
+    known = with_ranks(tokens, tokens.sound_rows.select("seq")).drop_nulls("rank")
     if not 2 <= known["rank"].n_unique() <= MAX_RANKS:
         return None
     samples = tokens.tables.samples.join(known.select("seq"), on="seq", how="semi", maintain_order="left")

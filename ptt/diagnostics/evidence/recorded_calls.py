@@ -29,7 +29,7 @@ def recorded_calls(tokens: Tokens | None) -> tuple[pl.DataFrame, pl.DataFrame]:
     nothing = pl.DataFrame(schema=TRAJECTORIES), pl.DataFrame(schema=TOOL_CALLS)
     if tokens is None or "tool_names" not in tokens.scan.columns:
         return nothing
-    shapes = tokens.tables.rows.filter("ok").select("seq", "step", "length", "n_model", "n_obs")
+    shapes = tokens.sound_rows.select("seq", "step", "length", "n_model", "n_obs")
     named = shapes.join(tokens.scalars, on="seq").filter(pl.col("tool_names").is_not_null()).sort("step", "seq")
     if named.is_empty():
         return nothing

@@ -12,7 +12,7 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.joined_sources import only_rows
-from ptt.diagnostics.evidence.validity import Extent, file_names, measure_extent, with_ranks
+from ptt.diagnostics.evidence.validity import Extent, measure_extent, number_files, with_ranks
 
 MIN_STEPS: Final = 2  # a resumed run often logs the step it was saved at once more
 COLUMNS: Final = ("source", "priority", "rank", "name_raw", "step", "wall_time", "seq")
@@ -131,8 +131,9 @@ def _overlap(steps: list[int], sources: tuple[str, ...]) -> Overlap:
 
 def _doubled_sequences(tokens: Tokens) -> tuple[Overlap | None, Extent | None]:
     """Find steps with about twice the usual sequences, from twice the usual files or from a file that goes back."""
-    table = with_ranks(tokens, tokens.tables.rows.filter("ok"))
-    table = table.with_columns(file_names(tokens, table["seq"]))
+    table = with_ranks(tokens, tokens.sound_rows)
+    numbers, paths = number_files(tokens, table["seq"])
+    table = table.with_columns(numbers)
     table = table.with_columns(back=_is_repeated(["file", "rank"]))
     by_step = table.group_by("step", "rank").agg(
         pl.len().alias("n"), pl.col("file").n_unique().alias("files"), pl.col("back").any()
@@ -147,5 +148,5 @@ def _doubled_sequences(tokens: Tokens) -> tuple[Overlap | None, Extent | None]:
     if len(steps) < MIN_STEPS:
         return None, None
     twice = table.filter(pl.col("step").is_in(steps))
-    names = twice["file"].unique().sort().to_list()
+    names = [paths[number] for number in twice["file"].unique().sort()]
     return _overlap(steps, (names[0], names[-1]) if len(names) > 1 else (names[0],)), measure_extent(tokens, twice)

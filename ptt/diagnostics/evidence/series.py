@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -113,7 +113,7 @@ class Series:
     def finite(self) -> tuple[IntArray, FloatArray]:
         """Steps and values where there is a value."""
         usable = np.isfinite(self.values)
-        return self.steps[usable], self.values[usable]
+        return (self.steps, self.values) if usable.all() else (self.steps[usable], self.values[usable])
 
 
 def rolling_width(values: int) -> int:
@@ -139,8 +139,12 @@ def condense(series: Series, max_points: int) -> Series:
     starts = np.arange(0, len(values), size)
     counts = np.diff(np.append(starts, len(values)))
     means = np.add.reduceat(values, starts) / counts
+    ends = steps[starts + counts - 1]
+    if len(values) == len(series.values):
+        flags = np.zeros(len(means), series.flags.dtype)
+        return replace(series, steps=ends, values=means, flags=flags, logged=series.count)
     bad = ~np.isfinite(series.values)
-    at = np.concatenate([steps[starts + counts - 1], series.steps[bad]])
+    at = np.concatenate([ends, series.steps[bad]])
     order = np.argsort(at, kind="stable")
     flags = np.concatenate([np.zeros(len(means), series.flags.dtype), series.flags[bad]])
     return replace(
@@ -203,6 +207,14 @@ def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]
 DASHBOARD_METRICS: Final = listed("drawn")
 MAX_SERIES_POINTS: Final = 20_000  # points of a series: a longer one is kept as means of blocks
 MAX_DRAWN_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
+PART_ROWS: Final = 1 << 18  # of a table of series that is made in parts: 13 MB
+SERIES: Final[dict[str, type[pl.DataType]]] = {
+    "name": pl.String,
+    "name_raw": pl.String,
+    "step": pl.Int64,
+    "value": pl.Float64,
+    "flag": pl.UInt8,
+}
 ROW_COLUMNS: Final = ("name", "name_raw", "step", "value", "flag", "priority", "source", "seq")
 """What a series is made from: rows are many, and each copy of them counts."""
 
@@ -259,16 +271,15 @@ def _wide_series(rows: pl.DataFrame, columns: Sequence[Column], name: str, raw: 
     key = ["step", "value", "flag", "priority", "source", "seq"]
     column = columns[0]
     if len(columns) == len(column.sources) == 1 and not set(rows["source"].unique()) - set(column.sources):
-        beside = rows["value"].fill_null(np.nan).to_numpy()
-        steps = np.concatenate([column.steps, rows["step"].to_numpy()])
-        seqs = np.concatenate([column.seqs, rows["seq"].to_numpy()])
-        values = np.concatenate([column.values, beside])
-        flags = np.concatenate([flags_of(column.values), rows["flag"].to_numpy()])
+        steps, values, flags, rises = column.steps, column.values, flags_of(column.values), column.rises
         if rows.height:
-            order = np.argsort(seqs, kind="stable")
-            steps, values, flags = steps[order], values[order], flags[order]
-        if bool((np.diff(steps) > 0).all()):
-            finite = np.where(np.isfinite(values), values, np.nan)
+            order = np.argsort(np.concatenate([column.seqs, rows["seq"].to_numpy()]), kind="stable")
+            steps = np.concatenate([steps, rows["step"].to_numpy()])[order]
+            values = np.concatenate([values, rows["value"].fill_null(np.nan).to_numpy()])[order]
+            flags = np.concatenate([flags, rows["flag"].to_numpy()])[order]
+            rises = bool((np.diff(steps) > 0).all())
+        if rises:
+            finite = np.where(np.isfinite(values), values, np.nan) if flags.any() else values
             return Series(name=name, raw_name=raw, steps=steps, values=finite, flags=flags)
     frames = [rows.select(key), *(column.frame().select(key) for column in columns)]
     both = pl.concat(frames, how="vertical_relaxed")
@@ -365,11 +376,30 @@ def aggregate_table(series: Mapping[str, Series], limits: Mapping[str, float]) -
 
 
 def series_table(series: Mapping[str, Series]) -> pl.DataFrame:
-    """Return every canonical series as it is judged, one value a step; null and a flag where a value is no number."""
-    schema = {"name": pl.String, "name_raw": pl.String, "step": pl.Int64, "value": pl.Float64, "flag": pl.UInt8}
-    frames = [pl.DataFrame(schema=schema)]
+    """Return every series as it is judged, one value a step; null and a flag where a value is no number."""
+    empty = pl.DataFrame(schema=SERIES)
+    metrics = list(series.values())
+    if not metrics:
+        return empty
+    owners = np.repeat(np.arange(len(metrics)), [len(metric.steps) for metric in metrics])
+    columns = {
+        "name": pl.Series(list(series), dtype=pl.String).gather(owners),
+        "name_raw": pl.Series([metric.raw_name for metric in metrics], dtype=pl.String).gather(owners),
+        "step": np.concatenate([metric.steps for metric in metrics]),
+        "value": pl.Series(np.concatenate([metric.values for metric in metrics])).fill_nan(None),
+        "flag": np.concatenate([metric.flags for metric in metrics]),
+    }
+    return pl.concat([empty, pl.DataFrame(columns, schema_overrides=SERIES)], rechunk=True)  # no memory of NumPy's
+
+
+def series_parts(series: Mapping[str, Series]) -> Iterator[pl.DataFrame]:
+    """Yield `series_table` of a few series after the other."""
+    some: dict[str, Series] = {}
+    rows = 0
     for name, metric in series.items():
-        columns = {"step": metric.steps, "value": pl.Series(metric.values).fill_nan(None), "flag": metric.flags}
-        named = pl.DataFrame(columns).with_columns(name=pl.lit(name), name_raw=pl.lit(metric.raw_name))
-        frames.append(named.select(pl.col(column).cast(kind) for column, kind in schema.items()))
-    return pl.concat(frames)
+        if some and rows + len(metric.steps) > PART_ROWS:
+            yield series_table(some)
+            some, rows = {}, 0
+        some[name] = metric
+        rows += len(metric.steps)
+    yield series_table(some)

@@ -12,7 +12,7 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.joined_sources import notes_on_copies
 from ptt.diagnostics.evidence.placed_rows import Placement
-from ptt.diagnostics.evidence.validity import file_names
+from ptt.diagnostics.evidence.validity import file_names, number_files
 from ptt.diagnostics.model import Source
 from ptt.diagnostics.parsers.io.run_files import CLOSED
 from ptt.diagnostics.store.ingest import RUN_DIR, UNREADABLE, UNRECOGNISED
@@ -82,8 +82,12 @@ def files_by_step(tokens: Tokens | None, trajectories: pl.DataFrame) -> pl.DataF
     samples = trajectories.select(pl.lit("samples").alias("kind"), "step", pl.col("source").alias("path"))
     frames = [samples]
     if tokens is not None:
-        rows = tokens.tables.rows.filter("ok")
-        names = file_names(tokens, rows["seq"])
-        frames.append(rows.select(pl.lit("tokens").alias("kind"), pl.col("step").cast(pl.Int64), names.alias("path")))
+        rows = tokens.sound_rows
+        numbers, names = number_files(tokens, rows["seq"])
+        firsts = (
+            rows.select(pl.col("step").cast(pl.Int64), numbers).drop_nulls().group_by("step").agg(pl.col("file").min())
+        )
+        path = pl.Series("path", names, dtype=pl.String).gather(firsts["file"])
+        frames.append(firsts.select(pl.lit("tokens").alias("kind"), "step", path))
     both = pl.concat([frame.cast(SCHEMA) for frame in frames]).drop_nulls()  # type: ignore[arg-type]
     return both.group_by("kind", "step").agg(pl.col("path").min()).sort("kind", "step")

@@ -13,7 +13,7 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.completions import Completions, recorded_observations
-from ptt.diagnostics.evidence.tails import add_units, name_slices
+from ptt.diagnostics.evidence.tails import CELLS, add_units, join_unit, name_slices
 from ptt.diagnostics.statistics.attribution import (
     Split,
     add_tail_counts,
@@ -144,9 +144,7 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
     if cells.is_empty():
         return {}
     identity = _identity(tokens)
-    sequences = tokens.tables.sequences.join(
-        identity.select("seq", "unit"), on="seq", how="left", maintain_order="left"
-    )
+    sequences = join_unit(tokens.tables.sequences, identity.select("seq", "unit").sort("seq"))
     steps = cells["step"].unique().sort().to_list()
     windows = split_steps(steps, 3)
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
@@ -154,7 +152,7 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
     guarded = guarded_pair([recorded_pair.name for recorded_pair in tokens.pairs], recorded)
     of_guarded = cells if guarded == 0 else tokens.tables.cells_of(guarded)
     replayed = replay_guards(of_guarded, sequences if guarded == 0 else None, windows, pair=tokens.pairs[guarded].name)
-    late_cells = label_spans(cells, windows[-1:], name="window")
+    late_cells = label_spans(cells.select(*CELLS, "slice"), windows[-1:], name="window")
     first_bin = tail_limit(late_cells)
     late = add_tail_counts(label_spans(sequences.drop("unit"), windows[-1:], name="window"), first_bin)
     late = late.join(identity.drop("step"), on="seq", how="left", maintain_order="left")

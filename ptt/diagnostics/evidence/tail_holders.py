@@ -105,21 +105,34 @@ class _Rows:
             {name: value[chosen] for name, value in self.values.items()},
         )
 
+    def without_histograms(self) -> _Rows:
+        """Return the rows for counting alone: taking some of them copies little."""
+        return _Rows(self.frame.select("step", "slice", "n", "unit"), self.values)
+
 
 def gather_holders(tokens: Tokens, completions: Completions, tails: Tails) -> Holders | None:
     """Look who holds the tail of the main pair; None where no attribute sets sequences apart."""
     if len(tails.windows) < 3:
         return None
-    every = _by_sequence(tokens)
-    after = [part for part in (every.take(_in_slice(every, POST_TOOL)), _by_tool(tokens, completions)) if part.values]
+    every, by_tool = _by_sequence(tokens), _by_tool(tokens, completions)
+    in_sequence = _late(every.without_histograms(), tails.windows[-1])
+    wanted = {
+        "all": [_all_candidates(in_sequence)] if every.values else [],
+        "post": [_all_candidates(in_sequence.take(_in_slice(in_sequence, POST_TOOL)))] if every.values else [],
+    }
+    if by_tool.values:
+        wanted["post"].append(_all_candidates(_late(by_tool.without_histograms(), tails.windows[-1])))
+    if not any(values for parts in wanted.values() for part in parts for values in part.values()):
+        return None
+    after = [part for part in (every.take(_in_slice(every, POST_TOOL)), by_tool) if part.values]
     late = {"post": after, "all": [every] if every.values else []}
     looked = {scope: [_late(part, tails.windows[-1]) for part in parts] for scope, parts in late.items()}
     shares = {
-        (scope, limit): tuple(_held_tails(late[scope], parts, tails, limit))
+        (scope, limit): tuple(_held_tails(late[scope], parts, wanted[scope], tails, limit))
         for scope, parts in looked.items()
         for limit in (*LIMITS, LATE_P99)
     }
-    within = list(_within(after, every, tails))
+    within = list(_within(after, looked["post"], wanted["post"], every, tails))
     if not within and not any(shares.values()):
         return None
     return Holders(shares=shares, within=tuple(part for part in within if part is not None), tested=len(within))
@@ -195,6 +208,14 @@ def _clusters(frame: pl.DataFrame) -> IntArray:
     return frame.select(pl.struct("step", "unit").rank("dense")).to_series().to_numpy().astype(np.int64)
 
 
+Wanted = Mapping[str, list[str]]
+"""The values of each attribute that can be set apart."""
+
+
+def _all_candidates(part: _Rows) -> Wanted:
+    return {name: _candidates(part, name) for name in part.values}
+
+
 def _candidates(part: _Rows, name: str) -> list[str]:
     """Return the values of one attribute that can be set apart: beside others, and over much of these rows' steps."""
     rows = part.frame.select("step", "unit", pl.col("n").cast(pl.Int64)).with_columns(
@@ -208,24 +229,30 @@ def _candidates(part: _Rows, name: str) -> list[str]:
     counted = (
         rows.drop_nulls("value")
         .group_by("value")
-        .agg(
-            pl.col("n").sum(),
-            pl.struct("step", "unit").n_unique().alias("clusters"),
-            (pl.col("step").max() - pl.col("step").min()).alias("span"),
+        .agg(pl.col("n").sum(), (pl.col("step").max() - pl.col("step").min()).alias("span"))
+        .filter(
+            (pl.col("n") >= MIN_VALUE_TOKENS) & (pl.col("n") <= MAX_TOKEN_SHARE * total),
+            pl.col("span") >= MIN_SPAN * span,
         )
     )
-    apart = counted.filter(
-        (pl.col("n") >= MIN_VALUE_TOKENS) & (pl.col("n") <= MAX_TOKEN_SHARE * total),
-        (pl.col("clusters") >= MIN_CLUSTERS) & (pl.col("span") >= MIN_SPAN * span),
+    clusters = (
+        rows.join(counted, on="value", how="semi")
+        .group_by("value")
+        .agg(pl.struct("step", "unit").n_unique().alias("clusters"))
+        .filter(pl.col("clusters") >= MIN_CLUSTERS)
     )
+    apart = counted.join(clusters, on="value", how="semi")
     names: list[str] = apart.sort(["n", "value"], descending=[True, False])["value"].head(MAX_VALUES).to_list()
     return names
 
 
-def _held_tails(parts: list[_Rows], late: list[_Rows], tails: Tails, limit: float) -> Iterator[HeldTail]:
+def _held_tails(
+    parts: list[_Rows], late: list[_Rows], wanted: list[Wanted], tails: Tails, limit: float
+) -> Iterator[HeldTail]:
     """Yield every value with tail tokens at or above `limit`, with percentiles of its rows and the others'."""
-    wanted = [[(name, _candidates(part, name)) for name in part.values] for part in late]
-    looks = 2 * sum(len(values) for of_part in wanted for _, values in of_part)  # at a limit, and at LATE_P99
+    looks = 2 * sum(len(values) for of_part in wanted for values in of_part.values())  # at a limit, and at LATE_P99
+    if not looks:
+        return
     begins = max(limit, LIMITS[0])
     if limit == LATE_P99:
         begins = max((_p99(part.frame) for part in late), default=0.0)
@@ -236,7 +263,7 @@ def _held_tails(parts: list[_Rows], late: list[_Rows], tails: Tails, limit: floa
         tail = np.bincount(row[above], weights=n[above], minlength=of_late.frame.height)
         cluster, count = _clusters(of_late.frame), of_late.frame["n"].to_numpy()
         seq = of_late.frame["seq"].to_numpy()
-        for name, values in names:
+        for name, values in names.items():
             shares = tail_shares(of_late.values[name], cluster, tail, count, sequence=seq, wanted=values, looks=looks)
             for value, share in zip(values, shares, strict=True):
                 if share is not None:
@@ -267,16 +294,16 @@ def _percentiles(
     return both[0], both[1]
 
 
-def _within(after: list[_Rows], every: _Rows, tails: Tails) -> Iterator[ValueTails | None]:
+def _within(
+    after: list[_Rows], late_rows: list[_Rows], wanted: list[Wanted], every: _Rows, tails: Tails
+) -> Iterator[ValueTails | None]:
     """Yield the tails of each value with enough tokens, None where a late p99 below SCREEN_P99 says all there is."""
     whole_text = every.take(_in_slice(every, TEXT_ONLY)) if every.values else None
     all_steps = every.frame["step"].unique().sort().to_list()
-    early, late = tails.windows[0], tails.windows[-1]
-    for part in after:
-        of_late = _late(part, late)
-        of_early = _late(part, early)
-        for name in part.values:
-            for value in _candidates(of_late, name):
+    for part, of_late, candidates in zip(after, late_rows, wanted, strict=True):
+        of_early = _late(part, tails.windows[0])
+        for name, values in candidates.items():
+            for value in values:
                 before = int(of_early.frame["n"].cast(pl.Int64).to_numpy()[of_early.values[name] == value].sum())
                 own = of_late.values[name] == value
                 if min(before, int(of_late.frame["n"].cast(pl.Int64).to_numpy()[own].sum())) < MIN_WINDOW_TOKENS:

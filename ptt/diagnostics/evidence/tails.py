@@ -44,6 +44,8 @@ ESS_WINDOWS = 24  # about so many windows, overlapping by three quarters
 TAIL_NATS = math.log(2.0)  # a weight of two or of a half: the usual truncation cap begins to bite
 MIN_RECURRING = 0.1  # of sequences or groups, at two steps or more: the steps share rollouts
 MIN_STEP_TOKENS = 100  # of a slice in a step or burst: five above p95
+CELLS: Final = ("step", "bin", "wide", "n", "s_abs")  # what percentiles take
+HISTOGRAMS: Final = ("seq", "step", "unit", "coarse_bin", "coarse_n")  # what redrawing takes
 IDS = ("group_id", "trajectory_id", "sample_id")
 
 
@@ -95,7 +97,7 @@ class ToolUse:
 
 def tool_use_by_step(tokens: Tokens) -> ToolUse | None:
     """Return the share of sequences with an observation, by step."""
-    rows = tokens.tables.rows.filter("ok")
+    rows = tokens.sound_rows
     if rows.is_empty():
         return None
     by_step = rows.group_by("step").agg((pl.col("n_obs") > 0).mean().alias("share"), pl.len()).sort("step")
@@ -128,10 +130,11 @@ def gather_tails(
     blocks = join_spans(observed, count)
     far_blocks = join_spans(observed, far_block_count(observations=len(observed), tokens=fewest))
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
+    cells_of, sequences_of = cells.select(*CELLS, "slice"), sequences.select(*HISTOGRAMS, "slice")  # filters copy
     slices = {
         number: slice_tails(
-            cells.filter(pl.col("slice") == number),
-            sequences.filter(pl.col("slice") == number),
+            cells_of.filter(pl.col("slice") == number),
+            sequences_of.filter(pl.col("slice") == number),
             name=name,
             blocks=blocks,
             windows=windows,
@@ -140,7 +143,7 @@ def gather_tails(
         )
         for number, name in names.items()
     }
-    rows = tokens.tables.rows.filter("ok")
+    rows = tokens.sound_rows
     total = int(cells["n"].cast(pl.Int64).sum())
     tails = Tails(
         pair=pair.name,
@@ -149,7 +152,7 @@ def gather_tails(
         windows=windows,
         text=slices[TEXT_ONLY],
         post=slices[POST_TOOL],
-        post_steps=step_tails(cells.filter(pl.col("slice") == POST_TOOL), observed),
+        post_steps=step_tails(cells_of.filter(pl.col("slice") == POST_TOOL), observed),
         zero_share=int(cells.filter(pl.col("bin") == UNDERFLOW)["n"].cast(pl.Int64).sum()) / total,
         bad_tokens=int(tokens.tables.bad.filter(pl.col("pair") == 0)["n_bad"].cast(pl.Int64).sum()),
         tokens=total,
@@ -184,10 +187,10 @@ def _shares_rollouts(tokens: Tokens) -> bool:
     """Return whether steps in a row may update on the same rollouts: by recurring ids, or for want of any."""
     if not any(name in tokens.scalars.columns for name in IDS):
         return True
-    rows = tokens.tables.rows.filter("ok").select("seq", "step")
-    units = add_units(tokens.scalars)[0].select("seq", "unit")
-    times = rows.join(units, on="seq").group_by("unit").agg(pl.col("step").n_unique())["step"].to_numpy()
-    return len(times) > 0 and float(np.mean(times > 1)) >= MIN_RECURRING
+    rows = tokens.sound_rows.select("seq", "step")
+    keyed = tokens.scalars.select("seq", unit_key(tokens.scalars)[0].alias("key"))
+    steps = rows.join(keyed, on="seq").group_by("key").agg(pl.col("step").n_unique())["step"].to_numpy()
+    return len(steps) > 0 and float(np.mean(steps > 1)) >= MIN_RECURRING
 
 
 def step_tails(cells: pl.DataFrame, observed: Sequence[Span]) -> StepTails:
@@ -231,14 +234,22 @@ def profile_of(tokens: Tokens, *, post_name: str) -> Profile | None:
 
 def add_units(sequences: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     """Add `unit`, the least seq of those redrawn together: the prompt group where known (True), else the sequence."""
+    key, grouped = unit_key(sequences)
+    return sequences.with_columns(pl.col("seq").min().over(key).alias("unit")), grouped
+
+
+def unit_key(sequences: pl.DataFrame) -> tuple[pl.Expr, bool]:
+    """Return what those redrawn together share, and no others; True where it is the prompt group."""
     ids = [name for name in IDS if name in sequences.columns]
     grouped = False
     if "group_id" in ids:
         group = sequences["group_id"]
         grouped = group.null_count() < sequences.height / 2 and group.n_unique() > 1
-    keys = [pl.col(name) for name in ids if grouped or name != "group_id"]
-    key = pl.coalesce(*keys, pl.concat_str(pl.lit("row "), pl.col("seq")))
-    return sequences.with_columns(pl.col("seq").min().over(key).alias("unit")), grouped
+    keys = [name for name in ids if grouped or name != "group_id"]
+    whole = next((at for at, name in enumerate(keys) if not sequences[name].null_count()), None)
+    if whole is not None:  # what would fill its gaps is not made
+        return pl.coalesce(keys[: whole + 1]), grouped
+    return pl.coalesce(*keys, pl.concat_str(pl.lit("row "), pl.col("seq"))), grouped
 
 
 def _join_units(tokens: Tokens) -> tuple[pl.DataFrame, str]:
@@ -246,10 +257,15 @@ def _join_units(tokens: Tokens) -> tuple[pl.DataFrame, str]:
     units, grouped = add_units(tokens.single_scalars)
     units = units.select("seq", "unit").sort("seq")
     rows = tokens.tables.sequences
-    index = np.searchsorted(units["seq"].to_numpy(), rows["seq"].to_numpy())  # a join would copy the histograms
-    joined = rows.with_columns(units["unit"].gather(index))
+    joined = join_unit(rows, units)
     sorted_ = (np.diff(rows["step"].to_numpy()) >= 0).all()  # as files in order are; rows come by seq and slice
     return joined if sorted_ else joined.sort("step", "seq", "slice"), "prompt group" if grouped else "sequence"
+
+
+def join_unit(sequences: pl.DataFrame, units: pl.DataFrame) -> pl.DataFrame:
+    """Add `unit` to rows of sequences, all of them among `units` (seq, ascending, and unit)."""
+    index = np.searchsorted(units["seq"].to_numpy(), sequences["seq"].to_numpy())  # a join would copy the histograms
+    return sequences.with_columns(units["unit"].gather(index))
 
 
 EMERGENCE: Final = {

@@ -11,7 +11,8 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.schema import Flag
-from ptt.diagnostics.statistics.percentiles import moments, percentiles
+from ptt.diagnostics.statistics.cells import grouped_sums
+from ptt.diagnostics.statistics.percentiles import percentiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,8 @@ def gather_pairs(tokens: Tokens | None) -> dict[str, PairSteps]:
         cells = tokens.tables.cells_of(number)
         if cells.is_empty():
             continue
-        means = moments(cells, by=["step"], sampled_from=pair.sampled_from).select("step", "mean_abs_r")
+        sums = grouped_sums(cells, ["step"], ("n", "s_abs"))
+        means = sums.select("step", (pl.col("s_abs") / pl.col("n")).alias("mean_abs_r"))
         by_step = percentiles(cells, by=["step"]).sort("step").join(means, on="step", how="left", maintain_order="left")
         p99, p999, mean_abs = (
             series_from_frame(by_step, column, name=f"{pair.name} {field}", raw_name=f"{title} of |{pair.name}|")
@@ -105,7 +107,7 @@ def _masked(tokens: Tokens) -> Series | None:
 
 
 def _empty(tokens: Tokens) -> Series | None:
-    rows = tokens.tables.rows.filter("ok")
+    rows = tokens.sound_rows
     if rows.is_empty():
         return None
     max_tokens = MAX_EMPTY_TOKENS if float(np.median(rows["n_model"].to_numpy())) >= USUAL_TOKENS else 0

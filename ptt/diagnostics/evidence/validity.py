@@ -138,6 +138,17 @@ def file_names(tokens: Tokens, seq: pl.Series) -> pl.Series:
     return names.gather(_file_numbers(tokens, seq))
 
 
+def number_files(tokens: Tokens, seq: pl.Series) -> tuple[pl.Series, list[str]]:
+    """Return the number of each sequence's file, as `file`, and the names that these stand for, in their order.
+
+    Of a million sequences a number each, where their files' names would be a million texts.
+    """
+    names = sorted({file.name for file in tokens.scan.files})
+    number = {name: at for at, name in enumerate(names)}
+    numbers = pl.Series("file", [number[file.name] for file in tokens.scan.files], dtype=pl.UInt32)
+    return numbers.gather(_file_numbers(tokens, seq)), names
+
+
 def with_ranks(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
     """Add `rank`, as recorded or as the file is named; null where neither says."""
     if "rank" in tokens.scan.columns:
@@ -149,15 +160,15 @@ def with_ranks(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
 
 def measure_extent(tokens: Tokens, rows: pl.DataFrame) -> Extent:
     """Say how much the sequences of `rows` (seq, step, n_model) are."""
-    names = file_names(tokens, rows["seq"])
+    numbers, names = number_files(tokens, rows["seq"])
     first, last = rows.select(pl.col("step").min(), last=pl.col("step").max()).row(0)
     return Extent(
         tokens=int(rows["n_model"].cast(pl.Int64).sum()),
         sequences=rows.height,
         first_step=first,
         last_step=last,
-        files=names.n_unique(),
-        example=str(names.min()) if rows.height else None,
+        files=numbers.n_unique(),
+        example=names[int(numbers.to_numpy().min())] if rows.height else None,
     )
 
 
@@ -220,6 +231,7 @@ def missing_pair(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
 
 
 FIRST_TOKENS = 2000  # sampled: a policy has hardly moved over the few steps that hold so many
+MIXED: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two steps leave the same of a number
 EARLY_SHARE = 0.2  # of the recorded steps: before a policy has moved far, r of a sound pair is small
 
 
@@ -231,7 +243,7 @@ def gather_validity(tokens: Tokens) -> Validity:
     first = samples.filter(pl.col("step") <= _first_enough(samples)) if len(steps) else samples
     sampled = sampled_tokens(samples, LOGP_COLUMNS)
     fills = find_fills(sampled)
-    rows = tokens.tables.rows.filter("ok")
+    rows = tokens.sound_rows
     return Validity(
         anomalies=_anomalies(tokens, sampled, fills),
         pairs={
@@ -343,15 +355,9 @@ def _coverage(tokens: Tokens, rows: pl.DataFrame) -> Coverage:
     again = table.clear()
     if "sample_id" in tokens.scan.columns:
         ids = tokens.scalars.select("seq", "sample_id").drop_nulls()
-        hashed = ids.select("seq", pl.col("sample_id").hash().alias("key"))  # a million texts would take 100 MB
-        alike = table.join(hashed, on="seq", how="inner", maintain_order="left").filter(
-            pl.struct("step", "key").is_duplicated()
-        )
-        again = (
-            alike.drop("key")
-            .join(ids, on="seq", how="inner", maintain_order="left")
-            .filter(~pl.struct("step", "sample_id").is_first_distinct())
-        )
+        alike = table.filter(_may_repeat(table, ids, sequences=tokens.scan.rows))
+        again = alike.join(ids, on="seq", how="inner", maintain_order="left")
+        again = again.filter(~pl.struct("step", "sample_id").is_first_distinct())
     ranks, lacking, without = _missing_ranks(table.filter(pl.col("rank").is_not_null()))
     usual = table.group_by("step", "rank").agg(pl.len(), pl.col("n_model").cast(pl.Int64).sum())
     return Coverage(
@@ -365,6 +371,18 @@ def _coverage(tokens: Tokens, rows: pl.DataFrame) -> Coverage:
         usual_sequences=_median(usual["len"]),
         usual_tokens=_median(usual["n_model"]),
     )
+
+
+def _may_repeat(table: pl.DataFrame, ids: pl.DataFrame, *, sequences: int) -> pl.Series:
+    """Flag the rows whose step and id may be another row's: a million texts in a join would take 200 MB."""
+    of_id, known = np.zeros(sequences, np.uint64), np.zeros(sequences, np.bool_)
+    of_id[ids["seq"].to_numpy()], known[ids["seq"].to_numpy()] = ids["sample_id"].hash().to_numpy(), True
+    seq = table["seq"].to_numpy()
+    mark = of_id[seq] + table["step"].fill_null(0).to_numpy().astype(np.uint64) * MIXED
+    known = known[seq]
+    ordered = np.sort(mark[known])
+    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    return pl.Series(known & np.isin(mark, twice), dtype=pl.Boolean)
 
 
 def _median(counts: pl.Series) -> float:

@@ -25,7 +25,7 @@ from ptt.diagnostics.wording import counted
 DECIDING: Final = (CheckKind.BOUND, CheckKind.BASELINE)
 OF_FAILURES: Final = ("recovery_rate",)  # without a failed call there is none, and nothing is lost
 LEVEL: Final = 0.95  # of the intervals that shares have
-FAR: Final = 0.25  # of the margin: closer to the bound, the number of episodes needed is too large to recommend
+FAR: Final = 0.25  # of the margin: any closer to the bound would need too many episodes to recommend
 SAME: Final = 1e-9
 NO_EPISODES: Final = "the run holds no episodes"
 RECORD: Final = "write episodes with their calls, their outcome and their end; `ptt sources RUN` says what is missing"

@@ -223,6 +223,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics block by block; an empty cell is no value, a torn last line is counted."""
     dialect: _Dialect | None = None
     columns: Columns | None = None
+    schema: pl.Schema | None = None
     seq = bad = 0
     for block in blocks(file):
         if isinstance(block, Lost):
@@ -248,9 +249,10 @@ def read(file: RunFile) -> Iterator[Piece]:
                 block = block[: len(block) - len(last)]
             elif is_number_text(cells[-1].strip()):  # a number that is cut still looks like one
                 yield Lost(note=f"{file.rel} {NO_LINE_END}")
-        quick = columns_of(block, columns, seq) if columns and file.size >= metric_blocks.WIDE_BYTES else None
+        large = file.size >= metric_blocks.WIDE_BYTES
+        quick = columns_of(block, columns, seq, schema) if columns and large else None
         if quick is not None:
-            seq = quick.behind
+            seq, schema = quick.behind, quick.schema
             yield from quick.pieces(file, known_names)
             continue
         for part in _parts(block, dialect):
@@ -353,7 +355,7 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
     else:
         plain = _plain_names(dialect)
         columns = list(plain)
-        cells = base.hstack(rows.select(columns).rename(dict(zip(columns, map(str, range(len(columns))), strict=True))))
+        cells = base.hstack([rows[name].alias(str(number)) for number, name in enumerate(columns)])  # not by patterns
         cells = cells.unpivot(index=base.columns, variable_name="column", value_name="text").with_columns(
             name_raw=pl.col("column").replace_strict(
                 {str(index): plain[name] for index, name in enumerate(columns)}, return_dtype=pl.String
@@ -385,17 +387,23 @@ def _plain_names(dialect: _Dialect) -> dict[str, str]:
 
 
 def _columns(dialect: _Dialect) -> Columns | None:
-    """Return what columns a table has that may be read as columns; None for one that is long, or has evaluations."""
-    if dialect.step is None or dialect.name or any(name.lower() in KINDS for name in dialect.header):
+    """Return what columns a table has that may be read as columns; None for one that has evaluations."""
+    if dialect.step is None or any(name.lower() in KINDS for name in dialect.header):
         return None
+    wide = dialect.name is None
     return Columns(
         separator=dialect.separator,
         header=dialect.header,
         step=dialect.step,
         time=dialect.time,
-        metrics={column: dialect.counter.prefix + name for column, name in _plain_names(dialect).items()},
+        metrics={column: dialect.counter.prefix + name for column, name in _plain_names(dialect).items()}
+        if wide
+        else {},
         nulls=NULLS,
         as_times=_seconds,
+        name=dialect.name,
+        value=dialect.value,
+        front=dialect.counter.prefix,
     )
 
 

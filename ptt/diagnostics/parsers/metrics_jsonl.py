@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.byte_counts import count_keys, count_line_ends, count_openings, holds_null
+from ptt.diagnostics.parsers.io.byte_counts import count_colons, count_keys, count_line_ends, count_openings, holds_null
 from ptt.diagnostics.parsers.io.counters import KINDS, Counter
 from ptt.diagnostics.parsers.io.interface import (
     HEAD_BYTES,
@@ -36,9 +36,11 @@ from ptt.diagnostics.parsers.io.lines import (
     text_head,
     torn_line,
 )
+from ptt.diagnostics.parsers.io.long_blocks import LongBlock, Names
 from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block, known_names
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
+    FORM,
     NAME_KEYS,
     VALUE_KEYS,
     WRAPPERS,
@@ -53,6 +55,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     framework_facts,
     name_prefix,
 )
+from ptt.diagnostics.parsers.io.stand_ins import with_stand_ins
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
 from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds
 
@@ -73,6 +76,9 @@ NO_STEP: Final = "row(s) skipped: no training step."
 ISO: Final = "%Y-%m-%dT%H:%M:%S%.f%:z"  # as Python's isoformat writes an instant
 
 
+Columns = dict[str, pl.Series]
+
+
 def fast_block(
     block: bytes,
     *,
@@ -82,62 +88,125 @@ def fast_block(
     seq: int,
     schema: pl.Schema | None = None,
     front: str = "",
-) -> Block | None:
+    spelt_out: bool = False,
+) -> Block | LongBlock | None:
     """Read a block of lines, or return None where the slow way has to judge.
 
-    That is a block with null, which in columns looks like a missing key; with bare NaN, which polars refuses;
-    with numbers among texts; where a line may name a key twice; where rows differ in how they name the step; and where
-    they nest so deep, or have so many keys of their own, that columns would fill the memory.
+    That is a block with numbers among texts; where a line may name a key twice; where rows differ in how they name the
+    step; and where they nest so deep, or have so many keys of their own, that columns would fill the memory. Without
+    `spelt_out`, also one with null, which in columns looks like a missing key, or with NaN, which polars refuses.
     `schema`: of the block before; `front`: what all names begin with.
     """
-    if len(block) > 2 * BLOCK_BYTES or holds_null(block) or _is_deep(block):
+    if len(block) > 2 * BLOCK_BYTES:
         return None
     wide = _read(block, schema)
+    stand_ins = with_stand_ins(block) if wide is None and spelt_out else None
+    if stand_ins is not None:
+        wide = _read(stand_ins.block, schema)
     flat = None if wide is None else _flat(wide, wrappers)
     if wide is None or flat is None or not wide.height:
         return None
+    index, rest = _index(flat, steps, times, seq)
+    texts = {name: column for name, column in rest.items() if column.dtype == pl.String()}
+    numbers = {
+        name: column if column.dtype == pl.Float64() else column.cast(pl.Float64)
+        for name, column in rest.items()
+        if column.dtype.is_numeric() or column.dtype == pl.Boolean()
+    }
+    one_a_row = not rest.keys().isdisjoint(VALUE_KEYS)
+    nulls: Columns = {}
+    if stand_ins is not None:
+        restored = stand_ins.restored(numbers)
+        if restored is None or (stand_ins.has_nulls and (one_a_row or flat.keys() >= FORM)):
+            return None
+        numbers, nulls = restored
+    names = next((texts.pop(name) for name in NAME_KEYS if one_a_row and name in texts), None)
+    if not index or not all(map(_is_text, texts.values())):
+        return None
+    if any(_tells_evaluation(texts[name]) for name in KINDS if name in texts):
+        return None
+    if names is not None:
+        return _long(names, numbers, index, front, wide.schema) if _is_named(names, {*steps, *flat}, times) else None
+    if not numbers or not index.keys().isdisjoint(front + name for name in numbers):
+        return None
+    return Block(
+        index=index,
+        numbers={front + name: column for name, column in numbers.items()},
+        nulls={front + name: rows for name, rows in nulls.items()},
+        schema=wide.schema,
+    )
+
+
+def _index(flat: Columns, steps: tuple[str, ...], times: tuple[str, ...], seq: int) -> tuple[Columns, Columns]:
+    """Return step, time and number of each row, none where a row has no plain step or time, and the other columns."""
     step = next((name for name in steps if name in flat), None)
     if step is None or not flat[step].dtype.is_integer() or flat[step].null_count():
-        return None
+        return {}, {}
     clock = next((name for name in times if name in flat), None)
-    seconds = pl.Series([None] * wide.height, dtype=pl.Float64) if clock is None else _seconds(flat[clock])
-    if clock is not None and seconds.null_count():
-        return None
-    texts = {name: column for name, column in flat.items() if column.dtype == pl.String() and name != clock}
-    if not texts.keys().isdisjoint(NAME_KEYS) and not flat.keys().isdisjoint(VALUE_KEYS):  # one value a row
-        return None
-    if not all(map(_is_text, texts.values())) or any(_tells_evaluation(texts[name]) for name in KINDS if name in texts):
-        return None
-    numbers = {
-        front + name: column.cast(pl.Float64)
-        for name, column in flat.items()
-        if name not in (step, clock) and (column.dtype.is_numeric() or column.dtype == pl.Boolean())
-    }
-    if not numbers:
-        return None
+    height = len(flat[step])
+    seconds = pl.repeat(None, height, dtype=pl.Float64, eager=True) if clock is None else _seconds(flat[clock])
+    numbers = flat[step].cast(pl.Int64, strict=False)
+    if numbers.null_count() or (clock is not None and seconds.null_count()):
+        return {}, {}
     index = {
-        "__step": flat[step].cast(pl.Int64, strict=False).alias("__step"),
+        "__step": numbers.alias("__step"),
         "__time": seconds.alias("__time"),
-        "__seq": pl.int_range(seq, seq + wide.height, dtype=pl.Int64, eager=True).alias("__seq"),
+        "__seq": pl.int_range(seq, seq + height, dtype=pl.Int64, eager=True).alias("__seq"),
     }
-    if index["__step"].null_count() or not index.keys().isdisjoint(numbers):
+    return index, {name: column for name, column in flat.items() if name not in (step, clock)}
+
+
+def _long(names: pl.Series, numbers: Columns, index: Columns, front: str, schema: pl.Schema) -> LongBlock | None:
+    """Return a block in which each row names its metric, and holds one number, which is the value; None for another."""
+    values = next((numbers[name] for name in VALUE_KEYS if name in numbers), None)
+    if values is None or len(numbers) > 1 or values.null_count():
         return None
-    return Block(index=index, numbers=numbers, schema=wide.schema)
+    return LongBlock(index=index, names=Names.of(names).prefixed(front), values=values, schema=schema)
+
+
+def _is_named(names: pl.Series, keys: set[str], times: tuple[str, ...]) -> bool:
+    """Return whether each row has a name, and no name is that of another key, or of a time."""
+    if names.null_count() or any(len(keys.intersection(known)) > 1 for known in (NAME_KEYS, VALUE_KEYS)):
+        return False
+    spelt = names.unique()
+    if not _is_text(spelt) or spelt.str.starts_with("[").any():  # a number or a list, which polars writes out
+        return False
+    return keys.union(times).isdisjoint(spelt)
 
 
 def _read(block: bytes, schema: pl.Schema | None) -> pl.DataFrame | None:
     """Parse the lines; by the schema of the block before where that loses nothing, which takes a third of the time."""
+    if schema is not None:
+        try:
+            wide = pl.read_ndjson(io.BytesIO(block), schema=schema, infer_schema_length=FIRST_ROWS)
+        except (pl.exceptions.PolarsError, OSError):  # bare NaN, ragged types or damage; or another type than before
+            wide = None
+        if wide is not None and _is_whole(block, wide):
+            return wide.rechunk()  # of thousands of columns a chunk is a few rows, and takes more than they do
+    if holds_null(block) or _is_deep(block):
+        return None
     keys = count_keys(block)
-    for known, sampled in ((schema, FIRST_ROWS), (None, None)):
-        if known is None and _is_ragged(block, sampled):
+    for sampled in (FIRST_ROWS, None):
+        if _is_ragged(block, sampled):
             return None
         try:
-            wide = pl.read_ndjson(io.BytesIO(block), schema=known, infer_schema_length=sampled)
-        except (pl.exceptions.PolarsError, OSError):  # bare NaN, ragged types or damage; or another type than before
+            wide = pl.read_ndjson(io.BytesIO(block), infer_schema_length=sampled)
+        except (pl.exceptions.PolarsError, OSError):
             continue
         if _cells(wide) == keys:  # every key of every line came to stand in a cell, and none stood twice
-            return wide
+            return wide.rechunk()
     return None
+
+
+def _is_whole(block: bytes, wide: pl.DataFrame) -> bool:
+    """Return whether every key of every line came to stand in a cell with a value, and none stood twice.
+
+    There is a colon behind each key, and there are those in names and texts. What of a text is no text, or spelt with
+    escapes, cannot be counted so.
+    """
+    if (colons := _colons(wide)) and b"\\" in block:
+        return False
+    return not _holds_objects(wide) and count_colons(block) == _cells(wide) + colons
 
 
 def _is_deep(block: bytes) -> bool:
@@ -173,6 +242,28 @@ def _cells(frame: pl.DataFrame) -> int:
     return count
 
 
+def _colons(frame: pl.DataFrame) -> int:
+    """Count the colons in texts, and in the names of the cells that hold something."""
+    count = 0
+    for column in frame.iter_columns():
+        count += column.name.count(":") * (len(column) - column.null_count())
+        if column.dtype == pl.String():
+            count += int(column.str.count_matches(":", literal=True).sum())
+        elif isinstance(column.dtype, pl.Struct):
+            count += _colons(column.struct.unnest())
+    return count
+
+
+def _holds_objects(frame: pl.DataFrame) -> bool:
+    """Return whether a text may be an object that stands where rows before have a text: polars writes it out as one."""
+    return any(
+        _holds_objects(column.struct.unnest())
+        if isinstance(column.dtype, pl.Struct)
+        else column.dtype == pl.String() and column.str.contains("{", literal=True).any()
+        for column in frame.iter_columns()
+    )
+
+
 def _seconds(column: pl.Series) -> pl.Series:
     """Return seconds since the epoch; null where there is no such time."""
     if column.dtype == pl.String():
@@ -191,8 +282,10 @@ def _flat(wide: pl.DataFrame, wrappers: tuple[str, ...]) -> dict[str, pl.Series]
     while pending:
         name, column, below = pending.pop()
         if isinstance(column.dtype, pl.Struct):
-            inner = ((f"{below}{field}", column.struct.field(field)) for field in column.struct.fields)
-            pending += [(joined, child, name_prefix(f"{joined}/")) for joined, child in inner]
+            inner = [
+                (f"{below}{child.name}", child) for child in column.struct.unnest().iter_columns()
+            ]  # not by names,
+            pending += [(joined, child, name_prefix(f"{joined}/")) for joined, child in inner]  # that may be patterns
         elif name in flat:
             return None
         else:
@@ -271,7 +364,7 @@ def objects_on(line: bytes) -> list[dict[str, Any]] | None:
 
 def _framework(block: bytes) -> str | None:
     """Name the framework where the shape of the first row leaves no doubt."""
-    record = json_object(block.split(b"\n", 1)[0]) or {}
+    record = json_object(block[: block.find(b"\n") + 1] or block) or {}
     if record.keys() == {"step", "data"} and isinstance(record["data"], dict):
         return "verl"
     if "global_step/max_steps" in record:
@@ -304,6 +397,7 @@ def read(file: RunFile) -> Iterator[Piece]:
             seq=log.seq,
             schema=schema,
             front=counter.prefix,
+            spelt_out=True,
         )
         framework = framework or _framework(block)
         if quick is not None:

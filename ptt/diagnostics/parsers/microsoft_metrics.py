@@ -88,7 +88,8 @@ def _quick(block: bytes, seq: int, schema: pl.Schema | None) -> Block | None:
     """Read a block that holds nothing but rows; header and footer stand in the first and the last."""
     if is_torn(block) or b'"type"' in block or b'"metrics"' not in block:
         return None
-    return fast_block(block, wrappers=("metrics",), steps=("step",), times=("timestamp",), seq=seq, schema=schema)
+    quick = fast_block(block, wrappers=("metrics",), steps=("step",), times=("timestamp",), seq=seq, schema=schema)
+    return quick if isinstance(quick, Block) else None
 
 
 def _seen_last(block: Block) -> Seen:

@@ -11,7 +11,7 @@ import polars as pl
 from polars.dataframe.group_by import GroupBy
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.bootstrap import histogram_entries
+from ptt.diagnostics.statistics.bootstrap import entries_in_parts
 from ptt.diagnostics.statistics.cells import conform
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.slices import POST_TOOL
@@ -69,9 +69,10 @@ def bin_limit(first_bin: int) -> float:
 
 def add_tail_counts(sequences: pl.DataFrame, first_bin: int) -> pl.DataFrame:
     """Add `tail`: how many tokens of each row lie in coarse bin `first_bin` or above."""
-    row, coarse, n = histogram_entries(sequences)
-    above = coarse >= first_bin
-    tail = np.bincount(row[above], weights=n[above], minlength=sequences.height).astype(np.int64)
+    tail = np.zeros(sequences.height, np.int64)
+    for part, row, coarse, n in entries_in_parts(sequences):
+        above = coarse >= first_bin
+        tail[part] = np.bincount(row[above], weights=n[above], minlength=part.stop - part.start)
     return sequences.with_columns(pl.Series("tail", tail))
 
 

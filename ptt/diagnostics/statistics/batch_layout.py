@@ -29,8 +29,14 @@ class Batch:
     length: IntArray  # tokens of each row, observations included
     runs: ModelRuns
     is_model: BoolArray
-    segment: IntArray  # per model token: 2 * row + post
     logps: dict[str, npt.NDArray[Any]]
+
+    @property
+    def stretch(self) -> IntArray:
+        """Where the model tokens of each segment begin, segment 2 * row + post, and where the last one ends."""
+        runs = self.runs
+        tokens = np.bincount(runs.row * 2 + runs.post, weights=runs.length, minlength=2 * len(self.seq))
+        return np.append(0, np.cumsum(tokens.astype(np.int64)))
 
 
 def chunks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -50,10 +56,10 @@ def chunks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 def lay_out(frame: pl.DataFrame, logps: list[str], min_observation: int) -> Batch | None:
     """Return the batch, or None where a row is null, a list is, or lists of one row differ in length."""
-    steps = frame["step"]
-    if steps.null_count() or not steps.is_between(0, STEP_LIMIT - 1).all():
+    if any(frame[name].null_count() for name in ("step", "model_mask", *logps)):
         return None
-    if any(frame[name].null_count() for name in ("model_mask", *logps)):
+    steps = frame["step"].to_numpy()  # expressions would wait for Polars' threads, which decode
+    if len(steps) and not (steps.min() >= 0 and steps.max() < STEP_LIMIT):
         return None
     offsets, mask = _flat(frame["model_mask"])
     if mask.dtype == np.object_:  # what a null inside a mask turns it into
@@ -65,11 +71,10 @@ def lay_out(frame: pl.DataFrame, logps: list[str], min_observation: int) -> Batc
     runs = model_runs(mask, offsets, _min_observation(frame, min_observation))
     return Batch(
         seq=frame["seq"].to_numpy().astype(np.int64),
-        step=steps.to_numpy(),
+        step=steps,
         length=np.diff(offsets),
         runs=runs,
         is_model=mask,
-        segment=np.repeat(runs.row * 2 + runs.post, runs.length),
         logps={name: values for name, (_, values) in flat.items()},
     )
 

@@ -25,37 +25,37 @@ COARSE_PER_OCTAVE: Final = 4
 COARSE_LOWEST_EXPONENT: Final = -10  # 0.001 nats: no limit of any rule lies below it
 COARSE_COUNT: Final = (HIGHEST_EXPONENT - COARSE_LOWEST_EXPONENT) * COARSE_PER_OCTAVE + 1  # bin 0: all below
 
-_SHIFT = 52 - MANTISSA_BITS
-_FIRST = int(np.float64(2.0**LOWEST_EXPONENT).view(np.int64)) >> _SHIFT
+SHIFT: Final = 52 - MANTISSA_BITS
+FIRST: Final = int(np.float64(2.0**LOWEST_EXPONENT).view(np.int64)) >> SHIFT
 _FINE_PER_COARSE = PER_OCTAVE // COARSE_PER_OCTAVE
-_COARSE_SHIFT = _FINE_PER_COARSE.bit_length() - 1
-_COARSE_SKIPPED = (COARSE_LOWEST_EXPONENT - LOWEST_EXPONENT) * COARSE_PER_OCTAVE
+COARSE_SHIFT: Final = _FINE_PER_COARSE.bit_length() - 1
+COARSE_SKIPPED: Final = (COARSE_LOWEST_EXPONENT - LOWEST_EXPONENT) * COARSE_PER_OCTAVE
 
 
 def bin_of(magnitude: FloatArray, *, out: IntArray | None = None) -> IntArray:
     """Return the bin of each |r| (finite, >= 0): 0 underflow, 1..BIN_COUNT, BIN_COUNT + 1 overflow."""
-    index: IntArray = np.right_shift(magnitude.view(np.int64), _SHIFT, out=out)
-    index -= _FIRST - 1
+    index: IntArray = np.right_shift(magnitude.view(np.int64), SHIFT, out=out)
+    index -= FIRST - 1
     return np.clip(index, UNDERFLOW, OVERFLOW, out=index)
 
 
 def lower_edge(index: npt.ArrayLike) -> FloatArray:
     """Return the lowest |r| that falls into each bin; 0 for the underflow bin."""
     wanted = np.asarray(index, dtype=np.int64)
-    edges = ((wanted + (_FIRST - 1)) << _SHIFT).view(np.float64)
+    edges = ((wanted + (FIRST - 1)) << SHIFT).view(np.float64)
     return np.where(wanted <= UNDERFLOW, 0.0, edges)
 
 
 def coarse_bin_of(index: IntArray) -> IntArray:
     """Return the coarse bin (4 an octave above 0.001, one below) that holds each fine bin."""
-    return np.clip((index - 1) // _FINE_PER_COARSE - _COARSE_SKIPPED + 1, 0, COARSE_COUNT - 1)
+    return np.clip((index - 1) // _FINE_PER_COARSE - COARSE_SKIPPED + 1, 0, COARSE_COUNT - 1)
 
 
 def to_coarse_bins(index: IntArray) -> IntArray:
     """Turn fine bins into coarse ones in place; the same as `coarse_bin_of`, for many tokens."""
     index -= 1
-    index >>= _COARSE_SHIFT
-    index -= _COARSE_SKIPPED - 1
+    index >>= COARSE_SHIFT
+    index -= COARSE_SKIPPED - 1
     return np.clip(index, 0, COARSE_COUNT - 1, out=index)
 
 

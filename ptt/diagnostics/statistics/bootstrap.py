@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -22,6 +22,9 @@ MAX_UNITS: Final = ALONE_MATRIX // bins.COARSE_COUNT // 8  # in one product, so 
 MAX_REDRAWN: Final = 4096
 """Units of a block that are redrawn one by one. More are redrawn in so many bundles of whole units put together at
 random: that varies as much on average, and a spread from 4,096 of them is known to one part in 90."""
+ROWS_LOOKED_AT: Final = 1 << 14  # whose histograms have some 30 entries each
+WHOLE_FLOAT32: Final = 1 << 24
+LOOKED_AT: Final = 4096  # histograms at a time: 2 MB each of what is made of them
 INTERVAL: Final = (2.5, 97.5)
 """Percentiles of the draws that a 95% interval lies between."""
 _EDGES = bins.coarse_edges()
@@ -60,11 +63,15 @@ def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: i
 
 
 def _sum_drawn(counts: IntArray, table: FloatArray) -> FloatArray:
-    """Return counts @ table, some units at a time: whole numbers add up to the same in any order."""
+    """Return counts @ table, some units at a time: whole numbers add up to the same in any order.
+
+    Those that float32 holds exactly are multiplied in half the time.
+    """
+    kind = np.float32 if len(table) * float(table.max(initial=0.0)) < WHOLE_FLOAT32 else np.float64
     total = np.zeros((len(counts), table.shape[1]))
     for start in range(0, len(table), MAX_UNITS):
         part = slice(start, start + MAX_UNITS)
-        total += product(counts[:, part].astype(np.float64), table[part])
+        total += product(counts[:, part].astype(kind), table[part].astype(kind))
     return total
 
 
@@ -86,15 +93,14 @@ def _unit_histograms(sequences: pl.DataFrame, *, seed: int) -> Iterator[tuple[in
     if not sequences["block"].is_sorted():
         sequences = sequences.sort("block", maintain_order=True)
     block, unit = sequences["block"].to_numpy(), sequences["unit"].to_numpy()
-    row, coarse, n = histogram_entries(sequences)
     for start, stop in pairwise(np.flatnonzero(np.diff(block, prepend=-1, append=-1))):
         units, unit_index = np.unique(unit[start:stop], return_inverse=True)
         if len(units) > MAX_REDRAWN:
             unit_index = _bundles(len(units), seed=seed + int(block[start]))[unit_index]
         redrawn = min(len(units), MAX_REDRAWN)
-        entries = slice(*np.searchsorted(row, [start, stop]))
-        cell = unit_index[row[entries] - start] * bins.COARSE_COUNT + coarse[entries]
-        table = np.bincount(cell, weights=n[entries], minlength=redrawn * bins.COARSE_COUNT).astype(np.float64)
+        row, coarse, n = histogram_entries(sequences[start:stop])
+        cell = unit_index[row] * bins.COARSE_COUNT + coarse
+        table = np.bincount(cell, weights=n, minlength=redrawn * bins.COARSE_COUNT).astype(np.float64)
         yield int(block[start]), len(units), table.reshape(redrawn, bins.COARSE_COUNT)
 
 
@@ -110,6 +116,13 @@ def histogram_entries(sequences: pl.DataFrame) -> tuple[IntArray, IntArray, IntA
     row = np.repeat(np.arange(sequences.height), sequences["coarse_bin"].list.len().to_numpy())
     coarse, n = (sequences[name].explode(empty_as_null=False).to_numpy() for name in ("coarse_bin", "coarse_n"))
     return row, coarse, n
+
+
+def entries_in_parts(sequences: pl.DataFrame) -> Iterator[tuple[slice, IntArray, IntArray, IntArray]]:
+    """Yield `histogram_entries` of some rows at a time, which are told first; of all rows they may take 200 MB."""
+    for start in range(0, sequences.height, ROWS_LOOKED_AT):
+        part = slice(start, min(start + ROWS_LOOKED_AT, sequences.height))
+        yield part, *histogram_entries(sequences[part])
 
 
 def pool_blocks(resampled: Resampled, blocks: IntArray, *, seed: int) -> FloatArray:
@@ -128,18 +141,32 @@ def pool_blocks(resampled: Resampled, blocks: IntArray, *, seed: int) -> FloatAr
 
 def coarse_percentile(histograms: FloatArray, q: float) -> FloatArray:
     """Return the q-quantile of each histogram (last axis: coarse bins), log-linear inside a bin; NaN where empty."""
-    if histograms.ndim > 2 and len(histograms):  # one after the other: what is made on the way is as large as all
-        return np.stack([coarse_percentile(part, q) for part in histograms])
-    cumulative = np.cumsum(histograms, axis=-1)
-    total = cumulative[..., -1:]
+    return coarse_percentiles(histograms, (q,))[0]
+
+
+def coarse_percentiles(histograms: FloatArray, quantiles: Sequence[float]) -> list[FloatArray]:
+    """Return each of the quantiles as `coarse_percentile` does, from one look at the histograms."""
+    rows = histograms.reshape(-1, histograms.shape[-1])
+    found: list[FloatArray] = [np.empty(len(rows)) for _ in quantiles]
+    for start in range(0, len(rows), LOOKED_AT):  # what is made on the way is as large as what is looked at
+        part = rows[start : start + LOOKED_AT]
+        cumulative = np.cumsum(part, axis=1)
+        for values, q in zip(found, quantiles, strict=True):
+            values[start : start + LOOKED_AT] = _percentile(part, cumulative, q)
+    return [values.reshape(histograms.shape[:-1]) for values in found]
+
+
+def _percentile(histograms: FloatArray, cumulative: FloatArray, q: float) -> FloatArray:
+    total = cumulative[:, -1]
     rank = total * q
-    index = np.minimum((cumulative < rank).sum(axis=-1), bins.COARSE_COUNT - 1)
-    in_bin = np.take_along_axis(histograms, index[..., None], axis=-1)[..., 0]
-    before = np.take_along_axis(cumulative, index[..., None], axis=-1)[..., 0] - in_bin
+    index = np.minimum(np.count_nonzero(cumulative < rank[:, None], axis=1), bins.COARSE_COUNT - 1)
+    row = np.arange(len(index))
+    in_bin = histograms[row, index]
+    before = cumulative[row, index] - in_bin
     low, high = _EDGES[index], _EDGES[index + 1]
-    share = np.divide(rank[..., 0] - before, in_bin, out=np.zeros_like(in_bin), where=in_bin > 0)
+    share = np.divide(rank - before, in_bin, out=np.zeros_like(in_bin), where=in_bin > 0)
     inside = np.where(low > 0, low * (high / np.where(low > 0, low, 1.0)) ** share, high * share)
-    return np.where(total[..., 0] > 0, inside, np.nan)
+    return np.where(total > 0, inside, np.nan)
 
 
 def interval(draws: FloatArray) -> tuple[float, float]:

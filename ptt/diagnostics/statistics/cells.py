@@ -10,11 +10,27 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
-Columns = dict[str, npt.NDArray[Any] | pl.Series]
+
+@dataclass(frozen=True)
+class Lists:
+    """A column of lists: list i of `values` from offsets[i] to offsets[i + 1]."""
+
+    offsets: IntArray
+    values: npt.NDArray[Any]
+
+    def series(self, name: str, kind: pl.DataType) -> pl.Series:
+        """Return the lists as Polars has them."""
+        arrow = pa.LargeListArray.from_arrays(pa.array(self.offsets), pa.array(self.values))
+        return pl.Series(name, arrow).cast(kind)
+
+
+AnyInts = npt.NDArray[np.integer[Any]]
+Columns = dict[str, npt.NDArray[Any] | pl.Series | Lists]
 """Records of a batch, column by column: a data frame for each of many batches would cost as much as its sums."""
 
 EXPONENT_CAP: Final = 300.0  # exp(2 * 300) is finite in float64; beyond it a weight is not a weight
@@ -140,15 +156,29 @@ def concat_records(parts: Sequence[Columns], schema: dict[str, pl.DataType]) -> 
     columns = []
     for name, kind in schema.items():
         batches = [part[name] for part in parts]
-        arrays = [values for values in batches if not isinstance(values, pl.Series)]
+        arrays = [values for values in batches if isinstance(values, np.ndarray)]
+        lists = [values for values in batches if isinstance(values, Lists)]
         if len(arrays) == len(batches):
             columns.append(pl.Series(name, np.concatenate(arrays), kind))
+        elif len(lists) == len(batches):
+            columns.append(_end_to_end(lists).series(name, kind))
         else:
-            columns.append(pl.concat([pl.Series(name, values).cast(kind) for values in batches]))
+            columns.append(pl.concat([_series(name, values, kind) for values in batches]))
     return pl.DataFrame(columns)
 
 
+def _series(name: str, values: npt.NDArray[Any] | pl.Series | Lists, kind: pl.DataType) -> pl.Series:
+    return values.series(name, kind) if isinstance(values, Lists) else pl.Series(name, values).cast(kind)
+
+
+def _end_to_end(parts: Sequence[Lists]) -> Lists:
+    held = np.cumsum([0, *(len(part.values) for part in parts)])
+    offsets = [part.offsets[:-1] + before for part, before in zip(parts, held, strict=False)]
+    return Lists(np.concatenate([*offsets, held[-1:]]), np.concatenate([part.values for part in parts]))
+
+
 BINS: Final = bins.OVERFLOW + 1
+MAX_KEY: Final = 1 << 62
 SPARSE_FACTOR: Final = 8  # times as many places as cells: beyond it sorting is cheaper than adding into a table
 
 
@@ -166,13 +196,11 @@ class MergedCells:
 
 def merge_cells(cells: pl.DataFrame, *, by: Sequence[str]) -> MergedCells:
     """Add up n and s_abs of cells of the same bin in each group of the integer columns `by`."""
-    columns = [cells[name].to_numpy().astype(np.int64) for name in by]
-    lows = [int(column.min()) if len(column) else 0 for column in columns]
-    sizes = [int(column.max()) - low + 1 if len(column) else 1 for column, low in zip(columns, lows, strict=True)]
-    key = np.zeros(cells.height, np.int64)
-    for column, low, size in zip(columns, lows, sizes, strict=True):
-        key = key * size + (column - low)
-    key = key * BINS + cells["bin"].to_numpy()
+    columns = [_whole(cells[name]) for name in by]
+    lows, sizes = _ranges(columns)
+    key = _combine(columns, lows, sizes)
+    key *= BINS
+    key += cells["bin"].to_numpy()
     key, n, s_abs = _sum_keys(key, cells["n"].to_numpy(), cells["s_abs"].to_numpy(), places=BINS * math.prod(sizes))
     group = key // BINS
     first = np.flatnonzero(np.diff(group, prepend=-1))
@@ -204,18 +232,9 @@ def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -
     Added up in the order of the rows on one thread, unlike Polars' own, whose last digits depend on how many threads
     were free: the same input must give the same bytes.
     """
-    columns = [frame[name].to_numpy().astype(np.int64) for name in by]
-    new, order = _group_starts(columns), None
-    if new is None:
-        order = np.lexsort(columns[::-1])
-        new = _group_starts([column[order] for column in columns])
-        assert new is not None, "sorted columns are in order"
-    group = np.cumsum(new) - 1
-    if order is not None:
-        placed = np.empty(len(order), np.int64)
-        placed[order] = group
-        group = placed
-    firsts = np.flatnonzero(new) if order is None else order[new]
+    columns = [_whole(frame[name]) for name in by]
+    new = _group_starts(columns)
+    firsts, group = _number_groups(columns) if new is None else (np.flatnonzero(new), np.cumsum(new) - 1)
     columns_out: dict[str, pl.Series] = {name: frame[name].gather(firsts) for name in by}
     for name in names:
         total = np.bincount(group, weights=frame[name].to_numpy(), minlength=len(firsts))
@@ -224,23 +243,69 @@ def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -
     return pl.DataFrame(columns_out)
 
 
-def _group_starts(columns: Sequence[IntArray]) -> BoolArray | None:
+def _whole(column: pl.Series) -> AnyInts:
+    """Return a column of whole numbers as it is held."""
+    values = column.to_numpy()
+    return values if values.dtype.kind in "iu" else values.astype(np.int64)
+
+
+def _group_starts(columns: Sequence[AnyInts]) -> BoolArray | None:
     """Tell the rows a new group begins at; None where groups do not come in order."""
     new = np.zeros(len(columns[0]), np.bool_)
     new[:1] = True
     for column in columns:
-        step = np.diff(column, prepend=column[:1])
-        if (step[~new] < 0).any():
+        here, before = column[1:], column[:-1]
+        if ((here < before) & ~new[1:]).any():
             return None
-        new |= step != 0
+        new[1:] |= here != before
     return new
+
+
+def _ranges(columns: Sequence[AnyInts]) -> tuple[list[int], list[int]]:
+    """Return the least value of each column, and how many values lie from there to its greatest."""
+    lows = [int(column.min()) if len(column) else 0 for column in columns]
+    highs = [int(column.max()) if len(column) else 0 for column in columns]
+    return lows, [high - low + 1 for low, high in zip(lows, highs, strict=True)]
+
+
+def _combine(columns: Sequence[AnyInts], lows: Sequence[int], sizes: Sequence[int]) -> IntArray:
+    """Return one number a row that has the order of the columns."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for at, (column, low, size) in enumerate(zip(columns, lows, sizes, strict=True)):
+        if at:
+            key *= size
+        key += column
+        if low:
+            key -= low
+    return key
+
+
+def _number_groups(columns: Sequence[AnyInts]) -> tuple[IntArray, IntArray]:
+    """Return the first row of each group, in their order, and the number of each row's; rows come in any order."""
+    lows, sizes = _ranges(columns)
+    if (places := math.prod(sizes)) > MAX_KEY:
+        key = np.zeros(len(columns[0]), np.int64)
+        for column in columns:
+            values, place = np.unique(column, return_inverse=True)
+            key = np.unique(key * len(values) + place, return_inverse=True)[1]
+    else:
+        key = _combine(columns, lows, sizes)
+    if places <= SPARSE_FACTOR * len(key):
+        seen = np.zeros(places, np.bool_)
+        seen[key] = True
+        group = (np.cumsum(seen) - 1)[key]
+        firsts = np.empty(int(seen.sum()), np.int64)
+        firsts[group[::-1]] = np.arange(len(group))[::-1]  # of rows of one group the first is written last
+        return firsts, group
+    _, firsts, group = np.unique(key, return_index=True, return_inverse=True)
+    return firsts, group
 
 
 def _sum_keys(
     key: IntArray, n: npt.NDArray[np.uint32], s_abs: FloatArray, *, places: int
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Add up equal keys in the order they come; keys come out ascending."""
-    if not len(key) or (np.diff(key) > 0).all():  # as the token pass leaves them
+    if not len(key) or (key[1:] > key[:-1]).all():  # as the token pass leaves them
         return key, n.astype(np.int64), s_abs
     if places <= SPARSE_FACTOR * len(key):
         count = np.bincount(key, weights=n, minlength=places)

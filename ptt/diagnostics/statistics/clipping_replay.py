@@ -64,6 +64,10 @@ TOKEN_GUARDS: Final = (
 )
 
 
+SIGNED: Final = ("n", "s_abs", "s_r", "s_rho", "s_rho2")
+"""The columns of cells that splitting them by the sign of r takes."""
+
+
 @dataclass(frozen=True)
 class SignedCells:
     """Cells split by the sign of r, (cells,) each: mean |r| in nats, counts, sums of rho and rho^2."""
@@ -84,9 +88,7 @@ def split_by_sign(cells: pl.DataFrame) -> SignedCells:
     cells of 250 tokens or fewer; where cells are w wide, to w / 2 of n. The sums of the large side follow by
     subtracting the small one.
     """
-    n, s_abs, s_r, s_rho, s_rho2 = (
-        cells[name].to_numpy().astype(np.float64) for name in ("n", "s_abs", "s_r", "s_rho", "s_rho2")
-    )
+    n, s_abs, s_r, s_rho, s_rho2 = (cells[name].to_numpy().astype(np.float64, copy=False) for name in SIGNED)
     magnitude = s_abs / n
     n_up = count_positive(n, s_r, magnitude)
     n_down = n - n_up
@@ -121,7 +123,7 @@ def replay_guards(
 ) -> pl.DataFrame:
     """Replay every guard on the cells of `pair`, and sequence guards where `sequences` hold its sums."""
     named = label_spans(cells, windows, name="window")
-    merged = grouped_sums(named, ("window", "slice", "bin"), ("n", "s_abs", "s_r", "s_rho", "s_rho2"))
+    merged = grouped_sums(named, ("window", "slice", "bin"), SIGNED)
     if merged.is_empty():
         return pl.DataFrame(schema=SCHEMA)
     cells_by_sign = split_by_sign(merged)

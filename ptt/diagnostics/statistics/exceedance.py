@@ -14,7 +14,15 @@ import polars as pl
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.statistics.bootstrap import DRAWS, INTERVAL, SEED, coarse_percentile, finite_or_none, interval
+from ptt.diagnostics.statistics.bootstrap import (
+    DRAWS,
+    INTERVAL,
+    SEED,
+    coarse_percentile,
+    coarse_percentiles,
+    finite_or_none,
+    interval,
+)
 from ptt.diagnostics.statistics.cells import BINS
 from ptt.diagnostics.statistics.histograms import BLOCKS, Histograms
 from ptt.diagnostics.statistics.percentiles import percentiles
@@ -130,9 +138,10 @@ def _ratios(
     window: str, text: dict[str, float], post: dict[str, float], recorded: FloatArray, drawn: FloatArray | None
 ) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
-    for name, q in RATIOS.items():
+    spreads = [None] * len(RATIOS) if drawn is None else coarse_percentiles(drawn, list(RATIOS.values()))
+    for (name, q), values in zip(RATIOS.items(), spreads, strict=True):
         ratio = max(post[name], FLOOR) / max(text[name], FLOOR)
-        spread = None if drawn is None else _floored_ratio(coarse_percentile(drawn, q))
+        spread = None if values is None else _floored_ratio(values)
         rows.append(
             (
                 window,

@@ -17,7 +17,7 @@ import polars as pl
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bootstrap import DRAWS, INTERVAL, SEED, draw_counts, finite_or_none
 from ptt.diagnostics.statistics.cells import EXPONENT_CAP, grouped_sums
-from ptt.diagnostics.statistics.clipping_replay import WEIGHT_CAP, split_by_sign
+from ptt.diagnostics.statistics.clipping_replay import SIGNED, WEIGHT_CAP, split_by_sign
 from ptt.diagnostics.statistics.dot_product import product
 from ptt.diagnostics.statistics.ess import largest_log_weight
 from ptt.diagnostics.statistics.windows import Span, label_spans, split_steps
@@ -103,7 +103,8 @@ def exposure_intensity(
         return pl.DataFrame(schema=SCHEMA)
     ends = (windows[0], windows[-1])
     rows_of = [label_spans(sequences, [span], name="window") for span in ends]
-    steps_of = [_by_step(label_spans(cells, [span], name="window")) for span in ends]
+    needed = cells.select("step", "slice", *SIGNED)  # taking a window's rows copies them
+    steps_of = [_by_step(label_spans(needed, [span], name="window")) for span in ends]
     rows: list[dict[str, object]] = []
     for weights, square, sign in ((pair, "s_rho2", 1.0), (inverse, "s_inv2", -1.0)):
         tops: list[Top] = [_largest(part, square, sign) for part in rows_of]

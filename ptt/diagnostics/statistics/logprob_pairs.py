@@ -15,6 +15,11 @@ class Pair:
     sampled_from: str  # "numerator" or "denominator": decides the direction of k1, k2, k3
 
     @property
+    def columns(self) -> tuple[str, str]:
+        """The two logprobs."""
+        return self.numerator, self.denominator
+
+    @property
     def inverse(self) -> str:
         """Name the same pair turned round, for weights exp(-r)."""
         top, bottom = self.name.split("/")

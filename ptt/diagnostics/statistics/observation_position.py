@@ -10,14 +10,12 @@ from operator import attrgetter
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.batch_layout import Batch
-from ptt.diagnostics.statistics.cells import STRETCH
+from ptt.diagnostics.statistics.cells import STRETCH, Lists
 from ptt.diagnostics.statistics.slices import ModelRuns
 
 FLOOR: Final = 0.5
@@ -37,6 +35,15 @@ _LARGE_OF: Final = (_COARSE_OF - _FIRST).astype(np.int32)
 _LARGE_BINS: Final = bins.COARSE_COUNT - _FIRST
 _TURN_SHIFT: Final = 4
 _ROW_SHIFT: Final = 36
+
+
+@dataclass(frozen=True, kw_only=True)
+class Large:
+    """Tokens at or above FLOOR, (large,) each: their number among the finite ones, |r| and its bin."""
+
+    token: IntArray
+    magnitude: FloatArray
+    fine: IntArray
 
 
 @dataclass(frozen=True)
@@ -59,14 +66,13 @@ class PositionCounter:
         self._tokens = 0
         self._frames = [pl.DataFrame(schema=STRETCH)]
 
-    def add(self, batch: Batch, magnitude: FloatArray, fine: IntArray, finite: BoolArray | None) -> None:
-        """Take a batch: |r| and its bin for the model tokens that are `finite` (None: all), in their order."""
-        large = np.flatnonzero(magnitude >= FLOOR)
-        magnitudes, fine_bins, dropped = magnitude[large], fine[large], large[:0]
+    def add(self, batch: Batch, large: Large, finite: BoolArray | None) -> None:
+        """Take the large tokens of a batch; of its model tokens only those that are `finite` (None: all) count."""
+        token, dropped = large.token, large.token[:0]
         if finite is not None:
-            large, dropped = np.flatnonzero(finite)[large], np.flatnonzero(~finite)
-        self._parts.append(_BatchPart(batch.seq, batch.runs, large, magnitudes, fine_bins, dropped))
-        self._tokens += len(batch.segment)
+            token, dropped = np.flatnonzero(finite)[token], np.flatnonzero(~finite)
+        self._parts.append(_BatchPart(batch.seq, batch.runs, token, large.magnitude, large.fine, dropped))
+        self._tokens += int(batch.runs.length.sum())
         if self._tokens > MAX_GATHERED_TOKENS:
             self._fold()
 
@@ -123,8 +129,8 @@ def _count_positions(part: _BatchPart) -> pl.DataFrame:
             "n": count.astype(np.uint32),
             "peak": peak,
             "peak_at": peak_at.astype(np.uint32),
-            "coarse_bin": list_series(offsets, coarse.astype(np.uint8)),
-            "coarse_n": list_series(offsets, coarse_n.astype(np.uint32)),
+            "coarse_bin": Lists(offsets, coarse.astype(np.uint8)).series("coarse_bin", STRETCH["coarse_bin"]),
+            "coarse_n": Lists(offsets, coarse_n.astype(np.uint32)).series("coarse_n", STRETCH["coarse_n"]),
         }
     )
     return counted.filter(pl.col("n") > 0) if len(part.dropped) else counted
@@ -178,8 +184,3 @@ def _position_in_row(runs: ModelRuns, token: IntArray) -> IntArray:
     first = np.cumsum(runs.length) - runs.length
     run = np.searchsorted(first, token, side="right") - 1
     return runs.place[run] + token - first[run]
-
-
-def list_series(offsets: IntArray, values: npt.NDArray[np.generic]) -> pl.Series:
-    """Return lists of values, list i from offsets[i] to offsets[i + 1]."""
-    return pl.Series(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values)))

@@ -10,10 +10,10 @@ for each sequence is its line of TokenTables.rows, some 30 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from ptt.diagnostics.statistics.cells import (
     CELL,
     EXPONENT_CAP,
     LOSING,
-    POWER_SUMS,
     POWERS,
     ROW,
     SAMPLE,
@@ -39,16 +38,18 @@ from ptt.diagnostics.statistics.cells import (
     STEP_LIMIT,
     STRETCH,
     SUMS,
+    Columns,
     grouped_sums,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartialTables:
-    """What is left of one piece: as TokenTables, but for cells, which are still split by the sign of r."""
+    """What is left of one piece: as TokenTables, but with all of its sequences."""
 
-    cells: pl.DataFrame  # cells.SIGNED_CELL, sorted by key
-    powers: pl.DataFrame  # cells.POWER_SUMS: one row per (pair, step, slice), sorted
+    cells: pl.DataFrame  # sorted by pair, step, slice and bin
+    steps: pl.DataFrame
+    losing: pl.DataFrame
     sequences: pl.DataFrame
     stretches: pl.DataFrame
     rows: pl.DataFrame
@@ -77,8 +78,9 @@ class PartialTables:
 
 
 SCHEMAS: Final = {
-    "cells": SIGNED_CELL,
-    "powers": POWER_SUMS,
+    "cells": CELL,
+    "steps": STEP,
+    "losing": LOSING,
     "sequences": SEQUENCE,
     "stretches": STRETCH,
     "rows": ROW,
@@ -93,7 +95,7 @@ def is_sound(part: PartialTables, first: int, end: int) -> bool:
     frames = {name: getattr(part, name) for name in SCHEMAS}
     if any(dict(frames[name].schema) != schema for name, schema in SCHEMAS.items()):
         return False
-    for name in ("sequences", "stretches", "rows", "anomalies", "samples"):
+    for name in ("losing", "sequences", "stretches", "rows", "anomalies", "samples"):
         seq = frames[name]["seq"]
         if seq.null_count() or not seq.is_between(first, end - 1).all():
             return False
@@ -101,15 +103,22 @@ def is_sound(part: PartialTables, first: int, end: int) -> bool:
         return False
     if not all(_sound_histograms(frame) for frame in (part.sequences, part.stretches)):
         return False
-    key = part.cells["key"].to_numpy()
-    group = key[np.flatnonzero(np.diff(key >> GROUP_SHIFT, prepend=~(key[:1] >> GROUP_SHIFT)))] >> GROUP_SHIFT
-    pair, step, slice_ = (part.powers[name].to_numpy().astype(np.uint64) for name in ("pair", "step", "slice"))
-    of_powers = (pair * np.uint64(STEP_LIMIT) + step) * np.uint64(2) + slice_
-    ascending = bool((key[1:] > key[:-1]).all())
-    return ascending and bool((part.cells["n"] > 0).all()) and np.array_equal(group, of_powers)
+    place = _places(part.cells)
+    inside = bool((part.cells["bin"] <= bins.OVERFLOW).all()) and bool((part.cells["n"] > 0).all())
+    ascending = bool((place[1:] > place[:-1]).all())
+    return inside and ascending and _of_these_sequences(place, part)
 
 
-GROUP_SHIFT: Final = np.uint64(BIN_BITS + 1)
+def _of_these_sequences(place: IntArray, part: PartialTables) -> bool:
+    """Tell whether the cells can be of the sequences: of the main pair each step and slice has as many tokens."""
+    group = place >> BIN_BITS
+    start = np.flatnonzero(np.diff(group, prepend=-1))
+    step = group[start] // 2 % STEP_LIMIT
+    main = group[start] < 2 * STEP_LIMIT
+    tokens = _sums(part.cells["n"].to_numpy().astype(np.int64), start)[main]
+    steps, slices, n = (part.steps[name].to_numpy() for name in ("step", "slice", "n"))
+    known = bool(np.isin(step, part.rows["step"].to_numpy()).all())
+    return known and np.array_equal(group[start][main], 2 * steps + slices) and np.array_equal(tokens, n)
 
 
 def _sound_histograms(frame: pl.DataFrame) -> bool:
@@ -224,8 +233,6 @@ class Merger:
         """`kept`: of every sequence of the run, whether it is kept one by one (None: all are)."""
         self._kept = kept
         self._cells: dict[int, _CellsInOrder] = {}  # by pair
-        self._dropped = 0
-        self._steps = np.empty(0, np.int64)
         self._frames: dict[str, list[pl.DataFrame]] = {
             "steps": [pl.DataFrame(schema=STEP)],
             "losing": [pl.DataFrame(schema=LOSING)],
@@ -239,20 +246,13 @@ class Merger:
 
     def add(self, part: PartialTables) -> None:
         """Take the next piece."""
-        whole = {"steps": _by_step(part.sequences), "losing": _losing(part.sequences)}
         for name, frames in self._frames.items():
-            frame: pl.DataFrame = whole[name] if name in whole else getattr(part, name)
+            frame: pl.DataFrame = getattr(part, name)
             if self._kept is not None and name in ("sequences", "stretches"):
                 frame = frame.filter(self._kept[frame["seq"].to_numpy()])
             if frame.height:
                 frames.append(frame)
-        self._steps = np.union1d(self._steps, part.powers["step"].to_numpy())
-        dropped = bits_dropped(len(self._steps))
-        if dropped > self._dropped:
-            self._dropped = dropped
-            for held in self._cells.values():
-                held.widen(dropped)
-        cells = finish_cells(part.cells, part.powers, dropped=dropped)
+        cells = part.cells
         pairs = cells["pair"].to_numpy()
         bounds = [*np.flatnonzero(np.diff(pairs, prepend=~pairs[:1])).tolist(), cells.height]
         for first, end in pairwise(bounds):
@@ -305,27 +305,25 @@ class _CellsInOrder:
                     self._frames, self._waiting = [self.merged()], 0
         self._last = max(self._last, last)
 
-    def widen(self, dropped: int) -> None:
-        """Join neighbouring bins."""
-        self._frames = [widen(frame, dropped) for frame in self._frames]
-
     def merged(self) -> pl.DataFrame:
         """Return all cells, sorted and added up."""
         cells = pl.concat(self._frames, rechunk=True)
         return _add_up(cells) if self._waiting else cells
 
 
-def _by_step(sequences: pl.DataFrame) -> pl.DataFrame:
+def sum_by_step(sequences: pl.DataFrame) -> pl.DataFrame:
     """Sum over all sequences of a step and slice what cells do not hold (cells.STEP)."""
-    counted = sequences.select(*BY_STEP, "n", "s_r", "s_inv", "s_inv2", sequences=pl.lit(1, pl.Int64))
-    if counted.is_empty():
+    if sequences.is_empty():
         return pl.DataFrame(schema=STEP)
-    return grouped_sums(counted, BY_STEP, STEP_SUMS)
+    ones = pl.Series("sequences", np.ones(sequences.height, np.int64))
+    columns = [ones if name == ones.name else sequences[name] for name in STEP]
+    return grouped_sums(pl.DataFrame(columns), BY_STEP, STEP_SUMS)
 
 
-def _losing(sequences: pl.DataFrame) -> pl.DataFrame:
+def losing_sequences(sequences: pl.DataFrame) -> pl.DataFrame:
     """Return the sequences with tokens that cannot be used (cells.LOSING)."""
-    return sequences.filter(pl.col("n_bad") > 0).select(pl.col(name).cast(kind) for name, kind in LOSING.items())
+    losing = np.flatnonzero(sequences["n_bad"].to_numpy())
+    return pl.DataFrame([sequences[name].gather(losing).cast(kind) for name, kind in LOSING.items()])
 
 
 def finish_cells(signed: pl.DataFrame, powers: pl.DataFrame, *, dropped: int = 0) -> pl.DataFrame:
@@ -334,46 +332,71 @@ def finish_cells(signed: pl.DataFrame, powers: pl.DataFrame, *, dropped: int = 0
     n and the sums of r and |r| are exact in every bin. Squares and powers are taken at a bin's mean: it is at most
     0.39% of |r| wide, w nats say, so exp(r) is off by less than w^2 / 8 of itself, 5e-5 at 5 nats. What the sums over
     all tokens of a step and slice, which are exact, have more is given to its cells as that bound grows, with the
-    square of |r|: a few wild tokens change nothing of the others. `dropped`: see widen, in the same go.
+    square of |r|: a few wild tokens change nothing of the others. `dropped`: 2^dropped neighbouring bins are joined;
+    tokens below and above all bins stay apart.
     """
     key = signed["key"].to_numpy()
     n, s_abs = signed["n"].to_numpy(), signed["s_abs"].to_numpy()
     mean = s_abs / n
-    r = np.where(key & np.uint64(1), -mean, mean)
-    rho = np.exp(np.clip(r, -EXPONENT_CAP, EXPONENT_CAP))
+    below = (key & np.uint64(1)).astype(np.bool_)
+    r = np.where(below, -mean, mean)
+    capped = np.minimum(mean, EXPONENT_CAP)
+    rho = np.exp(np.where(below, -capped, capped))
+    s_rho = n * rho
     sums = {
-        "s_rho": n * rho,
-        "s_rho2": n * rho * rho,
-        "s_r": np.where(r < 0, -s_abs, s_abs),
+        "s_rho": s_rho,
+        "s_rho2": s_rho * rho,
+        "s_r": np.where(below, -s_abs, s_abs),
         "s_r2": n * r * r,
         "s_abs": s_abs,
     }
-    place = (key >> np.uint64(1)).astype(np.int64)
+    place = (key >> np.uint64(1)).view(np.int64)
     if dropped:
         place = (place >> BIN_BITS << BIN_BITS) | _joined(place & BIN_MASK, dropped)
-    new = np.diff(place, prepend=place[:1] - 1) != 0
-    at = np.cumsum(new) - 1
-    place = place[new]
-    added = {name: np.bincount(at, values, len(place)) for name, values in (("n", n), *sums.items())}
-    reach = np.minimum(mean, EXPONENT_CAP) ** 2
-    share = {name: np.bincount(at, sums[name] * reach, len(place)) for name in POWERS}
+    runs = _Runs(place)
+    place = place[runs.first]
+    added = {name: runs.sums(values) for name, values in (("n", n), *sums.items())}
+    reach = capped**2
+    share = {name: runs.sums(sums[name] * reach) for name in POWERS}
     group = place >> BIN_BITS
     start = np.flatnonzero(np.diff(group, prepend=-1))
+    cells = np.diff(start, append=len(group))
+    of_group = np.repeat(np.arange(len(start)), cells)
     for name in POWERS:
         missing = powers[name].to_numpy() - _sums(added[name], start)
-        total = _sums(share[name], start).astype(np.float64)
+        total = _sums(share[name], start)
         rate = np.divide(missing, total, out=np.zeros(len(start)), where=total > 0)
-        added[name] = np.maximum(added[name] + share[name] * np.repeat(rate, np.diff(start, append=len(group))), 0.0)
+        added[name] = np.maximum(added[name] + share[name] * rate[of_group], 0.0)
+    group = group[start]
     columns = {"pair": group // (2 * STEP_LIMIT), "step": group // 2 % STEP_LIMIT, "slice": group % 2}
-    columns |= {"bin": place & BIN_MASK, "wide": np.full(len(place), dropped, np.uint8)}
-    return pl.DataFrame(columns | added).select(pl.col(name).cast(kind) for name, kind in CELL.items())
+    columns = {name: values.astype(NUMPY[name])[of_group] for name, values in columns.items()}
+    columns |= {"bin": (place & BIN_MASK).astype(NUMPY["bin"]), "wide": np.full(len(place), dropped, NUMPY["wide"])}
+    return pl.DataFrame(columns | added, schema=CELL)
 
 
-def widen(cells: pl.DataFrame, dropped: int) -> pl.DataFrame:
-    """Join 2^dropped neighbouring bins each; tokens below and above all bins stay apart."""
-    joined = _joined(cells["bin"].to_numpy().astype(np.int64), dropped)
-    wide = pl.lit(dropped, pl.UInt8).alias("wide")
-    return _add_up(cells.with_columns(pl.Series("bin", joined, pl.UInt16), wide))
+NUMPY: Final = {"pair": np.uint8, "step": np.int64, "slice": np.uint8, "bin": np.uint16, "wide": np.uint8}
+
+
+class _Runs:
+    """Equal places one behind the other, whose values are added up in the order they come."""
+
+    def __init__(self, place: IntArray) -> None:
+        new = np.empty(len(place), np.bool_)
+        new[:1] = True
+        np.not_equal(place[1:], place[:-1], out=new[1:])
+        self.first = np.flatnonzero(new)
+        length = np.diff(self.first, append=len(place))
+        self._number = np.cumsum(new) - 1 if len(length) and length.max() > 2 else None
+        self._paired = length == 2
+        self._second = np.minimum(self.first + 1, max(len(place) - 1, 0))
+
+    def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the sum of each run."""
+        if self._number is not None:
+            return np.bincount(self._number, values, len(self.first)).astype(values.dtype, copy=False)
+        added = values[self.first]  # with all bins apart, a place has the cells of both signs at most
+        np.add(added, values[self._second], out=added, where=self._paired)
+        return added
 
 
 def _joined(fine: IntArray, dropped: int) -> IntArray:
@@ -381,11 +404,16 @@ def _joined(fine: IntArray, dropped: int) -> IntArray:
     return np.where(inside, ((fine - 1) >> dropped << dropped) + 1, fine)
 
 
+def _places(cells: pl.DataFrame) -> IntArray:
+    """Pack what a cell is of into one integer, by which cells are sorted."""
+    pair, step, slice_, fine = (cells[name].to_numpy().astype(np.int64) for name in ("pair", "step", "slice", "bin"))
+    place: IntArray = ((pair * STEP_LIMIT + step) * 2 + slice_) << BIN_BITS | fine
+    return place
+
+
 def _add_up(cells: pl.DataFrame) -> pl.DataFrame:
     """Add up cells of the same place in the order they come, sorted by place."""
-    pair, step, slice_, fine = (cells[name].to_numpy().astype(np.int64) for name in ("pair", "step", "slice", "bin"))
-    place = ((pair * STEP_LIMIT + step) * 2 + slice_) << BIN_BITS | fine
-    del pair, step, slice_, fine
+    place = _places(cells)
     ascending = bool((np.diff(place) >= 0).all())
     order = None if ascending else np.argsort(place, kind="stable")
     if order is not None:
@@ -401,20 +429,20 @@ def _add_up(cells: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def merge_signed(cells: pl.DataFrame) -> pl.DataFrame:
-    """Add up signed cells of the same key in the order they come, sorted by key."""
-    key = cells["key"].to_numpy()
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = np.flatnonzero(np.diff(key, prepend=~key[:1]))
-    return pl.DataFrame(
-        {
-            "key": key[first],
-            "n": _sums(cells["n"].to_numpy()[order], first),
-            "s_abs": _sums(cells["s_abs"].to_numpy()[order], first),
-        },
-        schema=SIGNED_CELL,
-    )
+def merge_signed(parts: Sequence[Columns]) -> pl.DataFrame:
+    """Add up signed cells of the same key in the order they come, sorted by key (cells.SIGNED_CELL)."""
+    if not parts:
+        return pl.DataFrame(schema=SIGNED_CELL)
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in SIGNED_CELL}
+    key = columns["key"]
+    if not (key[1:] > key[:-1]).all():
+        order = np.argsort(key, kind="stable")  # batches follow one another by step: nearly sorted, which is fast
+        columns = {name: values[order] for name, values in columns.items()}
+        first = np.flatnonzero(np.diff(columns["key"], prepend=~columns["key"][:1]))
+        columns = {
+            name: values[first] if name == "key" else _sums_of_few(values, first) for name, values in columns.items()
+        }
+    return pl.DataFrame(columns, schema=SIGNED_CELL)
 
 
 def merge_powers(powers: pl.DataFrame) -> pl.DataFrame:
@@ -422,8 +450,19 @@ def merge_powers(powers: pl.DataFrame) -> pl.DataFrame:
     return grouped_sums(powers, ("pair", "step", "slice"), POWERS) if powers.height else powers
 
 
-def _sums(values: npt.NDArray[np.generic], first: IntArray) -> npt.NDArray[np.generic]:
-    added: npt.NDArray[np.generic] = np.add.reduceat(values, first) if len(first) else values[:0]
+def _sums(values: npt.NDArray[Any], first: IntArray) -> npt.NDArray[Any]:
+    """Add up from each of `first` to the next one, pairwise."""
+    return np.add.reduceat(values, first) if len(first) else values[:0]
+
+
+def _sums_of_few(values: npt.NDArray[Any], first: IntArray) -> npt.NDArray[Any]:
+    """Do the same where most have one value, which is copied."""
+    added = values[first]
+    several = np.flatnonzero(np.diff(first, append=len(values)) > 1)
+    if len(several):
+        bounds = np.append(first, len(values))
+        ends = np.stack([bounds[several], bounds[several + 1]], axis=1).ravel()
+        added[several] = np.add.reduceat(np.append(values, values[:1]), ends)[::2]
     return added
 
 

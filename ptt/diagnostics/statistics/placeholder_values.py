@@ -55,21 +55,20 @@ class Placeholders:
 def find_placeholders(
     names: tuple[str, str],
     logps: Mapping[str, Values],
-    row_of: IntArray,
-    starts: IntArray,
     rows: IntArray,
+    count: IntArray,
     fills: Mapping[str, Fills],
 ) -> Placeholders | None:
     """Find placeholders in both logprobs of a pair; None where there are none, which costs a few passes only.
 
-    logps: one entry per model token, of the pair and of any column that may confirm a zero; row_of: its row; starts:
-    first token of each row in `rows` (rows with tokens); fills: what stands in place of logprobs, by column.
+    logps: one entry per model token, of the pair and of any column that may confirm a zero; rows: those with tokens,
+    and how many each has (count); fills: what stands in place of logprobs, by column.
     """
     values = [logps[name] for name in names]
+    starts = np.cumsum(count) - count
     low = [np.fmin.reduceat(side, starts) for side in values]  # fmin: a NaN must not hide its neighbours
     high = [np.fmax.reduceat(side, starts) for side in values]
-    count = np.diff(np.append(starts, len(row_of)))
-    placeholders = Placeholders(np.zeros(len(row_of), np.bool_), [])
+    placeholders = Placeholders(np.zeros(len(values[0]), np.bool_), [])
     for at, name in enumerate(names):
         side, against, known = values[at], values[1 - at], fills.get(name, NO_FILLS)
         thirds = [logps[third] for third in known.confirm if third in logps and third not in names]
@@ -86,22 +85,24 @@ def find_placeholders(
             placeholders.unusable[np.repeat(constant, count)] = True
         if known.zeros:
             zero = (side == 0) & (against < UNLIKELY[0]) & ~confirmed(thirds, against)
-            _mark_tokens(placeholders, name, Anomaly.ZERO, zero, row_of)
+            _mark_tokens(placeholders, name, Anomaly.ZERO, zero, rows, count)
         for value in known.values:
             kind = Anomaly.PAD if value in SENTINELS else Anomaly.FILL
-            _mark_tokens(placeholders, name, kind, side == np.float32(value), row_of)
+            _mark_tokens(placeholders, name, kind, side == np.float32(value), rows, count)
         if np.fmin.reduce(low[at]) <= MISSING_BELOW:
-            _mark_tokens(placeholders, name, Anomaly.MISSING, side <= MISSING_BELOW, row_of)
+            _mark_tokens(placeholders, name, Anomaly.MISSING, side <= MISSING_BELOW, rows, count)
         if np.fmax.reduce(high[at]) > IMPOSSIBLE_ABOVE:
-            _mark_tokens(placeholders, name, Anomaly.POSITIVE, side > IMPOSSIBLE_ABOVE, row_of)
+            _mark_tokens(placeholders, name, Anomaly.POSITIVE, side > IMPOSSIBLE_ABOVE, rows, count)
     return placeholders if placeholders.records else None
 
 
-def _mark_tokens(placeholders: Placeholders, name: str, kind: Anomaly, where: BoolArray, row_of: IntArray) -> None:
+def _mark_tokens(
+    placeholders: Placeholders, name: str, kind: Anomaly, where: BoolArray, rows: IntArray, count: IntArray
+) -> None:
     where = where & ~placeholders.unusable if placeholders.records else where
     if where.any():
-        rows, count = np.unique(row_of[where], return_counts=True)
-        placeholders.records.append((name, kind, rows, count))
+        marked, each = np.unique(np.repeat(rows, count)[where], return_counts=True)
+        placeholders.records.append((name, kind, marked, each))
         np.logical_or(placeholders.unusable, where, out=placeholders.unusable)
 
 

@@ -14,8 +14,10 @@ from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bootstrap import (
     SEED,
+    Resampled,
     coarse_percentile,
-    histogram_entries,
+    coarse_percentiles,
+    entries_in_parts,
     interval,
     pool_blocks,
     resample_blocks,
@@ -276,25 +278,22 @@ def slice_tails(
     tokens = by_block["n"].to_numpy()
     enough = tokens >= MIN_BLOCK_TOKENS
     member = np.array([sum(span.first <= block.first for span in windows) - 1 for block in blocks])
+    quantiles = list(TAIL_QUANTILES.values())
+    coarse_drawn, coarse = (coarse_percentiles(each, quantiles) for each in (redrawn.drawn, redrawn.recorded))
+    coarse_windows = [
+        _pooled(redrawn, np.flatnonzero((member == window) & (redrawn.units > 0)), quantiles, seed=seed + 1 + window)
+        for window in range(len(by_window))
+    ]
     percentile_tails = {}
-    for number, (column, q) in enumerate(TAIL_QUANTILES.items()):
+    for number, column in enumerate(TAIL_QUANTILES):
         fine = np.where(enough, by_block[column].to_numpy(), np.nan)
-        drawn = rescale(coarse_percentile(redrawn.drawn, q), coarse_percentile(redrawn.recorded, q), fine)
         levels = np.log(_floored(fine[np.isfinite(fine)]))
-        pooled = []
-        for window, value in enumerate(by_window[column].to_numpy()):
-            members = np.flatnonzero((member == window) & (redrawn.units > 0))
-            if not len(members):
-                pooled.append(np.full(drawn.shape[1], np.nan))
-                continue
-            histograms = pool_blocks(redrawn, members, seed=seed + 1 + window)
-            centre = coarse_percentile(redrawn.recorded[members].sum(axis=0), q)
-            pooled.append(rescale(coarse_percentile(histograms, q), centre, np.asarray(value)))
+        in_windows = zip(coarse_windows, by_window[column].to_numpy(), strict=True)
         percentile_tails[column] = Percentile(
             blocks=fine,
-            drawn=drawn,
+            drawn=rescale(coarse_drawn[number], coarse[number], fine),
             windows=by_window[column].to_numpy(),
-            windows_drawn=np.array(pooled),
+            windows_drawn=np.array([rescale(*window[number], np.asarray(value)) for window, value in in_windows]),
             last_sixth=float(by_sixth[column].to_numpy()[-1]) if len(by_sixth) else math.nan,
             trend_p=trend_p_value(block_means(levels, TREND_BLOCKS), seed=SEED + 10 + number),
         )
@@ -309,13 +308,26 @@ def slice_tails(
     )
 
 
+def _pooled(
+    redrawn: Resampled, members: IntArray, quantiles: Sequence[float], *, seed: int
+) -> list[tuple[FloatArray, FloatArray]]:
+    """Return each percentile of a window: its draws, of the window's blocks pooled, and what they scatter around."""
+    if not len(members):
+        nothing = np.full(redrawn.drawn.shape[1], np.nan)
+        return [(nothing, np.asarray(math.nan))] * len(quantiles)
+    histograms = pool_blocks(redrawn, members, seed=seed)
+    recorded = redrawn.recorded[members].sum(axis=0)
+    return list(zip(coarse_percentiles(histograms, quantiles), coarse_percentiles(recorded, quantiles), strict=True))
+
+
 def count_blocks(sequences: pl.DataFrame, spans: tuple[Span, ...]) -> BlockCounts:
     """Count the tokens and the sequences of each span, from the sequences' coarse histograms."""
     labelled = label_spans(sequences, spans, name="block").with_columns(unit=pl.col("seq"))
-    row, coarse, n = histogram_entries(labelled)
-    place = labelled["block"].to_numpy()[row] * bins.COARSE_COUNT + coarse
-    counted = np.bincount(place, n, len(spans) * bins.COARSE_COUNT)  # whole numbers: their order does not matter
-    tokens = counted.astype(np.float64, copy=False).reshape(len(spans), bins.COARSE_COUNT)
+    block, counted = labelled["block"].to_numpy(), np.zeros(len(spans) * bins.COARSE_COUNT)
+    for part, row, coarse, n in entries_in_parts(labelled):  # whole numbers: their order does not matter
+        place = block[part][row] * bins.COARSE_COUNT + coarse
+        counted += np.bincount(place, n, len(counted))
+    tokens = counted.reshape(len(spans), bins.COARSE_COUNT)
     return BlockCounts(tokens=tokens, maxima=count_maxima(labelled, blocks=len(spans)))
 
 

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.util import find_spec
 from itertools import groupby, pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.batch_layout import Batch, chunks, is_sound, lay_out
 from ptt.diagnostics.statistics.cells import (
     ANOMALY,
     BAD,
-    EXPONENT_CAP,
     KINDS,
     LOGP_COLUMNS,
     POWER_SUMS,
@@ -33,54 +33,60 @@ from ptt.diagnostics.statistics.cells import (
     SAMPLE,
     SEQUENCE,
     SEQUENCE_SUMS,
-    SIGNED_CELL,
     Columns,
+    Lists,
     cell_key,
     concat_records,
     conform,
 )
 from ptt.diagnostics.statistics.fill_values import Fills, find_fills, sampled_tokens
 from ptt.diagnostics.statistics.logprob_pairs import Pair
-from ptt.diagnostics.statistics.observation_position import PositionCounter, list_series
-from ptt.diagnostics.statistics.partial_tables import Merger, PartialTables, TokenTables, merge_powers, merge_signed
+from ptt.diagnostics.statistics.observation_position import PositionCounter
+from ptt.diagnostics.statistics.partial_tables import (
+    Merger,
+    PartialTables,
+    TokenTables,
+    bits_dropped,
+    finish_cells,
+    losing_sequences,
+    merge_powers,
+    merge_signed,
+    sum_by_step,
+)
 from ptt.diagnostics.statistics.placeholder_values import find_placeholders, placeholder_records
+from ptt.diagnostics.statistics.token_sums import (
+    SIGNED_BINS,
+    ArrayPool,
+    Segments,
+    SingleSums,
+    TokenSums,
+    sum_tokens,
+)
 
 Records = tuple[str, Columns]
 
-SIGNED_BINS: Final = 2 * (bins.OVERFLOW + 1)  # of a step and slice
-
 
 def aggregate_batch(
-    frame: pl.DataFrame,
-    *,
-    pairs: tuple[Pair, ...],
-    min_observation: int,
-    fills: Mapping[str, Fills],
-    pool: ArrayPool,
-    positions: PositionCounter,
+    frame: pl.DataFrame, *, plan: PassPlan, pool: ArrayPool, positions: PositionCounter
 ) -> Iterator[Records]:
     """Yield the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time.
 
     Positions of the first pair go to `positions`, which adds them up later.
     """
     for chunk in chunks(frame):
-        yield from _aggregate_chunk(chunk, pairs, min_observation, fills, pool, positions)
+        yield from _aggregate_chunk(chunk, plan, pool, positions)
 
 
 def _aggregate_chunk(
-    frame: pl.DataFrame,
-    pairs: tuple[Pair, ...],
-    min_observation: int,
-    fills: Mapping[str, Fills],
-    pool: ArrayPool,
-    positions: PositionCounter,
+    frame: pl.DataFrame, plan: PassPlan, pool: ArrayPool, positions: PositionCounter
 ) -> Iterator[Records]:
+    pairs, min_observation, fills = plan.pairs, plan.min_observation, plan.fills
     logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
     batch = lay_out(frame, logps, min_observation)
     if batch is not None:
         yield "rows", _row_records(batch)
         for number, pair in enumerate(pairs):
-            yield from _aggregate_pair(batch, pair, number, fills, pool, positions)
+            yield from _aggregate_pair(batch, pair, number, plan, pool, positions)
         return
     usable = frame.select(is_sound(logps)).to_series()
     yield "rows", _unsound_records(frame.filter(~usable))
@@ -94,7 +100,7 @@ def _aggregate_chunk(
         rows = frame.drop_nulls(both).with_columns(_nan_where_null(name) for name in sorted(thirds))
         part = lay_out(rows, [*both, *sorted(thirds)], min_observation)
         assert part is not None, "rows with both logprobs must lay out"
-        yield from _aggregate_pair(part, pair, number, fills, pool, positions)
+        yield from _aggregate_pair(part, pair, number, plan, pool, positions)
 
 
 def _nan_where_null(name: str) -> pl.Expr:
@@ -121,100 +127,71 @@ def _unsound_records(rows: pl.DataFrame) -> Columns:
 
 
 def _aggregate_pair(
-    batch: Batch, pair: Pair, number: int, fills: Mapping[str, Fills], pool: ArrayPool, positions: PositionCounter
+    batch: Batch, pair: Pair, number: int, plan: PassPlan, pool: ArrayPool, positions: PositionCounter
 ) -> Iterator[Records]:
-    r = pool.of_length(len(batch.segment)).floats("s_r")
-    names = pair.numerator, pair.denominator
-    thirds = {third for name in names if name in fills for third in fills[name].confirm} & batch.logps.keys()
-    sides = {name: batch.logps[name][batch.is_model] for name in (*names, *sorted(thirds.difference(names)))}
-    segment = batch.segment
-    segments = 2 * len(batch.seq)
-    if not len(segment):
+    stretch = batch.stretch
+    if not stretch[-1]:
         return
-    with np.errstate(invalid="ignore"):  # inf - inf is NaN, and counted as such below
-        np.subtract(sides[pair.numerator], sides[pair.denominator], out=r, dtype=np.float64)
-    bounds = np.searchsorted(segment, np.arange(0, segments + 1, 2))
-    rows = np.flatnonzero(np.diff(bounds))
-    placeholders = find_placeholders(names, sides, segment >> 1, bounds[rows], rows, fills)
-    if placeholders is not None:
-        yield "anomalies", placeholder_records(placeholders, batch.seq, batch.step, LOGP_COLUMNS)
-        r[placeholders.unusable] = np.nan
-    finite = np.isfinite(r)
-    bad = np.zeros(segments, np.int64)
-    whole = bool(finite.all())
-    if not whole:
-        bad = np.bincount(segment[~finite], minlength=segments)
-        yield "bad", _bad_records(batch, bad, number)
-        r, segment = r[finite], segment[finite]
-        pool.of_length(len(r))
+    r = pool.of_length(int(stretch[-1])).floats("s_r")
+    loops = loops_of(compiled=plan.compiled)
+    bad, finite = np.zeros(2 * len(batch.seq), np.int64), None
+    if not (plan.fills.keys().isdisjoint(pair.columns) and loops.clean_differences(batch, pair, r)):
+        yield from _differences(batch, pair, plan.fills, r)
+        usable = np.isfinite(r, out=pool.flags("finite"))
+        if not usable.all():
+            finite = usable
+            lost = np.append(0, np.cumsum(~finite))
+            bad = np.diff(lost[stretch])
+            yield "bad", _bad_records(batch, bad, number)
+            r, stretch = r[finite], stretch - lost[stretch]
     if not len(r):
         return
-    magnitude = np.abs(r, out=pool.floats("s_abs"))
-    fine = bins.bin_of(magnitude, out=pool.integers("fine"))
-    yield "cells", _cell_records(batch, r, magnitude, fine, segment, number, pool)
-    weights = _weights(r, magnitude, pool)
-    stretch = np.searchsorted(segment, np.arange(segments + 1))
-    yield "powers", _power_records(batch, weights, stretch, number)
-    if number == 0:
-        inverse = np.divide(1.0, weights["s_rho"], out=pool.floats("s_inv"))
-        weights |= {"s_inv": inverse, "s_inv2": np.square(inverse, out=pool.floats("s_inv2"))}
-        yield "sequences", _sequence_records(batch, weights, fine, stretch, segment, bad, pool)
-        positions.add(batch, magnitude, fine, None if whole else finite)
-
-
-def _weights(r: FloatArray, magnitude: FloatArray, pool: ArrayPool) -> dict[str, FloatArray]:
-    """Return r, rho and their squares, token by token."""
-    rho = pool.floats("s_rho")
-    capped = r if magnitude.max() <= EXPONENT_CAP else np.clip(r, -EXPONENT_CAP, EXPONENT_CAP, out=rho)
-    np.exp(capped, out=rho)
-    rho2, r2 = np.square(rho, out=pool.floats("s_rho2")), np.square(r, out=pool.floats("s_r2"))
-    return {"s_r": r, "s_r2": r2, "s_rho": rho, "s_rho2": rho2}
-
-
-def _power_records(batch: Batch, weights: dict[str, FloatArray], stretch: IntArray, number: int) -> Columns:
-    """Add up by step and slice; tokens of a (row, slice) stand side by side from stretch[i] to stretch[i + 1]."""
-    used = np.flatnonzero(np.diff(stretch))
     steps, step_index = np.unique(batch.step, return_inverse=True)
-    group = step_index[used // 2] * 2 + used % 2
+    group = np.repeat(step_index, 2) * 2 + np.tile([0, 1], len(step_index))
+    segments = Segments(r=r, stretch=stretch, group=group, groups=2 * len(steps))
+    folded = loops.sum_tokens(segments, pool, number == 0)
+    yield "cells", _cell_records(folded, steps, number)
+    yield "powers", _power_records(folded, steps, group, number)
+    if folded.single is not None:
+        yield "sequences", _sequence_records(batch, folded, folded.single, np.diff(stretch), bad)
+        positions.add(batch, folded.single.large, finite)
+
+
+def _differences(batch: Batch, pair: Pair, fills: Mapping[str, Fills], out: FloatArray) -> Iterator[Records]:
+    """Write r of all model tokens, NaN where one side is no logprob, and yield the records of these."""
+    names = pair.columns
+    thirds = {third for name in names if name in fills for third in fills[name].confirm} & batch.logps.keys()
+    sides = {name: batch.logps[name][batch.is_model] for name in (*names, *sorted(thirds.difference(names)))}
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, and counted as such
+        np.subtract(sides[pair.numerator], sides[pair.denominator], out=out, dtype=np.float64)
+    count = np.diff(batch.stretch[::2])
+    rows = np.flatnonzero(count)
+    placeholders = find_placeholders(names, sides, rows, count[rows], fills)
+    if placeholders is not None:
+        yield "anomalies", placeholder_records(placeholders, batch.seq, batch.step, LOGP_COLUMNS)
+        out[placeholders.unusable] = np.nan
+
+
+def _cell_records(folded: TokenSums, steps: IntArray, number: int) -> Columns:
+    group = folded.place // SIGNED_BINS
+    return {
+        "key": cell_key(number, steps[group // 2], group % 2, folded.place % SIGNED_BINS),
+        "n": folded.n.astype(np.uint32),
+        "s_abs": folded.s_abs,
+    }
+
+
+def _power_records(folded: TokenSums, steps: IntArray, group_of: IntArray, number: int) -> Columns:
+    """Add up by step and slice."""
+    group = group_of[folded.used]
     kept = np.flatnonzero(np.bincount(group, minlength=2 * len(steps)))
-    sums = {name: np.bincount(group, np.add.reduceat(weights[name], stretch[used]))[kept] for name in POWERS}
+    sums = {name: np.bincount(group, folded.sums[name])[kept] for name in POWERS}
     return {
         "pair": np.full(len(kept), number, np.uint8),
         "step": steps[kept // 2],
         "slice": (kept % 2).astype(np.uint8),
         **sums,
     }
-
-
-class ArrayPool:
-    """Working arrays kept from batch to batch: fresh ones cost a page fault every 4 KB, a fifth of the pass."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[str, npt.NDArray[Any]] = {}
-        self._length = 0
-
-    def of_length(self, length: int) -> ArrayPool:
-        """Set the length of the arrays handed out from now on."""
-        self._length = length
-        return self
-
-    def floats(self, name: str) -> FloatArray:
-        """Return the float array `name`; what it held before is gone."""
-        return self._array(name, np.float64)
-
-    def flags(self, name: str) -> BoolArray:
-        """Return the array of truth values `name`; what it held before is gone."""
-        return self._array(name, np.bool_)
-
-    def integers(self, name: str) -> IntArray:
-        """Return the integer array `name`; what it held before is gone."""
-        return self._array(name, np.int64)
-
-    def _array(self, name: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
-        array = self._arrays.get(name)
-        if array is None or len(array) < self._length:
-            array = self._arrays[name] = np.empty(self._length + self._length // 4, dtype)
-        return array[: self._length]
 
 
 def _bad_records(batch: Batch, bad: IntArray, number: int) -> Columns:
@@ -227,64 +204,43 @@ def _bad_records(batch: Batch, bad: IntArray, number: int) -> Columns:
     }
 
 
-def _cell_records(
-    batch: Batch, r: FloatArray, magnitude: FloatArray, fine: IntArray, segment: IntArray, number: int, pool: ArrayPool
-) -> Columns:
-    steps, step_index = np.unique(batch.step, return_inverse=True)
-    group = np.repeat(step_index.astype(np.int64), 2) * 2 + np.tile([0, 1], len(step_index))
-    key = np.take(group * SIGNED_BINS, segment, out=pool.integers("key"), mode="clip")
-    key += np.left_shift(fine, 1, out=pool.integers("row"))
-    key += np.less(r, 0.0, out=pool.flags("negative"))
-    size = 2 * len(steps) * SIGNED_BINS
-    if size > 4 * len(key):  # many short steps: adding up into mostly empty tables would cost more than a sort
-        used, key = np.unique(key, return_inverse=True)
-        size = len(used)
-        count = np.bincount(key, minlength=size)
-        cell = np.arange(size)
-    else:
-        count = np.bincount(key, minlength=size)
-        used = cell = np.flatnonzero(count)
-    group_of = used // SIGNED_BINS
+def _sequence_records(batch: Batch, folded: TokenSums, single: SingleSums, count: IntArray, bad: IntArray) -> Columns:
+    used, histograms = folded.used, single.histograms
     return {
-        "key": cell_key(number, steps[group_of // 2], group_of % 2, used % SIGNED_BINS),
-        "n": count[cell].astype(np.uint32),
-        "s_abs": np.bincount(key, weights=magnitude, minlength=size)[cell],
+        "seq": batch.seq[used // 2].astype(np.uint32),
+        "step": batch.step[used // 2],
+        "slice": (used % 2).astype(np.uint8),
+        "n": count[used].astype(np.uint32),
+        "n_bad": bad[used].astype(np.uint32),
+        **{name: folded.sums[name] for name in SEQUENCE_SUMS},
+        "min_r": single.low,
+        "max_r": single.high,
+        "coarse_bin": Lists(histograms.offsets, histograms.bin),
+        "coarse_n": Lists(histograms.offsets, histograms.n),
     }
 
 
-def _sequence_records(
-    batch: Batch,
-    weights: dict[str, FloatArray],
-    fine: IntArray,
-    bounds: IntArray,
-    segment: IntArray,
-    bad: IntArray,
-    pool: ArrayPool,
-) -> Columns:
-    """Tokens of a (row, slice) stand side by side, so its sums are sums over stretches."""
-    segments = 2 * len(batch.seq)
-    count = np.diff(bounds)
-    used_segments = np.flatnonzero(count)
-    start = bounds[used_segments]
-    key = pool.integers("key")
-    np.copyto(key, fine)
-    bins.to_coarse_bins(key)
-    key += np.multiply(segment, bins.COARSE_COUNT, out=pool.integers("row"))
-    table = np.bincount(key)
-    used = np.flatnonzero(table)
-    offsets = np.searchsorted(used, np.append(used_segments, segments) * bins.COARSE_COUNT)
-    return {
-        "seq": batch.seq[used_segments // 2].astype(np.uint32),
-        "step": batch.step[used_segments // 2],
-        "slice": (used_segments % 2).astype(np.uint8),
-        "n": count[used_segments].astype(np.uint32),
-        "n_bad": bad[used_segments].astype(np.uint32),
-        **{name: np.add.reduceat(weights[name], start) for name in SEQUENCE_SUMS},
-        "min_r": np.minimum.reduceat(weights["s_r"], start),
-        "max_r": np.maximum.reduceat(weights["s_r"], start),
-        "coarse_bin": list_series(offsets, (used % bins.COARSE_COUNT).astype(np.uint8)),
-        "coarse_n": list_series(offsets, table[used].astype(np.uint32)),
-    }
+@dataclass(frozen=True, kw_only=True)
+class Loops:
+    """The two loops over tokens.
+
+    clean_differences: writes r of all model tokens; False where one may be no logprob, or not finite, and `out` is not
+    to be used. sum_tokens: adds up; the last argument tells the main pair.
+    """
+
+    clean_differences: Callable[[Batch, Pair, FloatArray], bool]
+    sum_tokens: Callable[[Segments, ArrayPool, bool], TokenSums]
+
+
+@cache
+def loops_of(*, compiled: bool) -> Loops:
+    """Return NumPy's loops, or compiled ones where they are asked for and numba can keep them: compiling takes 3 s."""
+    with suppress(RuntimeError, ImportError):  # no folder to keep them in; numba that does not fit NumPy
+        if compiled and find_spec("numba") is not None:
+            from ptt.diagnostics.statistics import compiled_token_sums as numba_loops  # a fifth of a second
+
+            return Loops(clean_differences=numba_loops.clean_differences, sum_tokens=numba_loops.sum_tokens)
+    return Loops(clean_differences=lambda *_: False, sum_tokens=sum_tokens)  # NumPy looks at each token in any case
 
 
 BATCH_TOKENS: Final = 1 << 18
@@ -296,15 +252,19 @@ class PassPlan:
     """What decides the tables of a piece, besides its tokens.
 
     pairs: the first is the main one. sample_every: of the sequences, every so many-th is kept whole (0: none).
-    fills: values that stand for no logprob, by column. doubles: logprobs to read in 64 bits.
+    bits_dropped: see partial_tables.WIDER; a run that grows keeps its pieces until its steps need wider cells.
+    fills: values that stand for no logprob, by column. doubles: logprobs to read in 64 bits. compiled: whether to add
+    up with numba where it is installed, which changes no bit of them.
     """
 
     pairs: tuple[Pair, ...]
     min_observation: int
     batch_rows: int
     sample_every: int = 0
+    bits_dropped: int = 0
     fills: Mapping[str, Fills] = field(default_factory=dict)
     doubles: frozenset[str] = frozenset()
+    compiled: bool = False
 
     @property
     def piece_rows(self) -> int:
@@ -323,21 +283,28 @@ def token_pass(
     pairs: tuple[Pair, ...],
     min_observation: int,
     tokens_per_row: float = 1024.0,
+    steps: int | None = None,
     sample_every: int = 0,
     kept: BoolArray | None = None,
     on_rows: Callable[[int], None] | None = None,
+    compiled: bool = False,
 ) -> TokenTables:
     """Fold `frame` (seq, step, model_mask, logp lists, optional tool_count) for `pairs`, the first being the main one.
 
-    `tokens_per_row` only sets how many rows are taken at a time; every `sample_every`-th row is kept whole (0: none);
-    `kept`: see Merger; `on_rows` hears how many were done. Only the whole run tells a fill value from a logprob:
-    where the sample shows one, the frame is folded again without it.
+    `tokens_per_row` only sets how many rows are taken at a time; `steps`: how many the frame has, if known; every
+    `sample_every`-th row is kept whole (0: none); `kept`: see Merger; `on_rows` hears how many were done; `compiled`:
+    see PassPlan. Only the whole run tells a fill value from a logprob: where the sample shows one, the frame is folded
+    again without it.
     """
+    if steps is None:
+        steps = frame.select(pl.col("step").n_unique()).collect(engine="streaming").item()
     plan = PassPlan(
         pairs=pairs,
         min_observation=min_observation,
         batch_rows=batch_rows(tokens_per_row),
         sample_every=sample_every,
+        bits_dropped=bits_dropped(steps),
+        compiled=compiled,
     )
 
     def merged(plan: PassPlan) -> TokenTables:
@@ -390,23 +357,19 @@ def fold_piece(
     samples: list[pa.Table] = []
     positions = PositionCounter()
     for batch in batches:
-        for kind, records in aggregate_batch(
-            batch,
-            pairs=plan.pairs,
-            min_observation=plan.min_observation,
-            fills=plan.fills,
-            pool=pool,
-            positions=positions,
-        ):
+        for kind, records in aggregate_batch(batch, plan=plan, pool=pool, positions=positions):
             parts[kind].append(records)
         if plan.sample_every:
             samples.append(_sample_rows(batch, plan.sample_every))
         if on_rows is not None:
             on_rows(batch.height)
+    powers = merge_powers(concat_records(parts["powers"], POWER_SUMS))
+    sequences = concat_records(parts["sequences"], SEQUENCE)
     return PartialTables(
-        cells=merge_signed(concat_records(parts["cells"], SIGNED_CELL)),
-        powers=merge_powers(concat_records(parts["powers"], POWER_SUMS)),
-        sequences=concat_records(parts["sequences"], SEQUENCE),
+        cells=finish_cells(merge_signed(parts["cells"]), powers, dropped=plan.bits_dropped),
+        steps=sum_by_step(sequences),
+        losing=losing_sequences(sequences),
+        sequences=sequences,
         stretches=positions.records(),
         rows=concat_records(parts["rows"], ROW),
         bad=concat_records(parts["bad"], BAD),

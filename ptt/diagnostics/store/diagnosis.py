@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from ptt.diagnostics.documents import convert_document, parse_json, read_at_most
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.model import Diagnosis, DiagnosisRecord
 from ptt.diagnostics.store.findings_file import MAX_BYTES, check_chains
+from ptt.diagnostics.store.large_tables import write_table
 from ptt.diagnostics.store.manifest import read_manifest
 from ptt.diagnostics.store.replace_folder import replaced
 from ptt.diagnostics.store.scan import read_table, read_trajectories
@@ -77,8 +78,9 @@ def write_kept(
         for name in diagnosis.tables:
             if name not in STORE_TABLES:
                 file = part / f"{name}.parquet"
-                diagnosis.tables[name].write_parquet(file, compression="lz4", statistics=False)
-                hashes[name] = sha256(file.read_bytes()).hexdigest()
+                write_table(diagnosis.tables, name, file)
+                with file.open("rb") as written:  # which may be hundreds of MB
+                    hashes[name] = file_digest(written, "sha256").hexdigest()
         document = _Document(
             version=VERSION,
             mark=mark,

@@ -9,19 +9,16 @@ from __future__ import annotations
 import mmap
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
-import polars as pl
-
 from ptt.diagnostics.budget_limits import BudgetLimits
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, Key
 from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of
-from ptt.diagnostics.parsers.io.interface import Parser, Piece, Rows, RunFile, any_line
+from ptt.diagnostics.parsers.io.interface import Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC
 
 TASK_BYTES: Final = 6 << 20  # of files, or of one of them, in one task: what a process holds of them fits ten times
@@ -57,8 +54,10 @@ class Reading:
     lone_surrogates: int = 0
 
 
-def plan_tasks(files: Iterable[RunFile], limits: BudgetLimits, whole: Collection[str] = ()) -> list[Task]:
-    """Cut files into tasks, in the order of the files; those named in `whole` stay whole."""
+def plan_tasks(
+    files: Iterable[RunFile], limits: BudgetLimits, whole: Collection[str] = (), *, cut: bool = True
+) -> list[Task]:
+    """Cut files into tasks, in the order of the files; those named in `whole` stay whole, and all without `cut`."""
     tasks: list[Task] = []
     waiting: list[RunFile] = []
 
@@ -71,7 +70,7 @@ def plan_tasks(files: Iterable[RunFile], limits: BudgetLimits, whole: Collection
         bare = replace(file, looks={}, budget=Budget())
         if file.size > TASK_BYTES:
             close()
-            spans = [None] if file.rel in whole else _spans(file)
+            spans = _spans(file) if cut and file.rel not in whole else [None]
             tasks += [Task(files=(replace(bare, span=span),), limits=limits) for span in spans]
             continue
         waiting.append(bare)
@@ -188,11 +187,27 @@ def _read(file: RunFile, limits: BudgetLimits) -> Reading:
     )
 
 
-def read_apart(run_tasks: RunTasks, files: Sequence[RunFile], whole: frozenset[str]) -> Iterator[Iterator[Reading]]:
-    """Yield the readings of each file, in the order of the files; they must be taken before the next file's."""
-    tasks = plan_tasks(files, files[0].budget.limits, whole) if files else []
-    for _, readings in groupby(_in_order(tasks, run_tasks(tasks)), key=lambda reading: reading.rel):
-        yield readings
+@dataclass(frozen=True, kw_only=True)
+class ReadApart:
+    """Reads files in other processes.
+
+    cut: cut large files of lines, whose answers are then drawn of each part.
+    largest: bytes; a larger file is read by the process that writes the store, since a reading is held whole.
+    """
+
+    run_tasks: RunTasks
+    cut: bool = True
+    largest: int | None = None
+
+    def takes(self, file: RunFile) -> bool:
+        """Tell whether a file is read apart."""
+        return self.largest is None or file.size <= self.largest
+
+    def readings(self, files: Sequence[RunFile], whole: Collection[str]) -> Iterator[Iterator[Reading]]:
+        """Yield the readings of each file, in the order of the files; they must be taken before the next file's."""
+        tasks = plan_tasks(files, files[0].budget.limits, whole, cut=self.cut) if files else []
+        for _, readings in groupby(_in_order(tasks, self.run_tasks(tasks)), key=lambda reading: reading.rel):
+            yield readings
 
 
 def _in_order(tasks: Sequence[Task], outcomes: Outcomes) -> Iterator[Reading]:
@@ -210,70 +225,3 @@ def _in_order(tasks: Sequence[Task], outcomes: Outcomes) -> Iterator[Reading]:
 def _died(task: Task, how: Any) -> Iterator[Reading]:
     for file in task.files:
         yield Reading(rel=file.rel, parser=None, died=str(getattr(how, "how", "its process ended")))
-
-
-class TornApartError(Exception):
-    """A file was cut between lines of one sample, and must be read whole."""
-
-    def __init__(self, rel: str) -> None:
-        super().__init__(rel)
-        self.rel = rel
-
-
-class SplitFile:
-    """Joins the spans of one file: ids that two spans give are told apart, means of evaluations are taken together."""
-
-    def __init__(self, rel: str, parser: Parser) -> None:
-        self._rel = rel
-        self._may_tear = parser.splits is not None and parser.splits is not any_line
-        self._seen: Counter[str] = Counter()
-        self._samples: set[str] = set()
-        self._evals: list[pl.DataFrame] = []
-
-    def joined(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """Yield the pieces of the next span; raises TornApartError where it goes on with an earlier sample."""
-        pieces = list(pieces)
-        ids = [name for frame in _trajectories(pieces) for name in frame["trajectory_id"].to_list()]
-        if self._may_tear:
-            self._refuse_torn(pieces)
-        renamed: dict[str, str] = {}
-        for name in ids:
-            if (ours := HASHED.fullmatch(name)) is None:  # the writer's own id, which numbers no repeats
-                continue
-            base = ours[1]
-            number, self._seen[base] = self._seen[base], self._seen[base] + 1
-            if (fresh := f"{base}-{number}" if number else base) != name:
-                renamed[name] = fresh
-        for piece in pieces:
-            if isinstance(piece, Rows) and piece.table == "evals":
-                self._evals.append(piece.frame)
-            elif isinstance(piece, Rows) and renamed and "trajectory_id" in piece.frame.columns:
-                yield replace(piece, frame=piece.frame.with_columns(pl.col("trajectory_id").replace(renamed)))
-            else:
-                yield piece
-
-    def close(self) -> Iterator[Piece]:
-        """Yield the evaluations of all spans as those of one file."""
-        if not self._evals:
-            return
-        rows = pl.concat(self._evals)
-        keys = [name for name in rows.columns if name not in ("value", "n")]
-        weight = pl.col("n").fill_null(1)
-        mean = (pl.col("value") * weight).sum() / weight.sum()
-        merged = rows.group_by(keys, maintain_order=True).agg(mean.alias("value"), pl.col("n").sum())
-        yield Rows(table="evals", frame=merged.select(rows.columns))
-
-    def _refuse_torn(self, pieces: Iterable[Piece]) -> None:
-        names = {
-            name
-            for frame in _trajectories(pieces)
-            if "sample_id" in frame.columns
-            for name in frame["sample_id"].drop_nulls().to_list()
-        }
-        if names & self._samples:
-            raise TornApartError(self._rel)
-        self._samples |= names
-
-
-def _trajectories(pieces: Iterable[Piece]) -> Iterator[pl.DataFrame]:
-    return (piece.frame for piece in pieces if isinstance(piece, Rows) and piece.table == "trajectories")

@@ -13,17 +13,19 @@ import polars as pl
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
 from ptt.diagnostics.errors import InputError, SettingsError, describe, first_line, is_caught, is_damage, no_room
-from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, to_raise
-from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of, unread
+from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
+from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of
 from ptt.diagnostics.parsers.io.interface import REFUSED, Context, InPlace, Lost, Parser, Piece, Rows, RunFile, Wide
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, footer_of
 from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
 from ptt.diagnostics.parsers.io.sqlite import not_read
 from ptt.diagnostics.parsers.io.unrecognised import damage, why_not
 from ptt.diagnostics.parsers.io.values import MAX_STEP
 from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
 from ptt.diagnostics.scrub.scrub import Scrubber
-from ptt.diagnostics.store.file_readings import Reading, SplitFile, TornApartError
+from ptt.diagnostics.store.budget_check import BudgetCheck
+from ptt.diagnostics.store.file_readings import ReadApart, Reading
+from ptt.diagnostics.store.join_readings import TornApartError, joined_pieces, why_unread
+from ptt.diagnostics.store.kept_readings import KeptReadings
 from ptt.diagnostics.store.manifest import (
     InPlaceFile,
     Manifest,
@@ -35,6 +37,7 @@ from ptt.diagnostics.store.manifest import (
 )
 from ptt.diagnostics.store.metric_names import Renames, names_in, names_in_wide, rename
 from ptt.diagnostics.store.replace_folder import clear_unfinished, replaced
+from ptt.diagnostics.store.run_facts import RunFacts
 from ptt.diagnostics.store.scrub_pieces import copy_masked, masks_in_place, scrub_frame, scrub_pieces
 from ptt.diagnostics.store.value_range import MAX_VALUE, bounded_steps, bounded_values
 from ptt.diagnostics.store.wide_metrics import evaluation_rows, write_wide
@@ -49,20 +52,13 @@ IN_PART: Final = " in part"
 """Ends the mark of what was made while a part could not be read: no run has it, so that the next look reads again.
 Neither names nor sizes nor times tell that a file may be read by now."""
 PIECES: Final = "pieces"  # the folder of what is kept of ranges of sequences, for when the run has grown
-RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that stands alone
 FLUSH_ROWS: Final = 200_000
 FLUSH_CELLS: Final = 8_000_000  # of wide pieces: 64 MB, which are joined before they are written
 PACKED_RATIO: Final = 40  # unpacked over packed, as logs of text reach
 PACKED_FILE: Final = 1024  # bytes of an archive that a file worth its own time takes
-MAX_FACT: Final = 2**64  # seeds are drawn from 64 bits; a longer integer converts to no number
 Progress = Callable[[int, int], None]
-Facts = dict[str, str | int | float | bool | None]
 TRAJECTORY_TABLES: Final = ("trajectories", "turns", "tool_calls", "rewards", "answers", "conversations")
 FLUSH_BYTES: Final = 12_000_000  # of conversations: a row of them has no bound
-
-
-ReadApart = Callable[[Sequence[RunFile], frozenset[str]], Iterator[Iterator[Reading]]]
-"""Reads files in other processes: yields the readings of each in the order of the files, those of the set uncut."""
 
 
 def ingest(
@@ -79,13 +75,14 @@ def ingest(
     packed: int | None = None,
     on_file: Progress | None = None,
     read_apart: ReadApart | None = None,
+    keep_readings: bool = False,
 ) -> Manifest:
     """Make the store at `folder` from `files`, or keep the one there if it was made from the same files.
 
     Texts of samples go into it only with `keep_text`, whole conversations with `keep_messages`. `metric_names` says
     which canonical metric a logged name stands for, or "" for none. `limits` are of what reading may cost; `packed` is
     the size of the archive that the files come from. `on_file` hears how many files are done, of how many. `read_apart`
-    reads the files in other processes.
+    reads the files in other processes. `keep_readings`: the store outlives the call, and may come to hold more files.
     """
     metric_names = dict(metric_names or {})
     try:
@@ -101,10 +98,13 @@ def ingest(
         while True:
             try:
                 with replaced(folder) as part:
-                    writer = _Writer(part)
+                    readings = KeptReadings(folder, ptt_version=ptt_version, limits=limits) if keep_readings else None
+                    writer = _Writer(part, readings=readings)
                     writer.read_all(files, parsers, on_file, read_apart, frozenset(whole))
                     manifest = writer.finish(notes, state, ptt_version, metric_names)
                     write_manifest(part, manifest)
+                    if readings is not None:
+                        readings.write(part)
                     if (folder / PIECES).is_dir() and not (folder / PIECES).is_symlink():
                         (folder / PIECES).rename(part / PIECES)  # of the run as it was: most of it still is
                 return manifest
@@ -165,14 +165,15 @@ class _Writer:
     """Gathers pieces into tables; whatever grows is written out as it comes."""
 
     folder: Path
+    readings: KeptReadings | None = None
     scrubber: Scrubber = field(default_factory=Scrubber)
     in_place: list[InPlaceFile] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     wide: list[WidePart] = field(default_factory=list)
     faults: dict[str, str] = field(default_factory=dict)  # parser or step -> the error, of faults of ours
-    in_part: bool = False  # a file could not be opened, or there was no time for it: another look may see more
-    _facts: list[tuple[tuple[int, float], Facts]] = field(default_factory=list)
-    _sequences: int = 0
+    facts: RunFacts = field(default_factory=RunFacts)
+    checked: BudgetCheck = field(default_factory=BudgetCheck)
+    in_part: bool = False  # a file could not be opened, or no time was left to begin it: another look may see more
     _seen: set[str] = field(default_factory=set)
     _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     _waiting_rows: dict[str, int] = field(default_factory=dict)
@@ -193,13 +194,16 @@ class _Writer:
         """Read every file, here or in other processes."""
         paths = self.scrubber.paths([file.rel for file in files])
         named = [replace(file, rel=rel) for file, rel in zip(files, paths, strict=True)]
-        closed = {file.rel: why for file in named if (why := why_closed(file))}
-        apart = read_apart([file for file in named if file.rel not in closed], whole) if read_apart else None
+        apart, closed, away = None, dict[str, str](), set[str]()
+        if read_apart is not None:
+            closed = {file.rel: why for file in named if (why := _look_closed(file))}
+            away = {file.rel for file in named if file.rel not in closed and read_apart.takes(file)}
+            apart = read_apart.readings([file for file in named if file.rel in away], whole)
         for number, file in enumerate(named, start=1):
             file.budget.begin(file.size)
-            if file.rel in closed:
-                self.skip(file, closed[file.rel])
-            elif apart is not None:
+            if why := closed.get(file.rel, "") if apart else why_closed(file):
+                self.skip(file, why)
+            elif apart is not None and file.rel in away:
                 self.join(file, next(apart), parsers)
             else:
                 self.read(file, parsers)
@@ -210,7 +214,7 @@ class _Writer:
         """Write what is still waiting, and describe the store."""
         self.place()
         renames = self.name_metrics(metric_names)
-        in_part = self.in_part or any(note.startswith(CLOSED) for note in notes)
+        in_part = self.in_part or self.checked.out_of_time or any(note.startswith(CLOSED) for note in notes)
         manifest = Manifest(
             schema_version=VERSION,
             ptt_version=ptt_version,
@@ -218,7 +222,7 @@ class _Writer:
             in_place=tuple(self.in_place),
             parts=tuple(self.parts),
             wide=tuple(self.wide),
-            facts=self.facts(),
+            facts=self.facts.merged(),
             faults=self.faults,
             notes=tuple(map(self.scrubber.text, notes)),
             metric_names=dict(metric_names),
@@ -234,51 +238,40 @@ class _Writer:
 
     def read(self, file: RunFile, parsers: Sequence[Parser]) -> None:
         """Read one file by the parser that recognises it, or note that nothing here reads it."""
+        faults = len(self.faults)
         try:
             file.budget.tick()
+            if self.readings is not None and (kept := self.readings.take(file, parsers, self.scrubber)):
+                self._take(file, kept[0], iter(kept[1:]))
+                return
             parser = parser_of(file, parsers, self.fault)
         except BudgetSpent as spent:
             self.in_part |= spent.of_time
             file.looks.clear()
             self._source(file, UNREADABLE, lost=file.size, notes=[f"Not read: {spent}."])
             return
-        self._take(file, parser, None if parser is None else pieces_of(file, parser, self.fault))
+        pieces = None if parser is None else pieces_of(file, parser, self.fault)
+        if parser is not None and pieces is not None and self.readings is not None and len(self.faults) == faults:
+            pieces = self.readings.watch(file, parser, pieces, self.scrubber)
+        self._take(file, parser, pieces)
 
     def join(self, file: RunFile, readings: Iterator[Reading], parsers: Sequence[Parser]) -> None:
         """Add one file as other processes read it, span by span."""
         first = next(readings)
-        if first.died or (first.parser is None and first.spent):
+        if why := why_unread(first):
             self.in_part = True
-            why = first.died or str(BudgetSpent(*first.spent)) if first.spent else first.died
             self._source(file, UNREADABLE, lost=file.size, notes=[f"Not read: {why}."])
             return
         parser = next((known for known in parsers if known.name == first.parser), None)
-        source = None if parser is None else self._joined(file, parser, chain([first], readings))
+        source = None if parser is None else joined_pieces(file, parser, chain([first], readings), self.fault)
         self._take(file, parser, source)
-
-    def _joined(self, file: RunFile, parser: Parser, readings: Iterator[Reading]) -> Iterator[Piece]:
-        """Yield what other processes read of a file; raises BudgetSpent where one had to stop."""
-        split = SplitFile(file.rel, parser)
-        for reading in readings:
-            for name, error in reading.faults:
-                self.fault(name, error)
-            file.budget.charge(reading.seconds)
-            file.budget.deep_rows += reading.deep_rows
-            file.budget.lone_surrogates += reading.lone_surrogates
-            yield from split.joined(reading.pieces)
-            file.budget.done = file.budget.position = file.budget.done + reading.done
-            if reading.died:
-                yield unread(file, reading.died)
-            elif reading.spent:
-                raise BudgetSpent(*reading.spent)
-        yield from split.close()
 
     def _take(self, file: RunFile, parser: Parser | None, source: Iterator[Piece] | None) -> None:
         """Keep what is read of a file; `source` is None where nothing here reads it."""
         kind = parser.name if parser else UNRECOGNISED
         tally = _Tally(notes=[EMPTY] if not file.size and file.rel.endswith(NEVER_EMPTY) else [])
         if parser is not None and source is not None:
-            for piece in self._pieces(file, source):
+            for piece in self.checked.pieces(file, source):
                 with self._edge(file, parser, tally, piece.frame.height if isinstance(piece, Rows) else 0):
                     for scrubbed in scrub_pieces([piece], self.scrubber):
                         self._add(scrubbed, file, parser, tally)
@@ -323,9 +316,7 @@ class _Writer:
                 tally.bad, tally.lost = tally.bad + rows, tally.lost + count
                 tally.notes += [note] if note else []
             case Context(facts=facts):
-                kept: Facts = {key: fact for key, value in facts.items() if (fact := _storable(value)) is not None}
-                self._facts.append((_merge_priority(parser, kept), kept))
-                if lost := sorted(key for key, value in facts.items() if value is not None and key not in kept):
+                if lost := self.facts.add(facts, parser.priority):
                     tally.bad += len(lost)
                     tally.notes.append(
                         f"{file.rel}: {counted(len(lost), 'setting(s)')} with impossible numbers: {', '.join(lost)}."
@@ -390,40 +381,6 @@ class _Writer:
         counts = int(ok or 0) - noted.rows, int(bad or 0) + noted.rows
         notes = " ".join(str(part) for part in (before, note) if part)
         self._sources[at] = (path, kind, size, *counts, lost, notes)
-
-    def _pieces(self, file: RunFile, source: Iterator[Piece]) -> Iterator[Piece]:
-        """Yield what is read of a file, as far as the budget goes; what lies beyond it is lost."""
-        try:
-            for piece in source:
-                file.budget.tick()
-                match piece:
-                    case Rows(frame=frame) | Wide(frame=frame):
-                        file.budget.rows(frame.height)
-                        if isinstance(piece, Rows) and piece.table == "sequences" and "step" in frame.columns:
-                            self._count_steps(file, frame.height, frame["step"].unique)
-                        piece = _within_names(piece, file.budget)
-                    case InPlace(rows=rows, columns=columns) if "step" in columns:
-                        self._count_steps(file, rows, lambda: steps_of(file))
-                    case _:
-                        pass
-                yield piece
-        except BudgetSpent as spent:
-            self.in_part |= spent.of_time
-            yield unread(file, str(spent))
-        if rows := file.budget.deep_rows:
-            why = f"nested deeper than {file.budget.limits.depth} levels; {to_raise('depth')}"
-            yield Lost(rows=rows, note=f"{file.rel}: {counted(rows, 'row(s)')} lost: {why}.")
-        if halves := file.budget.lone_surrogates:
-            yield Lost(note=f"{file.rel}: {counted(halves, 'broken character(s)')} in texts, shown as ?.")
-        if values := file.budget.refused_values:
-            why = f"more than {file.budget.limits.names} metrics in the run; {to_raise('names')}"
-            yield Lost(rows=values, note=f"{file.rel}: {counted(values, 'value(s)')} lost: {why}.")
-
-    def _count_steps(self, file: RunFile, rows: int, steps: Callable[[], pl.Series]) -> None:
-        """Hold the steps of sequences against the budget, from where there are as many sequences as steps allowed."""
-        self._sequences += rows
-        if self._sequences > file.budget.limits.steps:
-            file.budget.add_steps(steps())
 
     def _source(
         self, file: RunFile, kind: str, *, ok: int = 0, bad: int = 0, lost: int = 0, notes: Sequence[str]
@@ -517,13 +474,6 @@ class _Writer:
                     self._waiting.setdefault("metrics", []).append(evaluation_rows(self.folder, part, leaving))
         return renames
 
-    def facts(self) -> Facts:
-        """What the files tell of the run; on conflict the better source, and of checkpoints the later one, wins."""
-        merged: Facts = {}
-        for _, facts in sorted(self._facts, key=lambda weighed: weighed[0], reverse=True):
-            merged.update({key: value for key, value in facts.items() if _tells(key, value)})
-        return merged
-
     def close(self, notes: Mapping[str, str]) -> None:
         """Write what is still waiting, and the list of sources with these notes on them besides their own."""
         for table in list(self._waiting):
@@ -535,77 +485,13 @@ class _Writer:
         pl.DataFrame(rows, schema=SOURCES, orient="row").write_parquet(self.folder / "sources.parquet")
 
 
-def _within_names(piece: Rows | Wide, budget: Budget) -> Rows | Wide:
-    """Leave out metrics beyond the number that a run may have, and count their values."""
-    if isinstance(piece, Wide):
-        if not (refused := budget.refused(piece.names)):
-            return piece
-        budget.refused_values += sum(piece.frame.height - piece.frame[raw].null_count() for raw in refused)
-        kept = {raw: name for raw, name in piece.names.items() if raw not in refused}
-        return Wide(frame=piece.frame.drop(refused), names=kept)
-    if piece.table != "metrics" or not (refused := budget.refused(piece.frame["name_raw"].unique())):
-        return piece
-    frame = piece.frame.filter(~pl.col("name_raw").is_in(refused))
-    budget.refused_values += piece.frame.height - frame.height
-    return replace(piece, frame=frame)
-
-
-def steps_of(file: RunFile) -> pl.Series:
-    """Return the distinct steps of a Parquet file; none where they cannot be read, which the token pass reports."""
-    try:
-        if (told := _steps_in_footer(file)) is not None:
-            return pl.Series(sorted(told), dtype=pl.Int64)
-        return pl.scan_parquet([file.path], glob=False).select(pl.col("step").unique()).collect().to_series()
-    except (*DAMAGE, pl.exceptions.PolarsError):  # gone meanwhile, or damaged
-        return pl.Series([], dtype=pl.Int64)
-
-
-def _steps_in_footer(file: RunFile) -> set[int] | None:
-    """Return the steps that the footer tells: trainers write a file a step; None where a row group has several."""
-    meta = footer_of(file).metadata
-    at = [meta.schema.column(number).path for number in range(meta.num_columns)].index("step")
-    groups = [meta.row_group(number).column(at).statistics for number in range(meta.num_row_groups)]
-    ranges = {(told.min, told.max) if told is not None and told.has_min_max else None for told in groups}
-    if any(told is None or told[0] != told[1] or not isinstance(told[0], int) for told in ranges):
-        return None
-    return {told[0] for told in ranges if told is not None}
+def _look_closed(file: RunFile) -> str:
+    """Return why a file cannot be read, as `why_closed`; its beginning is not held until its turn comes."""
+    why = why_closed(file)
+    file.looks.clear()
+    return why
 
 
 def part_name(number: int) -> str:
     """Return what a part of a table is called in the store."""
     return f"part-{number:05d}.parquet"
-
-
-def copy_sequences(frame: pl.LazyFrame, folder: Path) -> None:
-    """Copy all sequences into one file of the store, so that they can be read without the run dir."""
-    target = folder / RECORDED
-    part = target.with_name(target.name + ".part")
-    frame.sink_parquet(part)
-    part.rename(target)
-
-
-def recorded_copy(path: Path) -> InPlaceFile:
-    """Describe the copy of all sequences as a file that is read where it lies."""
-    scan = pl.scan_parquet([path], glob=False)
-    rows = int(scan.select(pl.len()).collect().item())
-    columns = tuple(name for name in scan.collect_schema().names() if name in TABLES["sequences"])
-    return InPlaceFile(path=path.name, rows=rows, columns=columns, kind="recorder")
-
-
-def _tells(key: str, value: object) -> bool:
-    """Return whether a fact says something; trainers write -1 for a number of steps that follows from the epochs."""
-    return value is not None and not (key == "max_steps" and isinstance(value, int | float) and value <= 0)
-
-
-def _storable(value: str | float | bool | None) -> str | int | float | bool | None:
-    """Return a fact as any file can hold it; None for a number that is no setting of any run."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value if abs(value) < MAX_FACT else None
-    return value
-
-
-def _merge_priority(parser: Parser, facts: Facts) -> tuple[int, float]:
-    step = facts.get("global_step")
-    return (parser.priority, -float(step) if isinstance(step, int | float) else 0.0)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -101,7 +101,7 @@ def fingerprint(
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a store that is being made."""
-    text = json.dumps(asdict(manifest), indent=1, sort_keys=True, ensure_ascii=True)
+    text = json.dumps(vars(manifest), default=vars, sort_keys=True, ensure_ascii=True)
     (folder / NAME).write_text(text + "\n", encoding="ascii")
 
 

@@ -17,6 +17,7 @@ from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of
 from ptt.diagnostics.parsers.io.interface import Rows, RunFile, Wide
+from ptt.diagnostics.parsers.io.metric_blocks import long_rows
 
 MAX_VALUES: Final = 50_000  # read of one record: its beginning tells, and an event file may hold millions
 MAX_RECORDS: Final = 8  # files of one place that are read: MLflow keeps a file a metric
@@ -109,12 +110,10 @@ def _read_into(values: dict[str, dict[int, float]], file: RunFile) -> None:
             frame = piece.frame.select("step", name.alias("name"), "value")
         elif isinstance(piece, Wide):
             names = {raw: name or raw for raw, name in piece.names.items()}
-            frame = (
-                piece.frame.select(pl.col("__step").alias("step"), *names)
-                .unpivot(index="step", variable_name="name", value_name="value")
-                .with_columns(pl.col("name").replace_strict(names, return_dtype=pl.String))
-                .drop_nulls("value")
-            )
+            columns = pl.DataFrame({name: piece.frame[name] for name in ("__step", *names)})  # names may be patterns
+            long = long_rows(columns, ["__step"])
+            name = pl.col("name_raw").replace_strict(names, return_dtype=pl.String)
+            frame = long.select(pl.col("__step").alias("step"), name.alias("name"), "value")
         else:
             continue
         for step, name, value in frame.drop_nulls("step").head(MAX_VALUES - count).iter_rows():

@@ -29,7 +29,7 @@ def identity(run: Path) -> str:
 
 def mark_of(identity: str, *, name: str, version: str, settings: str, files: Iterable[Path]) -> str:
     """Hash all that a diagnosis depends on: the run, its name, settings, custom rules (`files`), and this code."""
-    digest = sha256(repr((identity, name, version, settings, _code())).encode("utf-8", "surrogateescape"))
+    digest = sha256(repr((identity, name, version, settings, code_state())).encode("utf-8", "surrogateescape"))
     for path in files:
         digest.update(f"{path}\0".encode("utf-8", "surrogateescape"))
         digest.update(path.read_bytes())
@@ -66,7 +66,7 @@ def _ends(path: Path, size: int) -> bytes:
 
 
 @cache
-def _code() -> str:
+def code_state() -> str:
     """Hash the state of this package's files: what other code judged is not shown as ours."""
     digest = sha256()
     for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.toml"))):

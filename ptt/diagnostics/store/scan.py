@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -14,11 +14,13 @@ import polars as pl
 
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
+from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.parquet_files import known_schema, polars_schema
 from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
 from ptt.diagnostics.statistics.partial_tables import TokenTables
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile, choose_sources, fill_from_duplicates
-from ptt.diagnostics.store.ingest import RECORDED, recorded_copy
 from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, Part, read_manifest
+from ptt.diagnostics.store.recorded_sequences import RECORDED, recorded_copy
 from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct
 
 SAMPLED_FILES: Final = 16
@@ -139,16 +141,35 @@ def scan_readable(folder: Path, manifest: Manifest, root: Path, damaged: dict[st
             damaged |= unreadable
 
 
-def find_damaged(manifest: Manifest, root: Path) -> dict[str, str]:
-    """Read the recorder files of the run one by one; return those that cannot be read, with the reason."""
+def find_damaged(manifest: Manifest, root: Path, *, without: Collection[str] = ()) -> dict[str, str]:
+    """Read the recorder files of the run one by one; return those that cannot be read, with the reason.
+
+    `without`: names of files that are not looked at.
+    """
     damaged = {}
     for item in manifest.in_place:
+        if item.path in without:
+            continue
         try:
             columns = [name for name in item.columns if name not in SHOWN_ALONE]
             pl.read_parquet([root / item.path], columns=columns, glob=False)
         except READ_ERRORS as error:
             damaged[item.path] = _reason(error)
     return damaged
+
+
+def unreadable_files(files: Sequence[SequenceFile], columns: Sequence[str]) -> list[SequenceFile]:
+    """Return the files with unreadable columns, found by bisection."""
+    try:
+        frame = pl.concat(_scan_groups(list(files)), how="diagonal_relaxed")
+        here = set(frame.collect_schema().names())
+        frame.select(name for name in columns if name in here).collect(engine="streaming")
+    except READ_ERRORS:
+        half = len(files) // 2
+        if not half:
+            return list(files)
+        return unreadable_files(files[:half], columns) + unreadable_files(files[half:], columns)
+    return []
 
 
 def _reason(error: BaseException) -> str:
@@ -163,10 +184,16 @@ def _reason(error: BaseException) -> str:
 def _scan_groups(files: list[SequenceFile]) -> list[pl.LazyFrame]:
     """Scan neighbours of one schema together: one scan takes many files, but only of the same types."""
 
+    kinds: dict[tuple[int, tuple[str, ...], str], tuple[object, ...]] = {}
+    schemas: list[pl.Schema] = []  # held, so that each keeps its address
+
     def shape(file: SequenceFile) -> object:
         schema = _schema(file.path)
-        kept = (*file.columns, *_attributes(file, schema))
-        return (file.skipped, *((name, str(schema[name])) for name in kept))
+        key = (id(schema), file.columns, file.kind)
+        if key not in kinds:
+            schemas.append(schema)
+            kinds[key] = tuple((name, str(schema[name])) for name in (*file.columns, *_attributes(file, schema)))
+        return (file.skipped, *kinds[key])
 
     return [scan_files(list(group)) for _, group in groupby(files, key=shape)]
 
@@ -249,8 +276,13 @@ def _tokens_per_row(files: list[SequenceFile]) -> float:
 
 
 def _schema(path: Path) -> pl.Schema:
-    """Read a file's schema; its name is taken as it stands, brackets and stars included."""
-    return pl.scan_parquet([path], glob=False).collect_schema()
+    """Return a file's schema, read once; its name is taken as it stands, brackets and stars included."""
+    if (known := known_schema(path)) is not None:
+        return known
+    try:  # the footer alone: Polars' way to it costs twice as much
+        return polars_schema(RunFile(path=path, rel=path.name, size=path.stat().st_size))
+    except (*READ_ERRORS, ValueError):  # it says what is wrong
+        return pl.scan_parquet([path], glob=False).collect_schema()
 
 
 def read_tokens(folder: Path, key: dict[str, object]) -> TokenTables | None:

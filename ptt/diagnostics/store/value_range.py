@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from ptt.diagnostics.parsers.io.values import MAX_STEP
@@ -32,16 +33,13 @@ def bounded_steps(frame: pl.DataFrame, column: str = "step") -> tuple[pl.DataFra
 
 def bounded_values(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """Return a frame whose numbers can be calculated with, and how many were too large."""
-    names = [name for name, kind in frame.schema.items() if kind == pl.Float64]
-    if not names or frame.is_empty():
+    numbers = [column for column in frame.iter_columns() if column.dtype == pl.Float64]
+    if not numbers or frame.is_empty() or all(map(_is_plain, numbers)):
         return frame, 0
-    values = pl.col(names)
+    values = pl.col(pl.Float64)  # not by their names, which may be patterns
     size = values.abs()
     large, tiny = size.is_finite() & (size > MAX_VALUE), (size < MIN_VALUE) & (size > 0)
-    ends = frame.select(values.max(), values.min().name.prefix("least ")).row(0)  # fast, and most often all there is
-    beyond = 0
-    if any(end is not None and abs(end) > MAX_VALUE for end in ends):
-        beyond = sum(frame.select(large.sum()).row(0))
+    beyond = sum(frame.select(large.sum()).row(0))
     if any(frame.select(tiny.any()).row(0)):
         frame = frame.with_columns(pl.when(tiny).then(0.0).otherwise(values).name.keep())
     if not beyond:
@@ -55,3 +53,10 @@ def bounded_values(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         )
     infinite = values.sign() * float("inf")
     return frame.with_columns(pl.when(large).then(infinite).otherwise(values).name.keep()), beyond
+
+
+def _is_plain(column: pl.Series) -> bool:
+    """Return whether no value is too large or too small; one that is infinite may be neither."""
+    size = np.abs(column.to_numpy())
+    tiny = size < MIN_VALUE
+    return not (bool((size > MAX_VALUE).any()) or (bool(tiny.any()) and bool((tiny & (size > 0)).any())))

@@ -11,8 +11,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from ptt.diagnostics.parsers.io.interface import Wide
+from ptt.diagnostics.parsers.io.metric_blocks import long_rows
 from ptt.diagnostics.parsers.io.metric_rows import metric_frame
 from ptt.diagnostics.schema import METRICS, Flag
 from ptt.diagnostics.store.manifest import Manifest, WideColumn, WidePart
@@ -23,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 
 FOLDER: Final = "wide"
 INDEX: Final = {"__step": "step", "__time": "wall_time", "__seq": "seq"}
-GROUP_CELLS: Final = 1 << 18  # of neighbouring columns that are read at once: 2 MB
+GROUP_CELLS: Final = 1 << 20  # of neighbouring columns that are read at once: 8 MB
 KEPT_GROUPS: Final = 8  # a metric may stand in several parts
 ALL: Final = "(every metric of the row)"  # stands for the metrics of a row where only their steps are asked for
 
@@ -37,9 +39,9 @@ def write_wide(folder: Path, number: int, pieces: Sequence[Wide], source: str, p
     names = {raw: name for piece in pieces for raw, name in piece.names.items()}
     raws = [name for name in frame.columns if name not in INDEX]
     columns = {raw: f"m{number}" for number, raw in enumerate(raws)}
-    target = folder / FOLDER / f"part-{number:05d}.parquet"
+    target = folder / FOLDER / f"part-{number:05d}.arrow"
     target.parent.mkdir(exist_ok=True)
-    frame.rename(INDEX | columns).write_parquet(target, compression="lz4", statistics=False)
+    frame.rename(INDEX | columns).write_ipc(target, compression="uncompressed")
     part = WidePart(
         file=target.name,
         source=source,
@@ -55,10 +57,12 @@ def write_wide(folder: Path, number: int, pieces: Sequence[Wide], source: str, p
 
 def evaluation_rows(folder: Path, part: WidePart, columns: Mapping[str, WideColumn]) -> pl.DataFrame:
     """Return columns of a wide part as rows of an evaluation, as METRICS has them, with their priority."""
-    frame = pl.read_parquet(folder / FOLDER / part.file, columns=[*INDEX.values(), *columns], glob=False)
+    frame = _read(folder / FOLDER / part.file, [*INDEX.values(), *columns])
     raws = {column: stood.raw for column, stood in columns.items()}
-    long = frame.rename(raws).unpivot(index=list(INDEX.values()), variable_name="name_raw", value_name="value")
-    rows = metric_frame(long.filter(pl.col("value").is_not_null()), part.source)
+    long = long_rows(frame, list(INDEX.values())).with_columns(
+        pl.col("name_raw").replace_strict(raws, return_dtype=pl.String)
+    )
+    rows = metric_frame(long, part.source)
     names = {stood.raw: stood.name for stood in columns.values()}
     return rows.with_columns(
         name=pl.col("name_raw").replace_strict(names, return_dtype=pl.String),
@@ -74,6 +78,7 @@ class Column:
     steps: IntArray
     values: FloatArray
     seqs: IntArray
+    rises: bool  # each step is greater than the one before
     sources: tuple[str, ...]
     parts: tuple[tuple[WidePart, int], ...]  # each with the number of its values
 
@@ -96,6 +101,8 @@ class Column:
 def flags_of(values: FloatArray) -> npt.NDArray[np.uint8]:
     """Return the flag of each value: finite, NaN, or one of the infinities."""
     flags = np.zeros(len(values), np.uint8)
+    if bool(np.isfinite(values).all()):
+        return flags
     flags[np.isnan(values)] = Flag.NAN
     flags[values == np.inf] = Flag.POS_INF
     flags[values == -np.inf] = Flag.NEG_INF
@@ -122,18 +129,24 @@ class WideMetrics:
     def column(self, raw: str) -> Column:
         """Read one metric."""
         steps, values, seqs, parts = [], [], [], []
+        gaps = False
         for part, (part_steps, part_seqs), places in zip(self.parts, self._index, self._places, strict=True):
-            if (place := places.get(raw)) is not None:
-                series = self._kept(part, place)
-                known = series.is_not_null().to_numpy() if series.null_count() else slice(None)
-                steps.append(part_steps[known])
-                seqs.append(part_seqs[known])
-                values.append(series.to_numpy()[known])
-                parts.append((part, len(values[-1])))
+            if (place := places.get(raw)) is None:
+                gaps = True
+                continue
+            series = self._kept(part, place)
+            known = series.is_not_null().to_numpy() if series.null_count() else slice(None)
+            gaps |= series.null_count() > 0
+            steps.append(part_steps[known])
+            seqs.append(part_seqs[known])
+            values.append(series.to_numpy()[known])
+            parts.append((part, len(values[-1])))
+        joined = (np.concatenate(steps), np.concatenate(seqs)) if gaps else self._every_row
         return Column(
-            steps=np.concatenate(steps),
+            steps=joined[0],
             values=np.concatenate(values),
-            seqs=np.concatenate(seqs),
+            seqs=joined[1],
+            rises=_rises(joined[0]) if gaps else self._every_step_rises,
             sources=tuple(sorted({part.source for part, _ in parts})),
             parts=tuple(parts),
         )
@@ -185,7 +198,9 @@ class WideMetrics:
                 for part in parts
             ]
             long = metrics.filter(of_run & (pl.col("source") == source)).select(frames_of_source[0].columns)
-            frame = pl.concat([*frames_of_source, long]).unique("seq", keep="first", maintain_order=True).sort("seq")
+            frame = pl.concat([*frames_of_source, long])
+            if not _rises(frame["seq"].to_numpy()):
+                frame = frame.unique("seq", keep="first", maintain_order=True).sort("seq")
             if alone and (frame["step"].diff() >= 0).all():
                 frame = frame[[0, -1]] if frame.height > 1 else frame
             frame = frame.with_columns(split=pl.lit("train"), name_raw=pl.lit(ALL))
@@ -201,13 +216,22 @@ class WideMetrics:
     @cached_property
     def steps(self) -> IntArray:
         """The steps at which something was logged, ascending."""
-        return distinct([steps for steps, _ in self._index])
+        return distinct([self._every_row[0]] if self.parts else [])
 
     @cached_property
     def _index(self) -> tuple[tuple[IntArray, IntArray], ...]:
         """Step and number of each row, by part: read once, since every metric lies along them."""
         frames = [self._read(part, ["step", "seq"]) for part in self.parts]
         return tuple((frame["step"].to_numpy(), frame["seq"].to_numpy()) for frame in frames)
+
+    @cached_property
+    def _every_row(self) -> tuple[IntArray, IntArray]:
+        """Step and number of each row of all parts, where most metrics have a value."""
+        return np.concatenate([steps for steps, _ in self._index]), np.concatenate([seqs for _, seqs in self._index])
+
+    @cached_property
+    def _every_step_rises(self) -> bool:
+        return _rises(self._every_row[0])
 
     @cached_property
     def _places(self) -> tuple[dict[str, int], ...]:
@@ -226,13 +250,26 @@ class WideMetrics:
         return self._groups[key][part.columns[place].column]
 
     def _read(self, part: WidePart, columns: Iterable[str]) -> pl.DataFrame:
-        return pl.read_parquet(self.folder / FOLDER / part.file, columns=list(columns), glob=False)
+        return _read(self.folder / FOLDER / part.file, list(columns))
+
+
+def _read(path: Path, columns: Sequence[str]) -> pl.DataFrame:
+    """Read columns of a part; those of an earlier version are Parquet."""
+    if path.suffix == ".parquet":
+        return pl.read_parquet(path, columns=list(columns), glob=False)
+    with pa.memory_map(str(path)) as file:
+        mapped = pl.DataFrame(pa.ipc.open_file(file).read_all().select(columns))
+        return mapped.select(pl.all() * 1)  # a copy: a file that is still mapped cannot be deleted everywhere
+
+
+def _rises(steps: IntArray) -> bool:
+    return bool((steps[1:] > steps[:-1]).all())
 
 
 def distinct(arrays: Sequence[IntArray]) -> IntArray:
     """Return the distinct steps of several arrays, ascending; most are in order already, and sorting takes longest."""
-    joined = np.concatenate([np.empty(0, np.int64), *arrays])
-    if not bool((np.diff(joined) > 0).all()):
+    joined = arrays[0] if len(arrays) == 1 else np.concatenate([np.empty(0, np.int64), *arrays])
+    if not _rises(joined):
         joined = np.sort(joined)
         joined = joined[np.append(True, np.diff(joined) > 0)] if len(joined) else joined
     return joined

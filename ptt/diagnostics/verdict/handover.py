@@ -14,6 +14,7 @@ from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Diagnosis, Severity
 from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.store.large_tables import with_tables
 from ptt.diagnostics.verdict.checkpoints import (
     CheckpointRoles,
     Role,
@@ -238,4 +239,4 @@ def with_handover(
         "context": context_table(evidence, read_run_metadata(files), evals, evaluated=bool(evaluated)),
         "checklists": pl.DataFrame(rows, schema=SCHEMA, orient="row"),
     }
-    return with_checkpoint_names(replace(diagnosis, tables={**diagnosis.tables, **tables}), roles)
+    return with_checkpoint_names(replace(diagnosis, tables=with_tables(diagnosis.tables, tables)), roles)

@@ -39,6 +39,7 @@ from ptt.diagnostics.rules import RULES, tool_tail_growth
 from ptt.diagnostics.rules.single_series import lasting_excess
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
 from ptt.diagnostics.statistics.trend import classify_trend
+from ptt.diagnostics.store.large_tables import with_tables
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.verdict.causes import explains
 from ptt.diagnostics.verdict.coverage import what_was_seen
@@ -134,7 +135,9 @@ def diagnosis_of(
         explains=explains(),
     )
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
-    return diagnosis if curves.is_empty() else replace(diagnosis, tables={**diagnosis.tables, CURVES: curves})
+    return (
+        diagnosis if curves.is_empty() else replace(diagnosis, tables=with_tables(diagnosis.tables, {CURVES: curves}))
+    )
 
 
 def _with_framework_line(verdict: RuleVerdict, evidence: Evidence) -> RuleVerdict:

@@ -45,7 +45,7 @@ class Redactor:
         """Redact everything a diagnosis holds."""
         records: dict[str, Any] = {name: self._record(getattr(diagnosis, name)) for name in RECORDS}
         records |= {name: tuple(map(self._record, getattr(diagnosis, name))) for name in LISTS}
-        tables = {name: self._table(name, frame) for name, frame in diagnosis.tables.items() if name in TABLES}
+        tables = {name: self._table(name, diagnosis.tables[name]) for name in diagnosis.tables if name in TABLES}
         return replace(diagnosis, **records, tables=tables, redacted=True)
 
     def _record(self, value: Any) -> Any:

@@ -24,6 +24,11 @@ def count_keys(block: bytes) -> int:
     return count
 
 
+def count_colons(block: bytes) -> int:
+    """Count the colons."""
+    return sum(int(np.count_nonzero(chunk == COLON)) for chunk in _chunks(block))
+
+
 def count_openings(block: bytes) -> int:
     """Count the braces and brackets that open."""
     return sum(int(np.count_nonzero((chunk | CASE) == OPEN_BRACE)) for chunk in _chunks(block))

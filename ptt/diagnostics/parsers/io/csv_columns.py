@@ -10,10 +10,12 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.parsers.io.byte_counts import count_line_ends
+from ptt.diagnostics.parsers.io.long_blocks import LongBlock, Names
 from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block
 from ptt.diagnostics.parsers.io.values import MAX_STEP, NON_FINITE
 
-COUNT: Final = r"^[0-9]{1,18}$"  # of a step: what has a sign, a dot or a slash is read cell by cell
+MAX_DIGITS: Final = 18  # of a step: what has more, a sign, a dot or a slash is read cell by cell
+COUNT: Final = rf"^[0-9]{{1,{MAX_DIGITS}}}$"
 SECONDS: Final = r"^[0-9]{1,18}(?:\.[0-9]{0,18})?$"
 FIRST_ROWS: Final = 1000  # that tell which columns hold numbers
 
@@ -26,44 +28,89 @@ class Columns:
     header: tuple[str, ...]
     step: str
     time: str | None
-    metrics: Mapping[str, str]
+    metrics: Mapping[str, str]  # empty where the table is long
     nulls: tuple[str, ...]  # how a cell spells that there is no value, in small letters
     as_times: Callable[[pl.Series], pl.Series]
+    name: str | None = None  # of a long table: the column that names the metric of each row
+    value: str | None = None
+    front: str = ""  # what all its names begin with
 
 
-def columns_of(block: bytes, table: Columns, seq: int) -> Block | None:
+def columns_of(block: bytes, table: Columns, seq: int, schema: pl.Schema | None = None) -> Block | LongBlock | None:
     """Read a block of complete lines as columns, or return None where cells have to be judged one by one.
 
     That is a block with quotes, with a step that is no plain count, with a cell that is no number in a column of
-    numbers, or with a number in a column of texts.
+    numbers, or with a number in a column of texts. `schema`: of the block before.
     """
     if b'"' in block or count_line_ends(block) * len(table.header) > MAX_CELLS:
         return None
+    if table.name is not None:
+        return _long(block, table, seq)
+    if schema is not None:
+        found = _as_columns(block, table, seq, frozenset(name for name in table.metrics if schema[name] == pl.String()))
+        if found is not None:
+            return found
     texts = _texts(block, table)
-    wide = None if texts is None else _read(block, table, texts)
-    if texts is None or wide is None or not wide.height:
+    return None if texts is None else _as_columns(block, table, seq, texts)
+
+
+def _as_columns(block: bytes, table: Columns, seq: int, texts: frozenset[str]) -> Block | None:
+    """Read a block, these columns as texts and the other metrics as numbers; None where it does not hold these."""
+    wide = _read(block, table, texts)
+    if wide is None or not wide.height:
         return None
-    steps = wide[table.step]
-    if steps.null_count() or not steps.str.contains(COUNT).all():
-        return None
-    index = {
-        "__step": steps.cast(pl.Int64).alias("__step"),
-        "__time": _times(wide, table).alias("__time"),
-        "__seq": pl.int_range(seq, seq + wide.height, dtype=pl.Int64, eager=True).alias("__seq"),
-    }
-    largest = index["__step"].max()
-    if not isinstance(largest, int) or largest > MAX_STEP:
+    index = _index(wide, table, seq)
+    if index is None:
         return None
     if any(_holds_number(wide[name], table.nulls) for name in table.metrics if name in texts):
         return None
+    columns = dict(zip(wide.columns, wide.get_columns(), strict=True))
     numbers = {
-        name: wide[column].alias(name)
+        name: columns[column] if column == name else columns[column].alias(name)
         for column, name in table.metrics.items()
-        if column not in texts and wide[column].null_count() < wide.height
+        if column not in texts and columns[column].null_count() < wide.height
     }
     if not numbers or not index.keys().isdisjoint(numbers):
         return None
     return Block(index=index, numbers=numbers, schema=wide.schema)
+
+
+def _long(block: bytes, table: Columns, seq: int) -> LongBlock | None:
+    """Read a block with a value a row; None where a value is no number, or a step is no plain count."""
+    wide = _read(block, table, frozenset())
+    index = None if wide is None or not wide.height else _index(wide, table, seq)
+    if wide is None or index is None:
+        return None
+    names = Names.of(wide[str(table.name)]).stripped().prefixed(table.front)
+    return LongBlock(index=index, names=names, values=wide[str(table.value)], schema=wide.schema)
+
+
+def _index(wide: pl.DataFrame, table: Columns, seq: int) -> dict[str, pl.Series] | None:
+    """Return step, time and number of each row; None where a step is no plain count."""
+    steps = _counts(wide[table.step])
+    if steps is None:
+        return None
+    largest = steps.max()
+    if not isinstance(largest, int) or largest > MAX_STEP:
+        return None
+    return {
+        "__step": steps.alias("__step"),
+        "__time": _times(wide, table).alias("__time"),
+        "__seq": pl.int_range(seq, seq + wide.height, dtype=pl.Int64, eager=True).alias("__seq"),
+    }
+
+
+def _counts(cells: pl.Series) -> pl.Series | None:
+    """Return cells as counts; None where one is none."""
+    if cells.null_count():
+        return None
+    counts = cells.cast(pl.UInt64, strict=False)
+    longest = cells.str.len_bytes().max()
+    plain = not counts.null_count() and isinstance(longest, int) and longest <= MAX_DIGITS
+    if plain and not cells.str.starts_with("+").any():
+        return counts.cast(pl.Int64)
+    cells = cells.str.strip_chars()
+    return cells.cast(pl.Int64) if cells.str.contains(COUNT).all() else None
 
 
 def _texts(block: bytes, table: Columns) -> frozenset[str] | None:
@@ -76,17 +123,18 @@ def _texts(block: bytes, table: Columns) -> frozenset[str] | None:
     first = _read(block[: end + 1] or block, table, frozenset(table.header))
     if first is None:
         return None
+    numbers = first.select(pl.col(list(table.metrics)).cast(pl.Float64, strict=False).count()).row(0, named=True)
     return frozenset(
         column
-        for column in table.metrics
-        if first[column].null_count() < first.height and not _holds_number(first[column], table.nulls)
+        for column, count in numbers.items()
+        if not count and first[column].null_count() < first.height and not _holds_number(first[column], table.nulls)
     )
 
 
 def _read(block: bytes, table: Columns, texts: frozenset[str]) -> pl.DataFrame | None:
     """Parse the lines, each column as numbers but for step, time and texts; None where a cell is no number."""
-    numbers = table.metrics.keys() - texts
-    wanted = {table.step, table.time, *table.metrics}
+    numbers = (table.metrics.keys() - texts) | {table.value}
+    wanted = {table.step, table.time, table.name, table.value, *table.metrics}
     try:
         wide = pl.read_csv(
             io.BytesIO(block),
@@ -99,8 +147,8 @@ def _read(block: bytes, table: Columns, texts: frozenset[str]) -> pl.DataFrame |
         )
     except pl.exceptions.PolarsError:  # a cell that is no number
         return None
-    text = [name for name, kind in wide.schema.items() if kind == pl.String()]
-    return wide.with_columns(pl.col(text).str.strip_chars().replace("", None))
+    text = [name for name, kind in wide.schema.items() if kind == pl.String() and name not in (table.step, table.name)]
+    return wide.rechunk().with_columns(pl.col(text).str.strip_chars().replace("", None))
 
 
 def _holds_number(cells: pl.Series, nulls: tuple[str, ...]) -> bool:

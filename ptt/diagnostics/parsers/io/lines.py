@@ -7,7 +7,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 import pyarrow as pa
@@ -24,17 +24,43 @@ UNUSED = b"\xff"  # never part of UTF-8, so it marks how far a failed read got
 DECODER: Final = json.JSONDecoder(strict=False)  # tools print control characters, and writers log them as they are
 
 
-def _plain(file: RunFile) -> Iterator[bytes | Lost]:
-    done, stop = file.span or (0, 1 << 63)
+def _plain(file: RunFile, *, by_block: bool) -> Iterator[bytes | Lost]:
+    begin, stop = file.span or (0, 1 << 63)
+    done = begin
     try:
         with file.path.open("rb") as handle:
             handle.seek(done)
-            while piece := handle.read(min(PIECE_BYTES, stop - done)):
+            size = PIECE_BYTES
+            by_block = by_block and not file.head.startswith(BOM)  # which is no part of the first block
+            while True:
+                if by_block:
+                    size = _block_size(handle, done, stop, origin=begin)
+                    by_block = size > PIECE_BYTES
+                if not by_block:
+                    size = min(PIECE_BYTES - (done - begin) % PIECE_BYTES, stop - done)
+                if not (piece := handle.read(size)):
+                    break
                 done += len(piece)
                 file.budget.position = done
                 yield piece
     except OSError as error:  # the file is gone or its disk fails: what was read so far stands
         yield read_error(file, error, done=done)
+
+
+def _block_size(handle: BinaryIO, start: int, stop: int, *, origin: int) -> int:
+    """Return how many bytes `blocks` would make a block of, in pieces from `origin` on: read as one they need no copy.
+
+    0 where the file ends before, or a line is longer than a piece.
+    """
+    last = origin + (start + BLOCK_BYTES - 1 - origin) // PIECE_BYTES * PIECE_BYTES
+    handle.seek(last)
+    size = 0
+    for piece in (last, last + PIECE_BYTES):
+        if size < BLOCK_BYTES and piece + PIECE_BYTES <= stop:
+            cut = handle.read(PIECE_BYTES).rfind(b"\n") + 1
+            size = piece + cut - start if cut else 0
+    handle.seek(start)
+    return size if size >= BLOCK_BYTES else 0
 
 
 def _gzip(file: RunFile) -> Iterator[bytes | Lost]:
@@ -93,8 +119,11 @@ def _zstd(file: RunFile) -> Iterator[bytes | Lost]:
             )
 
 
-def pieces(file: RunFile) -> Iterator[bytes | Lost]:
-    """Yield the text of a file piece by piece, unpacked by its first bytes, not by its name."""
+def pieces(file: RunFile, *, by_block: bool = False) -> Iterator[bytes | Lost]:
+    """Yield the text of a file piece by piece, unpacked by its first bytes, not by its name.
+
+    `by_block`: all of it will be read, so that a piece may be a block.
+    """
     try:
         head = file.head[:4]
     except OSError as error:
@@ -105,7 +134,7 @@ def pieces(file: RunFile) -> Iterator[bytes | Lost]:
     elif head.startswith(ZSTD_MAGIC):
         source = _zstd(file)
     else:
-        source = _plain(file)
+        source = _plain(file, by_block=by_block)
     total = 0
     for piece in source:
         file.budget.tick()
@@ -160,7 +189,7 @@ def _blocks(file: RunFile) -> Iterator[bytes | Lost]:
     parts: list[bytes] = []  # joined once: growing one buffer would copy each byte three times
     size = 0
     skipped = 0  # bytes already dropped of a line that is too long to hold
-    for piece in pieces(file):
+    for piece in pieces(file, by_block=True):
         if isinstance(piece, Lost):
             yield piece
             continue
@@ -174,7 +203,7 @@ def _blocks(file: RunFile) -> Iterator[bytes | Lost]:
         last = piece.rfind(b"\n") + 1
         if last and size + last >= BLOCK_BYTES:
             yield b"".join((*parts, piece[:last]))
-            parts, size = [piece[last:]], len(piece) - last
+            parts, size = [piece[last:]] if last < len(piece) else [], len(piece) - last
             continue
         parts.append(piece)
         size += len(piece)

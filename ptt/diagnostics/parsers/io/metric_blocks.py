@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -29,6 +29,7 @@ class Block:
     index: dict[str, pl.Series]  # step, wall_time, seq
     numbers: dict[str, pl.Series]
     schema: pl.Schema
+    nulls: Mapping[str, pl.Series] = field(default_factory=dict)  # of a metric, the rows in which null stands
 
     @property
     def behind(self) -> int:
@@ -38,10 +39,7 @@ class Block:
     def long(self, names: list[str] | None = None) -> pl.DataFrame:
         """Return `step, name_raw, value, wall_time, seq`, a row a value, of all metrics or of some."""
         chosen = self.numbers if names is None else {name: self.numbers[name] for name in names}
-        long = pl.DataFrame(self.index | chosen).unpivot(
-            index=list(self.index), variable_name="name_raw", value_name="value"
-        )
-        long = long.filter(pl.col("value").is_not_null())
+        long = long_rows(pl.DataFrame(self.index | chosen), list(self.index))
         return long.rename({"__step": "step", "__time": "wall_time", "__seq": "seq"})
 
     def pieces(self, file: RunFile, naming: Naming) -> Iterator[Rows | Wide]:
@@ -49,6 +47,7 @@ class Block:
         refused = file.budget.refused(self.numbers)
         kept = [name for name in self.numbers if name not in refused]
         file.budget.refused_values += sum(len(self.numbers[name]) - self.numbers[name].null_count() for name in refused)
+        file.budget.refused_values += sum(int(rows.sum()) for name, rows in self.nulls.items() if name in refused)
         names = naming(kept)
         dense = [name for name in kept if self._is_dense(name)] if file.size >= WIDE_BYTES else []
         names_of_dense = set(dense)
@@ -61,6 +60,15 @@ class Block:
             replacements = pl.Series([names[raw] for raw in rest], dtype=pl.String)
             name = pl.col("name_raw").replace_strict(rest, replacements, return_dtype=pl.String)
             yield Rows(table="metrics", frame=frame.with_columns(name=name))
+        nulls = [self._null_rows(name, rows) for name, rows in self.nulls.items() if name not in refused]
+        if nulls:
+            yield Rows(table="metrics", frame=metric_frame(pl.concat(nulls), file.rel))
+
+    def _null_rows(self, name: str, rows: pl.Series) -> pl.DataFrame:
+        """Return what `long` does for the rows in which a metric is null."""
+        frame = pl.DataFrame({key: column.filter(rows) for key, column in self.index.items()})
+        frame = frame.with_columns(name_raw=pl.lit(name), value=pl.lit(None, pl.Float64))
+        return frame.rename({"__step": "step", "__time": "wall_time", "__seq": "seq"})
 
     def tell_length(self, log: CallLog) -> None:
         """Note the last step, and how long the run was to be."""
@@ -73,11 +81,24 @@ class Block:
 
     def _is_dense(self, name: str) -> bool:
         column = self.numbers[name]
-        return _may_be_dense(name) and column.null_count() < (1 - DENSE) * len(column)
+        return may_be_dense(name) and column.null_count() < (1 - DENSE) * len(column)
+
+
+def long_rows(columns: pl.DataFrame, index: list[str]) -> pl.DataFrame:
+    """Return the index with `name_raw` and `value`, a row a value, even where a metric is called `value`."""
+    name, value = (_unused(wanted, columns.columns) for wanted in ("name_raw", "value"))
+    long = columns.unpivot(index=index, variable_name=name, value_name=value)
+    return long.rename({name: "name_raw", value: "value"}).filter(pl.col("value").is_not_null())
+
+
+def _unused(name: str, taken: Sequence[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
 
 
 @lru_cache(maxsize=CACHED_NAMES)
-def _may_be_dense(name: str) -> bool:
+def may_be_dense(name: str) -> bool:
     """Return whether a metric may stand as a column: of training, and with no value that stands for another."""
     return split_of(name.removeprefix(UNNUMBERED)) == "train" and re.search(RATIO_BOUND, name) is None
 

@@ -318,9 +318,11 @@ def metric_row(flat: Flat, keys: Sequence[str]) -> MetricRow | None:
 def _wall_time(flat: Flat) -> float | None:
     """Take the wall time out of a call."""
     times = ((key, as_seconds(flat[key])) for key in TIME_KEYS if key in flat)
-    clock, wall_time = next((pair for pair in times if pair[1] is not None), ("", None))
-    flat.pop(clock, None)
-    return wall_time
+    for clock, wall_time in times:
+        if wall_time is not None:
+            del flat[clock]
+            return wall_time
+    return None
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import BinaryIO, Final
 
 import polars as pl
@@ -33,6 +34,11 @@ PYTHON: Final = 16  # times what Arrow takes for a value, as a Python object in 
 LENGTH_ROWS: Final = 64
 SHORT_FOOTER: Final = 16 << 10  # read at first; a row group of six columns takes a thousand bytes
 TICK_PAGES: Final = 16  # headers of pages between two looks at the clock
+JUDGING: Final = "seconds of judging"  # among the looks at a file: of CPU time, as expected
+SCHEMAS_KEPT: Final = 1 << 18  # of files: a run has fewer
+_schemas: Final[dict[Path, tuple[tuple[int, int, int], pl.Schema]]] = {}
+"""What files that were read last hold, each as it was then: opening one again costs as much as all else about it."""
+_distinct_schemas: Final[dict[tuple[tuple[str, pl.DataType], ...], pl.Schema]] = {}
 
 
 def schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
@@ -67,7 +73,35 @@ def footer_of(file: RunFile) -> pq.ParquetFile:
 
 def polars_schema(file: RunFile) -> pl.Schema:
     """Return the schema as Polars reads it, from the footer alone."""
-    return pl.scan_parquet(BytesIO(MAGIC + _footer(file))).collect_schema()
+    state = _state(file.path)
+    schema = pl.scan_parquet(BytesIO(MAGIC + _footer(file))).collect_schema()
+    return _remember(file.path, state, _distinct_schemas.setdefault(tuple(schema.items()), schema))
+
+
+def share_schema(path: Path, schema: pl.Schema) -> None:
+    """Let a file that is known to be of a schema have it without a look."""
+    _remember(path, _state(path), schema)
+
+
+def _remember(path: Path, state: tuple[int, int, int], schema: pl.Schema) -> pl.Schema:
+    if len(_schemas) >= SCHEMAS_KEPT:
+        _schemas.clear()
+    _schemas[path] = state, schema
+    return schema
+
+
+def known_schema(path: Path) -> pl.Schema | None:
+    """Return what `polars_schema` said of a file that has not changed since; None where it was not asked."""
+    state, schema = _schemas.get(path, (None, None))
+    try:
+        return schema if state is not None and state == _state(path) else None
+    except OSError:  # gone
+        return None
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _footer(file: RunFile) -> bytes:
@@ -126,7 +160,7 @@ def row_groups(parquet: pq.ParquetFile, file: RunFile) -> Iterator[Group]:
     meta, names = parquet.metadata, set(parquet.schema_arrow.names)
     columns = [parquet.schema.column(at) for at in range(meta.num_columns)]
     tops = [_top(str(column.path), names) for column in columns]
-    with file.path.open("rb") as handle:
+    with file.path.open("rb", buffering=0) as handle:  # headers lie far apart
         for number in range(meta.num_row_groups):
             group = meta.row_group(number)
             found = [_chunk(handle, group.column(at), columns[at], tops[at], file) for at in range(meta.num_columns)]
@@ -257,6 +291,7 @@ def check_sequences(file: RunFile, columns: Sequence[str], mask: str) -> None:
             raise BudgetSpent(f"{what} would take {seconds:.0f} s of CPU time", "file_seconds")
         if inside * TOKEN_BYTES > file.budget.limits.memory_mb * MB + EXPLAINED * file.size:
             ask(file, _longest(file, number, mask) * TOKEN_BYTES, "its longest sequence")
+    file.looks[JUDGING] = seconds
     file.budget.charge(seconds)
 
 

@@ -6,6 +6,7 @@ A footer may lie, and a reader takes memory by what the pages say. Fields after 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
@@ -21,6 +22,19 @@ LONG_LIST: Final = 15  # in four bits: the length follows
 MAX_PLACE: Final = 1 << 62  # in a file; beyond it no system seeks
 MAX_NESTED: Final = 16  # structs inside one another in these headers; there are three
 SCHEMA, CHILDREN = 2, 5  # of the footer, and of an element of its schema
+_INTEGER: Final = rb"\x15([\x80-\xff]{0,4}[\x00-\x7f])"
+_USUAL: Final = re.compile(
+    rb"\x15[\x00-\x7f]%b%b"  # the kind of page, what it unpacks to, what it takes
+    rb"([\x2c\x4c\x5c]|\x15[\x80-\xff]{0,4}[\x00-\x7f][\x1c\x3c\x4c])%b"  # its own header, behind a checksum or not
+    rb"(?:\x15[\x80-\xff]{0,4}[\x00-\x7f]|[\x11\x12])*(\x00\x00|\x1c)"  # encodings, levels, flags; statistics follow
+    % ((_INTEGER,) * 3)
+)
+"""A page header as writers lay it out: one match reads it; whatever else is read field by field."""
+_OF_DICTIONARIES: Final = (0x4C, 0x3C)  # the mark of such a header, and of one behind a checksum
+SCHEMAS_KEPT: Final = 8
+SCHEMA_BYTES: Final = 1 << 16  # of a schema that is kept
+_depths: Final[list[tuple[bytes, int]]] = []
+"""Footers up to the end of their schemas, those met last, and how deeply these nest: files of a run share theirs."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +55,60 @@ def pages(handle: BinaryIO, start: int, values: int) -> Iterator[Page]:
             raise ValueError("a page that lies in no file")
         handle.seek(at)
         raw = handle.read(HEADER_BYTES)
-        try:
-            page, length = _page(raw)
-        except IndexError:
-            page, length = _page(raw + handle.read(LONG_HEADER_BYTES))
+        found = _usual_page(raw)
+        if found is None:
+            try:
+                found = _page(raw)
+            except IndexError:
+                found = _page(raw + handle.read(LONG_HEADER_BYTES))
+        page, length = found
         yield page
         values -= 0 if page.is_dictionary else page.values
         at += length + page.packed
+
+
+def _usual_page(data: bytes) -> tuple[Page, int] | None:
+    """Read a header that is laid out as usual; None where it has to be read field by field."""
+    if (found := _USUAL.match(data)) is None:
+        return None
+    at = found.end()
+    if found[5] == b"\x1c":
+        at = _behind_statistics(data, at)
+        if at < 0 or data[at : at + 2] != b"\0\0":
+            return None
+        at += 2
+    unpacked, packed, values = _small(found[1]), _small(found[2]), _small(found[4])
+    if unpacked & 1 or packed & 1 or values & 1:  # below 0
+        return None
+    is_dictionary = found[3][-1] == _OF_DICTIONARIES[len(found[3]) > 1]
+    return Page(is_dictionary, values >> 1, packed >> 1, unpacked >> 1), at
+
+
+def _small(data: bytes) -> int:
+    value = 0
+    for byte in reversed(data):
+        value = value << 7 | byte & 127
+    return value
+
+
+def _behind_statistics(data: bytes, at: int) -> int:
+    """Return the place behind a struct of texts, numbers and truth values; -1 where it holds anything else."""
+    try:
+        while head := data[at]:
+            if head < 16:
+                return -1
+            kind, at = head & 15, at + 1
+            if kind == BINARY and data[at] < 128:
+                at += 1 + data[at]
+            elif kind in INTEGERS:
+                while data[at] > 127:
+                    at += 1
+                at += 1
+            elif kind not in (TRUE, FALSE):
+                return -1
+    except IndexError:
+        return -1
+    return at + 1
 
 
 def schema_size(footer: bytes) -> int:
@@ -66,6 +127,9 @@ def _schema(footer: bytes) -> tuple[int, int]:
 
 def schema_depth(footer: bytes) -> int:
     """Return how deeply the groups of a schema nest: libraries build them by calling themselves."""
+    for beginning, depth in tuple(_depths):
+        if footer.startswith(beginning):
+            return depth
     count, at = _schema(footer)
     open_groups: list[int] = []  # how many children each still has to come
     deepest = 0
@@ -78,6 +142,9 @@ def schema_depth(footer: bytes) -> int:
         if children > 0:
             open_groups.append(children)
         deepest = max(deepest, len(open_groups))
+    if at <= SCHEMA_BYTES:
+        _depths.append((footer[:at], deepest))
+        del _depths[:-SCHEMAS_KEPT]
     return deepest
 
 

@@ -1,0 +1,46 @@
+"""A Ray cluster of several nodes on this machine, for tests that are skipped where Ray is not installed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+__all__ = ["cluster_of_nodes", "on_ray"]
+NODES = 3
+with_ray = [
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore"),  # Ray's own, of sockets and processes that it leaves to the end
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed; make test-ray installs it"),
+]
+
+
+def on_ray(function: Any) -> Any:
+    for mark in with_ray:
+        function = mark(function)
+    return function
+
+
+@pytest.fixture(name="cluster")
+def cluster_of_nodes(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A cluster of a head and two more nodes with a core each, and a driver that has joined it."""
+    import ray
+    from ray import cloudpickle, cluster_utils
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # 30 are not enough on a machine that is busy
+    small = {"num_cpus": 1, "object_store_memory": 100 << 20}
+    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=small)
+    try:
+        for _ in range(NODES - 1):
+            nodes.add_node(**small)
+        nodes.wait_for_nodes()
+        cloudpickle.register_pickle_by_value(sys.modules[request.module.__name__])
+        yield nodes
+    finally:
+        ray.shutdown()
+        nodes.shutdown()
