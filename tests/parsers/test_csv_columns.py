@@ -10,7 +10,7 @@ import pytest
 from metric_pieces import rows_and_losses
 from polars.testing import assert_frame_equal
 
-from ptt.diagnostics.parsers import PARSERS
+from ptt.diagnostics.parsers import PARSERS, RunFile
 from ptt.diagnostics.parsers.io import lines, metric_blocks
 
 CSV = next(parser for parser in PARSERS if parser.name == "metrics_csv")
@@ -25,7 +25,8 @@ def drawn_table(drawn: random.Random) -> str:
     """Draw a table whose rows are mostly sound, and some of them odd in one way or another."""
     time = drawn.choice([None, "timestamp", "wall_time"])
     kinds = [*(["eval/reward"] if drawn.random() < 0.5 else []), *(["kind"] if drawn.random() < 0.1 else [])]
-    header = ["step", *([time] if time else []), "loss", "reward", "my/own", "note", "empty", *kinds]
+    names = ["my/own", *drawn.sample(["__time", "^x.*$", "^.*$", "*"], drawn.choice([0, 0, 2]))]
+    header = ["step", *([time] if time else []), "loss", "reward", *names, "note", "empty", *kinds]
     odd = drawn.choice([0.0, 0.0, 0.002, 0.02])
     clock = drawn.choice(TIMES)
     table = [",".join(header)]
@@ -102,10 +103,11 @@ def test_a_table_read_as_columns_has_the_values_and_losses_of_its_cells(
     assert by_cell[3] == 0
 
 
-def test_a_sound_table_is_read_as_columns_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["note", "*", "^.*$", "^x.*$", "__time"])
+def test_a_sound_table_is_read_as_columns_alone(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
     path = tmp_path / "metrics.csv"
-    path.write_text("step,loss,note\n" + "".join(f"{step},0.{step},fine\n" for step in range(1, 100)))
+    path.write_text(f"step,loss,{name}\n" + "".join(f"{step},0.{step},fine\n" for step in range(1, 100)))
     found, lost, facts, wide = rows_and_losses(CSV, path)
     assert (found.height, lost, facts, wide) == (99, [], [], 1)
 
@@ -119,3 +121,9 @@ def test_a_table_with_a_value_a_row_becomes_a_row_a_step(tmp_path: Path, monkeyp
     )
     found, lost, facts, wide = rows_and_losses(CSV, path)
     assert (found.height, lost, facts, wide) == (147, [], [], 1)
+
+
+def test_a_table_of_steps_and_ids_alone_is_no_metric_table(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("step,id\n1,2\n2,3\n3,4\n")
+    assert not CSV.recognises(RunFile(path=path, rel=path.name, size=path.stat().st_size))

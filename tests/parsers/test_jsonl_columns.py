@@ -54,7 +54,7 @@ LONG_NAMES = (
 def drawn_log(drawn: random.Random) -> bytes:
     """Draw a log whose rows are mostly sound, and some of them odd in one way or another."""
     time = drawn.choice([None, "timestamp", "wall_time"])
-    names = ["loss", "reward", "my/own", drawn.choice(["kl", "a:b", 'quo\\"te', "caf\u00e9"])]
+    names = ["loss", "reward", "my/own", drawn.choice(["kl", "a:b", 'quo\\"te', "caf\u00e9", "^x.*$", "total_steps"])]
     note = drawn.choice([None, None, "note", "phase"])
     wrapper = drawn.choice([None, None, "data", "group"])
     late = drawn.choice([0, 0, 40])
@@ -122,6 +122,19 @@ def drawn_long_log(drawn: random.Random) -> bytes:
     return ("\n".join(rows) + "\n").encode()
 
 
+def assert_columns_are_as_lines(path: Path, *, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read a log in blocks of so many bytes, as columns and line by line: values, losses and facts are the same."""
+    with monkeypatch.context() as patch:
+        patch.setattr(lines, "PIECE_BYTES", size)
+        patch.setattr(lines, "BLOCK_BYTES", size)
+        by_column = rows_and_losses(JSONL, path)
+        patch.setattr(metrics_jsonl, "fast_block", lambda *_, **__: None)
+        by_line = rows_and_losses(JSONL, path)
+    assert_frame_equal(by_column[0], by_line[0], check_exact=True)
+    assert by_column[1:3] == by_line[1:3]
+    assert by_line[3] == 0
+
+
 @pytest.mark.parametrize("draw", [drawn_log, drawn_long_log])
 @pytest.mark.parametrize("seed", range(120))
 def test_a_log_read_as_columns_has_the_values_and_losses_of_its_lines(
@@ -131,15 +144,57 @@ def test_a_log_read_as_columns_has_the_values_and_losses_of_its_lines(
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(draw(drawn))
     size = drawn.choice([400, 1500, 1 << 18])
-    monkeypatch.setattr(lines, "PIECE_BYTES", size)
-    monkeypatch.setattr(lines, "BLOCK_BYTES", size)
     monkeypatch.setattr(metric_blocks, "WIDE_BYTES", drawn.choice([0, 1 << 20]))
-    by_column = rows_and_losses(JSONL, path)
-    monkeypatch.setattr(metrics_jsonl, "fast_block", lambda *_, **__: None)
-    by_line = rows_and_losses(JSONL, path)
-    assert_frame_equal(by_column[0], by_line[0], check_exact=True)
-    assert by_column[1:3] == by_line[1:3]
-    assert by_line[3] == 0
+    assert_columns_are_as_lines(path, size=size, monkeypatch=monkeypatch)
+
+
+@pytest.mark.parametrize("space", [" ", "\t", "  \r"])
+def test_the_last_of_two_values_under_one_key_counts_however_they_are_spaced(
+    space: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(
+        "".join(f'{{"step": {step}, "loss": {step / 7}, "loss"{space}: 5.0}}\n' for step in range(1, 50)), newline=""
+    )
+    assert rows_and_losses(JSONL, path)[0]["value"].unique().to_list() == [5.0]
+    assert_columns_are_as_lines(path, size=1 << 18, monkeypatch=monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("written", "facts"),
+    [
+        (lambda step: f', "total_steps": {100 if step < 20 else 200}', {}),  # two totals: none is sure
+        (lambda step: ', "total_steps": 100' if step < 20 else "", {"max_steps": 100, "global_step": 49}),
+        (lambda step: f', "global_step/max_steps": "{step}/100"', {"max_steps": 100, "global_step": 49}),
+        (lambda step: ', "train_runtime": 12.5' if step == 30 else "", {"train_runtime": 12.5}),
+    ],
+)
+@pytest.mark.parametrize("size", [400, 1 << 18])
+def test_the_length_of_a_run_is_read_of_every_row(
+    written: Callable[[int], str],
+    facts: dict[str, float],
+    size: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f'{{"step": {step}, "loss": 0.5{written(step)}}}\n' for step in range(1, 50)))
+    merged = {key: value for found in rows_and_losses(JSONL, path)[2] for key, value in found.items()}
+    assert {key: value for key, value in merged.items() if key != "framework"} == facts
+    assert_columns_are_as_lines(path, size=size, monkeypatch=monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["^x.*$", "^.*$", "*", ""])
+@pytest.mark.parametrize("value", ["0.5", '"warm up"', '{"loss": 0.5}'])
+def test_a_name_that_is_a_pattern_stands_for_itself(
+    name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f'{{"step": {step}, "kl": {step}, "{name}": {value}}}\n' for step in range(1, 50)))
+    assert rows_and_losses(JSONL, path)[3] == 1
+    assert_columns_are_as_lines(path, size=1 << 18, monkeypatch=monkeypatch)
 
 
 @pytest.mark.parametrize("text", ["fine", "a:b", "{x", "2026-01-01T00:00:00+00:00"])

@@ -357,9 +357,10 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
         columns = list(plain)
         cells = base.hstack([rows[name].alias(str(number)) for number, name in enumerate(columns)])  # not by patterns
         cells = cells.unpivot(index=base.columns, variable_name="column", value_name="text").with_columns(
+            text=pl.col("text").cast(pl.String),  # where there is no metric it would be of no type
             name_raw=pl.col("column").replace_strict(
                 {str(index): plain[name] for index, name in enumerate(columns)}, return_dtype=pl.String
-            )
+            ),
         )
     cells = _of_evaluation(cells, rows, seq).with_columns(name_raw=pl.lit(dialect.counter.prefix) + pl.col("name_raw"))
     lower = pl.col("text").str.to_lowercase()
@@ -387,22 +388,24 @@ def _plain_names(dialect: _Dialect) -> dict[str, str]:
 
 
 def _columns(dialect: _Dialect) -> Columns | None:
-    """Return what columns a table has that may be read as columns; None for one that has evaluations."""
+    """Return what columns a table has that may be read as columns; None for one that has evaluations.
+
+    They are numbered: a name like `^a.*$` would stand for others.
+    """
     if dialect.step is None or any(name.lower() in KINDS for name in dialect.header):
         return None
-    wide = dialect.name is None
+    number = {name: str(place) for place, name in enumerate(dialect.header)}
+    metrics = _plain_names(dialect) if dialect.name is None else {}
     return Columns(
         separator=dialect.separator,
-        header=dialect.header,
-        step=dialect.step,
-        time=dialect.time,
-        metrics={column: dialect.counter.prefix + name for column, name in _plain_names(dialect).items()}
-        if wide
-        else {},
+        header=tuple(number.values()),
+        step=number[dialect.step],
+        time=number[dialect.time] if dialect.time else None,
+        metrics={number[column]: dialect.counter.prefix + name for column, name in metrics.items()},
         nulls=NULLS,
         as_times=_seconds,
-        name=dialect.name,
-        value=dialect.value,
+        name=number[dialect.name] if dialect.name else None,
+        value=number[dialect.value] if dialect.value else None,
         front=dialect.counter.prefix,
     )
 

@@ -11,7 +11,14 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.byte_counts import count_colons, count_keys, count_line_ends, count_openings, holds_null
+from ptt.diagnostics.parsers.io.byte_counts import (
+    count_colons,
+    count_keys,
+    count_line_ends,
+    count_openings,
+    holds_null,
+    holds_spaced_key,
+)
 from ptt.diagnostics.parsers.io.counters import KINDS, Counter
 from ptt.diagnostics.parsers.io.interface import (
     HEAD_BYTES,
@@ -41,6 +48,7 @@ from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block, known_nam
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
     FORM,
+    LENGTHS,
     NAME_KEYS,
     VALUE_KEYS,
     WRAPPERS,
@@ -55,7 +63,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     framework_facts,
     name_prefix,
 )
-from ptt.diagnostics.parsers.io.stand_ins import with_stand_ins
+from ptt.diagnostics.parsers.io.stand_ins import StandIns, with_stand_ins
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
 from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds
 
@@ -97,31 +105,17 @@ def fast_block(
     `spelt_out`, also one with null, which in columns looks like a missing key, or with NaN, which polars refuses.
     `schema`: of the block before; `front`: what all names begin with.
     """
-    if len(block) > 2 * BLOCK_BYTES:
+    if len(block) > 2 * BLOCK_BYTES or (found := _parse(block, schema, spelt_out=spelt_out)) is None:
         return None
-    wide = _read(block, schema)
-    stand_ins = with_stand_ins(block) if wide is None and spelt_out else None
-    if stand_ins is not None:
-        wide = _read(stand_ins.block, schema)
-    flat = None if wide is None else _flat(wide, wrappers)
-    if wide is None or flat is None or not wide.height:
-        return None
+    wide, stand_ins = found
+    flat = _flat(wide, wrappers) or {}
     index, rest = _index(flat, steps, times, seq)
+    if not index or (restored := _numbers(rest, stand_ins, is_form=flat.keys() >= FORM)) is None:
+        return None
+    numbers, nulls = restored
     texts = {name: column for name, column in rest.items() if column.dtype == pl.String()}
-    numbers = {
-        name: column if column.dtype == pl.Float64() else column.cast(pl.Float64)
-        for name, column in rest.items()
-        if column.dtype.is_numeric() or column.dtype == pl.Boolean()
-    }
-    one_a_row = not rest.keys().isdisjoint(VALUE_KEYS)
-    nulls: Columns = {}
-    if stand_ins is not None:
-        restored = stand_ins.restored(numbers)
-        if restored is None or (stand_ins.has_nulls and (one_a_row or flat.keys() >= FORM)):
-            return None
-        numbers, nulls = restored
-    names = next((texts.pop(name) for name in NAME_KEYS if one_a_row and name in texts), None)
-    if not index or not all(map(_is_text, texts.values())):
+    names = next((texts.pop(name) for name in NAME_KEYS if _has_a_value(rest) and name in texts), None)
+    if not all(map(_is_text, texts.values())):
         return None
     if any(_tells_evaluation(texts[name]) for name in KINDS if name in texts):
         return None
@@ -133,8 +127,43 @@ def fast_block(
         index=index,
         numbers={front + name: column for name, column in numbers.items()},
         nulls={front + name: rows for name, rows in nulls.items()},
+        lengths=_lengths(rest, numbers),
         schema=wide.schema,
     )
+
+
+def _parse(block: bytes, schema: pl.Schema | None, *, spelt_out: bool) -> tuple[pl.DataFrame, StandIns | None] | None:
+    """Return the rows of a block as columns, and with `spelt_out` what numbers in them stand for words."""
+    wide, stand_ins = _read(block, schema), None
+    if wide is None and spelt_out and (stand_ins := with_stand_ins(block)) is not None:
+        wide = _read(stand_ins.block, schema)
+    return None if wide is None or not wide.height else (wide, stand_ins)
+
+
+def _numbers(rest: Columns, stand_ins: StandIns | None, *, is_form: bool) -> tuple[Columns, Columns] | None:
+    """Return the columns of numbers, and by name in which rows a null stands; None where nulls may mean something."""
+    numbers = {
+        name: column if column.dtype == pl.Float64() else column.cast(pl.Float64)
+        for name, column in rest.items()
+        if column.dtype.is_numeric() or column.dtype == pl.Boolean()
+    }
+    if stand_ins is None:
+        return numbers, {}
+    return None if stand_ins.has_nulls and (is_form or _has_a_value(rest)) else stand_ins.restored(numbers)
+
+
+def _has_a_value(rest: Columns) -> bool:
+    """Return whether the rows may have a value each, beside its name."""
+    return not rest.keys().isdisjoint(VALUE_KEYS)
+
+
+def _lengths(rest: Columns, numbers: Columns) -> Columns:
+    """Return the columns that tell how long the run was to be: whole numbers and texts as they are written."""
+    return {
+        name: numbers[name] if column.dtype == pl.Float64() else column
+        for name, column in rest.items()
+        if name in LENGTHS and not column.dtype.is_nested()
+    }
 
 
 def _index(flat: Columns, steps: tuple[str, ...], times: tuple[str, ...], seq: int) -> tuple[Columns, Columns]:
@@ -183,7 +212,7 @@ def _read(block: bytes, schema: pl.Schema | None) -> pl.DataFrame | None:
             wide = None
         if wide is not None and _is_whole(block, wide):
             return wide.rechunk()  # of thousands of columns a chunk is a few rows, and takes more than they do
-    if holds_null(block) or _is_deep(block):
+    if holds_null(block) or holds_spaced_key(block) or _is_deep(block):
         return None
     keys = count_keys(block)
     for sampled in (FIRST_ROWS, None):
@@ -245,8 +274,8 @@ def _cells(frame: pl.DataFrame) -> int:
 def _colons(frame: pl.DataFrame) -> int:
     """Count the colons in texts, and in the names of the cells that hold something."""
     count = 0
-    for column in frame.iter_columns():
-        count += column.name.count(":") * (len(column) - column.null_count())
+    for name, column in _unnamed(frame):
+        count += name.count(":") * (len(column) - column.null_count())
         if column.dtype == pl.String():
             count += int(column.str.count_matches(":", literal=True).sum())
         elif isinstance(column.dtype, pl.Struct):
@@ -260,8 +289,14 @@ def _holds_objects(frame: pl.DataFrame) -> bool:
         _holds_objects(column.struct.unnest())
         if isinstance(column.dtype, pl.Struct)
         else column.dtype == pl.String() and column.str.contains("{", literal=True).any()
-        for column in frame.iter_columns()
+        for _, column in _unnamed(frame)
     )
+
+
+def _unnamed(frame: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
+    """Yield names and columns; these without their names, since methods of a series called `^a.*$` look for others."""
+    for column in frame.iter_columns():
+        yield column.name, column.alias("")
 
 
 def _seconds(column: pl.Series) -> pl.Series:
@@ -278,14 +313,12 @@ def _seconds(column: pl.Series) -> pl.Series:
 def _flat(wide: pl.DataFrame, wrappers: tuple[str, ...]) -> dict[str, pl.Series] | None:
     """Join the names of nested fields with slashes; None if two columns come out under one name."""
     flat: dict[str, pl.Series] = {}
-    pending = [(name, wide[name], "" if name in wrappers else name_prefix(f"{name}/")) for name in wide.columns]
+    pending = [(name, column, "" if name in wrappers else name_prefix(f"{name}/")) for name, column in _unnamed(wide)]
     while pending:
         name, column, below = pending.pop()
         if isinstance(column.dtype, pl.Struct):
-            inner = [
-                (f"{below}{child.name}", child) for child in column.struct.unnest().iter_columns()
-            ]  # not by names,
-            pending += [(joined, child, name_prefix(f"{joined}/")) for joined, child in inner]  # that may be patterns
+            inner = [(f"{below}{child}", values) for child, values in _unnamed(column.struct.unnest())]
+            pending += [(joined, values, name_prefix(f"{joined}/")) for joined, values in inner]
         elif name in flat:
             return None
         else:

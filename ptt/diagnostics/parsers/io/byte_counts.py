@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,6 +15,8 @@ NULL: Final = b"null"
 NULL_WORD: Final = np.frombuffer(NULL, np.uint32)[0]
 WORDS: Final = CHUNK // len(NULL)
 CASE: Final = 0x20  # the bit that sets `{` apart from `[`
+SPACE: Final = 0x20  # the greatest byte of white space
+SPACED_KEY: Final = re.compile(rb'"[ \t\r]+:')
 
 
 def count_keys(block: bytes) -> int:
@@ -22,6 +25,12 @@ def count_keys(block: bytes) -> int:
     for chunk in _chunks(block, beyond=1):
         count += int(np.count_nonzero((chunk[:-1] == QUOTE) & (chunk[1:] == COLON)))
     return count
+
+
+def holds_spaced_key(block: bytes) -> bool:
+    """Return whether white space may stand between a key and its colon, where `count_keys` misses it; also in texts."""
+    spaced = any(((chunk[:-1] <= SPACE) & (chunk[1:] == COLON)).any() for chunk in _chunks(block, beyond=1))
+    return spaced and SPACED_KEY.search(block) is not None
 
 
 def count_colons(block: bytes) -> int:

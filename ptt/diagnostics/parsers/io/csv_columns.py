@@ -22,7 +22,7 @@ FIRST_ROWS: Final = 1000  # that tell which columns hold numbers
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What the columns of a table are: `metrics` has the name of each metric by that of its column."""
+    """What the columns of a table are, each under a name that is no pattern; `metrics` has each metric's own by it."""
 
     separator: str
     header: tuple[str, ...]
@@ -66,7 +66,7 @@ def _as_columns(block: bytes, table: Columns, seq: int, texts: frozenset[str]) -
         return None
     columns = dict(zip(wide.columns, wide.get_columns(), strict=True))
     numbers = {
-        name: columns[column] if column == name else columns[column].alias(name)
+        name: columns[column]
         for column, name in table.metrics.items()
         if column not in texts and columns[column].null_count() < wide.height
     }

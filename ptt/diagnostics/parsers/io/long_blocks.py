@@ -12,8 +12,8 @@ import polars as pl
 
 from ptt.diagnostics.parsers.io import metric_blocks
 from ptt.diagnostics.parsers.io.interface import Rows, RunFile, Wide
-from ptt.diagnostics.parsers.io.metric_blocks import DENSE, Naming, may_be_dense
-from ptt.diagnostics.parsers.io.metric_logs import RUNTIME, TOTALS, CallLog
+from ptt.diagnostics.parsers.io.metric_blocks import DENSE, Naming, may_be_dense, tell_lengths
+from ptt.diagnostics.parsers.io.metric_logs import LENGTHS, CallLog
 from ptt.diagnostics.parsers.io.metric_rows import metric_frame
 
 ENTRY: Final = {"__step": "step", "__time": "wall_time", "__seq": "seq"}
@@ -98,12 +98,13 @@ class LongBlock:
 
     def tell_length(self, log: CallLog) -> None:
         """Note the last step, and how long the run was to be."""
-        for name in (*TOTALS[log.counter.unit], RUNTIME):
-            if (raw := log.counter.prefix + name) in self.names.raws:
-                of_name = pl.Series(self.names.codes == self.names.raws.index(raw))
-                for value in self.values.filter(of_name).unique(maintain_order=True):
-                    log.length.see(None, {name: value})
-        log.length.see(int(self.index["__step"][-1]), {})
+        raws = {name: log.counter.prefix + name for name in LENGTHS}
+        columns = {
+            name: self.values.filter(pl.Series(self.names.codes == self.names.raws.index(raw)))
+            for name, raw in raws.items()
+            if raw in self.names.raws
+        }
+        tell_lengths(columns, int(self.index["__step"][-1]), log)
 
     def _only(self, rows: BoolArray) -> LongBlock:
         """Return some of the rows."""

@@ -12,7 +12,7 @@ import polars as pl
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, split_of
 from ptt.diagnostics.parsers.io.interface import Rows, RunFile, Wide
-from ptt.diagnostics.parsers.io.metric_logs import RUNTIME, TOTALS, CallLog
+from ptt.diagnostics.parsers.io.metric_logs import CallLog
 from ptt.diagnostics.parsers.io.metric_rows import RATIO_BOUND, UNNUMBERED, metric_frame
 
 WIDE_BYTES: Final = 32 << 20  # of a file: from here on a row a value costs more than all the rest
@@ -30,6 +30,7 @@ class Block:
     numbers: dict[str, pl.Series]
     schema: pl.Schema
     nulls: Mapping[str, pl.Series] = field(default_factory=dict)  # of a metric, the rows in which null stands
+    lengths: Mapping[str, pl.Series] = field(default_factory=dict)  # what of metric_logs.LENGTHS it holds, as written
 
     @property
     def behind(self) -> int:
@@ -72,16 +73,19 @@ class Block:
 
     def tell_length(self, log: CallLog) -> None:
         """Note the last step, and how long the run was to be."""
-        last = {
-            name: column[-1]
-            for name in (*TOTALS[log.counter.unit], RUNTIME)
-            if (column := self.numbers.get(log.counter.prefix + name)) is not None
-        }
-        log.length.see(int(self.index["__step"][-1]), last)
+        tell_lengths(self.lengths, int(self.index["__step"][-1]), log)
 
     def _is_dense(self, name: str) -> bool:
         column = self.numbers[name]
         return may_be_dense(name) and column.null_count() < (1 - DENSE) * len(column)
+
+
+def tell_lengths(columns: Mapping[str, pl.Series], last: int, log: CallLog) -> None:
+    """Note the last step, and what columns say of the run's length, as their rows would one after another."""
+    for name, column in columns.items():
+        for value in column.reverse().unique(maintain_order=True).reverse():  # each where it stands last
+            log.length.see(None, {name: value})
+    log.length.see(last, {})
 
 
 def long_rows(columns: pl.DataFrame, index: list[str]) -> pl.DataFrame:

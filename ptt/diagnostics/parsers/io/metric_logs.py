@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, Final
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, split_of
@@ -94,6 +94,8 @@ none of: the reward of SFT, the loss of an evaluation."""
 SWIFT_STEP: Final = "global_step/max_steps"  # ms-swift's: "3/100"
 TAG: Final = "-tag-"  # TensorBoard downloads a curve as run-RUN-tag-TAG, as JSON or CSV
 RUNTIME: Final = "train_runtime"  # only the last row of a Hugging Face run has it
+LENGTHS: Final = frozenset({*chain.from_iterable(TOTALS.values()), SWIFT_STEP, RUNTIME})
+"""All that tells how long a run was to be, or how long it took."""
 
 
 def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter | None:
