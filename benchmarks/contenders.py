@@ -76,10 +76,12 @@ def token_pass(folder: Path, *, compiled: bool = False) -> pl.DataFrame:
     """The token pass: cells, single sequences, and positions after an observation."""
     import polars as pl
 
+    from ptt.diagnostics.engines import freed_memory
     from ptt.diagnostics.statistics.logprob_pairs import available_pairs
     from ptt.diagnostics.statistics.percentiles import percentiles
     from ptt.diagnostics.statistics.token_pass import token_pass
 
+    freed_memory.keep()  # as a diagnosis does
     frame = pl.scan_parquet(folder / "*.parquet")
     logps = [name for name in LOGPS if name in frame.collect_schema()]
     columns = frame.select("step", "model_mask", *logps).with_row_index("seq")

@@ -15,9 +15,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.flat_lists import as_lists, flatten
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects
-from ptt.diagnostics.parsers.io.token_lines import Shape, flat, frames, listed, lost_rows, responses
+from ptt.diagnostics.parsers.io.token_lines import Shape, frames, lost_rows, responses
 from ptt.diagnostics.schema import SEQUENCES
 from ptt.diagnostics.wording import counted
 
@@ -97,7 +98,7 @@ def _sequences(frame: pl.DataFrame, step: int, before: int) -> tuple[pl.DataFram
         sample_id=pl.format("{}-{}", pl.lit(step), pl.coalesce(pl.col("idx"), pl.col("_row").cast(pl.Int64))),
     )
     rows = rows.select(name for name in SEQUENCES if name in rows.columns)
-    return rows if np.any(flat(rows["old_logp"].fill_null([]))[1]) else rows.drop("old_logp"), wrong, empty
+    return rows if np.any(flatten(rows["old_logp"].fill_null([]))[1]) else rows.drop("old_logp"), wrong, empty
 
 
 def _trained(frame: pl.DataFrame) -> pl.Series:
@@ -105,14 +106,14 @@ def _trained(frame: pl.DataFrame) -> pl.Series:
     mask = frame["token_loss_mask"]
     if not (frame["sample_loss_mask"] == 0).any():
         return mask.alias("train_mask")
-    offsets, values = flat(mask)
+    offsets, values = flatten(mask)
     counted = frame["sample_loss_mask"].fill_null(1.0).to_numpy() != 0
-    return listed(values & np.repeat(counted, np.diff(offsets)), offsets, pl.List(pl.Boolean)).alias("train_mask")
+    return pl.Series("train_mask", as_lists(values & np.repeat(counted, np.diff(offsets)), offsets))
 
 
 def _prompt_groups(frame: pl.DataFrame, step: int) -> pl.Series:
     """Name groups by their prompt, which generations of one group share; NeMo-RL names none."""
-    offsets, values = flat(frame[WHOLE])
+    offsets, values = flatten(frame[WHOLE])
     ends = (offsets[:-1] + frame["start"].to_numpy()).tolist()
     names = [
         f"{step}-{blake2b(values[start:end].tobytes(), digest_size=8).hexdigest()}" if end > start else None

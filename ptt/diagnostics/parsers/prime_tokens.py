@@ -14,9 +14,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.flat_lists import flatten
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects
-from ptt.diagnostics.parsers.io.token_lines import Shape, flat, frames, lost_rows, responses, token_hashes
+from ptt.diagnostics.parsers.io.token_lines import Shape, frames, lost_rows, responses, token_hashes
 from ptt.diagnostics.schema import SEQUENCES
 
 KEYS: Final = frozenset({"step", "export_sequence_idx", "token_ids", "loss_mask"})
@@ -98,7 +99,7 @@ def _holds(column: pl.Series) -> bool:
     """Return whether anything is recorded: prime-rl writes lists of nulls for what does not apply."""
     if not isinstance(column.dtype, pl.List) or column.dtype.inner != pl.Float32():
         return True
-    return not np.isnan(flat(column.fill_null([]))[1]).all()
+    return not np.isnan(flatten(column.fill_null([]))[1]).all()
 
 
 PARSER = Parser(

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.flat_lists import as_lists
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import first_objects, object_blocks
 from ptt.diagnostics.parsers.io.message_graphs import (
@@ -27,7 +28,6 @@ from ptt.diagnostics.parsers.io.message_graphs import (
     turn_rows,
 )
 from ptt.diagnostics.parsers.io.success_labels import success_of
-from ptt.diagnostics.parsers.io.token_lines import listed
 from ptt.diagnostics.parsers.io.trajectories import Samples, tool_names
 from ptt.diagnostics.parsers.io.values import (
     as_count,
@@ -249,7 +249,7 @@ def _sequence_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
             continue
         blank = np.full(int(max(np.diff(offsets))), np.nan, np.float32)
         parts = [blank[: len(row["token_ids"])] if row.get(name) is None else row[name] for row in rows]
-        columns[name] = listed(np.concatenate(parts), offsets, kind).alias(name)
+        columns[name] = pl.Series(name, as_lists(np.concatenate(parts), offsets)).cast(kind)
         if name in FLOATS:
             columns[name] = columns[name].list.eval(pl.element().fill_nan(None))
     return pl.DataFrame(columns)

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.flat_lists import flatten, list_offsets
 from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 from ptt.diagnostics.statistics.cells import STEP_LIMIT
 from ptt.diagnostics.statistics.slices import ModelRuns, model_runs
-
-Flat = tuple[IntArray, npt.NDArray[Any]]
 
 CHUNK_TOKENS: Final = 1 << 19  # working arrays of some 4 MB each, whatever the size of a row group
 
@@ -43,8 +42,7 @@ def chunks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Cut a frame between rows into pieces of about CHUNK_TOKENS tokens."""
     if not frame.height:
         return
-    offsets = frame["model_mask"].rechunk().to_arrow().offsets.to_numpy()  # an expression costs 0.4 ms
-    tokens = np.diff(offsets).astype(np.int64)
+    tokens = np.diff(list_offsets(frame["model_mask"]))
     if tokens.sum() <= CHUNK_TOKENS:
         yield frame
         return
@@ -61,10 +59,10 @@ def lay_out(frame: pl.DataFrame, logps: list[str], min_observation: int) -> Batc
     steps = frame["step"].to_numpy()  # expressions would wait for Polars' threads, which decode
     if len(steps) and not (steps.min() >= 0 and steps.max() < STEP_LIMIT):
         return None
-    offsets, mask = _flat(frame["model_mask"])
+    offsets, mask = flatten(frame["model_mask"])
     if mask.dtype == np.object_:  # what a null inside a mask turns it into
         return None
-    flat = {name: _flat(frame[name]) for name in logps}
+    flat = {name: flatten(frame[name]) for name in logps}
     if not all(np.array_equal(offsets, offsets_of_column) for offsets_of_column, _ in flat.values()):
         return None
     mask = mask.astype(np.bool_, copy=False)
@@ -88,14 +86,6 @@ def is_sound(logps: list[str]) -> pl.Expr:
         mask.list.eval(pl.element().is_null()).list.any().not_(),
         *(pl.col(name).is_null() | (pl.col(name).list.len() == mask.list.len()) for name in logps),
     ).fill_null(value=False)
-
-
-def _flat(column: pl.Series) -> Flat:
-    """Return the offsets (from 0) and the values of a list column without copying them."""
-    array = column.rechunk().to_arrow()
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    values = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    return offsets - offsets[0], values.to_numpy(zero_copy_only=False)
 
 
 def _min_observation(frame: pl.DataFrame, min_observation: int) -> IntArray:

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
+from ptt.diagnostics.flat_lists import as_lists
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
@@ -25,8 +25,7 @@ class Lists:
 
     def series(self, name: str, kind: pl.DataType) -> pl.Series:
         """Return the lists as Polars has them."""
-        arrow = pa.LargeListArray.from_arrays(pa.array(self.offsets), pa.array(self.values))
-        return pl.Series(name, arrow).cast(kind)
+        return pl.Series(name, as_lists(self.values, self.offsets)).cast(kind)
 
 
 AnyInts = npt.NDArray[np.integer[Any]]

@@ -21,7 +21,7 @@ import polars as pl
 import pyarrow as pa
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.cells import (
     ANOMALY,
     BAD,
@@ -335,73 +335,67 @@ def finish_cells(signed: pl.DataFrame, powers: pl.DataFrame, *, dropped: int = 0
     square of |r|: a few wild tokens change nothing of the others. `dropped`: 2^dropped neighbouring bins are joined;
     tokens below and above all bins stay apart.
     """
-    key = signed["key"].to_numpy()
-    n, s_abs = signed["n"].to_numpy(), signed["s_abs"].to_numpy()
-    mean = s_abs / n
-    below = (key & np.uint64(1)).astype(np.bool_)
-    r = np.where(below, -mean, mean)
-    capped = np.minimum(mean, EXPONENT_CAP)
-    rho = np.exp(np.where(below, -capped, capped))
-    s_rho = n * rho
-    sums = {
-        "s_rho": s_rho,
-        "s_rho2": s_rho * rho,
-        "s_r": np.where(below, -s_abs, s_abs),
-        "s_r2": n * r * r,
-        "s_abs": s_abs,
-    }
-    place = (key >> np.uint64(1)).view(np.int64)
-    if dropped:
-        place = (place >> BIN_BITS << BIN_BITS) | _joined(place & BIN_MASK, dropped)
-    runs = _Runs(place)
-    place = place[runs.first]
-    added = {name: runs.sums(values) for name, values in (("n", n), *sums.items())}
-    reach = capped**2
+    sums, reach = _at_means(signed)
+    place = (signed["key"].to_numpy() >> np.uint64(1)).view(np.int64)
+    runs = _Runs(_joined(place, dropped) if dropped else place)
+    place = runs.place
+    added = {name: runs.sums(values) for name, values in sums.items()}
     share = {name: runs.sums(sums[name] * reach) for name in POWERS}
     group = place >> BIN_BITS
     start = np.flatnonzero(np.diff(group, prepend=-1))
     cells = np.diff(start, append=len(group))
-    of_group = np.repeat(np.arange(len(start)), cells)
     for name in POWERS:
         missing = powers[name].to_numpy() - _sums(added[name], start)
         total = _sums(share[name], start)
         rate = np.divide(missing, total, out=np.zeros(len(start)), where=total > 0)
-        added[name] = np.maximum(added[name] + share[name] * rate[of_group], 0.0)
+        added[name] = np.maximum(added[name] + share[name] * np.repeat(rate, cells), 0.0)
     group = group[start]
-    columns = {"pair": group // (2 * STEP_LIMIT), "step": group // 2 % STEP_LIMIT, "slice": group % 2}
-    columns = {name: values.astype(NUMPY[name])[of_group] for name, values in columns.items()}
+    of = {"pair": group // (2 * STEP_LIMIT), "step": group // 2 % STEP_LIMIT, "slice": group % 2}
+    columns = {name: np.repeat(values.astype(NUMPY[name]), cells) for name, values in of.items()}
     columns |= {"bin": (place & BIN_MASK).astype(NUMPY["bin"]), "wide": np.full(len(place), dropped, NUMPY["wide"])}
     return pl.DataFrame(columns | added, schema=CELL)
+
+
+def _at_means(signed: pl.DataFrame) -> tuple[dict[str, npt.NDArray[Any]], FloatArray]:
+    """Return n and the sums of each signed bin, with squares and powers at its mean, and the square of that mean."""
+    n, s_abs = signed["n"].to_numpy(), signed["s_abs"].to_numpy()
+    mean = s_abs / n
+    sign = 1.0 - 2.0 * (signed["key"].to_numpy() & np.uint64(1))
+    r = sign * mean
+    capped = np.minimum(mean, EXPONENT_CAP)
+    rho = np.exp(sign * capped)
+    s_rho = n * rho
+    sums = {"n": n, "s_rho": s_rho, "s_rho2": s_rho * rho, "s_r": sign * s_abs, "s_r2": n * r * r, "s_abs": s_abs}
+    return sums, capped**2
 
 
 NUMPY: Final = {"pair": np.uint8, "step": np.int64, "slice": np.uint8, "bin": np.uint16, "wide": np.uint8}
 
 
 class _Runs:
-    """Equal places one behind the other, whose values are added up in the order they come."""
+    """Equal places one behind the other, whose values are added up."""
 
     def __init__(self, place: IntArray) -> None:
-        new = np.empty(len(place), np.bool_)
-        new[:1] = True
-        np.not_equal(place[1:], place[:-1], out=new[1:])
-        self.first = np.flatnonzero(new)
-        length = np.diff(self.first, append=len(place))
-        self._number = np.cumsum(new) - 1 if len(length) and length.max() > 2 else None
+        self._first = np.flatnonzero(np.diff(place, prepend=~place[:1]))
+        self.place = place[self._first]
+        length = np.diff(self._first, append=len(place))
+        self._pairs = not len(length) or length.max() <= 2
         self._paired = length == 2
-        self._second = np.minimum(self.first + 1, max(len(place) - 1, 0))
+        self._second = np.minimum(self._first + 1, max(len(place) - 1, 0))
 
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the sum of each run."""
-        if self._number is not None:
-            return np.bincount(self._number, values, len(self.first)).astype(values.dtype, copy=False)
-        added = values[self.first]  # with all bins apart, a place has the cells of both signs at most
+        if not self._pairs:
+            return _sums(values, self._first)
+        added = values[self._first]  # with all bins apart, a place has the cells of both signs at most
         np.add(added, values[self._second], out=added, where=self._paired)
         return added
 
 
-def _joined(fine: IntArray, dropped: int) -> IntArray:
-    inside = (fine >= 1) & (fine <= bins.BIN_COUNT)
-    return np.where(inside, ((fine - 1) >> dropped << dropped) + 1, fine)
+def _joined(place: IntArray, dropped: int) -> IntArray:
+    """Return the first place of the cell that holds each; what is below all bins keeps its own."""
+    inside = (place & BIN_MASK) > bins.UNDERFLOW
+    return np.where(inside, ((place - 1) >> dropped << dropped) + 1, place)  # above all bins begins a cell, too
 
 
 def _places(cells: pl.DataFrame) -> IntArray:

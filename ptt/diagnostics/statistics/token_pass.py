@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ptt.diagnostics.flat_lists import take
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.batch_layout import Batch, chunks, is_sound, lay_out
 from ptt.diagnostics.statistics.cells import (
@@ -379,10 +380,9 @@ def fold_piece(
 
 
 def _sample_rows(batch: pl.DataFrame, every: int) -> pa.Table:
-    """Copy some rows, with Arrow: Polars' own threads are busy decoding, and would have to be waited for."""
-    chosen = pa.array(np.flatnonzero(batch["seq"].to_numpy() % every == 0))
+    chosen = np.flatnonzero(batch["seq"].to_numpy() % every == 0)
     columns = [name for name in SAMPLE if name in batch.columns]
-    return pa.table([batch[name].to_arrow().take(chosen) for name in columns], names=columns)
+    return pa.table([take(batch[name], chosen) for name in columns], names=columns)
 
 
 def _concat_samples(parts: list[pa.Table]) -> pl.DataFrame:

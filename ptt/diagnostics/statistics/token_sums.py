@@ -167,7 +167,7 @@ def _cells(
     if not segments.dense:
         return sparse_cells(key, magnitude)
     count = np.bincount(key)
-    place = np.flatnonzero(count)
+    place = np.flatnonzero(count != 0)  # of truth values: a third of the time
     s_abs = np.bincount(key, weights=magnitude).astype(np.float64, copy=False)
     return place, count[place], s_abs[place]
 
@@ -177,7 +177,7 @@ def _histograms(fine: IntArray, stretch: IntArray, used: IntArray) -> Histograms
     bins.to_coarse_bins(fine)
     fine += np.repeat(np.arange(len(used)) * bins.COARSE_COUNT, np.diff(stretch)[used])
     table = np.bincount(fine)
-    filled = np.flatnonzero(table)
+    filled = np.flatnonzero(table != 0)
     return Histograms(
         offsets=np.searchsorted(filled, np.arange(len(used) + 1) * bins.COARSE_COUNT),
         bin=(filled % bins.COARSE_COUNT).astype(np.uint8),

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
+from ptt.diagnostics.flat_lists import as_lists
 from ptt.diagnostics.parsers.io.interface import Piece, Rows
 from ptt.diagnostics.parsers.io.values import INT32, as_number
 from ptt.diagnostics.schema import SEQUENCES
@@ -84,12 +84,9 @@ def _list_column(name: str, lists: Sequence[Array | None], masks: Sequence[Array
     absent = np.array([entry is None for entry in lists])
     filled = [np.zeros(len(mask), dtype) if entry is None else entry for entry, mask in zip(lists, masks, strict=True)]
     with np.errstate(over="ignore"):  # a double beyond float32 is an infinity, and counted as one
-        flat = pa.array(np.concatenate(filled).astype(dtype, copy=False), mask=hidden)
-    offsets = pa.array(np.cumsum([0, *map(len, filled)]), pa.int64())
-    arrow = pa.LargeListArray.from_arrays(offsets, flat, mask=pa.array(absent))
-    column = pl.from_arrow(arrow)
-    assert isinstance(column, pl.Series)
-    return column.alias(name)
+        values: Array = np.concatenate(filled).astype(dtype, copy=False)
+    offsets = np.cumsum([0, *map(len, filled)])
+    return pl.Series(name, as_lists(values, offsets, hidden=hidden, absent=absent))
 
 
 def token_array(found: Any) -> Array | None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from ptt.diagnostics.flat_lists import flatten
 from ptt.diagnostics.parsers.io.interface import Lost, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, json_object, torn_line
 from ptt.diagnostics.wording import counted
@@ -106,20 +107,6 @@ def _value(value: Any, kind: pa.DataType) -> pa.Array:
         return pa.nulls(1, kind)
 
 
-def flat(column: pl.Series) -> tuple[IntArray, npt.NDArray[Any]]:
-    """Return the offsets (from 0) and the values of a list column; values are copied only where one is null."""
-    array = column.rechunk().to_arrow()
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    values = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    return offsets - offsets[0], values.to_numpy(zero_copy_only=False)
-
-
-def listed(values: npt.NDArray[Any], offsets: IntArray, kind: pl.DataType) -> pl.Series:
-    """Put values laid end to end back into one list a row."""
-    column = pl.Series(pl.from_arrow(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))))
-    return column.cast(kind)
-
-
 def responses(
     frame: pl.DataFrame, *, mask: str, lists: Sequence[str], end: str | None = None
 ) -> tuple[pl.DataFrame, int, int]:
@@ -138,7 +125,7 @@ def responses(
     fitting = _where(sized, "_fits")
     if not fitting.height:
         return fitting.clear(), frame.height, 0
-    offsets, values = flat(fitting[mask])
+    offsets, values = flatten(fitting[mask])
     if values.dtype == np.object_:  # a null among them: of a mask it says nothing
         values = np.array([bool(value) for value in values.tolist()])
     marked = np.flatnonzero(values)
@@ -180,7 +167,7 @@ def token_hash(token_ids: npt.NDArray[Any]) -> int:
 def token_hashes(column: pl.Series) -> pl.Series:
     """Hash the token ids of each row; null where there are none."""
     filled = column.fill_null([])
-    offsets, values = flat(filled)
+    offsets, values = flatten(filled)
     values = np.ascontiguousarray(values, dtype="<i4")
     present = column.is_not_null().to_list()
     pairs = zip(offsets[:-1].tolist(), offsets[1:].tolist(), present, strict=True)
