@@ -15,6 +15,7 @@ from ptt.diagnostics.parsers.io.parquet_files import (
     check_sequences,
     cut_note,
     is_cut,
+    layout_of,
     polars_schema,
     schema_of,
 )
@@ -22,6 +23,7 @@ from ptt.diagnostics.schema import LOGPS, SEQUENCES
 
 REQUIRED = ("step", "model_mask")
 PAIR = 2  # a ratio needs two log-probabilities
+COLUMNS = "recorder's columns"  # among the looks at a schema
 
 TypeTest = Callable[[pa.DataType], bool]
 
@@ -97,7 +99,29 @@ def read(file: RunFile) -> Iterator[Piece]:
         note = f"{file.rel}: its columns cannot be read ({first_line(error)}); rows skipped: {rows}."
         yield Lost(rows=rows, bytes=file.size, note=note)
         return
+    looks = layout_of(file).looks
+    if COLUMNS not in looks:
+        looks[COLUMNS] = _usable_columns(schema)
+    usable, left_out, texts = looks[COLUMNS]
+    for why in left_out:
+        yield Lost(note=f"{file.rel}: column {why}")
+    missing = [name for name in REQUIRED if name not in usable]
+    if missing or len(set(usable).intersection(LOGPS)) < PAIR:
+        reason = f"no usable {' and '.join(missing)}" if missing else "fewer than two usable log-probabilities"
+        yield Lost(rows=rows, bytes=file.size, note=f"{file.rel}: {reason}; rows skipped: {rows}.")
+        return
+    try:
+        check_sequences(file, [*usable, *texts], "model_mask")
+    except DAMAGE:
+        yield Lost(rows=rows, bytes=file.size, note=f"{file.rel}: its pages are damaged, so all its rows are lost.")
+        return
+    yield InPlace(rows=rows, columns=usable, texts=texts)
+
+
+def _usable_columns(schema: pa.Schema) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return the usable canonical columns of a schema, why others are left out, and all columns of texts."""
     usable: list[str] = []
+    left_out: list[str] = []
     for name in SEQUENCES:
         places = schema.get_all_field_indices(name)
         if not places:
@@ -105,24 +129,12 @@ def read(file: RunFile) -> Iterator[Piece]:
         test, wanted = WANTED[name]
         kind = schema.field(places[0]).type
         if len(places) > 1:
-            yield Lost(note=f"{file.rel}: column {name} occurs {len(places)} times and was left out.")
+            left_out.append(f"{name} occurs {len(places)} times and was left out.")
         elif test(kind):
             usable.append(name)
         elif not (beside := ALLOWED_BESIDE.get(name)) or not beside(kind):
-            note = f"{file.rel}: column {name} is {kind}, not {wanted}; it was left out."
-            yield Lost(note=note)
-    missing = [name for name in REQUIRED if name not in usable]
-    if missing or len(set(usable).intersection(LOGPS)) < PAIR:
-        reason = f"no usable {' and '.join(missing)}" if missing else "fewer than two usable log-probabilities"
-        yield Lost(rows=rows, bytes=file.size, note=f"{file.rel}: {reason}; rows skipped: {rows}.")
-        return
-    texts = tuple(field.name for field in schema if of_texts(field.type))
-    try:
-        check_sequences(file, [*usable, *texts], "model_mask")
-    except DAMAGE:
-        yield Lost(rows=rows, bytes=file.size, note=f"{file.rel}: its pages are damaged, so all its rows are lost.")
-        return
-    yield InPlace(rows=rows, columns=tuple(usable), texts=texts)
+            left_out.append(f"{name} is {kind}, not {wanted}; it was left out.")
+    return tuple(usable), tuple(left_out), tuple(field.name for field in schema if of_texts(field.type))
 
 
 def of_texts(kind: pa.DataType) -> bool:

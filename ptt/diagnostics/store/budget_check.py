@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -49,7 +49,7 @@ class BudgetCheck:
             why = f"more than {file.budget.limits.names} metrics in the run; {to_raise('names')}"
             yield Lost(rows=values, note=f"{file.rel}: {counted(values, 'value(s)')} lost: {why}.")
 
-    def _count_steps(self, file: RunFile, rows: int, steps: Callable[[], pl.Series]) -> None:
+    def _count_steps(self, file: RunFile, rows: int, steps: Callable[[], Iterable[int | None]]) -> None:
         """Hold the steps of sequences against the budget, from where there are as many sequences as steps allowed."""
         self._sequences += rows
         if self._sequences > file.budget.limits.steps:

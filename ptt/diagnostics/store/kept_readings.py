@@ -100,7 +100,7 @@ class KeptReadings:
         file.budget.charge(reading.seconds)
         file.looks[JUDGING] = reading.seconds
         if reading.steps is not None:
-            file.looks[STEPS] = pl.Series(reading.steps, dtype=pl.Int64)
+            file.looks[STEPS] = list(reading.steps)
         found = InPlace(rows=reading.rows, columns=kind.columns, texts=kind.texts)
         self._add(file, parser, found, reading.changed, scrubber)
         return parser, found
@@ -146,7 +146,7 @@ class KeptReadings:
             kind=place,
             rows=found.rows,
             seconds=file.looks[JUDGING],
-            steps=None if steps is None else tuple(steps.to_list()),
+            steps=None if steps is None else tuple(steps),
         )
 
     def write(self, folder: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from ptt.diagnostics.parsers.io.interface import RunFile
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, footer_of
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, footer_of, layout_of
 from ptt.diagnostics.schema import TABLES
 from ptt.diagnostics.store.manifest import InPlaceFile
 
@@ -16,27 +17,28 @@ STEPS: Final = "steps"  # among the looks at a file: the distinct ones
 RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that stands alone
 
 
-def steps_of(file: RunFile) -> pl.Series:
+def steps_of(file: RunFile) -> Sequence[int | None]:
     """Return the distinct steps of a Parquet file; none where they cannot be read, which the token pass reports."""
     if STEPS not in file.looks:
         file.looks[STEPS] = _read_steps(file)
-    found: pl.Series = file.looks[STEPS]
+    found: Sequence[int | None] = file.looks[STEPS]
     return found
 
 
-def _read_steps(file: RunFile) -> pl.Series:
+def _read_steps(file: RunFile) -> Sequence[int | None]:
     try:
         if (told := _steps_in_footer(file)) is not None:
-            return pl.Series(sorted(told), dtype=pl.Int64)
-        return pl.scan_parquet([file.path], glob=False).select(pl.col("step").unique()).collect().to_series()
+            return sorted(told)
+        steps = pl.scan_parquet([file.path], glob=False).select(pl.col("step").unique()).collect()
     except (*DAMAGE, pl.exceptions.PolarsError):  # gone meanwhile, or damaged
-        return pl.Series([], dtype=pl.Int64)
+        return []
+    return steps.to_series().to_list()
 
 
 def _steps_in_footer(file: RunFile) -> set[int] | None:
     """Return the steps that the footer tells: trainers write a file a step; None where a row group has several."""
     meta = footer_of(file).metadata
-    at = [meta.schema.column(number).path for number in range(meta.num_columns)].index("step")
+    at = [column.path for column in layout_of(file).columns].index("step")
     groups = [meta.row_group(number).column(at).statistics for number in range(meta.num_row_groups)]
     ranges = {(told.min, told.max) if told is not None and told.has_min_max else None for told in groups}
     if any(told is None or told[0] != told[1] or not isinstance(told[0], int) for told in ranges):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 HEAD_BYTES = 65536
+BEGINNING_BYTES = 4096
 REFUSED = "refused"  # what a parser notes among the looks at a file that it would read, and why it does not
 
 
@@ -43,13 +44,30 @@ class RunFile:
         return self.path.name
 
     @property
+    def beginning(self) -> bytes:
+        """The very first bytes: a format's mark, and that the file can be opened."""
+        if "beginning" not in self.looks:
+            with self.path.open("rb") as handle:
+                self.looks["beginning"] = handle.read(BEGINNING_BYTES)
+        content: bytes = self.looks["beginning"]
+        return content
+
+    @property
     def head(self) -> bytes:
         """The first bytes, enough to tell a format by."""
         if "head" not in self.looks:
             with self.path.open("rb") as handle:
                 self.looks["head"] = handle.read(HEAD_BYTES)
+            self.looks["beginning"] = self.looks["head"][:BEGINNING_BYTES]
         content: bytes = self.looks["head"]
         return content
+
+    def begins(self, mark: bytes) -> bool:
+        """Return whether a file can be read and begins with a format's mark."""
+        try:
+            return self.beginning.startswith(mark)
+        except OSError:
+            return False
 
     @property
     def readable_head(self) -> bytes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from ptt.diagnostics.budget_limits import MB
 from ptt.diagnostics.parsers.io.budget import BudgetSpent
 from ptt.diagnostics.parsers.io.interface import REFUSED, Lost, RunFile, read_error
-from ptt.diagnostics.parsers.io.parquet_pages import pages, schema_depth, schema_size
+from ptt.diagnostics.parsers.io.parquet_pages import pages, schema_bytes, schema_depth, schema_size
 
 MAGIC = b"PAR1"
 TAIL_BYTES: Final = 8  # the length of the footer, and MAGIC
@@ -24,6 +24,7 @@ DAMAGE = (OSError, ValueError, IndexError, pa.ArrowException)
 MAX_COLUMNS: Final = 20_000  # per-layer statistics of a large model take thousands
 EXPLAINED: Final = 8  # bytes in memory that a byte on disk explains; log-probabilities reach 2, masks more
 WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+TEXT: Final = "BYTE_ARRAY"
 LEVELS: Final = 4  # bytes a value of a list takes beside itself while it is decoded
 VIEW: Final = 16  # bytes of a text beside its characters
 ROW_BYTES: Final = 512  # a sequence as later stages hold it, its tokens not counted
@@ -39,6 +40,34 @@ SCHEMAS_KEPT: Final = 1 << 18  # of files: a run has fewer
 _schemas: Final[dict[Path, tuple[tuple[int, int, int], pl.Schema]]] = {}
 """What files that were read last hold, each as it was then: opening one again costs as much as all else about it."""
 _distinct_schemas: Final[dict[tuple[tuple[str, pl.DataType], ...], pl.Schema]] = {}
+ARROW_SCHEMA: Final = b"ARROW:schema"  # what a footer says of types that Parquet does not have
+LAYOUTS_KEPT: Final = 8
+
+
+class _Column(NamedTuple):
+    """One column of values, as the schema has it."""
+
+    top: str  # the column of the table that it belongs to
+    path: str  # from there to the values
+    width: int  # bytes of a value in memory, of a text those beside its characters
+    repeated: bool
+    text: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What files of one schema share: a run has few, and to work it out takes as long as all else about a file."""
+
+    beginning: bytes | None  # of the footer, to the end of the schema
+    told: bytes | None  # under ARROW_SCHEMA
+    parquet: pq.ParquetSchema
+    arrow: pa.Schema
+    columns: tuple[_Column, ...]
+    looks: dict[str, Any] = field(default_factory=dict)  # what is made of the schema, by whoever needs it
+
+
+_layouts: Final[list[Layout]] = []
+"""Those met last."""
 
 
 def schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
@@ -51,10 +80,9 @@ def schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
 
 def _schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
     try:
-        parquet = footer_of(file)
-        meta = parquet.metadata
+        meta = footer_of(file).metadata
         rows = sum(meta.row_group(index).num_rows for index in range(meta.num_row_groups))
-        return (parquet.schema_arrow, rows) if rows == meta.num_rows >= 0 else None
+        return (layout_of(file).arrow, rows) if rows == meta.num_rows >= 0 else None
     except DAMAGE:  # cut, damaged, or not Parquet at all
         return None
 
@@ -62,7 +90,7 @@ def _schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
 def footer_of(file: RunFile) -> pq.ParquetFile:
     """Return a file's footer alone, read once: no column can be read of it; raises one of DAMAGE."""
     if "parquet footer" not in file.looks:
-        if not file.head.startswith(MAGIC):
+        if not file.beginning.startswith(MAGIC):
             raise ValueError("not Parquet")
         footer = _footer(file)
         _check_schema(file, footer[:-TAIL_BYTES])
@@ -71,11 +99,42 @@ def footer_of(file: RunFile) -> pq.ParquetFile:
     return found
 
 
+def layout_of(file: RunFile) -> Layout:
+    """Return what a file shares with those of its schema; raises one of DAMAGE."""
+    if "parquet layout" not in file.looks:
+        parquet = footer_of(file)
+        beginning, told = schema_bytes(_footer(file)), (parquet.metadata.metadata or {}).get(ARROW_SCHEMA)
+        file.looks["parquet layout"] = _known_layout(parquet, beginning, told) or _new_layout(parquet, beginning, told)
+    found: Layout = file.looks["parquet layout"]
+    return found
+
+
+def _known_layout(parquet: pq.ParquetFile, beginning: bytes | None, told: bytes | None) -> Layout | None:
+    """Return the layout of an earlier file of this schema: the same bytes, and the same in what Arrow makes of them."""
+    for layout in _layouts:
+        if layout.beginning == beginning is not None and layout.told == told and layout.parquet == parquet.schema:
+            return layout
+    return None
+
+
+def _new_layout(parquet: pq.ParquetFile, beginning: bytes | None, told: bytes | None) -> Layout:
+    layout = Layout(beginning, told, parquet.schema, parquet.schema_arrow, _columns(parquet))
+    _layouts.append(layout)
+    del _layouts[:-LAYOUTS_KEPT]
+    return layout
+
+
 def polars_schema(file: RunFile) -> pl.Schema:
     """Return the schema as Polars reads it, from the footer alone."""
     state = _state(file.path)
-    schema = pl.scan_parquet(BytesIO(MAGIC + _footer(file))).collect_schema()
-    return _remember(file.path, state, _distinct_schemas.setdefault(tuple(schema.items()), schema))
+    layout: Layout | None = file.looks.get("parquet layout")
+    if layout is not None and "polars schema" in layout.looks:
+        return _remember(file.path, state, layout.looks["polars schema"])
+    read = pl.scan_parquet(BytesIO(MAGIC + _footer(file))).collect_schema()
+    schema = _distinct_schemas.setdefault(tuple(read.items()), read)
+    if layout is not None:
+        layout.looks["polars schema"] = schema
+    return _remember(file.path, state, schema)
 
 
 def share_schema(path: Path, schema: pl.Schema) -> None:
@@ -130,8 +189,7 @@ def _check_schema(file: RunFile, footer: bytes) -> None:
         raise ValueError("a schema that is nested too deeply")
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One column of a row group, as its pages claim it to be."""
 
     column: str  # its name in the table, of a list or a struct as well
@@ -143,8 +201,7 @@ class Chunk:
     page: int  # the bytes of the largest
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """One row group."""
 
     rows: int
@@ -157,14 +214,24 @@ class Group:
 
 def row_groups(parquet: pq.ParquetFile, file: RunFile) -> Iterator[Group]:
     """Yield what each row group claims to hold; one of DAMAGE where its pages cannot be found."""
-    meta, names = parquet.metadata, set(parquet.schema_arrow.names)
-    columns = [parquet.schema.column(at) for at in range(meta.num_columns)]
-    tops = [_top(str(column.path), names) for column in columns]
+    meta = parquet.metadata
+    columns = layout_of(file).columns if parquet is file.looks.get("parquet footer") else _columns(parquet)
     with file.path.open("rb", buffering=0) as handle:  # headers lie far apart
         for number in range(meta.num_row_groups):
             group = meta.row_group(number)
-            found = [_chunk(handle, group.column(at), columns[at], tops[at], file) for at in range(meta.num_columns)]
+            found = [_chunk(handle, group.column(at), column, file) for at, column in enumerate(columns)]
             yield Group(group.num_rows, tuple(found))
+
+
+def _columns(parquet: pq.ParquetFile) -> tuple[_Column, ...]:
+    names = set(parquet.schema_arrow.names)
+    columns = []
+    for at in range(parquet.metadata.num_columns):
+        column = parquet.schema.column(at)
+        path, kind = str(column.path), column.physical_type
+        width = VIEW if kind == TEXT else WIDTHS.get(kind, max(1, column.length))
+        columns.append(_Column(_top(path, names), path, width, column.max_repetition_level > 0, kind == TEXT))
+    return tuple(columns)
 
 
 def _top(path: str, names: set[str]) -> str:
@@ -173,7 +240,7 @@ def _top(path: str, names: set[str]) -> str:
     return next((name for at in range(len(parts)) if (name := ".".join(parts[: at + 1])) in names), path)
 
 
-def _chunk(handle: BinaryIO, chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema, top: str, file: RunFile) -> Chunk:
+def _chunk(handle: BinaryIO, chunk: pq.ColumnChunkMetaData, column: _Column, file: RunFile) -> Chunk:
     start = min(place for place in (chunk.dictionary_page_offset, chunk.data_page_offset) if place)
     values = content = dictionary = largest = 0
     for number, page in enumerate(pages(handle, start, chunk.num_values)):
@@ -185,12 +252,12 @@ def _chunk(handle: BinaryIO, chunk: pq.ColumnChunkMetaData, column: pq.ColumnSch
         else:
             values += page.values
             content += page.unpacked
-    kind, repeated = column.physical_type, column.max_repetition_level > 0
-    text = kind == "BYTE_ARRAY"
-    width = VIEW if text else WIDTHS.get(kind, max(1, column.length))
-    decoded = values * (width + (LEVELS if repeated else 0)) + dictionary + (content if text else 0)
-    shared = content if "DELTA_BYTE_ARRAY" in chunk.encodings else dictionary
-    return Chunk(top, str(column.path), values, decoded, repeated, shared if text else 0, largest)
+    decoded = values * (column.width + (LEVELS if column.repeated else 0)) + dictionary
+    shared = 0
+    if column.text:
+        decoded += content
+        shared = content if "DELTA_BYTE_ARRAY" in chunk.encodings else dictionary
+    return Chunk(column.top, column.path, values, decoded, column.repeated, shared, largest)
 
 
 def ask(file: RunFile, nbytes: int, what: str) -> None:
@@ -305,7 +372,7 @@ def _longest(file: RunFile, number: int, column: str) -> int:
 
 def is_cut(file: RunFile) -> bool:
     """Return whether the file begins as Parquet, for judging by its path when the footer is unreadable."""
-    return file.readable_head.startswith(MAGIC)
+    return file.begins(MAGIC)
 
 
 def cut_note(file: RunFile) -> Lost:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 from ptt.diagnostics.parsers.io.protobuf import varint
 
@@ -37,8 +36,7 @@ _depths: Final[list[tuple[bytes, int]]] = []
 """Footers up to the end of their schemas, those met last, and how deeply these nest: files of a run share theirs."""
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     """What one page claims: how many values of a dictionary (`is_dictionary`) or of the column, and its sizes."""
 
     is_dictionary: bool
@@ -85,6 +83,8 @@ def _usual_page(data: bytes) -> tuple[Page, int] | None:
 
 
 def _small(data: bytes) -> int:
+    if len(data) == 1:
+        return data[0]
     value = 0
     for byte in reversed(data):
         value = value << 7 | byte & 127
@@ -146,6 +146,11 @@ def schema_depth(footer: bytes) -> int:
         _depths.append((footer[:at], deepest))
         del _depths[:-SCHEMAS_KEPT]
     return deepest
+
+
+def schema_bytes(footer: bytes) -> bytes | None:
+    """Return a footer up to the end of its schema, once `schema_depth` looked at it; None where that is too long."""
+    return next((beginning for beginning, _ in _depths if footer.startswith(beginning)), None)
 
 
 def _children(data: bytes, at: int) -> tuple[int, int]:

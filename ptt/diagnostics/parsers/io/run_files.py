@@ -122,7 +122,7 @@ def not_readable(path: Path, error: OSError) -> InputError:
 def why_closed(file: RunFile) -> str:
     """Return why nothing of a file can be read; empty where it can, and of one that holds nothing."""
     try:
-        _ = file.size and file.head
+        _ = file.size and file.beginning
     except OSError as error:
         return "{}; {}.".format(*_closed(error))
     return ""
