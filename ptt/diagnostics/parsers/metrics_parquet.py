@@ -25,7 +25,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     metric_frame,
     metric_names,
 )
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, MAX_COLUMNS, batches, cut_note, schema_of
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, MAX_COLUMNS, batches, cut_note, frame_of, schema_of
 from ptt.diagnostics.parsers.io.telemetry import MachineLog
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step, as_value
 from ptt.diagnostics.wording import counted
@@ -121,7 +121,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     if layout is None:
         yield Lost(bytes=file.size, note=f"{file.rel}: no step column, or no column of numbers.")
         return
-    wanted = [name for name in (layout.step, layout.time, layout.name, *layout.values) if name]
+    wanted = [name for name in (layout.step, layout.time, layout.name, *layout.values) if name is not None]
     flat = {name for name in footer[0].names if _is_flat(footer[0].field(name).type)}
     wanted += [name for name in ("_step", RUN) if name in flat and name not in wanted]
     done = bad = values = 0
@@ -132,7 +132,7 @@ def read(file: RunFile) -> Iterator[Piece]:
             yield Lost(note=f"{file.rel} contains several runs; only the largest was read (rows left out: {others}).")
         layout = _checked(file, layout, wanted)
         for batch in batches(file, wanted, rows=BATCH_ROWS, cell=CELL_BYTES):
-            rows = pl.DataFrame(pa.Table.from_batches([batch]))
+            rows = frame_of(batch)
             rows = rows.filter(pl.col(RUN) == run) if others else rows
             entries, wrong = _entries(rows, layout, done)
             done += batch.num_rows

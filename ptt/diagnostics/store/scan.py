@@ -15,7 +15,7 @@ import polars as pl
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.parsers.io.interface import RunFile
-from ptt.diagnostics.parsers.io.parquet_files import known_schema, polars_schema
+from ptt.diagnostics.parsers.io.parquet_files import column_called, known_schema, polars_schema
 from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
 from ptt.diagnostics.statistics.partial_tables import TokenTables
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile, choose_sources, fill_from_duplicates
@@ -230,7 +230,7 @@ def scan_files(files: list[SequenceFile], *, rows: tuple[int, int] | None = None
     scan = scan if rows is None else scan.slice(*rows)
     columns = [_canonical(name, schema[name]) for name in SEQUENCES if name in files[0].columns]
     columns += [
-        pl.col(name).cast(pl.String, strict=False).alias(ATTRIBUTE + name.removeprefix(ATTRIBUTE))
+        column_called(name).cast(pl.String, strict=False).alias(ATTRIBUTE + name.removeprefix(ATTRIBUTE))
         for name in _attributes(files[0], schema)
     ]
     chosen = scan.select(pl.col(ROW).cast(pl.UInt32).alias("seq"), *columns)
@@ -239,10 +239,14 @@ def scan_files(files: list[SequenceFile], *, rows: tuple[int, int] | None = None
 
 
 def _attributes(file: SequenceFile, schema: pl.Schema) -> list[str]:
-    """Return the columns of a recorder file that no table knows and that may set its sequences apart, by name."""
+    """Return the columns of a recorder file that no table knows and that may set its sequences apart, by name.
+
+    Of `env` and `attribute:env` the first, since both come to one name.
+    """
     if file.kind != RECORDER:
         return []
     free = [name for name in schema.names() if name not in file.columns and not name.startswith(("__", ROW))]
+    free = [name for name in free if not name.startswith(ATTRIBUTE) or name.removeprefix(ATTRIBUTE) not in schema]
     return sorted(name for name in free if _sets_apart(schema[name]))[:MAX_ATTRIBUTES]
 
 

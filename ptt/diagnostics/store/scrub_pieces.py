@@ -10,6 +10,7 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Wide
+from ptt.diagnostics.parsers.io.parquet_files import column_called
 from ptt.diagnostics.schema import TABLES
 from ptt.diagnostics.scrub.scrub import Scrubber, Sort
 from ptt.diagnostics.store.scrub_conversations import scrub_conversations
@@ -123,9 +124,9 @@ def _read_texts(paths: Sequence[Path], texts: Sequence[str]) -> dict[str, pl.Ser
     scan = pl.scan_parquet(list(paths), glob=False, hive_partitioning=False, extra_columns="ignore")
     schema = scan.collect_schema()
     lists = [name for name in texts if isinstance(schema[name], pl.List)]
-    flat = [pl.col(name) if name in lists else pl.col(name).cast(pl.String) for name in texts]
+    flat = [column_called(name) if name in lists else column_called(name).cast(pl.String) for name in texts]
     frame = scan.select(flat).collect(engine="streaming")
-    return {name: _texts(frame[name], sort_of("sequences", name) or Sort.NAME) for name in texts}
+    return {name: _texts(frame[name].alias(""), sort_of("sequences", name) or Sort.NAME) for name in texts}
 
 
 def copy_masked(path: Path, masks: Masks, target: Path, scrubber: Scrubber) -> None:
@@ -133,7 +134,7 @@ def copy_masked(path: Path, masks: Masks, target: Path, scrubber: Scrubber) -> N
     scan = pl.scan_parquet([path], glob=False, hive_partitioning=False)
     columns = []
     for name, dtype in scan.collect_schema().items():
-        column = pl.col(name)
+        column = column_called(name)
         if name in masks and isinstance(dtype, pl.List):
             column = column.list.eval(pl.element().replace(masks[name]))
         elif name in masks:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from polars import selectors
 
 from ptt.diagnostics.budget_limits import MB
 from ptt.diagnostics.parsers.io.budget import BudgetSpent
@@ -135,6 +136,11 @@ def polars_schema(file: RunFile) -> pl.Schema:
     if layout is not None:
         layout.looks["polars schema"] = schema
     return _remember(file.path, state, schema)
+
+
+def column_called(name: str) -> pl.Expr:
+    """Return the column of a foreign name: `pl.col` takes `*` and `^a.*$` for patterns."""
+    return selectors.by_name(name).as_expr()
 
 
 def share_schema(path: Path, schema: pl.Schema) -> None:
@@ -280,6 +286,14 @@ def batches(file: RunFile, columns: Sequence[str], *, rows: int, cell: int = 0) 
             yield from (batch,) if cell else _split(file, batch, memory // PYTHON)
         if spent is not None:
             raise spent
+
+
+def frame_of(batch: pa.RecordBatch) -> pl.DataFrame:
+    """Return a batch as a frame, its columns under their own names: Polars gives another to one whose name is empty."""
+    numbered = pa.Table.from_batches([batch]).rename_columns([str(place) for place in range(batch.num_columns)])
+    frame = pl.DataFrame(numbered)
+    frame.columns = batch.schema.names
+    return frame
 
 
 def _fitting_groups(
