@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from parser_samples import run_file
 
@@ -14,7 +17,9 @@ import ptt
 from ptt.diagnostics.parsers.io import lines, metric_blocks
 from ptt.diagnostics.parsers.metrics_jsonl import fast_block
 from ptt.diagnostics.store import ingest, wide_metrics
+from ptt.diagnostics.store.manifest import read_manifest
 from ptt.diagnostics.store.run_histories import History
+from ptt.diagnostics.store.wide_metrics import read_wide
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> None:
@@ -161,3 +166,33 @@ def test_many_columns_read_in_groups_give_what_rows_give(tmp_path: Path, monkeyp
     assert len(list((tmp_path / "wide" / "store" / "wide").iterdir())) > 2
     assert wide.to_json() == long.to_json()
     assert wide.tables["other_series"]["name"].n_unique() == 41
+
+
+def claim_more(content: bytes) -> bytes:
+    return content.replace(struct.pack("<q", 200), struct.pack("<q", 1 << 30))
+
+
+def hold_texts(_: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    table = pa.table({name: ["a"] * 200 for name in ("step", "seq", "wall_time", *(f"m{at}" for at in range(9)))})
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize(
+    "damage", [claim_more, hold_texts, lambda content: content[:-40], lambda _: b"", lambda _: b"x"]
+)
+def test_a_damaged_part_is_an_error_and_no_end_of_the_process(
+    damage: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
+    write(tmp_path / "run" / "metrics.jsonl", rows_of(200))
+    ptt.diagnose(tmp_path / "run", out=tmp_path / "out")
+    store = tmp_path / "out" / "store"
+    (part,) = (store / "wide").iterdir()
+    part.write_bytes(damage(part.read_bytes()))
+    manifest = read_manifest(store)
+    assert manifest is not None
+    with pytest.raises((pl.exceptions.PolarsError, OSError)):
+        read_wide(store, manifest).column("loss")

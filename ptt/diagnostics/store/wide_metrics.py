@@ -26,6 +26,7 @@ FloatArray = npt.NDArray[np.float64]
 FOLDER: Final = "wide"
 INDEX: Final = {"__step": "step", "__time": "wall_time", "__seq": "seq"}
 GROUP_CELLS: Final = 1 << 20  # of neighbouring columns that are read at once: 8 MB
+NUMBERS: Final = frozenset({pa.int64(), pa.float64()})
 KEPT_GROUPS: Final = 8  # a metric may stand in several parts
 ALL: Final = "(every metric of the row)"  # stands for the metrics of a row where only their steps are asked for
 
@@ -254,12 +255,18 @@ class WideMetrics:
 
 
 def _read(path: Path, columns: Sequence[str]) -> pl.DataFrame:
-    """Read columns of a part; those of an earlier version are Parquet."""
+    """Read columns of a part, those of an earlier version from Parquet; PolarsError where it is damaged."""
     if path.suffix == ".parquet":
         return pl.read_parquet(path, columns=list(columns), glob=False)
-    with pa.memory_map(str(path)) as file:
-        mapped = pl.DataFrame(pa.ipc.open_file(file).read_all().select(columns))
-        return mapped.select(pl.all() * 1)  # a copy: a file that is still mapped cannot be deleted everywhere
+    try:
+        with pa.memory_map(str(path)) as file:
+            found = pa.ipc.open_file(file).read_all().select(columns)
+            found.validate()  # a length beyond the file would be believed, and reading there ends the process
+            if not NUMBERS.issuperset(found.schema.types):  # of texts and lists more would have to be looked at
+                raise pa.ArrowInvalid("it holds no numbers alone")
+            return pl.DataFrame(found).select(pl.all() * 1)  # a copy: a mapped file cannot be deleted everywhere
+    except (pa.ArrowException, KeyError) as error:
+        raise pl.exceptions.ComputeError(f"{path.name} is damaged: {error}") from error
 
 
 def _rises(steps: IntArray) -> bool:
