@@ -71,7 +71,7 @@ def test_a_null_is_nan_and_among_truth_values_none() -> None:
 @given(st.lists(st.lists(st.floats(width=32, allow_nan=False)), min_size=1, max_size=20), st.data())
 def test_rows_are_copied_as_they_are(lists: list[list[float]], data: st.DataObject) -> None:
     column = pl.Series("x", lists, dtype=pl.List(pl.Float32))
-    rows = np.array(data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=9)), np.int64)
+    rows = np.array(data.draw(st.lists(st.integers(0, len(lists) - 1), min_size=1, max_size=9)), np.int64)
     assert take(column, rows).to_pylist() == [column.to_list()[row] for row in rows]
 
 

@@ -78,9 +78,9 @@ def as_lists(values: Values, offsets: Ints, *, hidden: Bools | None = None, abse
 
 
 def take(column: pl.Series, rows: Ints) -> pa.Array:
-    """Copy some rows with Arrow: Polars' own threads may be busy, and would have to be waited for."""
-    numbers = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows, np.int64))])
-    return column.to_arrow().take(numbers)
+    """Copy some rows, at least one, with Arrow: Polars' own threads may be busy, and would have to be waited for."""
+    array = column.rechunk().to_arrow()
+    return pa.concat_arrays([array.slice(row, 1) for row in rows.tolist()])
 
 
 def _bits(flags: Bools) -> pa.Buffer:

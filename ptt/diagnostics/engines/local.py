@@ -54,6 +54,7 @@ APART_FROM = 1 << 26  # tokens: fewer are folded before other processes have beg
 COMPILED_FROM = 1 << 26  # tokens: of fewer, compiled loops save less than the half second that loading them takes
 COMPILED_APART_FROM = 1 << 30  # tokens: elsewhere each process loads them
 LONE_UNITS = np.uint64(1 << 32)  # sequences without a prompt group have numbers below this, as CRC-32s have
+MEMORY_KEPT_FROM = 1 << 26  # tokens: of fewer, the pages that are mapped anew cost less than 0.1 s
 MAX_OPEN = 4  # pieces of one file that wait for its end; a longer file that is damaged costs its pieces before too
 PLACEHOLDERS = 3  # tables kept by an earlier version left out every -1.0 and every lone 0, or had all sequences
 
@@ -166,7 +167,7 @@ def read_token_tables(
     if not damaged and (tables := read_tokens(folder, key)) is not None:
         return Tokens(tables=tables, pairs=pairs, scan=scan, early=early)
     tables = None
-    if scan.rows * scan.tokens_per_row >= COMPILED_FROM:
+    if scan.rows * scan.tokens_per_row >= MEMORY_KEPT_FROM:
         freed_memory.keep()
     folding = Folding(settings.min_observation, KeptPieces(folder / PIECES) if keep else None, run_pieces, progress)
     while tables is None:

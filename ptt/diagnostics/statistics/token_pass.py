@@ -361,7 +361,7 @@ def fold_piece(
         for kind, records in aggregate_batch(batch, plan=plan, pool=pool, positions=positions):
             parts[kind].append(records)
         if plan.sample_every:
-            samples.append(_sample_rows(batch, plan.sample_every))
+            samples += _sample_rows(batch, plan.sample_every)
         if on_rows is not None:
             on_rows(batch.height)
     powers = merge_powers(concat_records(parts["powers"], POWER_SUMS))
@@ -379,15 +379,15 @@ def fold_piece(
     )
 
 
-def _sample_rows(batch: pl.DataFrame, every: int) -> pa.Table:
+def _sample_rows(batch: pl.DataFrame, every: int) -> Iterator[pa.Table]:
     chosen = np.flatnonzero(batch["seq"].to_numpy() % every == 0)
-    columns = [name for name in SAMPLE if name in batch.columns]
-    return pa.table([take(batch[name], chosen) for name in columns], names=columns)
+    if len(chosen):
+        columns = [name for name in SAMPLE if name in batch.columns]
+        yield pa.table([take(batch[name], chosen) for name in columns], names=columns)
 
 
 def _concat_samples(parts: list[pa.Table]) -> pl.DataFrame:
     """Put kept sequences together; logprobs that a batch lacks are null."""
-    filled = [part for part in parts if part.num_rows]
-    if not filled:
+    if not parts:
         return pl.DataFrame(schema=SAMPLE)
-    return conform(pl.DataFrame(pa.concat_tables(filled, promote_options="permissive")), SAMPLE).sort("seq")
+    return conform(pl.DataFrame(pa.concat_tables(parts, promote_options="permissive")), SAMPLE).sort("seq")
