@@ -253,6 +253,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         quick = columns_of(block, columns, seq, schema) if columns and large else None
         if quick is not None:
             seq, schema = quick.behind, quick.schema
+            del block  # its memory is for the next one
             yield from quick.pieces(file, known_names)
             continue
         for part in _parts(block, dialect):

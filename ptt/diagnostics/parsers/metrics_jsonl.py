@@ -436,6 +436,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         if quick is not None:
             log.seq, schema = quick.behind, quick.schema
             quick.tell_length(log)
+            del block  # its memory is for the next one
             yield from quick.pieces(file, known_names)
             continue
         for record in _calls(file, block):

@@ -9,7 +9,6 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.byte_counts import count_line_ends
 from ptt.diagnostics.parsers.io.long_blocks import LongBlock, Names
 from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block
 from ptt.diagnostics.parsers.io.values import MAX_STEP, NON_FINITE
@@ -17,6 +16,7 @@ from ptt.diagnostics.parsers.io.values import MAX_STEP, NON_FINITE
 MAX_DIGITS: Final = 18  # of a step: what has more, a sign, a dot or a slash is read cell by cell
 COUNT: Final = rf"^[0-9]{{1,{MAX_DIGITS}}}$"
 SECONDS: Final = r"^[0-9]{1,18}(?:\.[0-9]{0,18})?$"
+MIN_CHUNK_ROWS: Final = 1000  # of shorter chunks the description takes more than the numbers do
 FIRST_ROWS: Final = 1000  # that tell which columns hold numbers
 
 
@@ -42,7 +42,7 @@ def columns_of(block: bytes, table: Columns, seq: int, schema: pl.Schema | None 
     That is a block with quotes, with a step that is no plain count, with a cell that is no number in a column of
     numbers, or with a number in a column of texts. `schema`: of the block before.
     """
-    if b'"' in block or count_line_ends(block) * len(table.header) > MAX_CELLS:
+    if b'"' in block:
         return None
     if table.name is not None:
         return _long(block, table, seq)
@@ -132,8 +132,12 @@ def _texts(block: bytes, table: Columns) -> frozenset[str] | None:
 
 
 def _read(block: bytes, table: Columns, texts: frozenset[str]) -> pl.DataFrame | None:
-    """Parse the lines, each column as numbers but for step, time and texts; None where a cell is no number."""
+    """Parse the lines, each column as numbers but for step, time and texts.
+
+    None where a cell is no number, or columns would hold too many cells.
+    """
     numbers = (table.metrics.keys() - texts) | {table.value}
+    most = MAX_CELLS // len(table.header)
     wanted = {table.step, table.time, table.name, table.value, *table.metrics}
     try:
         wide = pl.read_csv(
@@ -142,13 +146,18 @@ def _read(block: bytes, table: Columns, texts: frozenset[str]) -> pl.DataFrame |
             schema={name: pl.Float64 if name in numbers else pl.String for name in table.header},
             columns=[place for place, name in enumerate(table.header) if name in wanted],
             separator=table.separator,
+            n_rows=most + 1,  # instead of counting lines
             truncate_ragged_lines=True,
             encoding="utf8-lossy",
         )
     except pl.exceptions.PolarsError:  # a cell that is no number
         return None
+    if wide.height > most:
+        return None
     text = [name for name, kind in wide.schema.items() if kind == pl.String() and name not in (table.step, table.name)]
-    return wide.rechunk().with_columns(pl.col(text).str.strip_chars().replace("", None))
+    if wide.height < MIN_CHUNK_ROWS * wide.n_chunks():
+        wide = wide.rechunk()
+    return wide.with_columns(pl.col(text).str.strip_chars().replace("", None))
 
 
 def _holds_number(cells: pl.Series, nulls: tuple[str, ...]) -> bool:

@@ -43,6 +43,7 @@ def _plain(file: RunFile, *, by_block: bool) -> Iterator[bytes | Lost]:
                 done += len(piece)
                 file.budget.position = done
                 yield piece
+                del piece  # so that the next one takes its memory: that of a block is slow to get anew
     except OSError as error:  # the file is gone or its disk fails: what was read so far stands
         yield read_error(file, error, done=done)
 
@@ -145,6 +146,7 @@ def pieces(file: RunFile, *, by_block: bool = False) -> Iterator[bytes | Lost]:
                 yield Lost(note=f"{file.rel} contains more than 64 GB of text; the rest was not read.")
                 return
         yield piece
+        del piece
 
 
 PACKED = (".gz", ".zst")
@@ -181,6 +183,7 @@ def blocks(file: RunFile) -> Iterator[bytes | Lost]:
             continue
         position = file.budget.position
         yield from _within_memory(file, block)
+        del block  # for the next one: see `_plain`
         file.budget.done = position
 
 
@@ -202,8 +205,11 @@ def _blocks(file: RunFile) -> Iterator[bytes | Lost]:
             skipped, piece = 0, piece[cut:]
         last = piece.rfind(b"\n") + 1
         if last and size + last >= BLOCK_BYTES:
-            yield b"".join((*parts, piece[:last]))
+            whole = b"".join((*parts, piece[:last]))
             parts, size = [piece[last:]] if last < len(piece) else [], len(piece) - last
+            del piece
+            yield whole
+            del whole
             continue
         parts.append(piece)
         size += len(piece)
