@@ -145,12 +145,38 @@ def without_kinds(text: bytes) -> bytes:
     return signed(json.loads(text[9:]) | {"kinds": []})
 
 
+def without_texts(text: bytes) -> bytes:
+    document = json.loads(text[9:])
+    return signed(document | {"kinds": [kind | {"texts": []} for kind in document["kinds"]]})
+
+
+def with_other_columns(text: bytes) -> bytes:
+    document = json.loads(text[9:])
+    return signed(document | {"kinds": [kind | {"columns": ["step"]} for kind in document["kinds"]]})
+
+
+def with_time_to_give(text: bytes) -> bytes:
+    document = json.loads(text[9:])
+    return signed(document | {"files": {rel: found | {"seconds": -1e9} for rel, found in document["files"].items()}})
+
+
 def of_other_shape(_: bytes) -> bytes:
     return signed([1, 2, 3])
 
 
 @pytest.mark.parametrize(
-    "damage", [cut, flip, of_other_code, without_kinds, of_other_shape, lambda _: b"", lambda _: b"\xff\xfe\n{"]
+    "damage",
+    [
+        cut,
+        flip,
+        of_other_code,
+        without_kinds,
+        with_other_columns,
+        with_time_to_give,
+        of_other_shape,
+        lambda _: b"",
+        lambda _: b"\xff\xfe\n{",
+    ],
 )
 def test_damaged_or_foreign_readings_are_made_anew(
     damage: Callable[[bytes], bytes], looked_into: list[str], tmp_path: Path
@@ -166,6 +192,20 @@ def test_damaged_or_foreign_readings_are_made_anew(
     assert len(looked_into) == STEPS
     assert content(run, store, again) == content(run, tmp_path / "fresh", make(run, tmp_path / "fresh"))
     assert (store / NAME).read_bytes() == (tmp_path / "fresh" / NAME).read_bytes()
+
+
+def test_secrets_are_masked_whatever_is_kept_of_columns_of_texts(tmp_path: Path) -> None:
+    run, store = tmp_path / "run", tmp_path / "store"
+    rows = sequences_of(Story(steps=STEPS, sequences=4, post=rising(0.05, 0.8))).with_columns(note=pl.lit(SECRET))
+    run.mkdir()
+    for step in range(1, STEPS):
+        rows.filter(pl.col("step") == step).drop("seq").write_parquet(run / name_of(step))
+    assert not make(run, store).in_place
+    (store / NAME).write_bytes(without_texts((store / NAME).read_bytes()))
+    add_metrics(run)
+    again = make(run, store)
+    assert not again.in_place
+    assert len(again.parts) == STEPS - 1
 
 
 def test_a_link_in_their_place_is_neither_read_nor_written_through(looked_into: list[str], tmp_path: Path) -> None:

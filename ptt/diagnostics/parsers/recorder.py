@@ -101,7 +101,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         return
     looks = layout_of(file).looks
     if COLUMNS not in looks:
-        looks[COLUMNS] = _usable_columns(schema)
+        looks[COLUMNS] = usable_columns(schema)
     usable, left_out, texts = looks[COLUMNS]
     for why in left_out:
         yield Lost(note=f"{file.rel}: column {why}")
@@ -118,7 +118,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield InPlace(rows=rows, columns=usable, texts=texts)
 
 
-def _usable_columns(schema: pa.Schema) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def usable_columns(schema: pa.Schema) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Return the usable canonical columns of a schema, why others are left out, and all columns of texts."""
     usable: list[str] = []
     left_out: list[str] = []

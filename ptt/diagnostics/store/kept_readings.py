@@ -12,15 +12,17 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import polars as pl
+from msgspec import Meta
 
 from ptt.diagnostics.budget_limits import BudgetLimits
 from ptt.diagnostics.documents import Count, convert_document, parse_json, read_at_most
 from ptt.diagnostics.errors import is_caught
 from ptt.diagnostics.parsers.io.interface import InPlace, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.parquet_files import JUDGING, known_schema, polars_schema, share_schema
+from ptt.diagnostics.parsers.io.parquet_files import JUDGING, known_schema, polars_schema, schema_of, share_schema
+from ptt.diagnostics.parsers.recorder import usable_columns
 from ptt.diagnostics.schema import VERSION
 from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store.manifest import MAX_BYTES
@@ -28,6 +30,7 @@ from ptt.diagnostics.store.recorded_sequences import STEPS
 from ptt.diagnostics.store.run_identity import code_state
 
 NAME: Final = "readings.json"
+Seconds = Annotated[float, Meta(ge=0)]  # below, a file would add to what the others may take
 CHECK_DIGITS: Final = 8  # of the CRC-32 that it begins with, and a line end
 
 
@@ -48,7 +51,7 @@ class _Reading:
     changed: int  # nanoseconds
     kind: Count  # place in the list of kinds
     rows: Count
-    seconds: float  # of CPU time that judging it is expected to take
+    seconds: Seconds  # of CPU time that judging it is expected to take
     steps: tuple[int, ...] | None  # None: nobody asked
 
 
@@ -106,17 +109,28 @@ class KeptReadings:
         return parser, found
 
     def _share_schema(self, file: RunFile, kind: int) -> bool:
-        """Let files of one kind share the schema that the first of them has."""
+        """Let files of one kind share the schema that the first of them has, if its columns are what was kept of it.
+
+        Where texts are looked for secrets must not rest on what anybody may write.
+        """
         if kind in self._schemas:
             share_schema(file.path, self._schemas[kind])
             return True
         try:
+            if not self._is_of_kind(file, kind):
+                return False
             self._schemas[kind] = polars_schema(file)
         except BaseException as error:  # reading the file says what is wrong with it
             if not is_caught(error):
                 raise
             return False
         return True
+
+    def _is_of_kind(self, file: RunFile, kind: int) -> bool:
+        if self._before is None or (footer := schema_of(file)) is None:
+            return False
+        usable, _, texts = usable_columns(footer[0])
+        return (usable, texts) == (self._before.kinds[kind].columns, self._before.kinds[kind].texts)
 
     def watch(self, file: RunFile, parser: Parser, pieces: Iterator[Piece], scrubber: Scrubber) -> Iterator[Piece]:
         """Yield a file's pieces, and keep what it came to if all of it is scanned where it lies."""
