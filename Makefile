@@ -39,17 +39,10 @@ RAY := .venv-ray
 test-ray: $(RAY)/.ready  ## the same findings from a Ray cluster, though nodes and workers die (installs Ray into an environment of its own)
 	$(RAY)/bin/python -m pytest -q -m ray tests/test_ray.py
 
-OBJECTS := .venv-s3/bin/python
+OBJECTS := .venv-s3
 
-test-s3: $(STAMP)  ## runs and output in an object store, on a server of the S3 interface, and from a Ray cluster (installs moto and Ray)
-	@if command -v uv >/dev/null 2>&1; then \
-		UV_PROJECT_ENVIRONMENT=.venv-s3 uv sync --quiet --locked --extra ray --group s3; \
-	else \
-		$(PYTHON) -m venv .venv-s3 && \
-		$(OBJECTS) -m pip install --quiet --upgrade "pip>=25.1" && \
-		$(OBJECTS) -m pip install --quiet --editable ".[ray]" --group dev --group s3; \
-	fi
-	$(OBJECTS) -m pytest -q -m s3 tests/object_stores
+test-s3: $(OBJECTS)/.ready  ## runs and output in an object store, on a server of the S3 interface, and from a Ray cluster (installs moto and Ray)
+	$(OBJECTS)/bin/python -m pytest -q -m s3 tests/object_stores
 
 test-trl: $(TRL)/.ready  ## the recorder inside a real TRL run with tools (installs TRL and torch into an environment of its own)
 	$(TRL)/bin/python -m pytest -q tests/recorders tests/test_reproduction_gpu.py
@@ -155,6 +148,16 @@ $(RAY)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(RAY)
 	$(RAY)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(RAY)/bin/python -m pip install --quiet --editable ".[ray]" --group dev
+	@touch $@
+
+$(OBJECTS)/.ready: pyproject.toml uv.lock
+	@if command -v uv >/dev/null 2>&1; then \
+		UV_PROJECT_ENVIRONMENT=$(OBJECTS) uv sync --quiet --locked --extra ray --group s3; \
+	else \
+		$(PYTHON) -m venv $(OBJECTS) && \
+		$(OBJECTS)/bin/python -m pip install --quiet --upgrade "pip>=25.1" && \
+		$(OBJECTS)/bin/python -m pip install --quiet --editable ".[ray]" --group dev --group s3; \
+	fi
 	@touch $@
 
 TORCH_CPU := https://download.pytorch.org/whl/cpu

@@ -200,8 +200,9 @@ def _judge(
     location = run_location(run, out, keep=keep, one_run=one_run)
     if location.identity and (cached := pipeline.read_cached(location, settings)) is not None:
         return cached
-    run_pieces = (executor or ThisMachine()).run_pieces
     with unpacked_run(location, one_run=one_run) as unpacked:
+        elsewhere = executor if unpacked.archive is None else None  # what is unpacked here no other machine sees
+        run_pieces = (elsewhere or ThisMachine()).run_pieces
         judged = pipeline.diagnose(unpacked, settings, run_pieces=run_pieces, progress=progress)
     if keep:
         note_run(location.store, run)
@@ -293,7 +294,6 @@ def ingest(
     `keep_text` keeps shortened sample texts. Of the settings only `[metrics]` matters, because names are chosen here.
     `one_run` reads several runs as one. `executor` reads its files: `ptt.executors.executor(Engine.RAY)`.
     """
-    read_tasks = None if executor is None else executor.read_tasks
     settings = replace(settings or Settings(), keep_text=keep_text)
     with (
         RemotePaths() as remote,
@@ -302,6 +302,8 @@ def ingest(
             one_run=one_run,
         ) as location,
     ):
+        elsewhere = executor if location.archive is None else None  # what is unpacked here no other machine sees
+        read_tasks = None if elsewhere is None else elsewhere.read_tasks
         with exclusive_lock(location.store.parent):
             pipeline.ingest(location, copy=True, settings=settings, progress=progress, read_tasks=read_tasks)
             pipeline.check_read(location)

@@ -15,10 +15,13 @@ from ptt.diagnostics.gate.baseline.file import looks_like_one, read_baseline, te
 from ptt.diagnostics.gate.baseline.measure import Measured, baseline_of, measure, only_blind, without_refusals
 from ptt.diagnostics.gate.baseline.moves import changes, drift, drifted
 from ptt.diagnostics.gate.baseline.values import Baseline
+from ptt.object_stores.remote_paths import RemotePaths
 from ptt.reports.gate.baselines import print_baseline, print_moves, print_refused, print_written
 from ptt.reports.output import write_text
 from ptt.reports.text.terminal import open_console
 from ptt.version import __version__
+
+Place = tuple[Path, Path]  # a run, and the folder of its store
 
 
 def update(
@@ -27,16 +30,15 @@ def update(
     """Write the baseline, or say why these runs are none, and return the exit code."""
     with remote_paths() as remote:
         file = remote.no_output(file, "the baseline")
-        at_hand = [remote.run(run) for run in runs]
-        return _update(file, at_hand, name, settings, remote.output(out), even_failed=even_failed)
+        to = remote.output(out)  # before the runs are read, which may take long
+        places = _places([remote.run(run) for run in runs], to, remote)
+        return _update(file, places, name, settings, even_failed=even_failed)
 
 
-def _update(
-    file: Path, runs: Sequence[Path], name: str | None, settings: Path | None, out: Path | None, *, even_failed: bool
-) -> int:
-    _check_file(file, runs)
+def _update(file: Path, places: Sequence[Place], name: str | None, settings: Path | None, *, even_failed: bool) -> int:
+    _check_file(file, [run for run, _ in places])
     console = open_console()
-    measured = _measured(runs, settings, out)
+    measured = _measured(places, settings)
     refused = [run.facts for run in measured if run.facts.accepted]
     if refused and not even_failed:
         print_refused(refused, console)
@@ -68,15 +70,16 @@ def diff(old: Path, new: Path | None, *, against: Sequence[Path], settings: Path
         raise SettingsError("give either another baseline file, or runs with --against.")
     with remote_paths() as remote:
         at_hand = [remote.run(run) for run in against]
-        _diff(remote.run(old), remote.maybe(new), at_hand, settings, remote.output(out))
+        places = _places(at_hand, remote.output(out), remote)
+        _diff(remote.run(old), remote.maybe(new), places, settings)
 
 
-def _diff(old: Path, new: Path | None, against: Sequence[Path], settings: Path | None, out: Path | None) -> None:
+def _diff(old: Path, new: Path | None, against: Sequence[Place], settings: Path | None) -> None:
     before, console = read_baseline(old), open_console()
     if new is not None:
         print_moves(changes(before, read_baseline(new)), console, title="What moved")
         return
-    measured = _measured(against, settings, out)
+    measured = _measured(against, settings)
     print_moves(changes(before, measured), console, title="What moved, on the steps of the baseline")
     known = {run.source for run in before.runs}
     newer = [run for run in without_refusals(measured) if run.facts.source not in known]
@@ -84,14 +87,20 @@ def _diff(old: Path, new: Path | None, against: Sequence[Path], settings: Path |
         console.print(f"Drift: {drifting}.", markup=False, highlight=False)
 
 
-def _measured(runs: Sequence[Path], settings: Path | None, out: Path | None) -> list[Measured]:
-    """Open each run, into a store of its own; the same run twice is no second seed."""
+def _places(runs: Sequence[Path], out: Path | None, remote: RemotePaths) -> list[Place]:
+    """Give each run a store of its own, by what an earlier command left there."""
+    folders = run_folders(runs, out or Path(BASE))
+    remote.read_earlier(folders)
+    return [*zip(runs, folders, strict=True)]
+
+
+def _measured(places: Sequence[Place], settings: Path | None) -> list[Measured]:
+    """Open each run; the same run twice is no second seed."""
     chosen = api.read_settings(settings)
-    places = run_folders(runs, out or Path(BASE))
     measured: dict[str, Measured] = {}
     with progress_bar(Console(stderr=True)) as progress:
-        for run, run_path in zip(runs, places, strict=True):
-            progress("opening runs", len(measured), len(runs))
+        for run, run_path in places:
+            progress("opening runs", len(measured), len(places))
             candidate = measure(api.open_run(run, out=run_path, settings=chosen))
             if (same := measured.get(candidate.facts.source)) is not None:
                 raise SettingsError(f"{run}: is the same run as {same.facts.name}; give each run once.")

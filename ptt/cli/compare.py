@@ -15,13 +15,14 @@ from ptt.cli.exits import Exit, figure_faults
 from ptt.cli.output import DRAWING, check_figures, contains, output_base, progress_bar, remote_paths
 from ptt.cli.streams import print_json
 from ptt.cli.traces import write_comparison
-from ptt.diagnostics.compare.arms import group_of, names_of
+from ptt.diagnostics.compare.arms import group_of, names_of, planned
 from ptt.diagnostics.compare.comparison import Comparison
 from ptt.diagnostics.compare.readings import blind
+from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.traces.compare import TraceSide, compare_traces
 from ptt.object_stores.client import is_url
-from ptt.object_stores.remote_paths import shown
+from ptt.object_stores.remote_paths import RemotePaths, shown
 from ptt.reports.compare.html import render_compare_page, write_compare_figures
 from ptt.reports.compare.json import compare_json
 from ptt.reports.compare.markdown import compare_markdown
@@ -53,8 +54,10 @@ class CompareOptions:
 def run(runs: Sequence[Path], options: CompareOptions) -> int:
     """Compare runs and return the exit code."""
     group, baseline = options.group, options.baseline
+    settings = api.read_settings(options.settings)
     with remote_paths() as remote:
         remote.no_output(options.figures, "--figures")
+        out = remote.output(options.out)  # before the runs are read, which may take long
         at_hand: dict[str, Path] = {}
         for text in [*map(str, runs), *(member for given in group for member in group_of(given)[1])]:
             if is_url(text) and (key := str(Path(text))) not in at_hand:
@@ -63,9 +66,9 @@ def run(runs: Sequence[Path], options: CompareOptions) -> int:
             options,
             group=[_with_paths(text, at_hand) for text in group],
             baseline=str(at_hand.get(str(Path(baseline)), baseline)) if baseline else baseline,
-            out=remote.output(options.out),
+            out=out,
         )
-        return _run([at_hand.get(str(path), path) for path in runs], local)
+        return _run([at_hand.get(str(path), path) for path in runs], local, settings, remote)
 
 
 def _with_paths(group: str, at_hand: Mapping[str, Path]) -> str:
@@ -73,10 +76,11 @@ def _with_paths(group: str, at_hand: Mapping[str, Path]) -> str:
     return f"{name}={','.join(str(at_hand.get(str(Path(member)), member)) for member in members)}"
 
 
-def _run(runs: Sequence[Path], options: CompareOptions) -> int:
-    settings, groups = api.read_settings(options.settings), _groups(options.group)
+def _run(runs: Sequence[Path], options: CompareOptions, settings: Settings, remote: RemotePaths) -> int:
+    groups = _groups(options.group)
     base, folder = _places(runs, options.out)
     _check_outputs([*runs, *(Path(member) for members in groups.values() for member in members)], folder, options)
+    remote.read_earlier([base / name for name in planned(runs, groups, options.baseline).names])
     with progress_bar(Console(stderr=True)) as tell:
         compared = api.compare(
             runs,

@@ -14,7 +14,15 @@ from ptt import api
 from ptt.cli import diagnose_runs
 from ptt.cli.diagnose_runs import ManyOptions, chosen_runs
 from ptt.cli.exits import CODES, figure_faults
-from ptt.cli.output import DRAWING, Artist, check_figures, output_folder, progress_bar, remote_paths
+from ptt.cli.output import (
+    DRAWING,
+    Artist,
+    check_figures,
+    output_folder,
+    progress_bar,
+    remote_paths,
+    say_what_stays_here,
+)
 from ptt.cli.streams import print_json
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import SettingsError, SeveralRunsError
@@ -25,7 +33,8 @@ from ptt.diagnostics.store import archives
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.executors import Engine, Executor
 from ptt.executors import executor as open_executor
-from ptt.object_stores.remote_paths import shown
+from ptt.executors.this_machine import ThisMachine
+from ptt.object_stores.remote_paths import RemotePaths, shown
 from ptt.reports.output import write_text
 from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.text.names import sentence
@@ -64,25 +73,33 @@ class DiagnoseOptions:
 
 def run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist) -> int:
     """Judge the run, or each of several, and return the exit code."""
+    settings = _settings(options)
     with open_executor(Engine(options.engine), options.ray_address) as executor, remote_paths() as remote:
+        remote.no_output(options.figures, "--figures")
+        out = remote.output(options.out, of=paths)  # before the runs are read, which may take long
         here = remote.runs(paths)
-        at_hand = replace(
-            options,
-            out=remote.output(options.out, of=paths),
-            figures=remote.no_output(options.figures, "--figures"),
-            baseline=remote.maybe(options.baseline),
-        )
-        return _run(here, at_hand, drawing, executor)
+        at_hand = replace(options, out=out, baseline=remote.maybe(options.baseline))
+        return _run(here, at_hand, settings, drawing, executor, remote)
 
 
-def _run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist, executor: Executor) -> int:
+def _settings(options: DiagnoseOptions) -> Settings:
     read = api.read_settings(options.settings)
-    settings = replace(
+    return replace(
         read,
         keep_text=options.keep_text or read.keep_text,
         rules=(*read.rules, *options.rules),
         budget=read.budget.overridden(memory_mb=options.budget_memory, seconds=options.budget_seconds),
     )
+
+
+def _run(
+    paths: Sequence[Path],
+    options: DiagnoseOptions,
+    settings: Settings,
+    drawing: Artist,
+    executor: Executor,
+    remote: RemotePaths,
+) -> int:
     limit = settings.fail_on if options.fail_on is None else _severity(options.fail_on)
     many = ManyOptions(
         out=options.out,
@@ -93,6 +110,7 @@ def _run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist, execu
         executor=executor,
         one_run=options.one_run,
         as_json=options.as_json,
+        remote=remote,
     )
     chosen = chosen_runs(paths, one_run=options.one_run)
     if len(chosen.runs) > 1 and options.baseline is not None:
@@ -102,12 +120,14 @@ def _run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist, execu
     for note in chosen.notes:
         typer.echo(f"ptt: {safe(sentence(note))}", err=True)
     (path,) = chosen.runs
+    say_what_stays_here(path, options.engine)
     try:
         return _run_one(path, settings, limit, options, drawing, executor)
     except SeveralRunsError:  # of an archive, which is looked into when it is unpacked
         with archives.unpacked(path) as content:
             inside = chosen_runs([content.folder], one_run=False)
-            return diagnose_runs.run(replace(inside, folder=path, notes=(*content.notes, *inside.notes)), many)
+            here = replace(many, executor=ThisMachine())  # no node of a cluster sees what is unpacked on this one
+            return diagnose_runs.run(replace(inside, folder=path, notes=(*content.notes, *inside.notes)), here)
 
 
 def _severity(text: str) -> Severity | None:

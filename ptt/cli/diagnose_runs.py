@@ -15,6 +15,8 @@ from ptt.api import REPORT
 from ptt.cli import many_runs
 from ptt.cli.exits import CODES, Exit
 from ptt.cli.many_runs import (
+    MARK,
+    WRITTEN,
     Output,
     Refused,
     Steps,
@@ -42,7 +44,7 @@ from ptt.diagnostics.store.exclusive_lock import note_run
 from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.traces.as_run import as_run
 from ptt.executors import Executor
-from ptt.object_stores.remote_paths import shown
+from ptt.object_stores.remote_paths import RemotePaths, shown
 from ptt.reports.run.index import DiagnosedRun, RunsIndex, diagnosed_run, index_html, index_json, print_index
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe
@@ -155,6 +157,7 @@ class ManyOptions:
     executor: Executor
     one_run: bool
     as_json: bool
+    remote: RemotePaths
 
 
 def run(chosen: Chosen, options: ManyOptions) -> int:
@@ -166,6 +169,8 @@ def run(chosen: Chosen, options: ManyOptions) -> int:
                 raise SettingsError(
                     f"{written}: lies inside {path}, which is never written to; give another --{option}."
                 )
+    folders = run_folders([named(path) for path in chosen.runs], out)
+    options.remote.read_earlier(folders, mark=MARK, beside=WRITTEN)
     tasks = [
         Task(
             run=path,
@@ -177,7 +182,7 @@ def run(chosen: Chosen, options: ManyOptions) -> int:
             fail_on=options.fail_on,
             figures=options.figures,
         )
-        for path, folder in zip(chosen.runs, run_folders([named(path) for path in chosen.runs], out), strict=True)
+        for path, folder in zip(chosen.runs, folders, strict=True)
     ]
     place = Output.below(out, "ptt diagnose", (INDEX, JSON))
     place.check(dict.fromkeys(chosen.runs, "one of the runs"))
@@ -195,7 +200,7 @@ def _judge_and_print(chosen: Chosen, options: ManyOptions, tasks: list[Task], pl
             runs = judge(tasks, jobs=options.jobs, executor=options.executor, on_run=on_run)
     except Stopped as stopped:
         typer.echo(stopped.sentence(counted(len(tasks), "run"), place.folder), err=True)
-        return Exit.STOPPED
+        raise typer.Exit(Exit.STOPPED) from None
     outcome = worst([Outcome(run.outcome) for run in runs])
     index = RunsIndex(
         title="" if chosen.folder is None else run_name(chosen.folder.resolve()),

@@ -19,7 +19,7 @@ from ptt import api
 from ptt.cli import gate_runs
 from ptt.cli.exits import CODES, Exit
 from ptt.cli.gate_runs import Task, gate_all
-from ptt.cli.many_runs import Output, Stopped, relative_path, run_progress
+from ptt.cli.many_runs import MARK, WRITTEN, Output, Stopped, relative_path, run_progress
 from ptt.cli.options import GateReports
 from ptt.cli.output import contains, named, output_base, remote_paths, run_folders
 from ptt.cli.streams import print_json
@@ -31,7 +31,7 @@ from ptt.diagnostics.gate.results import GatedRun, GateReport, worst
 from ptt.executors import Engine, Executor
 from ptt.executors import executor as open_executor
 from ptt.object_stores.client import is_url
-from ptt.object_stores.remote_paths import RemotePaths, shown
+from ptt.object_stores.remote_paths import RemotePaths, shown, url_of
 from ptt.reports.gate import FORMATS, github_annotations, github_guard, job_summary
 from ptt.reports.gate.terminal import print_gate
 from ptt.reports.text.numbers import counted
@@ -174,10 +174,12 @@ def _run(options: GateOptions, remote: RemotePaths) -> int:
         remote.no_output(path, f"--{name}")
     out = _output_folder(options)
     chosen = targets(options.runs, listed=options.listed, out=out)
+    out = remote.output(out) or out  # before the runs are read, which may take long
     chosen = replace(chosen, runs=tuple(remote.runs(chosen.runs)))
-    out = remote.output(out) or out
     if not options.one_run:
         chosen = _split(chosen)
+    folders = _folders(chosen.runs, out, options.extra.values())
+    remote.read_earlier(folders, mark=MARK, beside=WRITTEN)
     tasks = [
         Task(
             run=path,
@@ -190,7 +192,7 @@ def _run(options: GateOptions, remote: RemotePaths) -> int:
             today=today,
             reports=options.reports,
         )
-        for path, folder in zip(chosen.runs, _folders(chosen.runs, out, options.extra.values()), strict=True)
+        for path, folder in zip(chosen.runs, folders, strict=True)
     ]
     for run_dir in chosen.runs:
         for option, output_path in {"out": out, **options.extra}.items():
@@ -219,7 +221,7 @@ def _gate_and_print(
             runs = gate_all(tasks, jobs=options.jobs, executor=executor, on_run=on_run)
     except Stopped as stopped:
         typer.echo(stopped.sentence(counted(len(tasks), "run"), place.folder), err=True)
-        return Exit.STOPPED
+        raise typer.Exit(Exit.STOPPED) from None
     report = GateReport(
         outcome=worst([run.outcome for run in runs]),
         runs=runs,
@@ -280,12 +282,19 @@ def _output_folder(options: GateOptions) -> Path:
 def _folders(runs: Sequence[Path], out: Path, files: Iterable[Path]) -> list[Path]:
     """Return a folder of its own for each run; what is gated may lie in a folder that this command wrote."""
     named_after = [named(run) for run in runs]
-    inputs = {path.resolve() for path in (*runs, *named_after)}
+    inputs = {place for run in runs for place in _locations(run)}
     names = [file.name for file in files]  # one that goes into --out as well
     folders = run_folders(named_after, out, reserved=names)
-    if inputs.isdisjoint(folder.resolve() for folder in folders):
+    if inputs.isdisjoint(url_of(folder) or str(folder.resolve()) for folder in folders):
         return folders
     return run_folders(named_after, out / "again", reserved=names)
+
+
+def _locations(run: Path) -> set[str]:
+    """Return where a run lies, and the folder it is called after: in an object store by URL, not as laid out here."""
+    if (url := url_of(run)) is None:
+        return {str(run.resolve()), str(named(run).resolve())}
+    return {url, url if named(run) == run else url.rpartition("/")[0]}
 
 
 def _inputs(options: GateOptions, settings: Settings, policy: Policy, chosen: Targets) -> dict[Path, str]:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import print_faults
-from ptt.cli.output import output_folder, progress_bar, remote_paths
+from ptt.cli.output import output_folder, progress_bar, remote_paths, say_what_stays_here
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import read_manifest
@@ -37,7 +37,9 @@ def run(
     chosen = replace(chosen, budget=chosen.budget.overridden(memory_mb=budget_memory, seconds=budget_seconds))
     with open_executor(Engine(engine), ray_address) as executor, remote_paths() as remote:
         folder = remote.output(out, of=[path])
-        return _ingest(remote.run(path, every_column=True), folder, keep_text, chosen, one_run, executor)
+        here = remote.run(path, every_column=True)
+        say_what_stays_here(here, engine)
+        return _ingest(here, folder, keep_text, chosen, one_run, executor)
 
 
 def _ingest(path: Path, out: Path | None, keep_text: bool, chosen: Settings, one_run: bool, executor: Executor) -> int:

@@ -25,7 +25,7 @@ from ptt.diagnostics.store.exclusive_lock import LOCK_FILE, acquire
 from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.traces.compare import TraceSide
 from ptt.executors import Executor
-from ptt.object_stores.remote_paths import url_of
+from ptt.object_stores.remote_paths import room_advice, url_of
 from ptt.processes import Died
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 KEPT: Final = Path("store/kept/diagnosis.json")
 MARK: Final = ".made-of"  # names what findings.json and report.html were made of: drawing takes as long as judging
+WRITTEN: Final = (FINDINGS, REPORT)  # beside the mark, of each run
 NOT_THE_RUN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS}  # faults of this machine
 
 
@@ -106,10 +107,10 @@ def judge_one(task: AnyTask, steps: Steps[AnyTask, AnyAnswer], executor: Executo
         if answer is None and isinstance(error, SettingsError):
             return Refused(why=str(error))
         if why := no_room(error):  # no fault of a run either, and the next one would meet it as well
-            return Refused(why=f"{task.folder.parent}: {why}; give another --out, or free some space.")
+            return Refused(why=f"{task.folder.parent}: {why}; {room_advice(task.folder)}.")
         if answer is not None:
             return steps.crashed(answer, describe_error(task, error))  # what was judged stands
-        for name in (MARK, FINDINGS, REPORT):  # of an earlier pass: what they say is no longer known
+        for name in (MARK, *WRITTEN):  # of an earlier pass: what they say is no longer known
             (task.folder / name).unlink(missing_ok=True)
         unreadable = isinstance(error, InputError) or (isinstance(error, OSError) and error.errno not in NOT_THE_RUN)
         return steps.failed(task, Outcome.UNREADABLE if unreadable else Outcome.CRASHED, describe_error(task, error))
@@ -218,6 +219,8 @@ class Stopped(Exception):  # noqa: N818  Ctrl-C is no error
 
     def sentence(self, runs: str, out: Path) -> str:
         """Say what is kept; `runs` is how many there were."""
+        if (url := url_of(out)) is not None:  # to upload them may take longer than a signal leaves us
+            return f"ptt: stopped after {self.done} of {runs}; nothing was written to {url}."
         return (
             f"ptt: stopped after {self.done} of {runs}; results so far are in {out}, and the same command resumes "
             "from there."
@@ -340,7 +343,7 @@ class Output:
                 write_text(path, text)
             except OSError as error:
                 why = error.strerror or str(error)
-                raise SettingsError(f"{path}: {why}; give another --out, or free some space.") from error
+                raise SettingsError(f"{path}: {why}; {room_advice(path)}.") from error
 
 
 @contextmanager

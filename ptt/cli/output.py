@@ -14,13 +14,16 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ptt.cli.options import EngineName
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.store.archives import run_name
+from ptt.diagnostics.store.archives import is_archive, run_name
 from ptt.diagnostics.store.exclusive_lock import NOTE, hash_location, noted_run
 from ptt.processes import ends_with_us, leave_signals_to_the_parent, set_for_children, uninterrupted
+from ptt.reports.text.sanitize import safe
 
 if TYPE_CHECKING:
     from ptt.diagnostics.compare.comparison import Comparison
@@ -139,6 +142,18 @@ def remote_paths() -> RemotePaths:
     from ptt.object_stores.remote_paths import RemotePaths
 
     return RemotePaths(lambda: progress_bar(Console(stderr=True)))
+
+
+def say_what_stays_here(run: Path, engine: str) -> None:
+    """Say of an archive that the cluster has no part in it."""
+    from ptt.object_stores.remote_paths import shown
+
+    if engine == EngineName.RAY and run.exists() and is_archive(run):
+        typer.echo(
+            f"ptt: {safe(shown(run))}: an archive is unpacked and read on this machine alone; to use the cluster, "
+            "unpack it where all nodes see it.",
+            err=True,
+        )
 
 
 class Artist:

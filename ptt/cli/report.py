@@ -16,6 +16,7 @@ from ptt.api import REPORT
 from ptt.cli.exits import figure_faults
 from ptt.cli.output import DRAWING, Artist, output_folder, progress_bar, remote_paths
 from ptt.cli.streams import print_json
+from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Diagnosis, Status
 from ptt.diagnostics.store.archives import run_name
@@ -57,16 +58,16 @@ class ReportOptions:
 def run(source: Path, options: ReportOptions, drawing: Artist) -> int:
     """Write the report of what `source` is, and return the exit code."""
     _check(options)
+    settings = api.read_settings(options.settings)
     with remote_paths() as remote:
         remote.no_output(options.figures, "--figures")
         out = remote.output(options.out)
         if out is None and is_url(source):
             out = Path(f"{remote.output(None, of=[source])}-report")
-        return _run(remote.run(source), replace(options, out=out), drawing)
+        return _run(remote.run(source, beside=True), replace(options, out=out), settings, drawing)
 
 
-def _run(source: Path, options: ReportOptions, drawing: Artist) -> int:
-    chosen = api.read_settings(options.settings)
+def _run(source: Path, options: ReportOptions, settings: Settings, drawing: Artist) -> int:
     for output_path in filter(None, (options.out, options.figures)):
         _keep_clear(source, output_path)
     with temporary_folder() as scratch, progress_bar(Console(stderr=True)) as tell:
@@ -74,7 +75,7 @@ def _run(source: Path, options: ReportOptions, drawing: Artist) -> int:
         store = output_folder(source, None) if options.out is None else Path(scratch)
         as_it_was = options.settings is None and not options.rules  # as it was, whatever ./ptt.toml says
         opened = api.open_run(
-            source, out=store, settings=chosen, rules=options.rules, progress=tell, as_judged=as_it_was
+            source, out=store, settings=settings, rules=options.rules, progress=tell, as_judged=as_it_was
         )
         traces = traces_at(source, store) if opened.kind == "findings" or _unjudged(opened) else None
         if traces is not None:

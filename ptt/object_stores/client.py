@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +25,8 @@ READ_SECONDS: Final = 60  # without a byte: a store that is busy answers within 
 ATTEMPTS: Final = 3  # at a request, and again at a body that is cut
 CONNECTIONS: Final = 16  # a request waits some 20 ms for its first byte; these fill a line of 10 Gbit/s
 CHUNK_BYTES: Final = 1 << 20
-PART_BYTES: Final = 64 << 20  # of a multipart upload; S3 allows 10,000 parts
+PART_BYTES: Final = 16 << 20  # of a multipart upload, in memory; so many connections may each hold one
+MAX_PARTS: Final = 10_000  # that S3 allows
 WHOLE_BYTES: Final = 1 << 30  # larger ones are written in parts; the protocol's own limit is 5 GB
 DENIED: Final = frozenset({"AccessDenied", "403", "Forbidden", "AllAccessDisabled"})
 BAD_KEYS: Final = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthFailure"})
@@ -40,7 +41,7 @@ ARCHIVED: Final = frozenset({"InvalidObjectState"})
 
 def is_url(path: str | Path) -> bool:
     """Return whether a path is the URL of an object or a prefix; a Path has lost one of the two slashes."""
-    return str(path).startswith(f"{SCHEME}/")
+    return str(path).startswith(f"{SCHEME}/") or str(path) == SCHEME  # of `s3://` a Path leaves that
 
 
 def refuse_other_stores(path: str | Path) -> None:
@@ -88,6 +89,10 @@ class Url:
         """Return the URL of something below this one."""
         return Url(bucket=self.bucket, key=f"{self.key}/{rel}" if self.key else rel)
 
+    def is_in(self, other: Url) -> bool:
+        """Return whether it is another one, or lies below it."""
+        return self.bucket == other.bucket and f"{self.key}/".startswith(f"{other.key}/" if other.key else "")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
@@ -113,6 +118,10 @@ class ObjectError(Exception):
         self.gone, self.closed = gone, closed
 
 
+class UnreachableError(InputError):
+    """No answer came from a store: whatever else lies there cannot be read either."""
+
+
 class ObjectStore:
     """A connection, by the credentials, region and endpoint that the environment and its profile name."""
 
@@ -120,6 +129,7 @@ class ObjectStore:
         """Connect for this bucket; `writes`: an error is one of the place that output goes to."""
         self._url = url
         self._error: type[PttError] = SettingsError if writes else InputError
+        self._unreachable: type[PttError] = SettingsError if writes else UnreachableError
         self._client = _client(url)
         self.bytes_read = 0
 
@@ -141,7 +151,7 @@ class ObjectStore:
         except (BotoCoreError, ValueError, OSError) as error:
             if no_room(error):
                 raise
-            raise self._error(f"{what}: {_failure(error)}") from None
+            raise self._unreachable(f"{what}: {_failure(error)}") from None
 
     def find(self, url: Url) -> Listed | None:
         """Return the object of exactly this key, or None."""
@@ -206,7 +216,7 @@ class ObjectStore:
                     raise
                 cut = 1 if at > before else cut + 1
                 if cut >= ATTEMPTS:
-                    raise self._error(f"{what}: {_failure(error)}") from None
+                    raise self._unreachable(f"{what}: {_failure(error)}") from None
             finally:
                 self.bytes_read += at - before
 
@@ -227,15 +237,17 @@ class ObjectStore:
     def _write_parts(self, file: BinaryIO, url: Url, kind: str) -> None:
         place = {"Bucket": url.bucket, "Key": url.key}
         upload = {**place, "UploadId": self._client.create_multipart_upload(**place, ContentType=kind)["UploadId"]}
+        part_bytes = max(PART_BYTES, -(-os.fstat(file.fileno()).st_size // MAX_PARTS))
         try:
             parts: list[dict[str, object]] = []
-            while chunk := file.read(PART_BYTES):
+            while chunk := file.read(part_bytes):
                 number = len(parts) + 1
                 answer = self._client.upload_part(**upload, PartNumber=number, Body=chunk)
                 parts.append({"ETag": answer["ETag"], "PartNumber": number})
             self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
         except BaseException:  # also Ctrl-C: parts of nothing are paid for
-            self._client.abort_multipart_upload(**upload)
+            with suppress(Exception):  # what stopped the upload is the answer, not that its parts are left as well
+                self._client.abort_multipart_upload(**upload)
             raise
 
     def delete(self, url: Url) -> None:

@@ -6,28 +6,29 @@ What lies between knows folders alone. Nothing is written to the store before al
 from __future__ import annotations
 
 import json
-import shutil
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from ptt.diagnostics.errors import InputError, PttError, SettingsError
-from ptt.diagnostics.parsers.io.run_files import MAX_FILES
-from ptt.diagnostics.store.exclusive_lock import NOTE
-from ptt.object_stores.client import CONNECTIONS, ObjectStore, Url, is_url, refuse_other_stores, same_content
-from ptt.object_stores.remote_runs import MANIFEST, PREFIX, Tell, local_name, mirror
+from ptt.diagnostics.errors import InputError, PttError, SettingsError, no_room
+from ptt.object_stores.client import UnreachableError, Url, is_url, refuse_other_stores
+from ptt.object_stores.remote_output import STORE, RemoteOutput
+from ptt.object_stores.remote_runs import MANIFEST, PREFIX, Tell, local_name, local_path, mirror
 from ptt.stopping import temporary_folder
 
-STORE: Final = "store"
+FINDINGS: Final = "findings.json"
 BASE: Final = "ptt-report"
-NOT_WRITTEN: Final = (".lock", ".part")  # ends of the names of files that are of this machine, as is NOTE
+SCRATCH: Final = re.compile(PREFIX + "[0-9a-f]{16}")  # names of scratch folders
 AnyPath = TypeVar("AnyPath", bound=str | Path | None)
 NOTES: Final = ".notes"  # ends the name of the file beside a run that says what of it was passed over
+ROOM_HERE: Final = "output is made where temporary files go before it is written there; set TMPDIR to a larger disk"
 WHY: Final = ".why"  # ends the name of the file that says why a run could not be fetched
+
+MAX_UNANSWERED: Final = 3  # runs in turn for which a store does not answer, each after three tries
 
 _shown: dict[Path, str] = {}  # scratch folders, and what they stand for, while a command runs
 
@@ -41,7 +42,7 @@ def shown(path: Path) -> str:
 
 def url_of(path: Path) -> str | None:
     """Return the URL of what lies in a scratch folder; None for any other path."""
-    for local, url in _shown.items():
+    for local, url in tuple(_shown.items()):  # another thread may read runs as well
         if path == local or local in path.parents:
             return "/".join((url, *path.relative_to(local).parts))
     return None
@@ -49,20 +50,29 @@ def url_of(path: Path) -> str | None:
 
 def why_not_fetched(path: Path) -> str:
     """Say why a run of several could not be fetched; empty for any other path."""
-    note = path.with_name(path.name + WHY)
-    if path.name and note.parent.parent.name.startswith(PREFIX) and note.is_file():
-        return note.read_text(encoding="utf-8")
-    return ""
+    note = path.with_name(path.name + WHY) if path.name else path
+    return note.read_text(encoding="utf-8") if path.name and _is_laid_out(path) and note.is_file() else ""
+
+
+def room_advice(folder: Path) -> str:
+    """Say what to do where no more can be written into a folder."""
+    return ROOM_HERE if _is_laid_out(folder) else "give another --out, or free some space"
 
 
 def notes_of(path: Path) -> tuple[str, ...]:
     """Return what was passed over when a run was laid out, in this process or the one that started it."""
     home = path.absolute()
     for local in (home, *home.parents):
-        if local.parent.parent.name.startswith(PREFIX):
-            note = local.with_name(local.name + NOTES)
-            return tuple(map(str, json.loads(note.read_text(encoding="ascii")))) if note.is_file() else ()
+        if not _is_laid_out(local):
+            break
+        if (note := local.with_name(local.name + NOTES)).is_file():
+            return tuple(map(str, json.loads(note.read_text(encoding="ascii"))))
     return ()
+
+
+def _is_laid_out(path: Path) -> bool:
+    """Return whether a path lies in a scratch folder, of this process or the one that started it."""
+    return any(SCRATCH.fullmatch(parent.name) for parent in path.parents)
 
 
 class RemotePaths:
@@ -75,8 +85,10 @@ class RemotePaths:
         self._stack = ExitStack()
         self._scratch: Path | None = None
         self._made: list[Path] = []
-        self._read: list[Url] = []
-        self._outputs: list[tuple[Path, Url, ObjectStore]] = []
+        self._read: list[_Source] = []
+        self._unanswered = 0  # runs in turn
+        self._laid_out: dict[tuple[Url, bool], Path] = {}  # by whether every column was read: a run given twice is one
+        self._outputs: list[RemoteOutput] = []
 
     def __enter__(self) -> Self:
         """Begin; nothing is made before a path needs it."""
@@ -88,44 +100,69 @@ class RemotePaths:
         """Write the output, where nothing failed, and clear up; errors name what the user gave."""
         try:
             if error is None:
-                for folder, url, store in self._outputs:
-                    _publish(folder, url, store)
+                for output in self._outputs:
+                    output.publish()
             elif isinstance(error, PttError) and error.args:
                 error.args = (self._renamed(str(error)), *error.args[1:])
+            elif self._outputs and (why := no_room(error)):
+                raise SettingsError(f"{self._outputs[0].url}: {why}; {ROOM_HERE}.") from error
         finally:
             for local in self._made:
                 _shown.pop(local, None)
             self._stack.close()
 
-    def run(self, path: Path, *, every_column: bool = False) -> Path:
-        """Return what to read for a path: itself, or what was laid out of a run in an object store."""
+    def run(self, path: Path, *, every_column: bool = False, beside: bool = False) -> Path:
+        """Return what to read for a path: itself, or what was laid out of a run in an object store.
+
+        `beside`: output may go beside the files of a folder that ptt wrote, as a report of it does.
+        """
         refuse_other_stores(path)
         if not is_url(path):
             return path
         url = Url.parsed(path)
+        if (known := self._laid_out.get((url, every_column))) is not None:
+            return known
+        if not beside:
+            self._keep_clear(_Source(url=url))
         with self._progress() as tell:
             made = mirror(url, self._folder(), every_column=every_column, tell=tell)
         self.bytes_read += made.bytes_read
         made.path.with_name(made.path.name + NOTES).write_text(json.dumps(made.notes), encoding="ascii")
-        self._read.append(url)
-        return self._show(made.path, url)
+        if beside:
+            self._keep_clear(_source(url, made.path))
+        return self._laid_out.setdefault((url, every_column), self._show(made.path, url))
+
+    def _keep_clear(self, source: _Source) -> None:
+        self._read.append(source)
+        for output in self._outputs:
+            _refuse_inside(source, output.url)
 
     def runs(self, paths: Iterable[Path], *, every_column: bool = False) -> list[Path]:
-        """Return what to read for each of several paths; one that cannot be read does not stop the others."""
+        """Return what to read for each of several paths; one that cannot be read does not stop the others.
+
+        Raises UnreachableError where the store does not answer for several in turn: each would wait as long.
+        """
         given = list(paths)
         if len(given) == 1:
             return [self.run(given[0], every_column=every_column)]
+        self._unanswered = 0
         return [self.run_or_why(path, every_column=every_column) for path in given]
 
     def run_or_why(self, path: Path, *, every_column: bool = False) -> Path:
         """Return what to read for one of several paths; where it cannot be read, whoever opens it is told why."""
         try:
-            return self.run(path, every_column=every_column)
+            local = self.run(path, every_column=every_column)
         except InputError as error:
+            self._unanswered += isinstance(error, UnreachableError)
+            if self._unanswered >= MAX_UNANSWERED:
+                raise
             url = Url.parsed(path)
-            local = self._folder() / (local_name(url) or "run")
+            local = local_path(self._folder(), url)
+            local.parent.mkdir(parents=True, exist_ok=True)
             local.with_name(local.name + WHY).write_text(str(error), encoding="utf-8")
-            return self._show(local, url)
+            return self._laid_out.setdefault((url, every_column), self._show(local, url))
+        self._unanswered = 0
+        return local
 
     def maybe(self, path: Path | None) -> Path | None:
         """Return what to read for a path that may not be given."""
@@ -134,30 +171,35 @@ class RemotePaths:
     def output(self, path: Path | None, *, of: Sequence[Path] = ()) -> Path | None:
         """Return where to write for an output folder: itself, or a scratch folder that is written back at the end.
 
-        `of`: the paths as given whose default is asked for. It is called after the URL, since each look at a run in an
-        object store lays it out elsewhere.
+        `of`: the paths as given whose default is asked for. That of one is called after its URL, and not after where it
+        is laid out.
         """
         if path is None:
             remote = [Url.parsed(run) for run in of if is_url(run)]
-            return Path(BASE) / f"{remote[0].bucket}-{remote[0].key}".replace("/", "-")[:200] if remote else None
+            if len(remote) != 1 or len(of) > 1:  # several are called after none of them
+                return None
+            return Path(BASE) / f"{remote[0].bucket}-{remote[0].key}".replace("/", "-")[:200]
         refuse_other_stores(path)
         if not is_url(path):
             return path
         url = Url.parsed(path)
         if not url.key:
             raise SettingsError(f"{url}/: names a whole bucket; give a folder in it, as s3://{url.bucket}/reports.")
-        for run in self._read:
-            if url.bucket == run.bucket and f"{url.key}/".startswith(f"{run.key}/" if run.key else ""):
-                raise SettingsError(f"{url}: lies inside {run}, which is never written to; give another --out.")
-        if not (name := local_name(url)):
+        for source in self._read:
+            _refuse_inside(source, url)
+        if not local_name(url):
             raise SettingsError(f"{url}: no folder here can have this name; give another --out.")
-        store = ObjectStore(url, writes=True)
-        folder = self._folder() / name
-        folder.mkdir()
-        if store.find(url.below(f"{STORE}/{MANIFEST}")) is not None:
-            _read_earlier(url.below(STORE), folder)
-        self._outputs.append((folder, url, store))
+        folder = local_path(self._folder(), url)
+        folder.mkdir(parents=True)
+        self._outputs.append(RemoteOutput(url, folder))
+        self._outputs[-1].read_earlier([folder])
         return self._show(folder, url)
+
+    def read_earlier(self, folders: Iterable[Path], *, mark: str | None = None, beside: Sequence[str] = ()) -> None:
+        """Lay out what an earlier command left in folders of the output (see RemoteOutput); others are left alone."""
+        wanted = list(folders)
+        for output in self._outputs:
+            output.read_earlier([path for path in wanted if output.folder in path.parents], mark=mark, beside=beside)
 
     def no_output(self, path: AnyPath, option: str) -> AnyPath:
         """Return a path that must lie on this machine."""
@@ -189,41 +231,24 @@ def _silent() -> Iterator[Tell]:
     yield lambda _stage, _done, _of: None
 
 
-def _read_earlier(url: Url, folder: Path) -> None:
-    """Lay out the store that an earlier look left in the output, which saves time; one that is not whole is left."""
-    try:
-        earlier = mirror(url, folder)
-    except InputError as error:
-        raise SettingsError(str(error)) from error
-    if earlier.notes:  # of objects that are there and cannot be read: they are no leftovers to delete
-        shutil.rmtree(earlier.path)
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """What is read, and the folder that ptt wrote with it, beside whose files output may go."""
+
+    url: Url
+    written: Url | None = None
 
 
-def _publish(folder: Path, url: Url, store: ObjectStore) -> None:
-    """Write what was made, a store's list of its parts last: where this is cut, there is no store rather than half."""
-    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    files = {rel: path for rel, path in files.items() if not rel.endswith(NOT_WRITTEN) and path.name != NOTE}
-    start = len(url.key) + 1
-    there = {item.key[start:]: item for item in islice(store.list_below(url), MAX_FILES)}
-    changed = [rel for rel, path in files.items() if rel not in there or not same_content(path, there[rel])]
-    stores = {rel.removesuffix(MANIFEST) for rel in files if f"/{rel}".endswith(f"/{STORE}/{MANIFEST}")}
-    earlier = {home for home in stores if f"{home}{MANIFEST}" in there}
-    stale = [rel for rel in there if rel not in files and any(rel.startswith(home) for home in earlier)]
-    for home in earlier:
-        if any(rel.startswith(home) for rel in (*changed, *stale)):
-            store.delete(url.below(f"{home}{MANIFEST}"))
-            changed = sorted({*changed, f"{home}{MANIFEST}"})
-    inside = [rel for rel in changed if any(rel.startswith(home) for home in stores)]
-    manifests = [rel for rel in inside if rel.rsplit("/", 1)[-1] == MANIFEST]
-    _each(lambda rel: store.write(files[rel], url.below(rel)), [rel for rel in inside if rel not in manifests])
-    _each(lambda rel: store.delete(url.below(rel)), stale)
-    _each(lambda rel: store.write(files[rel], url.below(rel)), manifests)
-    _each(lambda rel: store.write(files[rel], url.below(rel)), [rel for rel in changed if rel not in inside])
+def _source(url: Url, path: Path) -> _Source:
+    """Say which folder a store or a findings.json that was read belongs to."""
+    if path.name == FINDINGS or (path.name == STORE and (path / MANIFEST).is_file()):
+        return _Source(url=url, written=Url(bucket=url.bucket, key=url.key.rpartition("/")[0]))
+    return _Source(url=url, written=url if (path / FINDINGS).is_file() else None)
 
 
-def _each(act: Callable[[str], None], names: Sequence[str]) -> None:
-    pool = ThreadPoolExecutor(CONNECTIONS)
-    try:
-        list(pool.map(act, names))
-    finally:
-        pool.shutdown(cancel_futures=True)
+def _refuse_inside(source: _Source, out: Url) -> None:
+    """Raise where output would go into a run, or over what ptt wrote and is read here."""
+    if source.written is None and out.is_in(source.url):
+        raise SettingsError(f"{out}: lies inside {source.url}, which is never written to; give another --out.")
+    if source.written is not None and (out == source.written or out.is_in(source.written.below(STORE))):
+        raise SettingsError(f"{out}: is, or lies in, what the report is made from; give another --out.")

@@ -6,6 +6,7 @@ Parquet file becomes one with holes: its columns lie at their places, and those 
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,6 +38,7 @@ SMALL_PAGE: Final = 16 << 10  # bytes: of smaller pages a column is read whole, 
 FREE_RATIO: Final = 0.9  # of the disk that the scratch folder lies on
 MAX_NAMED: Final = 5
 MAX_NAME: Final = 240  # bytes of a run's name: file systems allow 255, and notes on the run end in `.notes`
+MAX_AROUND: Final = 4  # folders around a run whose names are kept: no output names more
 MANIFEST: Final = "manifest.json"  # of a store, whose files are read in full
 
 Tell = Callable[[str, int, int], None]
@@ -91,32 +93,54 @@ def mirror(url: Url, folder: Path, *, every_column: bool = False, tell: Tell | N
     """
     store = ObjectStore(url)
     passed = _Passed()
-    if not (name := local_name(url)):
+    if not local_name(url):
         raise InputError(f"{url}: no folder here can have this name; give the folder above it.")
+    home = local_path(folder, url)
+    home.parent.mkdir(parents=True, exist_ok=True)
     single = store.find(url)
     items = _listed(store, url, passed) if single is None or not single.size else []
     if not items and single is not None:
-        placed = [(single, folder / name)]
+        placed = [(single, home)]
     else:
         if not items:
-            raise InputError(
-                f"{url}: there is no object of this name and none below it; see what is there with "
-                f"aws s3 ls s3://{url.bucket}/."
-            )
-        (folder / name).mkdir()
-        placed = _placed(items, url, folder / name, passed)
+            raise InputError(_nothing_there(url))
+        home.mkdir()
+        placed = _placed(items, url, home, passed)
     whole = every_column or any(item.key.rsplit("/", 1)[-1] == MANIFEST for item, _ in placed)
     _Fetch(store, url, passed, tell).fetch(placed, whole=whole)
     if not any(path.exists() for _, path in placed):
         why = f" ({' '.join(passed.notes())})" if passed.notes() else ""
         raise InputError(f"{url}: contains no object that could be read{why}.")
-    return Mirror(url=url, path=folder / name, notes=passed.notes(), bytes_read=store.bytes_read)
+    return Mirror(url=url, path=home, notes=passed.notes(), bytes_read=store.bytes_read)
+
+
+def _nothing_there(url: Url) -> str:
+    if glob.has_magic(url.key):
+        return f"{url}: there is no object of this name, and globs of s3:// paths are not expanded; give the folder."
+    return f"{url}: there is no object of this name and none below it; see what is there with aws s3 ls s3://{url.bucket}/."
+
+
+def lay_out_whole(store: ObjectStore, url: Url, items: Sequence[Listed], folder: Path) -> bool:
+    """Lay objects below a URL out in full; return whether all of them could be."""
+    passed = _Passed()
+    _Fetch(store, url, passed, None).fetch(_placed(items, url, folder, passed), whole=True)
+    return not passed.notes()
 
 
 def local_name(url: Url) -> str:
     """Return what a run or an output folder is called here; empty where no folder can have its name."""
     name = (url.key or url.bucket).rsplit("/", 1)[-1]
     return name if _usable(name) and len(os.fsencode(name)) <= MAX_NAME else ""
+
+
+def local_path(folder: Path, url: Url) -> Path:
+    """Return where a URL is laid out below `folder`: in folders of the names that it has there.
+
+    Runs of one name are told apart by the folders around them, and a store is called after its own.
+    """
+    around = [url.bucket, *url.key.split("/")][:-1] if url.key else []
+    named = [part for part in around[-MAX_AROUND:] if _usable(part) and len(os.fsencode(part)) <= MAX_NAME]
+    return folder.joinpath(*named, local_name(url) or "run")
 
 
 @dataclass(frozen=True, kw_only=True)
