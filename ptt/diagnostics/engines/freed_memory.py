@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 M_TRIM_THRESHOLD: Final = -1  # <malloc.h> of glibc
@@ -14,14 +15,24 @@ KEPT: Final = 256 << 20  # bytes at the end of the heap
 USUAL: Final = 128 << 10  # glibc's own limit for the end of the heap
 
 
+@contextmanager
+def kept(*, long: bool) -> Iterator[None]:
+    """Keep what is freed in a long block, and return it to the operating system after any.
+
+    Of a pass over 200 million tokens, two page faults in three are saved; what is free inside the heap after it, which
+    glibc alone offers to return, is a fifth of the peak.
+    """
+    if long:
+        keep()
+    try:
+        yield
+    finally:
+        _set({M_MMAP_THRESHOLD: LARGE, M_TRIM_THRESHOLD: USUAL}, trim=True)
+
+
 def keep() -> None:
-    """Keep what is freed from now on: of a pass over tokens, a third of a million page faults less in 200 million."""
+    """Keep what is freed from now on."""
     _set({M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: KEPT})
-
-
-def release() -> None:
-    """Return what is free inside the heap, and large arrays from now on: a fifth of the peak; glibc alone offers it."""
-    _set({M_MMAP_THRESHOLD: LARGE, M_TRIM_THRESHOLD: USUAL}, trim=True)
 
 
 def _set(options: Mapping[int, int], *, trim: bool = False) -> None:

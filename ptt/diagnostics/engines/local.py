@@ -153,42 +153,68 @@ def read_token_tables(
     `damaged`: files that are left out, each with what is wrong with it; those that turn out to be are added.
     `run_pieces`: folds a long run's pieces elsewhere.
     """
-    scan = scan_readable(folder, manifest, root, damaged)
-    pairs = _order_pairs(scan) if scan is not None else ()
-    if scan is None or not pairs:
+    source = _Source(folder, manifest, root, background)
+    if not source.open(damaged):
         return None
     key: dict[str, object] = {
         "min_observation": settings.min_observation,
-        "pairs": [pair.name for pair in pairs],
-        "files": _hash_scan(scan),
+        "pairs": [pair.name for pair in source.pairs],
+        "files": _hash_scan(source.scan),
         "placeholders": PLACEHOLDERS,
     }
-    early = background.submit(read_scalars, scan)
     if not damaged and (tables := read_tokens(folder, key)) is not None:
-        return Tokens(tables=tables, pairs=pairs, scan=scan, early=early)
-    tables = None
-    if scan.rows * scan.tokens_per_row >= MEMORY_KEPT_FROM:
-        freed_memory.keep()
-    folding = Folding(settings.min_observation, KeptPieces(folder / PIECES) if keep else None, run_pieces, progress)
-    while tables is None:
-        try:
-            tables = folding.tables(scan, pairs, early)
-        except READ_ERRORS:
-            unreadable = _find_damaged(manifest, root, scan, folding.suspects, damaged)
-            if unreadable.keys() <= damaged.keys():
-                raise
-            damaged |= unreadable
-            scan = scan_readable(folder, manifest, root, damaged)
-            pairs = _order_pairs(scan) if scan is not None else ()
-            if scan is None or not pairs:
-                return None
-            early = background.submit(read_scalars, scan)
-    freed_memory.release()
+        return source.tokens(tables)
+    with freed_memory.kept(long=source.scan.rows * source.scan.tokens_per_row >= MEMORY_KEPT_FROM):
+        pieces = KeptPieces(folder / PIECES) if keep else None
+        folded = _fold_readable(source, Folding(settings.min_observation, pieces, run_pieces, progress), damaged)
+    if folded is None:
+        return None
     if damaged:
         # kept for comparisons alone: under a key that the next run does not ask for, so that it reports them again
         key["damaged"] = sorted(damaged)
-    kept = background.submit(write_tokens, folder, key, tables) if keep else None
-    return Tokens(tables=tables, pairs=pairs, scan=scan, kept=kept, early=early)
+    return source.tokens(folded, background.submit(write_tokens, folder, key, folded) if keep else None)
+
+
+class _Source:
+    """The sequences of a run that can be read; their single values are read in the background meanwhile."""
+
+    scan: SequenceScan
+    pairs: tuple[Pair, ...]
+    scalars: Future[pl.DataFrame]
+
+    def __init__(self, folder: Path, manifest: Manifest, root: Path, background: Executor) -> None:
+        self.manifest, self.root = manifest, root
+        self._folder, self._background = folder, background
+
+    def open(self, damaged: dict[str, str]) -> bool:
+        """Scan the files but for those that are damaged; False where no pair of logprobs is left."""
+        scan = scan_readable(self._folder, self.manifest, self.root, damaged)
+        pairs = _order_pairs(scan) if scan is not None else ()
+        if scan is None or not pairs:
+            return False
+        self.scan, self.pairs, self.scalars = scan, pairs, self._background.submit(read_scalars, scan)
+        return True
+
+    def tokens(self, tables: TokenTables, kept: Future[None] | None = None) -> Tokens:
+        """Return what was made of them."""
+        return Tokens(tables=tables, pairs=self.pairs, scan=self.scan, kept=kept, early=self.scalars)
+
+
+def _fold_readable(source: _Source, folding: Folding, damaged: dict[str, str]) -> TokenTables | None:
+    """Fold what can be read; what cannot is added to `damaged`. None where no pair of logprobs is left.
+
+    A function, so that the parts of the tables are gone before free memory is returned.
+    """
+    while True:
+        try:
+            return folding.tables(source.scan, source.pairs, source.scalars)
+        except READ_ERRORS:
+            unreadable = _find_damaged(source.manifest, source.root, source.scan, folding.suspects, damaged)
+            if unreadable.keys() <= damaged.keys():
+                raise
+            damaged |= unreadable
+            if not source.open(damaged):
+                return None
 
 
 def _hash_scan(scan: SequenceScan) -> str:
