@@ -130,6 +130,17 @@ def test_any_files_give_the_same_bytes_however_they_are_folded(
     assert sorted((root / "c" / PIECES).iterdir()) == names
 
 
+@pytest.mark.parametrize("answered", [(), (0,), (2, 1), (0, 3)])
+def test_pieces_that_nobody_answers_for_are_folded_here(answered: tuple[int, ...], tmp_path: Path) -> None:
+    def some(pieces: Sequence[Piece]) -> Generator[tuple[int, PartialTables | None]]:
+        for number in answered:
+            yield number, fold_or_none(pieces[number])
+
+    manifest = write_files(tmp_path, [(part, 10, "recorder") for part in cut_at(made(), [70])])
+    wanted = tables_of_run(tmp_path, manifest, tmp_path / "a")
+    same(tables_of_run(tmp_path, manifest, tmp_path / "b", run_pieces=some), wanted)
+
+
 @pytest.mark.slow
 def test_processes_give_the_same_bytes(tmp_path: Path) -> None:
     manifest = write_files(tmp_path, [(part, 10, "recorder") for part in cut_at(made(), [70])])

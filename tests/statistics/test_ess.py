@@ -64,6 +64,13 @@ def test_every_window_is_brute_force_over_its_tokens_and_sequences() -> None:
                 assert (row["step_last"], row["step_mid"]) == (span.last, span.middle)
 
 
+def test_more_tokens_than_32_bits_count_are_counted() -> None:
+    sequences = tables_of(frame_of([{"r": [0.5]}, {"r": [0.1]}, {"r": [0.2]}])).sequences
+    sequences = sequences.with_columns(n=pl.lit(2**31 - 1, pl.UInt32))
+    found = sliding_ess(sequences, (Span(1, 1),), pair="a/b", inverse="b/a").filter(pl.col("level") == "token")
+    assert found["n"].to_list() == [3 * (2**31 - 1)] * 2
+
+
 def test_a_window_without_tokens_is_left_out() -> None:
     sequences = tables_of(frame_of([{"r": [0.5], "step": 5}])).sequences
     found = sliding_ess(sequences, (Span(1, 4), Span(5, 6)), pair="a/b", inverse="b/a")

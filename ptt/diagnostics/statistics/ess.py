@@ -56,7 +56,7 @@ def sliding_ess(sequences: pl.DataFrame, spans: Sequence[Span], *, pair: str, in
         position = (span.first, span.last, span.middle)
         sizes = window["n"].to_numpy().astype(float)
         for weights, sign, total, square in ((pair, 1.0, "s_rho", "s_rho2"), (inverse, -1.0, "s_inv", "s_inv2")):
-            weight, tokens = float(window[total].sum()), int(window["n"].sum())
+            weight, tokens = float(window[total].sum()), int(sizes.sum())  # Polars adds UInt32 up in UInt32
             top = float(np.exp(min(largest_log_weight(window, sign), EXPONENT_CAP)) / weight)
             fraction = weight**2 / (tokens * float(window[square].sum()))
             ends = _interval(fraction, tokens, unit, sizes, window[total].to_numpy(), window[square].to_numpy())

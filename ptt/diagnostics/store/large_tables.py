@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -35,7 +35,9 @@ class Tables(Mapping[str, pl.DataFrame]):
 
 def with_tables(tables: Mapping[str, pl.DataFrame], more: Mapping[str, pl.DataFrame]) -> Mapping[str, pl.DataFrame]:
     """Return tables with others beside them, which take the place of those of their names."""
-    return replace(tables, made={**tables.made, **more}) if isinstance(tables, Tables) else {**tables, **more}
+    if not isinstance(tables, Tables):
+        return {**tables, **more}
+    return Tables({**tables.made, **more}, {name: part for name, part in tables.parts.items() if name not in more})
 
 
 def write_table(tables: Mapping[str, pl.DataFrame], name: str, file: Path) -> None:
