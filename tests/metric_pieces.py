@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
 
 from ptt.diagnostics.parsers import Lost, Parser, Rows, RunFile
+from ptt.diagnostics.parsers.io import lines
 from ptt.diagnostics.parsers.io.interface import Context, Wide
 from ptt.diagnostics.parsers.io.metric_blocks import long_rows
 from ptt.diagnostics.parsers.io.metric_rows import metric_frame
@@ -16,9 +19,10 @@ Facts = dict[str, str | int | float | bool | None]
 INDEX = {"__step": "step", "__time": "wall_time", "__seq": "seq"}
 
 
-def rows_and_losses(
-    parser: Parser, path: Path
-) -> tuple[pl.DataFrame, list[tuple[int, int, str | None]], list[Facts], int]:
+Read = tuple[pl.DataFrame, list[tuple[int, int, str | None]], list[Facts], int]
+
+
+def rows_and_losses(parser: Parser, path: Path) -> Read:
     """Read a log: all its values as rows, what was lost, facts, and how many pieces were columns."""
     file = RunFile(path=path, rel=path.name, size=path.stat().st_size)
     frames, wide = [pl.DataFrame(schema=METRICS)], 0
@@ -36,3 +40,16 @@ def rows_and_losses(
             facts.append(dict(piece.facts))
     found = pl.concat(frames).sort("name_raw", "seq")  # of a metric; in columns, rows of one step have one number
     return found.drop("seq"), lost, facts, wide
+
+
+def read_in_blocks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let logs be read so many bytes at a time."""
+    monkeypatch.setattr(lines, "PIECE_BYTES", size)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", size)
+
+
+def assert_same(by_column: Read, by_row: Read) -> None:
+    """Compare what columns gave with what rows gave, one by one: values, losses and facts are the same."""
+    assert_frame_equal(by_column[0], by_row[0], check_exact=True)
+    assert by_column[1:3] == by_row[1:3]
+    assert by_row[3] == 0

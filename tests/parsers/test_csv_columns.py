@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from metric_pieces import rows_and_losses
-from polars.testing import assert_frame_equal
+from metric_pieces import assert_same, read_in_blocks, rows_and_losses
 
 from ptt.diagnostics.parsers import PARSERS, RunFile
-from ptt.diagnostics.parsers.io import lines, metric_blocks
+from ptt.diagnostics.parsers.io import metric_blocks
 
 CSV = next(parser for parser in PARSERS if parser.name == "metrics_csv")
 NUMBERS = ("0.5", "1", "-2.25", "3e-5", "1E+20", " 7.5", "nan", "NaN", "Infinity", "-inf", "1e400", "007", "-0.0", ".5",
@@ -93,14 +92,10 @@ def test_a_table_read_as_columns_has_the_values_and_losses_of_its_cells(
     path = tmp_path / "metrics.csv"
     path.write_text(draw(drawn), encoding="utf-8", newline="")
     size = drawn.choice([400, 1500, 1 << 18])
-    monkeypatch.setattr(lines, "PIECE_BYTES", size)
-    monkeypatch.setattr(lines, "BLOCK_BYTES", size)
+    read_in_blocks(size, monkeypatch)
     by_cell = rows_and_losses(CSV, path)
     monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
-    by_column = rows_and_losses(CSV, path)
-    assert_frame_equal(by_column[0], by_cell[0], check_exact=True)
-    assert by_column[1:3] == by_cell[1:3]
-    assert by_cell[3] == 0
+    assert_same(rows_and_losses(CSV, path), by_cell)
 
 
 @pytest.mark.parametrize("name", ["note", "*", "^.*$", "^x.*$", "__time"])

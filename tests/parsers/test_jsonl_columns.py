@@ -9,11 +9,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from metric_pieces import rows_and_losses
-from polars.testing import assert_frame_equal
+from metric_pieces import assert_same, read_in_blocks, rows_and_losses
 
 from ptt.diagnostics.parsers import PARSERS, Rows, RunFile, metrics_jsonl
-from ptt.diagnostics.parsers.io import lines, metric_blocks
+from ptt.diagnostics.parsers.io import metric_blocks
 from ptt.diagnostics.parsers.io.interface import Wide
 from ptt.diagnostics.schema import Flag
 
@@ -125,14 +124,10 @@ def drawn_long_log(drawn: random.Random) -> bytes:
 def assert_columns_are_as_lines(path: Path, *, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read a log in blocks of so many bytes, as columns and line by line: values, losses and facts are the same."""
     with monkeypatch.context() as patch:
-        patch.setattr(lines, "PIECE_BYTES", size)
-        patch.setattr(lines, "BLOCK_BYTES", size)
+        read_in_blocks(size, patch)
         by_column = rows_and_losses(JSONL, path)
         patch.setattr(metrics_jsonl, "fast_block", lambda *_, **__: None)
-        by_line = rows_and_losses(JSONL, path)
-    assert_frame_equal(by_column[0], by_line[0], check_exact=True)
-    assert by_column[1:3] == by_line[1:3]
-    assert by_line[3] == 0
+        assert_same(by_column, rows_and_losses(JSONL, path))
 
 
 @pytest.mark.parametrize("draw", [drawn_log, drawn_long_log])
@@ -200,8 +195,7 @@ def test_a_name_that_is_a_pattern_stands_for_itself(
 @pytest.mark.parametrize("text", ["fine", "a:b", "{x", "2026-01-01T00:00:00+00:00"])
 def test_a_sound_log_is_read_as_columns_alone(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
-    monkeypatch.setattr(lines, "PIECE_BYTES", 2000)
-    monkeypatch.setattr(lines, "BLOCK_BYTES", 2000)
+    read_in_blocks(2000, monkeypatch)
     path = tmp_path / "metrics.jsonl"
     rows = [{"step": step, "loss": step / 7, "no:te": text} for step in range(1, 200)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -95,11 +95,22 @@ def test_a_coarse_percentile_reaches_the_edges_of_the_only_bin() -> None:
 
 @pytest.mark.parametrize("largest", [9, 1 << 18, 1 << 30])
 def test_redrawn_counts_are_whole_to_the_last_token(largest: int) -> None:
-    generator = np.random.default_rng(8)
-    table = generator.integers(0, largest, (60, bins.COARSE_COUNT), endpoint=True)
-    table[:, 0] = largest
-    counts = generator.multinomial(60, np.full(60, 1 / 60), size=5)
-    assert np.array_equal(bootstrap._sum_drawn(counts, table.astype(np.float64)), counts @ table)
+    """Of units that are all alike each draw holds as many tokens as there are, however many a number can tell apart."""
+    units = 61
+    counts = [largest + 1, *range(1, 2 * bins.COARSE_COUNT, 2)][: bins.COARSE_COUNT]
+    rows = pl.DataFrame(
+        {
+            "block": [0] * units,
+            "unit": list(range(units)),
+            "coarse_bin": [list(range(bins.COARSE_COUNT))] * units,
+            "coarse_n": [counts] * units,
+        },
+        schema_overrides={"coarse_bin": pl.List(pl.UInt8), "coarse_n": pl.List(pl.UInt32)},
+    )
+    found = resample_blocks(rows, blocks=1, seed=1, draws=5)
+    wanted = [float(units * count) for count in counts]
+    assert found.recorded.tolist() == [wanted]
+    assert found.drawn.tolist() == [[wanted] * 5]
 
 
 def test_rows_of_one_unit_are_drawn_together() -> None:
