@@ -89,6 +89,16 @@ def test_one_secret_has_one_mask_and_another_has_another() -> None:
     assert scrubber.text(second) == "request failed with [github-pat-2], retry"
 
 
+def test_no_two_paths_are_called_alike() -> None:
+    keys = [next(one.hidden[0] for one in secrets(seed) if one.kind == "github") for seed in (1, 2)]
+    paths = [f"a/{keys[0]}.log", "a/[github-pat-1].log", "a/[github-pat-1]'.log", f"a/{keys[1]}.log", "b.log"]
+    found = Scrubber().paths(paths)
+    assert len(set(found)) == len(paths)
+    assert [name for name, path in zip(found, paths, strict=True) if name == path] == [*paths[1:3], "b.log"]
+    assert all(name.endswith(".log") and name.startswith(path[:2]) for name, path in zip(found, paths, strict=True))
+    assert not any(key in name for key in keys for name in found)
+
+
 def test_a_setting_is_masked_by_its_name() -> None:
     scrubber = Scrubber()
     assert scrubber.setting("env.OPENAI_API_KEY", "abcd1234wxyz") == "[key-1]"

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from planted_secrets import secrets
 
 from ptt import api
 from ptt.diagnostics.parsers import run_files
@@ -53,6 +54,17 @@ def read(run: Path, out: Path, jobs: int = 1) -> dict[str, pl.DataFrame]:
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut files into spans of a few episodes."""
     monkeypatch.setattr(file_readings, "TASK_BYTES", 4000)
+
+
+def test_a_file_that_is_called_as_a_mask_is_read_beside_the_one_that_is_masked(tmp_path: Path) -> None:
+    key = next(secret.hidden[0] for secret in secrets() if secret.kind == "github")
+    run = tmp_path / "run"
+    run.mkdir()
+    for name, episode in zip((key, "[github-pat-1]", "z"), episodes(3), strict=True):
+        (run / f"{name}.jsonl").write_text(lines(episode))
+    found = read(run, tmp_path / "out")
+    assert found["sources"].select(pl.col("path").n_unique(), pl.col("rows_ok").sum()).row(0) == (3, 3)
+    assert found["trajectories"].select(pl.col("source").n_unique(), pl.len()).row(0) == (3, 3)
 
 
 @pytest.mark.usefixtures("small_tasks")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
+from pathlib import PurePosixPath
 from typing import Final
 
 import polars as pl
@@ -113,8 +114,14 @@ class Scrubber:
         return self.text(path, Sort.ID)
 
     def paths(self, paths: Sequence[str]) -> list[str]:
-        """Return many paths."""
+        """Return the paths of all files of a run: no two are called alike, though one is called as a mask is."""
         masks = self.masks(pl.Series(paths, dtype=pl.String), Sort.ID)
+        taken = set(paths) - masks.keys()
+        for path in (path for path in paths if path in masks):
+            while masks[path] in taken:
+                name = PurePosixPath(masks[path])
+                masks[path] = str(name.with_stem(f"{name.stem}'"))
+            taken.add(masks[path])
         return [masks.get(path, path) for path in paths]
 
     def names(self, names: Sequence[str]) -> list[str]:

@@ -74,7 +74,6 @@ class KeptReadings:
         self._kinds: dict[tuple[_Kind, int], int] = {}  # with the schema they share, by its place in memory
         self._held: list[pl.Schema] = []  # so that no place is another's
         self._files: dict[str, _Reading] = {}
-        self._twice: set[str] = set()  # two files may be called alike once secrets in their names are masked
 
     def _read(self, path: Path) -> _Document | None:
         try:
@@ -151,8 +150,6 @@ class KeptReadings:
                 return  # no secret is kept, not even as a name of a column
             place = self._kinds[kind, id(schema)] = len(self._kinds)
             self._held.append(schema)
-        if file.rel in self._files:
-            self._twice.add(file.rel)
         steps = file.looks.get(STEPS)
         self._files[file.rel] = _Reading(
             size=file.size,
@@ -165,10 +162,9 @@ class KeptReadings:
 
     def write(self, folder: Path) -> None:
         """Write what was added into a store that is being made."""
-        files = {rel: reading for rel, reading in self._files.items() if rel not in self._twice}
-        if not files:
+        if not self._files:
             return
-        document = {"mark": self._mark, "kinds": [asdict(kind) for kind, _ in self._kinds], "files": files}
+        document = {"mark": self._mark, "kinds": [asdict(kind) for kind, _ in self._kinds], "files": self._files}
         content = json.dumps(document, default=vars).encode("ascii")
         (folder / NAME).write_bytes(f"{zlib.crc32(content):08x}\n".encode("ascii") + content)
 
