@@ -189,8 +189,8 @@ def _shares_rollouts(tokens: Tokens) -> bool:
         return True
     rows = tokens.sound_rows.select("seq", "step")
     keyed = tokens.scalars.select("seq", unit_key(tokens.scalars)[0].alias("key"))
-    steps = rows.join(keyed, on="seq").group_by("key").agg(pl.col("step").n_unique())["step"].to_numpy()
-    return len(steps) > 0 and float(np.mean(steps > 1)) >= MIN_RECURRING
+    ends = rows.join(keyed, on="seq").group_by("key").agg(pl.col("step").min().alias("first"), pl.col("step").max())
+    return ends.height > 0 and float(np.mean((ends["first"] != ends["step"]).to_numpy())) >= MIN_RECURRING
 
 
 def step_tails(cells: pl.DataFrame, observed: Sequence[Span]) -> StepTails:

@@ -82,8 +82,7 @@ class SequenceFile:
     @property
     def carrier(self) -> str:
         """What is chosen between: the kind, and of hook dumps the ending: some write one batch twice."""
-        ending = PurePosixPath(self.name).suffix
-        return f"{self.kind} ({ending})" if self.kind in SEVERAL_ENDINGS else self.kind
+        return f"{self.kind} ({PurePosixPath(self.name).suffix})" if self.kind in SEVERAL_ENDINGS else self.kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +162,12 @@ def _without_resumed(files: list[SequenceFile]) -> tuple[list[SequenceFile], lis
     inside: dict[tuple[str, str], dict[str, SequenceFile]] = {}  # kind and folder -> name -> file
     holders: dict[tuple[str, str], set[str]] = {}  # kind and name -> folders
     for file in files:
-        path = PurePosixPath(file.name)
-        inside.setdefault((file.kind, str(path.parent)), {})[path.name] = file
-        holders.setdefault((file.kind, path.name), set()).add(str(path.parent))
+        parent, _, name = file.name.rpartition("/")
+        folder = parent or "."
+        inside.setdefault((file.kind, folder), {})[name] = file
+        holders.setdefault((file.kind, name), set()).add(folder)
+    if len(holders) == len(files):
+        return files, []
     last = {key: max(map(by_number, names)) for key, names in inside.items()}
     repeated: dict[tuple[str, str, str], list[str]] = {}
     for (kind, name), folders in holders.items():
