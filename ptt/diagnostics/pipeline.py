@@ -52,6 +52,7 @@ from ptt.diagnostics.store.scan import (
     read_table,
     scan_readable,
 )
+from ptt.diagnostics.store.single_values import SingleValues
 from ptt.diagnostics.verdict.handover import with_handover
 from ptt.diagnostics.verdict.nothing_judged import LFS_POINTER
 from ptt.diagnostics.verdict.run_coverage import RunCoverage, run_coverage
@@ -122,11 +123,12 @@ def ingest(
     progress: Progress | None = None,
     only: list[RunFile] | None = None,
     read_tasks: RunTasks | None = None,
+    single: SingleValues | None = None,
 ) -> Manifest:
     """Parse a run into its store; `copy` takes recorder files along, so that the store stands alone.
 
     The settings say whether texts of samples are kept, and what metrics are called. `only`: these of its files;
-    `read_tasks`: reads files elsewhere; the store is the same.
+    `read_tasks`: reads files elsewhere; the store is the same. `single`: is given the single values of sequences.
     """
     settings = settings or Settings()
     files, notes = run_files(location.run) if only is None else (only, [])
@@ -143,6 +145,7 @@ def ingest(
         on_file=progress and partial(progress, "reading files"),
         read_apart=ReadApart(run_tasks=read_tasks, cut=False, largest=APART_BYTES) if read_tasks else None,
         keep_readings=location.keep and not copy,
+        single=single,
     )
     if copy and manifest.in_place:
         scan = scan_readable(location.store, manifest, location.root, {})
@@ -267,7 +270,8 @@ def _read_and_judge(
     run_pieces: RunPieces | None,
     progress: Progress | None,
 ) -> JudgedRun:
-    manifest = ingest(location, copy=False, settings=settings, progress=progress)
+    single = SingleValues()
+    manifest = ingest(location, copy=False, settings=settings, progress=progress, single=single)
     check_read(location)
     files = run_files(location.run)[0]
     mark += IN_PART * (bool(mark) and manifest.fingerprint.endswith(IN_PART))  # kept, and not for the next look
@@ -282,6 +286,7 @@ def _read_and_judge(
         source=source,
         run_pieces=run_pieces,
         progress=progress,
+        single=single,
     )
 
 
@@ -333,12 +338,13 @@ def _judge(
     source: str,
     run_pieces: RunPieces | None = None,
     progress: Progress | None = None,
+    single: SingleValues | None = None,
 ) -> JudgedRun:
     """Judge what a store and the run's files hold, and keep it where the store is kept."""
     store, scrubber = location.store, Scrubber()
     paths = scrubber.paths([file.rel for file in files])
     name = scrubber.path(location.name)
-    tokens, gathered, damaged = _evidence(location, name, manifest, settings, run_pieces, progress)
+    tokens, gathered, damaged = _evidence(location, name, manifest, settings, run_pieces, progress, single)
     sources = with_notes(read_table(store, "sources"), gathered.tables["metrics"], gathered.placements, gathered.wide)
     if progress is not None:
         progress("judging", 0, 1)
@@ -371,6 +377,7 @@ def _evidence(
     settings: Settings,
     run_pieces: RunPieces | None,
     progress: Progress | None,
+    single: SingleValues | None,
 ) -> tuple[local.Tokens | None, Gathered, dict[str, str]]:
     """Read tokens and tables; also return the files that turned out to be damaged, or went away meanwhile."""
     damaged: dict[str, str] = {}
@@ -386,6 +393,7 @@ def _evidence(
                 keep=location.keep,
                 run_pieces=run_pieces,
                 progress=progress and partial(progress, "reading tokens"),
+                single=single,
             )
             if tokens is not None and tokens.kept is not None:
                 wait((tokens.kept,))  # its buffers would come on top of the greatest that gathering takes

@@ -48,6 +48,7 @@ from ptt.diagnostics.store.scan import (
     unreadable_files,
     write_tokens,
 )
+from ptt.diagnostics.store.single_values import SingleValues
 
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and say nothing
 APART_FROM = 1 << 26  # tokens: fewer are folded before other processes have begun
@@ -124,9 +125,11 @@ def _resolution(tables: TokenTables, sequences: int) -> Iterator[str]:
         )
 
 
-def read_scalars(scan: SequenceScan) -> pl.DataFrame:
-    """Read the steps and the columns of single values, by `seq`."""
-    rows = scan.frame.select("seq", *scalar_columns(scan)).collect(engine="streaming")
+def read_scalars(scan: SequenceScan, single: SingleValues | None = None) -> pl.DataFrame:
+    """Read the steps and the columns of single values, by `seq`; or take them from what was read before."""
+    columns = ["seq", *scalar_columns(scan)]
+    held = single.take(scan, columns) if single is not None else None
+    rows = scan.frame.select(columns).collect(engine="streaming") if held is None else held.collect()
     return rows.rechunk()  # a piece for each of 10,000 files makes one join take 2 s and 1 GB
 
 
@@ -147,13 +150,14 @@ def read_token_tables(
     keep: bool = True,
     run_pieces: RunPieces | None = None,
     progress: Callable[[int, int], None] | None = None,
+    single: SingleValues | None = None,
 ) -> Tokens | None:
     """Return the token tables, from the store's cache where they are; None where no pair of logprobs is recorded.
 
     `damaged`: files that are left out, each with what is wrong with it; those that turn out to be are added.
-    `run_pieces`: folds a long run's pieces elsewhere.
+    `run_pieces`: folds a long run's pieces elsewhere. `single`: what was read of the files before.
     """
-    source = _Source(folder, manifest, root, background)
+    source = _Source(folder, manifest, root, background, single)
     if not source.open(damaged):
         return None
     key: dict[str, object] = {
@@ -182,9 +186,11 @@ class _Source:
     pairs: tuple[Pair, ...]
     scalars: Future[pl.DataFrame]
 
-    def __init__(self, folder: Path, manifest: Manifest, root: Path, background: Executor) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, root: Path, background: Executor, single: SingleValues | None
+    ) -> None:
         self.manifest, self.root = manifest, root
-        self._folder, self._background = folder, background
+        self._folder, self._background, self._single = folder, background, single
 
     def open(self, damaged: dict[str, str]) -> bool:
         """Scan the files but for those that are damaged; False where no pair of logprobs is left."""
@@ -192,7 +198,7 @@ class _Source:
         pairs = _order_pairs(scan) if scan is not None else ()
         if scan is None or not pairs:
             return False
-        self.scan, self.pairs, self.scalars = scan, pairs, self._background.submit(read_scalars, scan)
+        self.scan, self.pairs, self.scalars = scan, pairs, self._background.submit(read_scalars, scan, self._single)
         return True
 
     def tokens(self, tables: TokenTables, kept: Future[None] | None = None) -> Tokens:

@@ -39,6 +39,7 @@ from ptt.diagnostics.store.metric_names import Renames, names_in, names_in_wide,
 from ptt.diagnostics.store.replace_folder import clear_unfinished, replaced
 from ptt.diagnostics.store.run_facts import RunFacts
 from ptt.diagnostics.store.scrub_pieces import copy_masked, masks_in_place, scrub_frame, scrub_pieces
+from ptt.diagnostics.store.single_values import SingleValues
 from ptt.diagnostics.store.value_range import MAX_VALUE, bounded_steps, bounded_values
 from ptt.diagnostics.store.wide_metrics import evaluation_rows, write_wide
 from ptt.diagnostics.wording import counted
@@ -76,6 +77,7 @@ def ingest(
     on_file: Progress | None = None,
     read_apart: ReadApart | None = None,
     keep_readings: bool = False,
+    single: SingleValues | None = None,
 ) -> Manifest:
     """Make the store at `folder` from `files`, or keep the one there if it was made from the same files.
 
@@ -83,6 +85,7 @@ def ingest(
     which canonical metric a logged name stands for, or "" for none. `limits` are of what reading may cost; `packed` is
     the size of the archive that the files come from. `on_file` hears how many files are done, of how many. `read_apart`
     reads the files in other processes. `keep_readings`: the store outlives the call, and may come to hold more files.
+    `single`: is given the single values of sequences.
     """
     metric_names = dict(metric_names or {})
     try:
@@ -99,7 +102,7 @@ def ingest(
             try:
                 with replaced(folder) as part:
                     readings = KeptReadings(folder, ptt_version=ptt_version, limits=limits) if keep_readings else None
-                    writer = _Writer(part, readings=readings)
+                    writer = _Writer(part, readings=readings, single=single)
                     writer.read_all(files, parsers, on_file, read_apart, frozenset(whole))
                     manifest = writer.finish(notes, state, ptt_version, metric_names)
                     write_manifest(part, manifest)
@@ -166,6 +169,7 @@ class _Writer:
 
     folder: Path
     readings: KeptReadings | None = None
+    single: SingleValues | None = None
     scrubber: Scrubber = field(default_factory=Scrubber)
     in_place: list[InPlaceFile] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
@@ -349,7 +353,9 @@ class _Writer:
         """Leave files where they lie; copy those that hold what must be masked, or are found by another name."""
         for names, files in self._texts.items():
             texts = files[0][1]
-            masks = masks_in_place([path for path, _, _ in files], texts, self.scrubber)
+            kinds = {(noted.columns, noted.kind) for _, _, noted in files}
+            alike = files[0][2] if len(kinds) == len(self._texts) == 1 else None
+            masks = masks_in_place([path for path, _, _ in files], texts, self.scrubber, held=self.single, alike=alike)
             for path, _, noted in files:
                 if not masks and names == texts and path.as_posix().endswith(noted.path):
                     self.in_place.append(noted)

@@ -192,7 +192,7 @@ def _scan_groups(files: list[SequenceFile]) -> list[pl.LazyFrame]:
         key = (id(schema), file.columns, file.kind)
         if key not in kinds:
             schemas.append(schema)
-            kinds[key] = tuple((name, str(schema[name])) for name in (*file.columns, *_attributes(file, schema)))
+            kinds[key] = tuple((name, str(schema[name])) for name in (*file.columns, *attributes(file, schema)))
         return (file.skipped, *kinds[key])
 
     return [scan_files(list(group)) for _, group in groupby(files, key=shape)]
@@ -215,30 +215,40 @@ def scan_range(files: Sequence[SequenceFile], first: int, end: int) -> pl.LazyFr
     return pl.concat(frames, how="diagonal_relaxed")
 
 
-def scan_files(files: list[SequenceFile], *, rows: tuple[int, int] | None = None) -> pl.LazyFrame:
-    """Scan files of one schema as sequences, those of skipped steps left out; of `rows` (offset, count) alone."""
-    schema = _schema(files[0].path)
-    scan = pl.scan_parquet(
-        [file.path for file in files],
-        row_index_name=ROW,
-        row_index_offset=files[0].start,
-        missing_columns="insert",
-        extra_columns="ignore",
-        hive_partitioning=False,
-        glob=False,
+def scan_files(
+    files: list[SequenceFile], *, rows: tuple[int, int] | None = None, held: pl.DataFrame | None = None
+) -> pl.LazyFrame:
+    """Scan files of one schema as sequences, those of skipped steps left out; of `rows` (offset, count) alone.
+
+    `held`: some of their columns, which are taken instead of the files.
+    """
+    schema = _schema(files[0].path) if held is None else held.schema
+    scan = (
+        held.lazy().with_row_index(ROW, files[0].start)
+        if held is not None
+        else pl.scan_parquet(
+            [file.path for file in files],
+            row_index_name=ROW,
+            row_index_offset=files[0].start,
+            missing_columns="insert",
+            extra_columns="ignore",
+            hive_partitioning=False,
+            glob=False,
+        )
     )
     scan = scan if rows is None else scan.slice(*rows)
-    columns = [_canonical(name, schema[name]) for name in SEQUENCES if name in files[0].columns]
+    names = [name for name in SEQUENCES if name in files[0].columns and (held is None or name in schema)]
+    columns = [_canonical(name, schema[name]) for name in names]
     columns += [
         column_called(name).cast(pl.String, strict=False).alias(ATTRIBUTE + name.removeprefix(ATTRIBUTE))
-        for name in _attributes(files[0], schema)
+        for name in attributes(files[0], schema)
     ]
     chosen = scan.select(pl.col(ROW).cast(pl.UInt32).alias("seq"), *columns)
     skipped = sorted(files[0].skipped)
     return chosen.filter(~pl.col("step").is_in(skipped)) if skipped else chosen
 
 
-def _attributes(file: SequenceFile, schema: pl.Schema) -> list[str]:
+def attributes(file: SequenceFile | InPlaceFile, schema: pl.Schema) -> list[str]:
     """Return the columns of a recorder file that no table knows and that may set its sequences apart, by name.
 
     Of `env` and `attribute:env` the first, since both come to one name.

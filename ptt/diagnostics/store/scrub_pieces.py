@@ -13,7 +13,9 @@ from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Wide
 from ptt.diagnostics.parsers.io.parquet_files import column_called
 from ptt.diagnostics.schema import TABLES
 from ptt.diagnostics.scrub.scrub import Scrubber, Sort
+from ptt.diagnostics.store.manifest import InPlaceFile
 from ptt.diagnostics.store.scrub_conversations import scrub_conversations
+from ptt.diagnostics.store.single_values import SingleValues, single_columns
 
 TEXTS: Final = frozenset(
     {("turns", "text"), ("tool_calls", "args_json"), ("tool_calls", "error_text"), ("events", "text")}
@@ -103,10 +105,26 @@ Masks = dict[str, dict[str, str]]
 """By column, each text and its mask."""
 
 
-def masks_in_place(paths: Sequence[Path], texts: Sequence[str], scrubber: Scrubber) -> Masks:
-    """Return what must be masked in files that are scanned where they lie; all of them hold these columns of texts."""
+def masks_in_place(
+    paths: Sequence[Path],
+    texts: Sequence[str],
+    scrubber: Scrubber,
+    *,
+    held: SingleValues | None = None,
+    alike: InPlaceFile | None = None,
+) -> Masks:
+    """Return what must be masked in files that are scanned where they lie; all of them hold these columns of texts.
+
+    `held`: is given the single values of the files, if `alike` describes each of them.
+    """
     if not texts:
         return {}
+    if held is not None and alike is not None:
+        try:
+            columns = _read_single(paths, texts, held, alike)
+            return _masks_of(columns, scrubber)
+        except UNREAD:  # below, of texts alone: they are looked through in files with any other damage too
+            pass
     try:
         columns = _read_texts(paths, texts)
     except UNREAD:  # one is damaged inside, which the token pass says, or types differ
@@ -116,12 +134,32 @@ def masks_in_place(paths: Sequence[Path], texts: Sequence[str], scrubber: Scrubb
             for column, of_column in masks.items():
                 found.setdefault(column, {}).update(of_column)
         return found
+    return _masks_of(columns, scrubber)
+
+
+def _masks_of(columns: Mapping[str, pl.Series], scrubber: Scrubber) -> Masks:
     masks = {name: scrubber.masks(column, sort_of("sequences", name) or Sort.NAME) for name, column in columns.items()}
     return {column: of_column for column, of_column in masks.items() if of_column}
 
 
+def _read_single(
+    paths: Sequence[Path], texts: Sequence[str], held: SingleValues, alike: InPlaceFile
+) -> dict[str, pl.Series]:
+    """Read the texts, and beside them the single values that are read anyway once files are judged."""
+    scan = _scan(paths)
+    single = single_columns(alike, scan.collect_schema())
+    frame = scan.select(*single, *(name for name in texts if name not in single)).collect(engine="streaming")
+    held.hold(paths, frame.select(single))
+    flat = [column if isinstance(column.dtype, pl.List) else column.cast(pl.String) for column in frame.select(texts)]
+    return {column.name: _texts(column, sort_of("sequences", column.name) or Sort.NAME) for column in flat}
+
+
+def _scan(paths: Sequence[Path]) -> pl.LazyFrame:
+    return pl.scan_parquet(list(paths), glob=False, hive_partitioning=False, extra_columns="ignore")
+
+
 def _read_texts(paths: Sequence[Path], texts: Sequence[str]) -> dict[str, pl.Series]:
-    scan = pl.scan_parquet(list(paths), glob=False, hive_partitioning=False, extra_columns="ignore")
+    scan = _scan(paths)
     schema = scan.collect_schema()
     lists = [name for name in texts if isinstance(schema[name], pl.List)]
     flat = [column_called(name) if name in lists else column_called(name).cast(pl.String) for name in texts]
