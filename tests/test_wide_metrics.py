@@ -14,6 +14,7 @@ import pytest
 from parser_samples import run_file
 
 import ptt
+from ptt.diagnostics.evidence import series as series_module
 from ptt.diagnostics.parsers.io import lines, metric_blocks
 from ptt.diagnostics.parsers.metrics_jsonl import fast_block
 from ptt.diagnostics.store import ingest, wide_metrics
@@ -109,6 +110,57 @@ def test_ranks_of_columns_are_told_apart_as_those_of_rows_are(tmp_path: Path, mo
     assert wide.tables["ranks"].filter(pl.col("metric") == "time/forward_s").equals(timed)
     told = [[one for one in found.findings if one.id == "stragglers"] for found in (long, wide)]
     assert told[0] == told[1] != []
+    assert wide.tables["ranks"].equals(long.tables["ranks"])
+    assert [source.note for source in wide.sources] == [None] * 4, "ranks side by side are no copies"
+    assert wide.to_json() == long.to_json()
+
+
+@pytest.mark.parametrize("wide", [0, 1 << 30])
+def test_every_step_with_a_known_metric_counts_and_no_other(
+    wide: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that only tells how far the run came, at the end, logs nothing of training; a long series loses no step."""
+    rows: list[dict[str, object]] = [
+        {"step": step, "progress": step / 230, **({"loss": 1 / step} if step % 2 else {"kl": 0.01})}
+        for step in range(1, 231)
+    ]
+    rows += [{"step": 240, "progress": 1.0}]
+    write(tmp_path / "run" / "metrics.jsonl", rows)
+    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", wide)
+    monkeypatch.setattr(series_module, "MAX_SERIES_POINTS", 20)
+    run = ptt.diagnose(tmp_path / "run").run
+    assert (run.first_step, run.last_step, run.step_count) == (1, 230, 230)
+
+
+def test_a_console_is_placed_beside_columns_as_beside_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = np.random.default_rng(5)
+    rows = [
+        {"step": 5 * number, "loss": drawn.normal(), "reward": drawn.normal(), "kl": abs(drawn.normal())}
+        for number in range(1, 121)
+    ]
+    write(tmp_path / "run" / "metrics.jsonl", rows)  # type: ignore[arg-type]
+    printed = [{key: float(f"{value:.4g}") for key, value in row.items() if key != "step"} for row in rows]
+    (tmp_path / "run" / "console.log").write_text("".join(f"{row}\n" for row in printed), encoding="utf-8")
+    long = ptt.diagnose(tmp_path / "run", out=tmp_path / "long")
+    assert long.run.placed_by == "the same rows of metrics.jsonl"
+    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
+    wide = ptt.diagnose(tmp_path / "run", out=tmp_path / "wide")
+    assert (tmp_path / "wide" / "store" / "wide").is_dir(), "nothing was kept as columns"
+    assert wide.to_json() == long.to_json()
+
+
+def test_a_log_of_a_few_megabytes_is_kept_as_columns(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(6).normal(size=(4000, 40)).tolist()
+    rows = [{"step": step, **{f"extra_{at}": value for at, value in enumerate(row)}} for step, row in enumerate(drawn)]
+    write(tmp_path / "run" / "metrics.jsonl", rows)
+    table = pl.DataFrame(rows)
+    (tmp_path / "table").mkdir()
+    table.write_csv(tmp_path / "table" / "metrics.csv")
+    for run in ("run", "table"):
+        found = ptt.diagnose(tmp_path / run, out=tmp_path / f"{run}-out")
+        assert not list((tmp_path / f"{run}-out" / "store" / "metrics").glob("*")), "values were kept as rows"
+        (source,) = found.sources
+        assert (source.rows_ok, source.rows_bad) == (160_000, 0)
 
 
 def test_a_metric_that_begins_late_is_not_lost_to_the_schema_of_the_block_before() -> None:

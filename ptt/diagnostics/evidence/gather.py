@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-import numpy as np
 import polars as pl
 
 from ptt.diagnostics.config import Settings
@@ -34,6 +33,7 @@ from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.evidence.series import (
     Series,
     aggregate_table,
+    logged_steps,
     read_other,
     read_series,
     series_parts,
@@ -67,8 +67,11 @@ def describe_run(
     tokens: Tokens | None,
     logged: IntArray | None = None,
 ) -> Run:
-    """Describe the run by what its files record; steps are those of sequences, of series and of `logged` together."""
-    step_sets = [np.empty(0, np.int64) if logged is None else logged, *(metric.steps for metric in series.values())]
+    """Describe the run by what its files record; steps are those of sequences and those of metrics.
+
+    `logged`: the steps of metrics; without it those that the series keep, which are fewer where these are long.
+    """
+    step_sets = [*(metric.steps for metric in series.values())] if logged is None else [logged]
     sequences = model_tokens = 0
     if tokens is not None:
         rows = tokens.sound_rows
@@ -187,7 +190,7 @@ def gather(
     raised: list[Raised] = []
     topic = partial(_topic, raised)
     logged, wide = read_metrics(folder), read_wide(folder, manifest)
-    metrics, placements = topic("placed rows", lambda: place_rows(logged)) or (logged, ())
+    metrics, placements = topic("placed rows", lambda: place_rows(logged, wide)) or (logged, ())
     facts = topic("facts", lambda: facts_of_placed(manifest.facts, metrics, placements)) or manifest.facts
     series = topic("series", lambda: read_series(metrics, wide)) or {}
     other = topic("other series", lambda: read_other(metrics, wide)) or {}
@@ -238,7 +241,7 @@ def gather(
         )
         or Algorithm()
     )
-    run = describe_run(name, facts, series, tokens, wide.steps)
+    run = describe_run(name, facts, series, tokens, topic("logged steps", lambda: logged_steps(metrics, wide)))
     eval_losses = topic("evaluation losses", lambda: read_series(metrics, WideMetrics(folder), split="eval")) or {}
     evidence = Evidence(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
@@ -264,7 +267,7 @@ def gather(
         signal=topic("signal", lambda: gather_signal(tokens, trajectories)) or Signal(),
         machines=machines,
         events=topic(
-            "events", lambda: _events(place_events(events, metrics, placements), consoles_aside(sources, metrics))
+            "events", lambda: _events(place_events(events, metrics, placements, wide), consoles_aside(sources, metrics))
         )
         or (),
         tails=tails[0] if tails else None,

@@ -87,6 +87,7 @@ UTILISATION_NAME: Final = re.compile(
     r"(?:^|[./_])gpus?_utili[sz]ation$",
     re.IGNORECASE,
 )
+MAX_VALUES: Final = 1 << 21  # of all ranks, as rows: 200 MB
 SESSION_PREFIX: Final = "session/"  # how long single rollouts took: they differ by their prompts, not by their machine
 SCHEMA: Final = {
     "rank": pl.String,
@@ -102,7 +103,7 @@ def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetric
 
     `wide`: what is too much for `metrics`; of that only what is about machines, times and memory.
     """
-    rows = pl.concat([_metric_rows(metrics), _wide_rows(wide), _machine_rows(ranks, metrics)])
+    rows = pl.concat([_metric_rows(metrics), _wide_rows(wide), _machine_rows(ranks, metrics, wide)])
     rows = rows.filter(pl.col("value").is_finite())
     several = rows.group_by("name").agg(pl.col("place").n_unique().alias("places"))
     alone = pl.col("name").map_elements(_counts_alone, return_dtype=pl.Boolean)
@@ -158,10 +159,12 @@ def _metric_rows(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _wide_rows(wide: WideMetrics) -> pl.DataFrame:
-    """Take training metrics of wide files that have a rank in their name."""
+    """Take training metrics of wide files that have a rank in their name; of many values only those that are judged."""
     files = pl.DataFrame({"source": sorted({part.source for part in wide.parts})}, schema={"source": pl.String})
     ranked = files.with_columns(number=RANK_OF_SOURCE).drop_nulls("number")
-    rows = wide.of_sources(ranked["source"].to_list(), lambda name: classify_measure(name) is not Measure.OTHER)
+    sources = ranked["source"].to_list()
+    few = sum(column.values for part in wide.parts if part.source in sources for column in part.columns) <= MAX_VALUES
+    rows = wide.of_sources(sources, lambda name: few or classify_measure(name) is not Measure.OTHER)
     return _ranked_rows(rows.join(ranked, on="source", how="inner", maintain_order="left"))
 
 
@@ -170,7 +173,7 @@ def _ranked_rows(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select("step", "name", place=place, value="value", order="seq", by_step=pl.lit(value=True))
 
 
-def _machine_rows(ranks: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+def _machine_rows(ranks: pl.DataFrame, metrics: pl.DataFrame, wide: WideMetrics) -> pl.DataFrame:
     """Take samples of machines; a sample with a time and no step gets the step that was last logged before it."""
     labels = [pl.col("node"), pl.format("rank {}", "rank"), pl.format("gpu {}", "device")]
     rows = ranks.with_row_index("order").select(
@@ -181,7 +184,7 @@ def _machine_rows(ranks: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
         place=pl.concat_str(labels, separator=" ", ignore_nulls=True),
         value="value",
     )
-    rows = _assign_steps(rows.filter(pl.col("place") != ""), metrics)
+    rows = _assign_steps(rows.filter(pl.col("place") != ""), metrics, wide)
     stepped = rows.filter(pl.col("step").is_not_null())
     is_phase = pl.col("name").str.starts_with("phase/")  # phases come several times a step
     phases = stepped.filter(is_phase).group_by("step", "name", "place")
@@ -193,11 +196,14 @@ def _machine_rows(ranks: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([part.select(*columns, by_step=pl.lit(value=by_step)) for part, by_step in parts])
 
 
-def _assign_steps(rows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    logged = metrics.filter(pl.col("wall_time").is_not_null() & (pl.col("split") == "train"))
-    logged = logged.group_by("step").agg(pl.col("wall_time").min()).sort("wall_time").drop_nulls()
+def _assign_steps(rows: pl.DataFrame, metrics: pl.DataFrame, wide: WideMetrics) -> pl.DataFrame:
     loose = rows.filter(pl.col("step").is_null() & pl.col("wall_time").is_not_null()).drop("step")
-    if logged.is_empty() or loose.is_empty():
+    if loose.is_empty():
+        return rows
+    timed = pl.col("wall_time").is_not_null() & (pl.col("split") == "train")
+    logged = pl.concat([metrics.filter(timed).select("step", "wall_time"), wide.times()])
+    logged = logged.group_by("step").agg(pl.col("wall_time").min()).sort("wall_time").drop_nulls()
+    if logged.is_empty():
         return rows
     stepped = loose.sort("wall_time").join_asof(logged, on="wall_time", strategy="backward").select(rows.columns)
     kept = rows.filter(pl.col("step").is_not_null() | pl.col("wall_time").is_null())

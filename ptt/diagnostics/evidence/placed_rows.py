@@ -18,6 +18,7 @@ from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.parsers.console_log import CLOSING, UNNUMBERED
 from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
+from ptt.diagnostics.store.wide_metrics import WideMetrics
 from ptt.diagnostics.wording import counted
 
 Facts = Mapping[str, JsonScalar]
@@ -28,6 +29,7 @@ MIN_SHARE: Final = 0.5  # of the rows up to the last that repeats one: fewer are
 MAX_METRICS: Final = 20  # that training measures: so many tell its rows apart, where some are constant
 TELLING_SHARE: Final = 0.5  # of a metric's values differ from each other: a constant one tells no row from another
 EPOCH: Final = "epoch"
+KEYED: Final = ("source", "seq", "step", "split", "priority", "name_raw", "value")
 STEADY_ROWS: Final = 10  # rows at the end that must lie one spacing apart for later ones to be placed behind them
 
 
@@ -56,8 +58,8 @@ class Placement:
         return text + ("." if self.whole else "; the other rows stay without a step.")
 
 
-def place_rows(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Placement, ...]]:
-    """Return the metrics with steps for rows that repeat rows with a step, and how these were placed.
+def place_rows(metrics: pl.DataFrame, wide: WideMetrics) -> tuple[pl.DataFrame, tuple[Placement, ...]]:
+    """Return the metrics with steps for rows that repeat rows with a step, of `wide` too, and how these were placed.
 
     They then have their plain names. Rows that cannot be placed stay numbered, under names that begin with UNNUMBERED.
     """
@@ -65,10 +67,12 @@ def place_rows(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Placement, ..
     loose = [raw for raw in metrics["name_raw"].unique() if raw.startswith(UNNUMBERED)]
     if not loose:
         return metrics, ()
-    shared = _shared_names(loose, [raw for raw in metrics["name_raw"].unique() if raw not in set(loose)])
+    columns = [raw for raw in wide.order if not raw.startswith(UNNUMBERED)]
+    shared = _shared_names(loose, list({*metrics["name_raw"].unique(), *columns} - set(loose)))
     rows = metrics.filter(known & pl.col("name_raw").is_in(sorted(shared)))
     numbered = rows.filter(pl.col("name_raw").is_in(loose))
-    stepped = rows.filter(~pl.col("name_raw").is_in(loose) & pl.col("rank").is_null())
+    stepped = rows.filter(~pl.col("name_raw").is_in(loose) & pl.col("rank").is_null()).select(KEYED)
+    stepped = pl.concat([stepped, *(_rows_of(wide, raw) for raw in columns if raw in shared)])
     if numbered.is_empty() or stepped.is_empty():
         return metrics, ()
     anchors = _telling(_keyed(stepped))
@@ -82,6 +86,12 @@ def place_rows(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Placement, ..
     return _placed(metrics, placements), tuple(placements)
 
 
+def _rows_of(wide: WideMetrics, raw: str) -> pl.DataFrame:
+    """Return the finite values of a wide metric, a row each."""
+    rows = wide.column(raw).frame().with_columns(split=pl.lit("train"), name_raw=pl.lit(raw))
+    return rows.filter(pl.col("value").is_finite()).select(KEYED)
+
+
 def facts_of_placed(facts: Facts, metrics: pl.DataFrame, placements: Sequence[Placement]) -> Facts:
     """Return the facts of a run whose rows were placed so: what they were placed by, and no unit but steps."""
     if not placements:
@@ -92,14 +102,16 @@ def facts_of_placed(facts: Facts, metrics: pl.DataFrame, placements: Sequence[Pl
     return placed
 
 
-def place_events(events: pl.DataFrame, metrics: pl.DataFrame, placements: Sequence[Placement]) -> pl.DataFrame:
+def place_events(
+    events: pl.DataFrame, metrics: pl.DataFrame, placements: Sequence[Placement], wide: WideMetrics
+) -> pl.DataFrame:
     """Return the events of sources without steps at the steps of their rows; at none where these have none.
 
     In a run that has no steps at all the numbers of the rows are kept.
     """
     loose = metrics["name_raw"].str.starts_with(UNNUMBERED)
     numbered = {*metrics.filter(loose)["source"], *(one.source for one in placements)}
-    if not numbered or loose.all():
+    if not numbered or (loose.all() and not wide.parts):
         return events
     joined = events.join(_step_table(placements), on=["source", "step"], how="left", maintain_order="left")
     own = pl.when(~pl.col("source").is_in(sorted(numbered)) | (pl.col("step") == 0)).then("step")  # 0: before any row

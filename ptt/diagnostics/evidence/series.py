@@ -24,7 +24,7 @@ from ptt.diagnostics.metrics.aliases import bare_name
 from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.trend import rolling_mean
-from ptt.diagnostics.store.wide_metrics import Column, WideMetrics, flags_of
+from ptt.diagnostics.store.wide_metrics import Column, WideMetrics, distinct, flags_of
 
 ROLLING_STEPS: Final = 20
 """Metrics are judged by the mean over this many logged steps: no verdict hangs on a single one."""
@@ -225,8 +225,7 @@ def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train
     Sources are joined step by step (`joined_sources`); of several rows of one step the best source's last one counts:
     a resumed run logs its steps again.
     """
-    named = (pl.col("split") == split) & pl.col("name").is_not_null() & pl.col("step").is_not_null()
-    rows = _rows(metrics, named)
+    rows = _named_rows(metrics, split)
     spellings, ends = join_spellings(rows, wide), ends_by_spelling(rows, wide)
     chosen = {raw for raws in spellings.values() for raw in raws}
     rows = only_rows(rows, pl.col("name_raw").is_in(sorted(chosen)))
@@ -234,6 +233,19 @@ def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train
         name: replace(series, sources_end=max(ends[raw] for raw in spellings[name]))
         for name, series in _with_wide(rows, wide, spellings).items()
     }
+
+
+def logged_steps(metrics: pl.DataFrame, wide: WideMetrics) -> IntArray:
+    """Return all steps at which the metrics of `read_series` were logged, ascending: long series keep fewer."""
+    rows = _named_rows(metrics, "train")
+    chosen = {raw for raws in join_spellings(rows, wide).values() for raw in raws}
+    steps = rows.lazy().filter(pl.col("name_raw").is_in(sorted(chosen))).select(pl.col("step").unique())
+    return distinct([steps.collect(engine="streaming")["step"].to_numpy(), wide.steps_of(chosen)])
+
+
+def _named_rows(metrics: pl.DataFrame, split: str) -> pl.DataFrame:
+    named = (pl.col("split") == split) & pl.col("name").is_not_null() & pl.col("step").is_not_null()
+    return _rows(metrics, named)
 
 
 def read_other(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:

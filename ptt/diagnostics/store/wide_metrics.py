@@ -121,6 +121,10 @@ class WideMetrics:
     parts: tuple[WidePart, ...] = ()
     _groups: dict[tuple[str, int], pl.DataFrame] = field(default_factory=dict, compare=False, repr=False)
 
+    def only(self, wanted: Callable[[str], bool]) -> WideMetrics:
+        """Return the metrics of the sources that are wanted."""
+        return WideMetrics(self.folder, tuple(part for part in self.parts if wanted(part.source)))
+
     def spellings(self) -> pl.DataFrame:
         """Return name, name_raw, priority and len, the number of values: one row a spelling and source priority."""
         rows = [
@@ -216,6 +220,24 @@ class WideMetrics:
         """Return source, priority and last step of each part."""
         spans = zip(self.parts, self._index, strict=True)
         return [(part.source, part.priority, int(steps.max())) for part, (steps, _) in spans if len(steps)]
+
+    def steps_of(self, raws: Collection[str]) -> IntArray:
+        """Return the steps at which one of these metrics has a value, ascending."""
+        steps = []
+        for part, (part_steps, _) in zip(self.parts, self._index, strict=True):
+            columns = [column for column in part.columns if column.raw in raws]
+            if any(column.values == part.rows for column in columns):
+                steps.append(part_steps)
+            elif columns:
+                frame = self._read(part, [column.column for column in columns])
+                steps.append(part_steps[frame.select(~pl.all_horizontal(pl.all().is_null())).to_series().to_numpy()])
+        return distinct(steps)
+
+    def times(self) -> pl.DataFrame:
+        """Return step and wall_time of each row that has a time."""
+        frames = [self._read(part, ["step", "wall_time"]) for part in self.parts]
+        schema = {"step": pl.Int64, "wall_time": pl.Float64}
+        return pl.concat([pl.DataFrame(schema=schema), *frames]).drop_nulls()
 
     @cached_property
     def steps(self) -> IntArray:

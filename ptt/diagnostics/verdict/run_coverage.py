@@ -123,7 +123,7 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
     framework = manifest.facts.get("framework")
     framework = framework if isinstance(framework, str) else None
     wide = read_wide(folder, manifest)
-    table = with_notes(read_table(folder, "sources"), *place_rows(read_metrics(folder)), wide)
+    table = with_notes(read_table(folder, "sources"), *place_rows(read_metrics(folder), wide), wide)
     recorded = _recorded(folder, scan_readable(folder, manifest, root, {}), wide)
     texts = bool({"trajectories", "model_mask"} & recorded.keys())
     algorithm = _algorithm(folder, manifest, wide, texts=texts)

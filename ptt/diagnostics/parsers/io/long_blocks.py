@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.parsers.io import metric_blocks
 from ptt.diagnostics.parsers.io.interface import Rows, RunFile, Wide
-from ptt.diagnostics.parsers.io.metric_blocks import DENSE, Naming, may_be_dense, tell_lengths
+from ptt.diagnostics.parsers.io.metric_blocks import DENSE, Naming, is_large, may_be_dense, tell_lengths
 from ptt.diagnostics.parsers.io.metric_logs import LENGTHS, CallLog
 from ptt.diagnostics.parsers.io.metric_rows import metric_frame
 
@@ -89,7 +88,7 @@ class LongBlock:
             file.budget.refused_values += int(np.count_nonzero(known & ~kept))
             known &= kept
         entries = self if known.all() else self._only(known)
-        if len(entries.values) and file.size >= metric_blocks.WIDE_BYTES and (found := entries._wide()) is not None:
+        if len(entries.values) and is_large(file, self.names.raws) and (found := entries._wide()) is not None:
             frame, dense = found
             yield Wide(frame=frame, names=naming(frame.columns[len(ENTRY) :]))
             entries = entries._only(~dense)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -15,7 +15,8 @@ from ptt.diagnostics.parsers.io.interface import Rows, RunFile, Wide
 from ptt.diagnostics.parsers.io.metric_logs import CallLog
 from ptt.diagnostics.parsers.io.metric_rows import RATIO_BOUND, UNNUMBERED, metric_frame
 
-WIDE_BYTES: Final = 32 << 20  # of a file: from here on a row a value costs more than all the rest
+WIDE_BYTES: Final = 2 << 20  # of a file: from here on a row a value costs more than all the rest
+PLACED_BYTES: Final = 32 << 20  # of one without steps: up to here its rows can be placed beside those of other files
 DENSE: Final = 0.5  # of a block's rows hold the metric: what is rarer costs little as rows
 MAX_CELLS: Final = 32 << 20  # of the columns of a block, most of them empty: 256 MB
 
@@ -50,7 +51,7 @@ class Block:
         file.budget.refused_values += sum(len(self.numbers[name]) - self.numbers[name].null_count() for name in refused)
         file.budget.refused_values += sum(int(rows.sum()) for name, rows in self.nulls.items() if name in refused)
         names = naming(kept)
-        dense = [name for name in kept if self._is_dense(name)] if file.size >= WIDE_BYTES else []
+        dense = [name for name in kept if self._is_dense(name)] if is_large(file, kept) else []
         names_of_dense = set(dense)
         if dense:
             columns = {name: self.numbers[name] for name in dense}
@@ -99,6 +100,12 @@ def _unused(name: str, taken: Sequence[str]) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def is_large(file: RunFile, names: Iterable[str]) -> bool:
+    """Return whether the metrics of a file may stand as columns."""
+    unnumbered = any(name.startswith(UNNUMBERED) for name in names)
+    return file.size >= max(WIDE_BYTES, PLACED_BYTES * unnumbered)
 
 
 @lru_cache(maxsize=CACHED_NAMES)
