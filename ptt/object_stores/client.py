@@ -76,7 +76,7 @@ class Url:
         """Split `s3://bucket/key`; SettingsError where it names no bucket."""
         bucket, _, key = str(path).removeprefix(SCHEME).lstrip("/").partition("/")
         if not bucket:
-            raise SettingsError(f"{path}: names no bucket; write s3://BUCKET/FOLDER.")
+            raise SettingsError("s3://: names no bucket; write s3://BUCKET/FOLDER.")
         if "\0" in key or not _is_text(key):
             raise SettingsError(f"s3://{bucket}: a key is a text in UTF-8 without NUL, and this one is not.")
         return cls(bucket=bucket, key=key.strip("/"))

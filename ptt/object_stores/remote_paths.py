@@ -204,7 +204,9 @@ class RemotePaths:
     def no_output(self, path: AnyPath, option: str) -> AnyPath:
         """Return a path that must lie on this machine."""
         if path is not None and is_url(path):
-            raise SettingsError(f"{option} {path}: takes a folder of this machine; only --out writes to object stores.")
+            raise SettingsError(
+                f"{option} {Url.parsed(path)}: this takes a path of this machine, not of an object store."
+            )
         return path
 
     def _folder(self) -> Path:

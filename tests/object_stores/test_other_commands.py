@@ -147,4 +147,6 @@ def test_baselines(bucket: Bucket) -> None:
         assert (shown[1].exit_code, shown[1].stdout) == (shown[0].exit_code, shown[0].stdout)
     refused = command("baseline", "update", "s3://runs/base.toml", "made")
     assert refused.exit_code == 2
-    assert "only --out writes to object stores" in refused.output
+    assert "the baseline s3://runs/base.toml: this takes a path of this machine" in refused.output
+    refused = command("show", "s3://runs/made", "--out", "s3://runs/stores")
+    assert (refused.exit_code, "--out s3://runs/stores: this takes" in refused.output) == (2, True)
