@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-__all__ = ["cluster_of_nodes", "on_ray"]
+__all__ = ["cluster_of_nodes", "cluster_with", "on_ray"]
 NODES = 3
+MEMORY = {"object_store_memory": 100 << 20}
 with_ray = [
     pytest.mark.ray,
     pytest.mark.filterwarnings("ignore"),  # Ray's own, of sockets and processes that it leaves to the end
@@ -25,22 +27,30 @@ def on_ray(function: Any) -> Any:
     return function
 
 
-@pytest.fixture(name="cluster")
-def cluster_of_nodes(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A cluster of a head and two more nodes with a core each, and a driver that has joined it."""
+@contextmanager
+def cluster_with(cores: int) -> Iterator[Any]:
+    """A cluster of a head with so many cores; other nodes may be added."""
     import ray
-    from ray import cloudpickle, cluster_utils
+    from ray import cluster_utils
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # 30 are not enough on a machine that is busy
-    small = {"num_cpus": 1, "object_store_memory": 100 << 20}
-    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=small)
+    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": cores, **MEMORY})
     try:
-        for _ in range(NODES - 1):
-            nodes.add_node(**small)
-        nodes.wait_for_nodes()
-        cloudpickle.register_pickle_by_value(sys.modules[request.module.__name__])
         yield nodes
     finally:
         ray.shutdown()
         nodes.shutdown()
+
+
+@pytest.fixture(name="cluster")
+def cluster_of_nodes(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A cluster of a head and two more nodes with a core each, and a driver that has joined it."""
+    from ray import cloudpickle
+
+    with cluster_with(cores=1) as nodes:
+        for _ in range(NODES - 1):
+            nodes.add_node(num_cpus=1, **MEMORY)
+        nodes.wait_for_nodes()
+        cloudpickle.register_pickle_by_value(sys.modules[request.module.__name__])
+        yield nodes

@@ -36,7 +36,7 @@ class OtherMachines:
         self.asked += 1
         assert all(self._seen in path.parents for path in paths), "not there on the other machine"
 
-    def run_pieces(self, pieces: Sequence[Piece]) -> Generator[tuple[int, PartialTables | None]]:
+    def run_pieces(self, pieces: Sequence[Piece], _: object) -> Generator[tuple[int, PartialTables | None]]:
         for number, piece in enumerate(pieces):
             self._look([file.path for file in piece.files])
             yield number, fold_one(piece)

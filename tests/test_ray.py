@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from builders import Story, rising, sequences_of, write_recorder_run
-from ray_clusters import cluster_of_nodes, on_ray  # noqa: F401  a fixture
+from ray_clusters import cluster_of_nodes, cluster_with, on_ray  # noqa: F401  a fixture
 from typer.testing import CliRunner
 
 from ptt import api
@@ -24,10 +25,12 @@ from ptt.diagnostics.engines import local
 from ptt.diagnostics.engines.pieces import Piece
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.parsers import RunFile
+from ptt.diagnostics.statistics import merge_tree
 from ptt.diagnostics.statistics.token_pass import PassPlan
 from ptt.diagnostics.store import file_readings
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.file_readings import Task
+from ptt.diagnostics.store.ingest import PIECES
 from ptt.executors import Engine, executor, ray_cluster, remote_tasks
 from ptt.processes import Died
 
@@ -48,6 +51,12 @@ def findings(run: Path, engine: Any = None, **options: Any) -> str:
     return api.diagnose(run, executor=engine, **options).to_json()
 
 
+def tear(damaged: Path) -> None:
+    content = bytearray(damaged.read_bytes())
+    content[200:-2000] = bytes(len(content) - 2200)  # its footer is sound
+    damaged.write_bytes(content)
+
+
 @on_ray
 def test_findings_are_the_same_to_the_byte_though_a_node_is_lost_on_the_way(cluster: Any, run_dir: Path) -> None:
     here = findings(run_dir)
@@ -66,14 +75,129 @@ def test_findings_are_the_same_to_the_byte_though_a_node_is_lost_on_the_way(clus
 
 @on_ray
 def test_a_damaged_file_fails_alone(cluster: Any, run_dir: Path) -> None:
-    damaged = run_dir / "tokens" / "step_000030.parquet"
-    content = bytearray(damaged.read_bytes())
-    content[200:-2000] = bytes(len(content) - 2200)  # its footer is sound
-    damaged.write_bytes(content)
+    tear(run_dir / "tokens" / "step_000030.parquet")
     here = findings(run_dir)
     assert "step_000030" in here
     with executor(Engine.RAY, cluster.address) as engine:
         assert findings(run_dir, engine) == here
+
+
+@pytest.fixture
+def merges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Let groups of three pieces be added up on the cluster; each leaves a file in a folder."""
+    monkeypatch.setattr(merge_tree, "GROUP", 3)  # of the run's eight pieces two groups and two pieces
+    monkeypatch.setattr(ray_cluster, "MERGE_FROM", 1)
+    folder = tmp_path / "merges"
+    folder.mkdir()
+    merge = ray_cluster.merge_or_none
+
+    def merged(kept: bytes, first: int, *given: Any) -> Any:
+        (folder / f"{first} begun").touch()
+        tables = merge(kept, first, *given)
+        (folder / f"{first} {'done' if tables is not None else 'not possible'}").touch()
+        return tables
+
+    monkeypatch.setattr(ray_cluster, "merge_or_none", merged)
+    return folder
+
+
+def done_in(merges: Path) -> list[str]:
+    return sorted(path.name for path in merges.iterdir() if "begun" not in path.name)
+
+
+@on_ray
+def test_groups_added_up_on_the_cluster_give_the_same_though_a_node_is_lost(
+    cluster: Any, run_dir: Path, merges: Path, tmp_path: Path
+) -> None:
+    here = findings(run_dir)
+    lost: list[Any] = []
+
+    def lose_a_node(stage: str, done: int, of: int) -> None:
+        if stage == "reading tokens" and not lost:
+            lost.append(next(iter(cluster.worker_nodes)))
+            cluster.remove_node(lost[0], allow_graceful=False)
+
+    with executor(Engine.RAY, cluster.address) as engine:
+        assert findings(run_dir, engine, progress=lose_a_node, out=tmp_path / "out") == here
+    assert lost
+    assert done_in(merges) == ["0 done", "384 done"]
+    assert len(list((tmp_path / "out" / "store" / PIECES).iterdir())) == 4  # two groups and two pieces
+    shutil.rmtree(tmp_path / "out" / "store" / "tokens")
+    assert findings(run_dir, out=tmp_path / "out") == here
+
+
+@on_ray
+def test_a_group_is_added_up_again_where_the_worker_is_killed_amid_it(
+    cluster: Any, run_dir: Path, merges: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = findings(run_dir)
+    merge = ray_cluster.merge_or_none
+
+    def dying(kept: bytes, first: int, *given: Any) -> Any:
+        mark = merges / f"{first} begun"
+        if first == 0 or not mark.exists():  # the first group's workers die each time, the other's once
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return merge(kept, first, *given)
+
+    monkeypatch.setattr(ray_cluster, "merge_or_none", dying)
+    with executor(Engine.RAY, cluster.address) as engine:
+        assert findings(run_dir, engine) == here
+    assert done_in(merges) == ["384 done"]
+
+
+def tear_logprobs(damaged: Path) -> None:
+    """Make the end of one column zeros: only who folds the file sees it."""
+    group = pq.ParquetFile(damaged).metadata.row_group(0)
+    columns = {column.path_in_schema.split(".")[0]: column for column in map(group.column, range(group.num_columns))}
+    torn = columns["policy_logp"]
+    end = (torn.dictionary_page_offset or torn.data_page_offset) + torn.total_compressed_size
+    content = bytearray(damaged.read_bytes())
+    content[end - 500 : end] = bytes(500)
+    damaged.write_bytes(content)
+
+
+@on_ray
+def test_a_damaged_file_inside_a_group_fails_alone(cluster: Any, run_dir: Path, merges: Path) -> None:
+    tear_logprobs(run_dir / "tokens" / "step_000030.parquet")  # in the fourth of the eight pieces
+    here = findings(run_dir)
+    assert "step_000030" in here
+    with executor(Engine.RAY, cluster.address) as engine:
+        assert findings(run_dir, engine) == here
+    assert done_in(merges) == ["0 done", "384 done", "384 not possible"]  # done without the file
+
+
+def grown_at_the_fifth_look(nodes: Any) -> Any:
+    """Let a node with a core join a cluster that has none, once it has been looked at a few times."""
+    look, looks = ray_cluster._cores, []
+
+    def looked(ray: Any) -> int:
+        looks.append(ray)
+        if len(looks) == 5:
+            nodes.add_node(num_cpus=1, object_store_memory=100 << 20)
+        return look(ray)
+
+    return looked
+
+
+@on_ray
+def test_a_cluster_without_cores_is_waited_for_and_not_for_ever(
+    run_dir: Path, merges: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    here = findings(run_dir)
+    monkeypatch.setattr(ray_cluster, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(ray_cluster, "CORES_SECONDS", 5.0)
+    with cluster_with(cores=0) as nodes:
+        with executor(Engine.RAY, nodes.address) as engine:
+            with pytest.raises(SettingsError, match=r"no node of the cluster.*has had a CPU"):
+                findings(run_dir, engine)
+            assert "has no CPUs; waiting for a node" in capfd.readouterr().err
+        monkeypatch.setattr(ray_cluster, "CORES_SECONDS", 600.0)
+        monkeypatch.setattr(ray_cluster, "_cores", grown_at_the_fifth_look(nodes))
+        with executor(Engine.RAY, nodes.address) as engine:
+            assert findings(run_dir, engine) == here
+        assert "has no CPUs; waiting for a node" in capfd.readouterr().err
+    assert done_in(merges) == ["0 done", "384 done"]
 
 
 @on_ray

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -22,11 +23,12 @@ from polars.testing import assert_frame_equal
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import local
-from ptt.diagnostics.engines.pieces import CHECK_BYTES, Piece, RunPieces
-from ptt.diagnostics.statistics import partial_tables, token_pass
+from ptt.diagnostics.engines.pieces import CHECK_BYTES, Group, Merged, Piece, RunPieces
+from ptt.diagnostics.statistics import merge_tree, partial_tables, token_pass
 from ptt.diagnostics.statistics.partial_tables import PartialTables, TokenTables
 from ptt.diagnostics.store.ingest import PIECES
 from ptt.diagnostics.store.manifest import InPlaceFile, Manifest
+from ptt.executors.ray_cluster import merge_or_none
 from ptt.executors.this_machine import fold_in_processes, fold_or_none
 
 pytestmark = pytest.mark.usefixtures("short_pieces")
@@ -86,10 +88,34 @@ def tokens_of_run(
     return found
 
 
-def backwards(pieces: Sequence[Piece]) -> Generator[tuple[int, PartialTables | None]]:
+def backwards(pieces: Sequence[Piece], _: object) -> Generator[tuple[int, PartialTables | None]]:
     """Fold pieces one by one, the last one first."""
     for number in reversed(range(len(pieces))):
         yield number, fold_or_none(pieces[number])
+
+
+def in_groups(
+    pieces: Sequence[Piece], groups: Mapping[int, Group], *, of: Sequence[int] | None = None, last_first: bool = False
+) -> Generator[tuple[int, PartialTables | Merged | None]]:
+    """Add groups up beside where they are folded, of those only that begin at some places; as a cluster sends them."""
+    place = 0
+    answers: list[tuple[int, Callable[[], PartialTables | Merged | None]]] = []
+
+    def merged(group: Group, members: Sequence[Piece]) -> Merged | None:
+        parts = [pickle.loads(pickle.dumps(fold_or_none(piece))) for piece in members]
+        tables = merge_or_none(group.kept, group.first, group.end, *parts)
+        return None if tables is None else Merged(tables=pickle.loads(pickle.dumps(tables)))
+
+    while place < len(pieces):
+        group = groups.get(place) if of is None or place in of else None
+        members = pieces[place : place + (len(group.pieces) if group is not None else 1)]
+        if group is not None and (whole := merged(group, members)) is not None:
+            answers.append((place, partial(Merged, tables=whole.tables)))
+        else:
+            answers += [(place + number, partial(fold_or_none, piece)) for number, piece in enumerate(members)]
+        place += len(members)
+    for number, answer in reversed(answers) if last_first else answers:
+        yield number, answer()
 
 
 def same(found: TokenTables, wanted: TokenTables) -> None:
@@ -132,7 +158,7 @@ def test_any_files_give_the_same_bytes_however_they_are_folded(
 
 @pytest.mark.parametrize("answered", [(), (0,), (2, 1), (0, 3)])
 def test_pieces_that_nobody_answers_for_are_folded_here(answered: tuple[int, ...], tmp_path: Path) -> None:
-    def some(pieces: Sequence[Piece]) -> Generator[tuple[int, PartialTables | None]]:
+    def some(pieces: Sequence[Piece], _: object) -> Generator[tuple[int, PartialTables | None]]:
         for number in answered:
             yield number, fold_or_none(pieces[number])
 
@@ -243,7 +269,7 @@ def without(manifest: Manifest, names: Sequence[str]) -> Manifest:
     return replace(manifest, in_place=tuple(file for file in manifest.in_place if file.path not in names))
 
 
-def forwards(pieces: Sequence[Piece]) -> Generator[tuple[int, PartialTables | None]]:
+def forwards(pieces: Sequence[Piece], _: object) -> Generator[tuple[int, PartialTables | None]]:
     """Fold pieces one by one, as processes do."""
     for number, piece in enumerate(pieces):
         yield number, fold_or_none(piece)
@@ -261,14 +287,19 @@ TORN = {
 
 @pytest.mark.parametrize("torn", TORN)
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_file_that_is_damaged_inside_costs_itself_in_any_engine(torn: str, keep: bool, tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_inside_costs_itself_in_any_engine(
+    torn: str, keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bounds, numbers = TORN[torn]
     names = [f"{number:03d}.parquet" for number in numbers]
     manifest = write_files(tmp_path, [(part, 10, "recorder") for part in cut_at(made(), bounds)])
     wanted = tables_of_run(tmp_path, without(manifest, names), tmp_path / "wanted")
     for name in names:
         tear(tmp_path / name)
-    engines: dict[str, Any] = {"here": None, "in order": forwards, "as they are done": backwards}
+    monkeypatch.setattr(merge_tree, "GROUP", 2)
+    engines: dict[str, Any] = {
+        "here": None, "in order": forwards, "as they are done": backwards, "in groups": in_groups,
+    }  # fmt: skip
     for engine, run_pieces in engines.items():
         for _ in range(1 + keep):
             same(tables_of_run(tmp_path, manifest, tmp_path / engine, keep=keep, run_pieces=run_pieces), wanted)
@@ -287,7 +318,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str
     return calls
 
 
-@pytest.mark.parametrize("run_pieces", [None, forwards])
+@pytest.mark.parametrize("run_pieces", [None, forwards, in_groups])
 def test_a_damaged_file_costs_its_own_pieces_anew_and_no_others(
     run_pieces: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

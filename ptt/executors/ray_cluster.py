@@ -16,16 +16,18 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, Self, TypeVar
 
-from ptt.diagnostics.engines.pieces import Piece, RunPieces, fold_one
+from ptt.diagnostics.engines.pieces import Group, Merged, Piece, RunPieces, fold_one
 from ptt.diagnostics.errors import PttError, SettingsError
+from ptt.diagnostics.statistics.merge_tree import merge_group, unpack
 from ptt.diagnostics.statistics.partial_tables import PartialTables
 from ptt.diagnostics.store.file_readings import Reading, RunTasks, read_task
 from ptt.diagnostics.store.file_readings import Task as ReadTask
@@ -43,10 +45,13 @@ Result = TypeVar("Result")
 ADDRESS: Final = "RAY_ADDRESS"  # Ray's own variable, which `ray job submit` sets
 HERE: Final = "local"  # Ray's word for a cluster of this machine alone, which ends with us
 REACH_SECONDS: Final = 10.0  # to open a connection
+LOOK_SECONDS: Final = 5.0  # between two looks whether the cluster has cores, while nothing comes back
+CORES_SECONDS: Final = 600.0  # for a node with cores to join: clouds start one in minutes
 JOIN_SECONDS: Final = 60.0  # for a cluster to answer: Ray itself tries for minutes, and then ends the process
 AHEAD: Final = 4
-"""Tasks in flight or done and not yet fetched, a core: enough to go on while one is folded anew after its node died.
-A piece's tables have some 9 MB, so that they take 40 MB a core of the cluster's memory."""
+"""Tasks in flight or done and not yet fetched, a core, and a group more: enough to go on while one is folded anew after
+its node died. A piece's tables have some 9 MB at most, so that they take 40 MB a core of the cluster's memory."""
+MERGE_FROM: Final = 8  # cores: fewer leave the driver time to add pieces up, and have no room for sixteen and a group
 RETRIES: Final = 3  # of a task whose worker or node died
 STORE_BYTES: Final = 64 << 20  # of shared memory a core of a cluster of our own
 MAX_FOLDER: Final = 40  # characters: Ray keeps sockets below it, whose paths may have 107
@@ -125,6 +130,15 @@ def fold_or_say_why(sized: SizedPiece) -> PartialTables | Unseen | None:
         return None
 
 
+def merge_or_none(kept: bytes, first: int, end: int, *answers: object) -> PartialTables | None:
+    """Add up the pieces of a group, on a worker; None where one of them was not folded.
+
+    `kept`: which sequences, from `first` to before `end`, are kept one by one (see merge_tree.pack).
+    """
+    parts = [answer for answer in answers if isinstance(answer, PartialTables)]
+    return merge_group(parts, unpack(kept, end - first), first) if len(parts) == len(answers) else None
+
+
 def read_or_say_why(task: ReadTask) -> list[Reading] | Unseen | None:
     """Read files of a run; None where another one lies at the path of one of them."""
     try:
@@ -162,12 +176,36 @@ class RayCluster:
         """What folds pieces on the cluster."""
         return self._fold_pieces
 
-    def _fold_pieces(self, pieces: Sequence[Piece]) -> Generator[tuple[int, PartialTables | None]]:
-        """Yield the tables of pieces in their order; what is done early waits on the cluster."""
-        with closing(self._answers(fold_or_say_why, [*map(SizedPiece.of, pieces)], in_order=True)) as answers:
-            for number, answer in answers:
-                _refuse_unseen(answer, [file.path for file in pieces[number].files])
-                yield number, answer if isinstance(answer, PartialTables) else None
+    def _fold_pieces(
+        self, pieces: Sequence[Piece], groups: Mapping[int, Group]
+    ) -> Generator[tuple[int, PartialTables | Merged | None]]:
+        """Yield the tables of pieces and groups in their order; what is done early waits on the cluster.
+
+        A group that cannot be added up there comes by its pieces, among them the one that could not be folded.
+        """
+        ray = self._join()
+        chosen = groups if not 0 < _cores(ray) < MERGE_FROM else {}
+        units = _units(len(pieces), chosen)
+        sized = [*map(SizedPiece.of, pieces)]
+        folding, merging = self._remote(call), self._remote(merge_or_none)
+
+        def start(number: int) -> list[Any]:
+            tasks = [folding.remote(self._call(fold_or_say_why, sized[place])) for place in units[number]]
+            group = chosen.get(units[number].start)
+            if group is not None:
+                tasks.append(merging.remote(group.kept, group.first, group.end, *tasks))
+            return tasks
+
+        with closing(self._started(len(units), start, in_order=True)) as flights:
+            for number, tasks in flights:
+                first = units[number].start
+                if first in chosen and isinstance(tables := self._answer(ray, tasks[-1]), PartialTables):
+                    yield first, Merged(tables=tables)
+                    continue
+                for place, task in zip(units[number], tasks, strict=False):
+                    answer = self._answer(ray, task)
+                    _refuse_unseen(answer, [file.path for file in pieces[place].files])
+                    yield place, answer if isinstance(answer, PartialTables) else None
 
     @property
     def read_tasks(self) -> RunTasks | None:
@@ -197,37 +235,80 @@ class RayCluster:
         in_order: bool = False,
         writes_to: str | None = None,
     ) -> Generator[tuple[int, Result | Died]]:
-        """Yield each task's number and what came of it; so many tasks are in flight, and no more are handed out."""
+        """Yield each task's number and what came of it."""
         ray = self._join()
-        remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(call)
-        waiting = deque(range(len(tasks)))
-        flying: dict[Any, int] = {}
+        remote = self._remote(call)
+
+        def start(number: int) -> list[Any]:
+            return [remote.remote(self._call(function, tasks[number], writes_to))]
+
+        with closing(self._started(len(tasks), start, jobs=jobs, in_order=in_order)) as flights:
+            for number, (task,) in flights:
+                yield number, self._answer(ray, task)
+
+    def _remote(self, function: Callable[..., object]) -> Any:
+        """Return what starts a function as a task, which Ray does again where its worker or node dies."""
+        return self._join().remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(function)
+
+    def _call(self, function: Callable[[Task], Any], task: Task, writes_to: str | None = None) -> Call[Task]:
+        return Call(
+            function=function,
+            task=task,
+            folder=os.fspath(Path.cwd()),
+            writes_to=writes_to,
+            origin=origin_of(task, _node()),
+        )
+
+    def _started(
+        self, count: int, start: Callable[[int], list[Any]], *, jobs: int | None = None, in_order: bool = False
+    ) -> Generator[tuple[int, list[Any]]]:
+        """Yield the numbers from 0 to `count` with the tasks that `start` began for each, whose last one is done.
+
+        In order a number comes at once, and its tasks may be under way. So many tasks are in flight, and no more are
+        begun; they are held until the next number is asked for.
+        """
+        ray = self._join()
+        waiting = deque(range(count))
+        flying: dict[Any, tuple[int, list[Any]]] = {}  # by the last task of each
+        held = 0  # tasks
         try:
             while waiting or flying:
-                room = jobs or max(2, AHEAD * int(ray.cluster_resources().get("CPU", 1)))
-                while waiting and len(flying) < room:
+                room = jobs or max(2, AHEAD * _cores(ray))
+                while waiting and held < room:
                     number = waiting.popleft()
-                    given = Call(
-                        function=function,
-                        task=tasks[number],
-                        folder=os.fspath(Path.cwd()),
-                        writes_to=writes_to,
-                        origin=origin_of(tasks[number], _node()),
-                    )
-                    flying[remote.remote(given)] = number
-                first = next(iter(flying))
-                done = first if in_order else ray.wait(list(flying), num_returns=1)[0][0]
-                yield flying[done], self._answer(ray, done)
-                del flying[done]
+                    tasks = start(number)
+                    flying[tasks[-1]] = number, tasks
+                    held += len(tasks)
+                done = next(iter(flying)) if in_order else self._done(ray, list(flying))
+                yield flying[done]
+                held -= len(flying.pop(done)[1])
         finally:
-            for left in flying:
-                with suppress(Exception):  # the cluster is gone, and its tasks with it
-                    ray.cancel(left, force=True)
+            for _, tasks in flying.values():
+                for left in tasks:
+                    with suppress(Exception):  # the cluster is gone, and its tasks with it
+                        ray.cancel(left, force=True)
 
-    def _answer(self, ray: Any, done: object) -> Any:
+    def _done(self, ray: Any, tasks: list[Any]) -> Any:
+        """Return one of the tasks that is done, as soon as there is one; say so where no core can do any."""
+        since: float | None = None
+        while not (done := ray.wait(tasks, num_returns=1, timeout=LOOK_SECONDS)[0]):
+            if _cores(ray):
+                since = None
+            elif since is None:
+                since = time.monotonic()
+                waits = f"waiting for a node with some, for {CORES_SECONDS / 60:.0f} minutes at most"
+                sys.stderr.write(f"ptt: the Ray cluster at {self.address} has no CPUs; {waits}.\n")
+            elif time.monotonic() - since > CORES_SECONDS:
+                raise SettingsError(
+                    f"--engine ray: no node of the cluster at {self.address} has had a CPU for "
+                    f"{CORES_SECONDS / 60:.0f} minutes; add nodes, or start the head node with --num-cpus."
+                )
+        return done[0]
+
+    def _answer(self, ray: Any, task: object) -> Any:
         """Get what came of a task; a worker that lacks what all tasks need ends the command."""
         try:
-            answer = ray.get(done)
+            answer = ray.get(self._done(ray, [task]))
         except ray.exceptions.RayTaskError as error:
             lines = str(error).splitlines()
             if "failed to import" in str(error) or isinstance(error.cause, ImportError):
@@ -279,6 +360,20 @@ class RayCluster:
             "_node_ip_address": "127.0.0.1",
             "_temp_dir": folder if len(folder) <= MAX_FOLDER else None,
         }
+
+
+def _cores(ray: Any) -> int:
+    """Return how many cores the cluster has; 0 while its nodes are yet to join."""
+    return int(ray.cluster_resources().get("CPU", 0))
+
+
+def _units(pieces: int, groups: Mapping[int, Group]) -> list[range]:
+    """Divide so many pieces into those that come as one, and single ones."""
+    units, place = [], 0
+    while place < pieces:
+        units.append(range(place, place + (len(groups[place].pieces) if place in groups else 1)))
+        place = units[-1].stop
+    return units
 
 
 def _refuse_unseen(answer: object, paths: Sequence[Path]) -> None:

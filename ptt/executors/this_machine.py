@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ptt.diagnostics.engines.pieces import Piece, RunPieces, fold_one
+from ptt.diagnostics.engines.pieces import Group, Piece, RunPieces, fold_one
 from ptt.diagnostics.statistics.partial_tables import PartialTables
 from ptt.diagnostics.store.scan import READ_ERRORS
 from ptt.processes import TASKS_PER_PROCESS, THREADS, Died, in_workers
@@ -64,7 +64,12 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def fold_in_processes(pieces: Sequence[Piece], *, jobs: int) -> Generator[tuple[int, PartialTables | None]]:
+def fold_in_processes(
+    pieces: Sequence[Piece],
+    groups: Mapping[int, Group],  # noqa: ARG001  their tables would go from one process to another and then here
+    *,
+    jobs: int,
+) -> Generator[tuple[int, PartialTables | None]]:
     """Fold pieces in so many processes; None of what one of them cannot read or dies of: it is tried here once more."""
     jobs = min(jobs, len(pieces))
     with closing(in_workers(fold_or_none, pieces, jobs=jobs, ahead=AHEAD * jobs, of_each=OF_EACH)) as answers:

@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
 from zlib import crc32
 
@@ -17,17 +18,29 @@ import polars as pl
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import freed_memory
-from ptt.diagnostics.engines.pieces import KeptPieces, Piece, RunPieces, cut, fold_in_order, fold_one, needed
+from ptt.diagnostics.engines.pieces import (
+    Group,
+    KeptPieces,
+    Piece,
+    RunPieces,
+    cut,
+    fold_in_order,
+    fold_one,
+    group_name,
+    groups_of,
+    needed,
+)
+from ptt.diagnostics.engines.summing import RunSum, Summand, in_order
 from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.statistics.arrays import BoolArray
 from ptt.diagnostics.statistics.bins import WIDTH
 from ptt.diagnostics.statistics.cells import LOGP_COLUMNS, cell_width
 from ptt.diagnostics.statistics.fill_values import find_fills, sampled_tokens
 from ptt.diagnostics.statistics.logprob_pairs import Pair, available_pairs
+from ptt.diagnostics.statistics.merge_tree import GROUP, Merger, merge_group
 from ptt.diagnostics.statistics.partial_tables import (
     SINGLE_SEQUENCES,
     WIDER,
-    Merger,
     PartialTables,
     TokenTables,
     bits_dropped,
@@ -56,7 +69,6 @@ COMPILED_FROM = 1 << 26  # tokens: of fewer, compiled loops save less than the h
 COMPILED_APART_FROM = 1 << 30  # tokens: elsewhere each process loads them
 LONE_UNITS = np.uint64(1 << 32)  # sequences without a prompt group have numbers below this, as CRC-32s have
 MEMORY_KEPT_FROM = 1 << 26  # tokens: of fewer, the pages that are mapped anew cost less than 0.1 s
-MAX_OPEN = 4  # pieces of one file that wait for its end; a longer file that is damaged costs its pieces before too
 PLACEHOLDERS = 3  # tables kept by an earlier version left out every -1.0 and every lone 0, or had all sequences
 
 SCALARS = ("sample_id", "group_id", "trajectory_id", "env", "rank", "reward", "policy_version", "temperature",
@@ -165,6 +177,7 @@ def read_token_tables(
         "pairs": [pair.name for pair in source.pairs],
         "files": _hash_scan(source.scan),
         "placeholders": PLACEHOLDERS,
+        "group": GROUP,  # pieces that are added up first, which decides the last digits
     }
     if not damaged and (tables := read_tokens(folder, key)) is not None:
         return source.tokens(tables)
@@ -240,6 +253,17 @@ def _find_damaged(
     return find_damaged(manifest, root)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Unit:
+    """A piece, or a whole group of which the group is kept, or nothing is."""
+
+    pieces: tuple[Piece, ...]
+    names: tuple[str, ...]  # of its pieces
+    name: str  # its own
+    found: bool  # in the store
+    group: Group | None = None
+
+
 class Folding:
     """Folds a run piece by piece, and goes on where a file turned out to be damaged and the run is without it now.
 
@@ -257,7 +281,7 @@ class Folding:
         self.suspects: Sequence[SequenceFile] = ()  # files of what could not be read
         self._min_observation, self._progress = min_observation, progress
         self._kept_pieces, self._run_pieces = kept_pieces, run_pieces
-        self._sum: _Sum | None = None
+        self._sum: RunSum | None = None
         self._used: set[str] = set()  # names of pieces
         self._done = 0  # sequences
 
@@ -291,20 +315,41 @@ class Folding:
         if not scan.divisible:
             self._sum, self._done = None, 0
             merger = Merger(kept)
-            for _, part in fold(needed(scan.frame, scan.columns, plan), plan, self._count(scan)):
-                merger.add(part)
+            for number, part in fold(needed(scan.frame, scan.columns, plan), plan, self._count(scan)):
+                merger.add(number, part)
             return merger.tables()
         pieces = cut(scan, plan)
         if self._sum is None or not self._sum.goes_on_with(pieces, kept):
-            self._sum = _Sum(kept)
-        left = pieces[self._sum.pieces :]
-        self._done = left[0].first if left else scan.rows
+            self._sum = RunSum(kept)
         names = [piece.name() if self._kept_pieces is not None else "" for piece in pieces]
-        self._used |= set(names)
-        named = list(zip(left, names[self._sum.pieces :], strict=True))
-        for piece, part in self._parts(scan, named, self._count(scan)):
-            self._sum.add(piece, part)
+        taken = self._sum.pieces
+        self._done = pieces[taken].first if taken < len(pieces) else scan.rows
+        units = self._units(pieces[taken:], names[taken:], kept)
+        for pieces_of_it, tables in self._summed(scan, units, self._count(scan)):
+            self._sum.add(pieces_of_it, tables)
+        for unit in self._units(pieces, names, kept):
+            self._used |= {unit.name} if unit.found else set(unit.names)
         return self._sum.tables()
+
+    def _units(self, pieces: Sequence[Piece], names: Sequence[str], kept: BoolArray | None) -> list[_Unit]:
+        """Divide neighbouring pieces into whole groups and single pieces.
+
+        Where some pieces of a group are kept, as of a run that has grown, only the others are folded, one by one.
+        """
+        store = self._kept_pieces
+        name_of = dict(zip((piece.first for piece in pieces), names, strict=True))
+        units: list[_Unit] = []
+        for group in groups_of(pieces, kept):
+            own = tuple(name_of[piece.first] for piece in group.pieces)
+            held = [store is not None and store.has(name) for name in own]
+            name = group_name(own)
+            found = group.whole and store is not None and store.has_group(name, group)
+            if found or (group.whole and not any(held)):
+                units.append(_Unit(pieces=group.pieces, names=own, name=name, found=found, group=group))
+            else:
+                each = zip(group.pieces, own, held, strict=True)
+                units += [_Unit(pieces=(piece,), names=(name,), name=name, found=found) for piece, name, found in each]
+        return units
 
     def _count(self, scan: SequenceScan) -> Callable[[int], None]:
         def on_rows(rows: int) -> None:
@@ -314,46 +359,62 @@ class Folding:
 
         return on_rows
 
-    def _parts(
-        self, scan: SequenceScan, pieces: Sequence[tuple[Piece, str]], on_rows: Callable[[int], None]
-    ) -> Iterator[tuple[Piece, PartialTables]]:
-        """Yield the tables of pieces, given with their names, in order: those that are kept, and the others folded."""
-        store = self._kept_pieces
-        found = {piece.first for piece, name in pieces if store is not None and store.has(name)}
-        missing = [piece for piece, _ in pieces if piece.first not in found]
-        with closing(self._folded(scan, missing, on_rows)) as folded:
-            waiting: tuple[Piece, PartialTables | None] | None = None
-            for piece, name in pieces:
-                part, keep = None, piece.end - piece.first == piece.plan.piece_rows
-                if piece.first in found and store is not None:
-                    part = store.read(name, piece)
-                    keep = part is None
-                    on_rows(piece.end - piece.first)
-                else:
-                    waiting = next(folded, None) if waiting is None else waiting
-                    if waiting is None or waiting[0] is not piece:
-                        continue  # all of its sequences are counted elsewhere
-                    part, waiting = waiting[1], None
-                part = self._fold_here(piece) if part is None else part
-                if keep and store is not None:
-                    with suppress(OSError):  # a full disk costs the next look its time, and nothing else
-                        store.write(name, part)
-                yield piece, part
+    def _summed(
+        self, scan: SequenceScan, units: Sequence[_Unit], on_rows: Callable[[int], None]
+    ) -> Iterator[tuple[tuple[Piece, ...], PartialTables]]:
+        """Yield the tables of pieces and of groups in their order: those that are kept, and the others folded."""
+        with closing(self._folded(scan, [unit for unit in units if not unit.found], on_rows)) as folded:
+            waiting: Summand | None = None
+            for unit in units:
+                if unit.found:
+                    yield unit.pieces, self._read(unit)
+                    on_rows(unit.pieces[-1].end - unit.pieces[0].first)
+                    continue
+                while (waiting := waiting or next(folded, None)) and waiting.first < unit.pieces[-1].end:
+                    tables = waiting.tables
+                    if tables is None:
+                        tables = self._fold_here(waiting.pieces[0])
+                    self._keep(unit, waiting.pieces, tables)
+                    yield waiting.pieces, tables
+                    waiting = None
 
-    def _folded(
-        self, scan: SequenceScan, missing: Sequence[Piece], on_rows: Callable[[int], None]
-    ) -> Generator[tuple[Piece, PartialTables | None]]:
-        """Yield pieces with their tables in their order, here or elsewhere; None where files could not be read."""
+    def _folded(self, scan: SequenceScan, units: Sequence[_Unit], on_rows: Callable[[int], None]) -> Generator[Summand]:
+        """Yield what is to be added up in its order, folded here or elsewhere."""
+        missing = [piece for unit in units for piece in unit.pieces]
         tokens = sum(piece.end - piece.first for piece in missing) * scan.tokens_per_row
         if self._run_pieces is not None and len(missing) > 1 and tokens >= APART_FROM:
             sent = _planned(missing, compiled=tokens >= COMPILED_APART_FROM)
-            with closing(self._run_pieces(sent)) as results:
-                yield from _in_order(results, missing, on_rows)
+            places = accumulate((len(unit.pieces) for unit in units), initial=0)
+            groups = {place: unit.group for place, unit in zip(places, units, strict=False) if unit.group is not None}
+            with closing(self._run_pieces(sent, groups)) as results:
+                yield from in_order(results, missing, groups, on_rows)
         elif missing:
             planned = _planned(missing, compiled=tokens >= COMPILED_FROM)
             own = dict(zip((piece.first for piece in planned), missing, strict=True))
             for piece, part in fold_in_order(scan, planned, on_rows):
-                yield own[piece.first], part
+                yield Summand(pieces=(own[piece.first],), tables=part)
+
+    def _read(self, unit: _Unit) -> PartialTables:
+        """Return what is kept of a piece or a group, folded anew here where it is damaged."""
+        store, group = self._kept_pieces, unit.group
+        assert store is not None, "what is found is in a store"
+        tables = store.read(unit.name, unit.pieces[0]) if group is None else store.read_group(unit.name, group)
+        if tables is None:
+            parts = map(self._fold_here, unit.pieces)
+            tables = next(parts) if group is None else merge_group(parts, group.mask(), group.first)
+            self._keep(unit, unit.pieces, tables)
+        return tables
+
+    def _keep(self, unit: _Unit, pieces: tuple[Piece, ...], tables: PartialTables) -> None:
+        """Keep what came of a unit, the group or one of its pieces, but for a piece that changes as the run grows."""
+        store = self._kept_pieces
+        if store is None or not pieces[-1].full:
+            return
+        with suppress(OSError):  # a full disk costs the next look its time, and nothing else
+            if unit.group is not None and len(pieces) > 1:
+                store.write_group(unit.name, unit.group, tables)
+            else:
+                store.write(unit.names[pieces[0].number - unit.pieces[0].number], tables)
 
     def _fold_here(self, piece: Piece) -> PartialTables:
         """Fold a piece that could not be read a moment ago, or keep in mind that it cannot."""
@@ -368,70 +429,6 @@ def _planned(pieces: Sequence[Piece], *, compiled: bool) -> list[Piece]:
     """Return the pieces to be folded with compiled loops, or without: their tables are the same."""
     plan = replace(pieces[0].plan, compiled=compiled)
     return [replace(piece, plan=plan) for piece in pieces]
-
-
-class _Sum:
-    """Pieces added up, but for the last ones whose last file is not read to its end yet: it may yet be damaged."""
-
-    def __init__(self, kept: BoolArray | None) -> None:
-        """`kept`: see Merger."""
-        self._merger, self._kept = Merger(kept), kept
-        self._added: list[Piece] = []
-        self._open: list[tuple[Piece, PartialTables]] = []
-
-    @property
-    def pieces(self) -> int:
-        """How many pieces are taken."""
-        return len(self._added) + len(self._open)
-
-    def add(self, piece: Piece, part: PartialTables) -> None:
-        """Take the next piece."""
-        if self._open and (len(self._open) == MAX_OPEN or self._open[-1][0].files[-1].name != piece.files[0].name):
-            self._close()
-        self._open.append((piece, part))
-
-    def goes_on_with(self, pieces: Sequence[Piece], kept: BoolArray | None) -> bool:
-        """Leave off what is not among the first of other `pieces`; False where that is not possible."""
-        added = len(self._added)
-        if self._added != list(pieces[:added]) or (kept is None) != (self._kept is None):
-            return False
-        same = 0
-        while same < min(len(self._open), len(pieces) - added) and self._open[same][0] == pieces[added + same]:
-            same += 1
-        if kept is not None and self._kept is not None:
-            end = self._added[-1].end if self._added else 0
-            if len(kept) > len(self._kept) or not np.array_equal(kept[:end], self._kept[:end]):
-                return False
-            self._kept[: len(kept)] = kept
-        del self._open[same:]
-        return True
-
-    def tables(self) -> TokenTables:
-        """Return the tables of all pieces."""
-        self._close()
-        return self._merger.tables()
-
-    def _close(self) -> None:
-        for piece, part in self._open:
-            self._merger.add(part)
-            self._added.append(piece)
-        self._open.clear()
-
-
-def _in_order(
-    results: Iterator[tuple[int, PartialTables | None]], pieces: Sequence[Piece], on_rows: Callable[[int], None]
-) -> Iterator[tuple[Piece, PartialTables | None]]:
-    """Yield pieces in their order; the few that are done early wait."""
-    early: dict[int, PartialTables | None] = {}
-    following = 0
-    for number, part in results:
-        early[number] = part
-        on_rows(pieces[number].end - pieces[number].first)
-        while following in early:
-            yield pieces[following], early.pop(following)
-            following += 1
-    for number in range(following, len(pieces)):  # of what nobody answered: it is folded here, and not left out
-        yield pieces[number], early.get(number)
 
 
 def _sample_every(scan: SequenceScan) -> int:

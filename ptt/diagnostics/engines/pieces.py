@@ -8,20 +8,23 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final, Protocol
 
 import polars as pl
 import pyarrow as pa
 
+from ptt.diagnostics.statistics.arrays import BoolArray
+from ptt.diagnostics.statistics.merge_tree import covers, group_of, is_group, only_kept, pack, unpack
 from ptt.diagnostics.statistics.partial_tables import PartialTables, is_sound
 from ptt.diagnostics.statistics.token_pass import PassPlan, fold, fold_piece
 from ptt.diagnostics.statistics.token_sums import ArrayPool
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.scan import READ_ERRORS, SequenceScan, scan_range
 
-CHECK_BYTES: Final = 4  # of the CRC-32 that a kept piece begins with: a disk may tear it
+CHECK_BYTES: Final = 4  # of the CRC-32 that what is kept begins with: a disk may tear it
+SIZE_BYTES: Final = 4  # of the length of what a kept group says of its sequences
 KEPT_BY: Final = "4"  # version of the tables of a piece: what an earlier one kept is folded anew
 
 
@@ -34,6 +37,16 @@ class Piece:
     end: int  # the one after the last
     columns: frozenset[str]
     plan: PassPlan
+
+    @property
+    def number(self) -> int:
+        """Its place among all pieces of the run."""
+        return self.first // self.plan.piece_rows
+
+    @property
+    def full(self) -> bool:
+        """Whether it stays as it is when the run grows."""
+        return self.end - self.first == self.plan.piece_rows
 
     @property
     def frame(self) -> pl.LazyFrame:
@@ -60,14 +73,53 @@ def _written(value: object) -> str:
     return repr(sorted(value.items())) if isinstance(value, Mapping) else repr(value)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Pieces that are added up before they are added to others (see merge_tree), and sequences kept one by one."""
+
+    pieces: tuple[Piece, ...]
+    kept: bytes  # see merge_tree.pack
+
+    @property
+    def first(self) -> int:
+        """The first sequence."""
+        return self.pieces[0].first
+
+    @property
+    def end(self) -> int:
+        """The sequence after the last one."""
+        return self.pieces[-1].end
+
+    @property
+    def whole(self) -> bool:
+        """Whether it stays as it is when the run grows."""
+        return is_group(self.pieces[0].number, len(self.pieces)) and self.pieces[-1].full
+
+    def mask(self) -> BoolArray | None:
+        """Return of each sequence whether it is kept one by one; None: all are."""
+        return unpack(self.kept, self.end - self.first)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """The tables of a whole group, added up by merge_group where its pieces were folded."""
+
+    tables: PartialTables
+
+
 class RunPieces(Protocol):
     """Folds pieces in other processes or on other machines, and yields each one's place and tables as they are done.
 
     Those that are done early wait for the ones before them, so no more than a fixed number of them is handed out.
     """
 
-    def __call__(self, pieces: Sequence[Piece]) -> Generator[tuple[int, PartialTables | None]]:
-        """Yield the place in `pieces` and the tables of each, or None where its files cannot be read there."""
+    def __call__(
+        self, pieces: Sequence[Piece], groups: Mapping[int, Group], /
+    ) -> Generator[tuple[int, PartialTables | Merged | None]]:
+        """Yield the place in `pieces` and the tables of each, or None where its files cannot be read there.
+
+        `groups`: by the place of their first piece, those whose pieces may come as one, Merged, at that place.
+        """
         ...
 
 
@@ -135,9 +187,22 @@ def fold_in_order(
             yield from ((piece, None) for piece in left)
 
 
-class KeptPieces:
-    """The tables of pieces in a folder of the store, under the hash of what decides them.
+def groups_of(pieces: Sequence[Piece], kept: BoolArray | None) -> Iterator[Group]:
+    """Divide neighbouring pieces by the groups that they are in; the first and the last may not be whole."""
+    for _, members in groupby(pieces, key=lambda piece: group_of(piece.number)):
+        group = tuple(members)
+        yield Group(pieces=group, kept=pack(kept, group[0].first, group[-1].end))
 
+
+def group_name(names: Sequence[str]) -> str:
+    """Hash the names of a group's pieces."""
+    return sha256("\n".join(("group", *names)).encode("ascii")).hexdigest()
+
+
+class KeptPieces:
+    """The tables of pieces and of groups in a folder of the store, under the hash of what decides them.
+
+    A group says first which sequences it keeps one by one: a longer run keeps some of them, and can do with it.
     What is there may be torn, or written by somebody else: it is read where it can be a piece's, and made anew if not.
     """
 
@@ -150,25 +215,54 @@ class KeptPieces:
         path = self._folder / name
         return self._own() and path.is_file() and not path.is_symlink()
 
+    def has_group(self, name: str, group: Group) -> bool:
+        """Tell whether a group is kept, with all the single sequences that are wanted."""
+        if not self.has(name):
+            return False
+        try:
+            with (self._folder / name).open("rb") as file:
+                head = file.read(CHECK_BYTES + SIZE_BYTES + len(group.kept) + 1)
+        except OSError:
+            return False
+        return covers(_split(head[CHECK_BYTES:])[0], group.kept)
+
     def read(self, name: str, piece: Piece) -> PartialTables | None:
         """Return what is kept under a name, or None where it is damaged or nothing that folding `piece` can give."""
-        try:
-            content = (self._folder / name).read_bytes()
-            if zlib.crc32(content[CHECK_BYTES:]).to_bytes(CHECK_BYTES, "little") != content[:CHECK_BYTES]:
-                return None
-            part = PartialTables.from_bytes(content[CHECK_BYTES:])
-        except (OSError, ValueError, pa.ArrowException, pl.exceptions.PolarsError):
+        content = self._content(name)
+        return None if content is None else _tables(content, piece.first, piece.end)
+
+    def read_group(self, name: str, group: Group) -> PartialTables | None:
+        """Return what is kept of a group, or None where it is damaged or nothing that its pieces can give."""
+        content = self._content(name)
+        if content is None:
             return None
-        return part if is_sound(part, piece.first, piece.end) else None
+        held, rest = _split(content)
+        part = _tables(rest, group.first, group.end) if covers(held, group.kept) else None
+        return None if part is None else only_kept(part, group.mask(), group.first)
 
     def write(self, name: str, part: PartialTables) -> None:
         """Keep a piece, whole or not at all."""
+        self._keep(name, part.to_bytes())
+
+    def write_group(self, name: str, group: Group, part: PartialTables) -> None:
+        """Keep a group, whole or not at all."""
+        self._keep(name, len(group.kept).to_bytes(SIZE_BYTES, "little") + group.kept + part.to_bytes())
+
+    def _content(self, name: str) -> bytes | None:
+        """Return what is kept under a name, or None where it is damaged."""
+        try:
+            content = (self._folder / name).read_bytes()
+        except OSError:
+            return None
+        whole = zlib.crc32(content[CHECK_BYTES:]).to_bytes(CHECK_BYTES, "little") == content[:CHECK_BYTES]
+        return content[CHECK_BYTES:] if whole else None
+
+    def _keep(self, name: str, content: bytes) -> None:
         if not self._own():
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         beside = self._folder / f"{name}.part"
         beside.unlink(missing_ok=True)  # a link would be written through
-        content = part.to_bytes()
         beside.write_bytes(zlib.crc32(content).to_bytes(CHECK_BYTES, "little") + content)
         beside.replace(self._folder / name)
 
@@ -185,3 +279,18 @@ class KeptPieces:
     def _own(self) -> bool:
         """Tell whether the folder is the store's: never write, and above all never remove, where a link leads."""
         return not self._folder.is_symlink()
+
+
+def _split(content: bytes) -> tuple[bytes, bytes]:
+    """Return which sequences a kept group keeps one by one, and its tables."""
+    end = SIZE_BYTES + int.from_bytes(content[:SIZE_BYTES], "little")
+    return content[SIZE_BYTES:end], content[end:]
+
+
+def _tables(content: bytes, first: int, end: int) -> PartialTables | None:
+    """Return the tables written in `content`, or None where they cannot be those of the sequences."""
+    try:
+        part = PartialTables.from_bytes(content)
+    except (OSError, ValueError, pa.ArrowException, pl.exceptions.PolarsError):
+        return None
+    return part if is_sound(part, first, end) else None

@@ -1,7 +1,7 @@
-"""What one piece of a run leaves of its tokens, and how the pieces add up to the run's tables.
+"""What one piece of a run leaves of its tokens, and what is left of all (merge_tree adds them up).
 
 A piece is a fixed range of sequences, whoever folds it and wherever: sums are taken within pieces first and then over
-them in their order, so the same input gives the same sums to the last bit on one core or on many machines.
+them in a fixed tree, so the same input gives the same sums to the last bit on one core or on many machines.
 
 What grows with steps and sequences is bounded. With more than 256 steps, cells reach over several bins (sums stay what
 they are); with more than 131,072 sequences, single ones are kept of a share of each step's prompt groups. What remains
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -37,7 +36,6 @@ from ptt.diagnostics.statistics.cells import (
     STEP,
     STEP_LIMIT,
     STRETCH,
-    SUMS,
     Columns,
     grouped_sums,
 )
@@ -103,7 +101,7 @@ def is_sound(part: PartialTables, first: int, end: int) -> bool:
         return False
     if not all(_sound_histograms(frame) for frame in (part.sequences, part.stretches)):
         return False
-    place = _places(part.cells)
+    place = places(part.cells)
     inside = bool((part.cells["bin"] <= bins.OVERFLOW).all()) and bool((part.cells["n"] > 0).all())
     ascending = bool((place[1:] > place[:-1]).all())
     return inside and ascending and _of_these_sequences(place, part)
@@ -115,7 +113,7 @@ def _of_these_sequences(place: IntArray, part: PartialTables) -> bool:
     start = np.flatnonzero(np.diff(group, prepend=-1))
     step = group[start] // 2 % STEP_LIMIT
     main = group[start] < 2 * STEP_LIMIT
-    tokens = _sums(part.cells["n"].to_numpy().astype(np.int64), start)[main]
+    tokens = segment_sums(part.cells["n"].to_numpy().astype(np.int64), start)[main]
     steps, slices, n = (part.steps[name].to_numpy() for name in ("step", "slice", "n"))
     known = bool(np.isin(step, part.rows["step"].to_numpy()).all())
     return known and np.array_equal(group[start][main], 2 * steps + slices) and np.array_equal(tokens, n)
@@ -165,7 +163,6 @@ WIDER: Final = ((256, 0), (1024, 2), (4096, 4), (16384, 5))
 at most 0.4%, 1.6%, 6% and 13% wide. The tokens of a cell are taken as spread evenly over it."""
 WIDEST: Final = 6  # 4 an octave, at most 25% wide: as coarse as the histograms of single sequences
 SINGLE_SEQUENCES: Final = 1 << 17  # kept one by one; of more than that, those of half the prompt groups, a fourth, ...
-PENDING: Final = 1 << 20  # cells that wait to be added up
 BIN_MASK: Final = (1 << BIN_BITS) - 1
 
 
@@ -226,91 +223,6 @@ BY_STEP: Final = ("step", "slice")
 STEP_SUMS: Final = tuple(name for name in STEP if name not in BY_STEP)
 
 
-class Merger:
-    """Adds pieces up, in their order."""
-
-    def __init__(self, kept: BoolArray | None = None) -> None:
-        """`kept`: of every sequence of the run, whether it is kept one by one (None: all are)."""
-        self._kept = kept
-        self._cells: dict[int, _CellsInOrder] = {}  # by pair
-        self._frames: dict[str, list[pl.DataFrame]] = {
-            "steps": [pl.DataFrame(schema=STEP)],
-            "losing": [pl.DataFrame(schema=LOSING)],
-            "sequences": [pl.DataFrame(schema=SEQUENCE)],
-            "stretches": [pl.DataFrame(schema=STRETCH)],
-            "rows": [pl.DataFrame(schema=ROW)],
-            "bad": [pl.DataFrame(schema=BAD)],
-            "anomalies": [pl.DataFrame(schema=ANOMALY)],
-            "samples": [pl.DataFrame(schema=SAMPLE)],
-        }
-
-    def add(self, part: PartialTables) -> None:
-        """Take the next piece."""
-        for name, frames in self._frames.items():
-            frame: pl.DataFrame = getattr(part, name)
-            if self._kept is not None and name in ("sequences", "stretches"):
-                frame = frame.filter(self._kept[frame["seq"].to_numpy()])
-            if frame.height:
-                frames.append(frame)
-        cells = part.cells
-        pairs = cells["pair"].to_numpy()
-        bounds = [*np.flatnonzero(np.diff(pairs, prepend=~pairs[:1])).tolist(), cells.height]
-        for first, end in pairwise(bounds):
-            self._cells.setdefault(int(pairs[first]), _CellsInOrder()).add(cells[first:end])
-
-    def tables(self) -> TokenTables:
-        """Return the tables of all pieces."""
-        whole = {name: pl.concat(frames) for name, frames in self._frames.items()}
-        return TokenTables(
-            cells=self._merged_cells(),
-            steps=grouped_sums(whole["steps"], BY_STEP, STEP_SUMS),
-            losing=whole["losing"].group_by("seq").agg(pl.col("n_bad").sum()).sort("seq"),
-            sequences=_sort_sequences(whole["sequences"]),
-            stretches=whole["stretches"]
-            if whole["stretches"]["seq"].is_sorted()
-            else whole["stretches"].sort("seq", "turn", "distance"),
-            rows=whole["rows"].sort("seq"),
-            bad=whole["bad"].group_by("pair", "step", "slice").agg(pl.col("n_bad").sum()).sort("pair", "step", "slice"),
-            anomalies=whole["anomalies"].unique(["seq", "column", "kind"]).sort("seq", "column", "kind"),
-            samples=whole["samples"].sort("seq"),
-        )
-
-    def _merged_cells(self) -> pl.DataFrame:
-        merged = [held.merged() for _, held in sorted(self._cells.items())]
-        return pl.concat(merged, rechunk=True) if merged else pl.DataFrame(schema=CELL)
-
-
-class _CellsInOrder:
-    """The cells of one pair: pieces whose steps follow one another are put end to end, others are added up."""
-
-    def __init__(self) -> None:
-        self._frames: list[pl.DataFrame] = []
-        self._last = -1  # the last step held
-        self._waiting = 0  # cells of pieces whose steps had been there before
-
-    def add(self, cells: pl.DataFrame) -> None:
-        """Take the cells of the next piece, which are sorted."""
-        steps = cells["step"]
-        first, last = int(steps[0]), int(steps[-1])
-        if first == self._last and not self._waiting:  # the bound between two pieces lies in a step
-            before = self._frames.pop()
-            held, ahead = before["step"].search_sorted(first), steps.search_sorted(first, side="right")
-            shared = _add_up(pl.concat([before[held:], cells[:ahead]], rechunk=True))
-            self._frames += [frame for frame in (before[:held], shared, cells[ahead:]) if frame.height]
-        else:
-            self._frames.append(cells)
-            if first <= self._last or self._waiting:
-                self._waiting += cells.height
-                if self._waiting > PENDING:
-                    self._frames, self._waiting = [self.merged()], 0
-        self._last = max(self._last, last)
-
-    def merged(self) -> pl.DataFrame:
-        """Return all cells, sorted and added up."""
-        cells = pl.concat(self._frames, rechunk=True)
-        return _add_up(cells) if self._waiting else cells
-
-
 def sum_by_step(sequences: pl.DataFrame) -> pl.DataFrame:
     """Sum over all sequences of a step and slice what cells do not hold (cells.STEP)."""
     if sequences.is_empty():
@@ -345,8 +257,8 @@ def finish_cells(signed: pl.DataFrame, powers: pl.DataFrame, *, dropped: int = 0
     start = np.flatnonzero(np.diff(group, prepend=-1))
     cells = np.diff(start, append=len(group))
     for name in POWERS:
-        missing = powers[name].to_numpy() - _sums(added[name], start)
-        total = _sums(share[name], start)
+        missing = powers[name].to_numpy() - segment_sums(added[name], start)
+        total = segment_sums(share[name], start)
         rate = np.divide(missing, total, out=np.zeros(len(start)), where=total > 0)
         added[name] = np.maximum(added[name] + share[name] * np.repeat(rate, cells), 0.0)
     group = group[start]
@@ -386,7 +298,7 @@ class _Runs:
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the sum of each run."""
         if not self._pairs:
-            return _sums(values, self._first)
+            return segment_sums(values, self._first)
         added = values[self._first]  # with all bins apart, a place has the cells of both signs at most
         np.add(added, values[self._second], out=added, where=self._paired)
         return added
@@ -398,29 +310,11 @@ def _joined(place: IntArray, dropped: int) -> IntArray:
     return np.where(inside, ((place - 1) >> dropped << dropped) + 1, place)  # above all bins begins a cell, too
 
 
-def _places(cells: pl.DataFrame) -> IntArray:
+def places(cells: pl.DataFrame) -> IntArray:
     """Pack what a cell is of into one integer, by which cells are sorted."""
     pair, step, slice_, fine = (cells[name].to_numpy().astype(np.int64) for name in ("pair", "step", "slice", "bin"))
     place: IntArray = ((pair * STEP_LIMIT + step) * 2 + slice_) << BIN_BITS | fine
     return place
-
-
-def _add_up(cells: pl.DataFrame) -> pl.DataFrame:
-    """Add up cells of the same place in the order they come, sorted by place."""
-    place = _places(cells)
-    ascending = bool((np.diff(place) >= 0).all())
-    order = None if ascending else np.argsort(place, kind="stable")
-    if order is not None:
-        place = place[order]
-    first = np.flatnonzero(np.diff(place, prepend=place[:1] - 1))
-    if len(first) == cells.height:
-        return cells if order is None else cells[order]
-    kept = first if order is None else order[first]
-    columns = {name: cells[name].gather(kept) for name in ("pair", "step", "slice", "bin", "wide")}
-    for name in ("n", *SUMS):
-        values = cells[name].to_numpy()
-        columns[name] = pl.Series(name, _sums(values if order is None else values[order], first), CELL[name])
-    return pl.DataFrame(columns)
 
 
 def merge_signed(parts: Sequence[Columns]) -> pl.DataFrame:
@@ -444,7 +338,7 @@ def merge_powers(powers: pl.DataFrame) -> pl.DataFrame:
     return grouped_sums(powers, ("pair", "step", "slice"), POWERS) if powers.height else powers
 
 
-def _sums(values: npt.NDArray[Any], first: IntArray) -> npt.NDArray[Any]:
+def segment_sums(values: npt.NDArray[Any], first: IntArray) -> npt.NDArray[Any]:
     """Add up from each of `first` to the next one, pairwise."""
     return np.add.reduceat(values, first) if len(first) else values[:0]
 
@@ -458,9 +352,3 @@ def _sums_of_few(values: npt.NDArray[Any], first: IntArray) -> npt.NDArray[Any]:
         ends = np.stack([bounds[several], bounds[several + 1]], axis=1).ravel()
         added[several] = np.add.reduceat(np.append(values, values[:1]), ends)[::2]
     return added
-
-
-def _sort_sequences(sequences: pl.DataFrame) -> pl.DataFrame:
-    """Sort by seq and slice; as they come they are in order, and sorting lists is slow."""
-    order = 2 * sequences["seq"].to_numpy().astype(np.int64) + sequences["slice"].to_numpy()
-    return sequences if (np.diff(order) > 0).all() else sequences.sort("seq", "slice")

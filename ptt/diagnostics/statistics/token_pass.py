@@ -42,9 +42,9 @@ from ptt.diagnostics.statistics.cells import (
 )
 from ptt.diagnostics.statistics.fill_values import Fills, find_fills, sampled_tokens
 from ptt.diagnostics.statistics.logprob_pairs import Pair
+from ptt.diagnostics.statistics.merge_tree import Merger
 from ptt.diagnostics.statistics.observation_position import PositionCounter
 from ptt.diagnostics.statistics.partial_tables import (
-    Merger,
     PartialTables,
     TokenTables,
     bits_dropped,
@@ -310,8 +310,8 @@ def token_pass(
 
     def merged(plan: PassPlan) -> TokenTables:
         merger = Merger(kept)
-        for _, part in fold(frame, plan, on_rows):
-            merger.add(part)
+        for number, part in fold(frame, plan, on_rows):
+            merger.add(number, part)
         return merger.tables()
 
     tables = merged(plan)
