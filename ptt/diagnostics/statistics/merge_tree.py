@@ -26,8 +26,8 @@ from ptt.diagnostics.statistics.partial_tables import (
 )
 
 GROUP: Final = 16
-"""Pieces that are added up first, some 60 to 100 million tokens. The whole run has a sixteenth as much left to add up;
-with more, one that is folded again with its neighbours would cost more, and a cluster would wait longer at the end."""
+"""Pieces that are added up first, some 50 million tokens. A sixteenth of the tables is left to add up to the whole run;
+with more, a file that changed would cost more neighbours, and a cluster would wait longer for the last group."""
 PENDING: Final = 1 << 20  # cells that wait to be added up
 SINGLE: Final = ("sequences", "stretches")  # tables of single sequences, of which long runs keep a share
 
