@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from builders import Story, repeatable, sequences_of, steady
 from hypothesis import HealthCheck, given, settings
@@ -226,6 +227,12 @@ def of_other_counts(piece: Path) -> None:
     rewrite(piece, cells=part_of(piece).cells.with_columns(pl.col("n") + 1))
 
 
+def of_lengths_that_lie(piece: Path) -> None:
+    content, rows = piece.read_bytes()[CHECK_BYTES:], part_of(piece).rows.height
+    content = content.replace(rows.to_bytes(8, "little"), (1 << 26).to_bytes(8, "little"))
+    piece.write_bytes(zlib.crc32(content).to_bytes(CHECK_BYTES, "little") + content)
+
+
 def no_tables(piece: Path) -> None:
     piece.write_bytes(zlib.crc32(b"none").to_bytes(CHECK_BYTES, "little") + b"none")
 
@@ -235,7 +242,7 @@ def a_link(piece: Path) -> None:
     piece.symlink_to(piece.parent.parent / "elsewhere")
 
 
-HARMS = (of_other_columns, of_other_sequences, of_other_cells, of_other_counts, no_tables, a_link)
+HARMS = (of_other_columns, of_other_sequences, of_other_cells, of_other_counts, of_lengths_that_lie, no_tables, a_link)
 
 
 @pytest.mark.parametrize("harm", HARMS)
@@ -248,6 +255,15 @@ def test_a_kept_piece_that_is_none_is_folded_anew(harm: Any, tmp_path: Path) -> 
     same(tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True), wanted)
     assert not piece.is_symlink()
     assert piece.read_bytes() == whole
+
+
+def test_lengths_that_lie_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    manifest = write_files(tmp_path, [(made(), 1000, "recorder")])
+    tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True)
+    piece = next((tmp_path / "store" / PIECES).iterdir())
+    of_lengths_that_lie(piece)
+    with pytest.raises(pa.ArrowInvalid, match="fully decompress"):
+        part_of(piece)
 
 
 def test_a_link_in_place_of_the_pieces_is_neither_written_nor_emptied(tmp_path: Path) -> None:

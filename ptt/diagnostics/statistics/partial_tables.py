@@ -70,9 +70,14 @@ class PartialTables:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> PartialTables:
-        """Read what `to_bytes` wrote."""
+        """Read what `to_bytes` wrote; pa.ArrowException where its lengths or lists reach beyond what is there."""
         source = pa.BufferReader(content)
-        return cls(**{one.name: pl.DataFrame(pa.ipc.open_stream(source).read_all()) for one in fields(cls)})
+        frames = {}
+        for one in fields(cls):
+            table = pa.ipc.open_stream(source).read_all()
+            table.validate(full=True)  # Polars believes what it is told, and would read foreign memory
+            frames[one.name] = pl.DataFrame(table)
+        return cls(**frames)
 
 
 SCHEMAS: Final = {
