@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.flat_lists import flatten
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.dot_product import ALONE_MATRIX, product
@@ -113,11 +114,8 @@ def _bundles(units: int, *, seed: int) -> IntArray:
 
 def histogram_entries(sequences: pl.DataFrame) -> tuple[IntArray, IntArray, IntArray]:
     """Return row, coarse bin and count of every entry of the rows' coarse histograms, (entries,) each."""
-    lists = [sequences[name].to_arrow() for name in ("coarse_bin", "coarse_n")]  # views: nothing is copied
-    ends = [of.offsets.to_numpy() for of in lists]
-    row = np.repeat(np.arange(sequences.height), np.diff(ends[0]))
-    coarse, n = (of.values.to_numpy()[end[0] : end[-1]] for of, end in zip(lists, ends, strict=True))
-    return row, coarse, n
+    (offsets, coarse), (_, n) = flatten(sequences["coarse_bin"]), flatten(sequences["coarse_n"])  # views
+    return np.repeat(np.arange(sequences.height), np.diff(offsets)), coarse, n
 
 
 def entries_in_parts(sequences: pl.DataFrame) -> Iterator[tuple[slice, IntArray, IntArray, IntArray]]:
