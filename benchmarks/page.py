@@ -46,7 +46,8 @@ TOKENS: Final = """
 The files are zstd Parquet, one per step, with `step`, `model_mask`, `policy_logp` and `ref_logp`. *Bare* reads these
 columns and sums each. The *token pass* computes the sums and histograms of |r| by step and slice, each sequence's share
 of them, and where large |r| lie after an observation. The *diagnosis* includes the pass, the resampling and the
-verdict, but no figures. *Compiled*: with `ptt-forensics[compiled]`, the compiled code being kept from an earlier run.
+verdict, but no figures; of more than 131,072 sequences it keeps a share one by one, and the pass measured by itself
+keeps all. *Compiled*: with `ptt-forensics[compiled]`, the compiled code being kept from an earlier run.
 
 The other tools compute only four percentiles of |r| by step and slice. They read either the same files, and derive
 text-only and post-tool tokens from the mask as ptt does, or *labelled* files made for them: one row per model token
@@ -127,7 +128,8 @@ def _tokens(data: str, rows: list[Row]) -> str:
         off = " / ".join(f"{100 * error[name]:.2g}%" for name in ("p95", "p99", "p999")) if error else ""
         cells.append([*start, _seconds(row["seconds"]), _seconds(row["cpu"]), *ratios, f"{row['peak_mb']:,}", off])
     head = ["", "cores", "s", "CPU s", "x bare", "CPU", "x pass", "CPU", "MB", "error p95 / p99 / p99.9"]
-    return f"### {data} tokens\n\n{table(head, cells)}\n{_claims(by_place)}"
+    once = "Measured once.\n\n" if all(row["rounds"] == 1 for row in by_place.values()) else ""
+    return f"### {data} tokens\n\n{once}{table(head, cells)}\n{_claims(by_place)}"
 
 
 def _ratio(row: Row, base: Row | None, key: str) -> str:
