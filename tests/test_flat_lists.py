@@ -75,6 +75,7 @@ def test_rows_are_copied_as_they_are(lists: list[list[float]], data: st.DataObje
     assert take(column, rows).to_pylist() == [column.to_list()[row] for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", ["tool_tail_growth", "healthy"])
 def test_judging_a_run_imports_no_pandas(sample: str, tmp_path: Path) -> None:
     package, marker = tmp_path / "pandas", tmp_path / "imported"

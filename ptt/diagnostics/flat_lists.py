@@ -22,7 +22,7 @@ def flatten(column: pl.Series) -> tuple[Ints, Values]:
     """Return offsets, (rows + 1,) from 0, and the values of a list column of numbers or truth values, end to end.
 
     Values are not copied where they are numbers without a null. A null is NaN, and None among truth values, whose
-    array is of objects then.
+    array is of objects then. Lists that are null as a whole must be left out before: what lies behind them counts.
     """
     array = column.rechunk().to_arrow()
     offsets = _offsets(array)

@@ -77,7 +77,7 @@ class RemoteOutput:
         manifests = {rel for rel in files if f"/{rel}".endswith(f"/{STORE}/{MANIFEST}")}
         changed = {rel for rel, path in files.items() if rel not in there or not same_content(path, there[rel])}
         of_store = {rel: _manifest_of(rel, manifests) for rel in (*files, *there)}
-        stale = {rel for rel in there if rel not in files and (rel in self._earlier or of_store[rel] in there)}
+        stale = {rel for rel in there if rel not in files and (rel in self._earlier or of_store[rel] is not None)}
         of_changed = {of_store[rel] for rel in changed | stale}
         touched = {rel for rel in manifests if rel in there and rel in of_changed}
         changed |= touched

@@ -264,3 +264,13 @@ def test_where_no_more_can_be_written_here_it_is_this_disk_that_is_named(words: 
     assert "set TMPDIR to a larger disk" in result.stderr
     assert "give another --out" not in result.stderr
     assert bucket.sizes("out/") == {}
+
+
+def test_what_a_cut_upload_left_of_an_earlier_store_goes_with_the_next(run: Path, bucket: Bucket) -> None:
+    bucket.put_folder(run, "run")
+    assert command("ingest", "s3://runs/run", "-o", "s3://runs/out").exit_code == 0
+    whole = set(bucket.sizes("out/"))
+    bucket.client.delete_object(Bucket=BUCKET, Key="out/store/manifest.json")
+    bucket.put("out/store/turns/part-00003.parquet", b"rows of what the run was before")
+    assert command("ingest", "s3://runs/run", "-o", "s3://runs/out").exit_code == 0
+    assert set(bucket.sizes("out/")) == whole

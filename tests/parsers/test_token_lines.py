@@ -144,6 +144,14 @@ def test_deep_nesting_and_lines_without_end_are_refused(tmp_path: Path) -> None:
     assert losses(pieces_of(found))[0] == 1
 
 
+def test_a_null_in_nemos_mask_is_a_token_without_gradient(tmp_path: Path) -> None:
+    rows = [row | {"token_loss_mask": [[*row["token_loss_mask"][0][:3], None, *row["token_loss_mask"][0][4:]]]}
+            for row in NEMO]  # fmt: skip
+    found = sequences(write(tmp_path / "train_data_step1.jsonl", rows))
+    assert found.height == len(NEMO)
+    assert [mask[1] for mask in found["train_mask"].to_list()] == [False, False]
+
+
 def test_nemo_validation_is_an_evaluation(tmp_path: Path) -> None:
     pieces = pieces_of(write(tmp_path / "val_data_step7.jsonl", VALIDATION))
     told = table(pieces, "trajectories")

@@ -308,7 +308,8 @@ class Folding:
         if fills:
             tables = self._added_up(scan, replace(plan, fills=fills), kept)
         if self._kept_pieces is not None:
-            self._kept_pieces.leave_only(self._used)
+            with suppress(OSError):  # what stays there of the run before takes room, and nothing else
+                self._kept_pieces.leave_only(self._used)
         return tables
 
     def _added_up(self, scan: SequenceScan, plan: PassPlan, kept: BoolArray | None) -> TokenTables:

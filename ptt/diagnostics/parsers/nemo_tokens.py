@@ -106,7 +106,7 @@ def _trained(frame: pl.DataFrame) -> pl.Series:
     mask = frame["token_loss_mask"]
     if not (frame["sample_loss_mask"] == 0).any():
         return mask.alias("train_mask")
-    offsets, values = flatten(mask)
+    offsets, values = flatten(mask.list.eval(pl.element().fill_null(value=False)))  # a null says nothing of a token
     counted = frame["sample_loss_mask"].fill_null(1.0).to_numpy() != 0
     return pl.Series("train_mask", as_lists(values & np.repeat(counted, np.diff(offsets)), offsets))
 

@@ -138,8 +138,10 @@ def usable_columns(schema: pa.Schema) -> tuple[tuple[str, ...], tuple[str, ...],
 
 
 def of_texts(kind: pa.DataType) -> bool:
-    """Return whether a column holds texts, alone, in a dictionary or in lists."""
-    inner = kind.value_type if pat.is_dictionary(kind) or pat.is_list(kind) or pat.is_large_list(kind) else kind
+    """Return whether a column holds texts, alone, in a dictionary or in lists of any kind."""
+    lists = pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind)
+    inner = kind.value_type if lists else kind
+    inner = inner.value_type if pat.is_dictionary(inner) else inner
     return bool(pat.is_string(inner) or pat.is_large_string(inner) or pat.is_string_view(inner))
 
 

@@ -148,10 +148,16 @@ def _read_single(
     """Read the texts, and beside them the single values that are read anyway once files are judged."""
     scan = _scan(paths)
     single = single_columns(alike, scan.collect_schema())
-    frame = scan.select(*single, *(name for name in texts if name not in single)).collect(engine="streaming")
-    held.hold(paths, frame.select(single))
-    flat = [column if isinstance(column.dtype, pl.List) else column.cast(pl.String) for column in frame.select(texts)]
-    return {column.name: _texts(column, sort_of("sequences", column.name) or Sort.NAME) for column in flat}
+    frame = scan.select(map(column_called, dict.fromkeys([*single, *texts]))).collect(engine="streaming")
+    held.hold(paths, pl.DataFrame([frame.get_column(name) for name in single]))
+    columns = {name: frame.get_column(name).alias("") for name in texts}
+    flat = {name: column.cast(_as_texts(column.dtype)) for name, column in columns.items()}
+    return {name: _texts(column, sort_of("sequences", name) or Sort.NAME) for name, column in flat.items()}
+
+
+def _as_texts(dtype: pl.DataType) -> pl.DataType:
+    """Return the type by which texts are looked through: they may be categories, and lists of a fixed length."""
+    return pl.List(pl.String) if isinstance(dtype, pl.List | pl.Array) else pl.String()
 
 
 def _scan(paths: Sequence[Path]) -> pl.LazyFrame:
@@ -161,9 +167,7 @@ def _scan(paths: Sequence[Path]) -> pl.LazyFrame:
 def _read_texts(paths: Sequence[Path], texts: Sequence[str]) -> dict[str, pl.Series]:
     scan = _scan(paths)
     schema = scan.collect_schema()
-    lists = [name for name in texts if isinstance(schema[name], pl.List)]
-    flat = [column_called(name) if name in lists else column_called(name).cast(pl.String) for name in texts]
-    frame = scan.select(flat).collect(engine="streaming")
+    frame = scan.select(column_called(name).cast(_as_texts(schema[name])) for name in texts).collect(engine="streaming")
     return {name: _texts(frame[name].alias(""), sort_of("sequences", name) or Sort.NAME) for name in texts}
 
 
@@ -173,9 +177,9 @@ def copy_masked(path: Path, masks: Masks, target: Path, scrubber: Scrubber) -> N
     columns = []
     for name, dtype in scan.collect_schema().items():
         column = column_called(name)
-        if name in masks and isinstance(dtype, pl.List):
-            column = column.list.eval(pl.element().replace(masks[name]))
-        elif name in masks:
-            column = column.cast(pl.String).replace(masks[name])
+        if name in masks:
+            texts = column.cast(_as_texts(dtype))
+            replaced = pl.element().replace(masks[name])
+            column = texts.replace(masks[name]) if _as_texts(dtype) == pl.String else texts.list.eval(replaced)
         columns.append(column.alias(scrubber.text(name, Sort.NAME)))
     scan.select(columns).sink_parquet(target)
