@@ -345,7 +345,7 @@ class RayCluster:
                     runtime_env={"env_vars": {THREADS: "1"}},  # a task has one core
                     **own,
                 )
-            except (Exception, SystemExit) as error:
+            except (Exception, SystemExit) as error:  # Ray raises of every kind, and ends the process too
                 raise SettingsError(f"Ray at {self.address}: {_first_line(error)}; check --ray-address.") from error
         self._stack.callback(ray.shutdown)
         self._ray = ray

@@ -211,7 +211,7 @@ class ObjectStore:
                     raise OSError("the connection was cut")
             except (ObjectError, PttError):
                 raise
-            except Exception as error:
+            except Exception as error:  # what libraries raise of a cut line has no common class
                 if no_room(error) or not _is_of_connection(error):  # of the scratch folder, or a bug
                     raise
                 cut = 1 if at > before else cut + 1
