@@ -88,7 +88,7 @@ def _diff(old: Path, new: Path | None, against: Sequence[Place], settings: Path 
 
 
 def _places(runs: Sequence[Path], out: Path | None, remote: RemotePaths) -> list[Place]:
-    """Give each run a store of its own, by what an earlier command left there."""
+    """Give each run its own store folder; reuse the one that an earlier command wrote for it."""
     folders = run_folders(runs, out or Path(BASE))
     remote.read_earlier(folders)
     return [*zip(runs, folders, strict=True)]

@@ -38,7 +38,7 @@ class RemoteOutput:
         """Lay out what an earlier command left in these folders, so that what is unchanged is not made again.
 
         A folder's store, where it is whole; and where the file `mark` is there, by which a command knows what it made,
-        that file and those `beside` it. A store of which an object cannot be read is left out: it is made anew.
+        that file and those `beside` it. A store with an unreadable object is skipped, and built again.
         """
 
         def list_folder(folder: Path) -> tuple[Path, list[Listed]]:

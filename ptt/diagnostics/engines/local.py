@@ -255,7 +255,7 @@ def _find_damaged(
 
 @dataclass(frozen=True, kw_only=True)
 class _Unit:
-    """A piece, or a whole group of which the group is kept, or nothing is."""
+    """What is read or folded as one: a single piece, or a group of pieces."""
 
     pieces: tuple[Piece, ...]
     names: tuple[str, ...]  # of its pieces

@@ -29,7 +29,7 @@ GROUP: Final = 16
 """Pieces that are added up first, some 50 million tokens. A sixteenth of the tables is left to add up to the whole run;
 with more, a file that changed would cost more neighbours, and a cluster would wait longer for the last group."""
 PENDING: Final = 1 << 20  # cells that wait to be added up
-SINGLE: Final = ("sequences", "stretches")  # tables of single sequences, of which long runs keep a share
+SINGLE: Final = ("sequences", "stretches")  # tables with rows for each sequence; long runs keep only some
 
 
 class Merger:
