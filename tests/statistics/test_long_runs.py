@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,10 @@ from ptt.diagnostics.statistics.bins import WIDTH
 from ptt.diagnostics.statistics.cells import POWERS, cell_width
 from ptt.diagnostics.statistics.ecdf import ecdf
 from ptt.diagnostics.statistics.ess import sliding_ess
+from ptt.diagnostics.statistics.merge_tree import Merger
 from ptt.diagnostics.statistics.partial_tables import kept_sequences
 from ptt.diagnostics.statistics.percentiles import percentiles
-from ptt.diagnostics.statistics.token_pass import token_pass
+from ptt.diagnostics.statistics.token_pass import PassPlan, fold, token_pass
 from ptt.diagnostics.statistics.windows import Span
 
 QUANTILES = {"p50": 50, "p95": 95, "p99": 99, "p999": 99.9}
@@ -143,7 +145,7 @@ import resource, sys
 sys.path[:0] = sys.argv[1:3]
 from builders import Story, sequences_of, tables_of
 import numpy as np, polars as pl
-from ptt.diagnostics.statistics.token_pass import token_pass
+from ptt.diagnostics.statistics.token_pass import PassPlan, fold, token_pass
 from builders import POLICY_REF
 one = sequences_of(Story(steps=1, sequences=8, head=200, tail=200))
 def run(steps):
@@ -163,3 +165,20 @@ def test_a_run_of_4000_short_steps_takes_little_more_memory_than_one_of_250() ->
     ).stdout.split()  # fmt: skip
     short, long = (int(kilobytes) / 1024 for kilobytes in told)
     assert long - short < 250, "16 times the cells would be 700 MB"
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 40])  # of one group, and of three
+def test_more_tokens_than_32_bits_can_count_are_counted(pieces: int) -> None:
+    plan = PassPlan(pairs=(POLICY_REF,), min_observation=4, batch_rows=16)
+    story = Story(steps=1, sequences=16, post=steady(0.8), nan_share=0.1)
+    ((_, part),) = fold(sequences_of(story).lazy(), plan)
+    most = (1 << 32) - 1
+    merger = Merger()
+    for number in range(pieces):
+        cells, bad = part.cells.with_columns(n=pl.lit(most, pl.UInt32)), part.bad[:1].with_columns(n_bad=most)
+        merger.add(number, replace(part, cells=cells, bad=bad))
+    tables = merger.tables()
+    assert tables.bad["n_bad"].to_list() == [most * pieces]
+    assert tables.cells["n"].to_list() == [most * pieces] * part.cells.height
+    found = percentiles(tables.cells, by=["slice"])
+    assert found["n"].sum() == most * pieces * part.cells.height

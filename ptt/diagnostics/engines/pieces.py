@@ -25,7 +25,7 @@ from ptt.diagnostics.store.scan import READ_ERRORS, SequenceScan, scan_range
 
 CHECK_BYTES: Final = 4  # of the CRC-32 that what is kept begins with: a disk may tear it
 SIZE_BYTES: Final = 4  # of the length of what a kept group says of its sequences
-KEPT_BY: Final = "5"  # version of the tables of a piece: what an earlier one kept is folded anew
+KEPT_BY: Final = "6"  # version of the tables of a piece: what an earlier one kept is folded anew
 
 
 @dataclass(frozen=True, kw_only=True)

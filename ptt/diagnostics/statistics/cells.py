@@ -44,7 +44,7 @@ CELL: Final[dict[str, pl.DataType]] = {
     "slice": pl.UInt8(),
     "bin": pl.UInt16(),
     "wide": pl.UInt8(),  # the cell covers 2^wide bins; `bin` is the lowest
-    "n": pl.UInt32(),
+    "n": pl.UInt32(),  # Int64 where a cell of many pieces has more tokens (see merge_tree)
     **{name: pl.Float64() for name in SUMS},
 }
 SIGNED_CELL: Final[dict[str, pl.DataType]] = {
@@ -104,7 +104,7 @@ BAD: Final[dict[str, pl.DataType]] = {
     "pair": pl.UInt8(),
     "step": pl.Int64(),
     "slice": pl.UInt8(),
-    "n_bad": pl.UInt32(),
+    "n_bad": pl.Int64(),  # added up over all sequences of a step: 32 bits may not hold it
 }
 ANOMALY: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),

@@ -6,7 +6,7 @@ whoever adds up the run, in one process or on a cluster, gets the same sums to t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -29,6 +29,8 @@ GROUP: Final = 16
 """Pieces that are added up first, some 50 million tokens. A sixteenth of the tables is left to add up to the whole run;
 with more, a file that changed would cost more neighbours, and a cluster would wait longer for the last group."""
 PENDING: Final = 1 << 20  # cells that wait to be added up
+MAX_NARROW: Final = (1 << 32) - 1  # tokens of a cell in 32 bits; cells are most of what a long run holds in memory
+WIDE: Final = {"n": np.int64, **dict.fromkeys(SUMS, np.float64)}  # what they are added up in
 SINGLE: Final = ("sequences", "stretches")  # tables with rows for each sequence; long runs keep only some
 
 
@@ -167,7 +169,7 @@ class _Added:
 
     def _merged_cells(self) -> pl.DataFrame:
         merged = [held.merged() for _, held in sorted(self._cells.items())]
-        return pl.concat(merged, rechunk=True) if merged else pl.DataFrame(schema=CELL)
+        return _end_to_end(merged) if merged else pl.DataFrame(schema=CELL)
 
 
 def _sum_steps(whole: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -194,7 +196,7 @@ class _CellsInOrder:
         if first == self._last and not self._waiting:  # the bound between two pieces lies in a step
             before = self._frames.pop()
             held, ahead = before["step"].search_sorted(first), steps.search_sorted(first, side="right")
-            shared = _add_up(pl.concat([before[held:], cells[:ahead]], rechunk=True))
+            shared = _add_up(_end_to_end([before[held:], cells[:ahead]]))
             self._frames += [frame for frame in (before[:held], shared, cells[ahead:]) if frame.height]
         else:
             self._frames.append(cells)
@@ -206,8 +208,13 @@ class _CellsInOrder:
 
     def merged(self) -> pl.DataFrame:
         """Return all cells, sorted and added up."""
-        cells = pl.concat(self._frames, rechunk=True)
+        cells = _end_to_end(self._frames)
         return _add_up(cells) if self._waiting else cells
+
+
+def _end_to_end(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Put cells together; some may count their tokens in 64 bits."""
+    return pl.concat(frames, how="vertical_relaxed", rechunk=True)
 
 
 def _add_up(cells: pl.DataFrame) -> pl.DataFrame:
@@ -224,7 +231,9 @@ def _add_up(cells: pl.DataFrame) -> pl.DataFrame:
     columns = {name: cells[name].gather(kept) for name in ("pair", "step", "slice", "bin", "wide")}
     for name in ("n", *SUMS):
         values = cells[name].to_numpy()
-        columns[name] = pl.Series(name, segment_sums(values if order is None else values[order], first), CELL[name])
+        values = segment_sums((values if order is None else values[order]).astype(WIDE[name], copy=False), first)
+        narrow = name != "n" or values.max() <= MAX_NARROW
+        columns[name] = pl.Series(name, values, CELL[name] if narrow else pl.Int64())
     return pl.DataFrame(columns)
 
 

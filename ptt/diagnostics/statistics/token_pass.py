@@ -201,7 +201,7 @@ def _bad_records(batch: Batch, bad: IntArray, number: int) -> Columns:
         "pair": np.full(len(where), number, np.uint8),
         "step": batch.step[where // 2],
         "slice": (where % 2).astype(np.uint8),
-        "n_bad": bad[where].astype(np.uint32),
+        "n_bad": bad[where],
     }
 
 
