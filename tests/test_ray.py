@@ -7,7 +7,9 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -57,20 +59,25 @@ def tear(damaged: Path) -> None:
     damaged.write_bytes(content)
 
 
+def losing_a_node(cluster: Any) -> Callable[[str, int, int], None]:
+    """Remove a worker node once tokens are read."""
+    left = [next(iter(cluster.worker_nodes))]
+
+    def lose(stage: str, done: int, of: int) -> None:
+        if stage == "reading tokens" and left:
+            cluster.remove_node(left.pop(), allow_graceful=False)
+
+    return lose
+
+
 @on_ray
 def test_findings_are_the_same_to_the_byte_though_a_node_is_lost_on_the_way(cluster: Any, run_dir: Path) -> None:
     here = findings(run_dir)
-    lost: list[Any] = []
-
-    def lose_a_node(stage: str, done: int, of: int) -> None:
-        if stage == "reading tokens" and not lost:
-            lost.append(next(iter(cluster.worker_nodes)))
-            cluster.remove_node(lost[0], allow_graceful=False)
-
+    nodes = len(cluster.worker_nodes)
     with executor(Engine.RAY, cluster.address) as engine:
         assert findings(run_dir, engine) == here
-        assert findings(run_dir, engine, progress=lose_a_node) == here
-    assert lost
+        assert findings(run_dir, engine, progress=losing_a_node(cluster)) == here
+    assert len(cluster.worker_nodes) == nodes - 1
 
 
 @on_ray
@@ -91,10 +98,10 @@ def merges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder.mkdir()
     merge = ray_cluster.merge_or_none
 
-    def merged(kept: bytes, first: int, *given: Any) -> Any:
-        (folder / f"{first} begun").touch()
-        tables = merge(kept, first, *given)
-        (folder / f"{first} {'done' if tables is not None else 'not possible'}").touch()
+    def merged(span: ray_cluster.GroupSpan, *given: Any) -> Any:
+        (folder / f"{span.first} begun").touch()
+        tables = merge(span, *given)
+        (folder / f"{span.first} {'done' if tables is not None else 'not possible'}").touch()
         return tables
 
     monkeypatch.setattr(ray_cluster, "merge_or_none", merged)
@@ -110,16 +117,10 @@ def test_groups_added_up_on_the_cluster_give_the_same_though_a_node_is_lost(
     cluster: Any, run_dir: Path, merges: Path, tmp_path: Path
 ) -> None:
     here = findings(run_dir)
-    lost: list[Any] = []
-
-    def lose_a_node(stage: str, done: int, of: int) -> None:
-        if stage == "reading tokens" and not lost:
-            lost.append(next(iter(cluster.worker_nodes)))
-            cluster.remove_node(lost[0], allow_graceful=False)
-
+    nodes = len(cluster.worker_nodes)
     with executor(Engine.RAY, cluster.address) as engine:
-        assert findings(run_dir, engine, progress=lose_a_node, out=tmp_path / "out") == here
-    assert lost
+        assert findings(run_dir, engine, progress=losing_a_node(cluster), out=tmp_path / "out") == here
+    assert len(cluster.worker_nodes) == nodes - 1
     assert done_in(merges) == ["0 done", "384 done"]
     assert len(list((tmp_path / "out" / "store" / PIECES).iterdir())) == 4  # two groups and two pieces
     shutil.rmtree(tmp_path / "out" / "store" / "tokens")
@@ -133,17 +134,55 @@ def test_a_group_is_added_up_again_where_the_worker_is_killed_amid_it(
     here = findings(run_dir)
     merge = ray_cluster.merge_or_none
 
-    def dying(kept: bytes, first: int, *given: Any) -> Any:
-        mark = merges / f"{first} begun"
-        if first == 0 or not mark.exists():  # the first group's workers die each time, the other's once
+    def dying(span: ray_cluster.GroupSpan, *given: Any) -> Any:
+        mark = merges / f"{span.first} begun"
+        if span.first == 0 or not mark.exists():  # the first group's workers die each time, the other's once
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return merge(kept, first, *given)
+        return merge(span, *given)
 
     monkeypatch.setattr(ray_cluster, "merge_or_none", dying)
     with executor(Engine.RAY, cluster.address) as engine:
         assert findings(run_dir, engine) == here
     assert done_in(merges) == ["384 done"]
+
+
+@on_ray
+def test_groups_are_added_up_on_the_cluster_once_it_has_grown(
+    cluster: Any, run_dir: Path, merges: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = findings(run_dir)
+    monkeypatch.setattr(ray_cluster, "AHEAD", 1)
+    cores = iter([3, 3])  # as the first pieces are handed out
+    monkeypatch.setattr(ray_cluster, "MERGE_FROM", 8)
+    monkeypatch.setattr(ray_cluster, "_cores", lambda ray: next(cores, 8))
+    with executor(Engine.RAY, cluster.address) as engine:
+        assert findings(run_dir, engine) == here
+    assert done_in(merges) == ["384 done"]
+
+
+@pytest.mark.parametrize("function", [ray_cluster.fold_or_say_why, ray_cluster.merge_or_none])
+def test_a_worker_of_another_version_does_nothing(function: Callable[..., Any], tmp_path: Path) -> None:
+    given = ray_cluster.Call(function=function, task=None, folder=str(tmp_path), version="0.0.0")
+    answer = ray_cluster.call(given)
+    assert isinstance(answer, ray_cluster.Unfit)
+    assert "this command is 0.0.0; install the same on all nodes" in answer.why
+
+
+@on_ray
+def test_groups_that_a_worker_of_another_version_would_add_up_end_the_command(
+    cluster: Any, run_dir: Path, merges: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ray_cluster.RayCluster._call
+
+    def of_another_version(self: Any, function: Any, *task: Any) -> Any:
+        made = given(self, function, *task)
+        return replace(made, version="0.0.0") if function is ray_cluster.merge_or_none else made
+
+    monkeypatch.setattr(ray_cluster.RayCluster, "_call", of_another_version)
+    with executor(Engine.RAY, cluster.address) as engine, pytest.raises(SettingsError, match="install the same on all"):
+        findings(run_dir, engine)
+    assert done_in(merges) == []
 
 
 def tear_logprobs(damaged: Path) -> None:

@@ -29,7 +29,7 @@ from ptt.diagnostics.statistics import merge_tree, partial_tables, token_pass
 from ptt.diagnostics.statistics.partial_tables import PartialTables, TokenTables
 from ptt.diagnostics.store.ingest import PIECES
 from ptt.diagnostics.store.manifest import InPlaceFile, Manifest
-from ptt.executors.ray_cluster import merge_or_none
+from ptt.executors.ray_cluster import GroupSpan, merge_or_none
 from ptt.executors.this_machine import fold_in_processes, fold_or_none
 
 pytestmark = pytest.mark.usefixtures("short_pieces")
@@ -104,7 +104,7 @@ def in_groups(
 
     def merged(group: Group, members: Sequence[Piece]) -> Merged | None:
         parts = [pickle.loads(pickle.dumps(fold_or_none(piece))) for piece in members]
-        tables = merge_or_none(group.kept, group.first, group.end, *parts)
+        tables = merge_or_none(GroupSpan(kept=group.kept, first=group.first, end=group.end), *parts)
         return None if tables is None else Merged(tables=pickle.loads(pickle.dumps(tables)))
 
     while place < len(pieces):

@@ -18,7 +18,6 @@ import sys
 import threading
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from ptt.version import __version__
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Key = TypeVar("Key")
 
 ADDRESS: Final = "RAY_ADDRESS"  # Ray's own variable, which `ray job submit` sets
 HERE: Final = "local"  # Ray's word for a cluster of this machine alone, which ends with us
@@ -66,7 +66,7 @@ SAME_FILES: Final = (
 class Call(Generic[Task]):
     """A task, and what must be so where it is done."""
 
-    function: Callable[[Task], Any]
+    function: Callable[..., Any]  # of the task, and of what came of others
     task: Task
     folder: str  # relative paths start from here
     writes_to: str | None = None
@@ -88,8 +88,8 @@ class Unseen:
     node: str
 
 
-def call(given: Call[Any]) -> object:
-    """Do a task, on a worker."""
+def call(given: Call[Any], *answers: object) -> object:
+    """Do a task, on a worker; `answers`: what came of other tasks that it goes on from."""
     if given.version != __version__:
         return Unfit(why=f"has ptt {__version__}, and this command is {given.version}; install the same on all nodes")
     try:
@@ -108,7 +108,7 @@ def call(given: Call[Any]) -> object:
             return None  # the command's own node has it as it was
         except PttError as error:
             return Unfit(why=f"({platform.node()}) cannot read the run: {str(error).rstrip('.')}")
-        return given.function(task)
+        return given.function(task, *answers)
 
 
 def _node() -> str:
@@ -130,13 +130,20 @@ def fold_or_say_why(sized: SizedPiece) -> PartialTables | Unseen | None:
         return None
 
 
-def merge_or_none(kept: bytes, first: int, end: int, *answers: object) -> PartialTables | None:
-    """Add up the pieces of a group, on a worker; None where one of them was not folded.
+@dataclass(frozen=True, kw_only=True)
+class GroupSpan:
+    """The sequences of a group from `first` to before `end`; `kept`: which one by one (see merge_tree.pack)."""
 
-    `kept`: which sequences, from `first` to before `end`, are kept one by one (see merge_tree.pack).
-    """
+    kept: bytes
+    first: int
+    end: int
+
+
+def merge_or_none(span: GroupSpan, *answers: object) -> PartialTables | None:
+    """Add up the pieces of a group, on a worker; None where one of them was not folded."""
     parts = [answer for answer in answers if isinstance(answer, PartialTables)]
-    return merge_group(parts, unpack(kept, end - first), first) if len(parts) == len(answers) else None
+    kept = unpack(span.kept, span.end - span.first)
+    return merge_group(parts, kept, span.first) if len(parts) == len(answers) else None
 
 
 def read_or_say_why(task: ReadTask) -> list[Reading] | Unseen | None:
@@ -184,28 +191,38 @@ class RayCluster:
         A group that cannot be added up there comes by its pieces, among them the one that could not be folded.
         """
         ray = self._join()
-        chosen = groups if not 0 < _cores(ray) < MERGE_FROM else {}
-        units = _units(len(pieces), chosen)
-        sized = [*map(SizedPiece.of, pieces)]
-        folding, merging = self._remote(call), self._remote(merge_or_none)
-
-        def start(number: int) -> list[Any]:
-            tasks = [folding.remote(self._call(fold_or_say_why, sized[place])) for place in units[number]]
-            group = chosen.get(units[number].start)
-            if group is not None:
-                tasks.append(merging.remote(group.kept, group.first, group.end, *tasks))
-            return tasks
-
-        with closing(self._started(len(units), start, in_order=True)) as flights:
-            for number, tasks in flights:
-                first = units[number].start
-                if first in chosen and isinstance(tables := self._answer(ray, tasks[-1]), PartialTables):
-                    yield first, Merged(tables=tables)
+        with closing(self._started(self._begun(ray, pieces, groups), in_order=True)) as flights:
+            for places, tasks in flights:
+                merged = self._answer(ray, tasks[-1]) if len(tasks) > len(places) else None
+                if isinstance(merged, PartialTables):
+                    yield places.start, Merged(tables=merged)
                     continue
-                for place, task in zip(units[number], tasks, strict=False):
+                for place, task in zip(places, tasks, strict=False):
                     answer = self._answer(ray, task)
                     _refuse_unseen(answer, [file.path for file in pieces[place].files])
                     yield place, answer if isinstance(answer, PartialTables) else None
+
+    def _begun(
+        self, ray: Any, pieces: Sequence[Piece], groups: Mapping[int, Group]
+    ) -> Iterator[tuple[range, list[Any]]]:
+        """Begin the tasks of one piece, or of one group with a last one that adds it up, whenever asked for the next.
+
+        Whether the cluster has the cores for a group is looked at with each: it may grow and shrink meanwhile.
+        """
+        remote = self._remote(call)
+        sized = [*map(SizedPiece.of, pieces)]
+        place = 0
+        while place < len(pieces):
+            group = groups.get(place)
+            if group is not None and 0 < _cores(ray) < MERGE_FROM:
+                group = None
+            places = range(place, place + (1 if group is None else len(group.pieces)))
+            tasks = [remote.remote(self._call(fold_or_say_why, sized[at])) for at in places]
+            if group is not None:
+                span = GroupSpan(kept=group.kept, first=group.first, end=group.end)
+                tasks.append(remote.remote(self._call(merge_or_none, span), *tasks))
+            yield places, tasks
+            place = places.stop
 
     @property
     def read_tasks(self) -> RunTasks | None:
@@ -239,10 +256,8 @@ class RayCluster:
         ray = self._join()
         remote = self._remote(call)
 
-        def start(number: int) -> list[Any]:
-            return [remote.remote(self._call(function, tasks[number], writes_to))]
-
-        with closing(self._started(len(tasks), start, jobs=jobs, in_order=in_order)) as flights:
+        begun = ((number, [remote.remote(self._call(function, task, writes_to))]) for number, task in enumerate(tasks))
+        with closing(self._started(begun, jobs=jobs, in_order=in_order)) as flights:
             for number, (task,) in flights:
                 yield number, self._answer(ray, task)
 
@@ -250,7 +265,7 @@ class RayCluster:
         """Return what starts a function as a task, which Ray does again where its worker or node dies."""
         return self._join().remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(function)
 
-    def _call(self, function: Callable[[Task], Any], task: Task, writes_to: str | None = None) -> Call[Task]:
+    def _call(self, function: Callable[..., Any], task: Task, writes_to: str | None = None) -> Call[Task]:
         return Call(
             function=function,
             task=task,
@@ -260,28 +275,29 @@ class RayCluster:
         )
 
     def _started(
-        self, count: int, start: Callable[[int], list[Any]], *, jobs: int | None = None, in_order: bool = False
-    ) -> Generator[tuple[int, list[Any]]]:
-        """Yield the numbers from 0 to `count` with the tasks that `start` began for each, whose last one is done.
+        self, begun: Iterator[tuple[Key, list[Any]]], *, jobs: int | None = None, in_order: bool = False
+    ) -> Generator[tuple[Key, list[Any]]]:
+        """Yield what `begun` gives, each with tasks that it began, the last of which is done.
 
-        In order a number comes at once, and its tasks may be under way. So many tasks are in flight, and no more are
-        begun; they are held until the next number is asked for.
+        In order one comes at once, and its tasks may be under way. So many tasks are in flight, and no more are begun;
+        they are held until the next is asked for.
         """
         ray = self._join()
-        waiting = deque(range(count))
-        flying: dict[Any, tuple[int, list[Any]]] = {}  # by the last task of each
-        held = 0  # tasks
+        flying: dict[Any, tuple[Key, list[Any]]] = {}  # by the last task of each
+        held, more = 0, True  # tasks
         try:
-            while waiting or flying:
+            while more or flying:
                 room = jobs or max(2, AHEAD * _cores(ray))
-                while waiting and held < room:
-                    number = waiting.popleft()
-                    tasks = start(number)
-                    flying[tasks[-1]] = number, tasks
-                    held += len(tasks)
-                done = next(iter(flying)) if in_order else self._done(ray, list(flying))
-                yield flying[done]
-                held -= len(flying.pop(done)[1])
+                while more and held < room:
+                    following = next(begun, None)
+                    more = following is not None
+                    if following is not None:
+                        flying[following[1][-1]] = following
+                        held += len(following[1])
+                if flying:
+                    done = next(iter(flying)) if in_order else self._done(ray, list(flying))
+                    yield flying[done]
+                    held -= len(flying.pop(done)[1])
         finally:
             for _, tasks in flying.values():
                 for left in tasks:
@@ -365,15 +381,6 @@ class RayCluster:
 def _cores(ray: Any) -> int:
     """Return how many cores the cluster has; 0 while its nodes are yet to join."""
     return int(ray.cluster_resources().get("CPU", 0))
-
-
-def _units(pieces: int, groups: Mapping[int, Group]) -> list[range]:
-    """Divide so many pieces into those that come as one, and single ones."""
-    units, place = [], 0
-    while place < pieces:
-        units.append(range(place, place + (len(groups[place].pieces) if place in groups else 1)))
-        place = units[-1].stop
-    return units
 
 
 def _refuse_unseen(answer: object, paths: Sequence[Path]) -> None:
