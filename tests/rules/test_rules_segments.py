@@ -40,6 +40,12 @@ RESUMED = {
     "two files, times known": [logged("a", range(1, 86), began=0.0), logged("b", range(51, 201), began=900.0)],
     "two files without times": [logged("a", range(1, 86)), logged("b", range(51, 201))],
     "one file that goes back": [logged("a", [*range(1, 86), *range(51, 201)])],
+    "one file that goes back, beside others": [
+        logged("other", range(1, 201), priority=60),
+        pl.concat([logged("a", range(1, 201), name_raw=name, rank=rank) for name in ("kl", "lr") for rank in (0, 3)]),
+        logged("a", [*range(1, 86), *range(51, 201)]),
+        logged("b", range(1, 201), name_raw="zeros", priority=30),
+    ],
     "killed again before it caught up": [
         logged("a", range(1, 101), began=0.0),
         logged("b", range(51, 86), began=500.0),

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence.joined_sources import only_rows
+from ptt.diagnostics.evidence.joined_sources import only_rows, place_numbers
 from ptt.diagnostics.evidence.validity import Extent, measure_extent, number_files, with_ranks
 
 MIN_STEPS: Final = 2  # a resumed run often logs the step it was saved at once more
@@ -52,26 +52,39 @@ def gather_segments(metrics: pl.DataFrame, tokens: Tokens | None) -> Segments | 
 
 def _repeated_within_source(rows: pl.DataFrame) -> tuple[Overlap, ...]:
     """Return the sources in which a metric is logged again at steps it had passed."""
-    key = ["source", "name_raw", "rank"]
-    ordered = rows.select(*key, "step", "seq").sort("source", "seq").drop("seq")
-    returns = ordered.group_by(key).agg((pl.col("step").diff() < 0).sum().alias("returns"))
-    if not (returns["returns"] > 0).any():
+    sources = rows["source"].unique().sort()
+    ordered, keys_per_source = _ordered_steps(rows)
+    key, step = ordered["key"].to_numpy(), ordered["step"].to_numpy()
+    back = (step[1:] < step[:-1]) & (key[1:] == key[:-1])
+    if not back.any():
         return ()
+    times = pl.DataFrame({"key": key[1:][back]}).group_by("key").len("times")
+    source = (pl.col("key") // keys_per_source).alias("source")
     again = (
-        ordered.filter(_is_repeated(key))
-        .join(
-            rows.group_by(*key, "step").len().filter(pl.col("len") > 1), on=[*key, "step"], how="semi", nulls_equal=True
-        )
-        .group_by("source")
+        ordered.join(times, on="key", how="semi", maintain_order="left")
+        .filter(_is_repeated(["key"]) & (pl.len().over("key", "step") > 1))
+        .group_by(source)
         .agg(pl.col("step").unique().sort())
-        .join(returns.group_by("source").agg(pl.col("returns").max()), on="source")
+        .join(times.group_by(source).agg(pl.col("times").max()), on="source")
         .sort("source")
     )
     return tuple(
-        _overlap(steps, (source,))
-        for source, steps, times in again.iter_rows()
-        if len(steps) >= MIN_STEPS * times  # writers that run side by side go back at every step
+        _overlap(steps, (sources[place],))
+        for place, steps, most_times in again.iter_rows()
+        if len(steps) >= MIN_STEPS * most_times  # writers that run side by side go back at every step
     )
+
+
+def _ordered_steps(rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return `key` and `step` by key in the order of logging; a key is a number for each source, name and rank.
+
+    Also returns how many keys a source has: key // that is the place of the source among all in order.
+    """
+    names, ranks = place_numbers(rows["name_raw"]), rows["rank"].rank("dense").fill_null(0).to_numpy()
+    name_count, rank_count = int(names.max()) + 1, int(ranks.max()) + 1
+    keys = (place_numbers(rows["source"]).astype(np.int64) * name_count + names) * rank_count + ranks
+    order = np.lexsort((rows["seq"].to_numpy(), keys))  # frames of texts take several times the memory to sort
+    return pl.DataFrame({"key": keys[order], "step": rows["step"].to_numpy()[order]}), name_count * rank_count
 
 
 def _is_repeated(key: list[str]) -> pl.Expr:
@@ -88,7 +101,8 @@ def _overlapping_sources(rows: pl.DataFrame) -> tuple[Overlap, ...]:
     by side, checkpoints that hold the same history, and two logs of one run that count from 0 and from 1 are neither.
     """
     spans = (
-        rows.group_by("source", "priority", "rank")
+        rows.lazy()
+        .group_by("source", "priority", "rank")
         .agg(
             pl.col("step").min().alias("first"),
             pl.col("step").max().alias("last"),
@@ -96,6 +110,7 @@ def _overlapping_sources(rows: pl.DataFrame) -> tuple[Overlap, ...]:
             pl.col("wall_time").max().alias("ended"),
         )
         .sort("priority", "rank", "began", "first", "source", nulls_last=True)
+        .collect(engine="streaming")
     )
     overlaps = []
     for _, like in spans.group_by("priority", "rank", maintain_order=True):
