@@ -105,6 +105,43 @@ def tool_use_by_step(tokens: Tokens) -> ToolUse | None:
     return ToolUse(steps=steps, share=share, sequences=sequences.astype(np.int64))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Cuts:
+    """How the steps of a run are divided."""
+
+    steps: list[int]
+    observed: tuple[Span, ...]  # observations: single steps, bursts or whole periods
+    windows: tuple[Span, ...]
+    sixths: tuple[Span, ...]
+    blocks: tuple[Span, ...]
+    far_blocks: tuple[Span, ...]  # in which a few tokens are counted
+    by_period: bool
+
+
+def _cut_steps(tokens: Tokens, cells: pl.DataFrame, sequences: pl.DataFrame, reference: Reference | None) -> _Cuts:
+    """Divide the steps: blocks and windows of whole periods where the pair's reference moves."""
+    steps = cells["step"].unique().sort().to_list()
+    units = int(sequences.select(pl.struct("step", "unit").n_unique()).item())
+    fewest = int(cells.group_by("slice").agg(pl.col("n").cast(pl.Int64).sum())["n"].to_numpy().min())
+    count = block_count(steps=len(steps), units=units, tokens=fewest)  # of the slice with fewer tokens
+    observed = bursts(steps) if _shares_rollouts(tokens) else split_steps(steps, len(steps))
+    windows = split_steps(steps, 3)
+    of_reference = tokens.pairs[0].denominator == "ref_logp"
+    starts = reference.period_starts(steps[0], steps[-1]) if reference and of_reference else ()
+    if starts:
+        observed = whole_periods(steps, starts)
+        windows = join_spans(observed, 3) if len(observed) >= 3 else windows
+    return _Cuts(
+        steps=steps,
+        observed=observed,
+        windows=windows,
+        sixths=split_steps(steps, 6),
+        blocks=join_spans(observed, count),
+        far_blocks=join_spans(observed, far_block_count(observations=len(observed), tokens=fewest)),
+        by_period=bool(starts),
+    )
+
+
 def gather_tails(
     tokens: Tokens, *, post_name: str, reference: Reference | None = None
 ) -> tuple[Tails, dict[str, pl.DataFrame]] | None:
@@ -112,23 +149,11 @@ def gather_tails(
 
     Against a reference that moves, blocks and windows are of whole periods: within one, tails grow from nothing.
     """
-    pair = tokens.pairs[0]
     cells = tokens.tables.cells_of(0)
     if cells.is_empty():
         return None
     sequences, unit = _join_units(tokens)
-    steps = cells["step"].unique().sort().to_list()
-    units = int(sequences.select(pl.struct("step", "unit").n_unique()).item())
-    fewest = int(cells.group_by("slice").agg(pl.col("n").cast(pl.Int64).sum())["n"].to_numpy().min())
-    count = block_count(steps=len(steps), units=units, tokens=fewest)  # of the slice with fewer tokens
-    observed = bursts(steps) if _shares_rollouts(tokens) else split_steps(steps, len(steps))
-    windows, sixths = split_steps(steps, 3), split_steps(steps, 6)
-    starts = reference.period_starts(steps[0], steps[-1]) if reference and pair.denominator == "ref_logp" else ()
-    if starts:
-        observed = whole_periods(steps, starts)
-        windows = join_spans(observed, 3) if len(observed) >= 3 else windows
-    blocks = join_spans(observed, count)
-    far_blocks = join_spans(observed, far_block_count(observations=len(observed), tokens=fewest))
+    cuts = _cut_steps(tokens, cells, sequences, reference)
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     cells_of, sequences_of = cells.select(*CELLS, "slice"), sequences.select(*HISTOGRAMS, "slice")  # filters copy
     slices = {
@@ -136,45 +161,59 @@ def gather_tails(
             cells_of.filter(pl.col("slice") == number),
             sequences_of.filter(pl.col("slice") == number),
             name=name,
-            blocks=blocks,
-            windows=windows,
-            sixths=sixths,
-            far=far_blocks,
+            blocks=cuts.blocks,
+            windows=cuts.windows,
+            sixths=cuts.sixths,
+            far=cuts.far_blocks,
         )
         for number, name in names.items()
     }
-    rows = tokens.sound_rows
+    post_steps = step_tails(cells_of.filter(pl.col("slice") == POST_TOOL), cuts.observed)
+    tables = {
+        "tail_emergence": _emergence(slices, cuts.blocks, tokens.tables.steps),
+        "ecdf": name_slices(_ecdf(cells, cuts.windows), names),
+        "ess": _ess(sequences, cuts.steps, names, tokens),
+        "growth": name_slices(_growth(cells, tokens.tables.steps, cuts.windows, cuts.sixths), names),
+        "step_stats": step_stats(tokens, names),
+    }
+    return _describe(tokens, cells, cuts, slices, post_steps, unit, reference), tables
+
+
+def _describe(
+    tokens: Tokens,
+    cells: pl.DataFrame,
+    cuts: _Cuts,
+    slices: Mapping[int, SliceTails],
+    post_steps: StepTails,
+    unit: str,
+    reference: Reference | None,
+) -> Tails:
+    """Put what was measured beside how much was measured."""
+    observed, name = cuts.observed, tokens.pairs[0].name
+    free = tokens.sound_rows.filter(pl.col("n_obs") == 0)
     total = int(cells["n"].cast(pl.Int64).sum())
-    tails = Tails(
-        pair=pair.name,
-        blocks=blocks,
-        far_blocks=far_blocks,
-        windows=windows,
+    return Tails(
+        pair=name,
+        blocks=cuts.blocks,
+        far_blocks=cuts.far_blocks,
+        windows=cuts.windows,
         text=slices[TEXT_ONLY],
         post=slices[POST_TOOL],
-        post_steps=step_tails(cells_of.filter(pl.col("slice") == POST_TOOL), observed),
+        post_steps=post_steps,
         zero_share=int(cells.filter(pl.col("bin") == UNDERFLOW)["n"].cast(pl.Int64).sum()) / total,
         bad_tokens=int(tokens.tables.bad.filter(pl.col("pair") == 0)["n_bad"].cast(pl.Int64).sum()),
         tokens=total,
-        steps=len(steps),
-        recorded=np.array(steps, dtype=np.int64),
+        steps=len(cuts.steps),
+        recorded=np.array(cuts.steps, dtype=np.int64),
         observations=len(observed),
         gap=float(np.median(np.diff([span.first for span in observed]))) if len(observed) > 1 else 1.0,
-        tool_free_tokens=int(rows.filter(pl.col("n_obs") == 0)["n_model"].cast(pl.Int64).sum()),
+        tool_free_tokens=int(free["n_model"].cast(pl.Int64).sum()),
         unit=unit,
-        late_tail_share=_post_share(cells, windows[-1], beyond=TAIL_NATS),
-        late_token_share=_post_share(cells, windows[-1], beyond=-1.0),
-        equal_at=_equal_at(reference) if pair.name in REF_PAIRS else None,
-        periods=len(observed) if starts else None,
+        late_tail_share=_post_share(cells, cuts.windows[-1], beyond=TAIL_NATS),
+        late_token_share=_post_share(cells, cuts.windows[-1], beyond=-1.0),
+        equal_at=_equal_at(reference) if name in REF_PAIRS else None,
+        periods=len(observed) if cuts.by_period else None,
     )
-    tables = {
-        "tail_emergence": _emergence(slices, blocks, tokens.tables.steps),
-        "ecdf": name_slices(_ecdf(cells, windows), names),
-        "ess": _ess(sequences, steps, names, tokens),
-        "growth": name_slices(_growth(cells, tokens.tables.steps, windows, sixths), names),
-        "step_stats": step_stats(tokens, names),
-    }
-    return tails, tables
 
 
 def _equal_at(reference: Reference | None) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -202,106 +202,113 @@ def evidence_of(held: HeldTail) -> dict[str, JsonScalar]:
     }
 
 
-Advice = tuple[Sequence[str], Sequence[str], Sequence[str]]
-
-
-def advice(kind: str, held: HeldTail, where: str, onset: int | None) -> tuple[tuple[str, ...], ...]:
-    """Return causes, what to confirm first, and what to do, for what the holder is."""
-    name, since = shown(held.value), "" if onset is None else f" at step {onset}"
-    before = "early and late in the run" if onset is None else f"before and after step {onset}"
-    advices: Mapping[str, Advice] = {
-        TOOL: (
-            (
-                f"what {name} returns is long, free-form or varied: it puts the policy in states the reference "
-                "hardly knows",
-                f"the output format or schema of {name} changed, or differs from the data the reference saw",
-            ),
-            (f"read ten outputs of {name} from {before}: did format, length or errors change?",),
-            (
-                f"give {name} one short, fixed output format (a schema), cut longer outputs, rerun and change "
-                "nothing else",
-                f"add outputs of {name} to the data that the reference is trained on",
-                "use a larger KL coefficient only for what is left: it also restrains the other tools",
-            ),
-        ),
-        RESULT: (
-            (
-                f"results {where} are unlike all others: free text, tracebacks, messages that change",
-                "samples with such results are rare, and the reference saw even fewer",
-            ),
-            (f"read the samples with the largest |r| {where}: what did the tool return?",),
-            (
-                "make failed calls return one short, fixed message, or fix what makes them fail",
-                "then mask or truncate the ratio of what is left, change nothing else, and compare the same figure",
-            ),
-        ),
-        RANK: (
-            (
-                f"weights {where} that differ from the others': a sync that fails or comes late there",
-                "a different precision, kernel or library version there, or a device that computes wrongly",
-                "a shard of the data that differs from the others",
-            ),
-            (
-                f"score the same batch {where} and elsewhere: the logprobs must be equal",
-                f"compare a checksum of the weights {where} with that of another{since}",
-            ),
-            (
-                f"move what runs {where} to another machine and change nothing else: if the tail stays, it is the "
-                "machine; if it moves along, it is the data",
-                "then compare the weight sync, dtype, kernels and library versions there with those of the others",
-                "leave the KL coefficient and the learning rate alone: the others did not move",
-            ),
-        ),
-        VERSION: (
-            (
-                f"weights that were never or only partly updated: the tail lies {where}",
-                "the lag between sampler and trainer is not bounded",
-            ),
-            (f"find the weight syncs in the sampler's log{since}: which of its engines received the last one?",),
-            (
-                "sync the weights of all engines at every step for 50 steps and change nothing else: the tail "
-                "should vanish",
-                "then bound the lag: drop or regenerate older rollouts",
-            ),
-        ),
-        ENVIRONMENT: (
-            (
-                f"environment {name} changed: its observations, its rules or what it runs on",
-                f"what {name} returns is not in the data that the reference was trained on",
-            ),
-            (f"read ten observations of {name} from {before}: did they change?",),
-            (
-                f"pin the version of {name}, or go back to the one before, rerun and change nothing else",
-                f"train without {name} for 50 steps: the tail should vanish with it",
-            ),
-        ),
-        PROMPTS: (
-            (
-                f"the data {where}: duplicates, a different format, or tasks the reference cannot do",
-                "prompts of that source came in later, or more often",
-            ),
-            (f"read the prompts {where} with the largest |r|, and as many others for comparison",),
-            (
-                "leave that source out for 50 steps and change nothing else: the tail should vanish with it",
-                "then fix, filter or reweight its prompts",
-            ),
-        ),
-        LOGP_KIND: (
-            (f"logprobs {where} are taken differently from the others: the two sides differ in how they were sampled",),
-            (f"score one sequence {where} under both settings: do the logprobs differ?",),
-            ("use one temperature and one truncation for both sides' logprobs, in all samples",),
-        ),
-    }
-    other: Advice = (
-        (f"whatever sets these samples apart: the tail lies {where} and hardly elsewhere",),
-        (f"read the samples {where} with the largest |r|, and as many others for comparison",),
+Advice = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+"""Causes, what to confirm first, and what to do."""
+ADVICE: Final[Mapping[str, Advice]] = {
+    TOOL: (
         (
-            "leave them out for 50 steps and change nothing else: the tail should vanish with them",
-            "then find out what sets them apart",
+            "what {name} returns is long, free-form or varied: it puts the policy in states the reference hardly knows",
+            "the output format or schema of {name} changed, or differs from the data the reference saw",
         ),
+        ("read ten outputs of {name} from {before}: did format, length or errors change?",),
+        (
+            "give {name} one short, fixed output format (a schema), cut longer outputs, rerun and change nothing else",
+            "add outputs of {name} to the data that the reference is trained on",
+            "use a larger KL coefficient only for what is left: it also restrains the other tools",
+        ),
+    ),
+    RESULT: (
+        (
+            "results {where} are unlike all others: free text, tracebacks, messages that change",
+            "samples with such results are rare, and the reference saw even fewer",
+        ),
+        ("read the samples with the largest |r| {where}: what did the tool return?",),
+        (
+            "make failed calls return one short, fixed message, or fix what makes them fail",
+            "then mask or truncate the ratio of what is left, change nothing else, and compare the same figure",
+        ),
+    ),
+    RANK: (
+        (
+            "weights {where} that differ from the others': a sync that fails or comes late there",
+            "a different precision, kernel or library version there, or a device that computes wrongly",
+            "a shard of the data that differs from the others",
+        ),
+        (
+            "score the same batch {where} and elsewhere: the logprobs must be equal",
+            "compare a checksum of the weights {where} with that of another{since}",
+        ),
+        (
+            "move what runs {where} to another machine and change nothing else: if the tail stays, it is the "
+            "machine; if it moves along, it is the data",
+            "then compare the weight sync, dtype, kernels and library versions there with those of the others",
+            "leave the KL coefficient and the learning rate alone: the others did not move",
+        ),
+    ),
+    VERSION: (
+        (
+            "weights that were never or only partly updated: the tail lies {where}",
+            "the lag between sampler and trainer is not bounded",
+        ),
+        ("find the weight syncs in the sampler's log{since}: which of its engines received the last one?",),
+        (
+            "sync the weights of all engines at every step for 50 steps and change nothing else: the tail "
+            "should vanish",
+            "then bound the lag: drop or regenerate older rollouts",
+        ),
+    ),
+    ENVIRONMENT: (
+        (
+            "environment {name} changed: its observations, its rules or what it runs on",
+            "what {name} returns is not in the data that the reference was trained on",
+        ),
+        ("read ten observations of {name} from {before}: did they change?",),
+        (
+            "pin the version of {name}, or go back to the one before, rerun and change nothing else",
+            "train without {name} for 50 steps: the tail should vanish with it",
+        ),
+    ),
+    PROMPTS: (
+        (
+            "the data {where}: duplicates, a different format, or tasks the reference cannot do",
+            "prompts of that source came in later, or more often",
+        ),
+        ("read the prompts {where} with the largest |r|, and as many others for comparison",),
+        (
+            "leave that source out for 50 steps and change nothing else: the tail should vanish with it",
+            "then fix, filter or reweight its prompts",
+        ),
+    ),
+    LOGP_KIND: (
+        ("logprobs {where} are taken differently from the others: the two sides differ in how they were sampled",),
+        ("score one sequence {where} under both settings: do the logprobs differ?",),
+        ("use one temperature and one truncation for both sides' logprobs, in all samples",),
+    ),
+}
+"""For each kind of holder. {name}: its value; {where}: the place; {since} and {before}: around the onset."""
+OTHER_ADVICE: Final[Advice] = (
+    ("whatever sets these samples apart: the tail lies {where} and hardly elsewhere",),
+    ("read the samples {where} with the largest |r|, and as many others for comparison",),
+    (
+        "leave them out for 50 steps and change nothing else: the tail should vanish with them",
+        "then find out what sets them apart",
+    ),
+)
+
+
+def advice(kind: str, held: HeldTail, where: str, onset: int | None) -> Advice:
+    """Return causes, what to confirm first, and what to do, for what the holder is."""
+    words = {
+        "name": shown(held.value),
+        "where": where,
+        "since": "" if onset is None else f" at step {onset}",
+        "before": "early and late in the run" if onset is None else f"before and after step {onset}",
+    }
+    causes, confirm, steps = (
+        tuple(line.format(**words) for line in lines)
+        for lines in ADVICE.get(VERSION if kind == LAG else kind, OTHER_ADVICE)
     )
-    causes, confirm, steps = advices.get(VERSION if kind == LAG else kind, other)
-    return tuple(causes), tuple(confirm), tuple(steps)
+    return causes, confirm, steps
 
 
 def rate_left(holders: Holders) -> float:
