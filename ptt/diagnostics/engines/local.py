@@ -330,7 +330,8 @@ class Folding:
             self._sum.add(pieces_of_it, tables)
         for unit in self._units(pieces, names, kept):
             self._used |= {unit.name} if unit.found else set(unit.names)
-        return self._sum.tables()
+        summed, self._sum = self._sum, None  # which lets go of its parts
+        return summed.tables()
 
     def _units(self, pieces: Sequence[Piece], names: Sequence[str], kept: BoolArray | None) -> list[_Unit]:
         """Divide neighbouring pieces into whole groups and single pieces.

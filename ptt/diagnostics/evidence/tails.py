@@ -226,9 +226,15 @@ def _shares_rollouts(tokens: Tokens) -> bool:
     """Return whether steps in a row may update on the same rollouts: by recurring ids, or for want of any."""
     if not any(name in tokens.scalars.columns for name in IDS):
         return True
-    rows = tokens.sound_rows.select("seq", "step")
-    keyed = tokens.scalars.select("seq", unit_key(tokens.scalars)[0].alias("key"))
-    ends = rows.join(keyed, on="seq").group_by("key").agg(pl.col("step").min().alias("first"), pl.col("step").max())
+    rows = tokens.sound_rows.lazy().select("seq", "step")
+    keyed = tokens.scalars.lazy().select("seq", unit_key(tokens.scalars)[0].alias("key"))
+    steps = pl.col("step")
+    ends = (
+        rows.join(keyed, on="seq")
+        .group_by("key")
+        .agg(steps.min().alias("first"), steps.max())
+        .collect(engine="streaming")
+    )
     return ends.height > 0 and float(np.mean((ends["first"] != ends["step"]).to_numpy())) >= MIN_RECURRING
 
 

@@ -6,7 +6,7 @@ whoever adds up the run, in one process or on a cluster, gets the same sums to t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final
 
@@ -143,7 +143,6 @@ class _Added:
         Each table is in one piece of memory: later sums over it depend on how it is held, to the last digit.
         """
         cells = self._merged_cells()
-        self._cells.clear()
         whole = {}
         for name in list(self._frames):  # one after the other, so that one alone is there twice
             whole[name] = pl.concat(self._frames.pop(name), rechunk=True)
@@ -151,25 +150,30 @@ class _Added:
         return PartialTables(cells=cells, **whole)
 
     def tables(self) -> TokenTables:
-        """Return the tables of the run."""
-        whole = {name: pl.concat(frames) for name, frames in self._frames.items()}
+        """Return the tables of the run, and let go of the parts."""
+        cells = self._merged_cells()
+        whole = {name: pl.concat(self._frames.pop(name)) for name in list(self._frames)}
         return TokenTables(
-            cells=self._merged_cells(),
+            cells=cells,
             steps=_sum_steps(whole),
             losing=whole["losing"].group_by("seq").agg(pl.col("n_bad").sum()).sort("seq"),
             sequences=_sort_sequences(whole["sequences"]),
-            stretches=whole["stretches"]
-            if whole["stretches"]["seq"].is_sorted()
-            else whole["stretches"].sort("seq", "turn", "distance"),
-            rows=whole["rows"].sort("seq"),
+            stretches=_sorted(whole["stretches"], "seq", "turn", "distance"),
+            rows=_sorted(whole["rows"], "seq"),
             bad=_sum_bad(whole),
             anomalies=whole["anomalies"].unique(["seq", "column", "kind"]).sort("seq", "column", "kind"),
-            samples=whole["samples"].sort("seq"),
+            samples=_sorted(whole["samples"], "seq"),
         )
 
     def _merged_cells(self) -> pl.DataFrame:
-        merged = [held.merged() for _, held in sorted(self._cells.items())]
+        """Return the cells of all pairs, and let go of them: they are most of what a long run holds."""
+        merged = [self._cells.pop(pair).merged() for pair in sorted(self._cells)]
         return _end_to_end(merged) if merged else pl.DataFrame(schema=CELL)
+
+
+def _sorted(frame: pl.DataFrame, *by: str) -> pl.DataFrame:
+    """Sort rows that come in order of their sequences as a rule, and sorting copies them."""
+    return frame if frame["seq"].is_sorted() else frame.sort(by)
 
 
 def _sum_steps(whole: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -207,14 +211,22 @@ class _CellsInOrder:
         self._last = max(self._last, last)
 
     def merged(self) -> pl.DataFrame:
-        """Return all cells, sorted and added up."""
+        """Return all cells, sorted and added up, and let go of the parts."""
         cells = _end_to_end(self._frames)
         return _add_up(cells) if self._waiting else cells
 
 
-def _end_to_end(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Put cells together; some may count their tokens in 64 bits."""
-    return pl.concat(frames, how="vertical_relaxed", rechunk=True)
+def _end_to_end(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Put cells together, some of which may count their tokens in 64 bits, and empty the list.
+
+    Column by column, so that one alone is there twice.
+    """
+    whole = []
+    for name in frames[0].columns:
+        whole.append(pl.concat([frame.select(name) for frame in frames], how="vertical_relaxed", rechunk=True))
+        frames[:] = [frame.drop(name) for frame in frames]
+    frames.clear()
+    return pl.concat(whole, how="horizontal")
 
 
 def _add_up(cells: pl.DataFrame) -> pl.DataFrame:
