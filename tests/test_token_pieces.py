@@ -227,6 +227,26 @@ def of_other_counts(piece: Path) -> None:
     rewrite(piece, cells=part_of(piece).cells.with_columns(pl.col("n") + 1))
 
 
+def of_another_slice(piece: Path) -> None:
+    rewrite(piece, sequences=part_of(piece).sequences.with_columns(slice=pl.lit(9, pl.UInt8)))
+
+
+def of_wide_cells(piece: Path) -> None:
+    rewrite(piece, cells=part_of(piece).cells.with_columns(wide=pl.lit(60, pl.UInt8)))
+
+
+def of_lists_with_nulls(piece: Path) -> None:
+    sequences = part_of(piece).sequences
+    torn = pl.when(pl.int_range(pl.len()) == 0).then(None).otherwise(pl.element())
+    rewrite(piece, sequences=sequences.with_columns(pl.col("coarse_bin").list.eval(torn)))
+
+
+def of_bad_tokens_of_no_pair(piece: Path) -> None:
+    part = part_of(piece)
+    bad = pl.DataFrame({"pair": [7], "step": [1 << 50], "slice": [0], "n_bad": [5]}, schema=part.bad.schema)
+    rewrite(piece, bad=pl.concat([part.bad, bad]))
+
+
 def of_lengths_that_lie(piece: Path) -> None:
     content, rows = piece.read_bytes()[CHECK_BYTES:], part_of(piece).rows.height
     content = content.replace(rows.to_bytes(8, "little"), (1 << 26).to_bytes(8, "little"))
@@ -242,7 +262,10 @@ def a_link(piece: Path) -> None:
     piece.symlink_to(piece.parent.parent / "elsewhere")
 
 
-HARMS = (of_other_columns, of_other_sequences, of_other_cells, of_other_counts, of_lengths_that_lie, no_tables, a_link)
+HARMS = (
+    of_other_columns, of_other_sequences, of_other_cells, of_other_counts, of_another_slice, of_wide_cells,
+    of_lists_with_nulls, of_bad_tokens_of_no_pair, of_lengths_that_lie, no_tables, a_link,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("harm", HARMS)

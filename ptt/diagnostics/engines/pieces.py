@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from ptt.diagnostics.statistics.arrays import BoolArray
 from ptt.diagnostics.statistics.merge_tree import covers, group_of, is_group, only_kept, pack, unpack
-from ptt.diagnostics.statistics.partial_tables import PartialTables, is_sound
+from ptt.diagnostics.statistics.partial_tables import PartialTables
+from ptt.diagnostics.statistics.sound_tables import Expected, is_sound
 from ptt.diagnostics.statistics.token_pass import PassPlan, fold, fold_piece
 from ptt.diagnostics.statistics.token_sums import ArrayPool
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
@@ -229,7 +230,7 @@ class KeptPieces:
     def read(self, name: str, piece: Piece) -> PartialTables | None:
         """Return what is kept under a name, or None where it is damaged or nothing that folding `piece` can give."""
         content = self._content(name)
-        return None if content is None else _tables(content, piece.first, piece.end)
+        return None if content is None else _tables(content, piece.plan, piece.first, piece.end)
 
     def read_group(self, name: str, group: Group) -> PartialTables | None:
         """Return what is kept of a group, or None where it is damaged or nothing that its pieces can give."""
@@ -237,7 +238,7 @@ class KeptPieces:
         if content is None:
             return None
         held, rest = _split(content)
-        part = _tables(rest, group.first, group.end) if covers(held, group.kept) else None
+        part = _tables(rest, group.pieces[0].plan, group.first, group.end) if covers(held, group.kept) else None
         return None if part is None else only_kept(part, group.mask(), group.first)
 
     def write(self, name: str, part: PartialTables) -> None:
@@ -287,10 +288,17 @@ def _split(content: bytes) -> tuple[bytes, bytes]:
     return content[SIZE_BYTES:end], content[end:]
 
 
-def _tables(content: bytes, first: int, end: int) -> PartialTables | None:
+def _tables(content: bytes, plan: PassPlan, first: int, end: int) -> PartialTables | None:
     """Return the tables written in `content`, or None where they cannot be those of the sequences."""
     try:
         part = PartialTables.from_bytes(content)
     except (OSError, ValueError, pa.ArrowException, pl.exceptions.PolarsError):
         return None
-    return part if is_sound(part, first, end) else None
+    expected = Expected(
+        first=first,
+        end=end,
+        pairs=len(plan.pairs),
+        bits_dropped=plan.bits_dropped,
+        sample_every=plan.sample_every,
+    )
+    return part if is_sound(part, expected) else None

@@ -93,43 +93,6 @@ SCHEMAS: Final = {
 }
 
 
-def is_sound(part: PartialTables, first: int, end: int) -> bool:
-    """Tell whether tables that were read back can be those of the sequences from `first` to before `end`."""
-    frames = {name: getattr(part, name) for name in SCHEMAS}
-    if any(dict(frames[name].schema) != schema for name, schema in SCHEMAS.items()):
-        return False
-    for name in ("losing", "sequences", "stretches", "rows", "anomalies", "samples"):
-        seq = frames[name]["seq"]
-        if seq.null_count() or not seq.is_between(first, end - 1).all():
-            return False
-    if any(frames[name].null_count().sum_horizontal().sum() for name in SCHEMAS if name not in ("rows", "samples")):
-        return False
-    if not all(_sound_histograms(frame) for frame in (part.sequences, part.stretches)):
-        return False
-    place = places(part.cells)
-    inside = bool((part.cells["bin"] <= bins.OVERFLOW).all()) and bool((part.cells["n"] > 0).all())
-    ascending = bool((place[1:] > place[:-1]).all())
-    return inside and ascending and _of_these_sequences(place, part)
-
-
-def _of_these_sequences(place: IntArray, part: PartialTables) -> bool:
-    """Tell whether the cells can be of the sequences: of the main pair each step and slice has as many tokens."""
-    group = place >> BIN_BITS
-    start = np.flatnonzero(np.diff(group, prepend=-1))
-    step = group[start] // 2 % STEP_LIMIT
-    main = group[start] < 2 * STEP_LIMIT
-    tokens = segment_sums(part.cells["n"].to_numpy().astype(np.int64), start)[main]
-    steps, slices, n = (part.steps[name].to_numpy() for name in ("step", "slice", "n"))
-    known = bool(np.isin(step, part.rows["step"].to_numpy()).all())
-    return known and np.array_equal(group[start][main], 2 * steps + slices) and np.array_equal(tokens, n)
-
-
-def _sound_histograms(frame: pl.DataFrame) -> bool:
-    same = (frame["coarse_bin"].list.len() == frame["coarse_n"].list.len()).all()
-    largest = frame["coarse_bin"].list.max().max()
-    return bool(same) and (largest is None or int(largest) < bins.COARSE_COUNT)  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True, kw_only=True)
 class TokenTables:
     """What is left of the tokens of a run.

@@ -1,0 +1,270 @@
+"""Tell tables that a piece can have left from others: what was kept may be damaged, or written by somebody else.
+
+Whoever reads such tables takes their values as places in arrays and as widths of bins. What is refused is folded anew,
+so a check that asks for too much costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.flat_lists import flatten, list_offsets
+from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.cells import BIN_BITS, LOGP_COLUMNS, POWERS, SEQUENCE_SUMS, STEP_LIMIT, SUMS
+from ptt.diagnostics.statistics.observation_position import DISTANCES, FLOOR
+from ptt.diagnostics.statistics.partial_tables import SCHEMAS, PartialTables, places
+from ptt.diagnostics.statistics.placeholder_values import Anomaly
+
+MAY_LACK: Final[Mapping[str, tuple[str, ...]]] = {
+    "rows": ("step",),  # of a row whose lists do not fit together
+    "samples": ("step", "model_mask", *LOGP_COLUMNS),
+}
+ROUNDING: Final = 1e-6  # of a sum of up to 2^32 values
+COARSE_FLOOR: Final = int(bins.coarse_bin_of(bins.bin_of(np.array([FLOOR])))[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What the tables are to be of: sequences from `first` to before `end`, and how they were folded (see PassPlan)."""
+
+    first: int
+    end: int
+    pairs: int
+    bits_dropped: int
+    sample_every: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sequences:
+    """What the rows say of each sequence, (sequences,) from the first one on; `step` is -1 where there is no row."""
+
+    first: int
+    step: IntArray
+    known: BoolArray  # has a row
+    ok: BoolArray
+    length: IntArray
+    n_model: IntArray
+    n_obs: IntArray
+
+    def place(self, frame: pl.DataFrame, *, sound: bool = True) -> IntArray | None:
+        """Return where the sequences of a table stand; None where one has no row, a bad one, or another step."""
+        at = frame["seq"].to_numpy().astype(np.int64) - self.first
+        if not _all((at >= 0) & (at < len(self.step))) or not _all((self.ok if sound else self.known)[at]):
+            return None
+        return at if "step" not in frame.columns or np.array_equal(_steps(frame), self.step[at]) else None
+
+    def have(self, step: IntArray) -> bool:
+        """Tell whether all of these are steps of sound rows."""
+        return bool(np.isin(step, self.step[self.ok]).all())
+
+
+def is_sound(part: PartialTables, expected: Expected) -> bool:
+    """Tell whether tables that were read back can be those of some sequences."""
+    for name, schema in SCHEMAS.items():
+        frame: pl.DataFrame = getattr(part, name)
+        whole = [column for column in schema if column not in MAY_LACK.get(name, ())]
+        if dict(frame.schema) != schema or any(frame[column].null_count() for column in whole):
+            return False
+    sequences = _sequences(part.rows, expected)
+    return (
+        sequences is not None
+        and _sound_cells(part, sequences, expected)
+        and _sound_single(part, sequences)
+        and _sound_stretches(part.stretches, sequences)
+        and _sound_losses(part, sequences, expected)
+        and _sound_samples(part.samples, sequences, expected)
+    )
+
+
+def _all(flags: BoolArray) -> bool:
+    return bool(flags.all())
+
+
+def _integers(frame: pl.DataFrame, *names: str) -> list[IntArray]:
+    return [frame[name].to_numpy().astype(np.int64) for name in names]
+
+
+def _steps(frame: pl.DataFrame) -> IntArray:
+    """Return the steps of rows, -1 for none."""
+    return (frame["step"].fill_null(-1) if frame["step"].null_count() else frame["step"]).to_numpy()
+
+
+def _finite(frame: pl.DataFrame, names: tuple[str, ...]) -> bool:
+    return all(_all(np.isfinite(frame[name].to_numpy())) for name in names)
+
+
+def _distinct(key: IntArray) -> bool:
+    return _all(key[1:] > key[:-1]) or len(np.unique(key)) == len(key)
+
+
+def _sequences(rows: pl.DataFrame, expected: Expected) -> _Sequences | None:
+    """Lay out the rows by sequence; None where they contradict themselves."""
+    seq, length, n_model, n_obs = _integers(rows, "seq", "length", "n_model", "n_obs")
+    ok, step = rows["ok"].to_numpy(), _steps(rows)
+    at = seq - expected.first
+    if not _all((at >= 0) & (seq < expected.end)) or not _distinct(at):
+        return None
+    counts = (n_model <= length) & (n_obs <= length)
+    if not _all(np.where(ok, counts & (step >= 0) & (step < STEP_LIMIT), length + n_model + n_obs == 0)):
+        return None
+    size = expected.end - expected.first
+
+    def laid_out(values: IntArray, absent: int) -> IntArray:
+        out = np.full(size, absent, np.int64)
+        out[at] = values
+        return out
+
+    return _Sequences(
+        first=expected.first,
+        step=laid_out(step, -1),
+        known=laid_out(np.ones(len(at), np.int64), 0).astype(np.bool_),
+        ok=laid_out(ok.astype(np.int64), 0).astype(np.bool_),
+        length=laid_out(length, 0),
+        n_model=laid_out(n_model, 0),
+        n_obs=laid_out(n_obs, 0),
+    )
+
+
+def _sound_cells(part: PartialTables, sequences: _Sequences, expected: Expected) -> bool:
+    """Check what each cell is of, that its sums are those of tokens that lie in it, and the steps it belongs to."""
+    cells = part.cells
+    if cells.is_empty():
+        return part.steps.is_empty() and part.sequences.is_empty()
+    pair, step, slice_, low, wide, n = (
+        cells[name].to_numpy() for name in ("pair", "step", "slice", "bin", "wide", "n")
+    )
+    numbered = pair.max() < expected.pairs and 0 <= step.min() <= step.max() < STEP_LIMIT
+    of = numbered and slice_.max() <= 1 and low.max() <= bins.OVERFLOW and n.min() > 0
+    same_width = wide.min() == wide.max() == expected.bits_dropped
+    width = 1 << expected.bits_dropped
+    aligned = width == 1 or _all((low == bins.UNDERFLOW) | ((low - np.uint16(1)) & np.uint16(width - 1) == 0))
+    if not (of and same_width and aligned):
+        return False
+    place = places(cells)
+    if not _all(place[1:] > place[:-1]):
+        return False
+    group = place >> BIN_BITS
+    start = np.append(0, np.flatnonzero(group[1:] != group[:-1]) + 1)
+    main = group[start] < 2 * STEP_LIMIT
+    counted = np.add.reduceat(n, start, dtype=np.int64)
+    of_rows = sequences.have(group[start] // 2 % STEP_LIMIT)
+    if not of_rows or not _sound_steps(part, int(sequences.ok.sum()), group[start][main], counted[main]):
+        return False
+    sums = {name: cells[name].to_numpy() for name in SUMS}
+    mean = sums["s_abs"] / n
+    inside = _all(mean >= EDGES[low]) and _all(mean <= _upper_edges(width)[low])
+    signs = _all(np.abs(sums["s_r"]) <= sums["s_abs"] * (1 + ROUNDING))
+    return inside and signs and all(0 <= sums[name].min() <= sums[name].max() < np.inf for name in POWERS)
+
+
+EDGES: Final = bins.lower_edge(np.arange(bins.OVERFLOW + 1)) * (1 - ROUNDING)
+
+
+@cache
+def _upper_edges(width: int) -> FloatArray:
+    """Return of each bin the upper edge of a cell that begins there and reaches over so many."""
+    low = np.arange(bins.OVERFLOW + 1)
+    above = np.where(low == bins.UNDERFLOW, 1, np.minimum(low + width, bins.OVERFLOW))
+    return np.where(low == bins.OVERFLOW, np.finfo(np.float64).max, bins.lower_edge(above) * (1 + ROUNDING))
+
+
+def _sound_steps(part: PartialTables, rows: int, known: IntArray, counted: IntArray) -> bool:
+    """Check what is said of steps and slices: as many tokens as in cells of the main pair, single sequences of no more.
+
+    `rows`: how many sequences there are; `known`: (groups,) twice the step of these cells and the slice, ascending;
+    `counted`: their tokens.
+    """
+    steps, slices, sequences, tokens = _integers(part.steps, "step", "slice", "sequences", "n")
+    if not np.array_equal(known, 2 * steps + slices) or not np.array_equal(counted, tokens):
+        return False
+    some = (sequences > 0) & (sequences <= rows)
+    if not _all((slices <= 1) & some) or not _finite(part.steps, ("s_r", "s_inv", "s_inv2")):
+        return False
+    single_step, single_slice, single_n = _integers(part.sequences, "step", "slice", "n")
+    of = 2 * single_step + single_slice
+    at = np.searchsorted(np.append(known, np.iinfo(np.int64).max), of)
+    if not _all((single_slice <= 1) & np.isin(of, known)):
+        return False
+    single, added = np.bincount(at, minlength=len(known)), np.bincount(at, single_n, minlength=len(known))
+    return _all((single <= sequences) & (added <= tokens))
+
+
+def _sound_single(part: PartialTables, sequences: _Sequences) -> bool:
+    """Check the tables of single sequences: no more tokens than these have, and histograms of all of them."""
+    frame = part.sequences
+    at = sequences.place(frame)
+    if at is None or not _finite(frame, (*SEQUENCE_SUMS, "min_r", "max_r")):
+        return False
+    slice_, n, n_bad = _integers(frame, "slice", "n", "n_bad")
+    if not _distinct(2 * at + slice_) or not _all(n > 0):
+        return False
+    tokens = np.bincount(at, n + n_bad, minlength=len(sequences.step))
+    listed = _listed(frame, lowest=0)
+    ordered = _all(frame["min_r"].to_numpy() <= frame["max_r"].to_numpy())
+    return ordered and _all(tokens <= sequences.n_model) and listed is not None and np.array_equal(listed, n)
+
+
+def _sound_stretches(frame: pl.DataFrame, sequences: _Sequences) -> bool:
+    at = sequences.place(frame)
+    if at is None:
+        return False
+    turn, distance, n, peak_at = _integers(frame, "turn", "distance", "n", "peak_at")
+    peak = frame["peak"].to_numpy()
+    inside = (turn <= sequences.n_obs[at]) & (distance < len(DISTANCES)) & (n > 0) & (peak_at < sequences.length[at])
+    if not _all(inside) or not _distinct(at << 36 | turn << 4 | distance) or not _all(np.isfinite(peak)):
+        return False
+    listed = _listed(frame, lowest=COARSE_FLOOR)
+    if listed is None or not _all(listed <= n):
+        return False
+    tokens = np.bincount(at, n, minlength=len(sequences.step))
+    return _all(tokens <= sequences.n_model) and _all(np.where(listed > 0, peak >= FLOOR, (peak == 0) & (peak_at == 0)))
+
+
+def _listed(frame: pl.DataFrame, *, lowest: int) -> IntArray | None:
+    """Return how many tokens each coarse histogram holds; None where one is none."""
+    (offsets, bin_), (others, n) = (flatten(frame[name]) for name in ("coarse_bin", "coarse_n"))
+    if not np.array_equal(offsets, others) or bin_.dtype != np.uint8 or n.dtype != np.uint32:
+        return None  # a null among integers makes them floats
+    ascending = np.diff(bin_.astype(np.int64), prepend=-1) > 0
+    ascending[offsets[:-1][offsets[:-1] < len(bin_)]] = True
+    if not _all(ascending & (bin_ >= lowest) & (bin_ < bins.COARSE_COUNT) & (n > 0)):
+        return None
+    total = np.append(0, np.cumsum(n, dtype=np.int64))
+    return np.diff(total[offsets])
+
+
+def _sound_losses(part: PartialTables, sequences: _Sequences, expected: Expected) -> bool:
+    """Check what is said of tokens that cannot be used."""
+    pair, step, slice_, n_bad = _integers(part.bad, "pair", "step", "slice", "n_bad")
+    lost = (n_bad > 0) & (n_bad <= sequences.n_model.sum())
+    if not _all((pair < expected.pairs) & (slice_ <= 1) & lost) or not sequences.have(step):
+        return False
+    losing, strange = sequences.place(part.losing), sequences.place(part.anomalies)
+    if losing is None or strange is None:
+        return False
+    (of_each,) = _integers(part.losing, "n_bad")
+    column, kind, n = _integers(part.anomalies, "column", "kind", "n")
+    named = (column < len(LOGP_COLUMNS)) & (kind <= max(Anomaly)) & (n > 0) & (n <= sequences.n_model[strange])
+    return _all((of_each > 0) & (of_each <= sequences.n_model[losing])) and _all(named)
+
+
+def _sound_samples(samples: pl.DataFrame, sequences: _Sequences, expected: Expected) -> bool:
+    """Check that every so many-th sequence is there, once, and its mask is as long as its row says."""
+    at = sequences.place(samples, sound=False)
+    if at is None or not _distinct(at):
+        return False
+    every = np.arange(sequences.first, sequences.first + len(sequences.step))
+    wanted = (
+        sequences.known & (every % expected.sample_every == 0) if expected.sample_every else sequences.known & False
+    )
+    if len(at) != wanted.sum() or not _all(wanted[at]):
+        return False
+    length = np.diff(list_offsets(samples["model_mask"]))
+    return _all(~sequences.ok[at] | (length == sequences.length[at]))
