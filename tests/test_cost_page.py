@@ -78,3 +78,23 @@ def test_every_figure_of_the_tables_follows_from_the_constants_of_the_page() -> 
         names = ["disk or network", "decode and fold", "the driver's network", "the driver", "judging"]
         ranked = [*overlapping, costs.judge_s]
         assert bottleneck == names[ranked.index(max(ranked))]
+
+
+def test_what_other_pages_repeat_of_the_model_follows_from_the_constants() -> None:
+    costs, _ = cost_model.kept()
+    docs = cost_model.PAGE.parent
+    decision, ray = (
+        " ".join((docs / name).read_text(encoding="utf-8").split()) for name in ("decisions/021-ray.md", "ray.md")
+    )
+    far, by_pieces = (
+        forecast(costs, tokens=cost_model.FAR, nodes=16, cores=64, gb_s=3.0, in_groups=grouped)
+        for grouped in (True, False)
+    )
+    assert f"spends {far.merge:.0f} s on adding up instead of {by_pieces.merge:.0f}" in decision
+    assert f"the {far.send:.0f} s that handing out pieces takes" in decision
+    alone, grouped = costs.send_ms + costs.merge_ms, costs.send_ms + costs.group_merge_ms / costs.group
+    assert f"it is {alone:.1f} and {grouped:.1f} ms, of which {costs.send_ms:.1f} go into sending" in ray
+    seconds = costs.tokens / costs.pieces * costs.worker_ns * 1e-9
+    assert f"takes a worker {seconds:.2f} s of CPU" in ray
+    cores = (round(1e3 * seconds / cost, -1) for cost in (grouped, alone))
+    assert "keeps up with {:.0f} cores instead of {:.0f}.".format(*cores) in ray
