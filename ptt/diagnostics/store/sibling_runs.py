@@ -7,10 +7,7 @@ and the dumps beside a trainer's output are parts of one run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import combinations
 from pathlib import Path
 from typing import Final
 
@@ -33,31 +30,26 @@ from ptt.diagnostics.store.folder_roles import (
     is_output,
     is_part,
 )
-from ptt.diagnostics.store.run_histories import (
-    History,
-    Relation,
-    Span,
-    differ_throughout,
-    relate_histories,
-    relate_spans,
+from ptt.diagnostics.store.run_places import (
+    MARKS,
+    MLFLOW,
+    STATE,
+    STRONG,
+    TENSORBOARD,
+    WANDB,
+    Conflict,
+    Place,
+    conflict_reason,
+    conflicts,
+    same_history,
+    some,
+    why_one_run,
 )
 
-STATE: Final = "trl_state"
-WANDB: Final = "wandb"
-TENSORBOARD: Final = "tensorboard"
-MLFLOW: Final = "mlflow_files"
-TOKENS: Final = (
-    "recorder", "recorder_jsonl", "nemo_tokens", "prime_tokens", "slime_dumps", "skyrl_batches", "verl_batches",
-    "token_tensors", "token_tables",
-)  # fmt: skip
-STRONG: Final = (STATE, WANDB, TENSORBOARD, MLFLOW, *TOKENS)
-"""Kinds that a run has of its own; a CSV, JSON lines or a console log may be of a part of it, or of many."""
 BY_NAME: Final = {STATE: "trainer_state.json", TENSORBOARD: ".tfevents."}
 MAX_LOOKED_AT: Final = 12  # files of one folder whose content is looked at: dumps are alike
 MIN_UNLIKE: Final = 4  # folders that hold unlike records: a run has its trainer's, its trackers' and its dumps'
 MIN_KINDS: Final = 3
-MAX_NAMED: Final = 5  # spelt out in a sentence
-MAX_COMPARED: Final = 64  # places compared with one another: of more, two that conflict were found long before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,49 +93,17 @@ def find_runs(folder: Path) -> FolderRuns:
 
 
 @dataclass(kw_only=True)
-class _Place:
-    """Where a run may lie: a folder or a file, with the records in it by kind."""
-
-    rel: str
-    mark: str = ""
-    tracker: str = ""  # the tracker's id of the run
-    records: dict[str, list[RunFile]] = field(default_factory=dict)
-    tracked_only: bool = False  # a tracker's folder, or a lone log, which may be of a run that lies elsewhere
-    _histories: dict[str, History] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self.rel.rsplit("/", 1)[-1]
-
-    def history(self, kind: str) -> History:
-        """Return what its records of a kind say, read once."""
-        if kind not in self._histories:
-            self._histories[kind] = History.read(self.records[kind])
-        return self._histories[kind]
-
-    @cached_property
-    def merged(self) -> History:
-        """What all its metrics say together."""
-        return History.joined(self.history(kind) for kind in self.records if kind not in TOKENS)
-
-
-_Conflict = tuple[_Place, _Place, str]
-"""Two places that cannot be one run, and the kind of record that tells; empty where they have none in common."""
-
-
-@dataclass(kw_only=True)
 class _Content:
     """What lies in a folder: records of its own, and places that may be runs."""
 
     folder: Folder
     own: dict[str, list[RunFile]] = field(default_factory=dict)
     own_trackers: set[str] = field(default_factory=set)  # ids of W&B logs that lie directly in it
-    places: list[_Place] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
     several: list[_Verdict] = field(default_factory=list)  # folders below that hold several runs
     archives: list[RunFile] = field(default_factory=list)
     loose: list[str] = field(default_factory=list)  # files and folders that belong to no place
-    conflict: _Conflict | None = None  # of files that are called by the numbers of their runs
+    conflict: Conflict | None = None  # of files that are called by the numbers of their runs
 
     @property
     def is_run(self) -> bool:
@@ -165,7 +125,7 @@ class _Content:
 class _Verdict:
     """The places that are runs of their own; none where all of it is one run."""
 
-    places: tuple[_Place, ...] = ()
+    places: tuple[Place, ...] = ()
     reason: str = ""
     notes: tuple[str, ...] = ()
 
@@ -200,7 +160,7 @@ def _look_at_files(content: _Content) -> None:
     """Sort the files directly in a folder: records of its own by kind, archives, and what is neither."""
     shapes: set[str] = set()
     tracked: dict[str, list[RunFile]] = {}
-    lone: list[_Place] = []
+    lone: list[Place] = []
     for file in content.folder.files:
         if is_packed(file.name):
             content.archives.append(file)
@@ -216,7 +176,7 @@ def _look_at_files(content: _Content) -> None:
             shapes.add(shape)
             kind = _kind(file)
             if of_run and kind and kind not in STRONG:
-                lone.append(_Place(rel=file.rel, mark=file.name, records={kind: [file]}, tracked_only=True))
+                lone.append(Place(rel=file.rel, mark=file.name, records={kind: [file]}, tracked_only=True))
                 continue
             if kind:
                 content.own.setdefault(kind, []).append(file)
@@ -227,14 +187,14 @@ def _look_at_files(content: _Content) -> None:
         content.own_trackers = set(tracked)
     else:
         content.places += [
-            _Place(rel=files[0].rel, mark=f"W&B run {run}", tracker=run, records={WANDB: files}, tracked_only=True)
+            Place(rel=files[0].rel, mark=f"W&B run {run}", tracker=run, records={WANDB: files}, tracked_only=True)
             for run, files in tracked.items()
         ]
 
 
-def _add_lone_logs(content: _Content, lone: list[_Place]) -> None:
+def _add_lone_logs(content: _Content, lone: list[Place]) -> None:
     """Count logs called seed_1, seed_2 ... as places where they conflict, and else as the folder's own."""
-    content.conflict = next(_conflicts(lone, weak=True), None)
+    content.conflict = next(conflicts(lone, weak=True), None)
     if content.conflict is not None:
         content.places += lone
         return
@@ -253,16 +213,16 @@ def _kind(file: RunFile) -> str:
     return parser.name
 
 
-def _tracked(folder: Folder) -> _Place | None:
+def _tracked(folder: Folder) -> Place | None:
     """Return a tracker's folder of one run: of W&B, MLflow, or TensorBoard as transformers and Lightning name it."""
     if match := WANDB_RUN.fullmatch(folder.name):
         logs = [file for file in folder.files if WANDB_FILE.fullmatch(file.name)]
         records = {WANDB: logs} if logs else {}
-        return _Place(rel=folder.rel, mark=f"W&B run {match[1]}", tracker=match[1], records=records, tracked_only=True)
+        return Place(rel=folder.rel, mark=f"W&B run {match[1]}", tracker=match[1], records=records, tracked_only=True)
     if MLFLOW_RUN.fullmatch(folder.name) and {"meta.yaml", "metrics", "params"} & folder.names:
         logs = [file for child in folder.folders() if child.name == "metrics" for file in _all_files(child)]
         records = {MLFLOW: logs} if logs else {}
-        return _Place(
+        return Place(
             rel=folder.rel,
             mark=f"MLflow run {folder.name[:8]}",
             tracker=folder.name,
@@ -272,7 +232,7 @@ def _tracked(folder: Folder) -> _Place | None:
     if EVENT_FOLDER.fullmatch(folder.name):
         logs = [file for file in folder.files if ".tfevents." in file.name]
         if logs:
-            return _Place(rel=folder.rel, mark="TensorBoard events", records={TENSORBOARD: logs}, tracked_only=True)
+            return Place(rel=folder.rel, mark="TensorBoard events", records={TENSORBOARD: logs}, tracked_only=True)
     return None
 
 
@@ -296,21 +256,12 @@ def _add_place(content: _Content, child: _Content) -> None:
         content.loose.append(f"{child.folder.rel}/")
         return
     tracker = trackers.pop() if len(trackers) == 1 else ""
-    content.places.append(_Place(rel=child.folder.rel, mark=_mark(records, tracker), tracker=tracker, records=records))
+    content.places.append(Place(rel=child.folder.rel, mark=_mark(records, tracker), tracker=tracker, records=records))
 
 
 def _is_log_folder(content: _Content) -> bool:
     """Return whether a folder in which nothing is recognised holds what is named like a log: it is worth a word."""
     return any(LOG_NAME.fullmatch(name.rsplit("/", 1)[-1]) for name in content.loose)
-
-
-MARKS: Final = {
-    STATE: "trainer_state.json",
-    WANDB: "a W&B log",
-    TENSORBOARD: "TensorBoard events",
-    MLFLOW: "an MLflow run",
-    **dict.fromkeys(TOKENS, "token records"),
-}
 
 
 def _mark(records: dict[str, list[RunFile]], tracker: str) -> str:
@@ -330,100 +281,39 @@ def _decide(content: _Content) -> _Verdict:
         notes = [note for verdict in content.several for note in verdict.notes]
         return _runs(content, below, content.several[0].reason, notes)
     if not places and not content.own and len(content.archives) > 1:
-        packed = tuple(_Place(rel=file.rel, mark="an archive") for file in content.archives)
+        packed = tuple(Place(rel=file.rel, mark="an archive") for file in content.archives)
         return _Verdict(
             places=packed,
             reason=f"{content.folder.rel or 'it'} contains {len(packed)} archives and nothing else ptt reads",
         )
     if _is_logged_by_tracker(content):
         return _Verdict()
-    pair = content.conflict or next(_conflicts(places, weak=not content.own), None)
+    pair = content.conflict or next(conflicts(places, weak=not content.own), None)
     if pair is not None:
-        return _runs(content, [], _conflict_reason(*pair), [])
+        return _runs(content, [], conflict_reason(*pair), [])
     if not content.own and (reason := _unlike(places)):
         return _runs(content, [], reason, [])
-    return _Verdict(reason=_joined(places))
+    return _Verdict(reason=why_one_run(places))
 
 
-def _unlike(places: list[_Place]) -> str:
+def _unlike(places: list[Place]) -> str:
     """Say so where so many folders hold records of so many kinds that they are no parts of one run."""
     holders = [place for place in places if place.records and not place.tracked_only]
     kinds = {frozenset(place.records) for place in holders}
     if len(holders) < MIN_UNLIKE or len(kinds) < MIN_KINDS:
         return ""
-    return f"{_some([place.rel for place in holders])} have records of {len(kinds)} kinds, and none is named as a part"
+    return f"{some([place.rel for place in holders])} have records of {len(kinds)} kinds, and none is named as a part"
 
 
 def _is_logged_by_tracker(content: _Content) -> bool:
     """Return whether a folder's own metrics are those of a tracker's run below it: earlier tries lie beside that."""
     if content.conflict or not all(place.tracked_only for place in content.places):
         return False
-    own = _Place(rel="", records={kind: files[:1] for kind, files in content.own.items()})
-    return any(_same_history(place, own) for place in content.places)
+    own = Place(rel="", records={kind: files[:1] for kind, files in content.own.items()})
+    return any(same_history(place, own) for place in content.places)
 
 
-def _conflicts(places: list[_Place], *, weak: bool) -> Iterator[_Conflict]:
-    """Yield pairs of places that cannot be one run; `weak`: by records that a part of a run may have as well."""
-    compared = places[:MAX_COMPARED]
-    if len(compared) > 1 and all(RANK.fullmatch(place.name) for place in compared):
-        return
-    for kind in (*STRONG, *sorted({kind for place in compared for kind in place.records} - set(STRONG))):
-        if kind not in STRONG and not weak:
-            continue
-        holders = [place for place in compared if kind in place.records]
-        for first, second in combinations(holders, 2):
-            if _relation(first, second, kind) in (Relation.CONFLICT, Relation.COPY):
-                yield first, second, kind
-    whole = [place for place in compared if not place.tracked_only]
-    for first, second in combinations(whole, 2) if weak else ():
-        if not first.records.keys() & second.records.keys() and differ_throughout(first.merged, second.merged):
-            yield first, second, ""
-
-
-def _relation(first: _Place, second: _Place, kind: str) -> Relation:
-    if kind in TOKENS:
-        return relate_spans(_span(first, kind), _span(second, kind))
-    relation = relate_histories(first.history(kind), second.history(kind), strong=kind in STRONG)
-    if relation is Relation.UNRELATED and _same_bytes(first.records[kind], second.records[kind]):
-        relation = Relation.COPY
-    if first.tracker and first.tracker == second.tracker:  # resumed under one id, or the whole folder was copied
-        copied = relation is Relation.COPY and not (first.tracked_only or second.tracked_only)
-        return Relation.COPY if copied else Relation.PART
-    return relation
-
-
-def _same_bytes(first: list[RunFile], second: list[RunFile]) -> bool:
-    """Return whether two places hold the same files, as far as names, sizes and beginnings tell."""
-    if [(file.name, file.size) for file in first] != [(file.name, file.size) for file in second]:
-        return False
-    same = all(a.size and a.readable_head == b.readable_head for a, b in zip(first, second, strict=True))
-    for file in (*first, *second):
-        file.looks.clear()
-    return same
-
-
-def _span(place: _Place, kind: str) -> Span:
-    """Return the steps that the names of a place's token files name; those of its folder where they name none."""
-    return Span.of_names(_dump_names(place.records[kind]))
-
-
-def _dump_names(files: list[RunFile]) -> list[str]:
-    """List what names the steps of dumps: folders by number where there are several, else all files of that shape."""
-    folders = {file.path.parent for file in files}
-    if len(folders) > 1 and all(NUMBER.search(folder.name) for folder in folders):
-        return [folder.name for folder in folders]
-    shapes = {NUMBER.sub("#", file.name) for file in files}
-    return [name for folder in folders for name in _names(folder) if NUMBER.sub("#", name) in shapes]
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return [path.name for path in folder.iterdir()]
-    except OSError:  # gone meanwhile
-        return []
-
-
-def _runs(content: _Content, below: list[_Place], reason: str, notes: list[str]) -> _Verdict:
+def _runs(content: _Content, below: list[Place], reason: str, notes: list[str]) -> _Verdict:
     """Make every place a run, but a tracker's folder that logged one of the others."""
     whole = [place for place in content.places if not place.tracked_only]
     kept = [*below, *whole]
@@ -439,70 +329,24 @@ def _runs(content: _Content, below: list[_Place], reason: str, notes: list[str])
     loose = sorted({*content.loose, *(file.rel for file in content.archives)} - kept_files, key=by_number)
     notes += _resumed(kept)
     if loose:
-        notes.append(f"Not part of any run: {_some(loose)}.")
+        notes.append(f"Not part of any run: {some(loose)}.")
     return _Verdict(places=tuple(kept), reason=reason, notes=tuple(notes))
 
 
-def _holds(run: _Place, tracked: _Place) -> bool:
+def _holds(run: Place, tracked: Place) -> bool:
     """Return whether a run's own records are what a tracker logged; two of a tracker's folders are parts of a run."""
     resumed = run.tracked_only and tracked.tracker != "" and tracked.tracker == run.tracker
-    return not resumed and _same_history(tracked, run)
+    return not resumed and same_history(tracked, run)
 
 
-def _resumed(places: list[_Place]) -> list[str]:
+def _resumed(places: list[Place]) -> list[str]:
     """Say which trackers' folders are of one run that was resumed: each is judged by itself."""
     segments: dict[str, list[str]] = {}
     for place in places:
         if place.tracker and place.tracked_only:
             segments.setdefault(place.mark, []).append(place.rel)
     return [
-        f"{mark} was resumed; each part is judged separately: {_some(parts)}."
+        f"{mark} was resumed; each part is judged separately: {some(parts)}."
         for mark, parts in segments.items()
         if len(parts) > 1
     ]
-
-
-def _same_history(tracked: _Place, run: _Place) -> bool:
-    """Return whether a tracker's log and a run's own records say the same."""
-    if tracked.tracker and tracked.tracker == run.tracker:
-        return True
-    kinds = [kind for kind in run.records if kind not in TOKENS]
-    return any(
-        relate_histories(tracked.history(kind), run.history(own), strong=False, exact=False)
-        in (Relation.PART, Relation.COPY)
-        for kind in tracked.records
-        for own in kinds[:2]
-    )
-
-
-def _conflict_reason(first: _Place, second: _Place, kind: str) -> str:
-    if not kind:
-        return f"{first.rel} ({first.mark}) and {second.rel} ({second.mark}) log different values at the same steps"
-    record = MARKS.get(kind) or first.records[kind][0].name
-    both = f"{first.rel} and {second.rel} each have {record}"
-    if first.tracker and second.tracker:
-        both = f"{first.rel} and {second.rel} are {first.mark} and {second.mark}"
-    if kind in TOKENS:
-        return f"{both} of the same steps"
-    relation = relate_histories(first.history(kind), second.history(kind), strong=kind in STRONG)
-    same = relation is Relation.COPY
-    if first.tracked_only and kind not in STRONG:
-        both = f"{first.rel} and {second.rel} log the same metrics"
-    return f"{both} from the start on, {'as copies of one another' if same else 'with different values'}"
-
-
-def _joined(places: list[_Place]) -> str:
-    """Say why places that hold records are one run; empty where there is nothing to say."""
-    holders = [place for place in places if place.records and not place.tracked_only]
-    if len(holders) < 2:
-        return ""
-    for first, second in combinations(holders[:MAX_COMPARED], 2):
-        for kind in first.records.keys() & second.records.keys():
-            if _relation(first, second, kind) is Relation.CONTINUES:
-                return f"{first.rel} and {second.rel} are parts of one history: one continues the other"
-    return f"{_some([place.rel for place in holders])} have no records that contradict being one run"
-
-
-def _some(names: list[str]) -> str:
-    named = ", ".join(names[:MAX_NAMED])
-    return named if len(names) <= MAX_NAMED else f"{named} and {len(names) - MAX_NAMED} more"
