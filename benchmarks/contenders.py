@@ -73,11 +73,12 @@ def bare_log(folder: Path) -> None:
 
 
 def token_pass(folder: Path, *, compiled: bool = False) -> pl.DataFrame:
-    """The token pass: cells, single sequences, and positions after an observation."""
+    """The token pass: cells, single sequences of a share in long runs, and positions after an observation."""
     import polars as pl
 
     from ptt.diagnostics.engines import freed_memory
     from ptt.diagnostics.statistics.logprob_pairs import available_pairs
+    from ptt.diagnostics.statistics.partial_tables import kept_sequences
     from ptt.diagnostics.statistics.percentiles import percentiles
     from ptt.diagnostics.statistics.token_pass import token_pass
 
@@ -86,12 +87,14 @@ def token_pass(folder: Path, *, compiled: bool = False) -> pl.DataFrame:
     logps = [name for name in LOGPS if name in frame.collect_schema()]
     columns = frame.select("step", "model_mask", *logps).with_row_index("seq")
     pairs = available_pairs(set(logps))
+    ids = frame.select("step", "group_id").collect(engine="streaming")
     tables = token_pass(
         columns,
         pairs=pairs,
         min_observation=4,
         tokens_per_row=TOKENS_PER_ROW,
         steps=len(list(folder.glob("step_*.parquet"))),
+        kept=kept_sequences(ids["step"].to_numpy(), ids["group_id"].hash(seed=0).to_numpy()),
         compiled=compiled,
     )
     found = percentiles(tables.cells_of(0), by=("step", "slice"))

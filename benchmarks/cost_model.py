@@ -138,9 +138,9 @@ def measure(folder: Path) -> Costs:
     )
     _, reading = timed(lambda: sum(len(read(*stretch)) for stretch in stretches))
     _, decoding = timed(lambda: decode(frame, plan.batch_rows))
-    (parts, packing), folding = timed(lambda: fold_and_pickle(frame, plan))
+    (parts, packing), folding = timed(lambda: fold_and_pickle(frame, plan, kept_of(rows)))
     folding -= packing
-    tables, merging = timed(lambda: merge(parts, kept_of(rows)))
+    tables, merging = timed(lambda: merge(parts))
     pieces = len(parts)
     parts.clear()
     _, whole = timed(lambda: ptt.diagnose(folder))
@@ -170,13 +170,13 @@ def measure_merging(frame: Any, plan: Any, tokens: int, rows: int) -> dict[str, 
     sequences = FAR // tokens * rows
     far_plan = replace(plan, bits_dropped=bits_dropped(STEPS))
     step = pl.col("seq").cast(pl.Int64) // (sequences // STEPS)
-    parts, _ = fold_and_pickle(frame.with_columns(step=step), far_plan)
     kept = np.arange(rows) % share_kept(sequences) == 0
+    parts, _ = fold_and_pickle(frame.with_columns(step=step), far_plan, kept)
     size = min(GROUP, len(parts))
     whole = range(0, len(parts) - size + 1, size)
-    groups, gathering = timed(lambda: [gather(parts[first : first + size], kept) for first in whole])
-    _, in_groups = timed(lambda: [merge_groups(groups, kept) for _ in range(AGAIN)])
-    _, by_pieces = timed(lambda: [merge(parts, kept) for _ in range(AGAIN)])
+    groups, gathering = timed(lambda: [gather(parts[first : first + size]) for first in whole])
+    _, in_groups = timed(lambda: [merge_groups(groups) for _ in range(AGAIN)])
+    _, by_pieces = timed(lambda: [merge(parts) for _ in range(AGAIN)])
     return {
         "merge_ms": by_pieces / AGAIN / len(parts) * 1e3,
         "piece_mb": sum(map(len, parts)) / len(parts) / 1e6,
@@ -193,12 +193,12 @@ def decode(frame: Any, rows: int) -> None:
         pass
 
 
-def fold_and_pickle(frame: Any, plan: Any) -> tuple[list[bytes], float]:
+def fold_and_pickle(frame: Any, plan: Any, kept: Any) -> tuple[list[bytes], float]:
     """Fold a run; return its pieces as a worker sends them, and the CPU seconds that pickling took."""
-    from ptt.diagnostics.statistics.token_pass import fold
+    from ptt.diagnostics.statistics.token_pass import Single, fold
 
     parts, packing = [], 0.0
-    for _, part in fold(frame, plan):
+    for _, part in fold(frame, plan, Single(kept=kept)):
         begin = time.process_time()
         parts.append(pickle.dumps(part))
         packing += time.process_time() - begin
@@ -216,28 +216,28 @@ def kept_of(rows: int) -> Any:
     )
 
 
-def merge(parts: Sequence[bytes], kept: Any) -> Any:
+def merge(parts: Sequence[bytes]) -> Any:
     """Unpickle pieces and add them up, as the driver does."""
     from ptt.diagnostics.statistics.merge_tree import Merger
 
-    merger = Merger(kept)
+    merger = Merger()
     for number, part in enumerate(parts):
         merger.add(number, pickle.loads(part))
     return merger.tables()
 
 
-def gather(parts: Sequence[bytes], kept: Any) -> bytes:
+def gather(parts: Sequence[bytes]) -> bytes:
     """Unpickle the pieces of a group, add them up and pickle the group, as a worker does."""
     from ptt.diagnostics.statistics.merge_tree import merge_group
 
-    return pickle.dumps(merge_group([pickle.loads(part) for part in parts], kept))
+    return pickle.dumps(merge_group([pickle.loads(part) for part in parts]))
 
 
-def merge_groups(groups: Sequence[bytes], kept: Any) -> Any:
+def merge_groups(groups: Sequence[bytes]) -> Any:
     """Unpickle groups and add them up, as the driver does."""
     from ptt.diagnostics.statistics.merge_tree import Merger
 
-    merger = Merger(kept)
+    merger = Merger()
     for group in groups:
         merger.add_group(pickle.loads(group))
     return merger.tables()

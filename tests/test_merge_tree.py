@@ -149,7 +149,7 @@ def of_another_length(kept: Path) -> None:
 
 
 def a_piece(kept: Path) -> None:
-    """Write what pieces are kept as: nothing says which sequences it holds."""
+    """Write the tables of a piece that is in none of the groups."""
     piece = min(kept.parent.iterdir(), key=lambda path: path.stat().st_size)
     assert part_of(piece).cells.height
     kept.write_bytes(piece.read_bytes())

@@ -98,10 +98,10 @@ def merges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder.mkdir()
     merge = ray_cluster.merge_or_none
 
-    def merged(span: ray_cluster.GroupSpan, *given: Any) -> Any:
-        (folder / f"{span.first} begun").touch()
-        tables = merge(span, *given)
-        (folder / f"{span.first} {'done' if tables is not None else 'not possible'}").touch()
+    def merged(places: range, *given: Any) -> Any:
+        (folder / f"{places.start} begun").touch()
+        tables = merge(places, *given)
+        (folder / f"{places.start} {'done' if tables is not None else 'not possible'}").touch()
         return tables
 
     monkeypatch.setattr(ray_cluster, "merge_or_none", merged)
@@ -121,7 +121,7 @@ def test_groups_added_up_on_the_cluster_give_the_same_though_a_node_is_lost(
     with executor(Engine.RAY, cluster.address) as engine:
         assert findings(run_dir, engine, progress=losing_a_node(cluster), out=tmp_path / "out") == here
     assert len(cluster.worker_nodes) == nodes - 1
-    assert done_in(merges) == ["0 done", "384 done"]
+    assert done_in(merges) == ["0 done", "3 done"]
     assert len(list((tmp_path / "out" / "store" / PIECES).iterdir())) == 4  # two groups and two pieces
     shutil.rmtree(tmp_path / "out" / "store" / "tokens")
     assert findings(run_dir, out=tmp_path / "out") == here
@@ -134,17 +134,17 @@ def test_a_group_is_added_up_again_where_the_worker_is_killed_amid_it(
     here = findings(run_dir)
     merge = ray_cluster.merge_or_none
 
-    def dying(span: ray_cluster.GroupSpan, *given: Any) -> Any:
-        mark = merges / f"{span.first} begun"
-        if span.first == 0 or not mark.exists():  # the first group's workers die each time, the other's once
+    def dying(places: range, *given: Any) -> Any:
+        mark = merges / f"{places.start} begun"
+        if places.start == 0 or not mark.exists():  # the first group's workers die each time, the other's once
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return merge(span, *given)
+        return merge(places, *given)
 
     monkeypatch.setattr(ray_cluster, "merge_or_none", dying)
     with executor(Engine.RAY, cluster.address) as engine:
         assert findings(run_dir, engine) == here
-    assert done_in(merges) == ["384 done"]
+    assert done_in(merges) == ["3 done"]
 
 
 @on_ray
@@ -158,7 +158,7 @@ def test_groups_are_added_up_on_the_cluster_once_it_has_grown(
     monkeypatch.setattr(ray_cluster, "_cores", lambda ray: next(cores, 8))
     with executor(Engine.RAY, cluster.address) as engine:
         assert findings(run_dir, engine) == here
-    assert done_in(merges) == ["384 done"]
+    assert done_in(merges) == ["3 done"]
 
 
 @pytest.mark.parametrize("function", [ray_cluster.fold_or_say_why, ray_cluster.merge_or_none])
@@ -203,7 +203,7 @@ def test_a_damaged_file_inside_a_group_fails_alone(cluster: Any, run_dir: Path, 
     assert "step_000030" in here
     with executor(Engine.RAY, cluster.address) as engine:
         assert findings(run_dir, engine) == here
-    assert done_in(merges) == ["0 done", "384 done", "384 not possible"]  # done without the file
+    assert done_in(merges) == ["0 done", "3 done", "384 not possible"]  # done without the file
 
 
 def grown_at_the_fifth_look(nodes: Any) -> Any:
@@ -236,7 +236,7 @@ def test_a_cluster_without_cores_is_waited_for_and_not_for_ever(
         with executor(Engine.RAY, nodes.address) as engine:
             assert findings(run_dir, engine) == here
         assert "has no CPUs; waiting for a node" in capfd.readouterr().err
-    assert done_in(merges) == ["0 done", "384 done"]
+    assert done_in(merges) == ["0 done", "3 done"]
 
 
 @on_ray

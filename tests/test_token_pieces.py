@@ -24,12 +24,12 @@ from polars.testing import assert_frame_equal
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import local
-from ptt.diagnostics.engines.pieces import CHECK_BYTES, Group, Merged, Piece, RunPieces
+from ptt.diagnostics.engines.pieces import CHECK_BYTES, SIZE_BYTES, Group, Merged, Piece, RunPieces
 from ptt.diagnostics.statistics import merge_tree, partial_tables, token_pass
 from ptt.diagnostics.statistics.partial_tables import PartialTables, TokenTables
 from ptt.diagnostics.store.ingest import PIECES
 from ptt.diagnostics.store.manifest import InPlaceFile, Manifest
-from ptt.executors.ray_cluster import GroupSpan, merge_or_none
+from ptt.executors.ray_cluster import merge_or_none
 from ptt.executors.this_machine import fold_in_processes, fold_or_none
 
 pytestmark = pytest.mark.usefixtures("short_pieces")
@@ -102,15 +102,15 @@ def in_groups(
     place = 0
     answers: list[tuple[int, Callable[[], PartialTables | Merged | None]]] = []
 
-    def merged(group: Group, members: Sequence[Piece]) -> Merged | None:
+    def merged(members: Sequence[Piece]) -> Merged | None:
         parts = [pickle.loads(pickle.dumps(fold_or_none(piece))) for piece in members]
-        tables = merge_or_none(GroupSpan(kept=group.kept, first=group.first, end=group.end), *parts)
+        tables = merge_or_none(range(len(members)), *parts)
         return None if tables is None else Merged(tables=pickle.loads(pickle.dumps(tables)))
 
     while place < len(pieces):
         group = groups.get(place) if of is None or place in of else None
         members = pieces[place : place + (len(group.pieces) if group is not None else 1)]
-        if group is not None and (whole := merged(group, members)) is not None:
+        if group is not None and (whole := merged(members)) is not None:
             answers.append((place, partial(Merged, tables=whole.tables)))
         else:
             answers += [(place + number, partial(fold_or_none, piece)) for number, piece in enumerate(members)]
@@ -202,13 +202,18 @@ def test_steps_of_another_source_are_left_out_of_every_piece(tmp_path: Path) -> 
 
 def rewrite(piece: Path, **changed: pl.DataFrame) -> None:
     """Write other tables into a kept piece, with the check that belongs to them."""
-    part = PartialTables.from_bytes(piece.read_bytes()[CHECK_BYTES:])
-    content = replace(part, **changed).to_bytes()
+    write_checked(piece, ALL_KEPT + replace(part_of(piece), **changed).to_bytes())
+
+
+def write_checked(piece: Path, content: bytes) -> None:
     piece.write_bytes(zlib.crc32(content).to_bytes(CHECK_BYTES, "little") + content)
 
 
+ALL_KEPT = bytes(SIZE_BYTES)  # nothing is said of single sequences
+
+
 def part_of(piece: Path) -> PartialTables:
-    return PartialTables.from_bytes(piece.read_bytes()[CHECK_BYTES:])
+    return PartialTables.from_bytes(piece.read_bytes()[CHECK_BYTES + SIZE_BYTES :])
 
 
 def of_other_columns(piece: Path) -> None:
@@ -249,12 +254,11 @@ def of_bad_tokens_of_no_pair(piece: Path) -> None:
 
 def of_lengths_that_lie(piece: Path) -> None:
     content, rows = piece.read_bytes()[CHECK_BYTES:], part_of(piece).rows.height
-    content = content.replace(rows.to_bytes(8, "little"), (1 << 26).to_bytes(8, "little"))
-    piece.write_bytes(zlib.crc32(content).to_bytes(CHECK_BYTES, "little") + content)
+    write_checked(piece, content.replace(rows.to_bytes(8, "little"), (1 << 26).to_bytes(8, "little")))
 
 
 def no_tables(piece: Path) -> None:
-    piece.write_bytes(zlib.crc32(b"none").to_bytes(CHECK_BYTES, "little") + b"none")
+    write_checked(piece, ALL_KEPT + b"none")
 
 
 def a_link(piece: Path) -> None:
@@ -262,8 +266,12 @@ def a_link(piece: Path) -> None:
     piece.symlink_to(piece.parent.parent / "elsewhere")
 
 
+def no_head(piece: Path) -> None:
+    write_checked(piece, part_of(piece).to_bytes())
+
+
 HARMS = (
-    of_other_columns, of_other_sequences, of_other_cells, of_other_counts, of_another_slice, of_wide_cells,
+    no_head, of_other_columns, of_other_sequences, of_other_cells, of_other_counts, of_another_slice, of_wide_cells,
     of_lists_with_nulls, of_bad_tokens_of_no_pair, of_lengths_that_lie, no_tables, a_link,
 )  # fmt: skip
 

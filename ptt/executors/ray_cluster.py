@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from ptt.diagnostics.engines.pieces import Group, Merged, Piece, RunPieces, fold_one
 from ptt.diagnostics.errors import PttError, SettingsError
-from ptt.diagnostics.statistics.merge_tree import merge_group, unpack
+from ptt.diagnostics.statistics.merge_tree import merge_group
 from ptt.diagnostics.statistics.partial_tables import PartialTables
 from ptt.diagnostics.store.file_readings import Reading, RunTasks, read_task
 from ptt.diagnostics.store.file_readings import Task as ReadTask
@@ -130,20 +130,10 @@ def fold_or_say_why(sized: SizedPiece) -> PartialTables | Unseen | None:
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupSpan:
-    """The sequences of a group from `first` to before `end`; `kept`: which one by one (see merge_tree.pack)."""
-
-    kept: bytes
-    first: int
-    end: int
-
-
-def merge_or_none(span: GroupSpan, *answers: object) -> PartialTables | None:
-    """Add up the pieces of a group, on a worker; None where one of them was not folded."""
+def merge_or_none(places: range, *answers: object) -> PartialTables | None:
+    """Add up the pieces of a group at these places, on a worker; None where one of them was not folded."""
     parts = [answer for answer in answers if isinstance(answer, PartialTables)]
-    kept = unpack(span.kept, span.end - span.first)
-    return merge_group(parts, kept, span.first) if len(parts) == len(answers) else None
+    return merge_group(parts) if len(parts) == len(places) else None
 
 
 def read_or_say_why(task: ReadTask) -> list[Reading] | Unseen | None:
@@ -219,8 +209,7 @@ class RayCluster:
             places = range(place, place + (1 if group is None else len(group.pieces)))
             tasks = [remote.remote(self._call(fold_or_say_why, sized[at])) for at in places]
             if group is not None:
-                span = GroupSpan(kept=group.kept, first=group.first, end=group.end)
-                tasks.append(remote.remote(self._call(merge_or_none, span), *tasks))
+                tasks.append(remote.remote(self._call(merge_or_none, places), *tasks))
             yield places, tasks
             place = places.stop
 

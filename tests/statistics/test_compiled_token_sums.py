@@ -85,6 +85,12 @@ def test_a_run_with_two_slices_and_lost_tokens_agrees() -> None:
     assert_same_bits(sequences_of(Story(steps=6, sequences=40, post=steady(0.8), nan_share=0.02)))
 
 
+@pytest.mark.parametrize("every", [1, 2, 7, 1000])
+def test_single_sequences_of_a_share_agree(every: int) -> None:
+    frame = sequences_of(Story(steps=6, sequences=40, post=steady(0.8), nan_share=0.02))
+    assert_same_bits(frame, kept=np.arange(frame.height) % every == every - 1)
+
+
 def test_a_clean_run_agrees_in_32_and_64_bits() -> None:
     frame = sequences_of(Story(steps=6, sequences=40, post=steady(0.8)))
     assert_same_bits(frame)

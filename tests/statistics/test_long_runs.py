@@ -21,7 +21,7 @@ from ptt.diagnostics.statistics.ess import sliding_ess
 from ptt.diagnostics.statistics.merge_tree import Merger
 from ptt.diagnostics.statistics.partial_tables import kept_sequences
 from ptt.diagnostics.statistics.percentiles import percentiles
-from ptt.diagnostics.statistics.token_pass import PassPlan, fold, token_pass
+from ptt.diagnostics.statistics.token_pass import PassPlan, Single, fold, token_pass
 from ptt.diagnostics.statistics.windows import Span
 
 QUANTILES = {"p50": 50, "p95": 95, "p99": 99, "p999": 99.9}
@@ -171,7 +171,7 @@ def test_a_run_of_4000_short_steps_takes_little_more_memory_than_one_of_250() ->
 def test_more_tokens_than_32_bits_can_count_are_counted(pieces: int) -> None:
     plan = PassPlan(pairs=(POLICY_REF,), min_observation=4, batch_rows=16)
     story = Story(steps=1, sequences=16, post=steady(0.8), nan_share=0.1)
-    ((_, part),) = fold(sequences_of(story).lazy(), plan)
+    ((_, part),) = fold(sequences_of(story).lazy(), plan, Single())
     most = (1 << 32) - 1
     merger = Merger()
     for number in range(pieces):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from builders import POLICY_REF, Story, sequences_of, steady
@@ -16,7 +17,7 @@ from ptt.diagnostics.statistics.logprob_pairs import PAIRS
 from ptt.diagnostics.statistics.merge_tree import merge_group, only_kept
 from ptt.diagnostics.statistics.partial_tables import SCHEMAS, PartialTables
 from ptt.diagnostics.statistics.sound_tables import MAY_LACK, Expected, is_sound
-from ptt.diagnostics.statistics.token_pass import PassPlan, fold
+from ptt.diagnostics.statistics.token_pass import PassPlan, Single, fold
 
 SEQUENCES = 80
 EXPECTED = Expected(first=0, end=SEQUENCES, pairs=2, bits_dropped=2, sample_every=4)
@@ -45,7 +46,7 @@ def made() -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def part() -> PartialTables:
-    ((_, tables),) = fold(made().lazy(), PLAN)
+    ((_, tables),) = fold(made().lazy(), PLAN, Single())
     assert all(getattr(tables, name).height for name in SCHEMAS)
     assert tables.rows["ok"].not_().sum() == 1
     return tables
@@ -55,10 +56,13 @@ def test_what_a_piece_and_a_group_leave_is_sound(part: PartialTables) -> None:
     assert is_sound(part, EXPECTED)
     assert is_sound(PartialTables.from_bytes(part.to_bytes()), EXPECTED)
     halves = [made().filter(pl.col("seq") // 40 == half) for half in (0, 1)]
-    parts = [tables for half in halves for _, tables in fold(half.lazy(), PLAN)]
-    assert is_sound(merge_group(parts, None), EXPECTED)
-    few = part.rows["seq"].to_numpy() % 3 == 0
-    assert is_sound(only_kept(part, few), EXPECTED)
+    parts = [tables for half in halves for _, tables in fold(half.lazy(), PLAN, Single())]
+    assert is_sound(merge_group(parts), EXPECTED)
+    few = np.arange(SEQUENCES) % 3 == 0
+    ((_, folded),) = fold(made().lazy(), PLAN, Single(kept=few))
+    for one in (only_kept(part, few, 0), folded):
+        assert is_sound(one, EXPECTED)
+        assert one.sequences.height < part.sequences.height
 
 
 @pytest.mark.parametrize("of", [{"end": 79}, {"first": 1}, {"pairs": 1}, {"bits_dropped": 0}, {"sample_every": 2}])

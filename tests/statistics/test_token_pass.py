@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,15 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from ptt.diagnostics.statistics import batch_layout, bins, token_pass, token_sums
-from ptt.diagnostics.statistics.cells import KINDS, POWER_SUMS, SEQUENCE_SUMS, SIGNED_CELL, STEP_LIMIT, SUMS, cell_key
+from ptt.diagnostics.statistics.cells import (
+    POWER_SUMS,
+    SEQUENCE,
+    SEQUENCE_SUMS,
+    SIGNED_CELL,
+    STEP_LIMIT,
+    SUMS,
+    cell_key,
+)
 from ptt.diagnostics.statistics.logprob_pairs import PAIRS, available_pairs
 from ptt.diagnostics.statistics.partial_tables import TokenTables, finish_cells
 
@@ -111,6 +120,24 @@ def test_no_cut_into_batches_chunks_or_files_changes_the_tables(cuts: set[int], 
         patch.setattr(batch_layout, "CHUNK_TOKENS", chunk)
         patch.setattr(token_pass, "BATCH_TOKENS", chunk)
         same_up_to_the_order_of_adding(tables_of(pl.concat(files)), whole)
+
+
+@repeatable
+@given(st.lists(st.booleans(), min_size=35, max_size=35), st.sampled_from([40, 300, 100_000]), st.booleans())
+def test_single_sequences_that_are_not_kept_are_left_out_and_nothing_else_changes(
+    wanted: list[bool], chunk: int, losing: bool
+) -> None:
+    frame, kept = made(nan_share=0.1 if losing else 0.0), np.array(wanted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_layout, "CHUNK_TOKENS", chunk)
+        patch.setattr(token_pass, "BATCH_TOKENS", chunk)
+        every = tables_of(frame)
+        few = token_pass.token_pass(frame.lazy(), pairs=(POLICY_REF,), min_observation=4, kept=kept)
+    for one in fields(TokenTables):
+        table = getattr(every, one.name)
+        if one.name in ("sequences", "stretches"):
+            table = table.filter(kept[table["seq"].to_numpy()])
+        assert getattr(few, one.name).equals(table), one.name
 
 
 def test_chunks_hold_every_row_once_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +259,7 @@ def test_without_model_tokens_there_are_no_cells_but_every_row(rows: list[dict[s
     assert tables.cells.is_empty()
     assert tables.sequences.is_empty()
     assert tables.rows.height == len(rows)
-    assert tables.sequences.schema == pl.Schema(KINDS["sequences"])
+    assert tables.sequences.schema == pl.Schema(SEQUENCE)
 
 
 def test_float32_logprobs_are_subtracted_in_float64() -> None:

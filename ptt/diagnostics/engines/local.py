@@ -47,7 +47,7 @@ from ptt.diagnostics.statistics.partial_tables import (
     kept_sequences,
     share_kept,
 )
-from ptt.diagnostics.statistics.token_pass import PassPlan, batch_rows, fold
+from ptt.diagnostics.statistics.token_pass import PassPlan, Single, batch_rows, fold
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.ingest import PIECES
 from ptt.diagnostics.store.manifest import Manifest
@@ -315,25 +315,25 @@ class Folding:
     def _added_up(self, scan: SequenceScan, plan: PassPlan, kept: BoolArray | None) -> TokenTables:
         if not scan.divisible:
             self._sum, self._done = None, 0
-            merger = Merger(kept)
-            for number, part in fold(needed(scan.frame, scan.columns, plan), plan, self._count(scan)):
+            merger, frame = Merger(), needed(scan.frame, scan.columns, plan)
+            for number, part in fold(frame, plan, Single(kept=kept), self._count(scan)):
                 merger.add(number, part)
             return merger.tables()
-        pieces = cut(scan, plan)
-        if self._sum is None or not self._sum.goes_on_with(pieces, kept):
-            self._sum = RunSum(kept)
+        pieces = cut(scan, plan, kept)
+        if self._sum is None or not self._sum.goes_on_with(pieces):
+            self._sum = RunSum()
         names = [piece.name() if self._kept_pieces is not None else "" for piece in pieces]
         taken = self._sum.pieces
         self._done = pieces[taken].first if taken < len(pieces) else scan.rows
-        units = self._units(pieces[taken:], names[taken:], kept)
+        units = self._units(pieces[taken:], names[taken:])
         for pieces_of_it, tables in self._summed(scan, units, self._count(scan)):
             self._sum.add(pieces_of_it, tables)
-        for unit in self._units(pieces, names, kept):
+        for unit in self._units(pieces, names):
             self._used |= {unit.name} if unit.found else set(unit.names)
         summed, self._sum = self._sum, None  # which lets go of its parts
         return summed.tables()
 
-    def _units(self, pieces: Sequence[Piece], names: Sequence[str], kept: BoolArray | None) -> list[_Unit]:
+    def _units(self, pieces: Sequence[Piece], names: Sequence[str]) -> list[_Unit]:
         """Divide neighbouring pieces into whole groups and single pieces.
 
         Where some pieces of a group are kept, as of a run that has grown, only the others are folded, one by one.
@@ -341,11 +341,11 @@ class Folding:
         store = self._kept_pieces
         name_of = dict(zip((piece.first for piece in pieces), names, strict=True))
         units: list[_Unit] = []
-        for group in groups_of(pieces, kept):
+        for group in groups_of(pieces):
             own = tuple(name_of[piece.first] for piece in group.pieces)
-            held = [store is not None and store.has(name) for name in own]
+            held = [store is not None and store.has(name, piece) for name, piece in zip(own, group.pieces, strict=True)]
             name = group_name(own)
-            found = group.whole and store is not None and store.has_group(name, group)
+            found = group.whole and store is not None and store.has(name, group)
             if found or (group.whole and not any(held)):
                 units.append(_Unit(pieces=group.pieces, names=own, name=name, found=found, group=group))
             else:
@@ -400,10 +400,10 @@ class Folding:
         """Return what is kept of a piece or a group, folded anew here where it is damaged."""
         store, group = self._kept_pieces, unit.group
         assert store is not None, "what is found is in a store"
-        tables = store.read(unit.name, unit.pieces[0]) if group is None else store.read_group(unit.name, group)
+        tables = store.read(unit.name, group or unit.pieces[0])
         if tables is None:
             parts = map(self._fold_here, unit.pieces)
-            tables = next(parts) if group is None else merge_group(parts, group.mask(), group.first)
+            tables = next(parts) if group is None else merge_group(parts)
             self._keep(unit, unit.pieces, tables)
         return tables
 
@@ -414,9 +414,9 @@ class Folding:
             return
         with suppress(OSError):  # a full disk costs the next look its time, and nothing else
             if unit.group is not None and len(pieces) > 1:
-                store.write_group(unit.name, unit.group, tables)
+                store.write(unit.name, unit.group, tables)
             else:
-                store.write(unit.names[pieces[0].number - unit.pieces[0].number], tables)
+                store.write(unit.names[pieces[0].number - unit.pieces[0].number], pieces[0], tables)
 
     def _fold_here(self, piece: Piece) -> PartialTables:
         """Fold a piece that could not be read a moment ago, or keep in mind that it cannot."""

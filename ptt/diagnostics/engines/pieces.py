@@ -12,6 +12,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final, Protocol
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -19,14 +20,14 @@ from ptt.diagnostics.statistics.arrays import BoolArray
 from ptt.diagnostics.statistics.merge_tree import covers, group_of, is_group, only_kept, pack, unpack
 from ptt.diagnostics.statistics.partial_tables import PartialTables
 from ptt.diagnostics.statistics.sound_tables import Expected, is_sound
-from ptt.diagnostics.statistics.token_pass import PassPlan, fold, fold_piece
+from ptt.diagnostics.statistics.token_pass import FoldContext, PassPlan, Single, fold, fold_piece
 from ptt.diagnostics.statistics.token_sums import ArrayPool
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.scan import READ_ERRORS, SequenceScan, scan_range
 
 CHECK_BYTES: Final = 4  # of the CRC-32 that what is kept begins with: a disk may tear it
-SIZE_BYTES: Final = 4  # of the length of what a kept group says of its sequences
-KEPT_BY: Final = "6"  # version of the tables of a piece: what an earlier one kept is folded anew
+SIZE_BYTES: Final = 4  # of the length of what then says which sequences are kept one by one
+KEPT_BY: Final = "7"  # version of the tables of a piece: what an earlier one kept is folded anew
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class Piece:
     end: int  # the one after the last
     columns: frozenset[str]
     plan: PassPlan
+    kept: bytes = b""  # which sequences are kept one by one (see merge_tree.pack)
 
     @property
     def number(self) -> int:
@@ -54,8 +56,13 @@ class Piece:
         """The columns that the pass needs, of this range alone."""
         return needed(scan_range(self.files, self.first, self.end), self.columns, self.plan)
 
+    @property
+    def single(self) -> Single:
+        """Which sequences are kept one by one."""
+        return Single(kept=unpack(self.kept, self.end - self.first), first=self.first)
+
     def name(self) -> str:
-        """Hash all that decides its tables, of the files their names, sizes and times."""
+        """Hash all that decides its tables but `kept`; of the files their names, sizes and times."""
         marks = []
         for file in self.files:
             status = file.path.stat()
@@ -76,10 +83,14 @@ def _written(value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Pieces that are added up before they are added to others (see merge_tree), and sequences kept one by one."""
+    """Pieces that are added up before they are added to others (see merge_tree)."""
 
     pieces: tuple[Piece, ...]
-    kept: bytes  # see merge_tree.pack
+
+    @property
+    def plan(self) -> PassPlan:
+        """What decides its tables."""
+        return self.pieces[0].plan
 
     @property
     def first(self) -> int:
@@ -96,9 +107,10 @@ class Group:
         """Whether it stays as it is when the run grows."""
         return is_group(self.pieces[0].number, len(self.pieces)) and self.pieces[-1].full
 
-    def mask(self) -> BoolArray | None:
-        """Return of each sequence whether it is kept one by one; None: all are."""
-        return unpack(self.kept, self.end - self.first)
+    @property
+    def kept(self) -> bytes:
+        """Which sequences are kept one by one: all pieces but the last have a multiple of eight."""
+        return b"".join(piece.kept for piece in self.pieces)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +150,11 @@ def needed(frame: pl.LazyFrame, columns: frozenset[str], plan: PassPlan) -> pl.L
     return frame.select(chosen)
 
 
-def cut(scan: SequenceScan, plan: PassPlan) -> list[Piece]:
-    """Cut a run into pieces: by the numbers of its sequences alone, so that a run that grows keeps its first ones."""
+def cut(scan: SequenceScan, plan: PassPlan, kept: BoolArray | None) -> list[Piece]:
+    """Cut a run into pieces: by the numbers of its sequences alone, so that a run that grows keeps its first ones.
+
+    `kept`: of every sequence, whether it is kept one by one (None: all are).
+    """
     bounds = [*range(0, scan.rows, plan.piece_rows), scan.rows]
     pieces, at = [], 0
     for first, end in pairwise(bounds):
@@ -148,16 +163,18 @@ def cut(scan: SequenceScan, plan: PassPlan) -> list[Piece]:
         last = at
         while last + 1 < len(scan.files) and scan.files[last + 1].start < end:
             last += 1
-        files = scan.files[at : last + 1]
-        pieces.append(Piece(files=files, first=first, end=end, columns=scan.columns, plan=plan))
+        files, packed = scan.files[at : last + 1], pack(kept, first, end)
+        pieces.append(Piece(files=files, first=first, end=end, columns=scan.columns, plan=plan, kept=packed))
     return pieces
 
 
 def fold_one(piece: Piece) -> PartialTables:
     """Fold one piece, wherever this runs."""
-    for _, part in fold(piece.frame, piece.plan):
+    for _, part in fold(piece.frame, piece.plan, piece.single):
         return part
-    return fold_piece([], piece.plan, ArrayPool())  # all of its sequences are counted elsewhere
+    return fold_piece(
+        [], FoldContext(plan=piece.plan, single=piece.single, pool=ArrayPool())
+    )  # all of its sequences are counted elsewhere
 
 
 def fold_in_order(
@@ -180,7 +197,7 @@ def fold_in_order(
         rows = scan.frame if whole else scan_range(files, run[0].first, run[-1].end)
         left = deque(run)
         try:
-            for number, part in fold(needed(rows, scan.columns, run[0].plan), run[0].plan, on_rows):
+            for number, part in fold(needed(rows, scan.columns, run[0].plan), run[0].plan, _single(run), on_rows):
                 while left[0].first < number * left[0].plan.piece_rows:
                     left.popleft()  # all of its sequences are counted elsewhere
                 yield left.popleft(), part
@@ -188,11 +205,16 @@ def fold_in_order(
             yield from ((piece, None) for piece in left)
 
 
-def groups_of(pieces: Sequence[Piece], kept: BoolArray | None) -> Iterator[Group]:
+def _single(pieces: Sequence[Piece]) -> Single:
+    """Return which sequences of neighbouring pieces are kept one by one."""
+    masks = [mask for piece in pieces if (mask := piece.single.kept) is not None]
+    return Single(kept=np.concatenate(masks) if masks else None, first=pieces[0].first)
+
+
+def groups_of(pieces: Sequence[Piece]) -> Iterator[Group]:
     """Divide neighbouring pieces by the groups that they are in; the first and the last may not be whole."""
     for _, members in groupby(pieces, key=lambda piece: group_of(piece.number)):
-        group = tuple(members)
-        yield Group(pieces=group, kept=pack(kept, group[0].first, group[-1].end))
+        yield Group(pieces=tuple(members))
 
 
 def group_name(names: Sequence[str]) -> str:
@@ -203,7 +225,7 @@ def group_name(names: Sequence[str]) -> str:
 class KeptPieces:
     """The tables of pieces and of groups in a folder of the store, under the hash of what decides them.
 
-    A group says first which sequences it keeps one by one: a longer run keeps some of them, and can do with it.
+    Each says first which sequences it keeps one by one: a longer run keeps some of them, and can do with it.
     What is there may be torn, or written by somebody else: it is read where it can be a piece's, and made anew if not.
     """
 
@@ -211,43 +233,31 @@ class KeptPieces:
         """`folder`: made when the first piece is kept."""
         self._folder = folder
 
-    def has(self, name: str) -> bool:
-        """Tell whether a piece is kept; a link is none."""
+    def has(self, name: str, wanted: Piece | Group) -> bool:
+        """Tell whether it is kept, with all the single sequences that are wanted; a link is not."""
         path = self._folder / name
-        return self._own() and path.is_file() and not path.is_symlink()
-
-    def has_group(self, name: str, group: Group) -> bool:
-        """Tell whether a group is kept, with all the single sequences that are wanted."""
-        if not self.has(name):
+        if not self._own() or not path.is_file() or path.is_symlink():
             return False
         try:
-            with (self._folder / name).open("rb") as file:
-                head = file.read(CHECK_BYTES + SIZE_BYTES + len(group.kept) + 1)
+            with path.open("rb") as file:
+                head = file.read(CHECK_BYTES + SIZE_BYTES + len(wanted.kept) + 1)
         except OSError:
             return False
-        return covers(_split(head[CHECK_BYTES:])[0], group.kept)
+        return covers(_split(head[CHECK_BYTES:])[0], wanted.kept)
 
-    def read(self, name: str, piece: Piece) -> PartialTables | None:
-        """Return what is kept under a name, or None where it is damaged or nothing that folding `piece` can give."""
-        content = self._content(name)
-        return None if content is None else _tables(content, piece.plan, piece.first, piece.end)
-
-    def read_group(self, name: str, group: Group) -> PartialTables | None:
-        """Return what is kept of a group, or None where it is damaged or nothing that its pieces can give."""
+    def read(self, name: str, wanted: Piece | Group) -> PartialTables | None:
+        """Return what is kept under a name, or None where it is damaged or nothing that folding can give."""
         content = self._content(name)
         if content is None:
             return None
         held, rest = _split(content)
-        part = _tables(rest, group.pieces[0].plan, group.first, group.end) if covers(held, group.kept) else None
-        return None if part is None else only_kept(part, group.mask(), group.first)
+        first, end = wanted.first, wanted.end
+        part = _tables(rest, wanted.plan, first, end) if covers(held, wanted.kept) else None
+        return None if part is None else only_kept(part, unpack(wanted.kept, end - first), first)
 
-    def write(self, name: str, part: PartialTables) -> None:
-        """Keep a piece, whole or not at all."""
-        self._keep(name, part.to_bytes())
-
-    def write_group(self, name: str, group: Group, part: PartialTables) -> None:
-        """Keep a group, whole or not at all."""
-        self._keep(name, len(group.kept).to_bytes(SIZE_BYTES, "little") + group.kept + part.to_bytes())
+    def write(self, name: str, of: Piece | Group, part: PartialTables) -> None:
+        """Keep the tables of a piece or a group, whole or not at all."""
+        self._keep(name, len(of.kept).to_bytes(SIZE_BYTES, "little") + of.kept + part.to_bytes())
 
     def _content(self, name: str) -> bytes | None:
         """Return what is kept under a name, or None where it is damaged."""
@@ -283,7 +293,7 @@ class KeptPieces:
 
 
 def _split(content: bytes) -> tuple[bytes, bytes]:
-    """Return which sequences a kept group keeps one by one, and its tables."""
+    """Return which sequences are kept one by one, and the tables."""
     end = SIZE_BYTES + int.from_bytes(content[:SIZE_BYTES], "little")
     return content[SIZE_BYTES:end], content[end:]
 

@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from ptt.diagnostics.engines.pieces import Group, Merged, Piece
-from ptt.diagnostics.statistics.arrays import BoolArray
 from ptt.diagnostics.statistics.merge_tree import Merger
 from ptt.diagnostics.statistics.partial_tables import PartialTables, TokenTables
 
@@ -33,9 +30,8 @@ class Summand:
 class RunSum:
     """Pieces added up, but for the last ones whose last file is not read to its end yet: it may yet be damaged."""
 
-    def __init__(self, kept: BoolArray | None) -> None:
-        """`kept`: see Merger."""
-        self._merger, self._kept = Merger(kept), kept
+    def __init__(self) -> None:
+        self._merger = Merger()
         self._added: list[Piece] = []
         self._open: list[tuple[tuple[Piece, ...], PartialTables]] = []
 
@@ -51,22 +47,16 @@ class RunSum:
             self._close()
         self._open.append((pieces, tables))
 
-    def goes_on_with(self, pieces: Sequence[Piece], kept: BoolArray | None) -> bool:
+    def goes_on_with(self, pieces: Sequence[Piece]) -> bool:
         """Leave off what is not among the first of other `pieces`; False where that is not possible."""
         added = len(self._added)
-        if self._added != list(pieces[:added]) or (kept is None) != (self._kept is None):
+        if self._added != list(pieces[:added]):
             return False
         same, at = 0, added
         for held, _ in self._open:
             if list(held) != list(pieces[at : at + len(held)]):
                 break
-            if len(held) > 1 and not self._keeps(kept, held[0].first, held[-1].end):
-                break  # the others were left out where the group was added up
             same, at = same + 1, at + len(held)
-        if kept is not None and self._kept is not None:
-            if len(kept) > len(self._kept) or not self._keeps(kept, 0, self._added[-1].end if added else 0):
-                return False
-            self._kept[: len(kept)] = kept
         del self._open[same:]
         return True
 
@@ -74,10 +64,6 @@ class RunSum:
         """Return the tables of all pieces."""
         self._close()
         return self._merger.tables()
-
-    def _keeps(self, kept: BoolArray | None, first: int, end: int) -> bool:
-        """Tell whether the same sequences are kept one by one in a range."""
-        return kept is None or self._kept is None or np.array_equal(kept[first:end], self._kept[first:end])
 
     def _close(self) -> None:
         for pieces, tables in self._open:

@@ -70,18 +70,23 @@ STEP: Final[dict[str, pl.DataType]] = {
 }
 """Sums over the sequences of a step and slice: of all, where single ones are kept of a share."""
 LOSING: Final[dict[str, pl.DataType]] = {"seq": pl.UInt32(), "n_bad": pl.Int64()}
-SEQUENCE: Final[dict[str, pl.DataType]] = {
+TOTAL: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),
     "step": pl.Int64(),
     "slice": pl.UInt8(),
     "n": pl.UInt32(),
     "n_bad": pl.UInt32(),
     **{name: pl.Float64() for name in SEQUENCE_SUMS},
+}
+"""What every (sequence, slice) adds to its step."""
+SINGLE: Final[dict[str, pl.DataType]] = {
     "min_r": pl.Float64(),
     "max_r": pl.Float64(),
     "coarse_bin": pl.List(pl.UInt8()),
     "coarse_n": pl.List(pl.UInt32()),
 }
+"""What besides is only wanted of those that are kept one by one."""
+SEQUENCE: Final = TOTAL | SINGLE
 STRETCH: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),
     "turn": pl.UInt32(),  # observations before it in the sequence
@@ -124,7 +129,8 @@ SAMPLE: Final[dict[str, pl.DataType]] = {
 KINDS: Final = {
     "cells": SIGNED_CELL,
     "powers": POWER_SUMS,
-    "sequences": SEQUENCE,
+    "totals": TOTAL,
+    "single": SINGLE,
     "rows": ROW,
     "bad": BAD,
     "anomalies": ANOMALY,

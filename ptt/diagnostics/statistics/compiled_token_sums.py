@@ -78,23 +78,22 @@ def sum_tokens(segments: Segments, pool: ArrayPool, main: bool) -> TokenSums:
     if not main:
         sums = dict(zip(POWERS, _powers(r, rho, room, stretch, used), strict=True))
         return TokenSums(place=place, n=n, s_abs=s_abs, used=used, sums=sums)
-    *added, low, high = _sums(r, rho, room, stretch, used)
-    large = pool.integers("large")
-    offsets, coarse, coarse_n, count = _histograms(r, stretch, used, large)
-    token = large[:count].copy()
-    magnitude = np.abs(r[token])
-    return TokenSums(
-        place=place,
-        n=n,
-        s_abs=s_abs,
-        used=used,
-        sums=dict(zip(SINGLE_SUMS, added, strict=True)),
-        single=SingleSums(
-            low=low,
-            high=high,
-            large=Large(token=token, magnitude=magnitude, fine=bins.bin_of(magnitude)),
-            histograms=Histograms(offsets=offsets, bin=coarse, n=coarse_n),
-        ),
+    sums = dict(zip(SINGLE_SUMS, _sums(r, rho, room, stretch, used), strict=True))
+    kept = used if segments.kept is None else used[segments.kept[used]]
+    return TokenSums(place=place, n=n, s_abs=s_abs, used=used, sums=sums, single=_single_sums(segments, kept, pool))
+
+
+def _single_sums(segments: Segments, kept: IntArray, pool: ArrayPool) -> SingleSums:
+    r, stretch = segments.r, segments.stretch
+    token, magnitude = pool.integers("large"), pool.floats("magnitude")
+    offsets, coarse, coarse_n, count = _histograms(r, stretch, kept, token, magnitude)
+    low, high = _extremes(r, stretch, kept)
+    magnitude = magnitude[:count].copy()
+    return SingleSums(
+        low=low,
+        high=high,
+        large=Large(token=token[:count].copy(), magnitude=magnitude, fine=bins.bin_of(magnitude)),
+        histograms=Histograms(offsets=offsets, bin=coarse, n=coarse_n),
     )
 
 
@@ -254,43 +253,59 @@ def _powers(
 @_compile
 def _sums(
     r: FloatArray, rho: FloatArray, room: FloatArray, stretch: IntArray, used: IntArray
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Add up SINGLE_SUMS over each segment, and find its least and greatest r."""
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Add up SINGLE_SUMS over each segment."""
     s_rho, s_rho2, s_r2 = _powers(r, rho, room, stretch, used)
     s_r, s_inv, s_inv2 = np.empty(len(used)), np.empty(len(used)), np.empty(len(used))
-    low, high = np.empty(len(used)), np.empty(len(used))
     for number in range(len(used)):
         first, end = stretch[used[number]], stretch[used[number] + 1]
-        weight, ratio, inverse = rho[first:end], r[first:end], room[: end - first]
-        s_r[number] = _sum(ratio)
-        least = greatest = ratio[0]
-        for token in range(len(ratio)):
-            least = ratio[token] if ratio[token] < least else least
-            greatest = ratio[token] if ratio[token] > greatest else greatest
-        low[number], high[number] = least, greatest
+        weight, inverse = rho[first:end], room[: end - first]
+        s_r[number] = _sum(r[first:end])
         for token in range(len(inverse)):
             inverse[token] = 1.0 / weight[token]
         s_inv[number] = _sum(inverse)
         for token in range(len(inverse)):
             inverse[token] *= inverse[token]
         s_inv2[number] = _sum(inverse)
-    return s_r, s_rho, s_rho2, s_inv, s_inv2, s_r2, low, high
+    return s_r, s_rho, s_rho2, s_inv, s_inv2, s_r2
 
 
 @_compile
-def _histograms(r: FloatArray, stretch: IntArray, used: IntArray, large: IntArray) -> tuple[IntArray, Any, Any, int]:
-    """Count the tokens of each segment by coarse bin, and write which are large; return how many these are too."""
+def _extremes(r: FloatArray, stretch: IntArray, kept: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Find the least and the greatest r of segments."""
+    low, high = np.empty(len(kept)), np.empty(len(kept))
+    for number in range(len(kept)):
+        ratio = r[stretch[kept[number]] : stretch[kept[number] + 1]]
+        least = greatest = ratio[0]
+        for token in range(len(ratio)):
+            least = ratio[token] if ratio[token] < least else least
+            greatest = ratio[token] if ratio[token] > greatest else greatest
+        low[number], high[number] = least, greatest
+    return low, high
+
+
+@_compile
+def _histograms(
+    r: FloatArray, stretch: IntArray, kept: IntArray, large: IntArray, magnitude: FloatArray
+) -> tuple[IntArray, Any, Any, int]:
+    """Count the tokens of segments by coarse bin, and write which of theirs are large, and how large.
+
+    Return how many these are, too.
+    """
     bits = r.view(np.int64)
     table = np.zeros(COARSE_COUNT, np.uint32)
-    offsets = np.zeros(len(used) + 1, np.int64)
-    coarse, n = np.empty(len(used) * COARSE_COUNT, np.uint8), np.empty(len(used) * COARSE_COUNT, np.uint32)
-    at, count = 0, 0
-    for number in range(len(used)):
-        for token in range(stretch[used[number]], stretch[used[number] + 1]):
+    offsets = np.zeros(len(kept) + 1, np.int64)
+    coarse, n = np.empty(len(kept) * COARSE_COUNT, np.uint8), np.empty(len(kept) * COARSE_COUNT, np.uint32)
+    at, count, before = 0, 0, 0
+    for number in range(len(kept)):
+        first, end = stretch[kept[number]], stretch[kept[number] + 1]
+        for token in range(first, end):
             index = ((_bin_of(bits[token]) - 1) >> COARSE_SHIFT) - COARSE_BELOW
             table[min(max(index, 0), COARSE_COUNT - 1)] += 1
-            large[count] = token
+            large[count] = before + token - first
+            magnitude[count] = abs(r[token])
             count += abs(r[token]) >= FLOOR
+        before += end - first
         for index in range(COARSE_COUNT):
             if table[index]:
                 coarse[at], n[at] = index, table[index]

@@ -37,9 +37,7 @@ SINGLE: Final = ("sequences", "stretches")  # tables with rows for each sequence
 class Merger:
     """Adds pieces up, in their order."""
 
-    def __init__(self, kept: BoolArray | None = None) -> None:
-        """`kept`: of every sequence of the run, whether it is kept one by one (None: all are)."""
-        self._kept = kept
+    def __init__(self) -> None:
         self._whole, self._group = _Added(), _Added()
         self._open: int | None = None  # number of the group that pieces are added to
 
@@ -48,7 +46,7 @@ class Merger:
         if self._open != (group := group_of(number)):
             self._close()
             self._open = group
-        self._group.add(only_kept(part, self._kept))
+        self._group.add(part)
 
     def add_group(self, part: PartialTables) -> None:
         """Take the next group, as merge_group gives it."""
@@ -76,18 +74,15 @@ def is_group(number: int, pieces: int) -> bool:
     return number % GROUP == 0 and pieces == GROUP > 1
 
 
-def merge_group(parts: Iterable[PartialTables], kept: BoolArray | None, first: int = 0) -> PartialTables:
-    """Add up the pieces of a group, given in their order.
-
-    `kept`: of the sequences from `first` on, whether they are kept one by one (None: all are).
-    """
+def merge_group(parts: Iterable[PartialTables]) -> PartialTables:
+    """Add up the pieces of a group, given in their order."""
     added = _Added()
     for part in parts:
-        added.add(only_kept(part, kept, first))
+        added.add(part)
     return added.partial()
 
 
-def only_kept(part: PartialTables, kept: BoolArray | None, first: int = 0) -> PartialTables:
+def only_kept(part: PartialTables, kept: BoolArray | None, first: int) -> PartialTables:
     """Leave out the single sequences that are not kept one by one; `first`: the sequence that `kept` begins with."""
     if kept is None:
         return part

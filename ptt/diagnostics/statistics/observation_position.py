@@ -33,6 +33,7 @@ _COARSE_OF: Final = bins.coarse_bin_of(np.arange(bins.OVERFLOW + 1))
 _FIRST: Final = int(_COARSE_OF[bins.bin_of(np.array([FLOOR]))[0]])
 _LARGE_OF: Final = (_COARSE_OF - _FIRST).astype(np.int32)
 _LARGE_BINS: Final = bins.COARSE_COUNT - _FIRST
+OF_RUNS: Final = ("row", "turn", "length", "place", "since")
 _TURN_SHIFT: Final = 4
 _ROW_SHIFT: Final = 36
 
@@ -66,13 +67,22 @@ class PositionCounter:
         self._tokens = 0
         self._frames = [pl.DataFrame(schema=STRETCH)]
 
-    def add(self, batch: Batch, large: Large, finite: BoolArray | None) -> None:
-        """Take the large tokens of a batch; of its model tokens only those that are `finite` (None: all) count."""
+    def add(self, batch: Batch, large: Large, finite: BoolArray | None, kept: BoolArray | None) -> None:
+        """Take the large tokens of a batch, numbered among those that count.
+
+        These are the model tokens that are `finite` of the rows that are `kept` (None: all).
+        """
+        runs = batch.runs
         token, dropped = large.token, large.token[:0]
+        if kept is not None:
+            here = kept[runs.row]
+            finite = finite[np.repeat(here, runs.length)] if finite is not None else None
+            of_runs = {name: getattr(runs, name)[here] for name in OF_RUNS}
+            runs = ModelRuns(observations=runs.observations, **of_runs)
         if finite is not None:
             token, dropped = np.flatnonzero(finite)[token], np.flatnonzero(~finite)
-        self._parts.append(_BatchPart(batch.seq, batch.runs, token, large.magnitude, large.fine, dropped))
-        self._tokens += int(batch.runs.length.sum())
+        self._parts.append(_BatchPart(batch.seq, runs, token, large.magnitude, large.fine, dropped))
+        self._tokens += int(runs.length.sum())
         if self._tokens > MAX_GATHERED_TOKENS:
             self._fold()
 
@@ -99,7 +109,7 @@ def _concatenate(parts: list[_BatchPart]) -> _BatchPart:
         values = [attrgetter(field)(part) for part in parts]
         return np.concatenate(values if shift is None else [a + by for a, by in zip(values, shift, strict=False)])
 
-    plain = {name: end_to_end(f"runs.{name}") for name in ("turn", "length", "place", "since", "observations")}
+    plain = {name: end_to_end(f"runs.{name}") for name in (*OF_RUNS, "observations") if name != "row"}
     return _BatchPart(
         seq=end_to_end("seq"),
         runs=ModelRuns(row=end_to_end("runs.row", rows), **plain),

@@ -43,7 +43,7 @@ from ptt.diagnostics.statistics.cells import (
 
 @dataclass(frozen=True, kw_only=True)
 class PartialTables:
-    """What is left of one piece: as TokenTables, but with all of its sequences."""
+    """What is left of one piece, as TokenTables has it of the run."""
 
     cells: pl.DataFrame  # sorted by pair, step, slice and bin
     steps: pl.DataFrame

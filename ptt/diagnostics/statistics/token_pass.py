@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from itertools import groupby, pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
@@ -32,8 +33,9 @@ from ptt.diagnostics.statistics.cells import (
     POWERS,
     ROW,
     SAMPLE,
-    SEQUENCE,
     SEQUENCE_SUMS,
+    SINGLE,
+    TOTAL,
     Columns,
     Lists,
     cell_key,
@@ -67,27 +69,42 @@ from ptt.diagnostics.statistics.token_sums import (
 Records = tuple[str, Columns]
 
 
-def aggregate_batch(
-    frame: pl.DataFrame, *, plan: PassPlan, pool: ArrayPool, positions: PositionCounter
-) -> Iterator[Records]:
-    """Yield the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time.
+@dataclass(frozen=True, kw_only=True)
+class Single:
+    """Which sequences, from `first` on, are kept one by one (None: all are)."""
 
-    Positions of the first pair go to `positions`, which adds them up later.
-    """
+    kept: BoolArray | None = None
+    first: int = 0
+
+    def of(self, seq: npt.NDArray[Any]) -> BoolArray | None:
+        """Return of some sequences whether they are."""
+        return None if self.kept is None else self.kept[seq.astype(np.int64) - self.first]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldContext:
+    """What the batches of a piece are folded with; positions of the main pair are added up by the piece."""
+
+    plan: PassPlan
+    single: Single
+    pool: ArrayPool
+    positions: PositionCounter = field(default_factory=PositionCounter)
+
+
+def aggregate_batch(frame: pl.DataFrame, context: FoldContext) -> Iterator[Records]:
+    """Yield the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time."""
     for chunk in chunks(frame):
-        yield from _aggregate_chunk(chunk, plan, pool, positions)
+        yield from _aggregate_chunk(chunk, context)
 
 
-def _aggregate_chunk(
-    frame: pl.DataFrame, plan: PassPlan, pool: ArrayPool, positions: PositionCounter
-) -> Iterator[Records]:
-    pairs, min_observation, fills = plan.pairs, plan.min_observation, plan.fills
+def _aggregate_chunk(frame: pl.DataFrame, context: FoldContext) -> Iterator[Records]:
+    pairs, min_observation, fills = context.plan.pairs, context.plan.min_observation, context.plan.fills
     logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
     batch = lay_out(frame, logps, min_observation)
     if batch is not None:
         yield "rows", _row_records(batch)
         for number, pair in enumerate(pairs):
-            yield from _aggregate_pair(batch, pair, number, plan, pool, positions)
+            yield from _aggregate_pair(batch, pair, number, context)
         return
     usable = frame.select(is_sound(logps)).to_series()
     yield "rows", _unsound_records(frame.filter(~usable))
@@ -101,7 +118,7 @@ def _aggregate_chunk(
         rows = frame.drop_nulls(both).with_columns(_nan_where_null(name) for name in sorted(thirds))
         part = lay_out(rows, [*both, *sorted(thirds)], min_observation)
         assert part is not None, "rows with both logprobs must lay out"
-        yield from _aggregate_pair(part, pair, number, plan, pool, positions)
+        yield from _aggregate_pair(part, pair, number, context)
 
 
 def _nan_where_null(name: str) -> pl.Expr:
@@ -127,10 +144,8 @@ def _unsound_records(rows: pl.DataFrame) -> Columns:
     return {name: copied.get(name, pl.Series(nothing)).cast(kind) for name, kind in ROW.items()}
 
 
-def _aggregate_pair(
-    batch: Batch, pair: Pair, number: int, plan: PassPlan, pool: ArrayPool, positions: PositionCounter
-) -> Iterator[Records]:
-    stretch = batch.stretch
+def _aggregate_pair(batch: Batch, pair: Pair, number: int, context: FoldContext) -> Iterator[Records]:
+    stretch, plan, pool = batch.stretch, context.plan, context.pool
     if not stretch[-1]:
         return
     r = pool.of_length(int(stretch[-1])).floats("s_r")
@@ -149,13 +164,16 @@ def _aggregate_pair(
         return
     steps, step_index = np.unique(batch.step, return_inverse=True)
     group = np.repeat(step_index, 2) * 2 + np.tile([0, 1], len(step_index))
-    segments = Segments(r=r, stretch=stretch, group=group, groups=2 * len(steps))
+    kept = context.single.of(batch.seq) if number == 0 else None
+    wanted = None if kept is None else np.repeat(kept, 2)
+    segments = Segments(r=r, stretch=stretch, group=group, groups=2 * len(steps), kept=wanted)
     folded = loops.sum_tokens(segments, pool, number == 0)
     yield "cells", _cell_records(folded, steps, number)
     yield "powers", _power_records(folded, steps, group, number)
     if folded.single is not None:
-        yield "sequences", _sequence_records(batch, folded, folded.single, np.diff(stretch), bad)
-        positions.add(batch, folded.single.large, finite)
+        yield "totals", _total_records(batch, folded, np.diff(stretch), bad)
+        yield "single", _single_records(folded.single)
+        context.positions.add(batch, folded.single.large, finite, kept)
 
 
 def _differences(batch: Batch, pair: Pair, fills: Mapping[str, Fills], out: FloatArray) -> Iterator[Records]:
@@ -205,8 +223,8 @@ def _bad_records(batch: Batch, bad: IntArray, number: int) -> Columns:
     }
 
 
-def _sequence_records(batch: Batch, folded: TokenSums, single: SingleSums, count: IntArray, bad: IntArray) -> Columns:
-    used, histograms = folded.used, single.histograms
+def _total_records(batch: Batch, folded: TokenSums, count: IntArray, bad: IntArray) -> Columns:
+    used = folded.used
     return {
         "seq": batch.seq[used // 2].astype(np.uint32),
         "step": batch.step[used // 2],
@@ -214,6 +232,12 @@ def _sequence_records(batch: Batch, folded: TokenSums, single: SingleSums, count
         "n": count[used].astype(np.uint32),
         "n_bad": bad[used].astype(np.uint32),
         **{name: folded.sums[name] for name in SEQUENCE_SUMS},
+    }
+
+
+def _single_records(single: SingleSums) -> Columns:
+    histograms = single.histograms
+    return {
         "min_r": single.low,
         "max_r": single.high,
         "coarse_bin": Lists(histograms.offsets, histograms.bin),
@@ -293,7 +317,8 @@ def token_pass(
     """Fold `frame` (seq, step, model_mask, logp lists, optional tool_count) for `pairs`, the first being the main one.
 
     `tokens_per_row` only sets how many rows are taken at a time; `steps`: how many the frame has, if known; every
-    `sample_every`-th row is kept whole (0: none); `kept`: see Merger; `on_rows` hears how many were done; `compiled`:
+    `sample_every`-th row is kept whole (0: none); `kept`: of every row, whether it is kept one by one (None: all are);
+    `on_rows` hears how many were done; `compiled`:
     see PassPlan. Only the whole run tells a fill value from a logprob: where the sample shows one, the frame is folded
     again without it.
     """
@@ -309,8 +334,8 @@ def token_pass(
     )
 
     def merged(plan: PassPlan) -> TokenTables:
-        merger = Merger(kept)
-        for number, part in fold(frame, plan, on_rows):
+        merger = Merger()
+        for number, part in fold(frame, plan, Single(kept=kept), on_rows):
             merger.add(number, part)
         return merger.tables()
 
@@ -320,12 +345,13 @@ def token_pass(
 
 
 def fold(
-    frame: pl.LazyFrame, plan: PassPlan, on_rows: Callable[[int], None] | None = None
+    frame: pl.LazyFrame, plan: PassPlan, single: Single, on_rows: Callable[[int], None] | None = None
 ) -> Iterator[tuple[int, PartialTables]]:
     """Yield the number and the tables of each piece of `frame`, in the frame's order."""
     pool = ArrayPool()
     for number, batches in groupby(_aligned(frame, plan.batch_rows), key=lambda batch: batch[0] // PIECE_BATCHES):
-        yield number, fold_piece((batch for _, batch in batches), plan, pool, on_rows)
+        context = FoldContext(plan=plan, single=single, pool=pool)
+        yield number, fold_piece((batch for _, batch in batches), context, on_rows)
 
 
 def _aligned(frame: pl.LazyFrame, rows: int) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -348,30 +374,29 @@ def _aligned(frame: pl.LazyFrame, rows: int) -> Iterator[tuple[int, pl.DataFrame
 
 
 def fold_piece(
-    batches: Iterable[pl.DataFrame],
-    plan: PassPlan,
-    pool: ArrayPool,
-    on_rows: Callable[[int], None] | None = None,
+    batches: Iterable[pl.DataFrame], context: FoldContext, on_rows: Callable[[int], None] | None = None
 ) -> PartialTables:
     """Fold the batches of one piece."""
+    plan = context.plan
     parts: dict[str, list[Columns]] = {name: [] for name in KINDS}
     samples: list[pa.Table] = []
-    positions = PositionCounter()
     for batch in batches:
-        for kind, records in aggregate_batch(batch, plan=plan, pool=pool, positions=positions):
+        for kind, records in aggregate_batch(batch, context):
             parts[kind].append(records)
         if plan.sample_every:
             samples += _sample_rows(batch, plan.sample_every)
         if on_rows is not None:
             on_rows(batch.height)
     powers = merge_powers(concat_records(parts["powers"], POWER_SUMS))
-    sequences = concat_records(parts["sequences"], SEQUENCE)
+    totals = concat_records(parts["totals"], TOTAL)
+    kept = context.single.of(totals["seq"].to_numpy())
+    chosen = totals if kept is None else totals[np.flatnonzero(kept)]
     return PartialTables(
         cells=finish_cells(merge_signed(parts["cells"]), powers, dropped=plan.bits_dropped),
-        steps=sum_by_step(sequences),
-        losing=losing_sequences(sequences),
-        sequences=sequences,
-        stretches=positions.records(),
+        steps=sum_by_step(totals),
+        losing=losing_sequences(totals),
+        sequences=chosen.hstack(concat_records(parts["single"], SINGLE)),
+        stretches=context.positions.records(),
         rows=concat_records(parts["rows"], ROW),
         bad=concat_records(parts["bad"], BAD),
         anomalies=concat_records(parts["anomalies"], ANOMALY),

@@ -14,6 +14,7 @@ from ptt.diagnostics.statistics.cells import EXPONENT_CAP, POWERS, SEQUENCE_SUMS
 from ptt.diagnostics.statistics.observation_position import FLOOR, Large
 
 SIGNED_BINS: Final = 2 * (bins.OVERFLOW + 1)  # of a step and slice
+FLOOR_BIN: Final = int(bins.bin_of(np.array([FLOOR]))[0])  # the first of large tokens
 SPARSE: Final = 4
 """Places a token: with more of them, adding up into mostly empty tables costs more than a sort."""
 SINGLE_SUMS: Final = (*SEQUENCE_SUMS, "s_r2")
@@ -25,13 +26,14 @@ class Segments:
     """Finite log-ratios: the tokens of each (row, slice) of a batch side by side, segment 2 * row + slice.
 
     r: (tokens,); stretch: (segments + 1,) where each begins; group: (segments,) the number of its step and slice, of
-    `groups` that there are.
+    `groups` that there are; kept: (segments,) whether more than sums is wanted of it (None: of all).
     """
 
     r: FloatArray
     stretch: IntArray
     group: IntArray
     groups: int
+    kept: BoolArray | None = None
 
     @property
     def dense(self) -> bool:
@@ -41,7 +43,7 @@ class Segments:
 
 @dataclass(frozen=True, kw_only=True)
 class Histograms:
-    """Counts in coarse bins of each used segment: those of segment i stand from offsets[i] to offsets[i + 1]."""
+    """Counts in coarse bins of some segments: those of segment i stand from offsets[i] to offsets[i + 1]."""
 
     offsets: IntArray
     bin: npt.NDArray[np.uint8]
@@ -50,7 +52,10 @@ class Histograms:
 
 @dataclass(frozen=True, kw_only=True)
 class SingleSums:
-    """What is kept of single sequences: least and greatest r and histogram of each used segment, and large tokens."""
+    """What is kept of single sequences: least and greatest r and histogram of each used segment, and large tokens.
+
+    Of the segments in Segments.kept alone, and large tokens counted among theirs.
+    """
 
     low: FloatArray
     high: FloatArray
@@ -122,16 +127,38 @@ def sum_tokens(segments: Segments, pool: ArrayPool, main: bool) -> TokenSums:
     start = stretch[used]
     weights = _weights(r, magnitude, pool, inverse=main)
     sums = {name: np.add.reduceat(weights[name], start) for name in (SINGLE_SUMS if main else POWERS)}
-    single = None
-    if main:
-        large = np.flatnonzero(np.greater_equal(magnitude, FLOOR, out=pool.flags("flags")))
-        single = SingleSums(
-            low=np.minimum.reduceat(r, start),
-            high=np.maximum.reduceat(r, start),
-            large=Large(token=large, magnitude=magnitude[large], fine=fine[large]),
-            histograms=_histograms(fine, stretch, used),  # what was in `fine` is gone
-        )
+    single = _single_sums(segments, magnitude, fine, used, pool) if main else None  # what was in `fine` is gone
     return TokenSums(place=place, n=n, s_abs=s_abs, used=used, sums=sums, single=single)
+
+
+def _single_sums(
+    segments: Segments, magnitude: FloatArray, fine: IntArray, used: IntArray, pool: ArrayPool
+) -> SingleSums:
+    first, length = segments.stretch[used], np.diff(segments.stretch)[used]
+    low, high = np.minimum.reduceat(segments.r, first), np.maximum.reduceat(segments.r, first)
+    place = None  # of tokens of segments that are kept, where they are among all
+    if segments.kept is not None:
+        chosen = segments.kept[used]
+        first, length, low, high = (values[chosen] for values in (first, length, low, high))
+        place = first - (np.cumsum(length) - length)
+        out = pool.of_length(int(length.sum())).integers("kept_fine")
+        fine = _end_to_end(fine, segments.kept, segments.stretch, out)
+    large = np.flatnonzero(np.greater_equal(fine, FLOOR_BIN, out=pool.of_length(len(fine)).flags("flags")))
+    at = large if place is None else large + place[np.searchsorted(np.cumsum(length), large, side="right")]
+    return SingleSums(
+        low=low,
+        high=high,
+        large=Large(token=large, magnitude=magnitude[at], fine=fine[large]),
+        histograms=_histograms(fine, length),
+    )
+
+
+def _end_to_end(fine: IntArray, kept: BoolArray, stretch: IntArray, out: IntArray) -> IntArray:
+    """Lay the bins of segments that are kept end to end."""
+    bounds = stretch[np.flatnonzero(np.diff(kept, prepend=False, append=False))].tolist()
+    spans = zip(bounds[::2], bounds[1::2], strict=True)  # of neighbours that are all kept
+    np.concatenate([fine[:0], *(fine[begin:end] for begin, end in spans)], out=out)
+    return out
 
 
 def exponentials(r: FloatArray, peak: float, out: FloatArray) -> FloatArray:
@@ -172,14 +199,14 @@ def _cells(
     return place, count[place], s_abs[place]
 
 
-def _histograms(fine: IntArray, stretch: IntArray, used: IntArray) -> Histograms:
-    """Count by coarse bin; the fine bins are overwritten."""
+def _histograms(fine: IntArray, length: IntArray) -> Histograms:
+    """Count the tokens of segments end to end, `length` of each, by coarse bin; the fine bins are overwritten."""
     bins.to_coarse_bins(fine)
-    fine += np.repeat(np.arange(len(used)) * bins.COARSE_COUNT, np.diff(stretch)[used])
+    fine += np.repeat(np.arange(len(length)) * bins.COARSE_COUNT, length)
     table = np.bincount(fine)
     filled = np.flatnonzero(table != 0)
     return Histograms(
-        offsets=np.searchsorted(filled, np.arange(len(used) + 1) * bins.COARSE_COUNT),
+        offsets=np.searchsorted(filled, np.arange(len(length) + 1) * bins.COARSE_COUNT),
         bin=(filled % bins.COARSE_COUNT).astype(np.uint8),
         n=table[filled].astype(np.uint32),
     )
