@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from builders import repeatable
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from made_runs import (
     pack,
     rows_of,
@@ -20,6 +24,8 @@ from made_runs import (
 )
 from parser_samples import make_samples
 
+from ptt.diagnostics.store.close_histories import owners_before
+from ptt.diagnostics.store.run_histories import History, Relation, relate_histories
 from ptt.diagnostics.store.sibling_runs import find_runs
 
 ROOT = Path(__file__).parents[2]
@@ -421,6 +427,40 @@ def test_a_sweep_whose_trackers_logged_the_outputs_is_not_judged_twice(tmp_path:
     found = find_runs(tmp_path)
     assert [run.rel for run in found.runs] == ["seed_0", "seed_1", "wandb/run-20260101_120000-c9d0e1f2"]
     assert sum("same run" in note for note in found.notes) == 2
+
+
+def test_which_logs_repeat_another_does_not_depend_on_how_many_there_are(tmp_path: Path) -> None:
+    """Rounded, cut off or with other steps between, a log is told as another's; with other values it is not."""
+    for seed in range(40):
+        write_jsonl(tmp_path / f"seed_{seed}.jsonl", rows_of(seed, last=60))
+    rounded = [{name: round(value, 6) for name, value in row.items()} for row in rows_of(17, last=60)]
+    write_jsonl(tmp_path / "seed_100.jsonl", rounded)
+    write_jsonl(tmp_path / "seed_101.jsonl", rounded[20:45])
+    write_jsonl(tmp_path / "seed_102.jsonl", [*rounded[:50:7], *rows_of(99, first=200, last=230)])
+    write_jsonl(tmp_path / "seed_103.jsonl", [*rounded[:30], *rows_of(99, first=31, last=60)])
+    found = find_runs(tmp_path)
+    assert [run.rel for run in found.runs] == [*(f"seed_{seed}.jsonl" for seed in range(40)), "seed_103.jsonl"]
+    assert [note for note in found.notes if "same run" in note] == [
+        f"Not judged again, because seed_17.jsonl is the same run: seed_{number}.jsonl." for number in (100, 101, 102)
+    ]
+
+
+@given(st.data())
+@settings(repeatable, max_examples=100)
+def test_no_history_that_agrees_is_left_out(data: st.DataObject) -> None:
+    values = st.sampled_from([0.0, 1e-7, 1.0, 1.005, 1.0101, 2.0, -1.0, math.nan, math.inf])
+    series = st.dictionaries(st.integers(-3, 12), values, max_size=12)
+    drawn = st.builds(History, values=st.dictionaries(st.sampled_from("abc"), series, max_size=3))
+    histories = data.draw(st.lists(drawn, min_size=2, max_size=6))
+    whole = [History.joined([history]) for history in histories]
+    before = owners_before([*enumerate(whole)])
+    for number, history in enumerate(whole):
+        related = {
+            other for other in range(number)
+            if relate_histories(history, whole[other], strong=False, exact=False) is not Relation.UNRELATED
+        }  # fmt: skip
+        assert related <= before[number]
+        assert all(other < number for other in before[number])
 
 
 def test_what_belongs_to_no_run_is_reported(tmp_path: Path) -> None:

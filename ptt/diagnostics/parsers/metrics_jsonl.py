@@ -347,7 +347,16 @@ def is_closing(found: dict[str, Any]) -> bool:
 
 def recognises(file: RunFile) -> bool:
     """Recognise lines that are log calls, whatever the file is called."""
-    return _counter(sample(file)) is not None
+    return _counter_of(file) is not None
+
+
+def _counter_of(file: RunFile) -> Counter | None:
+    """Return what counts the rows on a file's first lines, looked into once: a short log is read faster."""
+    key = "counter of sampled objects"
+    if key not in file.looks:
+        file.looks[key] = _counter(sample(file))
+    found: Counter | None = file.looks[key]
+    return found
 
 
 def _counter(rows: list[dict[str, Any]]) -> Counter | None:
@@ -415,7 +424,7 @@ def _framework(block: bytes) -> str | None:
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics block by block; lines that are no log call are counted."""
     framework: str | None = None
-    counter = _counter(sample(file)) or TRAINER_STEPS
+    counter = _counter_of(file) or TRAINER_STEPS
     log = CallLog(MetricColumns(file), counter)
     schema = None
     settings: dict[str, Any] = {}

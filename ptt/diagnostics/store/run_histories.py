@@ -26,6 +26,7 @@ SHARED_SHARE: Final = 0.05  # of the rows they share, at least: two seeds may ag
 LEAD_INTERVALS: Final = 3  # logging intervals by which a record begins later than another that goes before it
 FIRST_INTERVALS: Final = 1.5  # logging intervals within which a record begins at the run's own beginning
 CLOSE: Final = 0.01  # relative: what trackers keep of a number as 32-bit floats or rounded texts
+CLOSE_TO_ZERO: Final = 1e-6
 APART: Final = 0.1  # relative: further apart than two ways to average one metric usually are
 APART_SHARE: Final = 0.5  # of shared points that chance may bring so close
 MIN_DIFFERING: Final = 3  # metrics that two writers share, below which it may be the way they average
@@ -204,4 +205,4 @@ def _share_close(first: Mapping[int, float], second: Mapping[int, float], tolera
     known = [(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
     if not known:
         return None
-    return sum(math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-6) for a, b in known) / len(known), len(known)
+    return sum(math.isclose(a, b, rel_tol=tolerance, abs_tol=CLOSE_TO_ZERO) for a, b in known) / len(known), len(known)

@@ -16,6 +16,7 @@ from ptt.diagnostics.parsers.io.file_edge import parser_of
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.run_files import by_number
 from ptt.diagnostics.store.archives import is_packed
+from ptt.diagnostics.store.close_histories import owners_before
 from ptt.diagnostics.store.folder_roles import (
     CHECKPOINT,
     EVENT_FOLDER,
@@ -36,6 +37,7 @@ from ptt.diagnostics.store.run_places import (
     STATE,
     STRONG,
     TENSORBOARD,
+    TOKENS,
     WANDB,
     Conflict,
     Place,
@@ -317,8 +319,14 @@ def _runs(content: _Content, below: list[Place], reason: str, notes: list[str]) 
     """Make every place a run, but a tracker's folder that logged one of the others."""
     whole = [place for place in content.places if not place.tracked_only]
     kept = [*below, *whole]
-    for place in (place for place in content.places if place.tracked_only):
-        twin = next((run for run in kept if _holds(run, place)), None)
+    tracked = [place for place in content.places if place.tracked_only]
+    every = [*kept, *tracked] if tracked else []
+    likely = owners_before(
+        [(id(place), place.history(kind)) for place in every for kind in place.records if kind not in TOKENS]
+    )
+    for place in tracked:
+        asked = (run for run in kept if _one_tracker(run, place) or id(run) in likely.get(id(place), ()))
+        twin = next((run for run in asked if _holds(run, place)), None)
         if twin is not None:
             notes.append(f"Not judged again, because {twin.rel} is the same run: {place.rel}.")
         elif place.records or not kept:
@@ -335,8 +343,12 @@ def _runs(content: _Content, below: list[Place], reason: str, notes: list[str]) 
 
 def _holds(run: Place, tracked: Place) -> bool:
     """Return whether a run's own records are what a tracker logged; two of a tracker's folders are parts of a run."""
-    resumed = run.tracked_only and tracked.tracker != "" and tracked.tracker == run.tracker
+    resumed = run.tracked_only and _one_tracker(run, tracked)
     return not resumed and same_history(tracked, run)
+
+
+def _one_tracker(run: Place, tracked: Place) -> bool:
+    return tracked.tracker != "" and tracked.tracker == run.tracker
 
 
 def _resumed(places: list[Place]) -> list[str]:
