@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
 from ptt.diagnostics.parsers.io.sqlite import not_read
 from ptt.diagnostics.parsers.io.unrecognised import damage, why_not
 from ptt.diagnostics.parsers.io.values import MAX_STEP
-from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
+from ptt.diagnostics.schema import SOURCES, VERSION
 from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store.budget_check import BudgetCheck
 from ptt.diagnostics.store.file_readings import ReadApart, Reading
@@ -35,12 +36,13 @@ from ptt.diagnostics.store.manifest import (
     read_manifest,
     write_manifest,
 )
-from ptt.diagnostics.store.metric_names import Renames, names_in, names_in_wide, rename
+from ptt.diagnostics.store.metric_names import Renames, names_in_wide, rename
 from ptt.diagnostics.store.replace_folder import clear_unfinished, replaced
 from ptt.diagnostics.store.run_facts import RunFacts
-from ptt.diagnostics.store.scrub_pieces import copy_masked, masks_in_place, scrub_frame, scrub_pieces
+from ptt.diagnostics.store.scrub_pieces import copy_masked, masks_in_place, scrub_pieces
 from ptt.diagnostics.store.single_values import SingleValues
-from ptt.diagnostics.store.value_range import MAX_VALUE, bounded_steps, bounded_values
+from ptt.diagnostics.store.table_parts import FLUSH_ROWS, TableParts
+from ptt.diagnostics.store.value_range import MAX_VALUE, bounded_steps
 from ptt.diagnostics.store.wide_metrics import evaluation_rows, write_wide
 from ptt.diagnostics.wording import counted
 
@@ -53,13 +55,11 @@ IN_PART: Final = " in part"
 """Ends the mark of what was made while a part could not be read: no run has it, so that the next look reads again.
 Neither names nor sizes nor times tell that a file may be read by now."""
 PIECES: Final = "pieces"  # the folder of what is kept of ranges of sequences, for when the run has grown
-FLUSH_ROWS: Final = 200_000
 FLUSH_CELLS: Final = 8_000_000  # of wide pieces: 64 MB, which are joined before they are written
 PACKED_RATIO: Final = 40  # unpacked over packed, as logs of text reach
 PACKED_FILE: Final = 1024  # bytes of an archive that a file worth its own time takes
 Progress = Callable[[int, int], None]
 TRAJECTORY_TABLES: Final = ("trajectories", "turns", "tool_calls", "rewards", "answers", "conversations")
-FLUSH_BYTES: Final = 12_000_000  # of conversations: a row of them has no bound
 
 
 def ingest(
@@ -165,7 +165,7 @@ class _Tally:
 
 @dataclass
 class _Writer:
-    """Gathers pieces into tables; whatever grows is written out as it comes."""
+    """Gathers pieces of all files into a store."""
 
     folder: Path
     readings: KeptReadings | None = None
@@ -179,13 +179,14 @@ class _Writer:
     checked: BudgetCheck = field(default_factory=BudgetCheck)
     in_part: bool = False  # a file could not be opened, or no time was left to begin it: another look may see more
     _seen: set[str] = field(default_factory=set)
-    _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
-    _waiting_rows: dict[str, int] = field(default_factory=dict)
-    _written: dict[str, int] = field(default_factory=dict)
     _sources: list[tuple[str | int | None, ...]] = field(default_factory=list)
     _source_of: dict[str, int] = field(default_factory=dict)  # by path its place in the list
     _texts: dict[tuple[str, ...], list[tuple[Path, tuple[str, ...], InPlaceFile]]] = field(default_factory=dict)
-    _names: list[pl.DataFrame] = field(default_factory=list)  # of metrics that were written out
+
+    @cached_property
+    def tables(self) -> TableParts:
+        """Rows by table."""
+        return TableParts(self.folder, self.scrubber)
 
     def read_all(
         self,
@@ -360,7 +361,7 @@ class _Writer:
                 if not masks and names == texts and path.as_posix().endswith(noted.path):
                     self.in_place.append(noted)
                     continue
-                target = self._next_part("sequences")
+                target = self.tables.next_part("sequences")
                 try:
                     copy_masked(path, masks, target, self.scrubber)
                 except (OSError, pl.exceptions.PolarsError) as error:
@@ -407,54 +408,20 @@ class _Writer:
 
     def _keep(self, table: str, frame: pl.DataFrame, parser: Parser, file: RunFile) -> int:
         """Keep rows of a table; return how many of their values are too large to calculate with."""
-        schema = TABLES[table]
-        if "source" in schema and "source" not in frame.columns:
-            frame = frame.with_columns(source=pl.lit(file.rel))
-        if table == "metrics":
-            frame = frame.with_columns(priority=pl.lit(parser.priority, pl.Int32))
-            schema = {**schema, "priority": pl.Int32()}
-        if table == "sequences":  # a column of nulls would claim that something was recorded
-            names = [name for name in schema if name in frame.columns and frame[name].null_count() < frame.height]
-            frame, schema = frame.select(names), {name: schema[name] for name in names}
-        frame = frame.match_to_schema(
-            pl.Schema(schema), missing_columns="insert", extra_columns="raise", integer_cast="upcast"
-        )
-        frame, beyond = bounded_values(frame)
-        self._waiting.setdefault(table, []).append(frame)
-        self._waiting_rows[table] = self._waiting_rows.get(table, 0) + frame.height
-        if table == "sequences":
-            self.parts.append(
-                Part(
-                    name=self._flush(table).name,
-                    source=file.rel,
-                    kind=parser.name,
-                    first_row=sum(part.rows for part in self.parts if part.source == file.rel),
-                    rows=frame.height,
-                    columns=tuple(frame.columns),
-                )
+        if table != "sequences":
+            return self.tables.add(table, frame, source=file.rel, priority=parser.priority)
+        path, columns, beyond = self.tables.add_sequences(frame)
+        self.parts.append(
+            Part(
+                name=path.name,
+                source=file.rel,
+                kind=parser.name,
+                first_row=sum(part.rows for part in self.parts if part.source == file.rel),
+                rows=frame.height,
+                columns=columns,
             )
-        elif self._waiting_rows[table] > FLUSH_ROWS or (table == "conversations" and self._is_large(table)):
-            self._flush(table)
+        )
         return beyond
-
-    def _is_large(self, table: str) -> bool:
-        return sum(frame.estimated_size() for frame in self._waiting[table]) > FLUSH_BYTES
-
-    def _flush(self, table: str) -> Path:
-        target = self._next_part(table)
-        self._waiting_rows[table] = 0
-        frame = scrub_frame(table, pl.concat(self._waiting.pop(table)), self.scrubber)
-        if table == "metrics":
-            self._names.append(names_in(frame))
-        frame.write_parquet(target, compression_level=1)  # as small as by default, in half the time
-        return target
-
-    def _next_part(self, table: str) -> Path:
-        number = self._written.get(table, 0)
-        self._written[table] = number + 1
-        target = self.folder / table / part_name(number)
-        target.parent.mkdir(exist_ok=True)
-        return target
 
     def name_metrics(self, mapping: Mapping[str, str]) -> Renames:
         """Give metrics the names that only all of a run tells, and say which they are; without them all have others."""
@@ -467,23 +434,18 @@ class _Writer:
             return Renames()
 
     def _rename(self, mapping: Mapping[str, str]) -> Renames:
-        if "metrics" in self._waiting:
-            self._flush("metrics")
-        renames = rename(pl.concat([names_in_wide(self.wide), *self._names]), mapping)
+        renames = rename(pl.concat([names_in_wide(self.wide), *self.tables.metric_names()]), mapping)
         if renames.names:
-            for number in range(self._written.get("metrics", 0)):
-                path = self.folder / "metrics" / part_name(number)
-                renames.rows(pl.read_parquet(path, glob=False)).write_parquet(path, compression_level=1)
+            self.tables.rename_metrics(renames)
             for number, part in enumerate(self.wide):
                 self.wide[number], leaving = renames.wide(part)
                 if leaving:
-                    self._waiting.setdefault("metrics", []).append(evaluation_rows(self.folder, part, leaving))
+                    self.tables.add_renamed(evaluation_rows(self.folder, part, leaving))
         return renames
 
     def close(self, notes: Mapping[str, str]) -> None:
         """Write what is still waiting, and the list of sources with these notes on them besides their own."""
-        for table in list(self._waiting):
-            self._flush(table)
+        self.tables.close()
         rows = [
             (path, *rest, " ".join(str(part) for part in (note, notes.get(str(path))) if part) or None)
             for path, *rest, note in self._sources
@@ -496,8 +458,3 @@ def _look_closed(file: RunFile) -> str:
     why = why_closed(file)
     file.looks.clear()
     return why
-
-
-def part_name(number: int) -> str:
-    """Return what a part of a table is called in the store."""
-    return f"part-{number:05d}.parquet"
