@@ -58,6 +58,7 @@ CONSOLE = "console_log"  # the parser of consoles
 NAMED_FACTS = ("framework", "algorithm")
 ROW_FACTS = ("row_unit", "rows_placed_by")  # of how the log was read, and no settings of the run
 ROW_UNITS = ("row", "episode", "epoch")
+MAX_CELLS_ASIDE: Final = 1 << 20  # of more, tails and their details at once would be the peak of a long run's memory
 
 
 def describe_run(
@@ -220,10 +221,12 @@ def gather(
     if tokens is not None:
         completions = Completions(trajectories, calls, turns)
         with ThreadPoolExecutor(1) as aside:
-            behind = aside.submit(gather_details, tokens, completions, post_name=post_name)
+            details = partial(gather_details, tokens, completions, post_name=post_name)
+            few = tokens.tables.cells.height <= MAX_CELLS_ASIDE
+            made_details = aside.submit(details).result if few else details
             tails = topic("tails", lambda: gather_tails(tokens, post_name=post_name, reference=reference))
             holders = topic("tail holders", lambda: gather_holders(tokens, completions, tails[0])) if tails else None
-        tables |= tails[1] | (topic("tail details", behind.result) or {}) if tails else {}
+        tables |= tails[1] | (topic("tail details", made_details) or {}) if tails else {}
     unpaired, missing = missing_pair(manifest)
     unpaired = unpaired if tokens is None else ""
     machines = topic("machines", lambda: gather_machines(metrics, ranks, wide))

@@ -166,8 +166,7 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
     files = [(file.name, file.start, file.first_row) for file in tokens.scan.files]
     top = top_sequences(late, identity, tokens.tables.stretches, files)
     top = add_texts(top, completions, tokens.tables.rows, places.tied)
-    in_step = tokens.tables.rows.sort("seq").select("seq", step_row=pl.int_range(pl.len()).over("step"))
-    top = top.join(in_step, on="seq", how="left", maintain_order="left")  # what `ptt show` calls it by
+    top = top.join(_rows_in_steps(tokens.tables.rows, top["seq"]), on="seq", how="left", maintain_order="left")
     of_top = places.tied.join(top.filter(pl.col("text").is_null()), on="seq", how="semi")
     share = share_kept(tokens.scan.rows)
     few = f"of one prompt group in {share} of each step" if share > 1 else ""
@@ -190,6 +189,13 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
         "staleness": name_slices(stale, names),
         "details_notes": pl.DataFrame([row for row in reasons if row[1]], schema=NOTES, orient="row"),
     }
+
+
+def _rows_in_steps(rows: pl.DataFrame, seq: pl.Series) -> pl.DataFrame:
+    """Return the place of sequences within their steps, seq and step_row: what `ptt show` calls some of them by."""
+    steps = rows.filter(pl.col("seq").is_in(seq.implode()))["step"].unique()
+    of_steps = rows.filter(pl.col("step").is_in(steps.implode(), nulls_equal=True)).sort("seq")
+    return of_steps.select("seq", step_row=pl.int_range(pl.len()).over("step"))
 
 
 def _identity(tokens: Tokens) -> pl.DataFrame:

@@ -317,7 +317,7 @@ def _missing(tokens: Tokens) -> MissingLogprobs:
     pair, tables = tokens.pairs[0], tokens.tables
     sides = [LOGP_COLUMNS.index(pair.numerator), LOGP_COLUMNS.index(pair.denominator)]
     count = pl.col("n").cast(pl.Int64).sum()
-    finite = tables.cells.filter(pl.col("pair") == 0).group_by("step").agg(count.alias("finite"))
+    finite = tables.cells_of(0).lazy().group_by("step").agg(count.alias("finite")).collect(engine="streaming")
     lost = tables.bad.filter(pl.col("pair") == 0).group_by("step").agg(pl.col("n_bad").cast(pl.Int64).sum())
     placeholders = (
         tables.anomalies.filter(pl.col("column").is_in(sides)).group_by("step").agg(count.alias("placeholders"))

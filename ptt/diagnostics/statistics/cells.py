@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -184,6 +184,7 @@ def _end_to_end(parts: Sequence[Lists]) -> Lists:
 
 BINS: Final = bins.OVERFLOW + 1
 MAX_KEY: Final = 1 << 62
+PART_CELLS: Final = 1 << 17  # so many at a time: the dozen arrays that are made of them are a megabyte each
 SPARSE_FACTOR: Final = 8  # times as many places as cells: beyond it sorting is cheaper than adding into a table
 
 
@@ -229,6 +230,20 @@ def merge_cells(cells: pl.DataFrame, *, by: Sequence[str]) -> MergedCells:
 def cell_width(cells: pl.DataFrame) -> int:
     """Return how many bins a cell of one run reaches over (see partial_tables.WIDER)."""
     return 1 << int(cells["wide"][0]) if "wide" in cells.columns and cells.height else 1
+
+
+def whole_steps(cells: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield cells in parts of some steps each, without copying them; at once where their steps are in no order."""
+    step = cells["step"].to_numpy()
+    if (step[1:] < step[:-1]).any():
+        yield cells
+        return
+    first = 0
+    while first < len(step):
+        last = step[min(first + PART_CELLS, len(step)) - 1]
+        end = int(np.searchsorted(step, last, side="right"))
+        yield cells[first:end]
+        first = end
 
 
 def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -> pl.DataFrame:

@@ -122,8 +122,10 @@ class TokenTables:
 
     def cells_of(self, pair: int) -> pl.DataFrame:
         """Return the cells of one pair."""
-        every = self.cells["pair"].to_numpy()
-        return self.cells if (every == pair).all() else self.cells.filter(pl.col("pair") == pair)
+        every = self.cells["pair"]
+        if not every.is_sorted():
+            return self.cells.filter(pl.col("pair") == pair)
+        return self.cells[every.search_sorted(pair) : every.search_sorted(pair, side="right")]
 
 
 WIDER: Final = ((256, 0), (1024, 2), (4096, 4), (16384, 5))

@@ -91,8 +91,8 @@ def label_spans(frame: pl.DataFrame, spans: Sequence[Span], *, name: str) -> pl.
     if len(spans) and len(step) and (step[1:] >= step[:-1]).all():  # as tables of tokens are: some looks for each span
         begin, end = np.searchsorted(step, firsts, side="left"), np.searchsorted(step, lasts, side="right")
         label = pl.Series(name, np.repeat(np.arange(len(spans), dtype=np.int32), end - begin))
-        if len(label) == len(step):
-            return frame.with_columns(label)
+        if len(label) == end[-1] - begin[0]:  # spans that follow one another
+            return frame[int(begin[0]) : int(end[-1])].with_columns(label)
         inside = np.zeros(len(step), np.bool_)
         for first, last in zip(begin, end, strict=True):
             inside[first:last] = True
