@@ -184,7 +184,7 @@ def _end_to_end(parts: Sequence[Lists]) -> Lists:
 
 BINS: Final = bins.OVERFLOW + 1
 MAX_KEY: Final = 1 << 62
-PART_CELLS: Final = 1 << 17  # so many at a time: the dozen arrays that are made of them are a megabyte each
+PART_ROWS: Final = 1 << 17  # about so many at a time: each of the dozen arrays that are made of them is a megabyte
 SPARSE_FACTOR: Final = 8  # times as many places as cells: beyond it sorting is cheaper than adding into a table
 
 
@@ -232,17 +232,20 @@ def cell_width(cells: pl.DataFrame) -> int:
     return 1 << int(cells["wide"][0]) if "wide" in cells.columns and cells.height else 1
 
 
-def whole_steps(cells: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield cells in parts of some steps each, without copying them; at once where their steps are in no order."""
-    step = cells["step"].to_numpy()
-    if (step[1:] < step[:-1]).any():
-        yield cells
+def in_parts(frame: pl.DataFrame, column: str) -> Iterator[pl.DataFrame]:
+    """Yield the rows in parts without copying them, never cutting between equal values of a column of whole numbers.
+
+    At once where they are few, or in no order of that column.
+    """
+    values = frame[column].to_numpy()
+    if len(values) <= PART_ROWS or (values[1:] < values[:-1]).any():
+        yield frame
         return
     first = 0
-    while first < len(step):
-        last = step[min(first + PART_CELLS, len(step)) - 1]
-        end = int(np.searchsorted(step, last, side="right"))
-        yield cells[first:end]
+    while first < len(values):
+        last = values[min(first + PART_ROWS, len(values)) - 1]
+        end = int(np.searchsorted(values, last, side="right"))
+        yield frame[first:end]
         first = end
 
 
@@ -252,6 +255,11 @@ def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -
     Added up in the order of the rows on one thread, unlike Polars' own, whose last digits depend on how many threads
     were free: the same input must give the same bytes.
     """
+    return pl.concat([_sums_of_part(part, by, names) for part in in_parts(frame, by[0])], rechunk=True)
+
+
+def _sums_of_part(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -> pl.DataFrame:
+    """Return the sums of rows none of whose groups has other rows."""
     columns = [_whole(frame[name]) for name in by]
     new = _group_starts(columns)
     firsts, group = _number_groups(columns) if new is None else (np.flatnonzero(new), np.cumsum(new) - 1)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bootstrap import DRAWS, INTERVAL, SEED, draw_counts, finite_or_none
-from ptt.diagnostics.statistics.cells import EXPONENT_CAP, grouped_sums, whole_steps
+from ptt.diagnostics.statistics.cells import EXPONENT_CAP, grouped_sums, in_parts
 from ptt.diagnostics.statistics.clipping_replay import SIGNED, WEIGHT_CAP, split_by_sign
 from ptt.diagnostics.statistics.dot_product import product
 from ptt.diagnostics.statistics.ess import largest_log_weight
@@ -137,7 +138,7 @@ def _by_step(cells: pl.DataFrame) -> pl.DataFrame:
 
     All steps are of block 0, or of block -1 if they are too few to be redrawn.
     """
-    sums = pl.concat([_sums_of_steps(part) for part in whole_steps(cells)] or [_sums_of_steps(cells)], rechunk=True)
+    sums = pl.concat([_sums_of_steps(part) for part in in_parts(cells, "step")], rechunk=True)
     return sums.select(pl.lit(0 if sums.height >= MIN_STEPS else -1, pl.Int64).alias("block"), pl.all())
 
 
@@ -150,7 +151,7 @@ def _sums_of_steps(cells: pl.DataFrame) -> pl.DataFrame:
     inverse_squares = signed.n_up * small + signed.n_down * large
     steps, index = np.unique(cells["step"].to_numpy(), return_inverse=True)
     group = 2 * index + cells["slice"].to_numpy()
-    columns: dict[str, FloatArray] = {}
+    columns: dict[str, npt.NDArray[Any]] = {}
     for first, name, values in (
         (0, "n", cells["n"].to_numpy()),
         (0, "q", squares),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -48,12 +49,10 @@ def count_histograms(cells: pl.DataFrame, windows: Sequence[Span]) -> Histograms
     cut = [split_steps(steps[(steps >= span.first) & (steps <= span.last)].tolist(), BLOCKS) for span in windows]
     window = np.repeat(np.arange(len(cut)), [len(spans) for spans in cut])
     starts = [block.first for spans in cut for block in spans]
-    block = np.repeat(np.searchsorted(starts, steps, side="right") - 1, np.diff(first, append=len(step)))
-    shape = len(SLICES), BINS
-    slice_bin = cells["slice"].to_numpy().astype(np.int64) * BINS + cells["bin"].to_numpy()
-    blocks = _table(block, slice_bin, cells["n"], (len(starts), *shape))
-    n = np.add.reduceat(blocks, np.flatnonzero(np.diff(window, prepend=-1)), axis=0)
-    s_abs, s_r = (_table(window[block], slice_bin, cells[name], (len(cut), *shape)) for name in ("s_abs", "s_r"))
+    begins, opens = np.searchsorted(step, starts), np.flatnonzero(np.diff(window, prepend=-1))
+    blocks = _table(cells, begins, "n")
+    n = np.add.reduceat(blocks, opens, axis=0)
+    s_abs, s_r = (_table(cells, begins[opens], name) for name in ("s_abs", "s_r"))
     return Histograms(blocks=blocks, window=window, n=n, s_r=s_r, s_abs=s_abs, width=cell_width(cells))
 
 
@@ -109,7 +108,12 @@ def largest_log_ratios(
     return magnitude
 
 
-def _table(group: IntArray, slice_bin: IntArray, values: pl.Series, shape: tuple[int, int, int]) -> FloatArray:
-    index = group * (shape[1] * shape[2]) + slice_bin
-    added = np.bincount(index, weights=values.to_numpy(), minlength=shape[0] * shape[1] * shape[2])
-    return added.astype(np.float64, copy=False).reshape(shape)
+def _table(cells: pl.DataFrame, begins: IntArray, name: str) -> FloatArray:
+    """Add up a column of cells, cut where parts begin, by slice and bin: (parts, slices, bins)."""
+    shape = len(SLICES), BINS
+    parts = []
+    for first, end in pairwise([*begins.tolist(), cells.height]):
+        part = cells[first:end]
+        slice_bin = part["slice"].to_numpy().astype(np.int64) * BINS + part["bin"].to_numpy()
+        parts.append(np.bincount(slice_bin, part[name].to_numpy(), shape[0] * shape[1]).reshape(shape))
+    return np.stack(parts).astype(np.float64, copy=False)

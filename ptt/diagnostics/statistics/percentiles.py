@@ -11,7 +11,7 @@ import polars as pl
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.cells import MergedCells, grouped_sums, merge_cells
+from ptt.diagnostics.statistics.cells import MergedCells, grouped_sums, in_parts, merge_cells
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 LN2: Final = math.log(2.0)
@@ -24,7 +24,12 @@ def percentiles(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     so a value is off by at most `bins.WIDTH` (0.39%; more in a run of many steps, whose cells reach over several
     bins), and by nothing where its cell holds a single token.
     """
-    merged = merge_cells(cells, by=by)
+    if by[0] != "step":
+        return _percentiles(merge_cells(cells, by=by))
+    return pl.concat([_percentiles(merge_cells(part, by=by)) for part in in_parts(cells, "step")], rechunk=True)
+
+
+def _percentiles(merged: MergedCells) -> pl.DataFrame:
     if not len(merged.n):
         return merged.groups.with_columns(pl.lit(None, pl.Float64).alias(name) for name in QUANTILES)
     cumulative = np.cumsum(merged.n)
