@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import polars as pl
 import pytest
@@ -9,7 +11,8 @@ from builders import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.cells import grouped_sums, merge_cells
+from ptt.diagnostics.statistics.cells import PART_ROWS, grouped_sums, in_parts, merge_cells
+from ptt.diagnostics.statistics.percentiles import percentiles
 
 KINDS = (pl.Int64, pl.UInt8, pl.UInt32, pl.Int32)
 
@@ -56,6 +59,26 @@ def test_sums_are_those_of_adding_row_after_row(
     found = grouped_sums(frame, by, ("n", "s_abs"))
     assert found.rows() == one_after_the_other(frame, by)
     assert [found.schema[name] for name in by] == [frame.schema[name] for name in by]
+
+
+@pytest.mark.parametrize("group", [700, PART_ROWS // 2 + 1, PART_ROWS + 9])
+def test_groups_of_many_rows_are_never_cut(group: int) -> None:
+    rows = 3 * PART_ROWS + 5
+    frame = frame_of(8, rows, [1, 2, 3], 1).with_columns(by_0=pl.int_range(rows) // group)
+    by = ["by_0", "by_1", "by_2"]
+    assert grouped_sums(frame, by, ("n", "s_abs")).rows() == one_after_the_other(frame, by)
+    parts = list(in_parts(frame, "by_0"))
+    assert not any(before["by_0"][-1] == part["by_0"][0] for before, part in pairwise(parts))
+    assert pl.concat(parts).equals(frame)
+    assert len(parts) > 1
+
+
+def test_percentiles_of_many_steps_are_those_of_each_step() -> None:
+    frame = frame_of(9, 3 * PART_ROWS, [1], 1).with_columns(
+        step=pl.int_range(3 * PART_ROWS) // 30_000, s_abs=pl.col("s_abs").abs()
+    )
+    expected = pl.concat([percentiles(part, by=["step"]) for part in frame.partition_by("step", maintain_order=True)])
+    assert percentiles(frame, by=["step"]).equals(expected)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
