@@ -245,7 +245,8 @@ def test_a_table_of_too_many_columns_says_so(tmp_path: Path) -> None:
         api.diagnose(path, out=tmp_path / "out")
 
 
-def test_tokens_of_too_many_steps_are_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [1, 40])  # in a row group: of one row the footer tells the steps
+def test_tokens_of_too_many_steps_are_lost(rows: int, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for name, first in (("a", 1), ("b", 41)):
         folder = run / "tokens"
@@ -260,11 +261,13 @@ def test_tokens_of_too_many_steps_are_lost(tmp_path: Path) -> None:
                 "ref_logp": [[-0.6] * 20] * 40,
             }
         )
-        frame.write_parquet(folder / f"step_{name}.parquet")
+        frame.write_parquet(folder / f"step_{name}.parquet", row_group_size=rows)
     with pytest.raises(api.InputError, match="tokens of more than 30 steps"):
         api.diagnose(run, out=tmp_path / "out", settings=replace(api.Settings(), budget=BudgetLimits(steps=30)))
-    found = api.diagnose(run, out=tmp_path / "out", settings=replace(api.Settings(), budget=BudgetLimits(steps=40)))
-    assert [source.rows_ok for source in found.sources] == [40, 40]
+    for limit, read in ((40, [40, 0]), (79, [40, 0]), (80, [40, 40])):
+        settings = replace(api.Settings(), budget=BudgetLimits(steps=limit))
+        found = api.diagnose(run, out=tmp_path / "out", settings=settings)
+        assert [source.rows_ok for source in found.sources] == read
 
 
 def test_one_event_that_holds_every_scalar_ends_with_the_time(tmp_path: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, to_raise
 from ptt.diagnostics.parsers.io.file_edge import unread
 from ptt.diagnostics.parsers.io.interface import InPlace, Lost, Piece, Rows, RunFile, Wide
-from ptt.diagnostics.store.recorded_sequences import steps_of
+from ptt.diagnostics.store.recorded_sequences import steps_in_place
 from ptt.diagnostics.wording import counted
 
 
@@ -20,6 +20,7 @@ class BudgetCheck:
 
     out_of_time: bool = False  # reading of a file stopped there: another look may see more
     _sequences: int = 0
+    _early: list[Callable[[], Iterable[int | None]]] = field(default_factory=list)
 
     def pieces(self, file: RunFile, source: Iterator[Piece]) -> Iterator[Piece]:
         """Yield what is read of a file, as far as the budget goes; what lies beyond it is lost."""
@@ -33,7 +34,7 @@ class BudgetCheck:
                             self._count_steps(file, frame.height, frame["step"].unique)
                         piece = _within_names(piece, file.budget)
                     case InPlace(rows=rows, columns=columns) if "step" in columns:
-                        self._count_steps(file, rows, lambda: steps_of(file))
+                        self._count_steps(file, rows, steps_in_place(file))
                     case _:
                         pass
                 yield piece
@@ -50,10 +51,13 @@ class BudgetCheck:
             yield Lost(rows=values, note=f"{file.rel}: {counted(values, 'value(s)')} lost: {why}.")
 
     def _count_steps(self, file: RunFile, rows: int, steps: Callable[[], Iterable[int | None]]) -> None:
-        """Hold the steps of sequences against the budget, from where there are as many sequences as steps allowed."""
+        """Hold the steps of sequences against the budget, once there are more sequences than steps allowed."""
         self._sequences += rows
+        self._early.append(steps)
         if self._sequences > file.budget.limits.steps:
-            file.budget.add_steps(steps())
+            for early in self._early:
+                file.budget.add_steps(early())
+            self._early.clear()
 
 
 def _within_names(piece: Rows | Wide, budget: Budget) -> Rows | Wide:

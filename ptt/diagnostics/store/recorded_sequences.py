@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +25,15 @@ def steps_of(file: RunFile) -> Sequence[int | None]:
         file.looks[STEPS] = _read_steps(file)
     found: Sequence[int | None] = file.looks[STEPS]
     return found
+
+
+def steps_in_place(file: RunFile) -> Callable[[], Sequence[int | None]]:
+    """Return what tells the steps of a file later on: from its footer now, while that is held, where it has them."""
+    with suppress(*DAMAGE):
+        if STEPS not in file.looks and (told := _steps_in_footer(file)) is not None:
+            file.looks[STEPS] = sorted(told)
+    known = file.looks.get(STEPS)
+    return (lambda: steps_of(replace(file, looks={}))) if known is None else lambda: known
 
 
 def _read_steps(file: RunFile) -> Sequence[int | None]:
