@@ -15,7 +15,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -43,6 +43,15 @@ class Spent:
     cpu: float
     peak_mb: float
     error: dict[str, float] | None = None  # of the percentiles, relative: greatest by quantile
+    part: dict[str, float] | None = None  # seconds and CPU seconds of the token pass within
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What a part of the work took."""
+
+    seconds: float
+    cpu: float
 
 
 def bare(folder: Path) -> None:
@@ -133,11 +142,23 @@ def diagnose_compiled(folder: Path) -> None:
     ptt.diagnose(folder)
 
 
-def diagnose_kept(folder: Path) -> None:
-    """The same with a kept store, so that the next call reads only what is new."""
+def diagnose_kept(folder: Path) -> Part | None:
+    """The same with a kept store, so that the next call reads only what is new; the token pass is clocked by itself."""
     import ptt
+    from ptt.diagnostics.engines import local
 
+    passes: list[Part] = []
+    read = local.read_token_tables
+
+    def clocked(*given: Any, **named: Any) -> local.Tokens | None:
+        own, begin = _cpu(), time.perf_counter()
+        tokens = read(*given, **named)
+        passes.append(Part(seconds=time.perf_counter() - begin, cpu=_cpu() - own))
+        return tokens
+
+    local.read_token_tables = clocked
     ptt.diagnose(folder, out=folder.parent / f"{folder.name}-out")
+    return passes[0] if passes else None  # none where the diagnosis is kept
 
 
 def duckdb_approx(folder: Path) -> pl.DataFrame:
@@ -243,7 +264,8 @@ def _pandas(parts: list[Any]) -> pl.DataFrame:
     return pl.DataFrame({name: values.to_numpy() for name, values in found.reset_index().items()})
 
 
-WORK: Final[dict[str, Callable[[Path], pl.DataFrame | None]]] = {
+Work = Callable[[Path], "pl.DataFrame | Part | None"]
+WORK: Final[dict[str, Work]] = {
     "bare": bare,
     "bare_labelled": bare_labelled,
     "bare_log": bare_log,
@@ -269,12 +291,17 @@ KNOWN: Final[dict[str, Callable[[Path], object]]] = {"token": kept_one_by_one}
 CAN_PIN: Final = hasattr(os, "sched_setaffinity")  # not on macOS and Windows
 
 
-def spent(work: Callable[[Path], pl.DataFrame | None], folder: Path) -> Spent:
+def spent(work: Work, folder: Path) -> Spent:
     """Do the work once, and say what it took."""
     own, begin = _cpu(), time.perf_counter()
     found = work(folder)
     seconds, cpu = time.perf_counter() - begin, _cpu() - own
-    return Spent(seconds=seconds, cpu=cpu, peak_mb=peak_mb(), error=None if found is None else error_of(found, folder))
+    whole = Spent(seconds=seconds, cpu=cpu, peak_mb=peak_mb())
+    if found is None:
+        return whole
+    return (
+        replace(whole, part=asdict(found)) if isinstance(found, Part) else replace(whole, error=error_of(found, folder))
+    )
 
 
 def peak_mb(process: str = "self") -> float:

@@ -71,6 +71,11 @@ STEP: Final = """
 
 128 sequences per step. The store keeps the token tables, so the next look folds only the new steps.
 """
+STEP_NOTE: Final = """
+The *token pass* reads kept tables, folds new tokens and adds up all. The whole look also reads the sequences' single
+values and gathers the evidence anew, whose windows and blocks divide all steps.
+"""
+TOKEN_PASS: Final = ", token pass"  # ends the names of rows of the pass within a look
 
 
 def render(kept: Row) -> str:
@@ -168,14 +173,15 @@ def _grown(rows: list[Row]) -> str:
 
 
 def _step(rows: list[Row]) -> str:
-    first = next((row for row in rows if row["name"] == "first" and row["rounds"]), None)
-    cells = [
-        [row["data"], row["name"], _seconds(row["seconds"]), _seconds(row["cpu"]),
-         f"{100 * row['seconds'] / first['seconds']:.0f}%", f"{100 * row['cpu'] / first['cpu']:.0f}%"]
-        for row in rows
-        if row["rounds"] and first
-    ]  # fmt: skip
-    return table(["", "look", "s", "CPU s", "of the first", "of its CPU"], cells)
+    done = {row["name"]: row for row in rows if row["rounds"]}
+    cells = []
+    for name, row in done.items():
+        first = done.get("first" + (TOKEN_PASS if name.endswith(TOKEN_PASS) else ""))
+        if first is not None:
+            shares = (f"{100 * row[key] / first[key]:.0f}%" for key in ("seconds", "cpu"))
+            cells.append([row["data"], name, _seconds(row["seconds"]), _seconds(row["cpu"]), *shares])
+    written = table(["", "look", "s", "CPU s", "of the first", "of its CPU"], cells)
+    return written + STEP_NOTE if any(name.endswith(TOKEN_PASS) for name in done) else written
 
 
 def _metrics(rows: list[Row]) -> str:

@@ -28,7 +28,7 @@ from benchmarks import many_runs
 from benchmarks.contenders import CAN_PIN, peak_mb
 from benchmarks.data import HOME, TOKENS, Shape, write_labelled, write_run
 from benchmarks.metric_logs import LOGS, name_of, write_log
-from benchmarks.page import PAGE, RESULTS, render
+from benchmarks.page import PAGE, RESULTS, TOKEN_PASS, render
 from benchmarks.traces import family
 
 Row = dict[str, Any]
@@ -186,6 +186,8 @@ def step_section(scale: Scale, rounds: int) -> Iterator[Row]:
     case = Case(section="step", data=f"{scale.steps} steps", cores=cores(), name="", command=())
     for name, each in found.items():
         yield median_row(replace(case, name=name), each)
+        if passes := [one | one["part"] for one in each if one is not None and one["part"] is not None]:
+            yield median_row(replace(case, name=name + TOKEN_PASS), passes)
     shutil.rmtree(whole[0].parent)
 
 

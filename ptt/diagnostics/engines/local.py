@@ -24,6 +24,7 @@ from ptt.diagnostics.engines.pieces import (
     Piece,
     RunPieces,
     cut,
+    fold_begun,
     fold_in_order,
     fold_one,
     group_name,
@@ -393,8 +394,36 @@ class Folding:
         elif missing:
             planned = _planned(missing, compiled=tokens >= COMPILED_FROM)
             own = dict(zip((piece.first for piece in planned), missing, strict=True))
-            for piece, part in fold_in_order(scan, planned, on_rows):
+            for piece, part in self._folded_here(scan, planned, on_rows):
                 yield Summand(pieces=(own[piece.first],), tables=part)
+
+    def _folded_here(
+        self, scan: SequenceScan, pieces: Sequence[Piece], on_rows: Callable[[int], None]
+    ) -> Iterator[tuple[Piece, PartialTables | None]]:
+        """Fold pieces on this machine: the first from where a shorter run left it, the last so that a longer one can.
+
+        None where files cannot be read.
+        """
+        store = self._kept_pieces
+        if store is None:
+            yield from fold_in_order(scan, pieces, on_rows)
+            return
+        middle = list(pieces)
+        if store.begun(middle[0]):
+            yield middle[0], self._fold_begun(middle.pop(0), store, on_rows)
+        last = middle.pop() if middle and middle[-1].end == scan.rows and not middle[-1].full else None
+        yield from fold_in_order(scan, middle, on_rows)
+        if last is not None:
+            yield last, self._fold_begun(last, store, on_rows)
+
+    def _fold_begun(self, piece: Piece, store: KeptPieces, on_rows: Callable[[int], None]) -> PartialTables | None:
+        """Fold a piece whose first batches may be kept; None where its files cannot be read."""
+        try:
+            tables, name = fold_begun(piece, store, on_rows)
+        except READ_ERRORS:
+            return None
+        self._used.add(name)
+        return tables
 
     def _read(self, unit: _Unit) -> PartialTables:
         """Return what is kept of a piece or a group, folded anew here where it is damaged."""

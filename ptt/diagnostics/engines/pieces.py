@@ -6,7 +6,8 @@ import shutil
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -17,17 +18,23 @@ import polars as pl
 import pyarrow as pa
 
 from ptt.diagnostics.statistics.arrays import BoolArray
+from ptt.diagnostics.statistics.begun_piece import BegunPiece, can_go_on
 from ptt.diagnostics.statistics.merge_tree import covers, group_of, is_group, only_kept, pack, unpack
 from ptt.diagnostics.statistics.partial_tables import PartialTables
 from ptt.diagnostics.statistics.sound_tables import Expected, is_sound
-from ptt.diagnostics.statistics.token_pass import FoldContext, PassPlan, Single, fold, fold_piece
+from ptt.diagnostics.statistics.token_pass import FoldContext, GoingOn, PassPlan, Single, fold, fold_piece
 from ptt.diagnostics.statistics.token_sums import ArrayPool
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.scan import READ_ERRORS, SequenceScan, scan_range
 
 CHECK_BYTES: Final = 4  # of the CRC-32 that what is kept begins with: a disk may tear it
 SIZE_BYTES: Final = 4  # of the length of what then says which sequences are kept one by one
+BEGUN: Final = "-begun"  # ends the names of records of a piece that is not full
 KEPT_BY: Final = "7"  # version of the tables of a piece: what an earlier one kept is folded anew
+
+
+UNREADABLE: Final = (OSError, ValueError, pa.ArrowException, pl.exceptions.PolarsError)
+"""What reading tables raises that somebody else wrote."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +79,18 @@ class Piece:
         plan = sorted((name, _written(getattr(self.plan, name))) for name in deciding)
         said = (KEPT_BY, marks, self.first, self.end, "tool_names" in self.columns, plan)
         return sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def files_of(self, first: int, end: int) -> tuple[SequenceFile, ...]:
+        """Return the files that hold its sequences from `first` to before `end`."""
+        return tuple(file for file in self.files if file.start < end and file.start + file.rows > first)
+
+    def begun_names(self) -> Iterator[tuple[int, str]]:
+        """Yield where each whole batch ends and a name of all up to there, the last one first."""
+        rows = self.plan.batch_rows
+        for end in range(self.end // rows * rows, self.first, -rows):
+            piece = replace(self, files=self.files_of(self.first, end), end=end).name()
+            kept = self.kept[: (end - self.first) // 8]
+            yield end, sha256(piece.encode("ascii") + kept).hexdigest() + BEGUN
 
 
 def _written(value: object) -> str:
@@ -211,6 +230,42 @@ def _single(pieces: Sequence[Piece]) -> Single:
     return Single(kept=np.concatenate(masks) if masks else None, first=pieces[0].first)
 
 
+def fold_begun(piece: Piece, kept: KeptPieces, on_rows: Callable[[int], None]) -> tuple[PartialTables, str]:
+    """Fold a piece from where the kept records of its first batches end, and keep those of one that is not full.
+
+    Also returns the name that these are kept under, empty where there are none.
+    """
+    names = dict(piece.begun_names())
+    for end, name in names.items():
+        if (begun := kept.read_begun(name, piece, end)) is not None:
+            part = _fold_from(piece, end, begun, kept, on_rows)
+            if is_sound(part, expected(piece.plan, piece.first, piece.end)):
+                return part, next(iter(names.values()))
+            break
+    return _fold_from(piece, piece.first, None, kept, on_rows), next(iter(names.values()), "")
+
+
+def _fold_from(
+    piece: Piece, start: int, begun: BegunPiece | None, kept: KeptPieces, on_rows: Callable[[int], None]
+) -> PartialTables:
+    """Fold the sequences from `start` on; `begun`: the records of those before."""
+    until, name = next(piece.begun_names(), (start, ""))
+
+    def keep(records: BegunPiece) -> None:
+        if until > start and not piece.full:
+            with suppress(OSError):  # a full disk costs the next look its time, and nothing else
+                kept.write_begun(name, records)
+
+    going_on = GoingOn(begun=begun, until=until, keep=keep)
+    on_rows(start - piece.first)
+    rest = replace(piece, files=piece.files_of(start, piece.end), first=start)
+    if rest.files:
+        for _, part in fold(rest.frame, piece.plan, piece.single, on_rows, going_on):
+            return part
+    context = FoldContext(plan=piece.plan, single=piece.single, pool=ArrayPool())
+    return fold_piece([], context, going_on=going_on)  # all others are counted elsewhere
+
+
 def groups_of(pieces: Sequence[Piece]) -> Iterator[Group]:
     """Divide neighbouring pieces by the groups that they are in; the first and the last may not be whole."""
     for _, members in groupby(pieces, key=lambda piece: group_of(piece.number)):
@@ -235,11 +290,10 @@ class KeptPieces:
 
     def has(self, name: str, wanted: Piece | Group) -> bool:
         """Tell whether it is kept, with all the single sequences that are wanted; a link is not."""
-        path = self._folder / name
-        if not self._own() or not path.is_file() or path.is_symlink():
+        if not self._is_there(name):
             return False
         try:
-            with path.open("rb") as file:
+            with (self._folder / name).open("rb") as file:
                 head = file.read(CHECK_BYTES + SIZE_BYTES + len(wanted.kept) + 1)
         except OSError:
             return False
@@ -254,6 +308,27 @@ class KeptPieces:
         first, end = wanted.first, wanted.end
         part = _tables(rest, wanted.plan, first, end) if covers(held, wanted.kept) else None
         return None if part is None else only_kept(part, unpack(wanted.kept, end - first), first)
+
+    def begun(self, piece: Piece) -> bool:
+        """Tell whether records of the first batches of a piece are kept."""
+        if not self._own() or not any(self._folder.glob(f"*{BEGUN}")):  # names cost a look at each file
+            return False
+        return any(self._is_there(name) for _, name in piece.begun_names())
+
+    def read_begun(self, name: str, piece: Piece, end: int) -> BegunPiece | None:
+        """Return the records kept of a piece to before `end`, or None where there are none that it can go on from."""
+        content = self._content(name) if self._is_there(name) else None
+        if content is None:
+            return None
+        try:
+            begun = BegunPiece.from_bytes(content)
+        except UNREADABLE:
+            return None
+        return begun if can_go_on(begun, piece.single.kept, piece.first, end) else None
+
+    def write_begun(self, name: str, begun: BegunPiece) -> None:
+        """Keep the records of a piece that is not full, whole or not at all."""
+        self._keep(name, begun.to_bytes())
 
     def write(self, name: str, of: Piece | Group, part: PartialTables) -> None:
         """Keep the tables of a piece or a group, whole or not at all."""
@@ -287,6 +362,10 @@ class KeptPieces:
             else:
                 path.unlink(missing_ok=True)
 
+    def _is_there(self, name: str) -> bool:
+        path = self._folder / name
+        return self._own() and path.is_file() and not path.is_symlink()
+
     def _own(self) -> bool:
         """Tell whether the folder is the store's: never write, and above all never remove, where a link leads."""
         return not self._folder.is_symlink()
@@ -298,17 +377,21 @@ def _split(content: bytes) -> tuple[bytes, bytes]:
     return content[SIZE_BYTES:end], content[end:]
 
 
-def _tables(content: bytes, plan: PassPlan, first: int, end: int) -> PartialTables | None:
-    """Return the tables written in `content`, or None where they cannot be those of the sequences."""
-    try:
-        part = PartialTables.from_bytes(content)
-    except (OSError, ValueError, pa.ArrowException, pl.exceptions.PolarsError):
-        return None
-    expected = Expected(
+def expected(plan: PassPlan, first: int, end: int) -> Expected:
+    """Return what tables of the sequences from `first` to before `end` have to be like."""
+    return Expected(
         first=first,
         end=end,
         pairs=len(plan.pairs),
         bits_dropped=plan.bits_dropped,
         sample_every=plan.sample_every,
     )
-    return part if is_sound(part, expected) else None
+
+
+def _tables(content: bytes, plan: PassPlan, first: int, end: int) -> PartialTables | None:
+    """Return the tables written in `content`, or None where they cannot be those of the sequences."""
+    try:
+        part = PartialTables.from_bytes(content)
+    except UNREADABLE:
+        return None
+    return part if is_sound(part, expected(plan, first, end)) else None

@@ -204,11 +204,13 @@ def merge_cells(cells: pl.DataFrame, *, by: Sequence[str]) -> MergedCells:
     """Add up n and s_abs of cells of the same bin in each group of the integer columns `by`."""
     columns = [_whole(cells[name]) for name in by]
     lows, sizes = _ranges(columns)
+    width = cell_width(cells)
+    places = -(-bins.OVERFLOW // width) + 1  # of a group: where cells are wide, a place for each bin would be too many
     key = _combine(columns, lows, sizes)
-    key *= BINS
-    key += cells["bin"].to_numpy()
-    key, n, s_abs = _sum_keys(key, cells["n"].to_numpy(), cells["s_abs"].to_numpy(), places=BINS * math.prod(sizes))
-    group = key // BINS
+    key *= places
+    key += _place(cells["bin"].to_numpy(), width)
+    key, n, s_abs = _sum_keys(key, cells["n"].to_numpy(), cells["s_abs"].to_numpy(), places=places * math.prod(sizes))
+    group = key // places
     first = np.flatnonzero(np.diff(group, prepend=-1))
     total = np.add.reduceat(n, first) if len(first) else n
     group_columns: dict[str, IntArray] = {}
@@ -219,12 +221,17 @@ def merge_cells(cells: pl.DataFrame, *, by: Sequence[str]) -> MergedCells:
     groups = pl.DataFrame({**{name: group_columns[name] for name in by}, "n": total})
     return MergedCells(
         groups=groups.cast({name: cells.schema[name] for name in by}),
-        bin=key % BINS,
+        bin=np.maximum(key % places * width - (width - 1), bins.UNDERFLOW),
         n=n,
         s_abs=s_abs,
-        width=cell_width(cells),
+        width=width,
         bounds=(first, np.append(first[1:], len(key)) if len(first) else first),
     )
+
+
+def _place(first_bin: AnyInts, width: int) -> AnyInts:
+    """Number the cells of a group by their first bins: 1, 1 + width, ...; below and above all bins lies a cell each."""
+    return first_bin if width == 1 else (first_bin + (width - 1)) // width
 
 
 def cell_width(cells: pl.DataFrame) -> int:

@@ -10,9 +10,9 @@ for each sequence is its line of TokenTables.rows, some 30 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +41,40 @@ from ptt.diagnostics.statistics.cells import (
 )
 
 
+class TableSet:
+    """A dataclass of tables, which are kept and sent as Arrow streams."""
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]:
+        """Pickle as Arrow streams: Polars 2.1 hangs on frames whose columns NumPy owns (it waits, holding the GIL)."""
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    def to_bytes(self) -> bytes:
+        """Write all tables one behind the other, as Arrow streams."""
+        sink = pa.BufferOutputStream()
+        for name in self._names():
+            table = getattr(self, name).to_arrow()
+            with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+                writer.write_table(table)
+        return bytes(sink.getvalue())
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Read what `to_bytes` wrote; pa.ArrowException where its lengths or lists reach beyond what is there."""
+        source = pa.BufferReader(content)
+        frames = {}
+        for name in cls._names():
+            table = pa.ipc.open_stream(source).read_all()
+            table.validate(full=True)  # Polars believes what it is told, and would read foreign memory
+            frames[name] = pl.DataFrame(table)
+        return cls(**frames)
+
+    @classmethod
+    def _names(cls) -> Iterator[str]:
+        return iter(cls.__dataclass_fields__)  # type: ignore[attr-defined]
+
+
 @dataclass(frozen=True, kw_only=True)
-class PartialTables:
+class PartialTables(TableSet):
     """What is left of one piece, as TokenTables has it of the run."""
 
     cells: pl.DataFrame  # sorted by pair, step, slice and bin
@@ -54,30 +86,6 @@ class PartialTables:
     bad: pl.DataFrame
     anomalies: pl.DataFrame
     samples: pl.DataFrame
-
-    def __reduce__(self) -> tuple[Callable[[bytes], PartialTables], tuple[bytes]]:
-        """Pickle as Arrow streams: Polars 2.1 hangs on frames whose columns NumPy owns (it waits, holding the GIL)."""
-        return PartialTables.from_bytes, (self.to_bytes(),)
-
-    def to_bytes(self) -> bytes:
-        """Write all tables one behind the other, as Arrow streams."""
-        sink = pa.BufferOutputStream()
-        for one in fields(self):
-            table = getattr(self, one.name).to_arrow()
-            with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-                writer.write_table(table)
-        return bytes(sink.getvalue())
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> PartialTables:
-        """Read what `to_bytes` wrote; pa.ArrowException where its lengths or lists reach beyond what is there."""
-        source = pa.BufferReader(content)
-        frames = {}
-        for one in fields(cls):
-            table = pa.ipc.open_stream(source).read_all()
-            table.validate(full=True)  # Polars believes what it is told, and would read foreign memory
-            frames[one.name] = pl.DataFrame(table)
-        return cls(**frames)
 
 
 SCHEMAS: Final = {

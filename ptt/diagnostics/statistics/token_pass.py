@@ -24,9 +24,8 @@ import pyarrow as pa
 from ptt.diagnostics.flat_lists import take
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.batch_layout import Batch, chunks, is_sound, lay_out
+from ptt.diagnostics.statistics.begun_piece import BegunPiece, as_records
 from ptt.diagnostics.statistics.cells import (
-    ANOMALY,
-    BAD,
     KINDS,
     LOGP_COLUMNS,
     POWER_SUMS,
@@ -344,14 +343,31 @@ def token_pass(
     return merged(replace(plan, fills=fills)) if fills else tables
 
 
+@dataclass(frozen=True, kw_only=True)
+class GoingOn:
+    """How a piece that the run ends in goes on from what was kept of it, and what is kept of it for the next time.
+
+    begun: of its batches before those that are folded now. until: the sequence that the last whole batch ends before.
+    keep: is given the records of all whole batches.
+    """
+
+    begun: BegunPiece | None
+    until: int
+    keep: Callable[[BegunPiece], None]
+
+
 def fold(
-    frame: pl.LazyFrame, plan: PassPlan, single: Single, on_rows: Callable[[int], None] | None = None
+    frame: pl.LazyFrame,
+    plan: PassPlan,
+    single: Single,
+    on_rows: Callable[[int], None] | None = None,
+    going_on: GoingOn | None = None,
 ) -> Iterator[tuple[int, PartialTables]]:
-    """Yield the number and the tables of each piece of `frame`, in the frame's order."""
+    """Yield the number and the tables of each piece of `frame`, in the frame's order; with `going_on` it is one."""
     pool = ArrayPool()
     for number, batches in groupby(_aligned(frame, plan.batch_rows), key=lambda batch: batch[0] // PIECE_BATCHES):
         context = FoldContext(plan=plan, single=single, pool=pool)
-        yield number, fold_piece((batch for _, batch in batches), context, on_rows)
+        yield number, fold_piece(batches, context, on_rows, going_on)
 
 
 def _aligned(frame: pl.LazyFrame, rows: int) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -374,34 +390,79 @@ def _aligned(frame: pl.LazyFrame, rows: int) -> Iterator[tuple[int, pl.DataFrame
 
 
 def fold_piece(
-    batches: Iterable[pl.DataFrame], context: FoldContext, on_rows: Callable[[int], None] | None = None
+    batches: Iterable[tuple[int, pl.DataFrame]],
+    context: FoldContext,
+    on_rows: Callable[[int], None] | None = None,
+    going_on: GoingOn | None = None,
 ) -> PartialTables:
-    """Fold the batches of one piece."""
-    plan = context.plan
-    parts: dict[str, list[Columns]] = {name: [] for name in KINDS}
-    samples: list[pa.Table] = []
-    for batch in batches:
-        for kind, records in aggregate_batch(batch, context):
-            parts[kind].append(records)
-        if plan.sample_every:
-            samples += _sample_rows(batch, plan.sample_every)
+    """Fold the batches of one piece, each with its number."""
+    records = _Records(context, None if going_on is None else going_on.begun)
+    waiting = going_on
+    for number, batch in batches:
+        if waiting is not None and (number + 1) * context.plan.batch_rows > waiting.until:
+            waiting.keep(records.begun())
+            waiting = None
+        records.add(batch)
         if on_rows is not None:
             on_rows(batch.height)
-    powers = merge_powers(concat_records(parts["powers"], POWER_SUMS))
-    totals = concat_records(parts["totals"], TOTAL)
-    kept = context.single.of(totals["seq"].to_numpy())
-    chosen = totals if kept is None else totals[np.flatnonzero(kept)]
-    return PartialTables(
-        cells=finish_cells(merge_signed(parts["cells"]), powers, dropped=plan.bits_dropped),
-        steps=sum_by_step(totals),
-        losing=losing_sequences(totals),
-        sequences=chosen.hstack(concat_records(parts["single"], SINGLE)),
-        stretches=context.positions.records(),
-        rows=concat_records(parts["rows"], ROW),
-        bad=concat_records(parts["bad"], BAD),
-        anomalies=concat_records(parts["anomalies"], ANOMALY),
-        samples=_concat_samples(samples),
-    )
+    if waiting is not None:
+        waiting.keep(records.begun())
+    return records.tables()
+
+
+class _Records:
+    """The records of batches of one piece, in their order."""
+
+    def __init__(self, context: FoldContext, begun: BegunPiece | None) -> None:
+        """`begun`: of the batches before."""
+        self._context = context
+        self._parts: dict[str, list[Columns]] = {name: [] for name in KINDS}
+        self._samples: list[pa.Table] = []
+        self._before = begun
+        if begun is not None:
+            for name, parts in self._parts.items():
+                frame: pl.DataFrame = getattr(begun, name)
+                if frame.height:
+                    parts.append(as_records(frame))
+
+    def add(self, batch: pl.DataFrame) -> None:
+        """Take the next batch."""
+        for kind, records in aggregate_batch(batch, self._context):
+            self._parts[kind].append(records)
+        if every := self._context.plan.sample_every:
+            self._samples += _sample_rows(batch, every)
+
+    def begun(self) -> BegunPiece:
+        """Return the records as they came."""
+        of = {name: concat_records(self._parts[name], schema) for name, schema in KINDS.items()}
+        return BegunPiece(**of, stretches=self._stretches(), samples=self._sampled())
+
+    def tables(self) -> PartialTables:
+        """Return what they add up to."""
+        as_they_are = ("rows", "bad", "anomalies")
+        of = {name: concat_records(self._parts[name], KINDS[name]) for name in as_they_are}
+        powers = merge_powers(concat_records(self._parts["powers"], POWER_SUMS))
+        totals = concat_records(self._parts["totals"], TOTAL)
+        kept = self._context.single.of(totals["seq"].to_numpy())
+        chosen = totals if kept is None else totals[np.flatnonzero(kept)]
+        dropped = self._context.plan.bits_dropped
+        return PartialTables(
+            cells=finish_cells(merge_signed(self._parts["cells"]), powers, dropped=dropped),
+            steps=sum_by_step(totals),
+            losing=losing_sequences(totals),
+            sequences=chosen.hstack(concat_records(self._parts["single"], SINGLE)),
+            stretches=self._stretches(),
+            samples=self._sampled(),
+            **of,
+        )
+
+    def _stretches(self) -> pl.DataFrame:
+        own = self._context.positions.records()
+        return own if self._before is None else pl.concat([self._before.stretches, own])
+
+    def _sampled(self) -> pl.DataFrame:
+        own = _concat_samples(self._samples)
+        return own if self._before is None else pl.concat([self._before.samples, own])
 
 
 def _sample_rows(batch: pl.DataFrame, every: int) -> Iterator[pa.Table]:

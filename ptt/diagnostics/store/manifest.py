@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
@@ -140,7 +140,7 @@ def _parse(folder: Path) -> Any:
 def _stays_inside(manifest: Manifest) -> bool:
     """Return whether all that a manifest names lies below its folder, or the run's."""
     names = [*(part.name for part in manifest.parts), *(part.file for part in manifest.wide)]
-    paths = [PurePosixPath(item.path) for item in manifest.in_place]
+    paths = [item.path for item in manifest.in_place]
     return not any("/" in name or "\\" in name or name.startswith(".") for name in names) and not any(
-        path.is_absolute() or ".." in path.parts for path in paths
+        path.startswith("/") or ".." in path.split("/") for path in paths
     )
