@@ -34,6 +34,7 @@ from ptt.diagnostics.store.scan import READ_ERRORS
 from ptt.executors.remote_tasks import Origin, SizedPiece, at_hand, origin_of, sizes_of
 from ptt.executors.this_machine import cores
 from ptt.object_stores.client import ObjectError
+from ptt.object_stores.remote_paths import url_of
 from ptt.processes import THREADS, Died
 from ptt.stopping import END_SIGNALS, temporary_folder
 from ptt.version import __version__
@@ -60,6 +61,7 @@ SAME_FILES: Final = (
     "--ray-address needs a shared file system: every node reads a run's files, and writes output, at the same path as "
     "this machine"
 )
+SAME_SCRATCH: Final = "set TMPDIR to a folder that all nodes share, or give --out such a folder and copy it there"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,7 @@ class Call(Generic[Task]):
     task: Task
     folder: str  # relative paths start from here
     writes_to: str | None = None
+    output: str | None = None  # URL of what is made there, and written to an object store at the end
     origin: Origin | None = None  # of files that the command's own node laid out
     version: str = __version__
 
@@ -100,7 +103,10 @@ def call(given: Call[Any], *answers: object) -> object:
                 why=f"does not have the folder {given.folder}, from which this command was started; {SAME_FILES}"
             )
     if given.writes_to is not None and not Path(given.writes_to).is_dir():
-        return Unfit(why=f"does not have the folder {given.writes_to}; {SAME_FILES}")
+        lacks = f"does not have the folder {given.writes_to}"
+        if given.output is not None:
+            return Unfit(why=f"{lacks}, in which {given.output} is made before it is written there; {SAME_SCRATCH}")
+        return Unfit(why=f"{lacks}; {SAME_FILES}")
     with ExitStack() as stack:
         try:
             task = stack.enter_context(at_hand(given.task, given.origin, _node() if given.origin else ""))
@@ -260,6 +266,7 @@ class RayCluster:
             task=task,
             folder=os.fspath(Path.cwd()),
             writes_to=writes_to,
+            output=None if writes_to is None else url_of(Path(writes_to)),
             origin=origin_of(task, _node()),
         )
 

@@ -110,6 +110,30 @@ def test_many_runs_and_a_store_are_those_of_one_machine(
     assert stores[0] == stores[1]
 
 
+@on_ray
+def test_a_node_without_the_folder_in_which_output_is_made_says_what_to_do(
+    run_dir: Path, cluster: Any, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bucket.put_folder(run_dir, "other")
+    make = ray_cluster.Call
+
+    def elsewhere(**given: Any) -> Any:
+        """Let the worker look where its own machine has nothing."""
+        there = given["writes_to"]
+        return make(**given | ({} if there is None else {"writes_to": f"{there}-of-another-machine"}))
+
+    monkeypatch.setattr(ray_cluster, "Call", elsewhere)
+    before = set(bucket.sizes(""))
+    ray = ["--engine", "ray", "--ray-address", cluster.address]
+    called = command("gate", "s3://runs/run", "s3://runs/other", "--out", "s3://runs/out", *ray)
+    assert called.exit_code == 2
+    said = " ".join(called.stderr.split())
+    assert "s3://runs/out" in said
+    assert "set TMPDIR to a folder that all nodes share" in said
+    assert set(bucket.sizes("")) == before
+
+
 @pytest.fixture
 def without_credentials(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Take the credentials away before the nodes start."""
