@@ -36,6 +36,17 @@ def test_agreement_is_kendalls_tau_within_a_prompt(seed: int) -> None:
     assert found.spread.values[0] == pytest.approx(lengths.std(ddof=1) / lengths.mean())
 
 
+def test_the_same_answers_give_the_same_spread_to_the_last_digit() -> None:
+    generator = np.random.default_rng(1)
+    lengths = generator.integers(1, 100_000, 40_000).tolist()
+    trajectories, turns = tables(lengths, [0.0] * 40_000, [1] * 40_000)
+    trajectories = trajectories.with_columns(step=pl.int_range(pl.len()) // 200, reward=pl.lit(None, pl.Float64))
+    found = [gather_lengths(trajectories, turns) for _ in range(5)]
+    spreads = [one.spread.values for one in found if one is not None and one.spread is not None]
+    assert len(spreads) == 5
+    assert all((spread == spreads[0]).all() for spread in spreads)
+
+
 def test_prompts_are_not_held_against_each_other() -> None:
     lengths, rewards = [*range(10, 20), *range(110, 120)], [*np.linspace(1, 0, 10), *np.linspace(5, 4, 10)]
     found = gather_lengths(*tables(lengths, rewards, [1] * 10 + [2] * 10))

@@ -30,9 +30,11 @@ def gather_lengths(trajectories: pl.DataFrame, turns: pl.DataFrame) -> Lengths |
     """Measure the lengths of what the policy said in training; None where no text is recorded."""
     said = turns.filter((pl.col("role") == "assistant") & pl.col("text_len").is_not_null())
     said = said.group_by("trajectory_id").agg(pl.col("text_len").sum().cast(pl.Float64).alias("length"))
-    placed = trajectories.filter(pl.col("step").is_not_null()).unique("trajectory_id", keep="first")
+    placed = trajectories.filter(pl.col("step").is_not_null())
+    placed = placed.unique("trajectory_id", keep="first", maintain_order=True)  # the last digits of a spread go by it
     split = "train" if (placed["split"] == "train").any() else "unknown"
-    rows = placed.filter(pl.col("split") == split).join(said, on="trajectory_id").filter(pl.col("length") > 0)
+    placed = placed.filter(pl.col("split") == split)
+    rows = placed.join(said, on="trajectory_id", maintain_order="left").filter(pl.col("length") > 0)
     if rows.is_empty():
         return None
     by_step = rows.group_by("step").agg(
