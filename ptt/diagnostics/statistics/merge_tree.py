@@ -156,7 +156,7 @@ class _Added:
             stretches=_sorted(whole["stretches"], "seq", "turn", "distance"),
             rows=_sorted(whole["rows"], "seq"),
             bad=_sum_bad(whole),
-            anomalies=whole["anomalies"].unique(["seq", "column", "kind"]).sort("seq", "column", "kind"),
+            anomalies=_of_main_pair(whole["anomalies"]),
             samples=_sorted(whole["samples"], "seq"),
         )
 
@@ -169,6 +169,12 @@ class _Added:
 def _sorted(frame: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Sort rows that come in order of their sequences as a rule, and sorting copies them."""
     return frame if frame["seq"].is_sorted() else frame.sort(by)
+
+
+def _of_main_pair(anomalies: pl.DataFrame) -> pl.DataFrame:
+    """Take of a column that is in several pairs what the first one says: each counts tokens of its own."""
+    key = ["seq", "column", "kind"]
+    return anomalies.unique(key, keep="first", maintain_order=True).sort(key)
 
 
 def _sum_steps(whole: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
