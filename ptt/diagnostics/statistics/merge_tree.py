@@ -222,12 +222,15 @@ def _end_to_end(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
     Column by column, so that one alone is there twice.
     """
-    whole = []
-    for name in frames[0].columns:
-        whole.append(pl.concat([frame.select(name) for frame in frames], how="vertical_relaxed", rechunk=True))
-        frames[:] = [frame.drop(name) for frame in frames]
+    columns = {name: [frame[name] for frame in frames] for name in CELL}
     frames.clear()
-    return pl.concat(whole, how="horizontal")
+    return pl.DataFrame([_joined(columns.pop(name)) for name in CELL])
+
+
+def _joined(parts: list[pl.Series]) -> pl.Series:
+    if len({part.dtype for part in parts}) > 1:
+        parts = [part.cast(pl.Int64) for part in parts]
+    return pl.concat(parts, rechunk=True)
 
 
 def _add_up(cells: pl.DataFrame) -> pl.DataFrame:
