@@ -296,7 +296,9 @@ class RayCluster:
                     held -= len(flying.pop(done)[1])
         finally:
             for _, tasks in flying.values():
-                for left in tasks:
+                # Ray 2.60 ends this process where a task is cancelled just as the last of those it waits for is done
+                # ("Tried to complete task that was not pending"); without them it ends by itself.
+                for left in tasks if len(tasks) == 1 else tasks[:-1]:
                     with suppress(Exception):  # the cluster is gone, and its tasks with it
                         ray.cancel(left, force=True)
 
