@@ -180,19 +180,6 @@ def test_the_length_of_a_run_is_read_of_every_row(
     assert_columns_are_as_lines(path, size=size, monkeypatch=monkeypatch)
 
 
-@pytest.mark.parametrize("step", [1 << 53, (1 << 53) + 1, -(1 << 53) - 1])
-def test_a_step_that_overflowed_costs_its_row_in_columns_too(
-    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(metric_blocks, "WIDE_BYTES", 0)
-    path = tmp_path / "metrics.jsonl"
-    steps = [*range(1, 50), step]
-    path.write_text("".join(f'{{"step": {step}, "loss": 0.5, "total_steps": 100}}\n' for step in steps))
-    kept = [step for step in steps if abs(step) <= 1 << 53]
-    assert rows_and_losses(JSONL, path)[0].filter(name_raw="loss")["step"].to_list() == kept
-    assert_columns_are_as_lines(path, size=1 << 18, monkeypatch=monkeypatch)
-
-
 @pytest.mark.parametrize("name", ["^x.*$", "^.*$", "*", ""])
 @pytest.mark.parametrize("value", ["0.5", '"warm up"', '{"loss": 0.5}'])
 def test_a_name_that_is_a_pattern_stands_for_itself(

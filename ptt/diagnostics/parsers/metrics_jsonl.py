@@ -65,7 +65,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
 )
 from ptt.diagnostics.parsers.io.stand_ins import StandIns, with_stand_ins
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
-from ptt.diagnostics.parsers.io.values import MAX_STEP, NON_FINITE, as_seconds
+from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds
 
 SPELT: Final = frozenset({*NON_FINITE, "true", "false"})
 MAX_COLUMNS: Final = 10_000  # each costs some 20 us, whatever it holds
@@ -175,9 +175,7 @@ def _index(flat: Columns, steps: tuple[str, ...], times: tuple[str, ...], seq: i
     height = len(flat[step])
     seconds = pl.repeat(None, height, dtype=pl.Float64, eager=True) if clock is None else _seconds(flat[clock])
     numbers = flat[step].cast(pl.Int64, strict=False)
-    if numbers.null_count() or not bool(numbers.is_between(-MAX_STEP, MAX_STEP).all()):
-        return {}, {}
-    if clock is not None and seconds.null_count():
+    if numbers.null_count() or (clock is not None and seconds.null_count()):
         return {}, {}
     index = {
         "__step": numbers.alias("__step"),
