@@ -355,7 +355,8 @@ def main() -> None:
     importlib.import_module("polars")
     kind = asked.name.split("_")[0]
     importlib.import_module(IMPORTS.get(kind, "json"))
-    KNOWN.get(kind, str)(asked.folder)
+    if kind in KNOWN:
+        KNOWN[kind](asked.folder)
     print(json.dumps(asdict(spent(WORK[asked.name], asked.folder))))
 
 

@@ -88,7 +88,7 @@ def _diff(old: Path, new: Path | None, against: Sequence[Place], settings: Path 
 
 
 def _places(runs: Sequence[Path], out: Path | None, remote: RemotePaths) -> list[Place]:
-    """Give each run its own store folder; reuse the one that an earlier command wrote for it."""
+    """Pair each run with its store folder, the one of an earlier command where there is one."""
     folders = run_folders(runs, out or Path(BASE))
     remote.read_earlier(folders)
     return [*zip(runs, folders, strict=True)]

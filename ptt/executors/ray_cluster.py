@@ -273,10 +273,10 @@ class RayCluster:
     def _started(
         self, begun: Iterator[tuple[Key, list[Any]]], *, jobs: int | None = None, in_order: bool = False
     ) -> Generator[tuple[Key, list[Any]]]:
-        """Yield what `begun` gives, each with tasks that it began, the last of which is done.
+        """Yield each key of `begun` with its tasks, once the last of these is done.
 
-        In order one comes at once, and its tasks may be under way. So many tasks are in flight, and no more are begun;
-        they are held until the next is asked for.
+        With `in_order`, keys come in the order of `begun`, and their tasks may still be running. At most `jobs` tasks
+        (by default `AHEAD` per core) are in flight; a key's tasks count until the caller asks for the next key.
         """
         ray = self._join()
         flying: dict[Any, tuple[Key, list[Any]]] = {}  # by the last task of each

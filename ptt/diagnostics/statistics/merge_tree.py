@@ -218,9 +218,9 @@ class _CellsInOrder:
 
 
 def _end_to_end(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """Put cells together, some of which may count their tokens in 64 bits, and empty the list.
+    """Concatenate frames of cells and empty the list; `n` becomes Int64 where any frame has it so.
 
-    Column by column, so that one alone is there twice.
+    Column by column, so that only one column is in memory twice.
     """
     columns = {name: [frame[name] for frame in frames] for name in CELL}
     frames.clear()

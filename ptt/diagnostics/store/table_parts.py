@@ -66,7 +66,7 @@ class TableParts:
         return self._names
 
     def rename_metrics(self, renames: Renames) -> None:
-        """Give the metrics that are written out their new names."""
+        """Rename metrics in the parts that are already on disk."""
         for number in range(self._written.get("metrics", 0)):
             path = self._folder / "metrics" / _part_name(number)
             renames.rows(pl.read_parquet(path, glob=False)).write_parquet(path, compression_level=1)
