@@ -16,6 +16,7 @@ from parser_samples import run_file
 import ptt
 from ptt.diagnostics.evidence import series as series_module
 from ptt.diagnostics.parsers.io import lines, metric_blocks
+from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.metrics_jsonl import fast_block
 from ptt.diagnostics.store import ingest, wide_metrics
 from ptt.diagnostics.store.manifest import read_manifest
@@ -166,7 +167,8 @@ def test_a_log_of_a_few_megabytes_is_kept_as_columns(tmp_path: Path) -> None:
 def test_a_metric_that_begins_late_is_not_lost_to_the_schema_of_the_block_before() -> None:
     def read(rows: list[dict[str, object]], schema: pl.Schema | None) -> metric_blocks.Block:
         text = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        found = fast_block(text, wrappers=("data",), steps=("step",), times=(), seq=0, schema=schema)
+        file = RunFile(path=Path("log.jsonl"), rel="log.jsonl", size=len(text))
+        found = fast_block(text, file, wrappers=("data",), steps=("step",), times=(), seq=0, schema=schema)
         assert isinstance(found, metric_blocks.Block)
         return found
 

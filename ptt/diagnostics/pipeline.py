@@ -345,7 +345,10 @@ def _judge(
     paths = scrubber.paths([file.rel for file in files])
     name = scrubber.path(location.name)
     tokens, gathered, damaged = _evidence(location, name, manifest, settings, run_pieces, progress, single)
-    sources = with_notes(read_table(store, "sources"), gathered.tables["metrics"], gathered.placements, gathered.wide)
+    machines = gathered.evidence.machines
+    clocks = machines.notes if machines else {}
+    table = read_table(store, "sources")
+    sources = with_notes(table, gathered.tables["metrics"], gathered.placements, gathered.wide, clocks)
     if progress is not None:
         progress("judging", 0, 1)
     diagnosis = with_handover(

@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Raised whenever a table below changes; a store written under another version is made anew."""
 
 
@@ -32,7 +32,7 @@ METRICS: Final[dict[str, pl.DataType]] = {
     "value": pl.Float64(),  # null unless flag is FINITE
     "flag": pl.UInt8(),
     "rank": pl.Int32(),
-    "wall_time": pl.Float64(),  # seconds since the epoch, where the writer gave them
+    "wall_time": pl.Float64(),  # seconds since the epoch, where the writer gave them; without offset as of UTC
     "seq": pl.Int64(),  # order within the source: on a repeated step the last one counts
     "source": pl.String(),  # path below the run dir
 }

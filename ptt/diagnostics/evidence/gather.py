@@ -229,7 +229,8 @@ def gather(
         tables |= tails[1] | (topic("tail details", made_details) or {}) if tails else {}
     unpaired, missing = missing_pair(manifest)
     unpaired = unpaired if tokens is None else ""
-    machines = topic("machines", lambda: gather_machines(metrics, ranks, wide))
+    local = [source for source, named in manifest.offsets.items() if None in named]
+    machines = topic("machines", lambda: gather_machines(metrics, ranks, wide, manifest.offsets))
     tables["ranks"] = ranks_table(machines)
     algorithm = (
         topic(
@@ -279,7 +280,7 @@ def gather(
         tails_reason="" if tails else unpaired or _why_no_tails(sources, tokens),
         tool_use=topic("tool use", lambda: tool_use_by_step(tokens)) if tokens is not None else None,
         validity=topic("validity", lambda: gather_validity(tokens)) if tokens is not None else None,
-        segments=topic("segments", lambda: gather_segments(wide.rows(metrics), tokens)),
+        segments=topic("segments", lambda: gather_segments(wide.rows(metrics), tokens, local)),
         required_tools=settings.required_tools,
         limits=settings.limits,
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from ptt.diagnostics.evidence.series import Series, finite_series
+from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.clock_offsets import OFFSETS, counted_on, fitting_shifts, set_forward
 from ptt.diagnostics.statistics.rank_scores import RankScores, score_ranks
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
@@ -40,6 +43,9 @@ class Machines:
     """What is known by rank, node and device: metrics that two of them recorded at least, utilisation of one too."""
 
     metrics: tuple[ByRank, ...]
+    notes: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by file: how its times were read, where they name no offset
 
     def of(self, *measures: Measure) -> tuple[ByRank, ...]:
         """Return the metrics of these measures."""
@@ -60,11 +66,12 @@ class Event:
     aside: bool = False
 
 
+Offsets = Mapping[str, Collection[int | None]]
 MAX_PLACES: Final = 4096  # ranks of one metric
 RANK_IN_PATH: Final = r"(?:^|[^a-z])rank[_=-]?(\d{1,5})(?:\D|$)"
 RANK_OF_SOURCE: Final = pl.col("source").str.to_lowercase().str.extract(RANK_IN_PATH).cast(pl.Int64)
 DEVICE: Final = r"(^|[./_])(?i:gpu)[./_]\d{1,3}([./_]|$)"
-NODE: Final = r"^ray/node\.\d{1,4}\."
+PLACE_IN_NAME: Final = r"^(?:ray/node\.\d{1,4}\.|rank\d{1,5}/|(system/)[^/]{1,64}/(gpu_))"
 WHOLE_STEP_NAME: Final = re.compile(
     r"(?:^|[/_.])(?:step|iteration|iter|total|train_step|train_batch)(?:[_.]?(?:time|s|secs?|seconds|ms|duration))*$"
     r"|total_step_time$|time_per_(?:step|iter)",
@@ -76,14 +83,16 @@ TIME_NAME: Final = re.compile(
 )
 MEMORY_NAME: Final = re.compile(r"mem", re.IGNORECASE)
 # beside how much is held, names with "mem" tell of errors (ECC counters), clocks, temperatures, what a device has
-# at all or has left, and, as W&B's gpu.N.memory and all "utilization" of memory do, how busy its controller is
+# at all or has left, and, as W&B's gpu.N.memory, SwanLab's gpu.N.mem.time and all "utilization" of memory do, how busy
+# its controller is
 NOT_HELD_NAME: Final = re.compile(
-    r"error|ecc|clock|temp|total|capacity|limit|free|available|bandwidth|utili[sz]ation|util$|"
+    r"error|ecc|clock|temp|total|capacity|limit|free|available|bandwidth|utili[sz]ation|util$|overdrive|activity|"
+    r"mem[./_]time$|"
     r"(?:^|[./_])gpu[./_](?:process[./_])?memory$",
     re.IGNORECASE,
 )
 UTILISATION_NAME: Final = re.compile(
-    r"(?:^|[./_])gpu[./_](?:gpu|gpu_?util|util|utili[sz]ation|utili[sz]ation_?(?:pct|percent|gpu))$|"
+    r"(?:^|[./_])gpu[./_](?:gpu|pct|ptc|gpu_?util|util|utili[sz]ation|utili[sz]ation_?(?:pct|percent|percentage|gpu))$|"
     r"(?:^|[./_])gpus?_utili[sz]ation$",
     re.IGNORECASE,
 )
@@ -98,12 +107,17 @@ SCHEMA: Final = {
 }
 
 
-def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetrics) -> Machines | None:
+def gather_machines(
+    metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetrics, offsets: Offsets | None = None
+) -> Machines | None:
     """Collect what is recorded by rank; None where nothing is.
 
-    `wide`: what is too much for `metrics`; of that only what is about machines, times and memory.
+    `wide`: what is too much for `metrics`; of that only what is about machines, times and memory. `offsets`: from UTC,
+    in minutes, that the stamps of each file name; None among them: some name none.
     """
-    rows = pl.concat([_metric_rows(metrics), _wide_rows(wide), _machine_rows(ranks, metrics, wide)])
+    notes: dict[str, str] = {}
+    machine = _machine_rows(ranks, metrics, wide, offsets or {}, notes)
+    rows = pl.concat([_metric_rows(metrics), _wide_rows(wide), machine])
     rows = rows.filter(pl.col("value").is_finite())
     several = rows.group_by("name").agg(pl.col("place").n_unique().alias("places"))
     alone = pl.col("name").map_elements(_counts_alone, return_dtype=pl.Boolean)
@@ -112,7 +126,9 @@ def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetric
     if rows.is_empty():
         return None
     rows = rows.sort("name", "place", "step", "order")
-    return Machines(metrics=tuple(_metric(part) for part in rows.partition_by("name", maintain_order=True)))
+    return Machines(
+        metrics=tuple(_metric(part) for part in rows.partition_by("name", maintain_order=True)), notes=notes
+    )
 
 
 def classify_measure(name: str) -> Measure:
@@ -173,18 +189,21 @@ def _ranked_rows(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select("step", "name", place=place, value="value", order="seq", by_step=pl.lit(value=True))
 
 
-def _machine_rows(ranks: pl.DataFrame, metrics: pl.DataFrame, wide: WideMetrics) -> pl.DataFrame:
+def _machine_rows(
+    ranks: pl.DataFrame, metrics: pl.DataFrame, wide: WideMetrics, offsets: Offsets, notes: dict[str, str]
+) -> pl.DataFrame:
     """Take samples of machines; a sample with a time and no step gets the step that was last logged before it."""
     labels = [pl.col("node"), pl.format("rank {}", "rank"), pl.format("gpu {}", "device")]
     rows = ranks.with_row_index("order").select(
         "step",
         "wall_time",
+        "source",
         pl.col("order").cast(pl.Int64),
-        name=pl.col("name").str.replace(NODE, "").str.replace(DEVICE, "${1}gpu${2}"),
+        name=pl.col("name").str.replace(PLACE_IN_NAME, "${1}${2}").str.replace(DEVICE, "${1}gpu${2}"),
         place=pl.concat_str(labels, separator=" ", ignore_nulls=True),
         value="value",
     )
-    rows = _assign_steps(rows.filter(pl.col("place") != ""), metrics, wide)
+    rows = _assign_steps(rows.filter(pl.col("place") != ""), metrics, wide, offsets, notes)
     stepped = rows.filter(pl.col("step").is_not_null())
     is_phase = pl.col("name").str.starts_with("phase/")  # phases come several times a step
     phases = stepped.filter(is_phase).group_by("step", "name", "place")
@@ -196,18 +215,112 @@ def _machine_rows(ranks: pl.DataFrame, metrics: pl.DataFrame, wide: WideMetrics)
     return pl.concat([part.select(*columns, by_step=pl.lit(value=by_step)) for part, by_step in parts])
 
 
-def _assign_steps(rows: pl.DataFrame, metrics: pl.DataFrame, wide: WideMetrics) -> pl.DataFrame:
-    loose = rows.filter(pl.col("step").is_null() & pl.col("wall_time").is_not_null()).drop("step")
-    if loose.is_empty():
+def _assign_steps(
+    rows: pl.DataFrame, metrics: pl.DataFrame, wide: WideMetrics, offsets: Offsets, notes: dict[str, str]
+) -> pl.DataFrame:
+    """Place samples by their times; those of a clock that fits none of the logged times keep no step."""
+    loose = rows.filter(pl.col("step").is_null() & pl.col("wall_time").is_not_null())
+    timed = pl.col("wall_time").is_not_null() & (pl.col("split") == "train") & pl.col("step").is_not_null()
+    logged = pl.concat([metrics.filter(timed).select("step", "wall_time", "source", order="seq"), wide.times()])
+    if loose.is_empty() or logged.is_empty():
         return rows
-    timed = pl.col("wall_time").is_not_null() & (pl.col("split") == "train")
-    logged = pl.concat([metrics.filter(timed).select("step", "wall_time"), wide.times()])
-    logged = logged.group_by("step").agg(pl.col("wall_time").min()).sort("wall_time").drop_nulls()
-    if logged.is_empty():
-        return rows
-    stepped = loose.sort("wall_time").join_asof(logged, on="wall_time", strategy="backward").select(rows.columns)
-    kept = rows.filter(pl.col("step").is_not_null() | pl.col("wall_time").is_null())
-    return pl.concat([kept, stepped.filter(pl.col("step").is_not_null())]).sort("order")
+    logs = _by_clock(logged, offsets, notes)
+    frames = [rows.filter(pl.col("step").is_not_null() | pl.col("wall_time").is_null())]
+    for clock, samples in _by_clock(loose, offsets, notes).items():
+        joined = _joined(clock, samples, logs, offsets, notes)
+        frames.append(samples if joined is None else joined.filter(pl.col("step").is_not_null()))
+    return pl.concat([frame.select(rows.columns) for frame in frames]).sort("order")
+
+
+def _by_clock(rows: pl.DataFrame, offsets: Offsets, notes: dict[str, str]) -> dict[str, pl.DataFrame]:
+    """Return rows by their clock: UTC, as "", or the file whose stamps name no offset, its times counted on."""
+    local = pl.col("source").is_in([source for source, named in offsets.items() if None in named])
+    clocks = {"": rows.filter(~local)}
+    for (source,), part in (
+        rows.filter(local).sort("order", maintain_order=True).group_by("source", maintain_order=True)
+    ):
+        times, place, change = counted_on(part["wall_time"].to_numpy())
+        clocks[str(source)] = part.with_columns(wall_time=pl.Series(times))
+        if change:
+            step = part["step"][place - 1]
+            where = "" if step is None else f" behind step {step}"
+            notes[str(source)] = (
+                f"Its clock was set back by {change / 60:.0f} minutes{where}; its times are counted on."
+            )
+    return {clock: part for clock, part in clocks.items() if part.height}
+
+
+def _joined(
+    clock: str, samples: pl.DataFrame, logs: Mapping[str, pl.DataFrame], offsets: Offsets, notes: dict[str, str]
+) -> pl.DataFrame | None:
+    """Return samples with the step last logged before each; None where no log has times that fit theirs.
+
+    The log of their own clock comes first, then that in UTC where it has the times of half the steps, then the longest.
+    """
+    counts = {log: part["step"].n_unique() for log, part in logs.items()}
+    half = pl.concat(part.select("step") for part in logs.values())["step"].n_unique() / 2
+    order = sorted(logs, key=lambda log: (log != clock, log != "" or counts[log] < half, -counts[log], log))
+    for log in order:
+        times = _fitted(clock, samples["wall_time"].to_numpy(), log, logs[log]["wall_time"].to_numpy(), offsets, notes)
+        if times is not None:
+            steps = logs[log].with_columns(wall_time=pl.Series(times)).group_by("step").agg(pl.col("wall_time").min())
+            return (
+                samples.drop("step")
+                .sort("wall_time", "order")
+                .join_asof(steps.sort("wall_time", "step"), on="wall_time", strategy="backward")
+            )
+    return None
+
+
+def _fitted(
+    clock: str, samples: FloatArray, log: str, times: FloatArray, offsets: Offsets, notes: dict[str, str]
+) -> FloatArray | None:
+    """Return the times of a log as the samples' clock counts; None where they fit at no offset, or at several.
+
+    Clocks that name no offset count from UTC, or from what other stamps of the run name, where they fit so.
+    """
+    if clock == log:
+        return times
+    source, other = (log, "the samples of the machines") if log else (clock, "the logged steps")
+    sign = -1.0 if log else 1.0  # a clock ahead of UTC: its times are to come down, or those of UTC to go up
+    tiers: list[tuple[float, ...]] = [(0.0,), tuple(sign * offset for offset in OFFSETS)]
+    if log and clock:  # both local: one zone, or one of them writes UTC
+        tiers[1] = tuple(sorted({*tiers[1], *OFFSETS}))
+    elif named := {60.0 * minutes for minutes in offsets[source] if minutes} or {
+        60.0 * minutes for others in offsets.values() for minutes in others if minutes
+    }:
+        tiers.insert(0, tuple(sign * offset for offset in sorted(named)))
+    for candidate, change in [(times, 0.0), *(set_forward(times) if log else ())]:
+        fits = next((fits for tier in tiers if (fits := fitting_shifts(candidate, samples, tier))), [])
+        if len(fits) == 1:
+            moved = f"moved by {fits[0] / 60:+.0f} minutes" if log and clock else f"of {_zone(sign * fits[0])}"
+            note = f" They are {moved}, where they fit {other}." if fits[0] else ""
+            note += (
+                f" Within their longest pause the clock was set forward by {change / 60:.0f} minutes." if change else ""
+            )
+            also = [shift for shift in fitting_shifts(candidate, samples, tiers[-1]) if shift not in fits]
+            if also and not fits[0]:
+                zones = ", ".join(_zone(sign * shift) for shift in also)
+                note = f" They are read as of UTC; {zones} would fit {other} too."
+            if note:
+                _note(notes, source, f"Its times name no offset from UTC.{note}")
+            return np.add(candidate, fits[0])
+        if fits:
+            break
+    at = f"at several offsets ({', '.join(_zone(sign * shift) for shift in fits)})" if fits else "at no offset"
+    _note(notes, source, f"Its times name no offset from UTC, and fit {other} {at}: not joined to them.")
+    return None
+
+
+def _zone(seconds: float) -> str:
+    """Spell an offset from UTC."""
+    minutes = abs(round(seconds / 60))
+    return f"UTC{'-' if seconds < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
+
+
+def _note(notes: dict[str, str], source: str, note: str) -> None:
+    if note not in notes.get(source, ""):
+        notes[source] = f"{notes[source]} {note}" if source in notes else note
 
 
 def _metric(rows: pl.DataFrame) -> ByRank:

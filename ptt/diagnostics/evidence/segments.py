@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -17,6 +17,7 @@ from ptt.diagnostics.evidence.validity import Extent, measure_extent, number_fil
 MIN_STEPS: Final = 2  # a resumed run often logs the step it was saved at once more
 COLUMNS: Final = ("source", "priority", "rank", "name_raw", "step", "wall_time", "seq")
 DOUBLE_FACTOR: Final = 1.75  # times the usual sequences of a step: the same batch twice, short of what was cut off
+MAX_SET_BACK: Final = 3600.0  # seconds
 SIDE_BY_SIDE: Final = 0.9  # of the steps of either file: what shares so many, and has no times, logs the same steps
 
 
@@ -39,14 +40,17 @@ class Segments:
     extent: Extent | None  # of the sequences at these steps, both segments' together
 
 
-def gather_segments(metrics: pl.DataFrame, tokens: Tokens | None) -> Segments | None:
-    """Look for steps recorded twice; None where no step is recorded at all."""
+def gather_segments(metrics: pl.DataFrame, tokens: Tokens | None, local: Collection[str] = ()) -> Segments | None:
+    """Look for steps recorded twice; None where no step is recorded at all.
+
+    `local`: files whose times name no offset from UTC.
+    """
     trained = (pl.col("split") == "train") & pl.col("step").is_not_null()
     rows = only_rows(metrics, trained, COLUMNS)
     if rows.is_empty() and tokens is None:
         return None
     overlap, extent = _doubled_sequences(tokens) if tokens is not None else (None, None)
-    logged = () if rows.is_empty() else (*_repeated_within_source(rows), *_overlapping_sources(rows))
+    logged = () if rows.is_empty() else (*_repeated_within_source(rows), *_overlapping_sources(rows, local))
     return Segments(metrics=logged, sequences=overlap, extent=extent)
 
 
@@ -94,7 +98,7 @@ def _is_repeated(key: list[str]) -> pl.Expr:
     return (step <= passed).fill_null(value=False).over(key)
 
 
-def _overlapping_sources(rows: pl.DataFrame) -> tuple[Overlap, ...]:
+def _overlapping_sources(rows: pl.DataFrame, local: Collection[str]) -> tuple[Overlap, ...]:
     """Return the pairs of like sources of which the later one begins again within the earlier one's steps.
 
     Later: all its times lie after the other's; without times, it begins and ends at higher steps. Ranks that log side
@@ -116,6 +120,9 @@ def _overlapping_sources(rows: pl.DataFrame) -> tuple[Overlap, ...]:
     for _, like in spans.group_by("priority", "rank", maintain_order=True):
         for earlier, later_span in pairwise(like.rows(named=True)):
             timed = earlier["ended"] is not None and later_span["began"] is not None
+            clocks = {span["source"] in local for span in (earlier, later_span)}
+            if timed and True in clocks:  # another zone, or a clock that was set back as summer time ended
+                timed = False not in clocks and not 0 < earlier["ended"] - later_span["began"] <= MAX_SET_BACK
             later = (
                 later_span["began"] >= earlier["ended"]
                 if timed

@@ -48,10 +48,16 @@ def list_sources(
 
 
 def with_notes(
-    table: pl.DataFrame, metrics: pl.DataFrame, placements: Sequence[Placement], wide: WideMetrics
+    table: pl.DataFrame,
+    metrics: pl.DataFrame,
+    placements: Sequence[Placement],
+    wide: WideMetrics,
+    clocks: Mapping[str, str] | None = None,
 ) -> pl.DataFrame:
-    """Return the table of sources with notes on rows that others place, on copies and on contradictions."""
-    notes = {one.source: [one.note] for one in placements}
+    """Return the table of sources with notes on rows that others place, on copies and contradictions, and on clocks."""
+    notes = {source: [note] for source, note in (clocks or {}).items()}
+    for one in placements:
+        notes.setdefault(one.source, []).append(one.note)
     for source, told in notes_on_copies(metrics, wide).items():
         notes.setdefault(source, []).extend(told)
     if not notes:

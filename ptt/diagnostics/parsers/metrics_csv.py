@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -48,7 +49,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     metric_frame,
     metric_names,
 )
-from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds, as_step
+from ptt.diagnostics.parsers.io.values import NON_FINITE, as_step
 
 SUFFIXES = tuple(f"{ending}{packed}" for ending in (".csv", ".tsv") for packed in ("", *PACKED))
 SEPARATORS = (",", "\t", ";")
@@ -236,7 +237,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                 yield Lost(bytes=file.size, note=f"{file.rel}: its header names no step column.")
                 return
             dialect = _tagged(dialect, file)
-            columns = _columns(dialect)
+            columns = _columns(dialect, file)
             skipped = 2 if block.removeprefix(BOM).startswith(MONITOR_SETTINGS) else 1
             block = block.split(b"\n", skipped)[-1] if block.count(b"\n") >= skipped else b""
             if not block:
@@ -325,20 +326,20 @@ def _steps(rows: pl.DataFrame, dialect: _Dialect, seq: int) -> pl.Series:
     return fill_steps(pl.Series("step", steps, dtype=pl.Int64), [] if dialect.step == "_step" else dialect.header)
 
 
-def _times(rows: pl.DataFrame, dialect: _Dialect) -> pl.Series:
+def _times(rows: pl.DataFrame, dialect: _Dialect, file: RunFile) -> pl.Series:
     if dialect.time is None:
         return pl.repeat(None, rows.height, dtype=pl.Float64, eager=True)
-    return _seconds(rows[dialect.time])
+    return _seconds(file, rows[dialect.time])
 
 
-def _seconds(cells: pl.Series) -> pl.Series:
+def _seconds(file: RunFile, cells: pl.Series) -> pl.Series:
     """Return seconds since the epoch; null where there is no such time."""
     times: list[float | None] = []
     for cell in cells.to_list():
         try:
-            times.append(as_seconds(float(cell)) if cell else None)
+            times.append(file.seconds(float(cell)) if cell else None)
         except ValueError:  # a date, or no time at all
-            times.append(as_seconds(cell))
+            times.append(file.seconds(cell))
     return pl.Series(times, dtype=pl.Float64)
 
 
@@ -348,7 +349,7 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
     rows = rows.filter(~pl.all_horizontal(pl.all().is_null()))
     base = rows.select(
         _steps(rows, dialect, seq),
-        _times(rows, dialect).alias("wall_time"),
+        _times(rows, dialect, file).alias("wall_time"),
         pl.int_range(seq, seq + pl.len(), dtype=pl.Int64).alias("seq"),
     )
     if dialect.name and dialect.value:
@@ -388,7 +389,7 @@ def _plain_names(dialect: _Dialect) -> dict[str, str]:
     return metric_names(name for name in dialect.header if name not in aside)
 
 
-def _columns(dialect: _Dialect) -> Columns | None:
+def _columns(dialect: _Dialect, file: RunFile) -> Columns | None:
     """Return what columns a table has that may be read as columns; None for one that has evaluations.
 
     They are numbered: a name like `^a.*$` would stand for others.
@@ -404,7 +405,7 @@ def _columns(dialect: _Dialect) -> Columns | None:
         time=number[dialect.time] if dialect.time else None,
         metrics={number[column]: dialect.counter.prefix + name for column, name in metrics.items()},
         nulls=NULLS,
-        as_times=_seconds,
+        as_times=partial(_seconds, file),
         name=number[dialect.name] if dialect.name else None,
         value=number[dialect.value] if dialect.value else None,
         front=dialect.counter.prefix,

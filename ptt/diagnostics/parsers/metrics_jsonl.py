@@ -65,7 +65,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
 )
 from ptt.diagnostics.parsers.io.stand_ins import StandIns, with_stand_ins
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
-from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds
+from ptt.diagnostics.parsers.io.values import NON_FINITE
 
 SPELT: Final = frozenset({*NON_FINITE, "true", "false"})
 MAX_COLUMNS: Final = 10_000  # each costs some 20 us, whatever it holds
@@ -89,6 +89,7 @@ Columns = dict[str, pl.Series]
 
 def fast_block(
     block: bytes,
+    file: RunFile,
     *,
     wrappers: tuple[str, ...],
     steps: tuple[str, ...],
@@ -109,7 +110,7 @@ def fast_block(
         return None
     wide, stand_ins = found
     flat = _flat(wide, wrappers) or {}
-    index, rest = _index(flat, steps, times, seq)
+    index, rest = _index(flat, file, steps, times, seq)
     if not index or (restored := _numbers(rest, stand_ins, is_form=flat.keys() >= FORM)) is None:
         return None
     numbers, nulls = restored
@@ -166,14 +167,16 @@ def _lengths(rest: Columns, numbers: Columns) -> Columns:
     }
 
 
-def _index(flat: Columns, steps: tuple[str, ...], times: tuple[str, ...], seq: int) -> tuple[Columns, Columns]:
+def _index(
+    flat: Columns, file: RunFile, steps: tuple[str, ...], times: tuple[str, ...], seq: int
+) -> tuple[Columns, Columns]:
     """Return step, time and number of each row, none where a row has no plain step or time, and the other columns."""
     step = next((name for name in steps if name in flat), None)
     if step is None or not flat[step].dtype.is_integer() or flat[step].null_count():
         return {}, {}
     clock = next((name for name in times if name in flat), None)
     height = len(flat[step])
-    seconds = pl.repeat(None, height, dtype=pl.Float64, eager=True) if clock is None else _seconds(flat[clock])
+    seconds = pl.repeat(None, height, dtype=pl.Float64, eager=True) if clock is None else _seconds(flat[clock], file)
     numbers = flat[step].cast(pl.Int64, strict=False)
     if numbers.null_count() or (clock is not None and seconds.null_count()):
         return {}, {}
@@ -299,15 +302,17 @@ def _unnamed(frame: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
         yield column.name, column.alias("")
 
 
-def _seconds(column: pl.Series) -> pl.Series:
+def _seconds(column: pl.Series, file: RunFile) -> pl.Series:
     """Return seconds since the epoch; null where there is no such time."""
     if column.dtype == pl.String():
         try:
             instants = column.str.to_datetime(ISO, time_unit="us", time_zone="UTC", strict=True)
+            for place in (0, -1):  # the offset changes but with summer time
+                file.seconds(column[place])
             return instants.dt.epoch("us") / 1e6
         except pl.exceptions.PolarsError:  # another spelling, or none
             pass
-    return pl.Series([as_seconds(at) for at in column.to_list()], dtype=pl.Float64)
+    return pl.Series([file.seconds(at) for at in column.to_list()], dtype=pl.Float64)
 
 
 def _flat(wide: pl.DataFrame, wrappers: tuple[str, ...]) -> dict[str, pl.Series] | None:
@@ -433,6 +438,7 @@ def read(file: RunFile) -> Iterator[Piece]:
             continue
         quick = fast_block(
             block,
+            file,
             wrappers=WRAPPERS,
             steps=counter.keys,
             times=TIME_KEYS,

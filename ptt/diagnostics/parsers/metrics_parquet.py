@@ -27,7 +27,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
 )
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, MAX_COLUMNS, batches, cut_note, frame_of, schema_of
 from ptt.diagnostics.parsers.io.telemetry import MachineLog
-from ptt.diagnostics.parsers.io.values import as_seconds, as_step, as_value
+from ptt.diagnostics.parsers.io.values import as_step, as_value
 from ptt.diagnostics.wording import counted
 
 SYSTEM = "_system.parquet"  # trackio's samples of the machine: without a step
@@ -134,7 +134,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         for batch in batches(file, wanted, rows=BATCH_ROWS, cell=CELL_BYTES):
             rows = frame_of(batch)
             rows = rows.filter(pl.col(RUN) == run) if others else rows
-            entries, wrong = _entries(rows, layout, done)
+            entries, wrong = _entries(rows, layout, file, done)
             done += batch.num_rows
             bad += wrong
             values += entries.height
@@ -177,12 +177,12 @@ def _largest_run(file: RunFile, named: bool) -> tuple[object, int]:
     return run, sum(counts.values()) - counts[run]
 
 
-def _entries(table: pl.DataFrame, layout: _Layout, seq: int) -> tuple[pl.DataFrame, int]:
+def _entries(table: pl.DataFrame, layout: _Layout, file: RunFile, seq: int) -> tuple[pl.DataFrame, int]:
     """Turn a batch into step, name, value and time; the count is of rows without a step."""
     steps = [None if layout.step is None else as_step(cell) for cell in _cells(table, layout.step)]
     if layout.unit == "row":
         steps = list(range(seq + 1, seq + 1 + table.height))
-    times = [as_seconds(cell) for cell in _cells(table, layout.time)]
+    times = [file.seconds(cell) for cell in _cells(table, layout.time)]
     index = {
         "step": fill_steps(pl.Series(steps, dtype=pl.Int64), [] if layout.step in ("_step", "step") else table.columns),
         "wall_time": pl.Series(times, dtype=pl.Float64),

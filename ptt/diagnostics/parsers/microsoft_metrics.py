@@ -13,7 +13,7 @@ from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, R
 from ptt.diagnostics.parsers.io.lines import block_objects, blocks, first_objects, is_torn
 from ptt.diagnostics.parsers.io.metric_blocks import Block
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
-from ptt.diagnostics.parsers.io.values import as_seconds, as_step
+from ptt.diagnostics.parsers.io.values import as_step
 from ptt.diagnostics.parsers.metrics_jsonl import fast_block
 
 PREFERENCE = frozenset({"dpo", "orpo", "kto", "cpo"})
@@ -52,7 +52,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         if isinstance(block, Lost):
             yield block
             continue
-        quick = _quick(block, seq, schema)
+        quick = _quick(file, block, seq, schema)
         if quick is not None:
             seq, seen, schema = quick.behind, _seen_last(quick), quick.schema
             yield from quick.pieces(file, partial(_names, facts.get("algorithm")))
@@ -84,11 +84,13 @@ def _cut_edges(stream: Iterator[bytes | Lost]) -> Iterator[bytes | Lost]:
         yield from filter(None, (block[:start], block[start:end], block[end:]))
 
 
-def _quick(block: bytes, seq: int, schema: pl.Schema | None) -> Block | None:
+def _quick(file: RunFile, block: bytes, seq: int, schema: pl.Schema | None) -> Block | None:
     """Read a block that holds nothing but rows; header and footer stand in the first and the last."""
     if is_torn(block) or b'"type"' in block or b'"metrics"' not in block:
         return None
-    quick = fast_block(block, wrappers=("metrics",), steps=("step",), times=("timestamp",), seq=seq, schema=schema)
+    quick = fast_block(
+        block, file, wrappers=("metrics",), steps=("step",), times=("timestamp",), seq=seq, schema=schema
+    )
     return quick if isinstance(quick, Block) else None
 
 
@@ -106,7 +108,7 @@ def _add(record: dict[str, Any], columns: MetricColumns, seen: Seen, seq: int) -
     # Taken for a row, it would overwrite the loss of the last step.
     is_mean = len(values) == 1 and all(name.endswith("_loss") and name in before for name in values)
     for name, value in ({} if is_mean else values).items():
-        columns.add(step, name, value, as_seconds(record["timestamp"]), seq)
+        columns.add(step, name, value, columns.file.seconds(record["timestamp"]), seq)
     return step, before | values.keys()
 
 

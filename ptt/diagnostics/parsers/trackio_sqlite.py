@@ -110,7 +110,7 @@ class _Run:
                 bad += 1
                 continue
             for name, value in metric_values(flat).items():
-                columns.add(step, name, value, as_seconds(stamp), seq)
+                columns.add(step, name, value, self._file.seconds(stamp), seq)
             yield from columns.flush()
         yield from columns.pieces()
         yield from lost_notes(self._file, {BAD_CALLS: bad})
@@ -139,7 +139,7 @@ class _Run:
             logged = parse_json(row[1])
             bad += not isinstance(logged, dict)
             for name, value in metric_values(flatten(logged)).items() if isinstance(logged, dict) else ():
-                machine.add(None, as_seconds(row[0]), name, value)
+                machine.add(None, self._file.seconds(row[0]), name, value)
             yield from machine.flush()
         yield from machine.pieces()
         for row in self._rows(ALERTS) if "alerts" in schema else ():

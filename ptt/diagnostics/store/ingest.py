@@ -174,6 +174,7 @@ class _Writer:
     in_place: list[InPlaceFile] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     wide: list[WidePart] = field(default_factory=list)
+    offsets: dict[str, set[int | None]] = field(default_factory=dict)  # by file: from UTC, that its stamps name
     faults: dict[str, str] = field(default_factory=dict)  # parser or step -> the error, of faults of ours
     facts: RunFacts = field(default_factory=RunFacts)
     checked: BudgetCheck = field(default_factory=BudgetCheck)
@@ -232,6 +233,7 @@ class _Writer:
             notes=tuple(map(self.scrubber.text, notes)),
             metric_names=dict(metric_names),
             guessed_names=renames.guessed,
+            offsets={path: tuple(sorted(found, key=str)) for path, found in self.offsets.items()},
         )
         self.close(renames.notes())
         return manifest
@@ -320,7 +322,9 @@ class _Writer:
             case Lost(rows=rows, bytes=count, note=note):
                 tally.bad, tally.lost = tally.bad + rows, tally.lost + count
                 tally.notes += [note] if note else []
-            case Context(facts=facts):
+            case Context(facts=facts, offsets=offsets):
+                if offsets:
+                    self.offsets.setdefault(file.rel, set()).update(offsets)
                 if lost := self.facts.add(facts, parser.priority):
                     tally.bad += len(lost)
                     tally.notes.append(

@@ -234,10 +234,15 @@ class WideMetrics:
         return distinct(steps)
 
     def times(self) -> pl.DataFrame:
-        """Return step and wall_time of each row that has a time."""
-        frames = [self._read(part, ["step", "wall_time"]) for part in self.parts]
-        schema = {"step": pl.Int64, "wall_time": pl.Float64}
-        return pl.concat([pl.DataFrame(schema=schema), *frames]).drop_nulls()
+        """Return step, wall_time, source and order of each row that has a time."""
+        frames = [
+            self._read(part, ["step", "wall_time", "seq"]).with_columns(source=pl.lit(part.source))
+            for part in self.parts
+        ]
+        columns = ["step", "wall_time", "source", "seq"]
+        schema = {name: METRICS[name] for name in columns}
+        frames = [pl.DataFrame(schema=schema), *(frame.select(columns) for frame in frames)]
+        return pl.concat(frames).drop_nulls().rename({"seq": "order"})
 
     @cached_property
     def steps(self) -> IntArray:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ptt.diagnostics.errors import describe, first_line, is_caught, is_damage
 from ptt.diagnostics.parsers.io.budget import BudgetSpent
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, read_error
+from ptt.diagnostics.parsers.io.interface import OFFSETS, Context, Lost, Parser, Piece, RunFile, read_error
 
 OnFault = Callable[[str, str], object]
 """Called with the name of a parser that failed by a fault of ours, and with the error."""
@@ -37,9 +37,14 @@ def parser_of(file: RunFile, parsers: Iterable[Parser], on_fault: OnFault = _pas
 
 
 def pieces_of(file: RunFile, parser: Parser, on_fault: OnFault = _pass) -> Iterator[Piece]:
-    """Yield what a parser reads; where it fails, the rest of the file is lost."""
+    """Yield what a parser reads, and the offsets of its stamps; where it fails, the rest of the file is lost."""
+    told = 0
     try:
-        yield from parser.read(file)
+        for piece in parser.read(file):
+            yield piece
+            if len(offsets := file.looks.get(OFFSETS, ())) > told:
+                told = len(offsets)
+                yield Context(facts={}, offsets=frozenset(offsets))
     except (BudgetSpent, GeneratorExit):
         raise
     except OSError as error:

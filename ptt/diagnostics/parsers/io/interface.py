@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptt.diagnostics.parsers.io.budget import Budget
+from ptt.diagnostics.parsers.io.values import as_seconds, as_stamp
 from ptt.diagnostics.wording import counted
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 HEAD_BYTES = 65536
 BEGINNING_BYTES = 4096
 REFUSED = "refused"  # what a parser notes among the looks at a file that it would read, and why it does not
+OFFSETS = "offsets"  # from UTC, of the stamps read so far, among the looks at a file
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,14 @@ class RunFile:
         except OSError:
             return b""
 
+    def seconds(self, found: object) -> float | None:
+        """Read a wall time as `as_seconds`, and keep among the looks what offset its stamp names, in minutes."""
+        stamp = as_stamp(found)
+        if stamp is not None:
+            offset = stamp.utcoffset()
+            self.looks.setdefault(OFFSETS, set()).add(None if offset is None else round(offset.total_seconds() / 60))
+        return as_seconds(found if stamp is None else stamp)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
@@ -120,9 +130,13 @@ class Lost:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Facts about the run that are no table: framework, algorithm, sizes, settings."""
+    """Facts about the run that are no table: framework, algorithm, sizes, settings.
+
+    `offsets`: in minutes from UTC, that the file's stamps name; None among them: some name none.
+    """
 
     facts: dict[str, str | int | float | bool | None]
+    offsets: frozenset[int | None] = frozenset()
 
 
 Piece = Rows | Wide | InPlace | Lost | Context

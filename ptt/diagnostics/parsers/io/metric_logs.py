@@ -92,6 +92,7 @@ FORM: Final = frozenset({"current_steps", "total_steps", "percentage"})
 """Keys of each row of LLaMA-Factory's `trainer_log.jsonl`; its older versions write null for what the stage at hand has
 none of: the reward of SFT, the loss of an evaluation."""
 SWIFT_STEP: Final = "global_step/max_steps"  # ms-swift's: "3/100"
+MAX_SET_BACK: Final = 3600.0  # seconds, as local clocks are at the end of summer time
 TAG: Final = "-tag-"  # TensorBoard downloads a curve as run-RUN-tag-TAG, as JSON or CSV
 RUNTIME: Final = "train_runtime"  # only the last row of a Hugging Face run has it
 LENGTHS: Final = frozenset({*chain.from_iterable(TOTALS.values()), SWIFT_STEP, RUNTIME})
@@ -241,7 +242,9 @@ def _is_timed(calls: Sequence[Flat]) -> bool:
     name = next((key for key in TIME_KEYS if key in calls[0]), "")
     times = [seconds for call in calls if (seconds := as_seconds(call.get(name))) is not None]
     plain = not any(_is_text(key, value) for call in calls for key, value in call.items())
-    return plain and len(times) == len(calls) and times == sorted(times) and times[0] < times[-1]
+    back = [after - before for before, after in pairwise(times) if after < before]
+    set_back = len(back) == 1 and back[0] >= -MAX_SET_BACK
+    return plain and len(times) == len(calls) and (not back or set_back) and times[0] < times[-1]
 
 
 def _is_count_restarted(calls: Sequence[Flat]) -> bool:
@@ -306,20 +309,20 @@ class MetricRow:
     values: dict[str, float | None]
 
 
-def metric_row(flat: Flat, keys: Sequence[str]) -> MetricRow | None:
-    """Read one flat object as a log call; None if none of `keys` names its step."""
+def metric_row(flat: Flat, keys: Sequence[str], file: RunFile) -> MetricRow | None:
+    """Read one flat object of a file as a log call; None if none of `keys` names its step."""
     used = next((key for key in keys if key in flat), "")
     step = as_step(flat.get(used))
     if step is None:
         return None
     rest = dict(flat)
     del rest[used]
-    return MetricRow(step, _wall_time(rest), measured_values(rest))
+    return MetricRow(step, _wall_time(rest, file), measured_values(rest))
 
 
-def _wall_time(flat: Flat) -> float | None:
+def _wall_time(flat: Flat, file: RunFile) -> float | None:
     """Take the wall time out of a call."""
-    times = ((key, as_seconds(flat[key])) for key in TIME_KEYS if key in flat)
+    times = ((key, file.seconds(flat[key])) for key in TIME_KEYS if key in flat)
     for clock, wall_time in times:
         if wall_time is not None:
             del flat[clock]
@@ -344,7 +347,8 @@ class CallLog:
     def add(self, found: Mapping[str, Any]) -> bool:
         """Keep one call; False where it has no step, or nothing measured."""
         flat = flat_call(found)
-        row = metric_row(flat, self.counter.keys) if self.counter.keys else self._numbered(flat)
+        keys, file = self.counter.keys, self.columns.file
+        row = metric_row(flat, keys, file) if keys else self._numbered(flat)
         self.length.see(row.step if row else None, flat)
         if row is None:
             return False
@@ -363,7 +367,7 @@ class CallLog:
     def _numbered(self, flat: Flat) -> MetricRow | None:
         """Count the rows of training; what is evaluated, set or told at the end belongs to the one before."""
         rest = dict(flat)
-        wall_time, values = _wall_time(rest), measured_values(rest)
+        wall_time, values = _wall_time(rest, self.columns.file), measured_values(rest)
         if not values:
             return None
         trained = any(split_of(name) == "train" and is_measured_name(name) for name in values)

@@ -33,6 +33,8 @@ TROUBLE_WORDS = re.compile(r"\b(?:nan|inf|oom)\b")
 NOISE = re.compile(r"deprecat|FutureWarning|UserWarning|warnings\.warn\(", re.IGNORECASE)
 DEVICE = re.compile(r"(?:^|[./_])gpu[./_](\d{1,3})(?=[._/])", re.IGNORECASE)
 NODE = re.compile(r"^ray/(node\.\d{1,4})\.")
+# Of a node in NeMo-RL's and MLflow's names, of a rank in trackio's (mlflow/system_metrics, trackio/gpu.py).
+PLACE = re.compile(r"^(?:ray/(node\.\d{1,4})\.|system/([^/]{1,64})/(?=gpu_)|rank(\d{1,5})/)")
 
 
 def is_device_sample(name: str) -> bool:
@@ -108,13 +110,14 @@ class MachineLog:
         """Keep one value; the device, and the number of the node, are read from the name."""
         if value is None or value != value or value in (float("inf"), float("-inf")):
             return
-        device, node = DEVICE.search(name), NODE.match(name)
+        device, place = DEVICE.search(name), PLACE.match(name)
+        ray_node, node, rank = place.groups() if place else (None, None, None)
         self._rows.append(
             (
                 step,
                 wall_time,
-                node.group(1) if node else None,
-                self.rank,
+                ray_node or node,
+                int(rank) if rank else self.rank,
                 int(device.group(1)) if device else None,
                 name,
                 value,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -58,15 +58,23 @@ def as_value(found: object) -> float | None:
 
 
 def as_seconds(found: object) -> float | None:
-    """Read a wall time given as seconds since the epoch or as an ISO date."""
+    """Read a wall time given as seconds since the epoch or as an ISO date; a date without an offset is of UTC."""
     if isinstance(found, (int, float)) and not isinstance(found, bool):
         return float(found) if 1e8 < found < 1e11 else None  # seconds between 1973 and 5138
-    if isinstance(found, str):
-        try:
-            return datetime.fromisoformat(found).timestamp()
-        except (ValueError, OverflowError, OSError):  # no date, or one outside what the platform counts
-            return None
-    return None
+    stamp = as_stamp(found)
+    if stamp is None:
+        return None
+    return (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
+
+
+def as_stamp(found: object) -> datetime | None:
+    """Read an ISO date, with its offset from UTC where it names one; None for anything else."""
+    if not isinstance(found, str):
+        return found if isinstance(found, datetime) else None
+    try:
+        return datetime.fromisoformat(found)
+    except ValueError:
+        return None
 
 
 def as_score(found: Any) -> float | None:
