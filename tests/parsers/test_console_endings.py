@@ -185,6 +185,25 @@ def test_the_last_line_is_kept_of_a_console_that_just_ends(tmp_path: Path) -> No
     assert ends(console(tmp_path, text)) == [(20, "last_line", "20%| 21/100 [00:01<00:09,  1.00it/s]")]
 
 
+@pytest.mark.parametrize(
+    ("last", "kept"),
+    [
+        (
+            "step 30 | loss: 0.12 | kl: 0.5 | saving the optimiser",
+            "step 30 | loss: 0.12 | kl: 0.5 | saving the optimiser",
+        ),
+        ("waiting | node 3 | rank 12 | ready", "waiting | node 3 | rank 12 | ready"),
+        ("  7%|1         | 7/100 [00:01<00:09]", "7%| 7/100 [00:01<00:09]"),
+        ("60%|\u2588\u2588\u2588\u258d    | 6/10 | loss 0.5 |", "60%| 6/10 | loss 0.5 |"),
+        ("Train |\u2588\u2588\u2588   | 6/10", "Train | 6/10"),
+    ],
+)
+def test_the_last_line_keeps_what_stands_between_pipes_but_pictures_of_bars(
+    last: str, kept: str, tmp_path: Path
+) -> None:
+    assert ends(console(tmp_path, f"{ROWS}{last}\n"))[-1][1:] == ("last_line", kept)
+
+
 def test_a_torn_last_line_costs_a_row_but_no_words(tmp_path: Path) -> None:
     assert [kind for _, kind, _ in ends(console(tmp_path, ROWS + "KeyboardInterrupt"))] == ["exception"]
     pieces = pieces_of(console(tmp_path, ROWS + "step 30 | loss: 0.12"))

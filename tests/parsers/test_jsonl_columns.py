@@ -180,6 +180,23 @@ def test_the_length_of_a_run_is_read_of_every_row(
     assert_columns_are_as_lines(path, size=size, monkeypatch=monkeypatch)
 
 
+@pytest.mark.parametrize(("step", "length"), [(1 << 53, None), ((1 << 53) + 1, 100), (-(1 << 53) - 1, 100)])
+@pytest.mark.parametrize("rows", [['"loss": 0.5, "total_steps": 100'], ['"name": "total_steps", "value": 100']])
+def test_a_step_that_overflowed_in_the_last_row_does_not_hide_the_length_of_the_run(
+    rows: list[str], step: int, length: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said() -> dict[str, object]:
+        return {key: value for found in rows_and_losses(JSONL, path)[2] for key, value in found.items()}
+
+    path = tmp_path / "metrics.jsonl"
+    rows = [*rows, '"name": "loss", "value": 0.5'] if "name" in rows[0] else rows
+    path.write_text("".join(f'{{"step": {at}, {row}}}\n' for at in [*range(1, 50), step] for row in rows))
+    by_column = said()
+    assert by_column.get("max_steps") == length
+    monkeypatch.setattr(metrics_jsonl, "fast_block", lambda *_, **__: None)
+    assert by_column == said()
+
+
 @pytest.mark.parametrize("name", ["^x.*$", "^.*$", "*", ""])
 @pytest.mark.parametrize("value", ["0.5", '"warm up"', '{"loss": 0.5}'])
 def test_a_name_that_is_a_pattern_stands_for_itself(

@@ -162,7 +162,22 @@ def test_imbalance_matters_where_a_device_is_nearly_full() -> None:
     assert not verdict.notes
 
 
-@pytest.mark.parametrize("name", ["gpu.0.gpu", "gpu/0/utilization", "system/gpu.0.gpu"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpu.0.gpu",  # W&B
+        "system/gpu.0.gpu",
+        "gpu/0/utilization",  # trackio
+        "rank1/gpu/0/utilization",
+        "system/gpu_0_utilization_percentage",  # MLflow
+        "system/node_0/gpu_0_utilization_percentage",
+        "gpu.0.ptc",  # SwanLab, before and since it spelt it right
+        "gpu.0.pct",
+        "sys.gpu.0.gpu_utilization",  # Comet
+        "gpu_0_utilization",  # ClearML
+        "ray/node.0.gpu.0.util",  # NeMo-RL
+    ],
+)
 def test_devices_that_stand_idle_are_told_by_what_steps_lose(name: str) -> None:
     falls = ranks_of({0: jump(90.0, 20.0), 1: jump(85.0, 22.0), 2: np.zeros(100)}, name=name)
     slower = finding(run("gpu-utilisation-fell", {"time/step": jump(10.0, 14.0)}, machines=falls))
@@ -196,6 +211,11 @@ def test_devices_that_are_busy_or_never_were_are_no_fall() -> None:
         "gpu.0.memoryClock",
         "gpu/0/total_memory",
         "gpu/0/memory_utilization",
+        "gpu.0.memoryReadWriteActivity",
+        "gpu.0.memoryOverDrive",
+        "gpu.0.mem.time",
+        "sys.gpu.0.memory_utilization",
+        "gpu_0_mem_free_gb",
     ],
 )
 def test_counters_with_memory_in_their_name_are_not_what_is_held(name: str) -> None:

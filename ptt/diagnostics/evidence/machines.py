@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -66,6 +67,7 @@ class Event:
     aside: bool = False
 
 
+UTC: Final = (0.0,)
 Offsets = Mapping[str, Collection[int | None]]
 MAX_PLACES: Final = 4096  # ranks of one metric
 RANK_IN_PATH: Final = r"(?:^|[^a-z])rank[_=-]?(\d{1,5})(?:\D|$)"
@@ -259,7 +261,7 @@ def _joined(
     """
     counts = {log: part["step"].n_unique() for log, part in logs.items()}
     half = pl.concat(part.select("step") for part in logs.values())["step"].n_unique() / 2
-    order = sorted(logs, key=lambda log: (log != clock, log != "" or counts[log] < half, -counts[log], log))
+    order = sorted(logs, key=lambda log: (not log or log != clock, bool(log) or counts[log] < half, -counts[log], log))
     for log in order:
         times = _fitted(clock, samples["wall_time"].to_numpy(), log, logs[log]["wall_time"].to_numpy(), offsets, notes)
         if times is not None:
@@ -283,33 +285,38 @@ def _fitted(
         return times
     source, other = (log, "the samples of the machines") if log else (clock, "the logged steps")
     sign = -1.0 if log else 1.0  # a clock ahead of UTC: its times are to come down, or those of UTC to go up
-    tiers: list[tuple[float, ...]] = [(0.0,), tuple(sign * offset for offset in OFFSETS)]
+    tiers: list[tuple[float, ...]] = [UTC, tuple(sign * offset for offset in OFFSETS)]
     if log and clock:  # both local: one zone, or one of them writes UTC
         tiers[1] = tuple(sorted({*tiers[1], *OFFSETS}))
     elif named := {60.0 * minutes for minutes in offsets[source] if minutes} or {
         60.0 * minutes for others in offsets.values() for minutes in others if minutes
     }:
         tiers.insert(0, tuple(sign * offset for offset in sorted(named)))
-    for candidate, change in [(times, 0.0), *(set_forward(times) if log else ())]:
-        fits = next((fits for tier in tiers if (fits := fitting_shifts(candidate, samples, tier))), [])
-        if len(fits) == 1:
-            moved = f"moved by {fits[0] / 60:+.0f} minutes" if log and clock else f"of {_zone(sign * fits[0])}"
-            note = f" They are {moved}, where they fit {other}." if fits[0] else ""
-            note += (
-                f" Within their longest pause the clock was set forward by {change / 60:.0f} minutes." if change else ""
-            )
-            also = [shift for shift in fitting_shifts(candidate, samples, tiers[-1]) if shift not in fits]
-            if also and not fits[0]:
-                zones = ", ".join(_zone(sign * shift) for shift in also)
-                note = f" They are read as of UTC; {zones} would fit {other} too."
-            if note:
-                _note(notes, source, f"Its times name no offset from UTC.{note}")
-            return np.add(candidate, fits[0])
-        if fits:
+    forward = set_forward(times) if log else []
+    read: list[tuple[FloatArray, float, float]] = []
+    around = False
+    for around, tier in product((False, True), tiers):
+        ways = [(times, 0.0), *(forward if tier != UTC and not around else ())]
+        read = [
+            (way, change, shift) for way, change in ways for shift in fitting_shifts(way, samples, tier, around=around)
+        ]
+        if read:
             break
-    at = f"at several offsets ({', '.join(_zone(sign * shift) for shift in fits)})" if fits else "at no offset"
-    _note(notes, source, f"Its times name no offset from UTC, and fit {other} {at}: not joined to them.")
-    return None
+    zones = [_zone(sign * shift) for _, _, shift in read]
+    if len(read) != 1:
+        at = f"at several offsets ({', '.join(dict.fromkeys(zones))})" if read else "at no offset"
+        _note(notes, source, f"Its times name no offset from UTC, and fit {other} {at}: not joined to them.")
+        return None
+    [(way, change, shift)] = read
+    moved = f"moved by {shift / 60:+.0f} minutes" if log and clock else f"of {zones[0]}"
+    said = f" They are {moved}, where they fit {other}." if shift else ""
+    said += f" Within their longest pause the clock was set forward by {change / 60:.0f} minutes." if change else ""
+    also = [] if shift else [one for one in fitting_shifts(way, samples, tiers[-1], around=around) if one]
+    if also:
+        said = f" They are read as of UTC; {', '.join(_zone(sign * one) for one in also)} would fit {other} too."
+    if said:
+        _note(notes, source, f"Its times name no offset from UTC.{said}")
+    return np.add(way, shift)
 
 
 def _zone(seconds: float) -> str:

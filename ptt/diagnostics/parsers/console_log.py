@@ -34,7 +34,8 @@ CLOSING = "train_runtime"  # only the last row of a Hugging Face run has it
 LINE_BYTES: Final = 1 << 18  # no log call prints more; beyond it a line is not looked at
 REDRAWN = re.compile(rb"\r|\x08+")
 ANNOUNCED = re.compile(r"Total (?:optimization )?steps = (\d{1,3}(?:,\d{3})+|\d{1,12})\b")
-BLOCKS = re.compile(r"\|[^|]{0,400}\|")  # the picture of a bar
+# the picture of a bar, also tqdm's of ASCII, which ends in a digit; between other pipes stands what was logged
+BLOCKS = re.compile(r"(?<=%)\|[#\u2580-\u259f]{0,400}[1-9]?\s{0,400}\||\|[#=>\u2580-\u259f]{1,400}[ .-]{0,400}\|")
 DONE = re.compile(r"\W{0,4}(?:All )?(?:[Dd]one|DONE|[Ff]inished)\W{0,4}")
 
 LAST_WORDS = re.compile(r"error|exception|interrupt|kill|cancel|abort|complete|finish|\bdone\b|saved", re.IGNORECASE)

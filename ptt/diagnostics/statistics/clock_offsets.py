@@ -39,25 +39,28 @@ def counted_on(times: FloatArray) -> tuple[FloatArray, int, float]:
 
 
 def set_forward(times: FloatArray) -> list[tuple[FloatArray, float]]:
-    """Return times, (n,), as they would be had their clock been set forward in their longest pause, and by how much."""
+    """Return times, (n,), as they would be had their clock been set forward in their longest pause, and by how much.
+
+    None where that pause, but for the change, is longer than they usually are.
+    """
     steps = np.diff(times)
-    if not len(steps):
-        return []
-    place = int(np.argmax(steps)) + 1
+    place = int(np.argmax(steps)) + 1 if len(steps) else 0
+    usual = max(MIN_SLACK, 2 * _usual_step(times))
     return [
-        (np.append(times[:place], times[place:] - change), change) for change in CHANGES if steps[place - 1] >= change
+        (np.append(times[:place], times[place:] - change), change)
+        for change in CHANGES
+        if place and 0 <= steps[place - 1] - change <= usual
     ]
 
 
-def fitting_shifts(times: FloatArray, others: FloatArray, shifts: Iterable[float]) -> list[float]:
+def fitting_shifts(
+    times: FloatArray, others: FloatArray, shifts: Iterable[float], *, around: bool = False
+) -> list[float]:
     """Return the seconds that, added to the times of one clock, place them within those of another, or around them."""
     slack = min(MAX_SLACK, max(MIN_SLACK, 2 * _usual_step(times), 2 * _usual_step(others)))
-    early, late = float(times.min() - others.min()), float(times.max() - others.max())
-    return [
-        shift
-        for shift in shifts
-        if (early + shift >= -slack and late + shift <= slack) or (early + shift <= slack and late + shift >= -slack)
-    ]
+    inner, outer, sign = (others, times, -1.0) if around else (times, others, 1.0)
+    early, late = float(outer.min() - inner.min()) - slack, float(outer.max() - inner.max()) + slack
+    return [shift for shift in shifts if early <= sign * shift <= late]
 
 
 def _usual_step(times: FloatArray) -> float:

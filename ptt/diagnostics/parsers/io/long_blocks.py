@@ -103,7 +103,7 @@ class LongBlock:
             for name, raw in raws.items()
             if raw in self.names.raws
         }
-        tell_lengths(columns, int(self.index["__step"][-1]), log)
+        tell_lengths(columns, self.index["__step"], log)
 
     def _only(self, rows: BoolArray) -> LongBlock:
         """Return some of the rows."""

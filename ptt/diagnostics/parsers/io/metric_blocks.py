@@ -14,6 +14,7 @@ from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, split_of
 from ptt.diagnostics.parsers.io.interface import Rows, RunFile, Wide
 from ptt.diagnostics.parsers.io.metric_logs import CallLog
 from ptt.diagnostics.parsers.io.metric_rows import RATIO_BOUND, UNNUMBERED, metric_frame
+from ptt.diagnostics.parsers.io.values import MAX_STEP
 
 WIDE_BYTES: Final = 2 << 20  # of a file: from here on a row a value costs more than all the rest
 PLACED_BYTES: Final = 32 << 20  # of one without steps: up to here its rows can be placed beside those of other files
@@ -74,19 +75,20 @@ class Block:
 
     def tell_length(self, log: CallLog) -> None:
         """Note the last step, and how long the run was to be."""
-        tell_lengths(self.lengths, int(self.index["__step"][-1]), log)
+        tell_lengths(self.lengths, self.index["__step"], log)
 
     def _is_dense(self, name: str) -> bool:
         column = self.numbers[name]
         return may_be_dense(name) and column.null_count() < (1 - DENSE) * len(column)
 
 
-def tell_lengths(columns: Mapping[str, pl.Series], last: int, log: CallLog) -> None:
+def tell_lengths(columns: Mapping[str, pl.Series], steps: pl.Series, log: CallLog) -> None:
     """Note the last step, and what columns say of the run's length, as their rows would one after another."""
     for name, column in columns.items():
         for value in column.reverse().unique(maintain_order=True).reverse():  # each where it stands last
             log.length.see(None, {name: value})
-    log.length.see(last, {})
+    kept = steps.filter(steps.is_between(-MAX_STEP, MAX_STEP))  # of the others the rows are lost
+    log.length.see(int(kept[-1]) if len(kept) else None, {})
 
 
 def long_rows(columns: pl.DataFrame, index: list[str]) -> pl.DataFrame:
