@@ -47,6 +47,7 @@ TAILS = CheckResult(
     link=Link.POLICY_UPDATE,
     rule="tool-tail-growth",
     step=141,
+    since="since step 141",
     file="tokens/step_000141.parquet",
     next=("check that the logprobs are right", "raise the KL coefficient"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -100,8 +100,9 @@ class Finding:
     limit: float | None
     unit: str
     slice: str | None = None
-    onset_step: int | None = None  # since when; of what grew the step from which it did
+    onset_step: int | None = None  # at which it began; of what grew, began to grow
     onset_interval: Steps | None = None
+    held_from_step: int | None = None  # the first logged step, where it held there already: then it has no onset
     limit_passed_step: int | None = None  # where that is another step: at which what grew was above the limit
     limit_passed_interval: Steps | None = None
     evidence: Mapping[str, JsonScalar] = field(default_factory=dict)
@@ -112,13 +113,33 @@ class Finding:
 
     @property
     def seen_step(self) -> int | None:
-        """The step from which it was a failure, which is what other findings date: where its limit was passed."""
-        return self.onset_step if self.limit_passed_step is None else self.limit_passed_step
+        """The first step the logs show it at: its onset, else the first logged one, else where it passed its limit."""
+        steps = (self.onset_step, self.held_from_step, self.limit_passed_step)
+        return next((step for step in steps if step is not None), None)
 
     @property
     def seen_interval(self) -> Steps | None:
         """The interval of `seen_step`."""
-        return self.onset_interval if self.limit_passed_step is None else self.limit_passed_interval
+        if self.onset_step is None and self.held_from_step is None:
+            return self.limit_passed_interval
+        return self.onset_interval
+
+
+def since_words(finding: Finding, write: Callable[[int], str] = str) -> str:
+    """Say since when a finding holds, and how closely that is known; empty where it is not. `write` writes a step."""
+    if finding.onset_step is not None:
+        return f"since step {write(finding.onset_step)}{between_words(finding.onset_interval, write)}"
+    if finding.held_from_step is not None:
+        return "from the first logged step"
+    if finding.limit_passed_step is None:
+        return ""
+    return f"past its limit at step {write(finding.limit_passed_step)}"
+
+
+def between_words(interval: Steps | None, write: Callable[[int], str] = str) -> str:
+    """Say in brackets between which steps one lies; empty where it is known exactly, or not how closely."""
+    low, high = interval or (0, 0)
+    return f" (between {write(low)} and {write(high)})" if low < high else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from datetime import date
 
 from ptt.diagnostics.gate.policy import Allowance, Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome, Waiver
-from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, Status
+from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, Status, since_words
 from ptt.diagnostics.store.loaded_run import LoadedRun
 
 ID = "severity"
@@ -125,7 +125,8 @@ def _check_of(finding: Finding, name: str, limit: Severity, policy: Policy, toda
         severity=finding.severity,
         link=finding.link,
         rule=finding.id,
-        step=finding.seen_step,
+        step=finding.onset_step,
+        since=since_words(finding),
         file=_file(finding),
         waiver=waiver,
         next=steps,
@@ -139,9 +140,7 @@ def _data(finding: Finding) -> str:
     logged = finding.evidence.get("logged_as")
     if isinstance(logged, str):
         parts.append(f"logged as {logged}")
-    if finding.seen_step is not None:
-        parts.append(f"since step {finding.seen_step}")
-    return ", ".join(parts)
+    return ", ".join(filter(None, [*parts, since_words(finding)]))
 
 
 def _file(finding: Finding) -> str | None:

@@ -75,6 +75,7 @@ class CheckResult:
     link: Link | None = None
     rule: str | None = None  # id of the rule or finding behind it
     step: int | None = None  # where it began
+    since: str = ""  # the same in words, with its interval; or that it held from the first logged step
     file: str | None = None  # below the run, where the evidence lies
     waiver: Waiver | None = None  # the allowance that let it pass, or that expired
     excused: bool = False  # blind for want of data, and the policy lets that pass

@@ -288,6 +288,8 @@ def _damages_weights(finding: Finding, diagnosis: Diagnosis) -> bool:
 
 def _earliest_onset(finding: Finding) -> int | None:
     """Return the earliest step the weights may be spoilt from: growth spoils none before it passes its limit."""
+    if finding.limit_passed_interval is not None:
+        return finding.limit_passed_interval[0]
     return finding.seen_interval[0] if finding.seen_interval is not None else finding.seen_step
 
 

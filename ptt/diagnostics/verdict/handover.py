@@ -12,7 +12,7 @@ import polars as pl
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Diagnosis, Severity
+from ptt.diagnostics.model import Diagnosis, Severity, in_unit, since_words
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.store.large_tables import with_tables
 from ptt.diagnostics.verdict.checkpoints import (
@@ -141,8 +141,8 @@ def _checked(diagnosis: Diagnosis, ids: Sequence[str]) -> Answer:
     """Answer from the checks: no where one found its failure, yes only where each of them could judge."""
     for finding in diagnosis.findings:
         if finding.id in ids and finding.severity.at_least(Severity.MEDIUM):
-            since = f", since {diagnosis.run.step_unit} {finding.seen_step}" if finding.seen_step is not None else ""
-            return Answer(NO, f"{finding.claim}{since}")
+            since = in_unit(since_words(finding), diagnosis.run.step_unit)
+            return Answer(NO, f"{finding.claim}, {since}" if since else finding.claim)
     healthy = {check.id: check.reason for check in diagnosis.healthy}
     noted = {finding.id: finding.claim for finding in diagnosis.findings}
     not_judged = {item.id: item for item in diagnosis.not_judged}

@@ -28,6 +28,7 @@ from ptt.diagnostics.model import (
     Source,
     Status,
     in_unit,
+    since_words,
 )
 from ptt.diagnostics.verdict.causes import Explains, began, link_causes, raise_settings
 from ptt.diagnostics.verdict.coverage import Seen, healthy_headline, little_headline
@@ -133,11 +134,11 @@ def _answer(
     if serious:
         worst = min(serious, key=lambda finding: finding.severity.rank).severity
         first = min(roots, key=lambda root: (_weight(root, serious), *_time(root)))
-        told = first.seen_step is None or re.search(rf"\b(?:step|{run.step_unit}) {first.seen_step}\b", first.claim)
-        since = "." if told else f", since {run.step_unit} {first.seen_step}."
+        told = re.search(rf"\b(?:step|{run.step_unit}) {first.seen_step}\b", first.claim)
+        since = "" if told else in_unit(since_words(first), run.step_unit)
         return RunVerdict(
             status=Status.UNSTABLE if worst is Severity.CRITICAL else Status.SUSPECT,
-            headline=first.claim + since,
+            headline=f"{first.claim}, {since}." if since else f"{first.claim}.",
             first_broken_link=first.link,
             next=_next([first, *(root for root in roots if root is not first)]),
         )

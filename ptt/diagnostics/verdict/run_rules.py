@@ -29,6 +29,7 @@ from ptt.diagnostics.model import (
     Broken,
     Diagnosis,
     Finding,
+    Healthy,
     NotJudged,
     RuleCrash,
     RuleVerdict,
@@ -122,7 +123,7 @@ def diagnosis_of(
     lookup = Lookup(evidence, gathered.tables, gathered.wide)
     custom = ((rule.name, partial(judge_custom, rule, evidence, lookup.series)) for rule in custom_rules)
     verdicts = [signature[0].verdict, *verdicts, *_run(custom, crashes)]
-    verdicts = [_with_framework_line(verdict, evidence) for verdict in verdicts]
+    verdicts = [_with_framework_line(_without_first_step(verdict, evidence), evidence) for verdict in verdicts]
     diagnosis = verdict_of(
         run=evidence.run,
         signature=signature[0].signature,
@@ -138,6 +139,33 @@ def diagnosis_of(
     return (
         diagnosis if curves.is_empty() else replace(diagnosis, tables=with_tables(diagnosis.tables, {CURVES: curves}))
     )
+
+
+EVENTS: Final = frozenset(
+    {"out-of-memory", "run-cut-short", "gradient-spikes", "eval-spikes", "judge-spikes", "perplexity-spikes"}
+)
+"""Findings of something that happens at a step: that it did at the first one is a date."""
+
+
+def _without_first_step(verdict: RuleVerdict, evidence: Evidence) -> RuleVerdict:
+    """Take the onset from what holds at the first logged step, of the run or of its curve: it began before the log."""
+
+    def undated(finding: Finding) -> Finding:
+        onset, (_, latest) = finding.onset_step, finding.onset_interval or (0, finding.onset_step)
+        if onset is None or latest != onset or finding.id in EVENTS:
+            return finding
+        series = evidence.metrics.get(str(finding.evidence.get("metric")))
+        logged = () if series is None else series.finite()[0][:1]
+        if onset not in {evidence.run.first_step, *logged}:
+            return finding
+        return replace(finding, onset_step=None, onset_interval=None, held_from_step=onset)
+
+    match verdict:
+        case Broken(findings=findings):
+            return replace(verdict, findings=tuple(map(undated, findings)))
+        case Healthy(notes=notes):
+            return replace(verdict, notes=tuple(map(undated, notes)))
+    return verdict
 
 
 def _with_framework_line(verdict: RuleVerdict, evidence: Evidence) -> RuleVerdict:

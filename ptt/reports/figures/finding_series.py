@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.diagnostics.model import STEP, Diagnosis, Finding, JsonScalar, in_unit
+from ptt.diagnostics.model import STEP, Diagnosis, Finding, JsonScalar, in_unit, since_words
 from ptt.reports.figures.line_plot import Axis, Drawing, LinePlot
 from ptt.reports.figures.panels import RunFigure
 from ptt.reports.text.consequences import span_words
@@ -157,7 +157,7 @@ def _rolling_mean(values: Floats, width: int) -> Floats:
 
 
 def _step_axis(diagnosis: Diagnosis, finding: Finding, steps: Floats) -> Axis:
-    ends = [diagnosis.run.first_step, diagnosis.run.last_step, finding.onset_step, finding.seen_step]
+    ends = [diagnosis.run.first_step, diagnosis.run.last_step, finding.onset_step, finding.limit_passed_step]
     known = [float(step) for step in (*ends, steps.min(), steps.max()) if step is not None]
     return Axis(low=min(known), high=max(*known, min(known) + 1))
 
@@ -243,28 +243,25 @@ def _draw_limit(drawing: Drawing, limit: float | None) -> None:
 
 
 def _draw_onset(drawing: Drawing, finding: Finding) -> None:
-    """Mark since when it was a failure, with its interval, and before it since when it grew."""
-    seen, interval = finding.seen_step, finding.seen_interval
-    if finding.onset_step is not None and finding.onset_step != seen:
-        drawing.step("grew", finding.onset_step, f"grows from {count(finding.onset_step)}")
-    if seen is None:
+    """Mark since when it holds, with its interval, and where it passed its limit."""
+    onset, interval, passed = finding.onset_step, finding.onset_interval, finding.limit_passed_step
+    if passed is not None and passed != onset:
+        drawing.step("passed", passed, f"limit passed at {count(passed)}")
+    if onset is None:
         return
-    words = f"since {count(seen)}"
+    words = f"since {count(onset)}"
     if interval is not None and interval[0] < interval[1]:
         drawing.span("range", *interval)
         words += f" ({span_words(interval)})"
-    drawing.step("since", seen, words)
+    drawing.step("since", onset, words)
 
 
 def _alt(title: str, finding: Finding, limit: float | None, diagnosis: Diagnosis) -> str:
     sentences = [f"{title}."]
     if limit is not None:
         sentences.append(f"Limit {number(limit)}.")
-    if finding.seen_step is not None:
-        since = f"Since step {count(finding.seen_step)}"
-        if finding.seen_interval is not None:
-            since += f", interval {span_words(finding.seen_interval)}"
-        sentences.append(f"{since}.")
+    if since := since_words(finding, count):
+        sentences.append(f"{since[:1].upper()}{since[1:]}.")
     text = " ".join(sentences)
     return text if diagnosis.run.step_unit == STEP else in_unit(text, diagnosis.run.step_unit)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, in_unit
+from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, in_unit, since_words
 from ptt.reports.figures.axes import annotate_row, linear, row_axes, step_axis
 from ptt.reports.figures.panels import DataTable, Panel, RunFigure, data_table
 from ptt.reports.figures.style import (
@@ -23,7 +23,7 @@ from ptt.reports.figures.style import (
     backing,
     drawable,
 )
-from ptt.reports.text.consequences import chains, onset_words
+from ptt.reports.text.consequences import chains
 from ptt.reports.text.names import LINKS, SEVERITIES
 from ptt.reports.text.numbers import count, counted
 
@@ -84,7 +84,7 @@ def drawn(diagnosis: Diagnosis) -> list[Finding]:
 def step_span(diagnosis: Diagnosis) -> tuple[int, int] | None:
     """Return the first and last step of the run, and of what is placed in it."""
     ends = [diagnosis.run.first_step, diagnosis.run.last_step]
-    ends += [step for finding in placed(diagnosis) for step in (finding.onset_step, finding.seen_step)]
+    ends += [step for finding in placed(diagnosis) for step in (finding.seen_step, finding.limit_passed_step)]
     steps = [step for step in ends if step is not None]
     return (min(steps), max(*steps, min(steps) + 1)) if steps else None
 
@@ -130,14 +130,14 @@ def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
 def takeaway(diagnosis: Diagnosis) -> str:
     """Say which link broke first and when, and how many findings there are besides."""
     first, every = diagnosis.verdict.first_broken_link, placed(diagnosis)
-    steps = [finding.seen_step for finding in every if first in {None, finding.link} and finding.seen_step is not None]
-    if not every or not steps:
+    dated = [finding for finding in every if first in {None, finding.link} and finding.seen_step is not None]
+    if not dated:
         return ""
+    since = since_words(min(dated, key=lambda finding: finding.seen_step or 0), count)
     more = len(every) - 1
     others = f"; {counted(more, 'more finding')}" if more else ""
-    head = f"{LINKS[first]} broke first" if first is not None else "The first finding began at"
-    text = f"{head}, at step {count(min(steps))}" if first is not None else f"{head} step {count(min(steps))}"
-    return in_unit(text + others, diagnosis.run.step_unit)
+    head = f"{LINKS[first]} broke first" if first is not None else "The first finding"
+    return in_unit(f"{head}, {since}{others}", diagnosis.run.step_unit)
 
 
 def caption(diagnosis: Diagnosis) -> str:
@@ -150,8 +150,8 @@ def caption(diagnosis: Diagnosis) -> str:
     ]
     if any(entry.consequence_of for entry in shown):
         sentences.append("Pale findings follow from another; the thin line leads to it.")
-    if any(entry.limit_passed_step is not None for entry in shown):
-        sentences.append("Growth is marked where it passed its limit; its bar begins where the growth began.")
+    if any(entry.limit_passed_step not in {None, entry.onset_step} for entry in shown):
+        sentences.append("A short upright line marks where what grew passed its limit.")
     if any(entry.seen_step is None for entry in shown):
         sentences.append("A dotted outline is a finding with an unknown start.")
     if first is not None:
@@ -170,7 +170,7 @@ def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
             drawable(finding.id, 60),
             LINKS[finding.link],
             SEVERITIES[finding.severity],
-            onset_words(finding.seen_step, finding.seen_interval),
+            since_words(finding, count).removeprefix("since ") or "not known",
             drawable(finding.consequence_of or "", 60) or "none known",
         )
         for finding in placed(diagnosis)
@@ -248,9 +248,8 @@ def _draw_entry(ax: Axes, entry: Entry, low: int, high: int) -> None:
     colour, marker, size = MARKS[finding.severity]
     start, end = _start(finding, low), float(end_of(finding, high))
     known = finding.seen_step is not None
-    grew = start if finding.onset_step is None else min(start, float(finding.onset_step))
     ax.broken_barh(
-        [(grew, max(end - grew, (high - low) * 0.002))],
+        [(start, max(end - start, (high - low) * 0.002))],
         (entry.y - BAR_HEIGHT / 2, BAR_HEIGHT),
         facecolor=colour if known else "none",
         edgecolor="none" if known else colour,
@@ -266,6 +265,9 @@ def _draw_entry(ax: Axes, entry: Entry, low: int, high: int) -> None:
         ax.plot([first, last], [entry.y, entry.y], color=colour, linewidth=1.6, alpha=1, zorder=4)
         for x in (first, last):
             ax.plot([x, x], [entry.y - 4, entry.y + 4], color=colour, linewidth=1.6, zorder=4)
+    if finding.limit_passed_step is not None:
+        x = finding.limit_passed_step
+        ax.plot([x, x], [entry.y - BAR_HEIGHT / 2, entry.y + BAR_HEIGHT / 2], color=colour, linewidth=1.6, zorder=4)
     ax.plot(
         [start],
         [entry.y],
@@ -308,7 +310,7 @@ def _label(ax: Axes, entry: Entry, low: int, high: int) -> None:
 def _alt(diagnosis: Diagnosis) -> str:
     marks = []
     for finding in drawn(diagnosis):
-        since = f"from step {count(finding.seen_step)}" if finding.seen_step is not None else "start unknown"
+        since = since_words(finding, count) or "start unknown"
         after = f", following from {drawable(finding.consequence_of)}" if finding.consequence_of else ""
         marks.append(f"{LINKS[finding.link]}: {drawable(finding.id)}, {finding.severity.value}, {since}{after}.")
     return in_unit(f"{len(marks)} findings over the steps. " + " ".join(marks), diagnosis.run.step_unit)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, GateReport, Outcome
-from ptt.diagnostics.model import Severity
+from ptt.diagnostics.model import Severity, in_unit
 from ptt.reports.text.names import joined, sentence
 from ptt.reports.text.numbers import count, counted, number, percent, with_unit
 from ptt.reports.text.sanitize import encodable, safe
@@ -307,8 +307,7 @@ def _from_share(check: CheckResult, difference: float, level: float) -> str:
 
 def since(case: Case) -> str:
     """Return where it began; empty where that is not known."""
-    step = case.check.step if case.check is not None else None
-    return "" if step is None else f"since {case.run.step_unit} {count(step)}"
+    return in_unit(case.check.since, case.run.step_unit) if case.check is not None else ""
 
 
 def details(case: Case) -> str:

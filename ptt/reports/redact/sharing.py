@@ -57,7 +57,8 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
         means_passed=Treat.NAMED,
     ),
     model.Finding: _columns(
-        "severity link observed limit unit onset_step onset_interval limit_passed_step limit_passed_interval",
+        "severity link observed limit unit onset_step onset_interval held_from_step limit_passed_step "
+        "limit_passed_interval",
         id=Treat.RULE, claim=S, slice=Treat.SLICE, evidence=Treat.EVIDENCE, causes=S, confirm=S, next=S,
         consequence_of=Treat.RULE,
     ),

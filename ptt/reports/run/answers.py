@@ -10,13 +10,13 @@ from statistics import median
 
 import polars as pl
 
-from ptt.diagnostics.model import Answer, Diagnosis, Finding, Link, Severity, Status
+from ptt.diagnostics.model import Answer, Diagnosis, Finding, Link, Severity, Status, since_words
 from ptt.reports.run.view import meaning
 from ptt.reports.text.consequences import (
     consequences_sentence,
     first_failure,
     first_failure_sentence,
-    onset_words,
+    limit_words,
     other_failures_sentence,
     span_words,
 )
@@ -168,8 +168,7 @@ def _since(diagnosis: Diagnosis) -> list[str]:
         return [passed(diagnosis), aggregates_sentence(signature)]
     curves = aggregates_sentence(signature) if signature.aggregates.alarms else ""
     if first is not None:
-        known = first.seen_step is not None
-        since = f"Since {onset_words(first.seen_step, first.seen_interval)}." if known else NO_ONSET
+        since = sentence("; ".join(filter(None, (since_words(first, count), limit_words(first))))) or NO_ONSET
         tails = passed(diagnosis)
         return [since, f"Tails after tool calls: {tails[:1].lower()}{tails[1:]}" if found else "", curves]
     if diagnosis.verdict.status is Status.HEALTHY:

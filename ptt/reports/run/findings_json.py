@@ -48,6 +48,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             "findings": [
                 {
                     **_fields(finding, "id", "severity", "link", "slice", "onset_step", "onset_interval", "claim"),
+                    **({} if finding.held_from_step is None else _fields(finding, "held_from_step")),
                     **(
                         {}
                         if finding.limit_passed_step is None

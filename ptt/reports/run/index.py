@@ -14,7 +14,7 @@ from rich.text import Text
 from ptt.diagnostics.model import STEP, Diagnosis, Link, Severity, Status
 from ptt.reports.output import finite_json, render
 from ptt.reports.run.terminal import SHAPES, STATUS_STYLES
-from ptt.reports.text.consequences import roots
+from ptt.reports.text.consequences import first_failure
 from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, joined, sentence
 from ptt.reports.text.numbers import count, counted
 from ptt.reports.text.sanitize import encodable, safe, shortened
@@ -119,14 +119,9 @@ def diagnosed_run(diagnosis: Diagnosis, *, name: str, path: str | None, outcome:
 
 
 def _onset(diagnosis: Diagnosis) -> int | None:
-    """Return the first step of what broke first: of the causes in its link, the earliest that has one."""
-    link = diagnosis.verdict.first_broken_link
-    steps = [
-        finding.seen_step
-        for finding in roots(diagnosis)
-        if finding.link is link and finding.severity in WEIGHTY and finding.seen_step is not None
-    ]
-    return min(steps, default=None)
+    """Return the onset of what broke first, if it has one."""
+    first = first_failure(diagnosis)
+    return first.onset_step if first is not None else None
 
 
 def worst_first(runs: Sequence[DiagnosedRun]) -> list[DiagnosedRun]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from ptt.diagnostics.model import Answer, Diagnosis, Finding, Severity, Status, Steps, in_unit
+from ptt.diagnostics.model import Answer, Diagnosis, Finding, Severity, Status, Steps, in_unit, since_words
 from ptt.diagnostics.verdict.catalogue import pages
 from ptt.reports.figures import FIGURES
 from ptt.reports.figures.timeline import end_of
@@ -14,7 +14,7 @@ from ptt.reports.output import render
 from ptt.reports.run.answers import NOTHING_TO_DO, replies
 from ptt.reports.run.handover import checkpoints_on_disk, kept_checkpoints
 from ptt.reports.run.view import NO_LINK, notices
-from ptt.reports.text.consequences import chains, first_failure, onset_words, roots, span_words
+from ptt.reports.text.consequences import chains, first_failure, limit_words, onset_words, roots, span_words
 from ptt.reports.text.markdown import Markdown, code, target
 from ptt.reports.text.names import LINKS, SEVERITIES, metric_name, sentence
 from ptt.reports.text.numbers import count, counted, with_unit
@@ -83,13 +83,15 @@ def _summary(diagnosis: Diagnosis, happened: tuple[str, ...]) -> list[str]:
 
 def _impact(diagnosis: Diagnosis, first: Finding) -> list[str]:
     """Say which steps and checkpoints are affected."""
-    steps, last, interval = NO_STEPS, diagnosis.run.last_step, first.seen_interval
+    steps, last, interval = NO_STEPS, diagnosis.run.last_step, first.onset_interval
     if first.seen_step is not None and last is not None:
         end = max(end_of(first, last), first.seen_step)
         ended = f"to step {count(end)}, and not after that"
         ended = f"to the end of the run (step {count(last)})" if end >= last else ended
         began = f"; its start lies in steps {span_words(interval)}" if interval else ""
-        steps = f"Steps affected: from {onset_words(first.seen_step, None)} {ended}{began}."
+        passed = f"; {limit_words(first)}" if limit_words(first) else ""
+        start = "the first logged step" if first.onset_step is None else onset_words(first.onset_step, None)
+        steps = f"Steps affected: from {start} {ended}{began}{passed}."
     if diagnosis.from_findings:
         return [steps, "Checkpoints: findings.json does not list them; the store does."]
     healthy = [
@@ -152,6 +154,8 @@ def _events(diagnosis: Diagnosis) -> tuple[list[Event], str]:
             role = f", follows from {finding.consequence_of}"
         what = f"{SEVERITIES[finding.severity]}{role}: {sentence(finding.claim)}"
         event = _event(finding.seen_step, finding.seen_interval, what, finding)
+        if finding.held_from_step is not None:
+            event = ("first logged step", *event[1:])
         if finding.seen_step is not None:
             dated.append((finding.seen_step, 1, event))
         elif finding.severity.at_least(Severity.LOW):  # a note without a date is no event
@@ -177,7 +181,7 @@ def _measured(finding: Finding) -> str:
 
 
 def _onset(finding: Finding) -> str:
-    return f"since {onset_words(finding.seen_step, None)}" if finding.seen_step is not None else "undated"
+    return since_words(finding, count) or "undated"
 
 
 def _earlier(diagnosis: Diagnosis, first: Finding) -> list[str]:
@@ -185,6 +189,6 @@ def _earlier(diagnosis: Diagnosis, first: Finding) -> list[str]:
     if first.seen_step is None:
         return ["The logs do not show when it began."]
     signature = diagnosis.signature
-    shown = f"The logs show it since {onset_words(first.seen_step, first.seen_interval)} ({first.id})."
+    shown = f"The logs show it {since_words(first, count)} ({first.id})."
     curves = signature.status is Answer.FOUND or signature.aggregates.alarms
     return [shown, *([aggregates_sentence(signature)] if curves else [])]

@@ -8,9 +8,9 @@ from itertools import chain, repeat
 from rich.console import Console
 from rich.text import Text
 
-from ptt.diagnostics.model import Diagnosis, Severity, Source, Status, in_unit
+from ptt.diagnostics.model import Diagnosis, Severity, Source, Status, in_unit, since_words
 from ptt.reports.run.answers import NOTHING_TO_DO, happened, tail_first
-from ptt.reports.text.consequences import consequence_counts, onset_words, roots, span_words
+from ptt.reports.text.consequences import consequence_counts, first_failure, limit_words, roots
 from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, joined, sentence, slice_name
 from ptt.reports.text.numbers import count, counted, number
 from ptt.reports.text.sanitize import safe, shortened
@@ -73,16 +73,11 @@ def next_lines(diagnosis: Diagnosis) -> Iterable[Text]:
 
 
 def _since(diagnosis: Diagnosis) -> Iterator[str]:
-    """Say where tail growth passed its limit, or began where that is not placed, and how closely it is known."""
-    signature = diagnosis.signature
-    if not tail_first(diagnosis):
-        return  # the headline says it
-    step, interval = signature.limit_passed_step, signature.limit_passed_interval
-    if step is None:
-        step, interval = signature.onset_step, signature.onset_interval
-    if step is not None:
-        known = interval is not None and interval[0] != interval[1]
-        yield f"step {count(step)}" + (f" (95% interval {span_words(interval)})" if known and interval else "")
+    """Say of what grew since when it did, at which step it passed its limit, and how closely both are known."""
+    first = first_failure(diagnosis)
+    passed = limit_words(first) if first is not None else ""
+    if first is not None and passed:
+        yield "; ".join(filter(None, (since_words(first, count).removeprefix("since "), passed)))
 
 
 def _reasons(diagnosis: Diagnosis) -> Sequence[str]:
@@ -132,12 +127,8 @@ def found_lines(diagnosis: Diagnosis) -> Iterator[Text]:
     causes = [finding for finding in roots(diagnosis) if not headline.startswith(finding.claim)]
     for finding in causes[:MAX_FINDINGS]:
         text = Text(SEVERITIES[finding.severity], style=SEVERITY_STYLES[finding.severity])
-        since = (
-            f", since {in_unit(onset_words(finding.seen_step, None), diagnosis.run.step_unit)}"
-            if finding.seen_step is not None
-            else ""
-        )
-        text.append(f" {LINKS[finding.link].lower()}{since}: ", style="default")
+        since = in_unit(since_words(finding, count), diagnosis.run.step_unit)
+        text.append(f" {', '.join(filter(None, (LINKS[finding.link].lower(), since)))}: ", style="default")
         text.append_text(cell(sentence(finding.claim), style="default"))
         if counts[id(finding)]:
             text.append(f" And {counts[id(finding)]} that follow from it.", style="dim")

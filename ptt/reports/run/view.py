@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from ptt.diagnostics.model import Diagnosis, Finding, JsonScalar, Link, Severity, Source, Status
+from ptt.diagnostics.model import Diagnosis, Finding, JsonScalar, Link, Severity, Source, Status, since_words
 from ptt.diagnostics.verdict.catalogue import OF_ONE_RULE, pages
 from ptt.reports.run.where_to_look import places
 from ptt.reports.text.consequences import chains, span_words
@@ -242,8 +242,7 @@ def meaning(finding: Finding) -> str:
 
 def _line(finding: Finding) -> str:
     """Say a finding in one line."""
-    since = "" if finding.seen_step is None else f", since step {count(finding.seen_step)}"
-    return f"{sentence(finding.claim).rstrip('.')}{since}"
+    return ", ".join(filter(None, (sentence(finding.claim).rstrip("."), since_words(finding, count))))
 
 
 @cache
@@ -255,7 +254,9 @@ def _meanings() -> dict[str, str]:
 
 def _numbers(finding: Finding) -> dict[str, str]:
     onset = "not known" if finding.severity.at_least(Severity.MEDIUM) else ""
-    if finding.onset_step is not None:
+    if finding.held_from_step is not None:
+        onset = "Before the first logged step"
+    elif finding.onset_step is not None:
         onset, interval = f"Step {count(finding.onset_step)}", finding.onset_interval
         if interval is not None and interval[0] < interval[1]:
             onset += f"; 95% interval {span_words(interval)}"

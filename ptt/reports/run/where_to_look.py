@@ -22,7 +22,8 @@ def places(finding: Finding, diagnosis: Diagnosis) -> list[str]:
     """Return the places, those nearest to the onset first; none where the finding names none."""
     found = []
     if finding.seen_step is not None:
-        low, high = finding.seen_interval or (finding.seen_step - STEPS_BEFORE, finding.seen_step)
+        before = 0 if finding.held_from_step is not None else STEPS_BEFORE
+        low, high = finding.seen_interval or (finding.seen_step - before, finding.seen_step)
         low = max(low, diagnosis.run.first_step) if diagnosis.run.first_step is not None else low
         found.append(f"Steps {span_words((low, high))}" if high > low else f"Step {count(finding.seen_step)}")
     curves = (finding.evidence.get(key) for key in ("logged_as", "metric"))

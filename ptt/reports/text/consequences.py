@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, Steps
+from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, Steps, between_words, since_words
 from ptt.reports.text.names import sentence
-from ptt.reports.text.numbers import count, counted
+from ptt.reports.text.numbers import count, counted, with_unit
 
 UNKNOWN_STEP: Final = 1 << 60  # later than any step
 MAX_CLAIMS: Final = 2  # consequences in their own words: the others are counted
@@ -65,8 +65,7 @@ def first_failure_sentence(diagnosis: Diagnosis) -> str:
     first = first_failure(diagnosis)
     if first is None or diagnosis.verdict.headline.startswith(first.claim):
         return ""
-    since = f" since {onset_words(first.seen_step, first.seen_interval)}" if first.seen_step is not None else ""
-    return sentence(f"{first.claim.removesuffix('.')}{since}")
+    return sentence(_dated(first))
 
 
 def consequences_sentence(diagnosis: Diagnosis) -> str:
@@ -75,13 +74,16 @@ def consequences_sentence(diagnosis: Diagnosis) -> str:
     claims: dict[str, str] = {}
     followers = _consequences(diagnosis, first) if first is not None else []
     for finding in sorted(followers, key=lambda f: (f.severity.rank, f.seen_step or 0, f.id)):
-        since = f", since step {finding.seen_step}" if finding.seen_step is not None else ""
-        claims.setdefault(finding.id, sentence(f"{finding.claim.removesuffix('.')}{since}"))
+        claims.setdefault(finding.id, sentence(_dated(finding)))
     if not claims:
         return ""
     shown, rest = list(claims.values())[:MAX_CLAIMS], list(claims)[MAX_CLAIMS:]
     more = [f"{len(rest)} more {'is' if len(rest) == 1 else 'are'} in the report."] if rest else []
     return " ".join([f"{counted(len(claims), 'problem')} {_linked(first, followers)}.", *shown, *more])
+
+
+def _dated(finding: Finding) -> str:
+    return ", ".join(filter(None, (finding.claim.removesuffix("."), since_words(finding, count))))
 
 
 def _linked(root: Finding | None, followers: list[Finding]) -> str:
@@ -111,9 +113,18 @@ def onset_words(step: int | None, interval: Steps | None) -> str:
     """Say since which step, and how closely that is known."""
     if step is None:
         return "onset unknown"
-    if interval is None or interval[0] == interval[1]:
-        return f"step {count(step)}"
-    return f"step {count(step)} (between {count(interval[0])} and {count(interval[1])})"
+    return f"step {count(step)}{between_words(interval, count)}"
+
+
+def limit_words(finding: Finding) -> str:
+    """Say at which step what grew passed its limit; empty where that is not another one than its onset."""
+    if finding.onset_step is None or finding.limit_passed_step in {None, finding.onset_step}:
+        return ""
+    limit = "" if finding.limit is None else f" of {with_unit(finding.limit, finding.unit)}"
+    percentile = finding.evidence.get("percentile")
+    of = f" ({percentile})" if limit and isinstance(percentile, str) else ""
+    when = onset_words(finding.limit_passed_step, finding.limit_passed_interval)
+    return f"past its limit{limit}{of} at {when}"
 
 
 def span_words(interval: Steps) -> str:

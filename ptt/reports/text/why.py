@@ -234,7 +234,7 @@ def _arrows(values: list[float | None]) -> str:
 
 
 def passed(diagnosis: Diagnosis) -> str:
-    """Say since which step the tail is past its limit and since when it grew, and how closely both are known."""
+    """Say since when the tail grew and at which step it passed its limit, and how closely both are known."""
     signature, run = diagnosis.signature, diagnosis.run
     began = signature.onset_step
     if began is None:
@@ -251,7 +251,7 @@ def passed(diagnosis: Diagnosis) -> str:
             limit = f" ({percentile} of {with_unit(finding.limit, finding.unit)})" if percentile else ""
             break
     when = f"step {count(signature.limit_passed_step)}{_known(signature.limit_passed_interval)}"
-    return f"Past the limit{limit} since {when}. {grew}."
+    return f"{grew}. It passed its limit{limit} at {when}."
 
 
 def _known(interval: Steps | None) -> str:
