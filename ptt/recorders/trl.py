@@ -9,6 +9,7 @@ trainer computes is not touched. Written when the optimizer step ends, so gradie
 from __future__ import annotations
 
 import os
+from inspect import unwrap
 from itertools import groupby
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from ptt.recorders.hooks import around, hook, need, once
 from ptt.recorders.plan import Plan, announce, setting
 from ptt.recorders.recorder import Recorder, to_numpy
 
-MADE_FOR: Final = "GRPOTrainer of TRL 1.16"
+MADE_FOR: Final = "GRPOTrainer of TRL 1.16 and its subclasses"
 PLACE: Final = "ptt_place"  # a column of ours in the batch: TRL shuffles and splits it with the rest
 BATCH: Final = {
     "old_per_token_logps": "old_logp",
@@ -37,15 +38,16 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     """Record every `every`-th step of the trainer to recorder files in `folder`; return the recorder.
 
     Says which pairs will be recorded, and which setting adds the missing ones. Raises TypeError for a trainer without
-    the methods this hangs onto, RuntimeError for one that trains already or is recorded already; later errors never
-    reach the training.
+    the methods this hangs onto or without logprobs of single tokens in its batch (RLOOTrainer), RuntimeError for one
+    that trains already or is recorded already; later errors never reach the training.
     """
-    from transformers import TrainerCallback
-
     need(
         trainer, "_generate_and_score_completions", "_calculate_rewards", "_compute_loss",
         "_get_per_token_logps_and_entropies", "add_callback", made_for=MADE_FOR,
     )  # fmt: skip
+    _need_token_logps(type(trainer))
+    from transformers import TrainerCallback
+
     once(trainer, MADE_FOR)
     processes = trainer.accelerator.num_processes
     rank = trainer.accelerator.process_index if processes > 1 else None
@@ -66,6 +68,22 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
 
     trainer.add_callback(AtStepEnd())
     return recorder
+
+
+def _need_token_logps(kind: type) -> None:
+    """Refuse a trainer that names none of the batch's fields anywhere in its code: it has the methods but other data.
+
+    RLOOTrainer puts only the sum over a completion into its batch.
+    """
+    methods = [unwrap(made) for base in kind.__mro__ for made in vars(base).values() if callable(made)]
+    constants = [one for method in methods if hasattr(method, "__code__") for one in method.__code__.co_consts]
+    keys = [one if isinstance(one, tuple) else (one,) for one in constants]  # a dict's keys are one constant
+    if not any(key in BATCH for names in keys for key in names):
+        raise TypeError(
+            f"{kind.__name__} keeps no log-probabilities of single tokens, so nothing could be recorded: this recorder "
+            f"was made for {MADE_FOR}; with another trainer use ptt.recorders.Recorder in the loop itself "
+            "(docs/recorder.md)."
+        )
 
 
 def plan_of(trainer: Any) -> Plan:
@@ -100,6 +118,7 @@ class _Watch:
         self.samples: list[dict[str, Any]] = []  # of the last generation, which may be an evaluation's
         self.trained_on: list[dict[str, Any]] = []
         self.in_loss = False
+        self.trains = False  # whether the loss has passed through since the last step
         self.logps: tuple[Any, Any] | None = None
         self.rows: list[dict[str, Any]] = []
         self.label: tuple[int, int] = (-1, 0)
@@ -175,6 +194,7 @@ class _Watch:
     def trained(self, _loss: Any, _model: Any, inputs: Any, *_args: Any, **_kwargs: Any) -> None:
         """Turn a micro-batch into rows."""
         step = self.trainer.state.global_step + 1
+        self.trains = self.trains or self._training
         logps, self.logps = self.logps, None
         if not self._training or not self.recorder.wants(step):
             return
@@ -196,8 +216,12 @@ class _Watch:
     def flush(self, step: int) -> None:
         """Write the step that has just ended."""
         rows, self.rows = self.rows, []
+        trains, self.trains = self.trains, False
         if rows:
             self.recorder.write(step, rows)
+        elif not trains:  # a subclass or a patch
+            with self.recorder.guarded():
+                raise RuntimeError(f"step {step} ended without _compute_loss: this trainer takes its loss elsewhere.")
 
 
 def _tools(messages: Any, has_tools: bool) -> dict[str, Any]:

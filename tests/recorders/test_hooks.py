@@ -113,10 +113,36 @@ def test_areal_is_recorded_before_it_shifts_its_fields(tmp_path: Path, array: Ar
     assert found["sample_id"].to_list() == ["8-0.0-0", "8-0.0-1"]
 
 
-@pytest.mark.parametrize("record", [verl.record, openrlhf.record, areal.record])
+@pytest.mark.parametrize("record", [trl.record, verl.record, openrlhf.record, areal.record])
 def test_a_trainer_without_the_methods_is_refused_before_training(tmp_path: Path, record: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"this recorder was made for .*; with another"):
         record(SimpleNamespace(), tmp_path)
+
+
+class RLOOTrainer:
+    """The methods of TRL's RLOOTrainer that are hung onto; its batch holds one sum for each completion."""
+
+    add_callback = _calculate_rewards = _compute_loss = _get_per_token_logps_and_entropies = lambda *_: None
+
+    def _generate_and_score_completions(self, inputs: list[str]) -> dict[str, Any]:
+        return {"old_logps": np.zeros(len(inputs))}
+
+
+def test_a_trainer_that_keeps_sums_alone_is_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"RLOOTrainer keeps no .* of single tokens.* made for GRPOTrainer of TRL 1"):
+        trl.record(RLOOTrainer(), tmp_path)
+
+
+def test_a_loss_that_passes_the_recorder_by_is_said_at_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(TrainerCallback=object))
+    trainer = TRL()
+    recorder = trl.record(trainer, tmp_path)
+    trainer.state.global_step = 1
+    trainer.callbacks[0].on_step_end(trainer.args, trainer.state, None)
+    assert recorder.failures == 1
+    assert "step 1 ended without _compute_loss" in caplog.text
 
 
 @pytest.mark.parametrize("array_of", [np.asarray])

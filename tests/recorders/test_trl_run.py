@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 import ptt
+from ptt.recorders.trl import record
 
 SCRIPT = Path(__file__).with_name("trl_run.py")
 STEPS = 18
@@ -126,6 +127,16 @@ def test_before_training_it_says_what_will_be_recorded(recorded: Run, reused: Ru
         in bare.said.partition("training begins")[0]
     )
     assert not (tmp_path / "bare" / "tokens").exists()
+
+
+def test_of_trls_own_trainers_all_but_grpo_are_refused_before_training(tmp_path: Path) -> None:
+    trl = pytest.importorskip("trl")
+    kinds = [getattr(trl, name) for name in dir(trl) if name.endswith("Trainer")]
+    assert {"GRPOTrainer", "RLOOTrainer"} <= {kind.__name__ for kind in kinds}
+    for kind in kinds:
+        if kind is not trl.GRPOTrainer:
+            with pytest.raises(TypeError, match=f"{kind.__name__} (has|keeps) no .* made for GRPOTrainer of TRL"):
+                record(kind.__new__(kind), tmp_path)
 
 
 def test_samples_groups_rewards_and_advantages_belong_together(recorded: Run) -> None:
