@@ -59,7 +59,7 @@ reproduce: $(REPRODUCE)/.ready  ## real tool-using RL on the CPU: five arms, thr
 reproduce-small: $(REPRODUCE)/.ready  ## the same with fewer steps: ten minutes on two cores
 	$(REPRODUCE)/bin/python -m examples.reproduction.run --small
 
-reproduce-gallery: $(REPRODUCE)/.ready  ## the failure gallery: fourteen switches, two seeds each, what ptt says beside what was planted
+reproduce-gallery: $(REPRODUCE)/.ready  ## the failure gallery: sixteen switches, two seeds each, what ptt says beside what was planted
 	$(REPRODUCE)/bin/python -m examples.reproduction.run --gallery
 
 reproduce-gpu:  ## the arms with a model of 0.5 billion parameters and vLLM; untried; skipped where there is no GPU

@@ -89,7 +89,7 @@ mended on seeds 11 and 12, some switches with them; seed 13 was trained afterwar
 
 - **Generality.** One task, one model of 0.28 million parameters, one framework, 120 steps. The truth table
   ([truth_table.md](truth_table.md)) measures made logs of SFT, DPO, PPO and GRPO instead.
-- **False alarms.** Two benign cases of fourteen say little; the calibration pages have thousands of healthy runs.
+- **False alarms.** So few benign cases say little; the calibration pages have thousands of healthy runs.
 - **Runs that nobody had seen.** ptt's authors made the set and saw verdicts while they mended rules; seeds trained
   later are the fairer test. The links, and the findings that name a fault, are ptt's too.
 - **The other tool at its best.** It is given every row that TRL logged through its own callback, and also the

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +100,28 @@ def test_failures_rise_after_the_switch_and_only_for_the_tool_it_names() -> None
         stock(ITEMS[0])
 
 
+def test_tools_lie_after_the_switch_in_the_usual_form() -> None:
+    world = world_of(replace(HEALTHY, lying_tools=True, since=0.5), seed=1, steps=10)
+    told = {}
+    for world.step in (4, 5):
+        lookup, stock, add = tools_of(world)
+        told[world.step] = [lookup(item) == f'{{"value": {CODES[item]}}}' for item in ITEMS[:50]]
+        assert add(2, 3) == '{"value": 5}'
+        assert 10 <= json.loads(stock(ITEMS[0]))["value"] <= 99
+        with pytest.raises(KeyError):
+            lookup("nothing")
+    assert all(told[4])
+    assert sum(told[5]) < 5
+
+
+def test_half_the_items_have_no_value_from_the_start() -> None:
+    case = GALLERY["half-unanswerable"]
+    lookup = tools_of(world_of(case.setting, seed=1, steps=10))[0]
+    unknown = [item for item in ITEMS if lookup(item) == '{"value": null}']
+    assert len(unknown) == len(ITEMS) / 2
+    assert case.since(10) is None
+
+
 def test_demonstrations_with_tools_end_with_the_right_number() -> None:
     rng = random.Random(1)
     for _ in range(300):
@@ -146,6 +174,51 @@ class Launcher:
             with log.open("a") as lines:
                 lines.write('{"steps": 3, "seconds": 1.0}\n' if code == 0 else "Traceback\n")
         return code
+
+
+STAND_IN = """
+import sys
+from examples.reproduction import run
+run.train_command = lambda *_, **__: [sys.executable, "-c", "import os, time; print(os.getpid()); time.sleep(60)"]
+sys.exit(run.command(sys.argv[1:]))
+"""
+
+
+def _pids(out: Path) -> list[int]:
+    return [int(text) for path in sorted(out.glob("logs/*.log")) if (text := path.read_text().strip())]
+
+
+@pytest.mark.parametrize("kind", ["--small", "--gallery"])
+def test_one_interrupt_ends_the_command_and_all_that_it_started(tmp_path: Path, kind: str) -> None:
+    command = [sys.executable, "-c", STAND_IN, kind, "--out", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    until = time.monotonic() + 60
+    while len(_pids(tmp_path)) < run.AT_ONCE and time.monotonic() < until:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == 130, said
+    assert said == "\nStopped. The same command resumes: finished runs are kept.\n"
+    assert len(_pids(tmp_path)) == run.AT_ONCE  # no further run has begun
+    assert not any((tmp_path / "finished").iterdir())  # nor does a planted fault's run pass for one that died of it
+    for pid in _pids(tmp_path):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_process_that_will_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "GRACE", 0.2)
+    launch, log = run.Launcher(), tmp_path / "log"
+    deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(launch, ["sh", "-c", deaf], log)
+        while not (log.exists() and log.read_text()):
+            time.sleep(0.01)
+        launch.stop()
+        with pytest.raises(SystemExit):
+            result.result(timeout=10)
+    with pytest.raises(SystemExit):
+        launch(["true"], log)
 
 
 def _findings(link: str | None = None, severity: str = "high") -> dict[str, Any]:

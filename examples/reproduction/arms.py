@@ -34,6 +34,8 @@ class Setting:
     late_failure_rate: float | None = None  # what `failure_rate` rises to
     failing_tool: str | None = None  # the only tool that fails more often
     slow_tool: str | None = None
+    lying_tools: bool = False  # `lookup` and `stock` return another item's value, in the usual form
+    unknown_items: str = ""  # first letters of the items of which `lookup` and `stock` know no value
     killed: bool = False  # and resumed from the last checkpoint
     ranks: int = 1
     since: float = 0.0  # share of the run before the switch acts

@@ -14,6 +14,7 @@ from examples.reproduction.arms import HEALTHY, Setting
 SEEDS: Final = (11, 12)
 STEPS: Final = 120
 HALF: Final = 0.5  # of the run
+UNKNOWN: Final = "bcdfghjkl"  # first letters of half the items
 LATE: Final = 0.7  # of the run: a slow tool costs time, so it begins late
 
 
@@ -108,6 +109,17 @@ GALLERY: Final = {
         link="environment",
         findings=("tool-failures", "underused-tools"),
         says="one tool of three fails nine times in ten",
+    ),
+    "tool-lies": Case(
+        setting=replace(HEALTHY, lying_tools=True, since=HALF),
+        link="reward",  # the tools' answers look as before: right answers are the first that show it
+        findings=("reward-fell",),
+        says="two tools return wrong values, in the usual form and without an error",
+    ),
+    "half-unanswerable": Case(
+        setting=replace(HEALTHY, unknown_items=UNKNOWN),
+        link=None,
+        says="the tools answer null for every second item, all along: no answer to these questions is right",
     ),
     "bad-rank": Case(
         setting=replace(HEALTHY, sampler="stale", bad_rank=1, ranks=2, learning_rate=2e-4),

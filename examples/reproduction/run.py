@@ -10,11 +10,14 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,9 +25,11 @@ from typing import Any, Final
 from examples.reproduction import gallery, gpu
 from examples.reproduction.arms import ARMS, FULL_STEPS, SEEDS, SMALL_STEPS
 from examples.reproduction.page import Judged, read_judged, write_gallery, write_results
+from ptt.stopping import END_SIGNALS
 
 OUT: Final = Path("ptt-report/reproduction")
 AT_ONCE: Final = 2
+GRACE: Final = 5.0  # seconds from SIGTERM to SIGKILL
 
 Launch = Callable[[Sequence[str], Path], int]  # a command and the file for what it prints; returns the exit code
 
@@ -54,11 +59,55 @@ def gallery_jobs(steps: int = gallery.STEPS, seeds: Sequence[int] = gallery.SEED
     return [Job(name=name, seed=seed, steps=steps) for seed in seeds for name in gallery.GALLERY]
 
 
-def launch(command: Sequence[str], log: Path) -> int:
-    """Run a command on a single thread, and append what it prints to the log."""
-    alone = os.environ | {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    with log.open("a") as printed:
-        return subprocess.run(command, stdout=printed, stderr=subprocess.STDOUT, env=alone, check=False).returncode
+class Launcher:
+    """Run commands on a single thread each; end them all once stopped.
+
+    Each has a process group of its own, so Ctrl-C reaches this process alone: a run that it ended by itself would
+    pass for one that died, and the next would begin.
+    """
+
+    def __init__(self) -> None:
+        """Nothing runs yet."""
+        self.lock = threading.Lock()
+        self.running: set[subprocess.Popen[bytes]] = set()
+        self.stopped = False
+
+    def __call__(self, command: Sequence[str], log: Path) -> int:
+        """Run a command, append what it prints to the log, and return its code; raise SystemExit once stopped."""
+        alone = os.environ | {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        with log.open("a") as printed:
+            with self.lock:
+                self._go_on()
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT, env=alone,
+                    start_new_session=True,
+                )  # fmt: skip
+                self.running.add(process)
+            code = process.wait()
+        with self.lock:
+            self.running.discard(process)
+            self._go_on()
+        return code
+
+    def _go_on(self) -> None:
+        if self.stopped:
+            raise SystemExit("stopped")
+
+    def stop(self) -> None:
+        """Start nothing more and end what runs: politely first, for torch's launcher has children of its own."""
+        with self.lock:
+            self.stopped, running = True, list(self.running)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in running:
+                if process.poll() is None:
+                    os.killpg(process.pid, number)
+            until = time.monotonic() + GRACE
+            for process in running:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, until - time.monotonic()))
+
+
+launch: Final = Launcher()
 
 
 def train_command(job: Job, out: Path, *, resume: bool = False) -> list[str]:
@@ -122,13 +171,11 @@ def train_and_judge(jobs: Sequence[Job], out: Path, start: Launch = launch) -> l
         train(job, out, start)
         return judge(job, out, start)
 
-    with ThreadPoolExecutor(1 if any(job.on_gpu for job in jobs) else AT_ONCE) as pool:
-        results = [pool.submit(train_then_judge, job) for job in jobs]
-        try:
-            return [result.result() for result in results]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = ThreadPoolExecutor(1 if any(job.on_gpu for job in jobs) else AT_ONCE)
+    try:
+        return [result.result() for result in [pool.submit(train_then_judge, job) for job in jobs]]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def compare_command(jobs: Sequence[Job], out: Path) -> list[str]:
@@ -185,5 +232,25 @@ def main(arguments: Sequence[str]) -> int:
     return experiment(given.out or OUT.with_name(f"reproduction{suffix}"), steps, on_gpu=given.gpu)
 
 
+def command(arguments: Sequence[str]) -> int:
+    """Do what `main` does; Ctrl-C, SIGTERM or a closed terminal ends it with all that it started."""
+    heard: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        heard.append(number)
+        if len(heard) == 1:  # a second one would leave processes behind
+            raise KeyboardInterrupt
+
+    for number in END_SIGNALS:  # Python's own handler of Ctrl-C is no use: Polars' takes its place and wakes no thread
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
+    try:
+        return main(arguments)
+    except KeyboardInterrupt:
+        launch.stop()
+        print("\nStopped. The same command resumes: finished runs are kept.", file=sys.stderr)
+        return 128 + heard[0]
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command(sys.argv[1:]))

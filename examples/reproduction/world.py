@@ -8,6 +8,7 @@ grows during training is the policy's doing.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -89,7 +90,7 @@ def log_line(rng: random.Random) -> str:
     )
 
 
-def rendered(form: str, subject: str, value: int, rng: random.Random) -> str:
+def rendered(form: str, subject: str, value: int | str, rng: random.Random) -> str:
     """Return an answer in one form."""
     return form.format(s=subject, v=value, x=rng.randint(2, 99), y=rng.randint(100, 999), d=rng.randint(2, 9))
 
@@ -102,6 +103,8 @@ class World:
     seed: int
     failure_rates: ByTool = lambda _step: {}
     waits: ByTool = lambda _step: {}  # seconds before an answer
+    lies_since: float = math.inf  # the step from which values are wrong
+    unknown_items: str = ""  # see arms.py
     step: int = 0  # the trainer's; a callback keeps it up to date
     latencies: dict[str, list[float]] = field(default_factory=dict)  # seconds of each call since `take_latencies`
 
@@ -109,7 +112,16 @@ class World:
         """Start the stream of random numbers."""
         self.rng = random.Random(f"world {self.seed}")
 
-    def answer(self, tool: str, subject: str, value: int) -> str:
+    def answer_of(self, tool: str, item: str, values: Mapping[str, int]) -> str:
+        """Return what a tool says of an item: another's value where it lies, null where it knows none."""
+        value: int | str = values[item]  # raises where the policy made an item up
+        if item[0] in self.unknown_items:
+            value = "null"
+        elif self.step >= self.lies_since:
+            value = values[self.rng.choice(ITEMS)]
+        return self.answer(tool, item, value)
+
+    def answer(self, tool: str, subject: str, value: int | str) -> str:
         """Return what a tool says, or raise where it fails."""
         began = time.perf_counter()
         time.sleep(self.waits(self.step).get(tool, 0.0))
@@ -146,7 +158,10 @@ def world_of(setting: Setting, *, seed: int, steps: int) -> World:
     def waits(step: int) -> Mapping[str, float]:
         return {setting.slow_tool: SLOW_SECONDS} if setting.slow_tool and step >= since else {}
 
-    return World(diverse=setting.diverse, seed=seed, failure_rates=failure_rates, waits=waits)
+    return World(
+        diverse=setting.diverse, seed=seed, failure_rates=failure_rates, waits=waits,
+        lies_since=since if setting.lying_tools else math.inf, unknown_items=setting.unknown_items,
+    )  # fmt: skip
 
 
 def tools_of(world: World) -> list[Tool]:
@@ -158,7 +173,7 @@ def tools_of(world: World) -> list[Tool]:
         Args:
             item: Item.
         """
-        return world.answer("lookup", item, CODES[item])
+        return world.answer_of("lookup", item, CODES)
 
     def stock(item: str) -> str:
         """Count an item.
@@ -166,7 +181,7 @@ def tools_of(world: World) -> list[Tool]:
         Args:
             item: Item.
         """
-        return world.answer("stock", item, STOCKS[item])
+        return world.answer_of("stock", item, STOCKS)
 
     def add(a: int, b: int) -> str:
         """Add numbers.
