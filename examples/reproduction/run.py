@@ -29,7 +29,7 @@ from ptt.stopping import END_SIGNALS
 
 OUT: Final = Path("ptt-report/reproduction")
 AT_ONCE: Final = 2
-GRACE: Final = 5.0  # seconds from SIGTERM to SIGKILL
+GRACE: Final = 10.0  # seconds from SIGTERM to SIGKILL; on busy cores torch's launcher takes four to end its ranks
 
 Launch = Callable[[Sequence[str], Path], int]  # a command and the file for what it prints; returns the exit code
 
