@@ -211,6 +211,12 @@ class Aggregates:
     alarms: Mapping[str, int]  # canonical name -> first step of its alarm
     alarm_intervals: Mapping[str, Steps] = field(default_factory=dict)  # 95%, of the alarms
     means_passed: Mapping[str, int] = field(default_factory=dict)  # first step of a mean over its limit, if well before
+    last_steps: Mapping[str, int] = field(default_factory=dict)  # of those that end before the run does
+
+    @property
+    def until(self) -> int | None:
+        """The last step that all of them cover, or None: the run's last."""
+        return min(self.last_steps.values(), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +234,7 @@ class Signature:
     lead_steps: int | None = None
     lead_is_lower_bound: bool = False
     lead_interval: tuple[int, int | None] | None = None  # 95%; open above where no aggregate raised an alarm
+    lead_until: int | None = None  # the last step that tokens and aggregates cover, where the run goes on after it
     growth: Mapping[str, TailGrowth] = field(default_factory=dict)  # slice -> growth
     p_value: float | None = None
     false_alarm_rate: float | None = None

@@ -45,8 +45,8 @@ GOOD: dict[str, Any] = {
     "signature": {
         "status": "cannot_say", "reason": "no tokens", "pair": None, "onset_step": None, "onset_interval": None,
         "limit_passed_step": None, "limit_passed_interval": None,
-        "aggregates": {"status": "quiet", "metrics": {"kl/ref": "flat"}}, "lead_steps": None,
-        "lead_is_lower_bound": False, "lead_interval": [3, None],
+        "aggregates": {"status": "quiet", "metrics": {"kl/ref": "flat"}, "last_steps": {"kl/ref": 7}},
+        "lead_steps": None, "lead_is_lower_bound": False, "lead_interval": [3, None],
         "growth": {"post_tool": {"p95": 1.5, "p99": None, "interval_p99": [1, 2.5]}},
         "p_value": None, "false_alarm_rate": 0.01,
     },

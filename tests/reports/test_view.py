@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 
 from ptt.diagnostics.model import Answer, Diagnosis, Source
+from ptt.diagnostics.store.findings_file import read_findings
 from ptt.reports.run.answers import happened, replies
+from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.html import render_html
 from ptt.reports.run.view import absent, conditions, finding_views, first_broken, lanes, source_groups
 from ptt.reports.text.names import joined, sentence
@@ -120,6 +123,34 @@ def test_a_lead_that_is_only_a_lower_bound_says_so(samples: dict[str, Diagnosis]
     said = replies(dataclasses.replace(base, signature=signature))[1].sentences[-1]
     assert said.startswith("The usual curves raised no alarm")
     assert said.endswith("by the end of the run, 571 steps (555 or more) after the tail's own alarm.")
+
+
+@pytest.mark.parametrize(
+    ("until", "ends", "told"),
+    [
+        (300, {"kl/ref": 300, "loss/total": 300}, "by step 300, where they end"),
+        (300, {"kl/ref": 300}, "by step 300, where mean KL ends"),
+        (250, {"kl/ref": 300, "loss/total": 300}, "by step 250, where the recorded tokens end"),
+    ],
+)
+def test_a_lead_names_the_step_up_to_which_curves_and_tokens_go(
+    samples: dict[str, Diagnosis], tmp_path: Path, until: int, ends: dict[str, int], told: str
+) -> None:
+    base = samples["baseline"]
+    movements = {"kl/ref": "flat", "loss/total": "flat", "entropy": "cannot_say"}
+    quiet = dataclasses.replace(
+        base.signature.aggregates, status="quiet", metrics=movements, alarms={}, last_steps=ends
+    )
+    signature = dataclasses.replace(
+        base.signature, aggregates=quiet, lead_steps=170, lead_interval=(138, None), lead_is_lower_bound=True,
+        lead_until=until,
+    )  # fmt: skip
+    told = f" {told}, 170 steps (138 or more) after the tail's own alarm."
+    cut = dataclasses.replace(base, signature=signature)
+    assert replies(cut)[1].sentences[-1].endswith(told)
+    file = tmp_path / "findings.json"
+    file.write_text(findings_json(cut, "0"), encoding="utf-8")
+    assert replies(read_findings(file))[1].sentences[-1].endswith(told)
 
 
 def test_a_lead_that_may_be_none_says_that_both_came_together(samples: dict[str, Diagnosis]) -> None:

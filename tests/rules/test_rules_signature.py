@@ -8,13 +8,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from builders import Scale, Story, aggregates, evidence_of, hump, rising, sequences_of, steady, stepped
+from builders import Scale, Story, aggregates, evidence_of, hump, rising, sequences_of, series_of, steady, stepped
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import finite_series
 from ptt.diagnostics.model import Answer, Broken, Healthy, NotJudged, Severity
 from ptt.diagnostics.rules.single_series import lasting_excess
 from ptt.diagnostics.rules.tool_tail_growth import ID, LIMITS, Judgement, judge
+from ptt.diagnostics.verdict.run_rules import aggregates_of
 
 GROWS = rising(0.05, 1.5)
 
@@ -416,6 +417,27 @@ def test_the_lead_is_from_alarm_to_alarm() -> None:
     assert (early.lead_steps, early.lead_is_lower_bound) == (-3, False)
     blind = judge(held, aggregates("cannot_say")).signature
     assert (blind.lead_steps, blind.lead_is_lower_bound, blind.lead_interval) == (None, False, None)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_lead_counts_no_step_that_tokens_and_curves_do_not_both_cover(every: int) -> None:
+    """One metric of six may be logged at every second step: it covers the step after its last value."""
+    frame = sequences_of(Story(post=rising(0.05, 6.0), steps=120))
+    end, noise = 90, np.random.default_rng(1).normal(size=90)
+    curves = {name: series_of(name, noise) for name in ("loss/total", "entropy", "grad_norm", "clip/frac")}
+    curves["reward/mean"] = series_of("reward/mean", noise[: end // every], steps=range(1, end + 1, every))
+    whole = judge(evidence_of(frame), aggregates("quiet")).signature
+    held = evidence_of(frame, metrics=curves)
+    quiet = aggregates_of(held, [])
+    assert (quiet.until, set(quiet.last_steps.values())) == (end, {end})
+    cut = judge(held, quiet).signature
+    assert whole.lead_steps is not None
+    assert (whole.lead_until, cut.lead_until, cut.lead_is_lower_bound) == (None, end, True)
+    assert cut.lead_steps == whole.lead_steps - (120 - end)
+    late = judge(held, replace(quiet, last_steps={"entropy": 120 - whole.lead_steps - 1})).signature
+    assert (late.lead_steps, late.lead_is_lower_bound) == (None, False)  # they end before the tail's own alarm
+    of_tokens = judge(replace(held, run=replace(held.run, last_step=200)), aggregates("quiet")).signature
+    assert of_tokens.lead_until == 120  # where the tokens end
 
 
 def test_the_lead_s_interval_joins_what_is_not_known_at_either_end() -> None:

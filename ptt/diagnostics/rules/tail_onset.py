@@ -172,13 +172,14 @@ def lead_over_aggregates(
     """Return the lead, whether it is a lower bound, and its 95% interval, open above where it is one.
 
     From the step at which a mean of the tail alarmed to the first at which one of an aggregate did: means over as many
-    steps both.
+    steps both. Without an aggregate's alarm it is to the `last` step that both cover.
     """
     if alarm is None or last is None:
         return None, False, None
     step, (low, high) = alarm
     if not aggregates.alarms:
-        return (last - step, True, (last - high, None)) if aggregates.status != "cannot_say" else (None, False, None)
+        known = aggregates.status != "cannot_say" and last >= high
+        return (last - step, True, (last - high, None)) if known else (None, False, None)
     name = min(aggregates.alarms, key=lambda metric: (aggregates.alarms[metric], metric))
     other = aggregates.alarms[name]
     first, final = aggregates.alarm_intervals.get(name, (other, other))

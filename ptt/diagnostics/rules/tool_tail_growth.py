@@ -59,7 +59,7 @@ from ptt.diagnostics.statistics.tail_growth import (
     SliceTails,
 )
 from ptt.diagnostics.statistics.trend import MIN_SHIFT_BLOCKS
-from ptt.diagnostics.statistics.windows import Span
+from ptt.diagnostics.statistics.windows import Span, covered_until
 
 ID: Final = "tool-tail-growth"
 MORE: Final = "record more: every step, and at least 300 post-tool tokens in each third of the run"
@@ -384,7 +384,9 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
     dated = dates(tails, level.name, level.limit, evidence.run, rare=tail.rare) if tail.grew else (None, None)
     onset, passed = dated if found else (None, None)
     alarm = tail_alarm(tails, level.name, level.limit, evidence.run) if found else None
-    lead, at_least, known = lead_over_aggregates(alarm, aggregates, evidence.run.last_step)
+    end = evidence.run.last_step
+    until = None if end is None else min(covered_until(tails.recorded, end), aggregates.until or end)
+    lead, at_least, known = lead_over_aggregates(alarm, aggregates, until)
     signature = Signature(
         status=status,
         reason=reason(tails, tail, limits) + _apart_from_reference(tails.pair, status),
@@ -397,6 +399,7 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
         lead_steps=lead,
         lead_is_lower_bound=at_least,
         lead_interval=known,
+        lead_until=until if at_least and until != end else None,
         growth={part.name: growth(part) for part in (tails.post, tails.text)},
         p_value=number(tail.p_value),
         false_alarm_rate=limits["false_alarms"],

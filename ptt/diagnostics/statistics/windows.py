@@ -9,6 +9,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.statistics.arrays import IntArray
+
 WINDOWS: Final = ("early", "mid", "late")
 WHOLE_SHARE: Final = 0.9  # of a period's steps: with fewer it is not yet over
 BURST_GAP: Final = 2  # times the smallest gap between recorded steps: a larger one ends a burst
@@ -81,6 +83,13 @@ def sliding_windows(steps: Sequence[int], *, width: int, stride: int) -> tuple[S
     if starts[-1] != len(steps) - width:
         starts.append(len(steps) - width)
     return tuple(Span(int(steps[start]), int(steps[start + width - 1])) for start in starts)
+
+
+def covered_until(steps: IntArray, last: int) -> int:
+    """Return the step up to which ascending steps cover a run that ends at `last`: it, where no further one was due."""
+    gaps = np.diff(steps)
+    due = int(np.quantile(gaps, 0.75, method="higher")) if len(gaps) else 1
+    return last if last - int(steps[-1]) < due else int(steps[-1])
 
 
 def label_spans(frame: pl.DataFrame, spans: Sequence[Span], *, name: str) -> pl.DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, field, structs
 
 from ptt.diagnostics.documents import (
     Count,
@@ -104,6 +104,7 @@ class _Verdict(_Part):
 class _Aggregates(_Part):
     status: Literal["quiet", "alarming", "cannot_say"]
     metrics: Annotated[Mapping[str, Literal["flat", "rose", "fell", "cannot_say"]], Meta(max_length=MAX_ENTRIES)]
+    last_steps: Annotated[Mapping[str, Integer], Meta(max_length=MAX_ENTRIES)] = field(default_factory=dict)
 
 
 class _Growth(_Part):
@@ -125,6 +126,7 @@ class _Signature(_Part):
     p_value: Number | None
     false_alarm_rate: Number | None
     lead_interval: tuple[Integer, Integer | None] | None = None
+    lead_until: Integer | None = None
     limit_passed_step: Integer | None = None
     limit_passed_interval: StepInterval | None = None
 
@@ -218,7 +220,7 @@ def _diagnosis(document: _Document) -> Diagnosis:
     run, signature = structs.asdict(document.run), structs.asdict(document.signature)
     steps, aggregates = document.run.steps, document.signature.aggregates
     del run["steps"]
-    signature["aggregates"] = Aggregates(status=aggregates.status, metrics=aggregates.metrics, alarms={})
+    signature["aggregates"] = Aggregates(**structs.asdict(aggregates), alarms={})
     signature["growth"] = {
         name: TailGrowth(**structs.asdict(growth), interval_p95=None)
         for name, growth in document.signature.growth.items()

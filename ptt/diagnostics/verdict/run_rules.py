@@ -39,7 +39,9 @@ from ptt.diagnostics.model import (
 from ptt.diagnostics.rules import RULES, tool_tail_growth
 from ptt.diagnostics.rules.single_series import lasting_excess
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
+from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.statistics.trend import classify_trend
+from ptt.diagnostics.statistics.windows import covered_until
 from ptt.diagnostics.store.large_tables import with_tables
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.verdict.causes import explains
@@ -56,14 +58,14 @@ WATCHED: Final = listed("watched")
 
 def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggregates:
     """Return each watched metric's movement over the run, and the first step at which a rule on it raised an alarm."""
-    movements = {}
-    judged = 0
+    movements, logged = {}, {}
     offline = not samples_online(evidence.algorithm)  # where nobody looks for what nobody logs
     for name in [name for name in WATCHED if not offline or name in evidence.metrics]:
         series = evidence.metrics.get(name)
-        values = np.empty(0) if series is None else series.finite()[1]
+        steps, values = (np.empty(0, np.int64), np.empty(0)) if series is None else series.finite()
         movements[name] = classify_trend(values) if len(values) >= MIN_LOGGED else "cannot_say"
-        judged += len(values) >= MIN_LOGGED
+        if len(values) >= MIN_LOGGED:
+            logged[name] = steps
     alarms: dict[str, int] = {}
     intervals: dict[str, Steps] = {}
     means: dict[str, int] = {}
@@ -78,8 +80,22 @@ def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggreg
                 intervals[metric] = _alarm_interval(evidence.metrics.get(metric), finding, onset)
                 means.pop(metric, None)
                 means |= _mean_passed(evidence.metrics.get(metric), finding, onset)
-    status = "alarming" if alarms else "quiet" if judged >= len(WATCHED) / 2 else "cannot_say"
-    return Aggregates(status=status, metrics=movements, alarms=alarms, alarm_intervals=intervals, means_passed=means)
+    status = "alarming" if alarms else "quiet" if len(logged) >= len(WATCHED) / 2 else "cannot_say"
+    return Aggregates(
+        status=status,
+        metrics=movements,
+        alarms=alarms,
+        alarm_intervals=intervals,
+        means_passed=means,
+        last_steps=_ends_before(logged, evidence.run.last_step),
+    )
+
+
+def _ends_before(logged: Mapping[str, IntArray], end: int | None) -> dict[str, int]:
+    """Return the last step of each metric that ends before the run does: that of the others, where none was due."""
+    last = max((int(steps[-1]) for steps in logged.values()), default=0)
+    early = {name: steps for name, steps in logged.items() if end is not None and covered_until(steps, end) < end}
+    return {name: covered_until(steps, last) for name, steps in early.items()}
 
 
 def _mean_passed(series: Series | None, finding: Finding, alarm: int) -> dict[str, int]:

@@ -18,7 +18,7 @@ from ptt.reports.figures.tail_emergence import small_tail
 from ptt.reports.text.names import METRICS, joined, metric_name, sentence
 from ptt.reports.text.numbers import count, number
 from ptt.reports.text.tables import table
-from ptt.reports.text.why import aggregates_sentence
+from ptt.reports.text.why import aggregates_sentence, where_curves_end
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,8 @@ def takeaway(diagnosis: Diagnosis) -> str:
         return "Too few of the usual curves were logged to judge them"
     found = signature.status is Answer.FOUND
     if not aggregates.alarms:
-        return "No usual curve raised an alarm" + (" while the tail grew" if found else "")
+        until = where_curves_end(aggregates)
+        return f"No usual curve raised an alarm{until or (' while the tail grew' if found else '')}"
     step, name = min((step, name) for name, step in aggregates.alarms.items())
     shown = metric_name(name)
     after = f", {count(abs(lead))} steps {'after' if lead > 0 else 'before'} the tail" if found and lead else ""

@@ -50,11 +50,11 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     model.CoreQuestion: _columns("question judged rows change detectable unit", metric=S, why=S),
     model.Signature: _columns(
         "status pair onset_step onset_interval limit_passed_step limit_passed_interval lead_steps lead_is_lower_bound "
-        "lead_interval p_value false_alarm_rate",
+        "lead_interval lead_until p_value false_alarm_rate",
         reason=S, aggregates=Treat.EACH, growth=Treat.NAMED, conditions=Treat.NAMED,
     ),
     model.Aggregates: _columns("status", metrics=Treat.NAMED, alarms=Treat.NAMED, alarm_intervals=Treat.NAMED,
-        means_passed=Treat.NAMED,
+        means_passed=Treat.NAMED, last_steps=Treat.NAMED,
     ),
     model.Finding: _columns(
         "severity link observed limit unit onset_step onset_interval held_from_step limit_passed_step "

@@ -37,8 +37,13 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             "signature": {
                 **_fields(signature, "status", "reason", "pair", "onset_step", "onset_interval"),
                 **_fields(signature, "limit_passed_step", "limit_passed_interval"),
-                "aggregates": {"status": aggregates.status, "metrics": dict(sorted(aggregates.metrics.items()))},
+                "aggregates": {
+                    "status": aggregates.status,
+                    "metrics": dict(sorted(aggregates.metrics.items())),
+                    **({"last_steps": dict(sorted(aggregates.last_steps.items()))} if aggregates.last_steps else {}),
+                },
                 **_fields(signature, "lead_steps", "lead_is_lower_bound", "lead_interval"),
+                **({} if signature.lead_until is None else {"lead_until": signature.lead_until}),
                 "growth": {
                     name: _fields(growth, "p95", "p99", "interval_p99")
                     for name, growth in sorted(signature.growth.items())

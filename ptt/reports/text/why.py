@@ -171,7 +171,21 @@ def aggregates_sentence(signature: Signature) -> str:
         return f"Of the usual curves, {when}{more}{lead}."
     if aggregates.status == "alarming":
         return f"The usual curves raised an alarm{lead}; findings.json does not say which one, or at which step."
-    return f"The usual curves raised no alarm ({_movements(aggregates)}){lead}."
+    return f"The usual curves raised no alarm ({_movements(aggregates)}){lead or where_curves_end(aggregates)}."
+
+
+def where_curves_end(aggregates: Aggregates) -> str:
+    """Say up to which step all of the usual curves were logged, where the run goes on after it."""
+    if aggregates.until is None:
+        return ""
+    first = [name for name, step in aggregates.last_steps.items() if step == aggregates.until]
+    logged = [name for name, movement in aggregates.metrics.items() if movement != "cannot_say"]
+    ends = (
+        "they end"
+        if len(first) == len(logged)
+        else f"{joined([metric_name(name) for name in sorted(first)])} {'ends' if len(first) == 1 else 'end'}"
+    )
+    return f" by step {count(aggregates.until)}, where {ends}"
 
 
 def _earlier_mean(aggregates: Aggregates, name: str) -> str:
@@ -196,7 +210,11 @@ def _lead(signature: Signature) -> str:
                 return f", at about the time of the tail's own alarm{_at_step(signature)}"
             known = f" ({span_words((-high, -low) if behind else (low, high))})"
     if signature.lead_is_lower_bound:
-        return f" by the end of the run, {steps}{known} after the tail's own alarm"
+        until, aggregates = signature.lead_until, signature.aggregates
+        end = " by the end of the run" if until is None else f" by step {count(until)}, where the recorded tokens end"
+        if until is not None and until == aggregates.until:
+            end = where_curves_end(aggregates)
+        return f"{end}, {steps}{known} after the tail's own alarm"
     return f", {steps}{known} {'before' if behind else 'after'} the tail's own alarm{_at_step(signature)}"
 
 
