@@ -15,12 +15,14 @@ REWARDS = {
     Outcome.FELL: {"reward/mean": jump(0.8, 0.1)},
     Outcome.FLAT: {"reward/mean": level(0.5)},
     Outcome.ROSE: {"reward/mean": jump(0.3, 0.9)},
+    Outcome.TOO_FEW: {"reward/mean": level(0.5, 9)},
     Outcome.UNKNOWN: {},
 }
 BY_OUTCOME = [
     (Outcome.FELL, Severity.HIGH),
     (Outcome.FLAT, Severity.MEDIUM),
     (Outcome.ROSE, Severity.LOW),
+    (Outcome.TOO_FEW, Severity.LOW),
     (Outcome.UNKNOWN, Severity.LOW),
 ]
 
@@ -39,6 +41,14 @@ def test_a_reward_that_rose_slowly_rose_and_one_that_lost_a_third_fell() -> None
 @pytest.mark.parametrize(("reward", "severity"), BY_OUTCOME)
 def test_entropy_that_rises_matters_by_the_reward(reward: Outcome, severity: Severity) -> None:
     broken(judged("entropy-explosion", {"entropy": jump(0.3, 1.2)} | REWARDS[reward]), severity=severity, near=51)
+
+
+def test_rewards_that_are_too_few_after_a_change_are_not_called_missing() -> None:
+    moved = {"length-collapse": ("len/response_mean", 200, 40), "entropy-explosion": ("entropy", 0.3, 1.2)}
+    for rewards, claim in ((level(0.5, 305), "too few rewards are logged"), ([], "no reward is logged")):
+        for rule, (metric, before, after) in moved.items():
+            metrics = {metric: jump(before, after, at=300, count=400), "reward/mean": rewards}
+            assert claim in broken(judged(rule, metrics), severity=Severity.LOW).claim
 
 
 @pytest.mark.parametrize(("reward", "severity"), BY_OUTCOME)

@@ -311,6 +311,8 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
     "slice-degradation/by a half": (made(other={"slice:math": noisy(step_at(0.8, 0.4))}), Severity.HIGH),
 }
 
+LATE_DECAY = 1 - np.exp(-np.maximum(ramp(-1.0, 2.0), 0))
+HELD_BETWEEN = (0.6, 0.35, 0.35, 0.1)
 HEALTHY: dict[str, Evidence] = {
     "reward-hacking/both rise": made(
         {"reward/mean": UP, "len/response_mean": LONGER}, outcomes={"env/accuracy": noisy(ramp(0.2, 0.7), seed=9)}
@@ -361,6 +363,8 @@ HEALTHY: dict[str, Evidence] = {
     "reward-stuck/rare successes": made({"reward/mean": (np.arange(120) % 17 == 3).astype(float)}),
     "reward-sign/paid for success": made(singles=samples(DONE + RNG.normal(size=600) * 0.1, DONE.astype(float))),
     "reward-sign/held, then fell": made({"reward/mean": noisy(0.6 - 0.5 * np.maximum(ramp(-0.5, 1.0), 0))}),
+    "reward-sign/held for a third, then fell ever less": made({"reward/mean": noisy(0.6 - 0.55 * LATE_DECAY)}),
+    "reward-sign/held between two falls": made({"reward/mean": noisy(np.interp(ramp(0, 3), range(4), HELD_BETWEEN))}),
     "reward-sign/rose, then fell": made({"reward/mean": noisy(0.6 - 0.7 * np.abs(ramp(-0.3, 0.7)))}),
     "components-diverge/both rise": made(parts={"correct": UP, "style": noisy(ramp(0.2, 0.9), seed=4)}),
     "judge-spikes/shared": made(parts={"judge_score": JUDGED, "correct": noisy(step_at(0.4, 0.8), seed=6)}),

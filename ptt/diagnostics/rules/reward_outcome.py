@@ -86,14 +86,25 @@ class Outcome(StrEnum):
     FELL = "fell"
     FLAT = "flat"
     ROSE = "rose"
+    TOO_FEW = "too few rewards"
     UNKNOWN = "unknown"
+
+    @property
+    def judged(self) -> bool:
+        """Whether enough rewards are logged to say what they did."""
+        return self not in (Outcome.TOO_FEW, Outcome.UNKNOWN)
+
+
+def _unjudged(evidence: Evidence) -> Outcome:
+    series = evidence.metrics.get("reward/mean")
+    return Outcome.TOO_FEW if series is not None and len(series.finite()[0]) else Outcome.UNKNOWN
 
 
 def outcome(evidence: Evidence) -> Outcome:
     """Return what the reward did: fell below half of its best or for good, rose, or neither."""
     reward = reward_range(evidence)
     if reward is None:
-        return Outcome.UNKNOWN
+        return _unjudged(evidence)
     series = evidence.metrics["reward/mean"]
     fall = lasting_fall(series, ceiling=math.inf)
     if reward_fell(evidence) or (fall is not None and not fall.ended):
@@ -119,7 +130,7 @@ def outcome_since(evidence: Evidence, step: int) -> Outcome:
     steps, values = series.finite()
     before, since = values[steps < step][-series.width :], values[steps >= step]
     if min(len(before), len(since)) < MIN_LOGGED:
-        return Outcome.UNKNOWN
+        return _unjudged(evidence)
     spread, likeness = step_noise(values)
     after = since[-min(series.width, len(since) // 2) :]
     first = since[: len(after)]
@@ -141,5 +152,6 @@ def outcome_clause(reward: Outcome) -> str:
         Outcome.FELL: " while the reward fell",
         Outcome.FLAT: "; the reward did not rise meanwhile",
         Outcome.ROSE: "; the reward rose meanwhile",
+        Outcome.TOO_FEW: "; too few rewards are logged to say what the reward did meanwhile",
         Outcome.UNKNOWN: "; no reward is logged beside it",
     }[reward]

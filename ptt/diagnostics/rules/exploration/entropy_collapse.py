@@ -75,7 +75,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     settled = onset - half <= MAX_FALL_SHARE * len(steps) or _silent_and_unsolved(evidence)
     interval = (int(steps[half]), int(steps[onset]))
     since, whole = outcome_since(evidence, interval[0]), outcome(evidence)
-    reward = whole if whole is Outcome.FELL or not settled or since is Outcome.UNKNOWN else since
+    reward = whole if whole is Outcome.FELL or not settled or not since.judged else since
     stuck = reward is Outcome.FLAT and settled
     return Finding(
         severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if stuck else Severity.LOW,

@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, early_level
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, reward_range
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause, reward_range
 from ptt.diagnostics.rules.single_series import last_mean, requires_metric, series_evidence
 
 HIGH_NATS = 2.0  # a token: seven choices alike
@@ -32,9 +32,9 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if min(early, last) < limits["nats"] or last < FALL_FACTOR * early:
         return Healthy(reason=f"entropy went from {early:.3g} to {last:.3g} nats")
     went, reward = outcome(evidence), reward_range(evidence)
-    if went is Outcome.UNKNOWN or reward is None:
+    if reward is None:
         return NotJudged(
-            reason=f"entropy stays at {last:.3g} nats, and no reward is logged beside it",
+            reason=f"entropy stays at {last:.3g} nats{outcome_clause(went)}",
             missing=("reward/mean",),
             enable="log the mean reward at every step",
         )

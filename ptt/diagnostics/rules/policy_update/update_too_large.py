@@ -105,7 +105,7 @@ def _risen(series: Series, evidence: Evidence, limit: float, factor: float) -> F
         return None
     reward = outcome_since(evidence, rise.interval[0])
     return Finding(
-        severity=Severity.LOW if reward in (Outcome.ROSE, Outcome.UNKNOWN) else Severity.MEDIUM,
+        severity=Severity.LOW if reward is Outcome.ROSE or not reward.judged else Severity.MEDIUM,
         claim=f"Single updates grew: {series.raw_name} rose from {rise.early:.2g} to {rise.last:.2g} nats, "
         f"near the limit of {limit:g}{outcome_clause(reward)}",
         unit="nats",

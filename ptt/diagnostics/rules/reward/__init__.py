@@ -20,7 +20,6 @@ from ptt.diagnostics.metrics.name_words import REFUSAL, REPETITION, words_of
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.rules.interface import NotJudged, requires
 from ptt.diagnostics.rules.single_series import logged
-from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.small_sample import estimate_change
 
 REWARD_ENABLE: Final = (
@@ -36,10 +35,8 @@ SIDE_METRICS: Final = ("len/response_mean", "len/clipped_frac", "tools/call_freq
 SIDE_WORDS: Final = REFUSAL | REPETITION | {"format"}
 STATISTIC_WORDS: Final = frozenset({"std", "min", "max"})  # of names that are no mean
 REWARD_WORDS: Final = frozenset({"reward", "rewards", "penalty"})
-DECLINE_BLOCKS: Final = 10
-MIN_DECLINE_CORRELATION: Final = 0.9  # rank, of the blocks with time: one that falls at once and then stays has less
-LATEST_DECLINE_START: Final = 0.2  # of the run: a wrong sign works from the first update on, a later fall has a cause
-HINGES: Final = np.arange(0.0, 0.65, 0.1)  # where a decline may begin, of the run
+DECLINE_PARTS: Final = 5
+MIN_DECLINE_SHARE: Final = 0.5  # of the mean fall from one part to the next: a wrong sign works from first to last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,28 +167,12 @@ def _gain(series: Series, since: int, minimum: float) -> Gain:
 
 
 def steady_decline(reward: Series) -> LevelChange | None:
-    """Return the change of a reward that went down steadily from its first window on: learning goes the wrong way."""
+    """Return the change of a reward that went down in every fifth of the run: learning goes the wrong way."""
     change = change_since_start(reward)
     if change is None or change.sds > -Z_LIMIT:
         return None
-    means = np.array([block.mean() for block in np.array_split(reward.finite()[1], DECLINE_BLOCKS)])
-    ranks = np.argsort(np.argsort(-means, kind="stable"), kind="stable")
-    correlation = np.corrcoef(ranks.astype(np.float64), np.arange(DECLINE_BLOCKS, dtype=np.float64))[0, 1]
-    # half-way through the run, of what is lost in the end: neither all nor nothing
-    left = (float(means[DECLINE_BLOCKS // 2]) - change.late) / (change.start - change.late)
-    steady = correlation >= MIN_DECLINE_CORRELATION and MIN_SHIFT_SHARE < left < 1 - MIN_SHIFT_SHARE
-    return change if steady and _decline_start(means) <= LATEST_DECLINE_START else None
-
-
-def _decline_start(means: FloatArray) -> float:
-    """Return where a straight decline fits block means best that are level before it, as a share of the run."""
-    places = (np.arange(len(means)) + 0.5) / len(means)
-    errors = []
-    for hinge in HINGES:
-        slope = np.maximum(places - hinge, 0.0)
-        _, residual, *_ = np.linalg.lstsq(np.column_stack([np.ones_like(slope), slope]), means)
-        errors.append(float(residual[0]))
-    return float(HINGES[int(np.argmin(errors))])
+    falls = -np.diff([part.mean() for part in np.array_split(reward.finite()[1], DECLINE_PARTS)])
+    return change if falls.min() >= MIN_DECLINE_SHARE * falls.mean() else None
 
 
 def logged_share(evidence: Evidence, words: frozenset[str], *, what: str, name: str, enable: str) -> Series | NotJudged:

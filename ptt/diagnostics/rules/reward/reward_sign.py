@@ -1,13 +1,13 @@
 """This run shows a reward that goes the wrong way.
 
 What: single samples that did the task earn less than those that did not, by five standard errors; or the mean reward
-declines steadily from the first window to the last, beginning in the first fifth of the run.
+falls from each fifth of the run to the next, each time by at least half of the mean fall.
 Why it matters: a wrong sign anywhere (reward, advantage, loss, chosen and rejected swapped) makes the policy worse with
 every step, while all other curves look fine.
-What it is not: a reward that held or rose first and fell later: see reward-fell.
+What it is not: a reward that fell after it had held or risen for a while: see reward-fell.
 What to do: score ten samples by hand; trace one good and one bad sample through reward, advantage and loss, and check
 the sign at each stage.
-Source: Welch's standard error of the difference of two means; the decline uses block means in order of time.
+Source: Welch's standard error of the difference of two means; the decline is our own.
 """
 
 import math
@@ -49,7 +49,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         if decline is not None:
             return Finding(
                 severity=Severity.MEDIUM,
-                claim=f"The reward declines steadily from the start, {decline.start:.3g} → {decline.late:.3g}",
+                claim=f"The reward falls from each fifth of the run to the next: {decline.start:.3g} → "
+                f"{decline.late:.3g}",
                 observed=decline.amount,
                 limit=0.0,
                 unit="reward",

@@ -67,7 +67,7 @@ def _range(evidence: Evidence) -> Series | None:
 
 def _finding(series: Series, shift: BaselineShift, verb: str, what: str, reward: Outcome) -> Finding:
     grew = verb == "grew"
-    low = not grew and reward in (Outcome.ROSE, Outcome.UNKNOWN)
+    low = not grew and (reward is Outcome.ROSE or not reward.judged)
     return Finding(
         severity=Severity.LOW if low else Severity.MEDIUM,
         claim=f"The {what} of advantages {verb}: {shift.early:.3g} to {shift.last:.3g}{outcome_clause(reward)}",
