@@ -178,6 +178,7 @@ STATE: Final = frozenset(
      "exit_reason", "row_unit", "rows_placed_by"}
 )  # fmt: skip
 """What a trainer's saved state or its log holds by itself: of its settings hardly any."""
+DECIDING: Final = ("temperature", "max_tokens")  # without either, nobody can repeat an evaluation
 SEEDS: Final = ("seed", "data_seed", "random_seed")
 ANYWHERE: Final = {
     "settings": "copy the resolved settings into the run folder at the start",
@@ -234,14 +235,16 @@ def _code(metadata: Metadata) -> str:
 
 def _evaluation(evidence: Evidence, evals: pl.DataFrame, *, evaluated: bool) -> Row:
     """Return the settings an evaluation was taken under; figures without them do not make a protocol."""
-    settings = [
-        f"{column} {', '.join(f'{value:g}' for value in values)}"
-        for column in ("temperature", "max_tokens")
-        if evals.height and (values := evals[column].drop_nulls().unique().sort().to_list())
-    ]
-    if settings:
-        source = evals["source"].drop_nulls().min()
-        return _row(evidence, "evaluation", Recorded(", ".join(settings), str(source or "")))
+    protocol = {column: set(evals[column].drop_nulls()) for column in DECIDING}
+    for setting in evidence.evaluation.settings if evidence.evaluation is not None else ():
+        if setting.name != "samples":  # how large the suite is, not how it is sampled
+            protocol.setdefault(setting.name, set()).update(value for _, value in setting.points)
+    if any(protocol[column] for column in DECIDING):
+        values = [
+            f"{name} {', '.join(f'{one:g}' for one in sorted(found))}" for name, found in protocol.items() if found
+        ]
+        source = evals["source"].drop_nulls().min() or "the logged metrics"
+        return _row(evidence, "evaluation", Recorded(", ".join(values), str(source)))
     item, present, value, source, advice = _row(evidence, "evaluation", None)
     logged = "figures are logged, but not their settings: " if evaluated or evals.height else ""
     return item, present, value, source, logged + advice

@@ -24,7 +24,7 @@ from ptt.diagnostics.verdict.checkpoints import (
     find_checkpoints,
     with_checkpoint_names,
 )
-from ptt.diagnostics.verdict.context import context_table, read_run_metadata
+from ptt.diagnostics.verdict.context import DECIDING, context_table, read_run_metadata
 
 SCHEMA: Final = {
     "phase": pl.String,  # before | during | after
@@ -64,12 +64,12 @@ class Answer(NamedTuple):
 Rows = Mapping[str, Answer]
 
 
-def _before(diagnosis: Diagnosis, evidence: Evidence, evals: pl.DataFrame) -> Rows:
+def _before(diagnosis: Diagnosis, evidence: Evidence, evals: pl.DataFrame, *, evaluated: bool) -> Rows:
     nothing = Answer(NOT_HERE, f"{evidence.algorithm.title} training does not sample from an environment")
     shape = _reward_shape(diagnosis) if _samples_online(evidence) else nothing
     return {
         "The first rewards have a usable spread": shape,
-        "The evaluation's settings are fixed and saved": _settings_saved(evals),
+        "The evaluation's settings are fixed and saved": _settings_saved(evidence, evals, evaluated=evaluated),
         "The run fits into memory": _memory(evidence),
     }
 
@@ -102,9 +102,9 @@ def _reward_shape(diagnosis: Diagnosis) -> Answer:
     return Answer(YES, f"rewards {rewards.min():.3g} to {rewards.max():.3g} with median {median:.3g}, {where}")
 
 
-def _settings_saved(evals: pl.DataFrame) -> Answer:
+def _settings_saved(evidence: Evidence, evals: pl.DataFrame, *, evaluated: bool) -> Answer:
     if evals.is_empty():
-        return Answer(CANNOT, "no evaluation with its settings is recorded")
+        return _settings_logged(evidence, evaluated=evaluated)
     bare = evals.filter(pl.col("temperature").is_null() & pl.col("max_tokens").is_null()).height
     if bare:
         return Answer(NO, f"{bare} of {evals.height} figures give neither temperature nor max_tokens")
@@ -113,6 +113,25 @@ def _settings_saved(evals: pl.DataFrame) -> Answer:
     if changed:
         return Answer(NO, f"temperature or max_tokens differ between the figures of {changed[0]}")
     return Answer(YES, f"all {evals.height} figures give them, with the same values within each suite")
+
+
+def _settings_logged(evidence: Evidence, *, evaluated: bool) -> Answer:
+    """Answer from the settings that are logged as metrics beside the figures of the evaluation."""
+    evaluation = evidence.evaluation
+    if evaluation is None or not any(setting.name in DECIDING for setting in evaluation.settings):
+        return Answer(CANNOT, "no setting of the evaluation is logged" if evaluated else "no evaluation is recorded")
+    settings = [setting for setting in evaluation.settings if setting.name != "samples"]
+    for setting in settings:
+        figures = [each for each in evaluation.figures if f"{each.split}/{each.name}".startswith(f"{setting.suite}/")]
+        steps = {step for figure in figures for step in figure.series.finite()[0].tolist()}
+        if len({value for _, value in setting.points}) > 1:
+            return Answer(NO, f"{setting.name} differs between the points of {setting.suite}")
+        if missing := steps - {step for step, _ in setting.points}:
+            return Answer(
+                NO, f"{setting.name} of {setting.suite} is missing at {len(missing)} of {len(steps)} evaluated steps"
+            )
+    names = ", ".join(dict.fromkeys(setting.name for setting in settings))
+    return Answer(YES, f"{names}: the same at all points of each suite")
 
 
 def _memory(evidence: Evidence) -> Answer:
@@ -229,7 +248,7 @@ def with_handover(
     best = best_score(evaluated, evals, evidence.algorithm.family)
     roles = assign_roles(diagnosis, find_checkpoints(files), best)
     lists = {
-        "before": _before(diagnosis, evidence, evals),
+        "before": _before(diagnosis, evidence, evals, evaluated=bool(evaluated)),
         "during": _during(diagnosis, evidence),
         "after": _after(diagnosis, evidence, roles, evals, evaluated=best is not None),
     }
