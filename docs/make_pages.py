@@ -118,7 +118,7 @@ SETTINGS = """# Settings
 ```toml
 [diagnose]
 fail_on = "never"  # or critical, high, medium, low, info
-keep_text = false  # true: keep shortened sample texts in the store, and show some in the report
+keep_text = false  # true: keep shortened sample texts in the store; the report shows those at the largest |r|
 required_tools = []  # tools that the task needs: `underused-tools` reports one that is never called
 rules = []  # files and folders of custom rules, relative to this file; docs/custom-rules.md
 

@@ -45,7 +45,7 @@ def test_entropy_that_rises_matters_by_the_reward(reward: Outcome, severity: Sev
 
 def test_rewards_that_are_too_few_after_a_change_are_not_called_missing() -> None:
     moved = {"length-collapse": ("len/response_mean", 200, 40), "entropy-explosion": ("entropy", 0.3, 1.2)}
-    for rewards, claim in ((level(0.5, 305), "too few rewards are logged"), ([], "no reward is logged")):
+    for rewards, claim in ((level(0.5, 305), "too few rewards are logged"), (np.empty(0), "no reward is logged")):
         for rule, (metric, before, after) in moved.items():
             metrics = {metric: jump(before, after, at=300, count=400), "reward/mean": rewards}
             assert claim in broken(judged(rule, metrics), severity=Severity.LOW).claim

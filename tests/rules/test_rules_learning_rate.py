@@ -114,6 +114,15 @@ def test_a_loss_that_rose_under_it_and_came_back_is_a_finding() -> None:
     assert "loss rose from 2" in finding.claim
 
 
+def test_an_evaluation_loss_that_peaked_under_it_is_a_finding() -> None:
+    metrics = {"lr": schedule(peak=0.2), "loss/total": level(2.0)}
+    peaked = series_of("eval/loss", [1.5, 2.77, 1.9, 1.6, 1.4], steps=[40, 80, 120, 160, 200])
+    found = broken(judged("learning-rate-high", metrics, algorithm=SFT, eval_loss=peaked), severity=Severity.MEDIUM)
+    assert "the evaluation loss rose from 1.5 to 2.77 under it" in found.claim
+    falling = series_of("eval/loss", [2.77, 1.9, 1.6, 1.5, 1.4], steps=[40, 80, 120, 160, 200])
+    assert healthy(judged("learning-rate-high", metrics, algorithm=SFT, eval_loss=falling)).notes
+
+
 @pytest.mark.parametrize(("algorithm", "peak"), [(SFT, 1e-3), (GRPO, 5e-4), (GRPO, 1e-6)])
 def test_usual_rates_and_those_of_adapters_are_healthy(algorithm: Algorithm, peak: float) -> None:
     healthy(judged("learning-rate-high", {"lr": schedule(peak=peak)}, algorithm=algorithm))

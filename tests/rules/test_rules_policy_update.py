@@ -158,6 +158,11 @@ def test_clip_fraction_counts_the_updates_that_can_clip() -> None:
     )
     assert finding.evidence["zeros_left_out"] == 25
     healthy(judged("clip-fraction-high", {"clip/frac": every(level(0.3))}))
+    (note,) = healthy(judged("clip-fraction-high", {"clip/frac": jump(0.1, 0.35)})).notes
+    assert (note.severity, note.limit) == (Severity.LOW, 0.3)
+    assert note.claim == "More than 30% of tokens are clipped"
+    back = np.r_[level(0.1), level(0.35), level(0.1)]
+    assert healthy(judged("clip-fraction-high", {"clip/frac": back})).notes == ()
     by_sequence = Algorithm(name="gspo", family=Family.ONLINE, critic=False, groups=True)
     found = judged("clip-fraction-high", {"clip/frac": level(0.5)}, algorithm=by_sequence)
     assert "is normal" in broken(found, severity=Severity.MEDIUM).claim

@@ -352,6 +352,21 @@ def test_an_accuracy_of_supervised_training_is_none_of_pairs() -> None:
     assert isinstance(verdict, NotJudged)
 
 
+@pytest.mark.parametrize("algorithm", [DPO, ORPO])
+def test_pairs_ranked_worse_than_chance_are_not_called_chance(algorithm: Algorithm) -> None:
+    for share, worse in ((0.27, True), (0.5, False)):
+        verdict = run("at-chance", {"dpo/accuracy": drawn(share)}, algorithm)
+        assert isinstance(verdict, Broken)
+        (found,) = verdict.findings
+        assert ("worse than chance" in found.claim, "no better than chance" in found.claim) == (worse, not worse)
+        assert ("swap chosen and rejected" in found.confirm[0]) is worse
+        assert any("without a reference" in cause for cause in found.causes) is (worse and algorithm is ORPO)
+    falls = {"dpo/accuracy": drawn(0.27), "loss/total": course(LN2, 0.3, noise=0.01)}
+    verdict = run("at-chance", falls, DPO)
+    assert isinstance(verdict, Broken)  # the loss learns what the share calls wrong
+    assert "the loss falls below ln 2" in verdict.findings[0].causes[0]
+
+
 def test_a_loss_that_is_no_sigmoid_has_no_level_for_chance() -> None:
     evidence = evidence_of(metrics={"loss/total": np.full(200, LN2)})
     facts = replace(evidence.run, context={"loss_type": "hinge"})

@@ -492,6 +492,36 @@ def test_healthy(case: str) -> None:
     assert verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("successes", "claim"),
+    [(0, "All single rewards are zero"), (1, "At least 99.9% of single rewards are zero"), (9, "At least 99.1% of")],
+)
+def test_a_share_of_rewards_that_is_not_all_is_not_rounded_to_all(successes: int, claim: str) -> None:
+    rewards = np.zeros(3000)
+    rewards[:successes] = 1.0
+    assert broken(run("reward-shape", made(singles=samples(rewards)))).claim.startswith(claim)
+
+
+@pytest.mark.parametrize(("metric", "usual", "odd"), [("reward/mean", 0.5, 55.0), ("reward/std", 0.4, 150.0)])
+def test_one_wild_step_of_the_logged_reward_is_a_finding_of_low_severity(metric: str, usual: float, odd: float) -> None:
+    values = noisy(usual)
+    values[70] = odd
+    found = broken(run("reward-outliers", made({metric: values})))
+    assert (found.severity, found.onset_step) == (Severity.LOW, 71)
+    assert f"is {odd:.3g} at one step" in found.claim
+    values[71] = odd  # two in a row are no single step
+    assert isinstance(run("reward-outliers", made({metric: values})), NotJudged)
+    assert isinstance(run("reward-outliers", made({metric: noisy(usual)})), NotJudged)
+
+
+def test_refusals_that_rise_below_the_limit_are_a_note() -> None:
+    verdict = run("refusals-rise", made(other={"refusal_rate": np.abs(noisy(step_at(0.01, 0.1), sd=0.002))}))
+    assert isinstance(verdict, Healthy)
+    (note,) = verdict.notes
+    assert note.severity is Severity.LOW
+    assert note.claim.startswith("Refusals rose 1.0% → 10")
+
+
 @pytest.mark.parametrize("case", FEW)
 def test_not_judged(case: str) -> None:
     verdict = run(case.partition("/")[0], FEW[case])

@@ -345,6 +345,39 @@ def test_the_first_rewards(rewards: list[float], answer: str) -> None:
     assert answers_of(made)["The first rewards have a usable spread"] == answer
 
 
+def test_the_first_rewards_are_counted_in_bins() -> None:
+    rewards = [0.0] * 60 + [0.5] * 10 + [1.0] * 30
+    frame = pl.DataFrame({"step": [1] * 100, "split": [None] * 100, "reward": rewards})
+    made = handed(dataclasses.replace(diagnosis_of(), tables={"trajectories": frame})).tables["checklists"]
+    (told,) = made.filter(pl.col("item") == "The first rewards have a usable spread")["evidence"]
+    assert told == "rewards 0 to 1 with median 0, of 100 samples up to step 1; in 3 equal bins lie 60, 10, 30"
+
+
+@pytest.mark.parametrize(
+    ("changed", "left_out", "answer", "evidence"),
+    [
+        (512, 0, "yes", "max_tokens, temperature, top_p: the same at all points of each suite"),
+        (1024, 0, "no", "max_tokens differs between the points of eval"),
+        (512, 2, "no", "temperature of eval is missing at 2 of 6 evaluated steps"),
+    ],
+)
+def test_settings_logged_beside_an_evaluation_are_read(
+    tmp_path: Path, changed: int, left_out: int, answer: str, evidence: str
+) -> None:
+    rows = [{"step": step, "kl": 0.02, "loss": 0.1, "reward": 0.5} for step in range(1, 121)]
+    for number, row in enumerate(rows[19::20]):
+        row |= {"eval/accuracy": 0.3 + 0.01 * number, "eval/top_p": 0.95, "eval/max_tokens": 512 if number else changed}
+        row |= {} if number < left_out else {"eval/temperature": 0.6}
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    tables = ptt.diagnose(tmp_path).tables
+    asked = tables["checklists"].filter(pl.col("item") == "The evaluation's settings are fixed and saved")
+    assert asked.select("answer", "evidence").row(0) == (answer, evidence)
+    told = tables["context"].filter(pl.col("item") == "evaluation").row(0, named=True)
+    assert told["present"]
+    assert told["value"].startswith("temperature 0.6, max_tokens ")
+    assert told["value"].endswith("top_p 0.95")
+
+
 def test_a_run_dir_from_end_to_end(tmp_path: Path) -> None:
     rows = [json.dumps({"step": step, "kl": 0.02 if step < 60 else 2.0, "loss": 0.1}) for step in range(1, 201)]
     (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n")

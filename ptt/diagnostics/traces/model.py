@@ -43,6 +43,8 @@ class TraceSet:
     reward_mean: float | None
     rewarded: int
     distinct_tools: int | None
+    cost_usd: float | None = None  # of the episodes that record theirs, in total
+    costed: int = 0
     success: Share | None = None
     order: str = EPISODE  # what findings are dated by: "step" of training, or the number of the "episode"
     first: int | None = None

@@ -137,7 +137,9 @@ def _few(tables: TraceTables, share: Share) -> Finding | None:
 
 def by_names(tables: TraceTables) -> pl.DataFrame:
     """Return success and reward by task, environment, model, step and tool, the most frequent first."""
-    episodes = tables.episodes.select("episode", "unit", "task", "env", "model", "step", "success", "reward")
+    episodes = tables.episodes.select(
+        "episode", "unit", "task", "env", "model", "step", "success", "reward", "cost_usd"
+    )
     parts = [
         _by(episodes.filter(pl.col(kind).is_not_null()), kind, pl.col(kind).cast(pl.String))
         for kind in ("task", "env", "model", "step")
@@ -156,7 +158,7 @@ def _by(rows: pl.DataFrame, kind: str, name: pl.Expr) -> pl.DataFrame:
         pl.len().cast(pl.Int64).alias("episodes"),
         pl.col("success").count().cast(pl.Int64).alias("labelled"),
         pl.col("success").sum().cast(pl.Int64).alias("successes"),
-        pl.col("reward").fill_nan(None).mean().alias("reward"),
+        pl.col("reward", "cost_usd").fill_nan(None).mean(),
     )
     counts = counts.sort("episodes", "name", descending=[True, False]).head(MOST_NAMES)
     kept = rows.join(counts.select("name"), on="name", how="semi").filter(pl.col("success").is_not_null())
@@ -179,6 +181,7 @@ def _by(rows: pl.DataFrame, kind: str, name: pl.Expr) -> pl.DataFrame:
         pl.Series("low", [low for low, _ in ends], pl.Float64),
         pl.Series("high", [high for _, high in ends], pl.Float64),
         "reward",
+        "cost_usd",
     )
 
 

@@ -41,6 +41,7 @@ def count_traces(store: Path, name: str) -> TraceSet:
     episodes = scan_table(store, "trajectories")
     of_source = parsers_of_sources(store).lazy().rename({"path": "source"})
     of_kind = episodes.group_by("source").len().join(of_source, on="source", how="left").group_by("kind")
+    cost = pl.col("cost_usd").filter(pl.col("cost_usd").is_finite())
     totals = episodes.select(
         pl.len().alias("episodes"),
         pl.col("success").count().alias("labelled"),
@@ -51,6 +52,8 @@ def count_traces(store: Path, name: str) -> TraceSet:
         pl.col("n_tool_fail").sum().alias("errors"),
         pl.col("reward").fill_nan(None).mean().alias("reward"),
         pl.col("reward").fill_nan(None).count().alias("rewarded"),
+        cost.sum().alias("cost_usd"),
+        cost.count().alias("costed"),
         pl.col("step").count().alias("with_step"),
         pl.col("step").min().alias("first"),
         pl.col("step").max().alias("last"),
@@ -76,9 +79,10 @@ def count_traces(store: Path, name: str) -> TraceSet:
         tool_calls=row["calls"] if row["with_calls"] else None,
         tool_errors=row["errors"] if of_calls["told"] or row["errors"] else None,
         reward_mean=row["reward"],
+        cost_usd=row["cost_usd"] if row["costed"] else None,
         distinct_tools=of_calls["tools"] if row["with_calls"] else None,
         **_placed(row),
-        **{key: row[key] for key in ("episodes", "labelled", "rewarded")},
+        **{key: row[key] for key in ("episodes", "labelled", "rewarded", "costed")},
     )
 
 

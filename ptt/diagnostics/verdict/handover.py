@@ -50,6 +50,7 @@ FLAT_SHARE: Final = 0.95  # of first rewards with one value: then there is nothi
 FIRST_SAMPLES: Final = 64  # fewer show no shape
 OUTLIER_RANGES: Final = 5.0  # ranges of the middle nine tenths from the median: a reward out there is an outlier
 MIN_OUTLIERS: Final = 3  # one odd sample is no tail
+REWARD_BINS: Final = 8
 OUT_OF_MEMORY: Final = ("out of memory", "outofmemory", "oom-kill", "oom killer")
 PRIVATE: Final = ("private", "held_out", "held-out", "heldout", "hidden")
 
@@ -99,7 +100,9 @@ def _reward_shape(diagnosis: Diagnosis) -> Answer:
     outliers = int((np.abs(rewards - median) > OUTLIER_RANGES * (high - low)).sum()) if high > low else 0
     if outliers >= MIN_OUTLIERS:
         return Answer(NO, f"{outliers} {where} lie more than {OUTLIER_RANGES:g} times the usual range from the median")
-    return Answer(YES, f"rewards {rewards.min():.3g} to {rewards.max():.3g} with median {median:.3g}, {where}")
+    counts, edges = np.histogram(rewards, bins=min(len(values), REWARD_BINS))
+    bars = f"in {len(counts)} equal bins lie {', '.join(map(str, counts))}"
+    return Answer(YES, f"rewards {edges[0]:.3g} to {edges[-1]:.3g} with median {median:.3g}, {where}; {bars}")
 
 
 def _settings_saved(evidence: Evidence, evals: pl.DataFrame, *, evaluated: bool) -> Answer:

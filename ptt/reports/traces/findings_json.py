@@ -9,7 +9,10 @@ from ptt.diagnostics.traces.model import Share, TraceDiagnosis, TraceSet
 from ptt.reports.output import finite_json
 from ptt.reports.run.findings_json import findings_json
 
-RUN = ("name", "episodes", "labelled", "assistant_turns", "tool_calls", "tool_errors", "reward_mean", "distinct_tools")
+RUN = (
+    "name", "episodes", "labelled", "assistant_turns", "tool_calls", "tool_errors", "reward_mean", "distinct_tools",
+    "cost_usd", "costed",
+)  # fmt: skip
 
 LISTED = ("over_order", "tools", "error_classes", "turn_counts", "partings", "token_tail")
 """Tables that findings.json holds row by row; those by task or group grow with the traces."""

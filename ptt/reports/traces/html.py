@@ -11,7 +11,7 @@ import polars as pl
 
 from ptt.diagnostics.model import Finding
 from ptt.diagnostics.traces.as_run import as_run
-from ptt.diagnostics.traces.model import Example, Message, Parting, TraceDiagnosis
+from ptt.diagnostics.traces.model import Example, Message, Parting, TraceDiagnosis, TraceSet
 from ptt.reports.figures.drawing import FigureFault, save_figures
 from ptt.reports.figures.line_plot import Axis, Drawing, LinePlot
 from ptt.reports.figures.style import drawable
@@ -23,7 +23,7 @@ from ptt.reports.text.numbers import count, number
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.traces.answers import replies
 from ptt.reports.traces.figures import CURVES, FIGURES, MEANS, MIN_BLOCKS, SHARES, order_words
-from ptt.reports.traces.tables import chapters
+from ptt.reports.traces.tables import chapters, dollars
 
 MAX_TEXT: Final = 4000  # letters of a message on the page
 OUTCOMES: Final = {"success": "Succeeds", "failure": "Fails", "unknown": "Outcome unknown"}
@@ -89,8 +89,20 @@ def facts(diagnosis: TraceDiagnosis) -> Mapping[str, str]:
         "Failed": None if traces.tool_errors is None else count(traces.tool_errors),
         "Tools": None if traces.distinct_tools is None else count(traces.distinct_tools),
         "Mean reward": None if traces.reward_mean is None else number(traces.reward_mean),
+        "Cost": _cost(traces),
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+def _cost(traces: TraceSet) -> str | None:
+    if traces.cost_usd is None:
+        return None
+    known = (
+        "" if traces.costed == traces.episodes else f" in {count(traces.costed)} of {count(traces.episodes)} episodes"
+    )
+    if not traces.cost_usd:
+        return f"recorded as $0{known}"  # by writers that do not know the price of a model
+    return f"{dollars(traces.cost_usd)}{known}, {dollars(traces.cost_usd / traces.costed)} an episode"
 
 
 def finding_plot(finding: Finding, diagnosis: TraceDiagnosis, key: str) -> LinePlot | None:

@@ -34,7 +34,7 @@ class Chapter:
 def chapters(diagnosis: TraceDiagnosis) -> tuple[Chapter, ...]:
     """Return the chapters that have a table."""
     made = (
-        ("tools", "Tools and errors", "calls, failures, latency, cost, error classes", _of_tools(diagnosis)),
+        ("tools", "Tools and errors", "calls, failures, latency, error classes", _of_tools(diagnosis)),
         ("tail", "Tail of the tokens", "by tool, assistant turn and class of error", _of_tail(diagnosis)),
         ("groups", "Success by task, environment and model", "with 95% intervals", _of_groups(diagnosis)),
         ("measured", "All measured shares", "as the gate checks them", _measured(diagnosis)),
@@ -47,7 +47,7 @@ def chapters(diagnosis: TraceDiagnosis) -> tuple[Chapter, ...]:
 def _of_tools(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
     head = (
         "Tool", "Calls", "Episodes", "Failed", "95% interval", "First part", "Last part", "Latency p50", "p95",
-        "Repeated", "Malformed", "Cost", "Success with", "Success without",
+        "Repeated", "Malformed", "Success with", "Success without",
     )  # fmt: skip
     rows = [
         (
@@ -60,7 +60,6 @@ def _of_tools(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
             share(row["last_failed"]),
             *(seconds(row[key]) for key in ("latency_p50", "latency_p95")),
             *(_of_calls(row, key) for key in ("repeated", "malformed")),
-            NONE if row["cost_usd"] is None else f"${number(float(row['cost_usd']))}",
             *(share(row[key]) for key in ("success_with", "success_without")),
         )
         for row in worst_tools(diagnosis)
@@ -134,10 +133,12 @@ def _of_groups(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
                 share(row["success"]),
                 interval(row),
                 NONE if row["reward"] is None else number(float(row["reward"])),
+                dollars(row.get("cost_usd")),
             )
             for row in named
         ]
-        head = (title.removeprefix("By ").capitalize(), "Episodes", "Labelled", "Success", "95% interval", "Reward")
+        head = (title.removeprefix("By ").capitalize(), "Episodes", "Labelled", "Success", "95% interval", "Reward",
+                "Cost an episode")  # fmt: skip
         tables += _table(title, *_without_empty(head, rows))
     return tuple(tables)
 
@@ -178,6 +179,11 @@ def share(value: float | None) -> str:
 def interval(row: Row) -> str:
     """Write the interval of a row, or a dash."""
     return NONE if row["low"] is None or row["high"] is None else interval_words((row["low"], row["high"]))
+
+
+def dollars(value: float | None) -> str:
+    """Write a cost, or a dash."""
+    return NONE if value is None else f"${number(float(value))}"
 
 
 def seconds(value: float | None) -> str:

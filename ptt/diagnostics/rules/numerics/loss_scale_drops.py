@@ -1,7 +1,7 @@
 """This run shows a loss scale that keeps falling.
 
-What: after the first 20 logged values the loss scale of mixed precision was lowered at four logged steps of 20 or more,
-or it has reached 1, where it cannot go lower.
+What: after the first 20 logged values, the loss scale of mixed precision was lowered at four or more of 20 logged steps
+in a row; or it fell to 1 and ends there, where it cannot go lower.
 Why it matters: each drop is a step that overflowed and was thrown away. A scale that cannot go lower means that
 gradients overflow at any scale: NaN comes next.
 What it is not: drops at the start, while the scale finds its level, or one drop every thousand steps or so.

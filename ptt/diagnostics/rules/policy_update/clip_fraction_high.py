@@ -1,6 +1,7 @@
 """This run shows a clip fraction that stays high.
 
-What: the share of tokens whose update ratio is clipped lies above 0.4 over 20 steps, and stays there. The first update
+What: the share of tokens whose update ratio is clipped lies above 0.4 over 20 steps, and stays there; above 0.3 it is a
+note. The first update
 on a batch clips nothing by construction: such steps are left out where they are a fifth or more.
 Why it matters: PPO's clipping is a brake. A policy that is braked on many tokens learns only from the rest; either the
 batch is stale or the steps are too big.
@@ -12,12 +13,15 @@ Source: 0.4 is the limit of the common PPO debugging guides; TRL logs `clip_rati
 `actor/pg_clipfrac`, OpenRLHF `ppo_clip_ratio`. GSPO: arXiv 2507.18071, section 5.
 """
 
+from dataclasses import replace
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.policy_update import back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.single_series import (
+    Excess,
     lasting_excess,
     measured,
     peak_median,
@@ -27,6 +31,7 @@ from ptt.diagnostics.rules.single_series import (
 )
 
 CLIP_LIMIT = 0.4  # share of tokens; see the source above
+CLIP_NOTED = 0.3  # share of tokens: other guides ask for care from here on
 SEQUENCE_CLIPPING = frozenset({"gspo"})  # algorithms that clip whole sequences
 ENABLE = "log the clip fraction; with a single update per batch it is 0 by construction"
 
@@ -37,13 +42,21 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     clipped = without_zeros(series)
     limit = limits["limit"]
     excess = lasting_excess(clipped, limit)
-    if excess is None:
-        median = f"the {clipped.width}-step median of the clip fraction"
-        return Healthy(reason=f"{median} peaks at {peak_median(clipped):.3g}, limit {limit:g}")
-    by_sequence = evidence.algorithm.name in SEQUENCE_CLIPPING
+    if excess is not None:
+        return _finding(series, clipped, excess, by_sequence=evidence.algorithm.name in SEQUENCE_CLIPPING)
+    noted = lasting_excess(clipped, min(limits["noted"], limit))
+    notes: tuple[Finding, ...] = ()
+    if noted is not None and noted.ended is None and evidence.algorithm.name not in SEQUENCE_CLIPPING:
+        care = "try a lower learning rate or fewer epochs a batch in the next run, and compare this curve"
+        notes = (replace(_finding(series, clipped, noted), severity=Severity.LOW, confirm=(), next=(care,)),)
+    median = f"the {clipped.width}-step median of the clip fraction"
+    return Healthy(reason=f"{median} peaks at {peak_median(clipped):.3g}, limit {limit:g}", notes=notes)
+
+
+def _finding(series: Series, clipped: Series, excess: Excess, *, by_sequence: bool = False) -> Finding:
     return Finding(
         severity=excess.severity(Severity.MEDIUM if by_sequence else Severity.HIGH),
-        claim=f"More than {limit:.0%} of tokens {'are' if excess.ended is None else 'were'} clipped"
+        claim=f"More than {excess.limit:.0%} of tokens {'are' if excess.ended is None else 'were'} clipped"
         + excess.recovery
         + ("; this algorithm clips whole sequences, so more is normal" if by_sequence else ""),
         unit="share",
@@ -65,4 +78,4 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "clip-fraction-high", Link.POLICY_UPDATE, limit=CLIP_LIMIT)
+RULE = rule(check, "clip-fraction-high", Link.POLICY_UPDATE, limit=CLIP_LIMIT, noted=CLIP_NOTED)

@@ -2,9 +2,9 @@
 
 What: the highest logged learning rate lies above 2e-3 for supervised fine-tuning and reward models, or above 1e-3 for
 preference training and RL. On its own this is a suspicion, reported as a note. It is a finding where, after the rate
-passed the limit, the loss on given data rose to 1.3 times its starting value or the gradient norm to 10 times, whether
-or not it came back; or where the rate is ten times the limit or more, and two failures of high severity that it brings
-about set in from the same steps on.
+passed the limit, the loss on given data rose to 1.3 times its starting value, a single evaluation loss to 1.3 times the
+first, or the gradient norm to 10 times, whether or not it came back; or where the rate is ten times the limit or more,
+and two failures of high severity that it brings about set in from the same steps on.
 Why it matters: even if the loss comes down again after such a rise, the model has often forgotten what it could do at
 the start.
 What it is not: a limit for small models trained from scratch or for classical control, which tolerate more.
@@ -91,6 +91,9 @@ def _damage(evidence: Evidence, before: int, family: Family) -> str:
         highest = float(np.median(np.lib.stride_tricks.sliding_window_view(after, width), axis=1).max())
         if highest > factor * first:
             return f"the {title} rose from {first:.3g} to {highest:.3g} under it"
+    evaluated = None if family is Family.ONLINE or evidence.eval_loss is None else evidence.eval_loss.finite()[1]
+    if evaluated is not None and len(evaluated) > 1 and evaluated.max() > LOSS_FACTOR * evaluated[0] > 0:
+        return f"the evaluation loss rose from {evaluated[0]:.3g} to {evaluated.max():.3g} under it"
     return ""
 
 

@@ -1,16 +1,19 @@
-"""This run shows preference training that ranks pairs no better than a coin toss.
+"""This run shows preference training that ranks pairs no better than a coin toss, or worse.
 
 What: over the second half of the run, the 99% interval of the share of correctly ranked pairs (from the scatter of ten
-blocks of steps) contains one half and lies below 0.6; a loss whose interval lies below ln 2 speaks against it. Where no
-such share is logged, the loss of a sigmoid objective is judged alone: not below ln 2 by more than 0.01.
+blocks of steps) contains one half and lies below 0.6; a loss whose interval lies below ln 2 speaks against it. An
+interval below one half is worse: the model ranks pairs the wrong way round. Where no such share is logged, the loss of
+a sigmoid objective is judged alone: not below ln 2 by more than 0.01.
 Why it matters: the model has learnt nothing from the pairs; whatever else moved is noise.
 What it is not: proof of bad labels. From logs alone, unlearnable pairs, random labels and a learning rate that is too
 small all look the same. Fewer than 30 logged values are not judged.
 What to do: overfit a few dozen pairs first. If that fails, the pipeline is wrong; if it succeeds, look at the labels.
+Where pairs are ranked the wrong way round, swap chosen and rejected and train again.
 Source: at the start of DPO both rewards are 0, so the loss is ln 2 (arXiv 2305.18290, eq. 7); the test is our own.
 """
 
 import math
+from dataclasses import replace
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
@@ -25,6 +28,7 @@ MIN_LEARNT = 0.01  # nats below ln 2: less cannot be told from nothing by any us
 MIN_EARLY = 10  # logged values: fewer tell nothing of whether pairs were ranked well before
 ALL_WITHIN = 0.0005  # share of pairs: printed to 0.1% an interval this close to 1 reads as all of them
 LONG_RUN = 100  # logged values: after so many nobody waits for the loss to start falling any more
+WITHOUT_REFERENCE = ("orpo", "cpo", "simpo")
 SIGMOID_ALGORITHMS = ("dpo", "reward_model", "online_dpo")
 
 
@@ -39,6 +43,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     summary = f"{_ranked(level)} in the second half"
     if level.low > CHANCE:
         return Healthy(reason=summary)
+    if level.high < CHANCE:
+        return _wrong_way_round(evidence, series, level, of_loss, summary)
     if of_loss is not None and of_loss.high < LN2 - MIN_LEARNT:
         return Healthy(reason=f"{summary}; the loss of {of_loss.mean:.3f} is below ln 2")
     if level.high >= limits["weak"]:
@@ -83,6 +89,32 @@ def _onset(series: Series) -> int:
     half = len(values) // 2
     learnt = series.name != "loss/total" and half >= MIN_EARLY and level_of(values[:half]).low > CHANCE
     return int(steps[half if learnt else 0])
+
+
+def _wrong_way_round(evidence: Evidence, series: Series, level: Level, loss: Level | None, summary: str) -> Finding:
+    """Return the finding of pairs that are ranked worse than chance: something there is the other way round."""
+    learns = loss is not None and loss.high < LN2 - MIN_LEARNT
+    where = "the loss falls below ln 2, so that it calls the other answer chosen than the logged share does"
+    begins = "without a reference model the share begins at what the model preferred before, which may be the rejected"
+    return replace(
+        _finding(series, level, loss, limit=CHANCE, summary=summary),
+        claim=f"The model ranks pairs worse than chance, as if chosen and rejected were swapped: {summary}",
+        causes=(
+            f"chosen and rejected answers that are swapped on one side{f': {where}' if learns else ''}",
+            "a wrong sign in the loss, so that every step prefers the rejected answer",
+            *((begins,) if evidence.algorithm.name in WITHOUT_REFERENCE else ()),
+        ),
+        confirm=(
+            "swap chosen and rejected, and train the same 100 steps again: a share above one half confirms it",
+            "read 20 pairs as the collator passes them on: which answer is called chosen?",
+        ),
+        next=(
+            "find where the two are swapped (data set, collator, loss or metric), and put it right there alone",
+            "then train again from the start: what this run learnt is to prefer the rejected answers"
+            if not learns
+            else "then read the logged shares and margins again: those of this run have the wrong sign",
+        ),
+    )
 
 
 def _finding(series: Series, level: Level, loss: Level | None, *, limit: float, summary: str) -> Finding:

@@ -1,7 +1,7 @@
 """This run shows a share of refusals that rises.
 
 What: the share of refused answers stays five points above its early level and above 12%: as logged, or as the openings
-of the recorded answers show it.
+of the recorded answers show it. Below 12% it is a note.
 Why it matters: refusing earns a safe reward and is easy to learn; helpfulness on harmless prompts is the first loss.
 What it is not: an apology, or a tool that did not answer. In texts, only an opening that declines to act counts, as in
 "I'm sorry, but I can't help"; answers in languages other than English are not judged.
@@ -13,6 +13,7 @@ are those of Zou et al. (arXiv 2307.15043) and Arditi et al. (arXiv 2406.11717).
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.answers import Answers
+from ptt.diagnostics.evidence.baseline_shift import BaselineShift
 from ptt.diagnostics.metrics.name_words import REFUSAL
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
@@ -40,10 +41,16 @@ def _refusals(evidence: Evidence) -> AnswerShare | NotJudged:
 def check(share: AnswerShare, _: Evidence, limits: Limits) -> Verdict:
     """Judge the share of refusals."""
     rise = share.rise(floor=limits["share"], margin=MIN_MARGIN)
-    if rise is None:
-        return Healthy(reason=f"{share.series.raw_name} ends at {late_mean(share.series):.3g}")
+    if rise is not None:
+        return _finding(share, rise, Severity.HIGH if rise.last > HIGH_SHARE else Severity.MEDIUM)
+    noted = share.rise(floor=0.0, margin=MIN_MARGIN)
+    notes = () if noted is None else (_finding(share, noted, Severity.LOW),)
+    return Healthy(reason=f"{share.series.raw_name} ends at {late_mean(share.series):.3g}", notes=notes)
+
+
+def _finding(share: AnswerShare, rise: BaselineShift, severity: Severity) -> Finding:
     return Finding(
-        severity=Severity.HIGH if rise.last > HIGH_SHARE else Severity.MEDIUM,
+        severity=severity,
         claim=f"Refusals rose {rise.early:.1%} → {rise.last:.1%} of answers",
         unit="share",
         **measured(rise),

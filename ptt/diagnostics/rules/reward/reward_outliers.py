@@ -1,7 +1,8 @@
 """This run shows a few single rewards so extreme that they dominate the learning signal.
 
 What: one sample in a hundred, or fewer, lies more than ten times as far from the median as the 99th percentile does,
-and these hold more than half of all squared deviations.
+and these hold more than half of all squared deviations. A single step at which the logged mean or spread of the reward
+lies so far off is a finding of low severity.
 Why it matters: advantages are scaled by the batch or the group: one such sample sets the scale for all others, and its
 gradient makes up nearly all of that step's.
 What it is not: a rare success among zeros; reward-shape judges rewards that take few values.
@@ -12,28 +13,71 @@ Source: Engstrom et al., Implementation Matters in Deep RL (arXiv 2005.12729), o
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
 from ptt.diagnostics.evidence.rewards import Samples
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import recorded_samples
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 
 DISTANCE_FACTOR = 10.0  # times the 99th percentile's distance from the median: a Gaussian's furthest of a million: 1.9
 MIN_VARIANCE_SHARE = 0.5  # of the squared deviations
 MIN_LEVELS = 10  # values: a reward of few levels has no outliers
+CAUSES = ("a scorer without bounds: a division, a length, an overflow", "units mixed up for some tasks")
 
 
-@requires(recorded_samples)
-def check(samples: Samples, _: Evidence, limits: Limits) -> Verdict:
-    """Judge single rewards by how far the furthest lie."""
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge single rewards by how far the furthest lie; then the logged mean and spread, step by step."""
+    samples = recorded_samples(evidence)
+    verdict = samples if isinstance(samples, NotJudged) else _of_samples(samples, limits)
+    if isinstance(verdict, Finding):
+        return verdict
+    curves = [series for name in ("reward/mean", "reward/std") if (series := evidence.metrics.get(name)) is not None]
+    steps = [step for series in curves if (step := _of_steps(series, limits["far"])) is not None]
+    return max(steps, key=lambda step: step.observed or 0.0, default=verdict)
+
+
+def _far(values: FloatArray, factor: float) -> tuple[FloatArray, BoolArray, float]:
+    """Return how far values lie from their median in usual extremes, which lie too far, and their share of variance."""
+    distance = np.abs(values - np.median(values))
+    usual = float(np.quantile(distance, 0.99 if len(values) >= 1000 else 0.95)) if len(values) else 0.0
+    if len(np.unique(values)) < MIN_LEVELS or usual <= 0:
+        return np.zeros(len(values)), np.zeros(len(values), np.bool_), 0.0
+    far = distance > factor * usual
+    return distance / usual, far, float(np.square(distance[far]).sum() / np.square(distance).sum())
+
+
+def _of_steps(series: Series, factor: float) -> Finding | None:
+    """Return the finding of the one step that lies too far from all others, or None."""
+    steps, values = series.finite()
+    distance, far, share = _far(values, factor)
+    if len(values) < MIN_VALUES or far.sum() != 1 or share < MIN_VARIANCE_SHARE or far[0]:
+        return None
+    place = int(np.argmax(far))
+    low, high = np.quantile(np.delete(values, place), [0.025, 0.975])
+    return Finding(
+        severity=Severity.LOW,
+        claim=f"{series.raw_name} is {values[place]:.3g} at one step; 95% of the others are {low:.3g} to {high:.3g}",
+        observed=float(distance[place]),
+        limit=factor,
+        unit="x the usual extremes",
+        onset_step=int(steps[place]),
+        onset_interval=(int(steps[place]), int(steps[place])),
+        evidence={"metric": series.name, "logged_as": series.raw_name, "value": float(values[place])},
+        causes=CAUSES,
+        confirm=(f"read the samples of step {steps[place]} with the highest and the lowest reward",),
+        next=("record the reward of each sample: the mean shows a single one only where it is extreme",),
+    )
+
+
+def _of_samples(samples: Samples, limits: Limits) -> Finding | Healthy:
     count = len(samples.rewards)
-    distance = np.abs(samples.rewards - np.median(samples.rewards))
-    usual = float(np.quantile(distance, 0.99 if count >= 1000 else 0.95))
-    if len(np.unique(samples.rewards)) < MIN_LEVELS or usual <= 0:
+    distance, far, share = _far(samples.rewards, limits["far"])
+    if not distance.any():
         return Healthy(reason="rewards take only a few values")
-    far = distance > limits["far"] * usual
-    share = float(np.square(distance[far]).sum() / max(np.square(distance).sum(), 1e-300))
-    if not far.any() or share < MIN_VARIANCE_SHARE:
-        ratio = distance.max() / usual
+    if share < MIN_VARIANCE_SHARE:
+        ratio = distance.max()
         return Healthy(
             reason=f"the most extreme reward is {ratio:.2g} times as far from the median as the usual extremes"
         )
@@ -42,14 +86,14 @@ def check(samples: Samples, _: Evidence, limits: Limits) -> Verdict:
         severity=Severity.MEDIUM,
         claim=f"{far.sum()} of {count} single rewards make up {share:.0%} of all variance; the most extreme is "
             f"{samples.rewards[worst]:.4g}",
-        observed=float(distance[worst] / usual),
+        observed=float(distance[worst]),
         limit=limits["far"],
         unit="x the usual extremes",
         onset_step=int(samples.steps[far][0]),
         evidence={"metric": "reward", "outliers": int(far.sum()), "samples": count, "share_of_variance": share,
                   "trajectory_id": samples.ids[worst], "file": samples.sources[worst],
                   "step": int(samples.steps[worst])},
-        causes=("a scorer without bounds: a division, a length, an overflow", "units mixed up for some tasks"),
+        causes=CAUSES,
         confirm=(f"read {samples.ids[worst]} in {samples.sources[worst]}: is it worth that much?",),
         next=("fix the scorer; clip rewards to the intended range, and log how many are clipped",),
     )  # fmt: skip

@@ -10,6 +10,8 @@ harder tasks.
 Source: group-relative advantages are zero where all rewards of the group are equal (arXiv 2402.03300).
 """
 
+import math
+
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
@@ -32,9 +34,11 @@ def check(samples: Samples, _: Evidence, limits: Limits) -> Verdict:
     if not sparse and (top == 0 or min(tops) < limits["alike"]):
         return Healthy(reason=f"{zeros[-1]:.0%} of the last third are zero, {tops[-1]:.0%} at the maximum")
     what, shares = ("zero", zeros) if sparse else (f"{top:.3g}, the highest", tops)
+    least = math.floor(1000 * min(shares)) / 10  # per cent: not all are where a single one is not
+    of_each = "All" if least == 100 else f"At least {least:.1f}% of"
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{min(shares):.1%} or more of single rewards are {what}, in every third of the run",
+        claim=f"{of_each} single rewards are {what}, in every third of the run",
         observed=min(shares),
         limit=limits["alike"],
         unit="share",
