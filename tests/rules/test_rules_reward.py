@@ -519,7 +519,7 @@ def test_refusals_that_rise_below_the_limit_are_a_note() -> None:
     assert isinstance(verdict, Healthy)
     (note,) = verdict.notes
     assert note.severity is Severity.LOW
-    assert note.claim.startswith("Refusals rose 1.0% → 10")
+    assert note.claim.startswith("Refusals rose 1.0% → 9.9%")
 
 
 @pytest.mark.parametrize("case", FEW)
