@@ -12,7 +12,13 @@ from ptt.diagnostics.evidence.series import Series, condense, excess_interval
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import mean_change, rank_shift
-from ptt.diagnostics.statistics.level_crossing import crossing_interval, level_crossing, share_crossing_interval
+from ptt.diagnostics.statistics.level_crossing import (
+    change_place,
+    crossing_interval,
+    level_after,
+    level_crossing,
+    share_crossing_interval,
+)
 
 MIN_VALUES: Final = 30  # finite values: fewer have no early part to compare the rest with
 EARLY_SHARE: Final = 0.2
@@ -53,9 +59,9 @@ class BaselineShift:
 
     onset: int
     interval: Steps  # 95%, of the onset
-    early: float
+    early: float  # before the change
     extreme: float  # the mean over a window that lies furthest off
-    last: float  # the mean over the last window
+    last: float  # the mean over the last window, after the change
     limit: float
     ended: bool  # the last window is back within the limit
 
@@ -143,7 +149,8 @@ def lasting_rise(
     shift = _lasting_excess(scaled, level, math.log(bound) if logs else bound)
     if shift is None or not logs:
         return shift
-    return replace(shift, early=early, extreme=math.exp(shift.extreme), last=math.exp(shift.last), limit=bound)
+    early, extreme, last = (math.exp(min(log, MAX_LOG)) for log in (shift.early, shift.extreme, shift.last))
+    return replace(shift, early=early, extreme=extreme, last=last, limit=bound)
 
 
 def ranked_rise(series: Series, *, floor: float, margin: float = 0.0) -> BaselineShift | None:
@@ -165,7 +172,7 @@ def ranked_rise(series: Series, *, floor: float, margin: float = 0.0) -> Baselin
         interval=(int(steps[change[1]]), int(steps[change[2]])),
         early=float(np.median(early)),
         extreme=float(late.max()),
-        last=float(late.mean()),
+        last=level_after(values, float(np.median(early)), third, math.inf),
         limit=bound,
         ended=False,
     )
@@ -192,7 +199,7 @@ def lasting_fall(
     turned = replace(level, median=-level.median)
     shift = _lasting_excess(replace(small, values=-small.values), turned, -bound)
     return shift and replace(
-        shift, early=level.median, extreme=0.0 - shift.extreme, last=0.0 - shift.last, limit=bound
+        shift, early=0.0 - shift.early, extreme=0.0 - shift.extreme, last=0.0 - shift.last, limit=bound
     )  # 0.0 - x: of nothing left no -0
 
 
@@ -266,7 +273,7 @@ def departure(series: Series, onset: int, *, sds: float = Z_LIMIT) -> int:
 
 def _lasting_excess(series: Series, level: EarlyLevel, bound: float) -> BaselineShift | None:
     """Return the first lasting excess after the first half of the early part."""
-    steps, _ = series.finite()
+    steps, values = series.finite()
     after = series.steps > steps[level.values // 2]
     later = replace(series, steps=series.steps[after], values=series.values[after], flags=series.flags[after])
     onset = later.excess(bound)
@@ -274,12 +281,17 @@ def _lasting_excess(series: Series, level: EarlyLevel, bound: float) -> Baseline
         return None
     means = later.rolling()[1]
     means = means[np.isfinite(means)]
+    early, last = level.median, float(means[-1])
+    if last > bound:
+        place = change_place(values, early, later.width)
+        early = float(np.median(values[: min(max(place, level.values // 2), level.values)]))
+        last = level_after(values, early, later.width, level.error)
     return BaselineShift(
         onset=onset,
         interval=excess_interval(later, bound, onset),
-        early=level.median,
-        extreme=float(means.max()),
-        last=float(means[-1]),
+        early=early,
+        extreme=max(float(means.max()), last),
+        last=last,
         limit=bound,
         ended=bool(means[-1] <= bound),
     )

@@ -18,6 +18,7 @@ from ptt.diagnostics.evidence.baseline_shift import MAX_POINTS, MIN_VALUES, Z_PO
 from ptt.diagnostics.evidence.series import Series, condense, finite_series
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.level_crossing import MIN_LEVEL_VALUES, change_place, level_after
 from ptt.diagnostics.statistics.trend import rolling_mean
 
 Z_LIMIT: Final = 6.0
@@ -35,10 +36,11 @@ LOST_FRACTION: Final = 0.25  # of what is lost in the end: the onset is where so
 class LevelChange:
     """One level compared with the last one."""
 
-    start: float  # mean of the window that is compared with the end
+    start: float  # mean of the window that is compared with the end, before the change
     start_step: int  # the last step of that window
-    late: float  # mean of the last two windows
+    late: float  # mean of the last window after the change; of the last two where none was found
     noise: float  # standard deviation of a window's mean
+    moved: float  # from the whole window to the whole of the last two: what its noise is known for
     onset: int | None  # from where on it was left for good; None where it was not left
     interval: Steps | None
 
@@ -49,10 +51,10 @@ class LevelChange:
 
     @property
     def sds(self) -> float:
-        """How far it moved, in standard deviations of a window's mean."""
+        """How far whole windows moved, in standard deviations of a window's mean."""
         if self.noise > 0:
-            return self.amount / self.noise
-        return math.copysign(math.inf, self.amount) if self.amount else 0.0
+            return self.moved / self.noise
+        return math.copysign(math.inf, self.moved) if self.moved else 0.0
 
     @property
     def share(self) -> float:
@@ -110,7 +112,8 @@ def window_mean_noise(values: FloatArray, width: int) -> float:
 def _change_from(series: Series, window_end: Callable[[IntArray, FloatArray, int], int]) -> LevelChange | None:
     """Compare the window that ends at `window_end` with the last two windows.
 
-    The noise is the larger of that near the window and that of the whole series.
+    The noise is the larger of that near the window and that of the whole series. Where the level changed, what of these
+    windows lies on the other side of the change tells neither level.
     """
     small = condense(series, MAX_POINTS)
     steps, values = small.finite()
@@ -120,17 +123,27 @@ def _change_from(series: Series, window_end: Callable[[IntArray, FloatArray, int
     end = window_end(steps, values, width)
     near = values[max(0, end - 3 * width) : end + 3 * width]
     noise = np.nanmax([window_mean_noise(near, width), window_mean_noise(values, width), 0.0])
-    start = float(values[max(0, end - width + 1) : end + 1].mean())
-    late = float(values[-2 * width :].mean())
+    first = max(0, end - width + 1)
+    start, late = float(values[first : end + 1].mean()), float(values[-2 * width :].mean())
     onset, interval = None, None
-    change = late - start
-    bound = max(3 * float(noise), LOST_FRACTION * abs(change))
-    if abs(change) > bound and end + 1 < len(values):
+    moved = late - start
+    bound = max(3 * float(noise), LOST_FRACTION * abs(moved))
+    if abs(moved) > bound and end + 1 < len(values):
         after = slice(end + 1, None)
-        moved = finite_series("", steps[after], math.copysign(1.0, change) * (values[after] - start))
-        onset = moved.excess(bound)
+        beyond = finite_series("", steps[after], math.copysign(1.0, moved) * (values[after] - start))
+        onset = beyond.excess(bound)
         if onset is not None:
-            interval = (moved.first_above(bound, onset), onset)
+            interval = (beyond.first_above(bound, onset), onset)
+            since = values[first:]
+            place = change_place(since, start, width)
+            start = float(since[: min(max(place, MIN_LEVEL_VALUES), end + 1 - first)].mean())
+            late = level_after(since, start, width, float(noise))
     return LevelChange(
-        start=start, start_step=int(steps[end]), late=late, noise=float(noise), onset=onset, interval=interval
+        start=start,
+        start_step=int(steps[end]),
+        late=late,
+        noise=float(noise),
+        moved=moved,
+        onset=onset,
+        interval=interval,
     )

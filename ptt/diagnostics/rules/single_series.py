@@ -32,6 +32,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import JsonScalar, Severity, Steps
 from ptt.diagnostics.rules.interface import Check, Limits, NotJudged, Verdict, requires
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.level_crossing import MIN_LEVEL_VALUES
 
 PEAK_FACTOR: Final = 3.0  # times the limit: so far off for a window, a run is looked at even if it came back
 LASTING_SHARE: Final = 0.5  # of the last window: fewer above the limit are spikes, which lift its mean and do not last
@@ -70,7 +71,7 @@ class Excess:
     limit: float
     last_good: int | None  # the last step logged within the limit before it; None where there is none
     peak: float  # the highest median over a window: one wild step does not set it
-    last: float
+    last: float  # the mean over the last window, or over what of it comes after the onset
     ended: int | None  # the last step above the limit, where the last window, or most of it, lies within it again
 
     def severity(self, lasting: Severity) -> Severity:
@@ -105,16 +106,19 @@ def lasting_excess(series: Series, limit: float) -> Excess | None:
     first = series.first_above(limit, alarm)
     place = int(np.searchsorted(steps, first))
     at_once = bool((values[place : int(np.searchsorted(steps, alarm)) + 1] > limit).all())
-    before = int(steps[place - 1]) if place else None
+    before, onset = int(steps[place - 1]) if place else None, first if at_once else alarm
     late = values[-series.width :] > limit
     back = last_mean(series) <= limit or late.mean() < LASTING_SHARE
+    since = len(values) - int(np.searchsorted(steps, onset))
     return Excess(
         limit=limit,
-        onset=first if at_once else alarm,
-        interval=(first if before is None else before, first if at_once else alarm),
+        onset=onset,
+        interval=(first if before is None else before, onset),
         last_good=before,
         peak=peak_median(series),
-        last=last_mean(series),
+        last=last_mean(series)
+        if back or since >= series.width
+        else float(values[-max(since, MIN_LEVEL_VALUES) :].mean()),
         ended=int(steps[values > limit][-1]) if back else None,
     )
 

@@ -14,6 +14,9 @@ SEED: Final = 20_261_123
 INTERVAL: Final = (2.5, 97.5)
 TINY: Final = 1e-9  # a share of 0 has a logarithm then
 SPREAD: Final = 2.5  # times the residuals: a monotone fit follows noise of steps that follow each other
+MIN_LEVEL_VALUES: Final = 5  # that give a level, however soon after a change the series ends
+MAX_ROUNDS: Final = 8  # each places a change halfway between better known levels: most need two
+STILL_MOVING_SDS: Final = 3.0  # standard deviations: of noise alone the later half lies so far on once in 700 times
 
 
 def level_crossing(values: FloatArray, level: float) -> int | None:
@@ -24,6 +27,43 @@ def level_crossing(values: FloatArray, level: float) -> int | None:
     sums = np.concatenate([[0.0], np.cumsum(values - level)])
     least = len(sums) - 1 - int(np.argmin(sums[::-1]))  # of equals the last: above, not at it
     return least if least < len(values) else None
+
+
+def change_place(values: FloatArray, before: float, most: int) -> int:
+    """Return the first index of the level that values, (n,), change to from a level `before` and keep to their end.
+
+    Where they pass halfway for good: a value counts by how far it lies from there, by no more than half the change, so
+    few wild ones move nothing. The level after it is that of up to `most` values; a change in the midst of those would
+    mix both levels, so it is placed anew with those after it alone, until it stays.
+    """
+    place = 0
+    for _ in range(MAX_ROUNDS):
+        half = (float(values[max(place, len(values) - most) :].mean()) - before) / 2
+        if not half:
+            break
+        found = level_crossing(np.clip((values - before) / half - 1, -1.0, 1.0), 0.0)
+        found = min(len(values) if found is None else found, len(values) - MIN_LEVEL_VALUES)
+        if found == place:
+            break
+        place = max(0, found)
+    return place
+
+
+def level_after(values: FloatArray, before: float, most: int, noise: float) -> float:
+    """Return the mean of up to `most` last values that come after the change from a level `before`.
+
+    Of values that still move on, beyond their noise, those of the later half alone, and so on. noise: the standard
+    deviation of a mean over `most` values.
+    """
+    count = min(most, len(values) - change_place(values, before, most))
+    level = float(values[-count:].mean())
+    while count >= 2 * MIN_LEVEL_VALUES:
+        later = float(values[-(count // 2) :].mean())
+        further = (later - level) * (1.0 if level > before else -1.0)
+        if further <= STILL_MOVING_SDS * noise * (most / (count // 2)) ** 0.5:
+            break
+        count, level = count // 2, later
+    return level
 
 
 def crossing_interval(values: FloatArray, level: float, *, draws: int = DRAWS) -> tuple[int, int]:
