@@ -21,6 +21,7 @@ from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.rules.interface import Rule
 
 SHARED = {
+    "advice",
     "__init__",
     "interface",
     "reward_outcome",

@@ -59,8 +59,17 @@ class LevelChange:
     @property
     def share(self) -> float:
         """How far it moved, of the larger of both levels; 0 where both are 0."""
-        scale = max(abs(self.start), abs(self.late))
-        return self.amount / scale if scale > 0 else 0.0
+        return self.amount / self.scale if self.scale > 0 else 0.0
+
+    @property
+    def scale(self) -> float:
+        """The larger of both levels."""
+        return max(abs(self.start), abs(self.late))
+
+    @property
+    def window_share(self) -> float:
+        """How far whole windows moved, of the larger level: as what is held against it is measured."""
+        return self.moved / self.scale if self.scale > 0 else 0.0
 
 
 def change_since_start(series: Series) -> LevelChange | None:

@@ -77,16 +77,15 @@ def judge_training_outcome(outcome: Series, reward: Series) -> Outcome | None:
         return None
     fell = best.sds <= -Z_LIMIT and best.share <= -MIN_LOSS
     change, paid = (best, change_since(reward, best.start_step) or whole) if fell else (start, whole)
-    highest = start.amount + NOISE_Z * TWO_WINDOW_FACTOR * start.noise
-    scale = max(abs(start.start), abs(start.late))
+    highest = start.moved + NOISE_Z * TWO_WINDOW_FACTOR * start.noise
     state = OutcomeState.UNSURE
     if fell:
         state = OutcomeState.FELL
     elif is_solved(outcome, start.late):
         state = OutcomeState.SOLVED
-    elif start.sds >= NOISE_Z and start.share >= MIN_AGREEMENT * max(0.0, whole.share):
+    elif start.sds >= NOISE_Z and start.window_share >= MIN_AGREEMENT * max(0.0, whole.window_share):
         state = OutcomeState.ROSE
-    elif has_risen(whole) and (scale == 0 or highest / scale < MIN_AGREEMENT * whole.share):
+    elif has_risen(whole) and (start.scale == 0 or highest / start.scale < MIN_AGREEMENT * whole.window_share):
         state = OutcomeState.FLAT
     moved = change if fell else whole
     return _outcome(outcome, state, (change.start, change.late), paid, moved.onset, moved.interval, evaluation=False)
@@ -170,10 +169,10 @@ def _state(change: LineChange, paid: LevelChange, *, solved: bool, late: bool) -
         return OutcomeState.FELL
     if solved:
         return OutcomeState.SOLVED
-    if change.lowest > 0 and change.amount >= MIN_AGREEMENT * max(0.0, paid.share) * scale:
+    if change.lowest > 0 and change.amount >= MIN_AGREEMENT * max(0.0, paid.window_share) * scale:
         return OutcomeState.ROSE
     highest = change.highest_999 if late else change.highest  # of several parts one may look flat by chance
-    flat = scale == 0 or highest / scale < MIN_AGREEMENT * paid.share
+    flat = scale == 0 or highest / scale < MIN_AGREEMENT * paid.window_share
     return OutcomeState.FLAT if has_risen(paid) and flat else OutcomeState.UNSURE
 
 

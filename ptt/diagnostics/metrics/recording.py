@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -21,6 +21,7 @@ class Switch:
     gives: frozenset[str]  # canonical columns and tables
     line: str
     note: str
+    only: tuple[tuple[str, str], ...]  # columns, and what each needs besides the line
 
 
 @cache
@@ -32,6 +33,7 @@ def switches() -> tuple[Switch, ...]:
             gives=frozenset(item["gives"]),
             line=item["line"],
             note=item.get("note", ""),
+            only=tuple(item.get("only", {}).items()),
         )
         for item in _table()["switch"]
     )
@@ -53,22 +55,37 @@ def switches_for(framework: str | None, missing: Iterable[str], *, trainer: str 
     candidates = own or [switch for switch in switches() if switch.framework == ANY and switch.gives & wanted]
     config = _table()["trl_configs"].get(trainer, GRPO_CONFIG)
     fitted = [
-        replace(switch, **{name: getattr(switch, name).replace(GRPO_CONFIG, config) for name in ("line", "note")})
+        replace(
+            switch,
+            line=switch.line.replace(GRPO_CONFIG, config),
+            note="; ".join(filter(None, (switch.note, _conditions(switch, wanted).replace(GRPO_CONFIG, config)))),
+        )
         for switch in candidates
     ]
     return tuple(sorted(fitted, key=lambda switch: -len(switch.gives & wanted)))
 
 
-def how_to_record(framework: str | None, missing: Iterable[str], *, trainer: str | None = None) -> str | None:
-    """Return the sentence that tells a framework's user, or of any loop, what to add; None where no line does."""
+def _conditions(switch: Switch, wanted: Set[str]) -> str:
+    """Say what those of the wanted columns need that the line alone does not give."""
+    return ", ".join(f"{column} only with {setting}" for column, setting in switch.only if column in wanted)
+
+
+def how_to_record(
+    framework: str | None, missing: Iterable[str], *, trainer: str | None = None, recorded: Set[str] = frozenset()
+) -> str | None:
+    """Return the sentence that tells a framework's user, or of any loop, what to add; None where no line does.
+
+    `recorded`: columns that the run holds. A line that gives them is there; what it needs besides is not.
+    """
+    missing = frozenset(missing)
     candidates = switches_for(framework, missing, trainer=trainer)
     if not candidates:
         return None
-    note = f" ({candidates[0].note})" if candidates[0].note else ""
-    where = (
-        "in your training loop" if candidates[0].framework == ANY else f"in {framework_name(candidates[0].framework)}"
-    )
-    return f"{where}: {candidates[0].line}{note}"
+    best = candidates[0]
+    where = "in your training loop" if best.framework == ANY else f"in {framework_name(best.framework)}"
+    if recorded & best.gives and (left := _conditions(best, missing)):
+        return f"{where}: {left}"
+    return f"{where}: {best.line}{f' ({best.note})' if best.note else ''}"
 
 
 @cache

@@ -30,6 +30,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import BaselineShift
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import JsonScalar, Severity, Steps
+from ptt.diagnostics.rules.advice import more_rows
 from ptt.diagnostics.rules.interface import Check, Limits, NotJudged, Verdict, requires
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.level_crossing import MIN_LEVEL_VALUES
@@ -48,11 +49,19 @@ def logged(evidence: Evidence, name: str, *, what: str, enable: str, minimum: in
     series = evidence.metrics.get(name)
     if series is None:
         return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=enable)
-    count = len(series.finite()[0])
-    if count < minimum:
-        reason = f"too few finite values of {series.raw_name} are logged: {count} of the {minimum} needed"
-        return NotJudged(reason=reason, missing=(name,), enable=enable)
+    if len(series.finite()[0]) < minimum:
+        return too_few(evidence, name, series, minimum)
     return series
+
+
+def too_few(evidence: Evidence, name: str, series: Series, minimum: int) -> NotJudged:
+    """Return that a series has too few finite values, and what would give it more."""
+    count = len(series.finite()[0])
+    return NotJudged(
+        reason=f"too few finite values of {series.raw_name} are logged: {count} of the {minimum} needed",
+        missing=(name,),
+        enable=more_rows(evidence, series) if series.count < minimum else "find out why its values are not finite",
+    )
 
 
 def requires_metric(

@@ -40,6 +40,7 @@ from ptt.diagnostics.model import (
     TailGrowth,
 )
 from ptt.diagnostics.rules import interface
+from ptt.diagnostics.rules.advice import more_tokens
 from ptt.diagnostics.rules.interface import Limits, identified
 from ptt.diagnostics.rules.tail_conditions import (
     LARGE_GROWTH,
@@ -62,7 +63,6 @@ from ptt.diagnostics.statistics.trend import MIN_SHIFT_BLOCKS
 from ptt.diagnostics.statistics.windows import Span, covered_until
 
 ID: Final = "tool-tail-growth"
-MORE: Final = "record more: every step, and at least 300 post-tool tokens in each third of the run"
 RECORD: Final = (
     "write recorder files (tokens/step_000001.parquet: step, model_mask, policy_logp, ref_logp) from the training "
     "loop; docs/recorder.md shows how"
@@ -308,7 +308,7 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
     tails, holders = evidence.tails, evidence.holders
     if tails is None:
         reason = evidence.tails_reason or "the run has no per-token logprobs"
-        return cannot_say(reason, None, aggregates, missing=evidence.tails_missing)
+        return cannot_say(reason, None, aggregates, missing=evidence.tails_missing, enable=RECORD)
     if holders is None:
         return _judge_tails(tails, limits, aggregates, evidence)
     if _blocked(tails) is not None:
@@ -328,7 +328,7 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
 def _judge_tails(tails: Tails, limits: Limits, aggregates: Aggregates, evidence: Evidence) -> Judgement:
     blocked = _blocked(tails)
     if blocked is not None:
-        judgement = cannot_say(blocked, tails.pair, aggregates)
+        judgement = cannot_say(blocked, tails.pair, aggregates, enable=more_tokens(evidence, tails))
         if _bad_share(tails) > MAX_BAD_SHARE:
             return judgement
         return replace(
@@ -410,7 +410,9 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
         p99_passed = limit_passed(tails, "p99", limits["material_p99"], evidence.run)
         verdict = Broken(findings=(finding(tails, tail, signature, severity, level, p99_passed),))
     elif status is Answer.CANNOT_SAY:
-        verdict = NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=MORE)
+        verdict = NotJudged(
+            id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=more_tokens(evidence, tails)
+        )
     else:
         verdict = not_found(tails, tail, signature, severity, dated, limits)
     return Judgement(signature=signature, verdict=_with_level(verdict, tails, signature, limits, evidence.run))
@@ -443,10 +445,11 @@ def _severity(post: SliceTails, end: LateRise | None, limits: Limits) -> tuple[S
     return Severity.MEDIUM, Level(name="p99", limit=limits["material_p99"], observed=p99)
 
 
-def cannot_say(reason: str, pair: str | None, aggregates: Aggregates, *, missing: tuple[str, ...] = ()) -> Judgement:
-    """Return the judgement that there can be none, and why."""
+def cannot_say(
+    reason: str, pair: str | None, aggregates: Aggregates, *, missing: tuple[str, ...] = (), enable: str = ""
+) -> Judgement:
+    """Return the judgement that there can be none, why, and what to do so that the next run has one."""
     signature = Signature(status=Answer.CANNOT_SAY, reason=reason, pair=pair, aggregates=aggregates)
-    enable = RECORD if missing else MORE
     return Judgement(
         signature=signature,
         verdict=NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=reason, missing=missing, enable=enable),

@@ -396,19 +396,27 @@ def checkpoint_table(roles: CheckpointRoles) -> pl.DataFrame:
 LAST_HEALTHY: Final = re.compile(
     r"\bthe (?:last|latest|most recent|nearest) (?:known )?(?:healthy|good) checkpoint\b(?! \()", re.IGNORECASE
 )
-BEFORE_STEP: Final = re.compile(r"\bthe (?:last )?checkpoint before step (\d{1,12})\b(?! \()", re.IGNORECASE)
+BEFORE_STEP: Final = re.compile(
+    r"\b(?:an?|the) (?:last |early )?checkpoint (?:from )?before step (\d{1,12})\b(?! \()", re.IGNORECASE
+)
+START: Final = "the model that the run started from"
 
 
 def with_checkpoint_names(diagnosis: Diagnosis, roles: CheckpointRoles) -> Diagnosis:
-    """Append the checkpoint to the words, in the verdict and in the findings; findings keep all else."""
-    name = _name(roles.healthy)
+    """Append the checkpoint to the words, in the verdict and in the findings; findings keep all else.
+
+    Before the first step there is none but the model that the run started from.
+    """
+    name, start = _name(roles.healthy), diagnosis.run.first_step
 
     def healthy(match: re.Match[str]) -> str:
         return match[0] if name is None else f"{match[0]} ({name})"
 
     def before(match: re.Match[str]) -> str:
         earlier = [checkpoint.path for checkpoint in roles.checkpoints if checkpoint.step < int(match[1])]
-        return f"{match[0]} ({earlier[-1]})" if earlier else match[0]
+        if earlier:
+            return f"{match[0]} ({earlier[-1]})"
+        return START if start is not None and int(match[1]) <= start else match[0]
 
     def named(sentences: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(BEFORE_STEP.sub(before, LAST_HEALTHY.sub(healthy, text)) for text in sentences)

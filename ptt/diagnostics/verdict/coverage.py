@@ -26,6 +26,7 @@ from ptt.diagnostics.model import (
     Signature,
 )
 from ptt.diagnostics.rules import LIMITS, tool_tail_growth
+from ptt.diagnostics.rules.advice import more_rows
 from ptt.diagnostics.rules.critic import MIN_LOSS
 from ptt.diagnostics.rules.numerics.loss_divergence import MARGIN, is_fitted
 from ptt.diagnostics.rules.policy_update.kl_over_target import CRITICAL_FACTOR, limit_in_force, tokens_per_value
@@ -262,7 +263,6 @@ UNKNOWN_KIND: Final = CoreQuestion(
 FEW: Final = 2 * MIN_VALUES  # values: of fewer, most rules would not see a change in the middle of the run
 MAX_SHOWN: Final = 2  # of what would have shown: the rest stands beside the verdict
 NAME_KIND: Final = "log the algorithm with the settings of the run: algorithm = sft, dpo, grpo, ..."
-LONGER: Final = "let the run continue, or log every step, and judge it again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,8 +373,9 @@ class _Looks:
 
     def enable(self, core: Core) -> str:
         """Return the line that would have a core question judged."""
-        if any(_rows(self.series(way)) for way in core.ways):
-            return LONGER
+        logged = [series for way in core.ways if (series := self.series(way)) is not None and _rows(series)]
+        if logged:
+            return more_rows(self.evidence, max(logged, key=_rows))
         lines = (self.unanswered[way.rule].enable for way in core.ways if way.rule in self.unanswered)
         return next((line for line in lines if line), "")
 

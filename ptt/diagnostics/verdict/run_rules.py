@@ -185,10 +185,15 @@ def _without_first_step(verdict: RuleVerdict, evidence: Evidence) -> RuleVerdict
 
 
 def _with_framework_line(verdict: RuleVerdict, evidence: Evidence) -> RuleVerdict:
-    """Name the framework's own line where what is missing has one; to training that samples nothing, none of RL."""
+    """Name the framework's own line where what is missing has one that the run does not follow already.
+
+    To training that samples nothing, none of RL.
+    """
     if not isinstance(verdict, NotJudged) or not verdict.missing or not samples_online(evidence.algorithm):
         return verdict
-    line = how_to_record(evidence.run.framework, verdict.missing, trainer=trainer_of(evidence.algorithm))
+    recorded = {f"{side}_logp" for pair in evidence.pairs for side in pair.split("/")}
+    trainer = trainer_of(evidence.algorithm)
+    line = how_to_record(evidence.run.framework, verdict.missing, trainer=trainer, recorded=recorded)
     return verdict if line is None else replace(verdict, enable=line)
 
 

@@ -18,6 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise, step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.advice import more_rows
 from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, MIN_LOSS, REPAIRS, critic_metric
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
@@ -37,7 +38,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(
             reason=f"{len(values)} value losses above 0 are logged; a critic has to learn within {MIN_STEPS}",
             missing=("critic/value_loss",),
-            enable="log every step, or let the run continue",
+            enable=more_rows(evidence, series),
         )
     late = values[len(values) // 2 :]
     change = float(late.mean() - values[:EARLY_VALUES].mean())

@@ -18,6 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.advice import more_rows
 from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, MIN_LOSS, REPAIRS, critic_metric
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward_outcome import reward_range
@@ -38,7 +39,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(
             reason=f"{len(values)} value losses are logged; a rise takes {MIN_VALUES} to show",
             missing=("critic/value_loss",),
-            enable="log every step, or let the run continue",
+            enable=more_rows(evidence, series),
         )
     rise = lasting_rise(series, floor=0.0 if _unlearnt(evidence) else MIN_LOSS, factor=limits["times_early"])
     if rise is None or rise.ended or rise.early <= 0:

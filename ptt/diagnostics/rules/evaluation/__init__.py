@@ -12,11 +12,12 @@ from ptt.diagnostics.statistics.small_sample import MIN_POINTS
 from ptt.diagnostics.wording import counted
 
 ENABLE: Final = (
-    "evaluate at fixed steps under one protocol, at least six times a run: TRL eval_strategy=steps with "
-    "eval_steps; veRL trainer.test_freq; NeMo-RL grpo.val_period; slime --eval-interval"
+    "evaluate at fixed steps under one protocol, at least {times} times a run: TRL eval_strategy=steps "
+    "with eval_steps; veRL trainer.test_freq; NeMo-RL grpo.val_period; slime --eval-interval"
 )
 GIVEN_ENABLE: Final = (
-    'evaluate at fixed steps under one protocol, at least six times a run: in TRL eval_strategy="steps" with eval_steps'
+    "evaluate at fixed steps under one protocol, at least {times} times a run: in TRL "
+    'eval_strategy="steps" with eval_steps'
 )
 
 
@@ -32,7 +33,7 @@ def figures_with(minimum: int = MIN_POINTS) -> Callable[[Evidence], Sequence[Fig
             if figures
             else "no evaluation is logged",
             missing=("eval/reward",),
-            enable=by_kind(evidence, sampled=ENABLE, given=GIVEN_ENABLE),
+            enable=by_kind(evidence, sampled=ENABLE, given=GIVEN_ENABLE).format(times=minimum),
         )
 
     return read

@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, Outcome, OutcomeState, judge_evaluation
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.evaluation import ENABLE, figures_with
+from ptt.diagnostics.rules.evaluation import figures_with
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 
 FELL_LIMIT = 0.2  # of the evaluation's level: a fall this large is no mere want of carrying over
@@ -47,7 +47,7 @@ def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verd
         return NotJudged(
             reason=f"training rose, but {pairs[0][1].name} is too noisy to say whether it did",
             missing=("more evaluation points, or more samples a point",),
-            enable=ENABLE,
+            enable="evaluate more often, or on more samples at a time",
         )
     return Healthy(reason="the training reward did not rise over the steps that evaluations cover")
 

@@ -10,6 +10,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, NAN_FLAGS, Series
 from ptt.diagnostics.metrics.catalogue import listed
+from ptt.diagnostics.rules.advice import more_rows
 from ptt.diagnostics.rules.interface import NotJudged, by_kind
 from ptt.diagnostics.rules.single_series import logged
 from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
@@ -24,7 +25,8 @@ def core_series(evidence: Evidence, *, enable: str) -> list[Series] | NotJudged:
     if not core or max(len(series.steps) for series in core) < MIN_LOGGED:
         named = by_kind(evidence, sampled="loss, gradient norm, KL, entropy and reward", given="loss and gradient norm")
         reason = f"none of {named} is logged often enough"
-        return NotJudged(reason=reason, missing=CORE, enable=enable)
+        longest = max(core, key=lambda series: len(series.steps), default=None)
+        return NotJudged(reason=reason, missing=CORE, enable=more_rows(evidence, longest) if longest else enable)
     return core
 
 

@@ -12,7 +12,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.rules.interface import Check, Limits, NotJudged, Verdict, does_not_apply, requires
-from ptt.diagnostics.rules.single_series import aligned, last_mean
+from ptt.diagnostics.rules.single_series import aligned, last_mean, too_few
 from ptt.diagnostics.statistics.arrays import FloatArray
 
 PAIRS: Final = frozenset({Family.PREFERENCE, Family.REWARD_MODEL})
@@ -134,8 +134,4 @@ def pair_series(evidence: Evidence, name: str, *, what: str, minimum: int = MIN_
         series = next((evidence.other[raw] for raw in spellings if raw in evidence.other), None)
     if series is None:
         return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=LOG_PAIRS)
-    count = len(series.finite()[0])
-    if count < minimum:
-        reason = f"too few finite values of {series.raw_name} are logged: {count} of the {minimum} needed"
-        return NotJudged(reason=reason, missing=(name,), enable="log every step: logging_steps=1")
-    return series
+    return series if len(series.finite()[0]) >= minimum else too_few(evidence, name, series, minimum)

@@ -3,10 +3,13 @@
 What: the logged total is exactly a weighted sum of the logged parts before a step and after it, and no single set of
 weights gives both; or a part that was never logged before is logged at every step after it and counts in the sum. It is
 reported where the change moves the total by at least a fifth of its level. Or scale (mean square over mean), level and
-spread of the total all grew to 2.5 times or more from one logged step to the next, for good.
+spread of the total all grew to 2.5 times or more from one logged step to the next, for good, and level and spread
+by the same factor.
 Why it matters: rewards before and after are on different scales. What looks like a jump, a fall or a gap to the
 evaluation at that step is the revision, and every revision can be gamed in new ways.
-What it is not: a total that is not a sum of its parts, or whose weights change all the time: neither is judged.
+What it is not: a part that earned nothing at first and pays from some step on. Its weight was the same before; and its
+pay adds more to the spread of rewards than to their level. A total that is not a sum of its parts, or whose weights
+change all the time, is not judged.
 What to do: check the revised reward against outcomes it does not use; compare only steps with the same parts and
 weights.
 Source: TRL and ms-swift log the total and every part unrounded, and the total is their weighted sum.
@@ -29,6 +32,9 @@ from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 MIN_STEPS = 20  # on either side: more than there are parts, so that an exact fit is no accident
 MAX_PARTS = 8
 SCALE_FACTOR = 2.5  # in scale, level and spread: rewards of 0 or M keep their scale while they are learnt
+MAX_SPREAD_RATIO = 1.5  # between the growth of spread and level: rewards that are scaled grow alike in both
+MAX_PAID = 1  # of MIN_STEPS before the change: a part that paid at no more of them had not begun to pay
+FIRST_STEPS = 5  # of a part that joined: one that begins near 0 moves no total
 MAX_WRONG = 1  # of MIN_STEPS on either side of the change: a step with hardly a success shows no scale
 LASTING_SHARE = 0.9  # of all steps before it, and of all after it
 KEPT_SHARE = 0.9  # of the steps with a positive mean: of the rest no scale can be told
@@ -57,11 +63,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     reward = mean_reward(evidence, 2 * MIN_STEPS)
     if isinstance(reward, NotJudged):
         return reward
-    rescaled = _rescaled(reward, evidence.metrics.get("reward/std"))
-    if rescaled is not None:
-        return _finding(reward, reward.finite()[0], rescaled, limits, parts="")
     components = evidence.rewards.components if evidence.rewards is not None else {}
     parts = _parts(reward, components)
+    rescaled = _rescaled(reward, evidence.metrics.get("reward/std"), parts)
+    if rescaled is not None:
+        return _finding(reward, reward.finite()[0], rescaled, limits, parts="")
     if parts is None:
         return NotJudged(
             reason=f"two to {MAX_PARTS} parts of the reward, each logged beside the total, are needed",
@@ -94,7 +100,11 @@ def _finding(reward: Series, steps: IntArray, change: Change, limits: Limits, *,
         onset_step=onset,
         onset_interval=(int(steps[place - 1]), onset),
         evidence=metric_evidence(reward, parts=parts) if parts else metric_evidence(reward),
-        causes=("the run was resumed with different reward functions or weights", "the scorer was changed in mid-run"),
+        causes=(
+            "the run was resumed with different reward functions or weights",
+            "the scorer was changed in mid-run",
+            *(() if parts else ("a part of the reward that is not logged, and pays only from that step on",)),
+        ),
         confirm=(f"compare the reward functions and weights of the configurations before and after step {onset}",),
         next=(
             "check the revised reward against an outcome that it does not use, on samples from both sides",
@@ -103,12 +113,12 @@ def _finding(reward: Series, steps: IntArray, change: Change, limits: Limits, *,
     )
 
 
-def _rescaled(reward: Series, spread: Series | None) -> Change | None:
+def _rescaled(reward: Series, spread: Series | None, parts: Parts | None) -> Change | None:
     """Return the step from which rewards are on a scale several times as large, or None.
 
     Judged by the mean square over the mean, which is M for a reward of 0 or M whatever its share of successes: it moves
     with the scale and not with what is learnt. It must be on either side of one place between two logged values, and
-    level and spread must have grown as well.
+    level and spread must have grown as well, by one factor, and not by parts alone that pay only from there on.
     """
     if spread is None:
         return None
@@ -122,11 +132,24 @@ def _rescaled(reward: Series, spread: Series | None) -> Change | None:
         sides = slice(place - MIN_STEPS, place), slice(place, place + MIN_STEPS)
         growths = [float(np.mean(values[sides[1]]) / np.mean(values[sides[0]])) for values in (means, spreads)
                    if np.mean(values[sides[0]]) > 0]  # fmt: skip
-        if len(growths) == 2 and min(growths) >= SCALE_FACTOR:
+        if len(growths) == 2 and min(growths) >= SCALE_FACTOR and max(growths) <= MAX_SPREAD_RATIO * min(growths):
             old, new = float(np.median(means[:place])), float(np.median(means[place:]))
             logged = int(np.searchsorted(reward.finite()[0], steps[place]))
+            if parts is not None and _begins_to_pay(parts, logged):
+                continue
             return logged, new - old, f"rewards became {new / old:.3g} times as large"
     return None
+
+
+def _begins_to_pay(parts: Parts, place: int) -> bool:
+    """Return whether parts that earned nothing before a place make the total larger from there on, at equal weights."""
+    if _misfit(parts, slice(None), slice(None)).max() > EXACT * float(np.abs(parts.total).max()):
+        return False
+    before, after = slice(max(0, place - MIN_STEPS), place), slice(place, place + MIN_STEPS)
+    idle = np.count_nonzero(parts.values[before], axis=0) <= MAX_PAID
+    weights = np.linalg.lstsq(parts.values, parts.total, rcond=None)[0]
+    others = parts.values[:, ~idle] @ weights[~idle]
+    return bool(others[after].mean() < SCALE_FACTOR * others[before].mean())
 
 
 def _jumps(scale: FloatArray) -> list[int]:
@@ -182,7 +205,9 @@ def _joined(parts: Parts) -> Change | None:
         edges = np.flatnonzero(np.diff(logged.astype(int)))
         if len(edges) == 1 and MIN_STEPS <= edges[0] + 1 <= len(logged) - MIN_STEPS:
             place = int(edges[0]) + 1
-            moved = float(np.abs(weights[column] * parts.values[logged, column]).mean())
+            paid = parts.values[logged, column]
+            beside = paid[:FIRST_STEPS] if logged[-1] else paid[-FIRST_STEPS:]
+            moved = float(np.abs(weights[column] * beside).mean())
             return place, moved, f"its part {name} is {'new' if logged[-1] else 'gone'}"
     return None
 
