@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from types import ModuleType
 from typing import Final, TypeVar, cast
 
 from ptt.stopping import END_SIGNALS, PARENT, end_with_parent, temporary_folder
@@ -59,14 +60,14 @@ def in_workers(
     first = 0  # task that is not done
     with temporary_folder("ptt-work-") as scratch:  # what a killed process leaves lying goes with it
         threads = os.environ.get(THREADS) or str(max(1, (os.cpu_count() or 1) // jobs))
-        crew: dict[Connection, _Worker] = {}
-        idle: list[_Worker] = []  # of the crew
+        crew: dict[Connection, Worker] = {}
+        idle: list[Worker] = []  # of the crew
 
         def hand_out() -> None:
             while waiting and len(crew) - len(idle) < jobs and (ahead is None or waiting[0] < first + ahead):
                 if not idle:
                     with uninterrupted():
-                        worker = _Worker(function, {"TMPDIR": scratch, THREADS: threads})
+                        worker = Worker(function, {"TMPDIR": scratch, THREADS: threads})
                         crew[worker.line] = worker
                         idle.append(worker)
                 number = waiting.popleft()
@@ -98,17 +99,26 @@ def in_workers(
                 worker.end(max(0.0, deadline - time.monotonic()))
 
 
-class _Worker:
-    """One process and the line to it."""
+class Worker:
+    """One process, which answers tasks by a function, and the line to it; to be started `uninterrupted`."""
 
-    def __init__(self, function: Callable[..., object], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, function: Callable[..., object], environment: Mapping[str, str], *, imports_main: bool = True
+    ) -> None:
+        """`imports_main`: what it is given may be of the program that started the command."""
         context = get_context("spawn")  # a fork of a process with threads may hang
         self.line, theirs = context.Pipe()
         of_main = threading.current_thread() is threading.main_thread()
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, function, of_main), daemon=True)
         self.number, self.given = -1, 0
         with set_for_children({**environment, **(ends_with_us() if of_main else {})}):
-            self.process.start()
+            program = sys.modules["__main__"]
+            try:
+                if not imports_main:  # a script that starts a process as it is imported would not come to an end
+                    sys.modules["__main__"] = ModuleType("__main__")
+                self.process.start()
+            finally:
+                sys.modules["__main__"] = program
         theirs.close()
 
     def give(self, number: int, task: object) -> None:
@@ -117,9 +127,12 @@ class _Worker:
         with suppress(BrokenPipeError, ConnectionResetError):
             self.line.send(task)
 
-    def answer(self) -> object:
-        """Return what the task returned, or how the process died."""
+    def answer(self, seconds: float | None = None) -> object:
+        """Return what the task returned, or how the process died; one that takes longer than `seconds` is killed."""
         try:
+            if not self.line.poll(seconds):
+                self.end(0.0)
+                return Died(how=f"its process did not answer for {seconds:.0f} s")
             return self.line.recv()
         except (EOFError, OSError):
             self.end()

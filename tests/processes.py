@@ -11,12 +11,12 @@ from pathlib import Path
 LINUX = Path("/proc/self/task").is_dir()
 
 
-def started(*words: str) -> subprocess.Popen[str]:
+def started(*words: str, temporary: Path = Path("tmp")) -> subprocess.Popen[str]:
     """Start the command as a user does, with temporary files in a folder of its own."""
-    Path("tmp").mkdir()
+    temporary.mkdir(exist_ok=True)
     return subprocess.Popen(
         [sys.executable, "-m", "ptt", *words],
-        env={**os.environ, "TMPDIR": str(Path("tmp").absolute())},
+        env={**os.environ, "TMPDIR": str(temporary.absolute())},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
+import tempfile
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import ray_tasks
 from builders import Story, rising, sequences_of, write_recorder_run
-from ray_clusters import cluster_of_nodes, cluster_with, on_ray  # noqa: F401  a fixture
+from processes import exit_code, started, until_spawned
+from ray_clusters import cluster_with, complete, on_ray
 from typer.testing import CliRunner
 
 from ptt import api
@@ -33,11 +38,24 @@ from ptt.diagnostics.store import file_readings
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.file_readings import Task
 from ptt.diagnostics.store.ingest import PIECES
-from ptt.executors import Engine, executor, ray_cluster, remote_tasks
+from ptt.executors import Engine, executor, ray_cluster, ray_driver, remote_tasks
 from ptt.processes import Died
 
 without_ray = pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    with cluster_with(cores=1) as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(nodes: Any) -> Any:
+    """A cluster of three nodes, in which those that the test before has lost are there again."""
+    complete(nodes)
+    return nodes
 
 
 @pytest.fixture
@@ -96,15 +114,7 @@ def merges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(ray_cluster, "MERGE_FROM", 1)
     folder = tmp_path / "merges"
     folder.mkdir()
-    merge = ray_cluster.merge_or_none
-
-    def merged(places: range, *given: Any) -> Any:
-        (folder / f"{places.start} begun").touch()
-        tables = merge(places, *given)
-        (folder / f"{places.start} {'done' if tables is not None else 'not possible'}").touch()
-        return tables
-
-    monkeypatch.setattr(ray_cluster, "merge_or_none", merged)
+    monkeypatch.setattr(ray_cluster, "merge_or_none", partial(ray_tasks.merged, folder))
     return folder
 
 
@@ -132,16 +142,7 @@ def test_a_group_is_added_up_again_where_the_worker_is_killed_amid_it(
     cluster: Any, run_dir: Path, merges: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = findings(run_dir)
-    merge = ray_cluster.merge_or_none
-
-    def dying(places: range, *given: Any) -> Any:
-        mark = merges / f"{places.start} begun"
-        if places.start == 0 or not mark.exists():  # the first group's workers die each time, the other's once
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return merge(places, *given)
-
-    monkeypatch.setattr(ray_cluster, "merge_or_none", dying)
+    monkeypatch.setattr(ray_cluster, "merge_or_none", partial(ray_tasks.dying, merges))
     with executor(Engine.RAY, cluster.address) as engine:
         assert findings(run_dir, engine) == here
     assert done_in(merges) == ["3 done"]
@@ -155,7 +156,7 @@ def test_groups_are_added_up_on_the_cluster_once_it_has_grown(
     monkeypatch.setattr(ray_cluster, "AHEAD", 1)
     cores = iter([3, 3])  # as the first pieces are handed out
     monkeypatch.setattr(ray_cluster, "MERGE_FROM", 8)
-    monkeypatch.setattr(ray_cluster, "_cores", lambda ray: next(cores, 8))
+    monkeypatch.setattr(ray_cluster.RayCluster, "_cores", lambda self: next(cores, 8))
     with executor(Engine.RAY, cluster.address) as engine:
         assert findings(run_dir, engine) == here
     assert done_in(merges) == ["3 done"]
@@ -210,13 +211,13 @@ def test_a_damaged_file_inside_a_group_fails_alone(cluster: Any, run_dir: Path, 
 
 def grown_at_the_fifth_look(nodes: Any) -> Any:
     """Let a node with a core join a cluster that has none, once it has been looked at a few times."""
-    look, looks = ray_cluster._cores, []
+    look, looks = ray_cluster.RayCluster._cores, []
 
-    def looked(ray: Any) -> int:
-        looks.append(ray)
+    def looked(self: Any) -> int:
+        looks.append(self)
         if len(looks) == 5:
             nodes.add_node(num_cpus=1, object_store_memory=100 << 20)
-        return look(ray)
+        return look(self)
 
     return looked
 
@@ -234,7 +235,7 @@ def test_a_cluster_without_cores_is_waited_for_and_not_for_ever(
                 findings(run_dir, engine)
             assert "has no CPUs; waiting for a node" in capfd.readouterr().err
         monkeypatch.setattr(ray_cluster, "CORES_SECONDS", 600.0)
-        monkeypatch.setattr(ray_cluster, "_cores", grown_at_the_fifth_look(nodes))
+        monkeypatch.setattr(ray_cluster.RayCluster, "_cores", grown_at_the_fifth_look(nodes))
         with executor(Engine.RAY, nodes.address) as engine:
             assert findings(run_dir, engine) == here
         assert "has no CPUs; waiting for a node" in capfd.readouterr().err
@@ -266,42 +267,19 @@ def test_a_store_is_made_on_the_cluster_as_here(
 def test_a_file_that_a_worker_does_not_see_is_named(
     cluster: Any, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ptt.executors.ray_cluster.fold_or_say_why", not_here)
+    monkeypatch.setattr(ray_cluster, "fold_or_say_why", ray_tasks.not_here)
     with executor(Engine.RAY, cluster.address) as engine, pytest.raises(SettingsError, match=r"elsewhere.*shared file"):
         findings(run_dir, engine)
-
-
-def not_here(piece: object) -> object:
-    from ptt.executors.ray_cluster import Unseen
-
-    return Unseen(node="elsewhere")
-
-
-def once(task: tuple[Path, int]) -> int:
-    """Answer; the first time that somebody is asked for number 3, the worker is killed."""
-    folder, number = task
-    if number == 3 and not (folder / "killed").exists():
-        (folder / "killed").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number
-
-
-def work(task: str) -> str:
-    if task == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if task == "raises":
-        raise ValueError("a bug")
-    return os.environ["POLARS_MAX_THREADS"]
 
 
 @on_ray
 def test_a_task_is_done_again_where_its_worker_is_killed(cluster: Any, tmp_path: Path) -> None:
     with executor(Engine.RAY, cluster.address) as engine:
         tasks = [(tmp_path, number) for number in range(8)]
-        answers = sorted(engine.run_tasks(once, tasks, jobs=None, writes_to=tmp_path))
+        answers = sorted(engine.run_tasks(ray_tasks.once, tasks, jobs=None, writes_to=tmp_path))
         assert answers == [(number, number) for number in range(8)]
         assert (tmp_path / "killed").exists()
-        told = dict(engine.run_tasks(work, ["killed", "raises", "fine"], jobs=2, writes_to=tmp_path))
+        told = dict(engine.run_tasks(ray_tasks.work, ["killed", "raises", "fine"], jobs=2, writes_to=tmp_path))
     assert isinstance(told[0], Died)
     assert "died 4 times" in told[0].how
     assert isinstance(told[1], Died)
@@ -313,18 +291,13 @@ def test_a_task_is_done_again_where_its_worker_is_killed(cluster: Any, tmp_path:
 def test_no_more_tasks_are_in_flight_than_there_is_room_for(cluster: Any, tmp_path: Path) -> None:
     with executor(Engine.RAY, cluster.address) as engine:
         tasks = [(tmp_path, number) for number in range(60)]
-        with closing(engine.run_tasks(marked, tasks, jobs=6, writes_to=tmp_path)) as answers:
+        with closing(engine.run_tasks(ray_tasks.marked, tasks, jobs=6, writes_to=tmp_path)) as answers:
             assert next(answers)
             time.sleep(3)
             assert len(list(tmp_path.glob("done-*"))) <= 6
         time.sleep(1)
         begun = len(list(tmp_path.glob("done-*")))
     assert begun <= 7
-
-
-def marked(task: tuple[Path, int]) -> int:
-    (task[0] / f"done-{task[1]}").touch()
-    return task[1]
 
 
 @on_ray
@@ -354,17 +327,17 @@ def test_many_runs_are_judged_on_the_cluster_as_here(
 def test_a_ray_of_our_own_is_stopped_again_and_says_nothing(
     run_dir: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ray
-
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    temporary = Path(tempfile.mkdtemp(prefix="", dir="/tmp"))  # short, for Ray's sockets
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     here = findings(run_dir)
-    before = signal.getsignal(signal.SIGTERM)
     with executor(Engine.RAY) as engine:
-        assert not ray.is_initialized()  # nothing is started before there is something to do
+        assert multiprocessing.active_children() == []  # nothing is started before there is something to do
         assert findings(run_dir, engine) == here
-    assert not ray.is_initialized()
-    assert signal.getsignal(signal.SIGTERM) is before
-    assert capfd.readouterr().out == ""
+        assert len(list(temporary.iterdir())) == 1
+    assert multiprocessing.active_children() == []
+    assert list(temporary.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_worker_folds_and_reads_only_the_files_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,6 +360,150 @@ def test_a_worker_folds_and_reads_only_the_files_of_the_run(tmp_path: Path, monk
     path.unlink()
     assert [*map(type, answers())] == [ray_cluster.Unseen] * 2
     assert remote_tasks.SizedPiece.of(piece).sizes == ()
+
+
+def copies(count: int) -> list[str]:
+    """Copy a sample so many times: work for a while that can be cut in the middle."""
+    runs = [Path(f"runs/seed_{number}") for number in range(count)]
+    for run in runs:
+        shutil.copytree(SAMPLES / "healthy", run)
+    return [str(run) for run in runs]
+
+
+def judged(out: str) -> list[Path]:
+    return sorted(Path(out).rglob("findings.json"))
+
+
+def until_judged(command: Any) -> None:
+    """Wait until one of many runs is judged."""
+    end = time.monotonic() + 300
+    while not judged("out") and command.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def kill_all_of(node: Any) -> None:
+    for processes in node.all_processes.values():
+        for each in processes:
+            each.process.kill()
+
+
+def kill(what: str, nodes: Any, command: Any) -> None:
+    match what:
+        case "driver":
+            (driver,) = until_spawned(command, 1)
+            os.kill(driver, signal.SIGABRT)  # as Ray does where a check of its own fails
+        case "head node":
+            kill_all_of(nodes.head_node)
+        case "head node's service":
+            for each in nodes.head_node.all_processes["gcs_server"]:
+                each.process.kill()
+        case "worker nodes":
+            for node in nodes.worker_nodes:
+                kill_all_of(node)
+
+
+def left_of(folder: Path) -> list[str]:
+    """Name the processes that keep temporary files in a folder."""
+    mark, found = f"TMPDIR={folder}".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return found
+
+
+@on_ray
+@pytest.mark.parametrize("killed", ["driver", "head node", "head node's service", "worker nodes"])
+def test_a_command_whose_ray_is_killed_ends_within_a_minute_and_says_what_to_do(
+    killed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = copies(16)
+    with cluster_with(cores=0) as lost:
+        complete(lost)
+        address = lost.address
+        command = started("gate", *runs, "--out", "out", "--engine", "ray", "--ray-address", address)
+        until_judged(command)
+        since = time.monotonic()
+        kill(killed, lost, command)
+        out, err = command.communicate(timeout=120)
+        seconds = time.monotonic() - since
+    assert exit_code(command) == 2, err
+    assert seconds < 60
+    assert out == ""
+    assert f"Ray at {address} is gone: " in err
+    assert "run the same command again, which goes on from what is kept, or run it without --engine ray." in err
+    assert left_of(tmp_path / "tmp") == []
+    assert list(Path("tmp").iterdir()) == []
+    assert 0 < len(judged("out")) < len(runs)
+    assert all(json.loads(path.read_text()) for path in judged("out"))
+    assert not Path("out", "gate.json").exists()
+    if killed == "driver":
+        CliRunner().invoke(app, ["gate", *runs, "--out", "fresh"])
+        CliRunner().invoke(app, ["gate", *runs, "--out", "out"])
+        assert Path("out", "gate.json").read_bytes() == Path("fresh", "gate.json").read_bytes()
+
+
+@on_ray
+def test_a_ray_of_our_own_goes_with_the_process_that_talks_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    runs = copies(16)
+    temporary = Path(tempfile.mkdtemp(prefix="", dir="/tmp"))  # short, for Ray's sockets
+    command = started("gate", *runs, "--out", "out", "--engine", "ray", temporary=temporary)
+    until_judged(command)
+    since = time.monotonic()
+    kill("driver", None, command)
+    _, err = command.communicate(timeout=120)
+    assert exit_code(command) == 2, err
+    assert time.monotonic() - since < 60
+    assert "is gone: its process was killed (SIGABRT" in err
+    assert list(temporary.iterdir()) == []
+    assert left_of(temporary) == []
+
+
+FAKE = """
+import os, sys, time
+from types import SimpleNamespace
+
+class exceptions:
+    class RayError(Exception): pass
+    class RayTaskError(RayError): pass
+
+def init(**_): pass
+def get_runtime_context(): return SimpleNamespace(get_node_id=lambda: "node")
+def cluster_resources(): return {"CPU": 2}
+def remote(**_): return lambda function: SimpleNamespace(remote=lambda *given: object())
+"""
+CHECK = "[2026-01-01 10:00:00,000 C 7 7] task_manager.cc:991:  Check failed: it != end Tried to complete it twice."
+
+
+@pytest.mark.parametrize(
+    ("wait", "says"),
+    [
+        (f"print({CHECK!r}, file=sys.stderr, flush=True); os.abort()", "(SIGABRT) (task_manager.cc:991:  Check failed"),
+        ("time.sleep(60)", "did not answer for 1 s"),
+        ("raise OSError('the raylet has closed the line')", "OSError: the raylet has closed the line"),
+    ],
+)
+def test_what_ends_ray_ends_the_command_with_a_sentence(
+    wait: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    Path("fake").mkdir()
+    Path("fake/ray.py").write_text(f"{FAKE}\ndef wait(tasks, num_returns, timeout): {wait}\n")
+    monkeypatch.syspath_prepend(tmp_path / "fake")
+    monkeypatch.setattr(ray_driver, "ANSWER_SECONDS", 0.9)
+    monkeypatch.setattr(ray_cluster, "LOOK_SECONDS", 0.1)
+    called = CliRunner().invoke(app, ["gate", *copies(2), "--out", "out", "--engine", "ray"])
+    assert called.exit_code == 2, called.output
+    assert says in " ".join(called.stderr.split(" "))
+    assert "run the same command again, which goes on from what is kept" in called.stderr
+    assert judged("out") == []
+    assert multiprocessing.active_children() == []
 
 
 @without_ray

@@ -6,21 +6,17 @@ again where its worker or node dies. What it raises is raised here once more, by
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import logging
 import os
+import pickle
 import platform
-import signal
 import socket
-import subprocess
 import sys
-import threading
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -31,32 +27,34 @@ from ptt.diagnostics.statistics.partial_tables import PartialTables
 from ptt.diagnostics.store.file_readings import Reading, RunTasks, read_task
 from ptt.diagnostics.store.file_readings import Task as ReadTask
 from ptt.diagnostics.store.scan import READ_ERRORS
+from ptt.executors.ray_driver import RETRIES, Driver, Lost, LostClusterError, Raised
 from ptt.executors.remote_tasks import Origin, SizedPiece, at_hand, origin_of, sizes_of
 from ptt.executors.this_machine import cores
 from ptt.object_stores.client import ObjectError
 from ptt.object_stores.remote_paths import url_of
-from ptt.processes import THREADS, Died
-from ptt.stopping import END_SIGNALS, temporary_folder
+from ptt.processes import Died
+from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Key = TypeVar("Key")
+Found = TypeVar("Found")
 
 ADDRESS: Final = "RAY_ADDRESS"  # Ray's own variable, which `ray job submit` sets
 HERE: Final = "local"  # Ray's word for a cluster of this machine alone, which ends with us
 REACH_SECONDS: Final = 10.0  # to open a connection
 LOOK_SECONDS: Final = 5.0  # between two looks whether the cluster has cores, while nothing comes back
 CORES_SECONDS: Final = 600.0  # for a node with cores to join: clouds start one in minutes
-JOIN_SECONDS: Final = 60.0  # for a cluster to answer: Ray itself tries for minutes, and then ends the process
+LOST_SECONDS: Final = 20.0  # for another to join where all that had cores are gone
+JOIN_SECONDS: Final = 60.0  # for a cluster to answer: Ray itself tries for minutes
+START_SECONDS: Final = 180.0  # for a Ray of our own, on a machine that is busy
 AHEAD: Final = 4
 """Tasks in flight or done and not yet fetched, a core, and a group more: enough to go on while one is folded anew after
 its node died. A piece's tables have some 9 MB at most, so that they take 40 MB a core of the cluster's memory."""
 MERGE_FROM: Final = 8  # cores: fewer leave the driver time to add pieces up, and have no room for sixteen and a group
-RETRIES: Final = 3  # of a task whose worker or node died
 STORE_BYTES: Final = 64 << 20  # of shared memory a core of a cluster of our own
 MAX_FOLDER: Final = 40  # characters: Ray keeps sockets below it, whose paths may have 107
-PROBE: Final = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
 SAME_FILES: Final = (
     "--ray-address needs a shared file system: every node reads a run's files, and writes output, at the same path as "
     "this machine"
@@ -123,6 +121,11 @@ def _node() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
+def work(given: bytes, *answers: bytes) -> bytes:
+    """Do a task as Ray carries it: what goes between the command and workers is opaque to the process between them."""
+    return pickle.dumps(call(pickle.loads(given), *map(pickle.loads, answers)))  # noqa: S301  our own
+
+
 def fold_or_say_why(sized: SizedPiece) -> PartialTables | Unseen | None:
     """Fold a piece; None where its files cannot be read, or are others than those of the run.
 
@@ -157,8 +160,9 @@ class RayCluster:
     def __init__(self, address: str | None = None) -> None:
         """`address`: `HOST:PORT` of the head node, `auto`, or None for what RAY_ADDRESS says."""
         self.address = address or os.environ.get(ADDRESS) or HERE
-        self._ray: Any = None
+        self._driver: Driver | None = None
         self._stack = ExitStack()
+        self._had_cores = False
 
     def __enter__(self) -> Self:
         if importlib.util.find_spec("ray") is None:
@@ -166,13 +170,12 @@ class RayCluster:
                 "--engine ray: Ray is not installed; install it with `pip install 'ptt-forensics[ray]'`."
             )
         if self.address != HERE:
-            _find(self.address)
+            _reach(self.address)
             self._join()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
-        self._ray = None
+        self._leave()
 
     @property
     def run_pieces(self) -> RunPieces | None:
@@ -186,36 +189,32 @@ class RayCluster:
 
         A group that cannot be added up there comes by its pieces, among them the one that could not be folded.
         """
-        ray = self._join()
-        with closing(self._started(self._begun(ray, pieces, groups), in_order=True)) as flights:
+        with closing(self._started(self._begun(pieces, groups), in_order=True)) as flights:
             for places, tasks in flights:
-                merged = self._answer(ray, tasks[-1]) if len(tasks) > len(places) else None
+                merged = self._answer(tasks[-1]) if len(tasks) > len(places) else None
                 if isinstance(merged, PartialTables):
                     yield places.start, Merged(tables=merged)
                     continue
                 for place, task in zip(places, tasks, strict=False):
-                    answer = self._answer(ray, task)
+                    answer = self._answer(task)
                     _refuse_unseen(answer, [file.path for file in pieces[place].files])
                     yield place, answer if isinstance(answer, PartialTables) else None
 
-    def _begun(
-        self, ray: Any, pieces: Sequence[Piece], groups: Mapping[int, Group]
-    ) -> Iterator[tuple[range, list[Any]]]:
+    def _begun(self, pieces: Sequence[Piece], groups: Mapping[int, Group]) -> Iterator[tuple[range, list[int]]]:
         """Begin the tasks of one piece, or of one group with a last one that adds it up, whenever asked for the next.
 
         Whether the cluster has the cores for a group is looked at with each: it may grow and shrink meanwhile.
         """
-        remote = self._remote(call)
         sized = [*map(SizedPiece.of, pieces)]
         place = 0
         while place < len(pieces):
             group = groups.get(place)
-            if group is not None and 0 < _cores(ray) < MERGE_FROM:
+            if group is not None and 0 < self._cores() < MERGE_FROM:
                 group = None
             places = range(place, place + (1 if group is None else len(group.pieces)))
-            tasks = [remote.remote(self._call(fold_or_say_why, sized[at])) for at in places]
+            tasks = [self._begin(self._call(fold_or_say_why, sized[at])) for at in places]
             if group is not None:
-                tasks.append(remote.remote(self._call(merge_or_none, places), *tasks))
+                tasks.append(self._begin(self._call(merge_or_none, places), after=tasks))
             yield places, tasks
             place = places.stop
 
@@ -235,8 +234,14 @@ class RayCluster:
         self, function: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int | None, writes_to: Path
     ) -> Generator[tuple[int, Result | Died]]:
         """Yield each task's number and result as they are done, by default a task a core."""
-        with closing(self._answers(function, tasks, jobs=jobs, writes_to=os.fspath(writes_to))) as answers:
-            yield from answers
+        under_way = True
+        try:
+            with closing(self._answers(function, tasks, jobs=jobs, writes_to=os.fspath(writes_to))) as answers:
+                yield from answers
+            under_way = False
+        finally:
+            if under_way:  # for minutes, maybe: Ray ends what it does for a process that has left
+                self._leave()
 
     def _answers(
         self,
@@ -248,17 +253,13 @@ class RayCluster:
         writes_to: str | None = None,
     ) -> Generator[tuple[int, Result | Died]]:
         """Yield each task's number and what came of it."""
-        ray = self._join()
-        remote = self._remote(call)
-
-        begun = ((number, [remote.remote(self._call(function, task, writes_to))]) for number, task in enumerate(tasks))
+        begun = ((number, [self._begin(self._call(function, task, writes_to))]) for number, task in enumerate(tasks))
         with closing(self._started(begun, jobs=jobs, in_order=in_order)) as flights:
             for number, (task,) in flights:
-                yield number, self._answer(ray, task)
+                yield number, self._answer(task)
 
-    def _remote(self, function: Callable[..., object]) -> Any:
-        """Return what starts a function as a task, which Ray does again where its worker or node dies."""
-        return self._join().remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(function)
+    def _begin(self, given: Call[Any], after: Sequence[int] = ()) -> int:
+        return self._join().begin(pickle.dumps(given), after)
 
     def _call(self, function: Callable[..., Any], task: Task, writes_to: str | None = None) -> Call[Task]:
         return Call(
@@ -267,23 +268,23 @@ class RayCluster:
             folder=os.fspath(Path.cwd()),
             writes_to=writes_to,
             output=None if writes_to is None else url_of(Path(writes_to)),
-            origin=origin_of(task, _node()),
+            origin=origin_of(task, self._join().node),
         )
 
     def _started(
-        self, begun: Iterator[tuple[Key, list[Any]]], *, jobs: int | None = None, in_order: bool = False
-    ) -> Generator[tuple[Key, list[Any]]]:
+        self, begun: Iterator[tuple[Key, list[int]]], *, jobs: int | None = None, in_order: bool = False
+    ) -> Generator[tuple[Key, list[int]]]:
         """Yield each key of `begun` with its tasks, once the last of these is done.
 
         With `in_order`, keys come in the order of `begun`, and their tasks may still be running. At most `jobs` tasks
-        (by default `AHEAD` per core) are in flight; a key's tasks count until the caller asks for the next key.
+        (by default `AHEAD` per core) are in flight; a key's tasks count until the caller asks for the next key. Those
+        that are in flight when the caller asks no more are left to end by themselves.
         """
-        ray = self._join()
-        flying: dict[Any, tuple[Key, list[Any]]] = {}  # by the last task of each
+        flying: dict[int, tuple[Key, list[int]]] = {}  # by the last task of each
         held, more = 0, True  # tasks
         try:
             while more or flying:
-                room = jobs or max(2, AHEAD * _cores(ray))
+                room = jobs or max(2, AHEAD * self._cores())
                 while more and held < room:
                     following = next(begun, None)
                     more = following is not None
@@ -291,94 +292,104 @@ class RayCluster:
                         flying[following[1][-1]] = following
                         held += len(following[1])
                 if flying:
-                    done = next(iter(flying)) if in_order else self._done(ray, list(flying))
+                    done = next(iter(flying)) if in_order else self._first_done(list(flying))
                     yield flying[done]
-                    held -= len(flying.pop(done)[1])
+                    _, tasks = flying.pop(done)
+                    self._join().drop(tasks)
+                    held -= len(tasks)
         finally:
-            for _, tasks in flying.values():
-                # Ray 2.60 ends this process where a task is cancelled just as the last of those it waits for is done
-                # ("Tried to complete task that was not pending"); without them it ends by itself.
-                for left in tasks if len(tasks) == 1 else tasks[:-1]:
-                    with suppress(Exception):  # the cluster is gone, and its tasks with it
-                        ray.cancel(left, force=True)
+            if self._driver is not None:
+                self._driver.drop([task for _, tasks in flying.values() for task in tasks])
 
-    def _done(self, ray: Any, tasks: list[Any]) -> Any:
-        """Return one of the tasks that is done, as soon as there is one; say so where no core can do any."""
+    def _first_done(self, tasks: Sequence[int]) -> int:
+        return self._until(partial(self._join().first_done, tasks, LOOK_SECONDS))
+
+    def _until(self, look: Callable[[], Found | None]) -> Found:
+        """Look until there is something; say so where no core can do any task."""
         since: float | None = None
-        while not (done := ray.wait(tasks, num_returns=1, timeout=LOOK_SECONDS)[0]):
-            if _cores(ray):
+        while (found := look()) is None:
+            longest = LOST_SECONDS if self._had_cores else CORES_SECONDS
+            if self._cores():
                 since = None
             elif since is None:
                 since = time.monotonic()
-                waits = f"waiting for a node with some, for {CORES_SECONDS / 60:.0f} minutes at most"
+                at_most = f"{longest / 60:.0f} minutes" if longest >= 60 else f"{longest:.0f} s"
+                waits = f"waiting for a node with some, for {at_most} at most"
                 sys.stderr.write(f"ptt: the Ray cluster at {self.address} has no CPUs; {waits}.\n")
-            elif time.monotonic() - since > CORES_SECONDS:
+            elif time.monotonic() - since > longest and self._had_cores:
+                raise LostClusterError(
+                    self.address, f"its nodes with CPUs have left, and none has joined for {longest:.0f} s"
+                )
+            elif time.monotonic() - since > longest:
                 raise SettingsError(
                     f"--engine ray: no node of the cluster at {self.address} has had a CPU for "
-                    f"{CORES_SECONDS / 60:.0f} minutes; add nodes, or start the head node with --num-cpus."
+                    f"{longest / 60:.0f} minutes; add nodes, or start the head node with --num-cpus."
                 )
-        return done[0]
+        return found
 
-    def _answer(self, ray: Any, task: object) -> Any:
+    def _cores(self) -> int:
+        """Return how many cores the cluster has; 0 while its nodes are yet to join."""
+        found = self._join().cores()
+        self._had_cores |= found > 0
+        return found
+
+    def _answer(self, task: int) -> Any:
         """Get what came of a task; a worker that lacks what all tasks need ends the command."""
-        try:
-            answer = ray.get(self._done(ray, [task]))
-        except ray.exceptions.RayTaskError as error:
-            lines = str(error).splitlines()
-            if "failed to import" in str(error) or isinstance(error.cause, ImportError):
-                raise SettingsError(
-                    f"a Ray worker cannot import ptt {__version__}: {lines[-1] if lines else error}; install "
-                    "ptt-forensics[ray] in the environment of all nodes."
-                ) from error
-            return Died(how=f"it raised {lines[-1] if lines else type(error.cause).__name__}")
-        except ray.exceptions.RayError as error:  # after so many tries
-            return Died(how=f"its Ray worker died {1 + RETRIES} times ({type(error).__name__})")
+        result = self._until(partial(self._join().result, task, LOOK_SECONDS))
+        if isinstance(result, Raised) and result.cannot_import:
+            raise SettingsError(
+                f"a Ray worker cannot import ptt {__version__}: {result.last}; install ptt-forensics[ray] in the "
+                "environment of all nodes."
+            )
+        if isinstance(result, Raised):
+            return Died(how=f"it raised {result.last}")
+        if isinstance(result, Lost):
+            self._cores()  # raises where not the task is lost, but the cluster
+            return Died(how=f"its Ray worker died {1 + RETRIES} times ({result.kind})")
+        assert isinstance(result, bytes)
+        answer = pickle.loads(result)  # noqa: S301  of a worker, which runs what we tell it
         if isinstance(answer, Unfit):
             raise SettingsError(f"a node of the Ray cluster {answer.why}.")
         return answer
 
-    def _join(self) -> Any:
-        """Connect to the cluster, or start one; what Ray has to say goes to no output of ours."""
-        if self._ray is not None:
-            return self._ray
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of ours reports to anybody
-        os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # 30 are not enough on a machine that is busy
-        with _quiet():
-            import ray
-
-            logging.getLogger("ray").setLevel(logging.ERROR)  # it sets another while it is imported
-            if ray.is_initialized():  # by the program that called us, which also ends it
-                self._ray = ray
-                return ray
-            own = self._own() if self.address == HERE else {}
-            try:
-                ray.init(
-                    address=self.address,
-                    log_to_driver=False,
-                    configure_logging=False,
-                    runtime_env={"env_vars": {THREADS: "1"}},  # a task has one core
-                    **own,
-                )
-            except (Exception, SystemExit) as error:  # Ray raises of every kind, and ends the process too
-                raise SettingsError(f"Ray at {self.address}: {_first_line(error)}; check --ray-address.") from error
-        self._stack.callback(ray.shutdown)
-        self._ray = ray
-        return ray
-
-    def _own(self) -> dict[str, object]:
-        """Return what a Ray of our own is started with: nobody else can reach it, and its files go with us."""
+    def _join(self) -> Driver:
+        """Connect to the cluster, or start one."""
+        if self._driver is not None and not self._driver.ended:
+            return self._driver
+        self._leave()  # one that has ended, in a program that goes on
         folder = self._stack.enter_context(temporary_folder("ptt-ray-"))
-        return {
-            "include_dashboard": False,
-            "object_store_memory": STORE_BYTES * max(2, cores()),
-            "_node_ip_address": "127.0.0.1",
-            "_temp_dir": folder if len(folder) <= MAX_FOLDER else None,
-        }
+        address = _of_program() or HERE if self.address == HERE else self.address
+        own, seconds = (_own(folder), START_SECONDS) if address == HERE else ({}, JOIN_SECONDS)
+        try:
+            self._driver = Driver(work, address, folder, own, seconds=seconds)
+        except LostClusterError as error:
+            self._leave()
+            check = "check --ray-address, and its port: 6379 unless the head node was started with another"
+            raise SettingsError(f"Ray at {address}: {error.why}; {check}.") from error
+        return self._driver
+
+    def _leave(self) -> None:
+        """End the process that talks to Ray, and a Ray of our own with it."""
+        if self._driver is not None:
+            self._driver.leave()
+        self._driver = None
+        self._stack.close()
 
 
-def _cores(ray: Any) -> int:
-    """Return how many cores the cluster has; 0 while its nodes are yet to join."""
-    return int(ray.cluster_resources().get("CPU", 0))
+def _own(folder: str) -> dict[str, object]:
+    """Return what a Ray of our own is started with: nobody else can reach it, and its files go with us."""
+    return {
+        "include_dashboard": False,
+        "object_store_memory": STORE_BYTES * max(2, cores()),
+        "_node_ip_address": "127.0.0.1",
+        "_temp_dir": folder if len(folder) <= MAX_FOLDER else None,
+    }
+
+
+def _of_program() -> str | None:
+    """Return the address of the cluster that the program that called us has joined."""
+    ray = sys.modules.get("ray")
+    return str(ray.get_runtime_context().gcs_address) if ray is not None and ray.is_initialized() else None
 
 
 def _refuse_unseen(answer: object, paths: Sequence[Path]) -> None:
@@ -387,8 +398,8 @@ def _refuse_unseen(answer: object, paths: Sequence[Path]) -> None:
         raise SettingsError(f"{paths[0]}: is not on the node {answer.node}; {SAME_FILES}.")
 
 
-def _find(address: str) -> None:
-    """Raise where no cluster answers at an address in good time."""
+def _reach(address: str) -> None:
+    """Raise where nothing answers at an address in good time."""
     if address == "auto" or "://" in address:
         return  # Ray looks for these itself, and gives up by itself
     host, _, port = address.rpartition(":")
@@ -401,32 +412,3 @@ def _find(address: str) -> None:
         raise SettingsError(
             f"--ray-address {address}: nothing answers there ({why}); give a running head node."
         ) from error
-    probe = [sys.executable, "-P", "-c", PROBE, address]  # -P: a ray.py in the current folder is none of ours
-    try:
-        subprocess.run(probe, check=True, timeout=JOIN_SECONDS, capture_output=True, text=True)  # noqa: S603  Python itself
-    except subprocess.TimeoutExpired as error:
-        raise SettingsError(
-            f"--ray-address {address}: no Ray cluster answers there within {JOIN_SECONDS:.0f} s; give the port of the "
-            "head node (6379 unless it was started with another)."
-        ) from error
-    except subprocess.CalledProcessError as error:
-        lines = (error.stderr or "").strip().splitlines()
-        raise SettingsError(f"--ray-address {address}: {lines[-1] if lines else 'Ray cannot join it'}.") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0] or type(error).__name__
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what Ray prints and warns of out of our output, and its handlers of signals out of our way."""
-    of_main = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.getsignal(number) for number in END_SIGNALS} if of_main else {}
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
