@@ -167,3 +167,16 @@ def test_a_reading_in_utc_that_others_would_fit_too_is_said(tmp_path: Path) -> N
     onset, note = judged(write_run(tmp_path / "run", in_zone("UTC"), start=MIDSUMMER, monitor_hours=1.5))
     assert onset == pytest.approx(FALL, abs=2)
     assert "read as of UTC; UTC-01:00, UTC+01:00 would fit" in note
+
+
+@USED
+def test_an_allowance_expires_on_one_day_for_all(tmp_path: Path, reader: Callable[[str], None]) -> None:
+    run = write_run(tmp_path / "run", in_zone("UTC"), start=MIDSUMMER)
+    yesterday = (datetime.now(UTC) - timedelta(days=1)).date()
+    policy = tmp_path / "ptt.toml"
+    allow = f'finding = "gpu-utilisation-fell"\nowner = "ann"\nreason = "known"\nexpires = {yesterday}\n'
+    policy.write_text(f'[gate]\nseverity = "low"\n\n[[gate.allow]]\n{allow}')
+    reader("AAA+24")  # a day behind UTC
+    (gated,) = ptt.gate(run, policy=policy).runs
+    (check,) = [one for one in gated.checks if one.id == "severity:gpu-utilisation-fell"]
+    assert "expired" in check.claim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from ptt.api.runs import Paths, open_run, paths_of, read_settings, settings_with
@@ -60,8 +60,8 @@ def gate(
     """Judge runs against a policy, as `ptt gate` does; an unreadable run does not stop the others.
 
     `policy` is a settings file with `[gate]`, by default `./ptt.toml` if present; `baseline` replaces the one it
-    names. With `out` each run's store is kept in its own folder below it. `today` dates allowances. Raises
-    SettingsError if the policy is wrong.
+    names. With `out` each run's store is kept in its own folder below it. `today` dates allowances, by default the day
+    in UTC. Raises SettingsError if the policy is wrong.
     """
     settings, held_against = (
         settings_with(read_settings(policy), rules=rules),
@@ -74,7 +74,7 @@ def gate(
             try:
                 folder = Path(out or scratch) / f"{number}-{name}"
                 opened = open_run(run, out=folder, settings=settings)
-                gated.append(_gated(run, folder, opened, held_against, name, today or date.today()))
+                gated.append(_gated(run, folder, opened, held_against, name, today or datetime.now(UTC).date()))
             except InputError as error:
                 gated.append(GatedRun(name=name, outcome=Outcome.UNREADABLE, error=str(error)))
     return GateReport(

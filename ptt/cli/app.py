@@ -204,7 +204,8 @@ def gate(
         bool, typer.Option("--explain", help="Print every check, its data and what would make it fail.")
     ] = False,
     as_of: Annotated[
-        str | None, typer.Option("--as-of", metavar="DATE", help="Apply allowances as of this day (default: today).")
+        str | None,
+        typer.Option("--as-of", metavar="DATE", help="Apply allowances as of this day (default: today in UTC)."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print only gate.json, to standard output.")] = False,
     junit: Annotated[Path | None, typer.Option("--junit", help="Also write a JUnit XML file.")] = None,

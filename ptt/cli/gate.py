@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -264,7 +264,7 @@ def _summarise(report: GateReport) -> bool:
 
 def _parse_day(text: str | None) -> date:
     if text is None:
-        return date.today()
+        return datetime.now(UTC).date()
     try:
         return date.fromisoformat(text)
     except ValueError as error:

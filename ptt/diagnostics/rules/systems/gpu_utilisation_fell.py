@@ -7,8 +7,9 @@ Why it matters: an idle device costs money. It waits for something: data, tools,
 What it is not: work that changed. Generation keeps a device less busy than an update does; where the step time holds,
 nothing is lost. Devices that never compute are left out, and so are samples that belong to no step.
 What to do: compare the times of a step's parts before and after: the devices wait for the part that grew.
-Source: W&B's `gpu.N.gpu`, trackio's `gpu/N/utilization`, or a logged gpu_utilization: the share of time in which a
-kernel runs (nvmlDeviceGetUtilizationRates). Half of the early level is our own.
+Source: W&B's `gpu.N.gpu`, MLflow's `gpu_N_utilization_percentage`, trackio's `gpu/N/utilization`, SwanLab's
+`gpu.N.pct`, or a logged gpu_utilization: the share of time in which a kernel runs (nvmlDeviceGetUtilizationRates). Half
+of the early level is our own.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def utilisation(evidence: Evidence) -> Series | NotJudged:
         return NotJudged(
             reason=f"utilisation of a working device is recorded at fewer than {MIN_VALUES} steps",
             missing=("ranks",),
-            enable="let W&B or trackio sample the devices, or log gpu_utilization at every step",
+            enable="let W&B, MLflow or trackio sample the devices, or log gpu_utilization at every step",
         )
     table = np.full((len(work), len(steps)), np.nan)
     for row, series in enumerate(work):
