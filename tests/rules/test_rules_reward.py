@@ -133,6 +133,8 @@ LATE = np.arange(STEPS) >= 150
 STYLE = noisy(0.7, sd=0.05, seed=13)
 PAID, SPREAD, SCALE = noisy(0.7, sd=0.05, seed=11), noisy(0.4, sd=0.05, seed=12), np.where(LATE, 100.0, 1.0)
 ALIKE = np.isin(np.arange(STEPS), STEPS - np.array([4, 9, 15]))  # steps whose samples all earn the same
+PAYS = np.where(LATE, noisy(0.5, sd=0.05, seed=14), 0.0)
+PAYS_STD = np.sqrt(0.01 * FORM * (1 - FORM) + PAYS * (1 - PAYS))
 SUCCESS = noisy(step_at(0.05, 0.85), sd=0.005, seed=13)  # of tasks that pay 1
 
 BROKEN: dict[str, tuple[Evidence, Severity]] = {
@@ -285,6 +287,18 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
         made({"len/response_mean": LATE_LONGER, "reward/mean": noisy(step_at(0.3, 0.7, 60), seed=3)}),
         Severity.MEDIUM,
     ),
+    "length-inflation/with longer tasks": (
+        made({"len/response_mean": noisy(step_at(200, 400), sd=15, seed=2), "reward/mean": noisy(0.5, seed=3)}),
+        Severity.LOW,
+    ),
+    "length-inflation/at once, and the reward fell": (
+        made({"len/response_mean": noisy(step_at(200, 400), sd=15, seed=2), "reward/mean": noisy(step_at(0.5, 0.2))}),
+        Severity.MEDIUM,
+    ),
+    "calls-inflation/with longer tasks": (
+        made({"tools/call_frequency": noisy(step_at(1.5, 3.0), sd=0.1, seed=2), "reward/mean": noisy(0.5, seed=3)}),
+        Severity.LOW,
+    ),
     "length-inflation/noise hides it": (
         made({"len/response_mean": LATE_LONGER, "reward/mean": noisy(0.3, sd=0.4, rho=0.6, seed=3)}),
         Severity.LOW,
@@ -337,6 +351,9 @@ HEALTHY: dict[str, Evidence] = {
     "reward-revised/parts that are 0 for a while": made(
         {"reward/mean": RIGHT + FORM * LATE + STYLE * ~LATE},
         parts={"right": RIGHT, "form": FORM * LATE, "style": STYLE * ~LATE},
+    ),
+    "reward-revised/a part that is 0 until it pays": made(
+        {"reward/mean": 0.1 * FORM + PAYS, "reward/std": PAYS_STD}, parts={"form": FORM, "right": PAYS}
     ),
     "reward-revised/a small part more": made(
         {"reward/mean": RIGHT + 0.1 * FORM + np.where(LATE, 0.1 * STYLE, 0.0)},

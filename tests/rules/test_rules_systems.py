@@ -100,6 +100,17 @@ def test_longer_answers_are_no_slower_machines() -> None:
     assert slower.evidence["work_ratio"] == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.parametrize("growth", [1.0, 1.07, 1.2])
+def test_work_that_hardly_grew_explains_no_slower_steps(growth: float) -> None:
+    """At 1.07 times the tokens, the noise of the time per token hid a rise of half as much again."""
+    times, lengths = jump(10.0, 16.0), jump(200.0, growth * 200.0)
+    found = finding(run("throughput-drop", {"time/step": times, "len/response_mean": lengths}))
+    assert found.severity is Severity.MEDIUM
+    assert found.evidence["work_ratio"] == pytest.approx(growth, abs=0.05)
+    assert "as much" not in found.claim
+    assert ("1.2x" in found.claim) is (growth == 1.2)
+
+
 def test_the_part_of_the_step_that_grew_is_named() -> None:
     parts = {"timing_s/gen": jump(5.0, 25.0), "timing_s/update_actor": noise(4.0), "timing_s/step": jump(10.0, 30.0)}
     other = {name: replace(series_of(name, values), raw_name=name) for name, values in parts.items()}

@@ -215,6 +215,15 @@ def test_advice_to_go_back_names_the_checkpoint_once() -> None:
     assert handed(diagnosis_of(undated)).verdict.next[0] == "compare with the last healthy checkpoint"
 
 
+def test_before_the_first_step_there_is_no_checkpoint_to_go_back_to() -> None:
+    first = diagnosis_of().run.first_step
+    for said in ("roll back to the last checkpoint", "restart from a checkpoint", "take the checkpoint"):
+        told = dated_finding("kl-over-target", next=(f"{said} before step {first}",))
+        (line,) = handed(diagnosis_of(told)).findings[0].next
+        assert "checkpoint" not in line
+        assert line.endswith("the model that the run started from")
+
+
 def test_the_best_step_is_by_the_figure_closest_to_the_task() -> None:
     logged = {
         "eval/reward": series_of("eval/reward", [0.1, 0.5, 0.9]),

@@ -169,7 +169,8 @@ def about(finding: Finding, held: HeldTail, *, alone: bool = False) -> Finding:
     """Return a finding on a tail as one about the value that holds it, or within which `alone` it was looked for."""
     kind, where = kind_of(held.attribute), place(held.attribute, held.value)
     head, colon, rest = finding.claim.partition(":")
-    share = f"({held.tail.share:.0%} of the late tail, {held.tail.token_share:.0%} of the tokens)"
+    beyond = f"late tokens with |r| above {held.begins:.2g} nats"
+    share = f"({held.tail.share:.0%} of the {beyond}, {held.tail.token_share:.0%} of all)"
     said = f", {where} only" if alone else f", most of all {where}"
     causes, confirm, steps = advice(kind, held, where, finding.seen_step)
     kept = [line for line in finding.next if re.search(r"\bcheck the logprobs\b|\bcheckpoint\b", line)]

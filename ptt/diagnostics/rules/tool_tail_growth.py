@@ -4,8 +4,8 @@ What: the post-tool tail of |r| (geometric mean of p95 and p99) grew over the ru
 noise (late third against early third, tested by the scatter of blocks of steps with their autocorrelation, at a stated
 false-alarm rate). It also outgrew the text-only tail, is still high in the last sixth, and is large enough to matter:
 p99 above ln 2, where a truncation cap of 2 begins to bite.
-Why it matters: the variance of a ratio-weighted gradient goes with E[rho^2], which such a tail dominates while loss,
-reward, entropy and mean KL stay flat. By the time those move, it is late.
+Why it matters: the variance of a ratio-weighted gradient goes with E[rho^2], which such a tail dominates. Loss, reward,
+entropy and mean KL are means over all tokens and may not show it before it is late.
 What it is not: tails that are high but do not grow, a hump that came back, growth from 0.01 to 0.1 (normal learning),
 or equal growth everywhere (a separate finding).
 What to do: first check that the logprobs are right. Then hold the policy in post-tool contexts: raise the KL
@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.tails import Tails
+from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails
 from ptt.diagnostics.model import (
     Aggregates,
     Answer,
@@ -184,7 +184,8 @@ def _everywhere(
     """Return the finding of growth in both slices, from the step from which the post-tool tail grew."""
     (onset, interval), (passed, passed_interval) = (date or (None, None) for date in dated)
     policy, reference = sides(tails.pair)
-    after_tools = f"{tails.late_tail_share:.0%} of the late tail lies after tool calls: read those samples first"
+    tail = f"late tokens with |r| above ln 2 ({TAIL_NATS:.2g} nats)"
+    after_tools = f"{tails.late_tail_share:.0%} of the {tail} follow tool calls: read those samples first"
     return Finding(
         id="tail-growth-everywhere",
         severity=severity,

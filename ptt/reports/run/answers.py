@@ -32,6 +32,7 @@ from ptt.reports.text.why import (
     core_coverage,
     coverage,
     crashes,
+    decided_by,
     explained,
     grew,
     no_signature,
@@ -145,6 +146,7 @@ def _factors(diagnosis: Diagnosis) -> str:
     if len(post) < 2 or post[0] is None or post[-1] is None:
         return ""
     early, late = _factor(post[0]), _factor(post[-1])
+    share = "twenty" if decided_by(diagnosis) == "p95" else "a hundred"
     where, what = ("tool output", "tool call") if name == "post_tool" else ("an observation", "observation")
     before = f"; before any {what}, {_factor(text[-1])}" if text and text[-1] is not None else ""
     above, _, below = (diagnosis.signature.pair or "").partition("/")
@@ -152,7 +154,7 @@ def _factors(diagnosis: Diagnosis) -> str:
     if above in SIDES and below in SIDES:
         sides = f"{SIDES[above]} than under {SIDES[below]}"
     return (
-        f"After {where}, one token in twenty is now at least {late} times more or less likely under "
+        f"After {where}, one token in {share} is now at least {late} times more or less likely under "
         f"{sides} (|r| is the log of this factor; early in the run: {early} times{before})."
     )
 

@@ -15,7 +15,7 @@ from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, joined, sentence
 from ptt.reports.text.numbers import count, counted, number
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.terminal import print_wrapped
-from ptt.reports.text.why import after_slice, core_coverage, crashes, grew, thirds
+from ptt.reports.text.why import after_slice, core_coverage, crashes, decided_by, grew, thirds
 
 MAX_FINDINGS = 3
 MAX_REASONS = 2  # sentences under Why; the report has all
@@ -93,7 +93,7 @@ def _by_thirds(diagnosis: Diagnosis) -> str:
     if not after:
         return grew(diagnosis)
     beside = f", text-only {text}" if text else ""
-    return f"p95 of |r| by thirds: {slice_name(name)} {after} nats{beside}."
+    return f"{decided_by(diagnosis)} of |r| by thirds: {slice_name(name)} {after} nats{beside}."
 
 
 def unreadable_lines(sources: Iterable[Source]) -> Iterator[Text]:

@@ -150,10 +150,16 @@ def after_slice(diagnosis: Diagnosis) -> str:
     return "post_observation" if "post_observation" in diagnosis.signature.growth else "post_tool"
 
 
+def decided_by(diagnosis: Diagnosis) -> str:
+    """Return the percentile that decided about the tail: that of the first finding on one, else p95."""
+    named = (str(finding.evidence.get("percentile")) for finding in diagnosis.findings)
+    return next((name for name in named if name in ("p95", "p99")), "p95")
+
+
 def thirds(diagnosis: Diagnosis, of: str) -> list[float | None]:
-    """Return the p95 of one slice by thirds of the run; empty if it was not measured."""
+    """Return the deciding percentile of one slice by thirds of the run; empty if it was not measured."""
     rows = rows_where(diagnosis, "growth", parts=len(WINDOW_NAMES), slice=of)
-    return [row["p95"] for row in sorted(rows, key=lambda row: row["part"])]
+    return [row[decided_by(diagnosis)] for row in sorted(rows, key=lambda row: row["part"])]
 
 
 def aggregates_sentence(signature: Signature) -> str:
@@ -235,16 +241,18 @@ def grew(diagnosis: Diagnosis) -> str:
     signature, name = diagnosis.signature, after_slice(diagnosis)
     growth = signature.growth.get(name)
     rise = ""
-    if growth is not None and growth.p95 is not None:
-        interval = f", 95% interval {bounds(*growth.interval_p95)}" if growth.interval_p95 else ""
-        rise = f" ({times(growth.p95)}{interval})"
+    percentile = decided_by(diagnosis)
+    factor = None if growth is None else growth.p95 if percentile == "p95" else growth.p99
+    known = None if growth is None else growth.interval_p95 if percentile == "p95" else growth.interval_p99
+    if factor is not None:
+        rise = f" ({times(factor)}{f', 95% interval {bounds(*known)}' if known else ''})"
     values, text = thirds(diagnosis, name), thirds(diagnosis, "text_only")
     if not values:
         return sentence(f"{slice_name(name)} tails of |log-ratio| grew{rise}")
     pair = f" for {signature.pair}" if signature.pair else ""
     text_words = f"; text-only {_arrows(text)}" if text else ""
     head = slice_name(name).capitalize()
-    return f"{head} p95 of |log-ratio|{pair} by thirds of the run: {_arrows(values)}{rise}{text_words}."
+    return f"{head} {percentile} of |log-ratio|{pair} by thirds of the run: {_arrows(values)}{rise}{text_words}."
 
 
 def _arrows(values: list[float | None]) -> str:

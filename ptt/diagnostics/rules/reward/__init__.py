@@ -19,7 +19,9 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import REFUSAL, REPETITION, words_of
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.rules.interface import NotJudged, requires
+from ptt.diagnostics.rules.reward_outcome import reward_dropped_since
 from ptt.diagnostics.rules.single_series import logged
+from ptt.diagnostics.statistics.level_crossing import change_place
 from ptt.diagnostics.statistics.small_sample import estimate_change
 
 REWARD_ENABLE: Final = (
@@ -31,6 +33,9 @@ OUTCOME_ENABLE: Final = (
 )
 MIN_SAMPLES: Final = 150  # samples: 50 a third of the run
 MIN_SHIFT_SHARE: Final = 0.25  # of the larger level: a side metric that moved less is no sign of another way to answer
+NEAR: Final = 5  # values beside a change
+AT_ONCE: Final = 0.8  # of a change, between the values just before it and just after it
+NEW_TASKS: Final = "longer tasks from that step on: a curriculum, or other data"
 SIDE_METRICS: Final = ("len/response_mean", "len/clipped_frac", "tools/call_frequency", "turns/mean")
 SIDE_WORDS: Final = REFUSAL | REPETITION | {"format"}
 STATISTIC_WORDS: Final = frozenset({"std", "min", "max"})  # of names that are no mean
@@ -112,6 +117,18 @@ def highest_samples(evidence: Evidence, count: int = 3) -> str:
     names = dict.fromkeys(f"reward {samples.rewards[place]:.3g} at step {samples.steps[place]}" for place in ranked)
     files = sorted({samples.sources[place] for place in ranked})
     return f"{'; '.join(names)}, in {', '.join(files)}" if ranked else ""
+
+
+def with_new_tasks(evidence: Evidence, series: Series, early: float, late: float, onset: int | None) -> bool:
+    """Return whether a level went up from one logged step to the next while the reward did not fall.
+
+    Longer tasks do that, of a curriculum or of other data; a policy takes many steps.
+    """
+    values = series.finite()[1]
+    place = change_place(values, early, series.width)
+    before, after = values[max(0, place - NEAR) : place], values[place : place + NEAR]
+    at_once = min(len(before), len(after)) >= NEAR and float(after.mean() - before.mean()) >= AT_ONCE * (late - early)
+    return at_once and not (onset is not None and reward_dropped_since(evidence, onset))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,8 @@ then no outcome rose by a third of that growth; where no outcome can be judged, 
 Why it matters: each call costs time and context. A reward that pays for calls, or for what they return, is pleased by
 calls alone, whether or not the task gets done.
 What it is not: more calls that solve more tasks, or a policy that only now learns to call once. Where noise hides
-whether they do, or nothing logged shows it, the finding is low.
+whether they do, or nothing logged shows it, the finding is low; likewise where they grow from one step to the next and
+the reward does not fall, as with longer tasks.
 What to do: read what the added calls return and whether the answer uses it; compare reward with the number of calls
 within prompts. If calls are paid for, pay for the state they leave instead.
 Source: the same test as for length (arXiv 2310.03716), put to calls; the levels are our own.
@@ -18,7 +19,7 @@ from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, OutcomeSta
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
-from ptt.diagnostics.rules.reward import gains_since
+from ptt.diagnostics.rules.reward import NEW_TASKS, gains_since, with_new_tasks
 from ptt.diagnostics.rules.single_series import last_mean, requires_metric, series_evidence
 
 GROWTH_FACTOR = 1.5  # times the early calls: half as much work again
@@ -48,9 +49,10 @@ def check(calls: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return Healthy(reason=f"tool calls grew {grew} a sample, and {risen[0].words} with them")
     flat = [gain for gain in gains if gain.state is OutcomeState.FLAT]
     clause = f" while {flat[0].words} did not rise" if flat else ""
+    at_once = with_new_tasks(evidence, calls, early, late, onset)
     return Finding(
-        severity=Severity.MEDIUM if flat else Severity.LOW,
-        claim=f"Tool calls grew {grew} a sample{clause}",
+        severity=Severity.MEDIUM if flat and not at_once else Severity.LOW,
+        claim=f"Tool calls grew {grew} a sample{' at once' if at_once else ''}{clause}",
         observed=late,
         limit=max(MIN_CALLS, limits["growth"] * early),
         unit="calls a sample",
@@ -58,6 +60,7 @@ def check(calls: Series, evidence: Evidence, limits: Limits) -> Verdict:
         onset_interval=interval,
         evidence=series_evidence(calls, early=early),
         causes=(
+            *((NEW_TASKS,) if at_once else ()),
             "the reward, or its judge, pays for calls or for what they return",
             "calls that fail or return nothing, and are tried again",
             "answers that no longer end before the limit of turns",

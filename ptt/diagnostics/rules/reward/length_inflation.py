@@ -4,7 +4,8 @@ What: the mean response length lies lastingly above one and a half times its ear
 by a third of that growth; where no outcome can be judged, the mean reward did not.
 Why it matters: length costs time and memory, runs into the token limit, and is the easiest way to please a reward.
 What it is not: longer answers that solve the task more often. Where noise hides whether they do, or nothing logged
-shows it, the finding is low.
+shows it, the finding is low; likewise where they grow from one step to the next and the reward does not fall, as with
+longer tasks.
 What to do: read long and short samples of one prompt; compare reward with length within prompts. If length is rewarded,
 cap it or remove it from the reward, in a short run first.
 Source: Singhal et al., A Long Way to Go: Investigating Length Correlations in RLHF (arXiv 2310.03716).
@@ -17,7 +18,7 @@ from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, OutcomeSta
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
-from ptt.diagnostics.rules.reward import gains_since
+from ptt.diagnostics.rules.reward import NEW_TASKS, gains_since, with_new_tasks
 from ptt.diagnostics.rules.single_series import requires_metric
 
 # times the early length: healthy runs that learn to reason or to call tools reach less, or gain by it
@@ -48,17 +49,19 @@ def check(length: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return Healthy(reason=f"responses grew {early:.3g} → {late:.3g}, and {risen[0].words} with them")
     flat = [gain for gain in gains if gain.state is OutcomeState.FLAT]
     clause = f" while {flat[0].words} did not rise" if flat else ""
+    at_once = with_new_tasks(evidence, length, early, late, onset)
     return Finding(
-        severity=Severity.MEDIUM if flat else Severity.LOW,
-        claim=f"Responses grew {early:.4g} → {late:.4g} tokens{clause}",
+        severity=Severity.MEDIUM if flat and not at_once else Severity.LOW,
+        claim=f"Responses grew {early:.4g} → {late:.4g} tokens{' at once' if at_once else ''}{clause}",
         observed=late / early if early > 0 else None,
         limit=limits["growth"],
         unit="x",
         onset_step=onset,
         onset_interval=interval,
         evidence={"metric": "len/response_mean", "logged_as": length.raw_name, "early": early, "late": late},
-        causes=("the reward, or its judge, pays for length", "a loss that is averaged by sequence favours"
-                " long wrong answers", "answers that no longer end: the end token became rare"),
+        causes=(*((NEW_TASKS,) if at_once else ()), "the reward, or its judge, pays for length",
+                "a loss that is averaged by sequence favours long wrong answers",
+                "answers that no longer end: the end token became rare"),
         confirm=("compare reward with length among samples of one prompt: do longer ones win at the same outcome?",
                  "read five of the longest samples: steps of work, repetition, or padding?"),
         next=("try a length penalty or a cap in a short run and change nothing else; decide by the outcome",),

@@ -19,17 +19,19 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall, lasting_rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import logarithms, logged, metric_evidence
-from ptt.diagnostics.rules.systems import change_point, folded, grown_part, length_of, per_token, ratio_around
+from ptt.diagnostics.rules.systems import change_point, folded, grown_part, length_of, per_token
 
 SLOWDOWN_FACTOR = 1.5  # times the early level; the batch-to-batch noise of a window stays well below
 HIGH_FACTOR = 3.0
 ROW_EVERY = 20  # steps between two looks of Microsoft's callback
 MIN_ROWS = 3
+MIN_EXPLAINED = 0.5  # of a slowdown, on the log scale: work that grew by less makes no step as much longer
+MIN_WORK = 1.1  # times the early work: less is no growth to speak of
 MIN_STEP_S = 0.05  # seconds a step: below, it is the timer that is slow
 ENABLE = "log the time of every step; the times of its parts show which one is slow"
 
@@ -47,17 +49,18 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return Healthy(reason=f"a step takes {early:.3g} s at first and {last:.3g} s at the end")
     onset = change_point(times, shift.onset)
     begun = replace(shift, onset=onset, interval=(min(onset, shift.interval[0]), shift.onset))
-    return _judged(evidence, series, begun, limits)
+    return _judged(evidence, series, times, begun, limits)
 
 
-def _judged(evidence: Evidence, series: Series, shift: BaselineShift, limits: Limits) -> Verdict:
+def _judged(evidence: Evidence, series: Series, times_by_step: Series, shift: BaselineShift, limits: Limits) -> Verdict:
     early, late = shift.early, shift.extreme if shift.ended else shift.last
     lengths = length_of(evidence)
-    longer = ratio_around(lengths, shift.onset) if lengths is not None else None
-    explained = lengths is not None and _explained(series, lengths, limits)
+    longer = _growth_of_work(lengths, times_by_step) if lengths is not None else None
+    explained = lengths is not None and longer is not None and _explained(series, lengths, late / early, longer, limits)
     notes = shift.ended or explained
     part = grown_part(evidence, shift.onset)
-    why = ", then recovered" if shift.ended else ", while the tokens per step grew as much" if explained else ""
+    work_grew = f", while the tokens per step grew {longer:.2g}x" if longer is not None and longer >= MIN_WORK else ""
+    why = ", then recovered" if shift.ended else work_grew
     unknown = "; the work per step is not logged" if lengths is None else ""
     work = lengths.raw_name if lengths is not None else None
     facts = metric_evidence(series, early_s=early, late_s=late, work_ratio=longer, work_logged_as=work)
@@ -87,8 +90,24 @@ def _judged(evidence: Evidence, series: Series, shift: BaselineShift, limits: Li
     )
 
 
-def _explained(series: Series, lengths: Series, limits: Limits) -> bool:
-    """Return whether the time of a token did not rise: longer steps are then more work, not slower machines."""
+def _growth_of_work(lengths: Series, times: Series) -> float | None:
+    """Return the work of the last steps over that of the first, over the steps that the times are compared at."""
+    level = early_level(times)
+    if level is None:
+        return None
+    steps, values = lengths.finite()
+    early = values[steps <= level.last_step]
+    late = values[steps > times.finite()[0][-times.width - 1]]
+    return float(late.mean() / early.mean()) if len(early) and len(late) and early.mean() > 0 else None
+
+
+def _explained(series: Series, lengths: Series, slower: float, longer: float, limits: Limits) -> bool:
+    """Return whether more work makes the steps longer, not slower machines: the time of a token did not rise.
+
+    Nor does work that hardly grew explain what lies within the noise of that time.
+    """
+    if longer < slower**MIN_EXPLAINED:
+        return False
     token_times = per_token(series, lengths)
     if len(token_times.finite()[0]) < MIN_VALUES:
         return False
