@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 from rich.console import Console
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.run.terminal import print_diagnosis
+from ptt.reports.text.numbers import number
 
 WIDTH = 100
 NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
@@ -60,3 +63,14 @@ def test_a_very_narrow_terminal_still_works(samples: dict[str, Diagnosis]) -> No
     out = io.StringIO()
     print_diagnosis(samples["baseline"], Console(file=out, width=10), "r.html")
     assert "Unstable" in out.getvalue()
+
+
+@pytest.mark.parametrize("percentile", ["p95", "p99"])
+def test_why_shows_the_percentile_that_decided(percentile: str, samples: dict[str, Diagnosis]) -> None:
+    baseline = samples["baseline"]
+    decided = replace(
+        baseline, findings=tuple(replace(f, evidence={"percentile": percentile}) for f in baseline.findings)
+    )
+    growth = decided.tables["growth"].filter(pl.col("parts") == 3, pl.col("slice") == "post_tool").sort("part")
+    levels = " → ".join(number(value) for value in growth[percentile])
+    assert f"{percentile} of |r| by thirds: post-tool {levels} nats" in " ".join(printed(decided).split())
