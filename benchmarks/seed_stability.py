@@ -4,25 +4,43 @@
 files below `tokens/`. Beside the whole run these parts of it are judged: both halves of its prompt groups (drawn within
 each burst of steps on the same rollouts, seeded), and every second burst. An arm is stable where no two of its parts
 answer found and not found, a tenth at most cannot say, and the severities of findings on tails lie one apart at most.
+
+`... --baseline 3 sound=RUN sound=RUN ...` asks the gate instead: a baseline is made of each three runs of an arm, and
+the arm's other runs are gated against it, as they are, and with their late post-tool tail as many times as high as the
+gate says would fail (there the baseline alone decides). All of the first must pass, nine in ten of the second fail.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import polars as pl
 
 from ptt import api
+from ptt.diagnostics.gate.against_baseline import against
+from ptt.diagnostics.gate.baseline.file import read_baseline, text_of
+from ptt.diagnostics.gate.baseline.measure import baseline_of, measure
+from ptt.diagnostics.gate.baseline.values import Baseline, hull
+from ptt.diagnostics.gate.judge import judge as gate
+from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
+from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Answer, Severity
+from ptt.diagnostics.statistics.noninferiority import RATIO_LIMIT
+from ptt.diagnostics.statistics.tail_curves import split_thirds
+from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.version import __version__
 
 TAIL_FINDINGS: Final = ("tool-tail-growth", "tail-growth-everywhere", "tails-high")
 MAX_UNSURE_SHARE: Final = 0.1  # of an arm's parts that may answer "cannot say"
@@ -145,28 +163,149 @@ def page(judged: Sequence[Judged]) -> str:
     return _table(head, rows) + "\n" + _table(("arm", "run", "part", "steps", "status", "tails", "by", "reason"), each)
 
 
+LATE_TAIL: Final = "baseline:tails.post_tool.late"
+STATED: Final = re.compile(r"a tail ([0-9.]+) times as high as this would fail")
+PLACEHOLDER: Final = Path("baseline.toml")
+TODAY: Final = date(2000, 1, 1)  # dates allowances, of which there are none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """What the gate said of one run held against a baseline of others, and of the same run with a higher tail."""
+
+    arm: str
+    seeds: tuple[str, ...]  # of the baseline
+    run: str
+    outcome: str  # of the gate: passed, failed, blind; or refused, where the baseline could not be made
+    why: str  # the checks that did not pass
+    factor: float | None  # from which on the gate says a higher late tail would fail
+    raised: str = ""  # what it said then, the baseline alone deciding
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """One row of the table."""
+        factor = "-" if self.factor is None else f"{self.factor:.2f}"
+        return " ".join(self.seeds), self.run, self.outcome, factor, self.raised or "-", self.why or "-"
+
+
+def raise_late_tail(run: Path, to: Path, *, factor: float, first: int) -> None:
+    """Copy a run with r = policy - ref of its post-tool tokens `factor` times as large from step `first` on.
+
+    What is lowered is the smaller logprob of the two, so that none rises above 0; old and rollout logprobs move with
+    the policy's, so that their pairs with it stay.
+    """
+    shutil.copytree(run, to)
+    for path in sorted(to.glob(STEP_FILES)):
+        table = pl.read_parquet(path)
+        if table["step"].max() >= first:  # type: ignore[operator]
+            table.with_columns(_raised(table, factor, first)).write_parquet(path)
+
+
+def _raised(table: pl.DataFrame, factor: float, first: int) -> list[pl.Series]:
+    moving = [name for name in ("policy_logp", "old_logp", "rollout_logp", "prox_logp") if name in table.columns]
+    columns: dict[str, list[object]] = {name: [] for name in (*moving, "ref_logp")}
+    for row in table.select("step", "model_mask", *columns).iter_rows(named=True):
+        mask = np.array(row["model_mask"], bool)
+        after = np.maximum.accumulate(~mask & np.maximum.accumulate(mask)) & mask  # an observation stands before
+        values = {name: np.array(row[name], np.float64) for name in columns}
+        r = values["policy_logp"] - values["ref_logp"]
+        by = np.where(after & (row["step"] >= first), (factor - 1) * r, 0.0)
+        for name in columns:
+            values[name] += np.minimum(by, 0.0) if name != "ref_logp" else -np.maximum(by, 0.0)
+            columns[name].append(values[name].astype(np.float32).tolist())
+    return [pl.Series(name, held, dtype=table.schema[name]) for name, held in columns.items()]
+
+
+def draws(arm: str, runs: Sequence[Path], *, size: int) -> Iterator[Drawn]:
+    """Gate each run of an arm against baselines of every `size` others."""
+    with TemporaryDirectory(prefix="draws-") as temporary:
+        scratch = Path(temporary)
+        opened = {run.name: api.open_run(run, out=scratch / f"store-{run.name}") for run in runs}
+        for seeds in combinations(runs, size):
+            names, held_out = tuple(run.name for run in seeds), [run for run in runs if run not in seeds]
+            measured = [measure(opened[name]) for name in names]
+            if refused := [reason for one in measured for reason in one.facts.accepted]:
+                for run in held_out:
+                    yield Drawn(
+                        arm=arm, seeds=names, run=run.name, outcome="refused", why="; ".join(refused), factor=None
+                    )
+                continue
+            file = scratch / PLACEHOLDER
+            file.write_text(text_of(baseline_of(measured, name=arm, version=__version__)), encoding="utf-8")
+            for run in held_out:
+                yield _draw(arm, names, run, opened[run.name], read_baseline(file), scratch)
+
+
+def _draw(arm: str, seeds: tuple[str, ...], run: Path, opened: LoadedRun, baseline: Baseline, scratch: Path) -> Drawn:
+    policy = Policy(baseline=AgainstBaseline(file=PLACEHOLDER, held=baseline))
+    found = gate(opened, policy, name=run.name, today=TODAY)
+    stated = next((STATED.search(one.claim) for one in found.checks if one.id == LATE_TAIL), None)
+    factor = float(stated[1]) if stated else None
+    raised = ""
+    if factor is not None:
+        copy = scratch / "raised" / run.name
+        raise_late_tail(run, copy, factor=factor, first=split_thirds(hull(baseline.runs))[2].first)
+        answers = against(measure(api.open_run(copy, out=scratch / "raised-store")), baseline, limit=RATIO_LIMIT)
+        raised = "failed" if any(one.outcome == "failed" for one in answers) else "not failed"
+        for made in (copy, scratch / "raised-store"):
+            shutil.rmtree(made)
+    why = "; ".join(one.id for one in found.checks if one.outcome is not Outcome.PASSED and not one.excused)
+    return Drawn(arm=arm, seeds=seeds, run=run.name, outcome=found.outcome.value, why=why, factor=factor, raised=raised)
+
+
+def drawn_page(drawn: Sequence[Drawn]) -> str:
+    """Return both tables: what was said by arm, and every judgement."""
+    rows = []
+    for arm in dict.fromkeys(one.arm for one in drawn):
+        mine = [one for one in drawn if one.arm == arm]
+        counts = [str(sum(one.outcome == word for one in mine)) for word in ("passed", "failed", "blind", "refused")]
+        raised = sum(one.raised == "failed" for one in mine)
+        factors = [one.factor for one in mine if one.factor is not None]
+        median = f"{np.median(factors):.2f}" if factors else "-"
+        rows.append((arm, str(len({one.seeds for one in mine})), str(len(mine)), *counts, median, str(raised)))
+    head = ("arm", "draws", "judgements", "passed", "failed", "blind", "refused", "median factor", "failed when raised")
+    each = ("arm", "baseline", "run", "gate", "would fail from", "when raised", "not passed")
+    return _table(head, rows) + "\n" + _table(each, [(one.arm, *one.cells) for one in drawn])
+
+
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+Told = TypeVar("Told", Judged, Drawn)
+
+
+def _shown(made: Iterable[Told]) -> Iterator[Told]:
+    """Yield each answer, and print it to stderr as it comes."""
+    started = time.perf_counter()
+    for one in made:
+        print(f"{time.perf_counter() - started:6.0f} s", one.arm, *one.cells, file=sys.stderr, flush=True)
+        yield one
 
 
 def main(arguments: Sequence[str]) -> None:
     """Judge the runs and print, or write, the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="ARM=RUN", help="a run's folder, after the arm it belongs to")
+    parser.add_argument(
+        "--baseline", type=int, metavar="N", help="gate against baselines of N runs of each arm instead"
+    )
     parser.add_argument("--draws", type=int, default=1, help="how often the prompt groups are halved (default 1)")
     parser.add_argument("--out", type=Path, help="a file for the tables")
     chosen = parser.parse_args(arguments)
-    judged: list[Judged] = []
+    arms: dict[str, list[Path]] = {}
     for named in chosen.runs:
         arm, _, path = named.rpartition("=")
         if not arm or not any(Path(path).glob(STEP_FILES)):
             parser.error(f"{named}: not ARM=RUN with {STEP_FILES} below RUN")
-        started = time.perf_counter()
-        for one in judged_parts(arm, Path(path), draws=chosen.draws):
-            judged.append(one)
-            print(f"{time.perf_counter() - started:6.0f} s", arm, *one.cells, file=sys.stderr, flush=True)
-    text = page(judged)
+        arms.setdefault(arm, []).append(Path(path))
+    if chosen.baseline:
+        drawn = (one for arm, runs in arms.items() for one in draws(arm, runs, size=chosen.baseline))
+        text = drawn_page([*_shown(drawn)])
+    else:
+        judged = (one for arm in arms for run in arms[arm] for one in judged_parts(arm, run, draws=chosen.draws))
+        text = page([*_shown(judged)])
     if chosen.out is None:
         print(text)
     else:

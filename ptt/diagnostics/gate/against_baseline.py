@@ -43,7 +43,7 @@ def against(
     others = tuple(run for run in baseline.runs if run.source != figures.source)
     reference = replace(baseline, runs=others) if others else baseline
     comparisons = (
-        *_adjust_p_values(of_tails.drafts(figures, reference, limit=limit), hommel_adjust),
+        *_adjust_p_values(of_tails.drafts(figures, reference, limit=limit, setting=baseline.runs), hommel_adjust),
         *_adjust_p_values(of_metrics.drafts(figures, reference, limit=limit, chosen=metrics), holm_adjust),
     )
     if not same:

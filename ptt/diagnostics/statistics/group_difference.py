@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean
@@ -25,6 +25,11 @@ def t_survival(t: float, freedom: float) -> float:
         return 0.5 * math.erfc(t / math.sqrt(2))
     half = 0.5 * _beta(freedom / (freedom + t * t), freedom / 2, 0.5)
     return half if t > 0 else 1 - half
+
+
+def f_survival(f: float, above: float, below: float) -> float:
+    """Return the probability of a ratio of two variances above `f`, by their degrees of freedom."""
+    return _beta(below / (below + above * f), below / 2, above / 2)
 
 
 def t_quantile(share: float, freedom: float) -> float:
@@ -86,6 +91,20 @@ class SeedPrior:
 
 
 NO_PRIOR: Final = SeedPrior(sd=0.0, freedom=0.0)
+CONTRADICTED: Final = 0.05  # probability, if the prior held, of a spread as wide as one that counts against it
+
+
+def shrunk_prior(prior: SeedPrior, variance: float, freedom: int) -> SeedPrior:
+    """Return the prior, or where seeds spread wider than it lets expect (F test), one moved to their own spread.
+
+    The variance becomes the mean of the prior's and the seeds', weighed by their degrees of freedom (Smyth 2004,
+    Statistical Applications in Genetics and Molecular Biology 3(1), eq. 4): three seeds alone, with 2, would make
+    every interval several times as wide as it need be.
+    """
+    if freedom < 1 or not f_survival(variance / prior.sd**2, freedom, prior.freedom) < CONTRADICTED:
+        return prior
+    pooled = (prior.freedom * prior.sd**2 + freedom * variance) / (prior.freedom + freedom)
+    return replace(prior, sd=math.sqrt(pooled))
 
 
 @dataclass(frozen=True, kw_only=True)

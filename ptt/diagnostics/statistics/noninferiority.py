@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
-from ptt.diagnostics.statistics.group_difference import SeedPrior, simes
+from ptt.diagnostics.statistics.group_difference import SeedPrior, shrunk_prior, simes
 from ptt.diagnostics.statistics.step_matching import MIN_SPANS
 from ptt.diagnostics.statistics.tail_curves import Curve, floor_curve, third_of
 from ptt.diagnostics.statistics.tail_growth import LEVEL_FLOOR
@@ -179,6 +179,11 @@ EXCLUDED_RATIO: Final = 1.6  # a factor that must be excluded before "not worse"
 FALSE_ALARM_RATE: Final = 0.02  # of all tests of one pair together
 TESTED_WINDOWS: Final = ("all", "late")
 TEXT_ONLY: Final = "text_only"
+SURE_SHARE: Final = FALSE_ALARM_RATE / 16
+"""A p-value at which a percentile fails whatever the others show (of two percentiles, slices and windows each, an
+eighth would do), and still fails where its noise is redrawn."""
+MAX_REFITS: Final = 6
+OVERSHOOT: Final = 0.005  # log: half a per cent, so that a search from below ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +196,10 @@ class Noninferiority:
     upper: float = math.nan  # one-sided bound at 95%
     p_value: float = math.nan  # one-sided: the first side is higher
     detectable: float = math.inf  # a true factor of this size would show in 95 of 100 such pairs; inf: none would
+    least: float = math.nan  # one-sided bound at SURE_SHARE: above 1, the first side is higher whatever else is asked
     spans: int = 0  # matched spans with enough tokens on both sides
+    apart: float | None = None  # log-SD of the seeds, where it is wider than assumed and counts instead
+    assumed: float = 0.0
 
 
 UNKNOWN: Final = Noninferiority()
@@ -265,6 +273,7 @@ def _read_ratio(fitted: MixedModel, counted: IntArray) -> Noninferiority:
         upper=math.exp(known.quantile(0.95)),
         p_value=1 - known.above(0.0),
         detectable=math.exp((high - low) / 2 + known.quantile(0.95) - middle),
+        least=math.exp(known.quantile(SURE_SHARE)),
         spans=spans,
     )
 
@@ -288,18 +297,90 @@ Percentiles = Mapping[str, Noninferiority]  # by name: what is known of each per
 
 
 def compare_percentiles(
-    variant: Sequence[Sequence[Curve]], baseline: Sequence[Sequence[Curve]], *, windows: Sequence[str] = TESTED_WINDOWS
+    variant: Sequence[Sequence[Curve]],
+    baseline: Sequence[Sequence[Curve]],
+    *,
+    windows: Sequence[str] = TESTED_WINDOWS,
+    setting: Sequence[Sequence[Curve]] = (),
+    names: Sequence[str] = tuple(SEED_PRIORS),
 ) -> list[Percentiles]:
     """Compare every percentile of one slice, each with its floor and its prior, for each of the windows.
 
-    Either side gives one entry a run: its curves, one a percentile.
+    Either side gives one entry a run: its curves, one a percentile. `setting`: all runs that show how far seeds lie
+    apart, where they are more than the baseline's.
     """
     by_percentile = {}
-    for name, of_tools in SEED_PRIORS.items():
-        sides = [[_floored(run, name) for run in side] for side in (variant, baseline)]
-        prior = TEXT_SEED_PRIOR if sides[0][0].slice == TEXT_ONLY else of_tools
-        by_percentile[name] = noninferiority_by_window(*sides, windows=windows, floor=None, seeds=prior)
+    for name in names:
+        sides = [[_floored(run, name) for run in side] for side in (variant, baseline, setting or baseline)]
+        assumed, apart, prior = seeds_prior(name, sides[2])
+        results = noninferiority_by_window(*sides[:2], windows=windows, floor=None, seeds=prior)
+        by_percentile[name] = [replace(one, apart=apart, assumed=assumed) for one in results]
     return [{name: found[place] for name, found in by_percentile.items()} for place in range(len(windows))]
+
+
+def fails_from(
+    run: Sequence[Curve],
+    baseline: Sequence[Sequence[Curve]],
+    found: Percentiles,
+    *,
+    window: str,
+    limit: float = RATIO_LIMIT,
+    setting: Sequence[Sequence[Curve]] = (),
+) -> float:
+    """Return the factor by which a run's tail in a window would have to be higher to fail; inf where none would do.
+
+    Fitted anew at that height, because a tail that rises above its floor brings its own noise.
+    """
+    places = np.isin(third_of(len(run[0].spans)), _window_numbers(window))
+    starts = {name: _lift(run, name, places, _missing(one, limit)) for name, one in found.items()}
+    name = min(starts, key=lambda each: starts[each])
+    lift = starts[name] + OVERSHOOT
+    for _ in range(MAX_REFITS):
+        if not math.isfinite(lift):
+            break
+        higher = [replace(curve, log_value=curve.log_value + np.where(places, lift, 0.0)) for curve in run]
+        (again,) = compare_percentiles([higher], baseline, windows=(window,), setting=setting, names=(name,))
+        if not (missing := _missing(again[name], limit)) > 0:
+            return math.exp(lift)
+        lift += missing + OVERSHOOT
+    return math.inf
+
+
+def _missing(found: Noninferiority, limit: float) -> float:
+    """Return by how much more (log) a tail would have to be higher to fail whatever the other tests show."""
+    least = -math.log(found.least) if found.least > 0 else math.inf
+    return max(least, math.log(limit / found.ratio) + OVERSHOOT)
+
+
+def _lift(run: Sequence[Curve], name: str, places: BoolArray, missing: float) -> float:
+    """Return by how much (log) a percentile must be raised for its floored mean to rise by `missing`."""
+    values = next(curve for curve in run if curve.quantile == name).log_value[places]
+    values, floor = values[np.isfinite(values)], math.log(MATERIAL_NATS[name])
+    if not len(values) or not math.isfinite(missing):
+        return math.inf
+    low, high = 0.0, max(missing, 0.0) + max(0.0, floor - float(values.min()))
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        rise = float((np.maximum(values + middle, floor) - np.maximum(values, floor)).mean())
+        low, high = (low, middle) if rise >= missing else (middle, high)
+    return high
+
+
+def seeds_prior(name: str, seeds: Sequence[Curve]) -> tuple[float, float | None, SeedPrior]:
+    """Return how far seeds are assumed to lie apart in one percentile, these where that is wider, and what counts.
+
+    Their own spread is that of their mean levels over the run, or late in it, beyond the noise of their own sequences.
+    """
+    prior = TEXT_SEED_PRIOR if seeds[0].slice == TEXT_ONLY else SEED_PRIORS[name]
+    levels, own = np.array([curve.log_value for curve in seeds]), np.array([curve.own for curve in seeds])
+    there, widest = (np.isfinite(levels) & np.isfinite(own)).all(axis=0), 0.0
+    for window in TESTED_WINDOWS:
+        places = there & np.isin(third_of(len(there)), _window_numbers(window))
+        if len(seeds) > 1 and places.any():
+            noise = own[:, places].sum(axis=1).mean() / places.sum() ** 2
+            widest = max(widest, float(levels[:, places].mean(axis=1).var(ddof=1) - noise))
+    counts = shrunk_prior(prior, widest, len(seeds) - 1)
+    return prior.sd, math.sqrt(widest) if counts is not prior else None, counts
 
 
 def _floored(curves: Sequence[Curve], name: str) -> Curve:

@@ -11,7 +11,9 @@ from rich.text import Text
 
 from ptt.diagnostics.gate.baseline.measure import windows_of
 from ptt.diagnostics.gate.baseline.moves import ESS, ESS_OF_WINDOWS, Spread, spreads
+from ptt.diagnostics.gate.baseline.tails import WHERE, reach
 from ptt.diagnostics.gate.baseline.values import Baseline, Figures, Moved
+from ptt.diagnostics.statistics.noninferiority import EXCLUDED_RATIO
 from ptt.reports.text.names import joined, slice_name
 from ptt.reports.text.numbers import bounds, count, counted, number, percent
 from ptt.reports.text.sanitize import safe, shortened
@@ -31,6 +33,7 @@ def print_written(baseline: Baseline, file: str, console: Console) -> None:
     names = joined([_name(run) for run in baseline.runs])
     _line(console, f"{safe(file)}: baseline {safe(baseline.name)} of {names}, {_steps(baseline)}.")
     _run_notes(baseline, console, accepted="was accepted although it does not pass", no_tails="gives no tails")
+    _print_reach(baseline, console)
     if len(baseline.runs) == 1:
         _line(console, ONE_RUN, style="dim")
 
@@ -41,6 +44,18 @@ def _run_notes(baseline: Baseline, console: Console, *, accepted: str, no_tails:
             _line(console, f"{_name(run)} {accepted}: {_accepted(run)}.", style="yellow")
         if run.why_no_tails:
             _line(console, f"{_name(run)} {no_tails}: {safe(run.why_no_tails)}.", style="dim")
+
+
+def _print_reach(baseline: Baseline, console: Console) -> None:
+    """Print what the baseline can bound, and what it cannot and why."""
+    for bound in reach(baseline):
+        size = f"{bound.fails_from:g} times as high fail" if bound.fails_from else "of no height fail"
+        text = f"{slice_name(bound.slice)} tails {WHERE[bound.window]}: in a run like these, tails {size}"
+        if bound.open:
+            text += f"; a rise of {EXCLUDED_RATIO:g} times cannot be excluded in {joined([*bound.open])}"
+        if bound.apart:
+            text += f"; the seeds lie a log-SD of {bound.apart:.2g} apart, not the {bound.assumed:.2g} assumed"
+        _line(console, f"{text[0].upper()}{text[1:]}.", style="yellow" if bound.open else "dim")
 
 
 def print_refused(runs: Sequence[Figures], console: Console) -> None:
@@ -65,6 +80,7 @@ def print_baseline(baseline: Baseline, console: Console) -> None:
     if len(baseline.runs) == 1:
         _line(console, ONE_RUN, style="dim")
     _run_notes(baseline, console, accepted="was accepted with", no_tails="has no tails")
+    _print_reach(baseline, console)
 
 
 def _print_runs(baseline: Baseline, console: Console) -> None:

@@ -13,7 +13,8 @@ import polars as pl
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.evidence.logged_metrics import LOST_SHARE, IntArray, Logged, logged_metrics
 from ptt.diagnostics.gate.baseline.values import Baseline, Figures, LateEss, MetricFigures, hull
-from ptt.diagnostics.model import Answer, Diagnosis, Severity, Status
+from ptt.diagnostics.gate.findings import anything_judged
+from ptt.diagnostics.model import Diagnosis, Severity
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean, window_means
 from ptt.diagnostics.statistics.ess import pooled_ess
 from ptt.diagnostics.statistics.step_matching import MatchedSpans, NotMatched, match_by_steps, recorded_steps
@@ -79,7 +80,7 @@ def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
         if finding.severity.at_least(Severity.HIGH)
     ]
     reasons += [f"crash: {finding.id}" for finding in diagnosis.crashes]
-    if diagnosis.verdict.status is Status.CANNOT_SAY and diagnosis.signature.status is Answer.CANNOT_SAY:
+    if not anything_judged(diagnosis):
         reasons.append(NOTHING_SAID)
     damage = damage_of(diagnosis)
     if damage.whole or damage.share > MAX_LOST:

@@ -15,12 +15,14 @@ from ptt.diagnostics.statistics.noninferiority import (
     EXCLUDED_RATIO,
     MATERIAL_NATS,
     MIN_WINDOW_SPANS,
+    RATIO_LIMIT,
     TESTED_WINDOWS,
     Decision,
     Noninferiority,
     Percentiles,
     compare_percentiles,
     decide_percentiles,
+    fails_from,
     joint_p_value,
     worst_decision,
 )
@@ -35,11 +37,18 @@ MAX_TIMES: Final = 50.0  # as much data; more is no advice
 FAIL_SHARE: Final = 1.96 / 2.5
 """Of a 95% interval's half: p below 0.02 over several questions asks for some 2.5 standard errors."""
 AT_FLOOR: Final = math.log(FLOOR) + 1e-4  # files hold five digits
+SEEDS_THAT_SHOW: Final = 3  # with fewer, one more seed tells what their spread is
+SUSPECT: Final = 0.05  # p-value, adjusted over all tails, below which a run that does not fail is left open
+MAX_UNCERTAIN: Final = 10.0
+MIN_TOKENS_SHARE: Final = 0.5  # of the tokens of the seed that has fewest
 WHERE: Final = {"all": "over the run", "late": "late in the run"}
 
 
-def drafts(mine: Figures, baseline: Baseline, *, limit: float) -> list[Draft]:
-    """Return each slice's tail beside the baseline's, over the whole run and late in it."""
+def drafts(mine: Figures, baseline: Baseline, *, limit: float, setting: Sequence[Figures] = ()) -> list[Draft]:
+    """Return each slice's tail beside the baseline's, over the whole run and late in it.
+
+    `setting`: all runs that show how far seeds lie apart, where they are more than the baseline's.
+    """
     having = [run for run in baseline.runs if run.tails]
     if not having:
         if not mine.tails and mine.pair is None:
@@ -63,15 +72,14 @@ def drafts(mine: Figures, baseline: Baseline, *, limit: float) -> list[Draft]:
         return [_blind_draft("tails", None, reason, "record the same logprobs, or make a baseline of this pair")]
     results = []
     for name in sorted({curve.slice for run in having for curve in run.tails}):
-        results += _slice(name, mine, having, limit)
+        results += _slice(name, mine, having, limit, [run for run in setting if run.tails])
     return results
 
 
-def _slice(name: str, figures: Figures, having: Sequence[Figures], limit: float) -> list[Draft]:
-    sides = [
-        [run for run in (curves_of(run_figures, name) for run_figures in side) if run is not None]
-        for side in ([figures], having)
-    ]
+def _slice(
+    name: str, figures: Figures, having: Sequence[Figures], limit: float, setting: Sequence[Figures]
+) -> list[Draft]:
+    sides = [sides_of(side, name) for side in ([figures], having, setting)]
     if not sides[0]:
         others = ", ".join(sorted(figures.slices))
         reason = (
@@ -87,8 +95,8 @@ def _slice(name: str, figures: Figures, having: Sequence[Figures], limit: float)
         return [
             _blind_draft(f"tails.{name}", name, reason, "check whether the run still calls tools, and how far it got")
         ]
-    by_window = dict(zip(TESTED_WINDOWS, compare_percentiles(*sides), strict=True))
-    return [_test(name, window, sides[0], sides[1], limit, found) for window, found in by_window.items()]
+    by_window = dict(zip(TESTED_WINDOWS, compare_percentiles(*sides[:2], setting=sides[2]), strict=True))
+    return [_test(name, window, sides, limit, found) for window, found in by_window.items()]
 
 
 def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], *, window: str) -> str:
@@ -122,14 +130,14 @@ def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], 
 def _test(
     name: str,
     window: str,
-    mine: Sequence[Sequence[Curve]],
-    theirs: Sequence[Sequence[Curve]],
+    each: Sequence[Sequence[Sequence[Curve]]],
     limit: float,
     found: Percentiles,
 ) -> Draft:
+    mine, theirs, setting = each
     spans = mine[0][0].spans
     places = np.arange(len(spans)) if window == "all" else _late(len(spans))
-    tokens = sum(int(np.min([curve.tokens[places] for curve in run], axis=0).sum()) for run in mine)
+    tokens = sum(tokens_of(run, places) for run in mine)
     shared = min(seen.spans for seen in found.values())
     counted_spans = "1 shared span" if shared == 1 else f"{shared} shared spans"
     steps = f"steps {spans[places[0]].first} to {spans[places[-1]].last}"
@@ -147,7 +155,7 @@ def _test(
     )
     if not all(math.isfinite(seen.ratio) for seen in found.values()):
         return untested(_without_spans(comparison, shared))
-    sides = _Sides(mine=mine, theirs=theirs, places=places, window=window, tokens=tokens)
+    sides = _Sides(mine=mine, theirs=theirs, setting=setting or theirs, places=places, window=window, tokens=tokens)
     return Draft(
         found=_told_by(comparison, _widest(found), found, sides),
         p_value=joint_p_value(found),
@@ -170,6 +178,7 @@ class _Sides:
 
     mine: Sequence[Sequence[Curve]]
     theirs: Sequence[Sequence[Curve]]
+    setting: Sequence[Sequence[Curve]]  # all seeds, whose spread counts: the others', and the run's own if it is one
     places: npt.NDArray[np.int64]
     window: str
     tokens: int
@@ -192,7 +201,7 @@ def _told_by(comparison: BaselineComparison, name: str, found: Percentiles, side
         extra={
             **comparison.extra,
             "percentile": name,
-            "detectable": seen.detectable if math.isfinite(seen.detectable) else None,
+            "seeds_apart": seen.apart,
         },
     )
 
@@ -213,17 +222,54 @@ def _settle(
     level = f"{deciding} {WHERE[sides.window]} {seen.ratio:.2f} times the baseline's"
     if decision == "worse":
         words = f"{level} ({seen.low:.2f} to {seen.high:.2f}): beyond noise and beyond the limit of {limit:g} times"
-        return replace(comparison, outcome="failed", words=words + beside + suffix)
+        return replace(comparison, outcome="failed", words=words + _apart(seen) + beside + suffix)
     if decision == "not_worse":
         inside = "within the limit" if seen.ratio <= limit else "beyond the limit, but not beyond noise"
         excluded = max(EXCLUDED_RATIO, limit)
         bound = f"; {excluded:g} times is excluded at 5%" if seen.high >= excluded else ""
         words = f"{level} ({seen.low:.2f} to {seen.high:.2f}{bound}): {inside}"
-        return replace(comparison, outcome="passed", words=words + beside + suffix)
+        comparison, would = _would_fail(comparison, found, limit, sides)
+        return replace(comparison, outcome="passed", words=words + would + _apart(seen) + beside + suffix)
+    if _all_that_can_be_bounded(adjusted, seen, sides):
+        comparison, would = _would_fail(comparison, found, limit, sides)
+        words = (
+            f"{level} ({seen.low:.2f} to {seen.high:.2f}): not beyond noise; {len(sides.setting)} seeds cannot exclude "
+            f"{max(EXCLUDED_RATIO, limit):g} times here"
+        )
+        return replace(comparison, outcome="passed", words=words + would + _apart(seen) + beside + suffix)
     noise = "with this noise, and the spread between seeds," if len(sides.theirs) == 1 else "with this noise"
     words = f"{level}, but {noise} it could be {seen.low:.2f} to {seen.high:.2f} times: too wide to judge"
     more, next_ = _advise(sides, limit, seen)
-    return replace(comparison, outcome="blind", words=words + more + beside + suffix, next=(next_,))
+    return replace(comparison, outcome="blind", words=words + more + _apart(seen) + beside + suffix, next=(next_,))
+
+
+def _all_that_can_be_bounded(adjusted: float, seen: Noninferiority, sides: _Sides) -> bool:
+    """Return whether a run may pass although a factor of 1.6 is not excluded, because its baseline can bound no less.
+
+    Three seeds show how far sound runs lie apart, and one more hardly narrows that. The run must record about as much
+    as they do, must not even be suspect, and the factor must be known to one of ten, as for a bound on a tail.
+    """
+    if len(sides.setting) < SEEDS_THAT_SHOW or adjusted < SUSPECT or seen.high >= MAX_UNCERTAIN * seen.low:
+        return False
+    fewest = min(tokens_of(run, sides.places) for run in sides.theirs)
+    return sides.tokens >= MIN_TOKENS_SHARE * fewest
+
+
+def _would_fail(
+    comparison: BaselineComparison, found: Percentiles, limit: float, sides: _Sides
+) -> tuple[BaselineComparison, str]:
+    """Return the comparison with what its pass is worth: how much higher this tail would have had to be to fail."""
+    factor = fails_from(sides.mine[0], sides.theirs, found, window=sides.window, limit=limit, setting=sides.setting)
+    known = _rounded_up(factor)
+    words = f"; a tail {known:g} times as high as this would fail" if known else "; no height of this tail would fail"
+    return replace(comparison, extra={**comparison.extra, "fails_from": known}), words
+
+
+def _apart(seen: Noninferiority) -> str:
+    """Say that the seeds' own spread counted, and how wide it is."""
+    if not seen.apart:
+        return ""
+    return f"; the seeds lie a log-SD of {seen.apart:.2g} apart, not the {seen.assumed:.2g} assumed, and that counts"
 
 
 def _factor(seen: Noninferiority) -> str:
@@ -233,7 +279,8 @@ def _factor(seen: Noninferiority) -> str:
 def _advise(sides: _Sides, limit: float, seen: Noninferiority) -> tuple[str, str]:
     """Return how many tokens would tell, and what to do; either is an estimate from what is there."""
     count = len(sides.theirs)
-    if count < MAX_ADVISED_SEEDS and _one_more_seed(sides, limit) != "cannot_say":
+    third = count == SEEDS_THAT_SHOW - 1
+    if third or (count < MAX_ADVISED_SEEDS and _one_more_seed(sides, limit) != "cannot_say"):
         another = {1: "second", 2: "third"}.get(count, "further")
         return "", f"add a {another} seed to the baseline: {_so_few(count)} little about the spread between seeds"
     factor = _times_as_many(seen, limit)
@@ -251,17 +298,61 @@ def _so_few(count: int) -> str:
 
 def _one_more_seed(sides: _Sides, limit: float) -> Decision:
     """Return what would be said, had the baseline one more seed, in the middle of the others."""
-    middle = [
+    (found,) = compare_percentiles(sides.mine, [*sides.theirs, _middle(sides.theirs)], windows=(sides.window,))
+    p_value = min(1.0, joint_p_value(found) * len(TESTED_WINDOWS))
+    return worst_decision(list(decide_percentiles(found, limit=limit, p_value=p_value, window=sides.window).values()))
+
+
+def _middle(seeds: Sequence[Sequence[Curve]]) -> list[Curve]:
+    """Return a run in the middle of several, with their noise."""
+    return [
         replace(
             curves[0],
             log_value=np.mean([curve.log_value for curve in curves], axis=0),
             own=np.mean([curve.own for curve in curves], axis=0),
         )
-        for curves in zip(*sides.theirs, strict=True)
+        for curves in zip(*seeds, strict=True)
     ]
-    (found,) = compare_percentiles(sides.mine, [*sides.theirs, middle], windows=(sides.window,))
-    p_value = min(1.0, joint_p_value(found) * len(TESTED_WINDOWS))
-    return worst_decision(list(decide_percentiles(found, limit=limit, p_value=p_value, window=sides.window).values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """What a baseline can bound in one slice and window, by what the gate says of a run in the middle of its seeds."""
+
+    slice: str
+    window: str
+    fails_from: float | None  # times as high as the seeds' middle; None: no height would fail
+    open: tuple[str, ...]  # percentiles in which EXCLUDED_RATIO could not be excluded
+    apart: float | None  # log-SD of the seeds, where it counts instead of the assumed one
+    assumed: float
+
+
+def reach(baseline: Baseline, *, limit: float = RATIO_LIMIT) -> tuple[Reach, ...]:
+    """Return what a baseline can bound in each tail, whatever run it is asked about."""
+    having, results = [run for run in baseline.runs if run.tails], []
+    for name in sorted({curve.slice for run in having for curve in run.tails}):
+        seeds = sides_of(having, name)
+        middle = _middle(seeds)
+        for window, found in zip(TESTED_WINDOWS, compare_percentiles([middle], seeds), strict=True):
+            if not all(math.isfinite(seen.ratio) for seen in found.values()):
+                continue
+            decisions = decide_percentiles(found, limit=limit, p_value=1.0, window=window)
+            widest = max(found.values(), key=lambda seen: seen.apart or 0.0)
+            results.append(
+                Reach(
+                    slice=name,
+                    window=window,
+                    fails_from=_rounded_up(fails_from(middle, seeds, found, window=window, limit=limit)),
+                    open=tuple(each for each in found if decisions[each] == "cannot_say"),
+                    apart=widest.apart,
+                    assumed=widest.assumed,
+                )
+            )
+    return tuple(results)
+
+
+def _rounded_up(factor: float) -> float | None:
+    return math.ceil(10 * factor) / 10 if math.isfinite(factor) else None
 
 
 def _times_as_many(seen: Noninferiority, limit: float) -> float:
@@ -273,10 +364,20 @@ def _times_as_many(seen: Noninferiority, limit: float) -> float:
     return min(((half / room) ** 2 for room in rooms if room > 0), default=math.inf)
 
 
+def sides_of(runs: Sequence[Figures], name: str) -> list[list[Curve]]:
+    """Return the curves of one slice of each run that has them."""
+    return [curves for curves in (curves_of(run, name) for run in runs) if curves is not None]
+
+
 def curves_of(run: Figures, name: str) -> list[Curve] | None:
     """Return the curves of p95 and p99 of one slice."""
     curves = [curve for curve in run.tails if curve.slice == name and curve.quantile in QUANTILES]
     return curves if len(curves) == len(QUANTILES) else None
+
+
+def tokens_of(run: Sequence[Curve], places: npt.NDArray[np.int64]) -> int:
+    """Return how many tokens a run's percentiles are of."""
+    return int(np.min([curve.tokens[places] for curve in run], axis=0).sum())
 
 
 def _late(count: int) -> npt.NDArray[np.int64]:
