@@ -526,6 +526,8 @@ def test_one_wild_step_of_the_logged_reward_is_a_finding_of_low_severity(metric:
     found = broken(run("reward-outliers", made({metric: values})))
     assert (found.severity, found.onset_step) == (Severity.LOW, 71)
     assert f"is {odd:.3g} at one step" in found.claim
+    left = np.r_[noisy(usual)[:5] * [1, 0.7, 1.4, 0.8, 0.9], 1e-4 * np.abs(noisy(usual)[5:])]
+    assert isinstance(run("reward-outliers", made({metric: left})), NotJudged)  # where a level ends, no step stands out
     values[71] = odd  # two in a row are no single step
     assert isinstance(run("reward-outliers", made({metric: values})), NotJudged)
     assert isinstance(run("reward-outliers", made({metric: noisy(usual)})), NotJudged)

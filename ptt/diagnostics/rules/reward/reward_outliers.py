@@ -23,6 +23,7 @@ from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 
 DISTANCE_FACTOR = 10.0  # times the 99th percentile's distance from the median: a Gaussian's furthest of a million: 1.9
 MIN_VARIANCE_SHARE = 0.5  # of the squared deviations
+NEIGHBOURS = 10  # steps on either side
 MIN_LEVELS = 10  # values: a reward of few levels has no outliers
 CAUSES = ("a scorer without bounds: a division, a length, an overflow", "units mixed up for some tasks")
 
@@ -55,6 +56,8 @@ def _of_steps(series: Series, factor: float) -> Finding | None:
     if len(values) < MIN_VALUES or far.sum() != 1 or share < MIN_VARIANCE_SHARE or far[0]:
         return None
     place = int(np.argmax(far))
+    if np.sort(distance[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1])[-2] > distance[place] / 2:
+        return None  # the steps around it lie as far off: a level that was left, and no single step
     low, high = np.quantile(np.delete(values, place), [0.025, 0.975])
     return Finding(
         severity=Severity.LOW,
