@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from samples_coding_agents import ATIF
 from trace_diagnoses import TOOL_FAILURE, failing_traces, healthy_traces
 from trace_stories import ask, call, end, judge, make, say, write_episodes
 from typer.testing import CliRunner, Result
 
+from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.traces.as_run import as_run
 from ptt.diagnostics.traces.compare import BETTER, HIGHER, TraceSide, compare_traces
@@ -75,6 +78,32 @@ def test_a_table_of_tools_says_of_how_many(tmp_path: Path) -> None:
     episodes = [[*ask(f"Task {n}"), *call(f"tool_{n}"), *say("Done."), *end(success=True)] for n in range(60)]
     (chapter,) = [each for each in chapters(judge(tmp_path, episodes)) if each.key == "tools"]
     assert chapter.tables[0].title == "The 50 tools called most, of 60, the worst first"
+
+
+@pytest.mark.parametrize(
+    ("costs", "fact", "each"),
+    [
+        ((0.5, 1.0), "$1.5, $0.75 an episode", "$0.75"),
+        ((0.5, None), "$0.5 in 1 of 2 episodes, $0.5 an episode", "$0.5"),
+        ((0.0, 0.0), "recorded as $0", "$0"),
+        ((None, None), None, None),
+    ],
+)
+def test_costs_are_shown_where_they_are_recorded(
+    tmp_path: Path, costs: tuple[float | None, ...], fact: str | None, each: str | None
+) -> None:
+    for number, cost in enumerate(costs):
+        spent = {} if cost is None else {"total_cost_usd": cost}
+        steps = [{key: value for key, value in step.items() if key != "metrics"} for step in ATIF["steps"]]
+        trajectory = ATIF | {"session_id": f"a-{number}", "steps": steps, "final_metrics": spent}
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "trajectory.json").write_text(json.dumps(trajectory))
+    diagnosis = api.traces(tmp_path)
+    assert facts(diagnosis).get("Cost") == fact
+    parts = {chapter.key: chapter for chapter in chapters(diagnosis)}
+    (by_tool,) = [table for table in parts["groups"].tables if table.title == "By tool"]
+    assert dict(zip(by_tool.head, by_tool.rows[0], strict=True)).get("Cost an episode") == each
+    assert "cost" not in parts["tools"].summary
 
 
 def test_repeated_calls_are_shown_as_a_share_of_the_calls(tmp_path: Path) -> None:
