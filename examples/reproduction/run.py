@@ -100,7 +100,8 @@ class Launcher:
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in running:
                 if process.poll() is None:
-                    os.killpg(process.pid, number)
+                    with suppress(ProcessLookupError):  # the thread that waits for it has just seen its end
+                        os.killpg(process.pid, number)
             until = time.monotonic() + GRACE
             for process in running:
                 with suppress(subprocess.TimeoutExpired):
