@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -116,9 +116,20 @@ def _listen(signals: frozenset[int]) -> None:
 def _kill_processes() -> None:
     """Kill what works for us: a process that is about to start would end by itself, only later."""
     if (multiprocessing := sys.modules.get("multiprocessing")) is not None:  # what was not imported started none
-        for child in multiprocessing.active_children():
+        children = multiprocessing.active_children()
+        for child in children:
             with suppress(OSError):
                 child.kill()
+        kill_sessions([child.pid for child in children])
+
+
+def kill_sessions(leaders: Sequence[int | None]) -> None:
+    """Kill what is in the session of one of these processes, which a Ray of our own has; only Linux tells."""
+    sessions = {str(leader).encode() for leader in leaders}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if status.read_bytes().rpartition(b")")[2].split()[3] in sessions:
+                os.kill(int(status.parent.name), signal.SIGKILL)
 
 
 def end_early_with_parent() -> None:

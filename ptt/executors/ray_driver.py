@@ -11,10 +11,11 @@ from typing import Any, Final, cast
 
 from ptt.diagnostics.errors import SettingsError, first_line
 from ptt.processes import THREADS, Died, Worker, uninterrupted
+from ptt.stopping import kill_sessions
 
 RETRIES: Final = 3  # of a task whose worker or node died
 ANSWER_SECONDS: Final = 35.0  # for any answer: without a head node Ray tries for a minute, and then ends the process
-LEAVE_SECONDS: Final = 15.0  # to stop a Ray of our own
+LEAVE_SECONDS: Final = 15.0  # to leave a cluster
 SAYS: Final = re.compile(r"^\[.* [CE] [\d ]+\] (?:\(.*?\) )?(\w+\.(?:cc|h):\d+: .+)$", re.MULTILINE)  # when it ends
 
 
@@ -61,13 +62,14 @@ class Driver:
 
         `work`: does a task, given what came of others; `folder`: for what Ray says; `own`: what Ray is started with.
         """
-        self.address = address
+        self.ended = False  # so that nothing can be asked any more
+        self._address, self._own = address, bool(own)
         self._said = Path(folder) / "driver.txt"
         self._count = 0
         self._begun: list[tuple[int, bytes, tuple[int, ...]]] = []  # said with the next question, as what is dropped
         self._dropped: list[int] = []
         with uninterrupted():
-            self._worker = Worker(_answer, {}, imports_main=False)
+            self._worker = Worker(_answer, {"TMPDIR": folder} if own.get("_temp_dir") else {}, imports_main=False)
         self.node = cast("str", self._ask("join", work, address, self._said, own, seconds=seconds))
 
     def begin(self, task: bytes, after: Sequence[int] = ()) -> int:
@@ -93,15 +95,19 @@ class Driver:
         """Return how many cores the cluster has; 0 while its nodes are yet to join."""
         return cast("int", self._ask("cores"))
 
-    @property
-    def ended(self) -> bool:
-        """Whether the process has ended, so that nothing can be asked any more."""
-        return self._worker.line.closed
-
     def leave(self) -> None:
-        """End the process; Ray then ends what it still does for it."""
-        self._worker.process.terminate()
-        self._worker.end(LEAVE_SECONDS)
+        """End the process; a cluster then ends what it still does for it, and a Ray of our own ends."""
+        if not self.ended:
+            self._worker.process.terminate()
+        self._end(LEAVE_SECONDS)
+
+    def _end(self, seconds: float = 0.0) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        if self._own:
+            kill_sessions([self._worker.process.pid])  # some look for the others for minutes before they end
+        self._worker.end(seconds)
 
     def _ask(self, what: str, *given: object, seconds: float = ANSWER_SECONDS) -> object:
         question = (self._begun, self._dropped, what, given)
@@ -110,16 +116,16 @@ class Driver:
             self._worker.give(0, question)
             said = self._worker.answer(seconds)
         except BaseException:  # what is answered later would be taken for the answer to another question
-            self._worker.end(0.0)
+            self._end()
             raise
         if isinstance(said, Died):
             why = f"{said.how}{self._last_words()}"
         elif isinstance(said, Broken):
             why = said.why
-            self._worker.end(0.0)
         else:
             return said
-        raise LostClusterError(self.address, why)
+        self._end()
+        raise LostClusterError(self._address, why)
 
     def _last_words(self) -> str:
         try:
@@ -138,6 +144,8 @@ class _Joined:
             os.dup2(output, ours)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of ours reports to anybody
         os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # 30 are not enough on a machine that is busy
+        if own and hasattr(os, "setsid"):
+            os.setsid()  # of processes that end together
         import ray
 
         ray.init(
