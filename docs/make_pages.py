@@ -262,9 +262,9 @@ def budget() -> str:
 
 CAUSES = """# Causes
 
-Which failure causes which others, and how. If both are found, and the first was seen no later than two windows of
-logged steps after the second, the report puts the second under the first. If A causes C through B, C goes under A even
-where B was not found; longer chains do not count. If two can cause each other, the one seen first is the cause.
+Which failure causes which others, and how. If both are found, and the first began no later than the second, or too
+near to tell which was first, the report puts the second under the first. If A causes C through B, C goes under A only
+where B was found. If two can cause each other, the one that began first is the cause.
 
 """
 

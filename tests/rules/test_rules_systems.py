@@ -451,6 +451,5 @@ def test_a_run_of_microsofts_callback_that_was_killed_is_open(tmp_path: Path) ->
         tmp_path, {"ptt_run/metrics.jsonl": lines([header, *rows]), "ptt_run/postmortem.json": json.dumps(mortem)}
     )
     found = {one.id: one for one in diagnosis.findings}
-    assert found["run-cut-short"].evidence["exit_reason"] == "oom"
-    assert found["run-cut-short"].consequence_of == "out-of-memory"
+    assert "run-cut-short" not in found
     assert found["out-of-memory"].onset_step == 40

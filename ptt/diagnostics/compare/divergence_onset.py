@@ -62,6 +62,7 @@ def divergence_onset(
     always to the same side, and a window of values must follow. The step is where the values up to the window are
     best cut in two, zero before and the later level after; the interval is that of a moving-block bootstrap (Kunsch
     1989), and begins with the step before, since a figure of a step is taken from weights that the steps before made.
+    Where all values lie on that side, and the first ones half as far out as the last, it is the first step, exactly.
     """
     usable = np.isfinite(values)
     if usable.sum() < MIN_DIFFERENCES:
@@ -74,16 +75,19 @@ def divergence_onset(
     onset = _find_onsets(levels[None], width, errors)[0]
     if onset is None:
         return None
+    last = float(levels[-width:].mean())
+    sided = math.copysign(1.0, last) * levels
+    apart = bool(sided.min() > 0 and sided[:MIN_WIDTH].mean() > abs(last) / 2)  # at every step: it never left
     seen = [
         len(levels) - 1 if index is None else index for index in _find_onsets(_redrawn(levels, width), width, errors)
     ]
     low, high = (int(index) for index in np.percentile([onset, *seen], [2.5, 97.5], method="nearest"))
     low = min(low, _last_within(levels, onset, width, errors))
     return DivergenceOnset(
-        step=int(firsts[onset]),
-        low=int(firsts[max(0, min(low, onset) - 1)]),
-        high=int(lasts[max(high, onset)]),
-        last=float(levels[-width:].mean()),
+        step=int(firsts[0 if apart else onset]),
+        low=int(firsts[0 if apart else max(0, min(low, onset) - 1)]),
+        high=int(firsts[0] if apart else lasts[max(high, onset)]),
+        last=last,
         since=int(firsts[-width]),
         until=int(lasts[-1]),
     )

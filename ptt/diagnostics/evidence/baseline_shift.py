@@ -217,12 +217,13 @@ def dated_by_steps(
     mean takes, which passes the limit up to so much later. The interval reaches back to the step after the last one
     before it.
     """
-    crossed = _crossed(shift, steps, hits - shift.limit * trials, window)
+    crossed = _crossed(shift.onset, steps, hits - shift.limit * trials, window)
     if crossed is None or not 0 < shift.limit < 1:
         return shift
     first, near = crossed
     between = share_crossing_interval(hits[near], trials[near], shift.limit, first - near.start)
-    return _dated(shift, steps, first, (near.start + between[0], near.start + between[1]))
+    onset, interval = _dated(steps, first, (near.start + between[0], near.start + between[1]))
+    return replace(shift, onset=onset, interval=interval)
 
 
 def dated_by_values(shift: BaselineShift, series: Series) -> BaselineShift:
@@ -230,31 +231,39 @@ def dated_by_values(shift: BaselineShift, series: Series) -> BaselineShift:
 
     A value counts by how far it lies from the limit, by no more than the limit itself: a few wild ones date nothing.
     """
+    passed = passed_by_values(series, shift.limit, shift.onset)
+    return shift if passed is None else replace(shift, onset=passed[0], interval=passed[1])
+
+
+def passed_by_values(series: Series, limit: float, alarm: int) -> tuple[int, Steps] | None:
+    """Return the step at which single values pass a positive limit that their mean passed at step `alarm`, and its 95%
+    interval; None where none does.
+    """
     steps, values = series.finite()
-    if not shift.limit > 0:
-        return shift
-    above = np.clip(values / shift.limit - 1, -1.0, 1.0)
-    crossed = _crossed(shift, steps, above, mean_width(series))
+    if not limit > 0:
+        return None
+    above = np.clip(values / limit - 1, -1.0, 1.0)
+    crossed = _crossed(alarm, steps, above, mean_width(series))
     if crossed is None:
-        return shift
+        return None
     first, near = crossed
     low, high = (near.start + place for place in crossing_interval(above[near], 0.0))
-    return _dated(shift, steps, first, (min(low, first), max(high, first)))
+    return _dated(steps, first, (min(low, first), max(high, first)))
 
 
-def _crossed(shift: BaselineShift, steps: IntArray, above: FloatArray, window: int) -> tuple[int, slice] | None:
+def _crossed(alarmed: int, steps: IntArray, above: FloatArray, window: int) -> tuple[int, slice] | None:
     """Return the place at which what lies above a limit begins, before the alarm of a mean, and the places about it."""
-    alarm = int(np.searchsorted(steps, shift.onset, side="right"))
+    alarm = int(np.searchsorted(steps, alarmed, side="right"))
     begin = max(0, alarm - math.ceil(ALARM_REACH * window))
     within = level_crossing(above[begin:alarm], 0.0)
     near = slice(max(0, alarm - math.ceil(ALARM_CONTEXT * window)), alarm + window)
     return None if within is None else (begin + within, near)
 
 
-def _dated(shift: BaselineShift, steps: IntArray, first: int, between: tuple[int, int]) -> BaselineShift:
+def _dated(steps: IntArray, first: int, between: tuple[int, int]) -> tuple[int, Steps]:
     low, high = between
     before = int(steps[low - 1]) + 1 if low else int(steps[0])
-    return replace(shift, onset=int(steps[first]), interval=(before, int(steps[min(high, len(steps) - 1)])))
+    return int(steps[first]), (before, int(steps[min(high, len(steps) - 1)]))
 
 
 def departure(series: Series, onset: int, *, sds: float = Z_LIMIT) -> int:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.evidence.baseline_shift import MAX_POINTS, MIN_VALUES, Z_POWER
+from ptt.diagnostics.evidence.baseline_shift import MAX_POINTS, MIN_VALUES, Z_POWER, passed_by_values
 from ptt.diagnostics.evidence.series import Series, condense, finite_series
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
@@ -43,6 +43,7 @@ class LevelChange:
     moved: float  # from the whole window to the whole of the last two: what its noise is known for
     onset: int | None  # from where on it was left for good; None where it was not left
     interval: Steps | None
+    alarm: int | None  # at which a mean over a window says so
 
     @property
     def amount(self) -> float:
@@ -134,15 +135,15 @@ def _change_from(series: Series, window_end: Callable[[IntArray, FloatArray, int
     noise = np.nanmax([window_mean_noise(near, width), window_mean_noise(values, width), 0.0])
     first = max(0, end - width + 1)
     start, late = float(values[first : end + 1].mean()), float(values[-2 * width :].mean())
-    onset, interval = None, None
+    alarm, onset, interval = None, None, None
     moved = late - start
     bound = max(3 * float(noise), LOST_FRACTION * abs(moved))
     if abs(moved) > bound and end + 1 < len(values):
-        after = slice(end + 1, None)
-        beyond = finite_series("", steps[after], math.copysign(1.0, moved) * (values[after] - start))
-        onset = beyond.excess(bound)
-        if onset is not None:
-            interval = (beyond.first_above(bound, onset), onset)
+        beyond = math.copysign(1.0, moved) * (values - start)
+        alarm = finite_series("", steps[end + 1 :], beyond[end + 1 :]).excess(bound)
+        if alarm is not None:
+            near = finite_series("", steps[first:], beyond[first:])  # the window itself may end behind the change
+            onset, interval = passed_by_values(near, bound, alarm) or (alarm, None)
             since = values[first:]
             place = change_place(since, start, width)
             start = float(since[: min(max(place, MIN_LEVEL_VALUES), end + 1 - first)].mean())
@@ -155,4 +156,5 @@ def _change_from(series: Series, window_end: Callable[[IntArray, FloatArray, int
         moved=moved,
         onset=onset,
         interval=interval,
+        alarm=alarm,
     )

@@ -54,6 +54,13 @@ class Progress:
         """The share of the steps that were set which the run reached; None where their number is not known."""
         return None if self.planned is None or self.step is None else self.step / self.planned
 
+    @property
+    def at(self) -> str:
+        """The last step and how many were set, as they end a clause; empty where no step is known."""
+        if self.step is None:
+            return ""
+        return f" at step {self.step}" + (f" of {self.planned}" if self.planned else "")
+
     def went_on(self, step: int | None) -> bool:
         """Return whether rows were logged behind a step: what happened there was survived, or the run was resumed."""
         return step is not None and self.step is not None and self.step - step > GONE_ON_ROWS * self.spacing

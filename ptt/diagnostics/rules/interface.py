@@ -32,6 +32,7 @@ class Finding:
     link: Link | None = None  # None: the rule's own; another where the finding itself tells where the fault lies
     onset_step: int | None = None
     onset_interval: Steps | None = None
+    held_from_step: int | None = None
     evidence: Mapping[str, JsonScalar] = field(default_factory=dict)
     causes: tuple[str, ...] = ()
     confirm: tuple[str, ...] = ()

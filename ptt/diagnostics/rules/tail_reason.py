@@ -51,6 +51,8 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
         return f"{grew}, but its late p99 of {p99:.2g} nats stays below {nats(limits['material_p99'])}"
     if conditions["lasting"] is False:
         return f"{grew}, then came back: {post.last_sixth:.3g} in the last sixth"
+    if conditions["growth"] is None and conditions["localised"] is False and no_further_than_text(tails):
+        return f"{grew}, and {text}: it grew there as well, and after tools it reaches no further"
     if conditions["growth"] is None and math.isnan(tail.growth_p):
         return f"{grew}, but too few blocks of steps have such tokens to test it"
     if conditions["growth"] is None and tail.growth_p < PERCENTILES_SHARE * limits["false_alarms"]:
@@ -73,6 +75,13 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
             "judge"
         )
     return f"{grew} while {text}"
+
+
+def no_further_than_text(tails: Tails) -> bool:
+    """Return whether the late post-tool tail lies below the text-only one: what grew did not grow after tools alone."""
+    return all(
+        part.windows[2] < tails.text.percentiles[name].windows[2] for name, part in tails.post.percentiles.items()
+    )
 
 
 def _reason_of_no_growth(tails: Tails, tail: JudgedTail) -> str:

@@ -51,7 +51,7 @@ from ptt.diagnostics.rules.tail_conditions import (
 )
 from ptt.diagnostics.rules.tail_holder import judge_values, name_holders, rate_left
 from ptt.diagnostics.rules.tail_onset import Dated, Dates, dates, lead_over_aggregates, limit_passed, tail_alarm
-from ptt.diagnostics.rules.tail_reason import nats, path_beside_text, reason, sides, where
+from ptt.diagnostics.rules.tail_reason import nats, no_further_than_text, path_beside_text, reason, sides, where
 from ptt.diagnostics.statistics.bootstrap import interval
 from ptt.diagnostics.statistics.tail_growth import (
     MIN_BLOCK_TOKENS,
@@ -378,8 +378,9 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
     conditions = tail.conditions
     values = list(conditions.values())
     status = Answer.NOT_FOUND if False in values else Answer.CANNOT_SAY if None in values else Answer.FOUND
-    if conditions["growth"] is None and False not in (conditions["material"], conditions["lasting"]):
-        status = Answer.CANNOT_SAY  # that text-only tails grew as well says nothing of growth that could not be tested
+    elsewhere = conditions["localised"] is False and no_further_than_text(tails)
+    if conditions["growth"] is None and not elsewhere and False not in (conditions["material"], conditions["lasting"]):
+        status = Answer.CANNOT_SAY  # that text-only tails grew as well says nothing of growth in doubt
     severity, level = _severity(tails.post, tail.end, limits)
     found = status is Answer.FOUND
     dated = dates(tails, level.name, level.limit, evidence.run, rare=tail.rare) if tail.grew else (None, None)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache
 from importlib import resources
-from itertools import pairwise
 from typing import Final
 
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, RuleVerdict, Severity
@@ -25,38 +23,15 @@ def explains() -> Explains:
     return table
 
 
-def chains(table: Explains, cause: str) -> dict[str, tuple[str, ...]]:
-    """Return all that a failure brings about, with the shortest chain from it: the ids after `cause`, in order."""
-    by_rule: dict[str, tuple[str, ...]] = {}
-    queue = deque([(cause, tuple[str, ...]())])
-    while queue:
-        last, chain = queue.popleft()
-        for name in sorted(table.get(last, {})):
-            if name != cause and name not in by_rule:
-                by_rule[name] = (*chain, name)
-                queue.append((name, by_rule[name]))
-    return by_rule
-
-
-def how(table: Explains, cause: str, consequence: str) -> str:
-    """Return how one failure brings another about, link by link; empty where it does not."""
-    chain = chains(table, cause).get(consequence, ())
-    return "; ".join(table[first][second] for first, second in pairwise((cause, *chain)))
-
-
 NO_ONSET: Final = 1 << 60  # later than any step
 TAILS: Final = frozenset({"tool-tail-growth", "tail-growth-everywhere", "tails-high"})
 COUNTED: Final = frozenset({"tool-failures", "engine-mismatch"})
 """What brings tails about only where it is found: so many calls, or tokens, make a tail only if they can be counted."""
 OF_ONE_RANK: Final = frozenset({Link.DATA_VALIDITY, Link.DATA_FRESHNESS, Link.NUMERICS, Link.SYSTEMS})
-MAX_CHAIN: Final = 2  # links: what took more, with nothing found between, is no story one could check
 
 
 def began(finding: Finding) -> int:
-    """Return the step a failure was seen from; logprobs that cannot be trusted could not from the start.
-
-    Of growth it is the step at which its limit was passed: so are all others dated.
-    """
+    """Return the first step the logs show a finding at; logprobs that cannot be trusted could not from the start."""
     if finding.seen_step is not None:
         return finding.seen_step
     return -1 if finding.link is Link.DATA_VALIDITY else NO_ONSET
@@ -103,34 +78,29 @@ def _set_in_with(finding: Finding, setting: Finding, explains: Explains, window:
 
 
 def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int = 0) -> list[Finding]:
-    """Name the cause of each finding that one before it, or too near to tell which was first, brings about.
+    """Name the cause of each finding that one before it, or too near to tell which was first, brings about by itself.
 
-    A cause may bring it about through one other that was not found; one that does so by itself is preferred, then the
-    earliest. Two dates cannot be ordered where their intervals overlap. A cause that states no interval may, for what
-    it does by itself, have begun up to `window` steps before it was seen: a mean over a window passes its limit so
-    late; one that states when it set out for its limit, from there on. What surely began after a failure did not bring
-    it about. Of two that could each have brought the other about, and whose dates cannot be ordered, the one that does
-    so by fewer links counts, and of equals the one seen first. A note explains no failure: what is below medium has not
-    broken anything. No finding comes to stand under itself, by whatever number of links.
+    What it would bring about through a failure that was not found, it does not explain. Of several causes the earliest
+    counts. Two dates cannot be ordered where their intervals overlap. A cause that states no interval may have begun up
+    to `window` steps before it was seen: a mean over a window passes its limit so late; one that states when it set out
+    for its limit, from there on. What surely began after a failure did not bring it about. Of two that could each have
+    brought the other about, and whose dates cannot be ordered, the one seen first counts. A note explains no failure:
+    what is below medium has not broken anything. No finding comes to stand under itself, by whatever number of links.
     """
     table = _without_unseen(explains, {finding.id for finding in findings})
-    reach = {
-        finding.id: {name: len(chain) for name, chain in chains(table, finding.id).items() if len(chain) <= MAX_CHAIN}
-        for finding in findings
-    }
     ordered = sorted(findings, key=lambda finding: (began(finding), list(Link).index(finding.link), finding.id))
     above: dict[int, int] = {}  # index of a finding -> index of its cause
     for index, finding in enumerate(ordered):
-        candidates = [
+        candidates = (
             other
             for other, cause in enumerate(ordered)
-            if _may_explain(cause, finding, reach)
-            and _earliest(cause, window if finding.id in explains.get(cause.id, {}) else 0) <= _latest(finding)
+            if _may_explain(cause, finding, table)
+            and _earliest(cause, window) <= _latest(finding)
             and not _leads_to(other, index, above)
-        ]
-        direct = [other for other in candidates if finding.id in explains.get(ordered[other].id, {})]
-        if candidates:
-            above[index] = (direct or candidates)[0]
+        )
+        first = next(candidates, None)
+        if first is not None:
+            above[index] = first
     causes = {id(ordered[index]): ordered[other].id for index, other in above.items()}
     return [
         replace(finding, consequence_of=causes[id(finding)]) if id(finding) in causes else finding
@@ -147,23 +117,22 @@ def _without_unseen(explains: Explains, found: Set[str]) -> Explains:
     }
 
 
-def _may_explain(cause: Finding, finding: Finding, reach: Mapping[str, Mapping[str, int]]) -> bool:
-    if cause is finding or finding.id not in reach[cause.id]:
+def _may_explain(cause: Finding, finding: Finding, table: Explains) -> bool:
+    if cause is finding or finding.id not in table.get(cause.id, {}):
         return False
     if finding.severity.at_least(Severity.MEDIUM) and not cause.severity.at_least(Severity.MEDIUM):
         return False
     if finding.id in TAILS and finding.link is Link.SYSTEMS and cause.link not in OF_ONE_RANK:
         return False  # a tail on one rank is from no fault that all ranks share
-    later = began(cause) > began(finding)
-    if later and reach[finding.id].get(cause.id, MAX_CHAIN + 1) <= reach[cause.id][finding.id]:
+    if began(cause) > began(finding) and cause.id in table.get(finding.id, {}):
         return False
     return began(cause) < NO_ONSET and _latest(finding) < NO_ONSET
 
 
 def _earliest(finding: Finding, window: int) -> int:
-    """Return the earliest step at which a cause may have begun: on its way to its limit, for what it does by itself."""
+    """Return the earliest step at which a cause may have begun: on its way to its limit."""
     earliest = min(finding.seen_interval[0], began(finding)) if finding.seen_interval else began(finding) - window
-    left = finding.evidence.get("left_early_level_at") if window else None
+    left = finding.evidence.get("left_early_level_at")
     return min(earliest, left) if isinstance(left, int) else earliest
 
 
@@ -176,3 +145,38 @@ def _leads_to(index: int, goal: int, above: Mapping[int, int]) -> bool:
     while index != goal and index in above:
         index = above[index]
     return index == goal
+
+
+SLOWNESS: Final = frozenset({"throughput-drop", "stragglers", "idle-rollout", "tool-latency"})
+"""Findings of time that was lost and nothing else."""
+
+
+def first_failure(findings: Sequence[Finding]) -> Finding | None:
+    """Return the finding the verdict follows from: of the causes of medium severity or above the worst, then earliest.
+
+    A cause is as bad as the worst that follows from it.
+    """
+    serious = [finding for finding in findings if finding.severity.at_least(Severity.MEDIUM)]
+    known = {finding.id for finding in serious}
+    roots = [one for one in serious if one.consequence_of not in known or one.consequence_of == one.id]
+    return min(roots or serious, key=lambda root: (_weight(root, serious), *_time(root)), default=None)
+
+
+def _weight(root: Finding, findings: Sequence[Finding]) -> int:
+    """Return how bad a finding is with all that follows from it, 0 the worst.
+
+    Slowness that brought about nothing but slowness weighs less than a fault of the policy: it costs time, not the run.
+    """
+    below, pending = {root.id}, [root.id]
+    while pending:
+        cause = pending.pop()
+        following = {finding.id for finding in findings if finding.consequence_of == cause} - below
+        below |= following
+        pending += sorted(following)
+    if below <= SLOWNESS and ((below == {root.id} and root.link is Link.SYSTEMS) or root.id == "tool-latency"):
+        return Severity.LOW.rank
+    return min(finding.severity.rank for finding in findings if finding.id in below)
+
+
+def _time(finding: Finding) -> tuple[int, int, str]:
+    return (began(finding), list(Link).index(finding.link), finding.id)

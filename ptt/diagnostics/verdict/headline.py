@@ -30,7 +30,7 @@ from ptt.diagnostics.model import (
     in_unit,
     since_words,
 )
-from ptt.diagnostics.verdict.causes import Explains, began, link_causes, raise_settings
+from ptt.diagnostics.verdict.causes import Explains, first_failure, link_causes, raise_settings
 from ptt.diagnostics.verdict.coverage import Seen, healthy_headline, little_headline
 from ptt.diagnostics.verdict.nothing_judged import NothingJudged
 
@@ -44,8 +44,6 @@ KINDS: Final = {"tokens": "tokens_file", "samples": "samples_file"}
 WINDOW: Final = 20  # logged steps that most rules take a mean over
 MAX_NEXT: Final = 6  # one look to confirm, and the five steps of the longest list of repairs
 UNHARMED: Final = "Nothing of medium severity or above was found."
-SLOWNESS: Final = frozenset({"throughput-drop", "stragglers", "idle-rollout", "tool-latency"})
-"""Findings of time that was lost and nothing else."""
 KEEP_RECORDING: Final = "keep recording, and compare the next run with this one"
 BY_ITS_ANSWERS: Final = (
     "compare the last checkpoint's answers on held-out prompts with the start model's: training that samples "
@@ -133,7 +131,7 @@ def _answer(
     roots = [finding for finding in serious if finding.consequence_of is None]
     if serious:
         worst = min(serious, key=lambda finding: finding.severity.rank).severity
-        first = min(roots, key=lambda root: (_weight(root, serious), *_time(root)))
+        first = first_failure(serious) or serious[0]
         told = re.search(rf"\b(?:step|{run.step_unit}) {first.seen_step}\b", first.claim)
         since = "" if told else in_unit(since_words(first), run.step_unit)
         return RunVerdict(
@@ -217,26 +215,6 @@ def _finding_in_unit(finding: Finding, unit: str) -> Finding:
     texts = {name: tuple(in_unit(text, unit) for text in getattr(finding, name)) for name in ("confirm", "next")}
     claim, of = in_unit(finding.claim, unit, counts=True), f"{unit}s" if finding.unit == "steps" else finding.unit
     return replace(finding, claim=claim, unit=of, confirm=texts["confirm"], next=texts["next"])
-
-
-def _weight(root: Finding, findings: Sequence[Finding]) -> int:
-    """Return how bad a finding is with all that follows from it, 0 the worst.
-
-    Slowness that brought about nothing but slowness weighs less than a fault of the policy: it costs time, not the run.
-    """
-    below, pending = {root.id}, [root.id]
-    while pending:
-        cause = pending.pop()
-        following = {finding.id for finding in findings if finding.consequence_of == cause} - below
-        below |= following
-        pending += sorted(following)
-    if below <= SLOWNESS and ((below == {root.id} and root.link is Link.SYSTEMS) or root.id == "tool-latency"):
-        return Severity.LOW.rank
-    return min(finding.severity.rank for finding in findings if finding.id in below)
-
-
-def _time(finding: Finding) -> tuple[int, int, str]:
-    return (began(finding), list(Link).index(finding.link), finding.id)
 
 
 def _next(roots: Sequence[Finding]) -> tuple[str, ...]:

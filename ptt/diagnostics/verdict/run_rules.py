@@ -72,7 +72,8 @@ def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggreg
     for verdict in verdicts:
         for finding in verdict.findings if isinstance(verdict, Broken) else ():
             metric = str(finding.evidence.get("metric"))
-            onset = finding.onset_step
+            alarm = finding.evidence.get("alarm_step")  # of a mean, where the onset is dated by single values
+            onset = alarm if isinstance(alarm, int) else finding.onset_step
             if metric not in WATCHED or onset is None or not finding.severity.at_least(Severity.MEDIUM):
                 continue
             if metric not in alarms or onset < alarms[metric]:

@@ -18,6 +18,7 @@ from ptt.reports.text.terminal import print_wrapped
 from ptt.reports.text.why import after_slice, core_coverage, crashes, decided_by, grew, thirds
 
 MAX_FINDINGS = 3
+LOST_REWARD = 2 / 3  # of the best level: whoever reads of anything else has to read of this
 MAX_REASONS = 2  # sentences under Why; the report has all
 MAX_AREAS = 3  # named of what was not judged; more are counted
 MAX_STEPS = 2  # the rest stands in the report
@@ -122,10 +123,14 @@ def verdict_line(diagnosis: Diagnosis) -> Text:
 
 
 def found_lines(diagnosis: Diagnosis) -> Iterator[Text]:
-    """Yield the causes in order of time, each with how many follow from it; notes are counted only."""
+    """Yield the causes in order of time, each with how many follow from it, and a lost reward wherever it stands."""
     counts, headline = consequence_counts(diagnosis), diagnosis.verdict.headline
     causes = [finding for finding in roots(diagnosis) if not headline.startswith(finding.claim)]
-    for finding in causes[:MAX_FINDINGS]:
+    shown = causes[:MAX_FINDINGS]
+    lost = [finding for finding in diagnosis.findings if finding.id == "reward-fell" and finding not in shown]
+    said = " ".join((headline, *_reasons(diagnosis))) if lost else ""
+    shown += [one for one in lost if (one.observed or 0.0) >= LOST_REWARD and one.claim.rstrip(".") not in said]
+    for finding in shown:
         text = Text(SEVERITIES[finding.severity], style=SEVERITY_STYLES[finding.severity])
         since = in_unit(since_words(finding, count), diagnosis.run.step_unit)
         text.append(f" {', '.join(filter(None, (LINKS[finding.link].lower(), since)))}: ", style="default")
@@ -133,8 +138,9 @@ def found_lines(diagnosis: Diagnosis) -> Iterator[Text]:
         if counts[id(finding)]:
             text.append(f" And {counts[id(finding)]} that follow from it.", style="dim")
         yield text
-    if len(causes) > MAX_FINDINGS:
-        yield cell(f"and {count(len(causes) - MAX_FINDINGS)} more, in the report", style="dim")
+    more = sum(finding not in shown for finding in causes)
+    if more:
+        yield cell(f"and {count(more)} more, in the report", style="dim")
 
 
 def not_judged_lines(diagnosis: Diagnosis) -> Iterator[Text]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, Steps, between_words, since_words
+from ptt.diagnostics.verdict.causes import first_failure as first_of
 from ptt.reports.text.names import sentence
 from ptt.reports.text.numbers import count, counted, with_unit
 
@@ -57,7 +58,7 @@ def _by_onset(finding: Finding) -> tuple[int, int, str]:
 
 def first_failure(diagnosis: Diagnosis) -> Finding | None:
     """Return the finding that the verdict follows from, if one is medium or worse."""
-    return next((finding for finding in roots(diagnosis) if finding.severity.at_least(Severity.MEDIUM)), None)
+    return first_of(diagnosis.findings)
 
 
 def first_failure_sentence(diagnosis: Diagnosis) -> str:

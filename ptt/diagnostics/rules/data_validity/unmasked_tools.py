@@ -44,6 +44,7 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
         observed=validity.observed_share,
         limit=limits["observed"] * expected,
         unit="share",
+        held_from_step=evidence.run.first_step,
         evidence={
             "expected_share": expected,
             "logged_as": series.raw_name,

@@ -41,7 +41,7 @@ def check(reward: Series, _: Evidence, limits: Limits) -> Verdict:
         onset_step=fall.onset,
         onset_interval=fall.interval,
         evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "best": fall.start,
-                  "best_step": fall.start_step, "last": fall.late},
+                  "best_step": fall.start_step, "last": fall.late, "alarm_step": fall.alarm},
         causes=("updates that are too large: KL, clip fraction or gradient norm moved first",
                 "rollouts older than the policy, or logprobs from another engine",
                 "the environment or its tools failed, and the reward with them",

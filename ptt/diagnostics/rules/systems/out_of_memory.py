@@ -14,7 +14,7 @@ import re
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import Event
-from ptt.diagnostics.evidence.run_end import Ending
+from ptt.diagnostics.evidence.run_end import Ending, RunEnd, progress_of
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import end_of
@@ -32,12 +32,11 @@ ADVICE = re.compile(r"\b(?:avoid|prevent|may|might|could|can lead|in case|if you
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Look through what the processes said."""
-    every = [event for event in evidence.events if _ran_out(event.text)]
-    said = [event for event in every if event.kind not in AGAIN] or every
+    said = _reports(evidence)
     if len(said) >= limits["events"]:
         end = end_of(evidence)
-        if end.ending is Ending.OUT_OF_MEMORY or _ran_out(end.known_by):
-            return _finding(said, limits, Severity.HIGH, "")
+        if by_memory(evidence, end):
+            return _finding(said, limits, Severity.HIGH, f"; that ended the run{progress_of(evidence.run).at}")
         in_training = [event for event in said if event.step is not None]
         if in_training:
             completed = "to its end" if end.ending is Ending.COMPLETED else "after it"
@@ -51,6 +50,16 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             enable="keep the trainer's output (python train.py 2>&1 | tee RUN/train.log), or let W&B keep it",
         )
     return Healthy(reason=f"none of {len(evidence.events)} recorded lines and events reports that memory ran out")
+
+
+def by_memory(evidence: Evidence, end: RunEnd) -> bool:
+    """Return whether memory that ran out ended the run, and a process said so."""
+    return (end.ending is Ending.OUT_OF_MEMORY or _ran_out(end.known_by)) and bool(_reports(evidence))
+
+
+def _reports(evidence: Evidence) -> list[Event]:
+    every = [event for event in evidence.events if _ran_out(event.text)]
+    return [event for event in every if event.kind not in AGAIN] or every
 
 
 def _ran_out(text: str) -> bool:

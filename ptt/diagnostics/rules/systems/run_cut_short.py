@@ -24,6 +24,7 @@ from ptt.diagnostics.evidence.run_end import CONSEQUENCE, DONE_SHARE, Ending, Pr
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import end_of
+from ptt.diagnostics.rules.systems.out_of_memory import by_memory
 
 MIN_DONE_SHARE = DONE_SHARE  # of the steps that were set: the last one may not have been saved
 MAX_LINE: Final = 120  # letters of the console's last line that a claim repeats
@@ -63,6 +64,8 @@ HOW: Final = {
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how the run ended."""
     end, progress = end_of(evidence, done_share=limits["done"]), progress_of(evidence.run)
+    if by_memory(evidence, end):
+        return Healthy(reason=f"memory ran out{progress.at}, which out-of-memory says")
     match end.ending:
         case Ending.COMPLETED:
             return Healthy(reason=end.known_by, notes=_after_completion(evidence, end, progress))
@@ -90,7 +93,7 @@ def _crash(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:
         if progress.step is None
         else "resume from the last checkpoint whose metrics are finite"
     )
-    where = _at(progress) or (" before any metric was logged" if raised else "")
+    where = progress.at or (" before any metric was logged" if raised else "")
     return replace(
         _finding(evidence, end, progress, severity=Severity.HIGH, claim=head + where),
         link=link,
@@ -108,7 +111,7 @@ def _interruption(evidence: Evidence, end: RunEnd, progress: Progress) -> Findin
     silent = {Ending.OPEN: ", and its log was never closed", Ending.SHORT: ", and nothing shows why"}.get(
         end.ending, ""
     )
-    claim = f"{HOW[end.ending]}{_at(progress)}{why}{silent}{line}"
+    claim = f"{HOW[end.ending]}{progress.at}{why}{silent}{line}"
     return replace(
         _finding(evidence, end, progress, severity=Severity.INFO if told else Severity.LOW, claim=claim),
         causes=(
@@ -125,9 +128,9 @@ def _after_completion(evidence: Evidence, end: RunEnd, progress: Progress) -> tu
     """Return the note on what a script raised when training had ended, or on an end before the last step."""
     claim = ""
     if end.raised_after is not None:
-        claim = f"After training had completed{_at(progress)} the script raised {end.raised_after}"
+        claim = f"After training had completed{progress.at} the script raised {end.raised_after}"
     elif progress.share is not None and progress.planned and progress.planned - (progress.step or 0) > progress.spacing:
-        claim = f"The run says that it completed{_at(progress)}"
+        claim = f"The run says that it completed{progress.at}"
     if not claim:
         return ()
     note = replace(
@@ -137,12 +140,6 @@ def _after_completion(evidence: Evidence, end: RunEnd, progress: Progress) -> tu
         next=("take the last checkpoint; training itself was not cut short",),
     )
     return (note,)
-
-
-def _at(progress: Progress) -> str:
-    if progress.step is None:
-        return ""
-    return f" at step {progress.step}" + (f" of {progress.planned}" if progress.planned else "")
 
 
 def _finding(evidence: Evidence, end: RunEnd, progress: Progress, *, severity: Severity, claim: str) -> Finding:

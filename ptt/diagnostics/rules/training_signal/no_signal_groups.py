@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import step_noise
+from ptt.diagnostics.evidence.baseline_shift import passed_by_values, step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
@@ -56,6 +56,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         solved = near_best and _settled(evidence, onset)
     rising = not solved and _rose_since(evidence, onset)
     ended = last <= limit
+    began, interval = passed_by_values(series, limit, onset) or (onset, None)
     lost = not (solved or rising) and reward_fell(evidence)
     return Finding(
         severity=Severity.LOW if solved or rising or ended else Severity.HIGH if lost else Severity.MEDIUM,
@@ -68,7 +69,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         observed=last,
         limit=limit,
         unit="share",
-        onset_step=onset,
+        onset_step=began,
+        onset_interval=interval,
         evidence={"metric": series.name, "logged_as": series.raw_name, "last_reward_of_its_rise": share},
         causes=(
             "prompts that are all solved",
