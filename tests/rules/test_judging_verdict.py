@@ -25,6 +25,7 @@ from ptt.diagnostics.model import (
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.verdict.causes import explains, link_causes
 from ptt.diagnostics.verdict.headline import MAX_NEXT, verdict_of
+from ptt.reports.text.consequences import first_failure
 
 EXPLAINS = explains()
 
@@ -276,7 +277,7 @@ def failures_and_tail(failures: tuple[int, int, int], tail: tuple[int, int, int]
     [
         ((58, 63, 67), (76, 85, 109), [None, "tool-failures"]),
         ((61, 71, 75), (46, 63, 71), [None, "tool-failures"]),  # too near to tell: what does so by itself
-        ((61, 71, 75), (20, 30, 40), ["tool-tail-growth", None]),  # long before the failures: not by them
+        ((61, 71, 75), (20, 30, 40), [None, None]),  # long before the failures: not by them, nor they by it
     ],
 )
 def test_tails_after_failed_calls_follow_from_failures_unless_they_were_there_before(
@@ -285,11 +286,38 @@ def test_tails_after_failed_calls_follow_from_failures_unless_they_were_there_be
     assert failures_and_tail(failures, tail) == told
 
 
-def test_tails_follow_from_what_is_counted_only_where_it_was_found() -> None:
-    far, tail = finding("kl-over-target", onset=20), finding("tool-tail-growth", onset=80)
-    assert causes(diagnosis(far, tail))["tool-tail-growth"] is None
-    failed = finding("tool-failures", onset=50, link=Link.ENVIRONMENT)
-    assert causes(diagnosis(far, failed, tail))["tool-tail-growth"] == "tool-failures"
+def test_a_chain_through_a_failure_that_was_not_found_explains_nothing() -> None:
+    tail, fell = finding("tool-tail-growth", onset=20), finding("reward-fell", onset=80, link=Link.REWARD)
+    assert causes(diagnosis(tail, fell)) == {"tool-tail-growth": None, "reward-fell": None}
+    far = finding("kl-over-target", onset=50)
+    assert causes(diagnosis(tail, far, fell))["reward-fell"] == "kl-over-target"
+
+
+def test_causes_are_ordered_by_onset_and_not_by_when_they_passed_a_limit() -> None:
+    early = dataclasses.replace(finding("tool-tail-growth", onset=20), onset_interval=(18, 22), limit_passed_step=90)
+    assert causes(diagnosis(early, finding("kl-over-target", onset=40)))["kl-over-target"] == "tool-tail-growth"
+    failed = finding("tool-failures", onset=60, link=Link.ENVIRONMENT)
+    failed = dataclasses.replace(failed, onset_interval=(58, 61))
+    assert causes(diagnosis(early, failed))["tool-tail-growth"] is None
+
+
+def test_what_held_at_the_first_logged_step_comes_first_and_is_told_without_a_date() -> None:
+    unmasked = dataclasses.replace(finding("unmasked-tools", link=Link.DATA_VALIDITY), held_from_step=10)
+    found = diagnosis(finding("kl-over-target", Severity.CRITICAL, 16), unmasked)
+    assert causes(found) == {"kl-over-target": "unmasked-tools", "unmasked-tools": None}
+    assert found.verdict.headline == "unmasked-tools happened, from the first logged step."
+
+
+def test_the_headline_gives_the_onset_with_its_interval_and_not_where_a_limit_was_passed() -> None:
+    tail = dataclasses.replace(finding("tool-tail-growth", onset=61), onset_interval=(60, 63), limit_passed_step=75)
+    assert diagnosis(tail).verdict.headline == "tool-tail-growth happened, since step 61 (between 60 and 63)."
+
+
+def test_the_report_speaks_of_the_failure_that_the_headline_names() -> None:
+    found = diagnosis(finding("tool-tail-growth", Severity.MEDIUM, 11), finding("reward-fell", Severity.HIGH, 61))
+    first = first_failure(found)
+    assert first is not None
+    assert found.verdict.headline.startswith(first.claim)
 
 
 def test_a_note_explains_no_failure() -> None:

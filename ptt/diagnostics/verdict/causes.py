@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -25,8 +25,6 @@ def explains() -> Explains:
 
 NO_ONSET: Final = 1 << 60  # later than any step
 TAILS: Final = frozenset({"tool-tail-growth", "tail-growth-everywhere", "tails-high"})
-COUNTED: Final = frozenset({"tool-failures", "engine-mismatch"})
-"""What brings tails about only where it is found: so many calls, or tokens, make a tail only if they can be counted."""
 OF_ONE_RANK: Final = frozenset({Link.DATA_VALIDITY, Link.DATA_FRESHNESS, Link.NUMERICS, Link.SYSTEMS})
 
 
@@ -87,14 +85,13 @@ def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int 
     brought the other about, and whose dates cannot be ordered, the one seen first counts. A note explains no failure:
     what is below medium has not broken anything. No finding comes to stand under itself, by whatever number of links.
     """
-    table = _without_unseen(explains, {finding.id for finding in findings})
     ordered = sorted(findings, key=lambda finding: (began(finding), list(Link).index(finding.link), finding.id))
     above: dict[int, int] = {}  # index of a finding -> index of its cause
     for index, finding in enumerate(ordered):
         candidates = (
             other
             for other, cause in enumerate(ordered)
-            if _may_explain(cause, finding, table)
+            if _may_explain(cause, finding, explains)
             and _earliest(cause, window) <= _latest(finding)
             and not _leads_to(other, index, above)
         )
@@ -108,23 +105,14 @@ def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int 
     ]
 
 
-def _without_unseen(explains: Explains, found: Set[str]) -> Explains:
-    """Return the table without tails from what is counted and was not found."""
-    unseen = COUNTED - found
-    return {
-        cause: {name: way for name, way in effects.items() if name not in TAILS} if cause in unseen else effects
-        for cause, effects in explains.items()
-    }
-
-
-def _may_explain(cause: Finding, finding: Finding, table: Explains) -> bool:
-    if cause is finding or finding.id not in table.get(cause.id, {}):
+def _may_explain(cause: Finding, finding: Finding, explains: Explains) -> bool:
+    if cause is finding or finding.id not in explains.get(cause.id, {}):
         return False
     if finding.severity.at_least(Severity.MEDIUM) and not cause.severity.at_least(Severity.MEDIUM):
         return False
     if finding.id in TAILS and finding.link is Link.SYSTEMS and cause.link not in OF_ONE_RANK:
         return False  # a tail on one rank is from no fault that all ranks share
-    if began(cause) > began(finding) and cause.id in table.get(finding.id, {}):
+    if began(cause) > began(finding) and cause.id in explains.get(finding.id, {}):
         return False
     return began(cause) < NO_ONSET and _latest(finding) < NO_ONSET
 
