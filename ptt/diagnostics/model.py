@@ -152,6 +152,7 @@ class NotJudged:
     missing: tuple[str, ...] = ()
     enable: str = ""
     applies: bool = True  # False: the question makes no sense for this kind of training
+    absent: bool = False  # True: nothing at all of what is missing is recorded, and the reason says so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +193,10 @@ class RuleCrash:
         return not self.id.startswith((READING, EVIDENCE))
 
 
+MOVED: Final = 1.2
+"""Late over early, either way: a tail that moved by less is called flat."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TailGrowth:
     """Late window over early window of one slice's |log-ratio| percentiles; intervals are 95%."""
@@ -200,6 +205,16 @@ class TailGrowth:
     p99: float | None
     interval_p95: Interval | None
     interval_p99: Interval | None
+    beyond: Interval | None = None  # share of tokens beyond a ratio of two, in the early and in the late window
+
+    @property
+    def movements(self) -> frozenset[str]:
+        """What the slice's tail did, rose, fell or flat, by each measure of it: several where they disagree."""
+        ratios = [ratio for ratio in (self.p95, self.p99) if ratio is not None]
+        if self.beyond is not None and any(self.beyond):
+            early, late = self.beyond
+            ratios.append(late / early if early else MOVED)
+        return frozenset("rose" if ratio >= MOVED else "fell" if ratio <= 1 / MOVED else "flat" for ratio in ratios)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +269,13 @@ class Source:
     note: str | None
 
 
+STATE: Final = frozenset(
+    {"global_step", "logging_steps", "max_steps", "save_steps", "status", "train_batch_size", "train_runtime",
+     "exit_reason", "row_unit", "rows_placed_by"}
+)  # fmt: skip
+"""What a trainer's saved state or its log holds by itself: of its settings hardly any."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """What the run is, as far as its files tell."""
@@ -269,6 +291,11 @@ class Run:
     context: Mapping[str, JsonScalar] = field(default_factory=dict)
     step_unit: str = STEP  # what a step of it is: "row", "episode" or "epoch" where the files number no steps
     placed_by: str | None = None  # what put rows without a step at their steps
+
+    @property
+    def settings(self) -> dict[str, JsonScalar]:
+        """What the run records of its settings, without what every trainer's state holds."""
+        return {name: value for name, value in sorted(self.context.items()) if name not in STATE}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,6 +352,11 @@ class DiagnosisRecord:
     from_findings: bool = False  # True: read back from findings.json, which holds only a part of a diagnosis
     redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared
     guessable: bool = False  # True of a redacted one whose hashes no secret keys: a guessed name can be confirmed
+
+    @property
+    def passed(self) -> tuple[Healthy, ...]:
+        """The checks that found nothing: what one noted stands among the findings, and nowhere as healthy."""
+        return tuple(check for check in self.healthy if not check.notes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,6 +62,7 @@ class Evaluation:
     slices: tuple[Series, ...] = ()  # of single capabilities, where the writer names them so
     settings: tuple[Setting, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    logged: tuple[str, ...] = ()  # all that is recorded of evaluations, as spelt: losses and times as well
 
 
 SPLIT_NAME: Final = re.compile(r"^(eval|test|validation|val-core|val-aux|val)(?:[/_])(.+)$")
@@ -84,16 +85,17 @@ CONDITIONS: Final[Mapping[str, re.Pattern[str]]] = {
 def gather_evaluation(
     metrics: pl.DataFrame, evals: pl.DataFrame, trajectories: pl.DataFrame, wide: WideMetrics
 ) -> Evaluation | None:
-    """Put the figures of evaluations into series; None where there is none."""
+    """Put the figures of evaluations into series; None where nothing of any evaluation is recorded."""
     logged = _logged_evaluation(metrics, wide)
     figures = {(figure.split, figure.name): figure for figure in _eval_figures(evals, trajectories)}
     figures |= {(figure.split, figure.name): figure for figure in logged.figures}
     settings = (*logged.settings, *_settings_of_evals(evals))
-    if not (figures or logged.slices or settings or logged.conditions):
+    names = {*metrics.filter(pl.col("split") == "eval")["name_raw"], *evals["metric"].drop_nulls()}
+    if not (names or figures or settings):
         return None
     return Evaluation(
         figures=tuple(figures[key] for key in sorted(figures)), slices=logged.slices, settings=tuple(settings),
-        conditions=logged.conditions,
+        conditions=logged.conditions, logged=tuple(sorted(names)),
     )  # fmt: skip
 
 

@@ -368,6 +368,7 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
         tokens=int(own.tokens.sum()),
         steps=len(steps),
         observations=observations,
+        beyond={},
         equal_at=None,
         bad_tokens=0,
         zero_share=0.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -13,6 +13,7 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.reference import REF_PAIRS, Reference
+from ptt.diagnostics.model import Interval
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bins import UNDERFLOW
 from ptt.diagnostics.statistics.bootstrap import finite_or_none, interval
@@ -82,6 +83,7 @@ class Tails:
     unit: str  # what was resampled as a whole: "prompt group" or "sequence"
     late_tail_share: float  # of the late window's tokens with |r| above TAIL_NATS: the share that follows a tool call
     late_token_share: float  # of all tokens of the late window: likewise
+    beyond: Mapping[str, Interval] = field(default_factory=dict)  # by slice: of its tokens, early and late, likewise
     equal_at: int | None = None  # the first step, where r was 0: policy and reference, which stays, were equal there
     periods: int | None = None  # whole ones of a reference that moves, which the blocks are made of; None: it stays
 
@@ -211,6 +213,12 @@ def _describe(
         unit=unit,
         late_tail_share=_post_share(cells, cuts.windows[-1], beyond=TAIL_NATS),
         late_token_share=_post_share(cells, cuts.windows[-1], beyond=-1.0),
+        beyond={
+            part.name: (early, late)
+            for number, part in slices.items()
+            for early, late in [[_share_beyond(cells, number, cuts.windows[place], TAIL_NATS) for place in (0, -1)]]
+            if math.isfinite(early) and math.isfinite(late)
+        },
         equal_at=_equal_at(reference) if name in REF_PAIRS else None,
         periods=len(observed) if cuts.by_period else None,
     )
@@ -260,6 +268,16 @@ def _post_share(cells: pl.DataFrame, window: Span, *, beyond: float) -> float:
     counts = inside.select("slice", pl.col("n").cast(pl.Int64))
     total = int(counts["n"].sum())
     return int(counts.filter(pl.col("slice") == POST_TOOL)["n"].sum()) / total if total else math.nan
+
+
+def _share_beyond(cells: pl.DataFrame, part: int, window: Span, beyond: float) -> float:
+    """Return the share of a slice's tokens in a window with |r| above `beyond`; NaN without any."""
+    inside = cells.filter(pl.col("step").is_between(window.first, window.last), pl.col("slice") == part)
+    count = pl.col("n").cast(pl.Int64)
+    far, every = inside.select(
+        count.filter(pl.col("s_abs") > beyond * pl.col("n")).sum(), count.sum().alias("all")
+    ).row(0)
+    return far / every if every else math.nan
 
 
 def profile_of(tokens: Tokens, *, post_name: str) -> Profile | None:

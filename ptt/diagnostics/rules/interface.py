@@ -62,6 +62,7 @@ class NotJudged:
     missing: tuple[str, ...] = ()
     enable: str = ""
     applies: bool = True  # False: the question makes no sense for this kind of training
+    absent: bool = False  # True: nothing at all of what is missing is recorded, and the reason says so
 
 
 Verdict = Finding | Broken | Healthy | NotJudged

@@ -48,7 +48,7 @@ def logged(evidence: Evidence, name: str, *, what: str, enable: str, minimum: in
     """
     series = evidence.metrics.get(name)
     if series is None:
-        return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=enable)
+        return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=enable, absent=True)
     if len(series.finite()[0]) < minimum:
         return too_few(evidence, name, series, minimum)
     return series

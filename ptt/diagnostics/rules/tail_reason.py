@@ -9,6 +9,7 @@ import math
 from typing import Final
 
 from ptt.diagnostics.evidence.tails import Tails
+from ptt.diagnostics.model import TailGrowth
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.rules.tail_conditions import (
     MIN_GROWTH,
@@ -85,14 +86,14 @@ def no_further_than_text(tails: Tails) -> bool:
 
 
 def _reason_of_no_growth(tails: Tails, tail: JudgedTail) -> str:
-    """Return how little the test leaves to say: that nothing grew only where noise gives as much often."""
+    """Return that growth is not shown, and how often noise gives as much where it does so seldom."""
     name, most = max(tails.post.percentiles.items(), key=lambda item: (item[1].growth(), item[0]))
     label = slice_label(tails).lower()
     if not (most.growth() >= MIN_GROWTH and tail.growth_p < MAX_NAMED_P):
         return f"{label} {tail.name} of |r| went {_path(tail.post)} nats: no growth beyond the run's own noise"
     return (
         f"{label} {name} of |r| went {_path(most)} nats (×{most.growth():.2g}), which noise in this run gives in "
-        f"{_one_of(tail.growth_p)} runs (p = {tail.growth_p:.2g}): growth is neither shown nor excluded"
+        f"{_one_of(tail.growth_p)} runs (p = {tail.growth_p:.2g}): growth is not shown"
     )
 
 
@@ -172,14 +173,16 @@ def where(tails: Tails) -> str:
     return "after tool calls" if tails.post.name == "post_tool" else "after observations"
 
 
-def path_beside_text(tails: Tails, name: str) -> str:
-    """Return how far a percentile came from the early to the late third, and what text-only tokens did."""
-    post, text = tails.post.percentiles[name].windows, tails.text.percentiles[name]
-    change = text.growth()
-    beside = f"text-only {text.windows[0]:.2g} to {text.windows[2]:.2g}"
-    if change < 1 / MIN_GROWTH:
+def path_beside_text(tails: Tails, name: str, text_growth: TailGrowth) -> str:
+    """Return how far a percentile came from the early to the late third, and what text-only tokens did.
+
+    That these fell, or did not grow, is said only where every measure of their tail has it so.
+    """
+    post, text = tails.post.percentiles[name].windows, tails.text.percentiles[name].windows
+    beside = f"text-only {text[0]:.2g} to {text[2]:.2g}"
+    if text_growth.movements == {"fell"}:
         beside = "text-only fell"
-    elif change < MIN_GROWTH:
+    elif text_growth.movements and "rose" not in text_growth.movements:
         beside = "text-only did not grow"
     return f"{name} of |r| went from {post[0]:.2g} to {post[2]:.2g} nats ({beside})"
 

@@ -78,14 +78,15 @@ class Level:
     observed: float
 
 
-def growth(part: SliceTails) -> TailGrowth:
-    """Return late over early of both percentiles, None where it is not finite."""
+def growth(tails: Tails, part: SliceTails) -> TailGrowth:
+    """Return late over early of both percentiles, None where it is not finite, and the shares beyond a ratio of two."""
     p95, p99 = part.percentiles["p95"], part.percentiles["p99"]
     return TailGrowth(
         p95=number(p95.growth()),
         p99=number(p99.growth()),
         interval_p95=_numbers(p95.growth_interval()),
         interval_p99=_numbers(p99.growth_interval()),
+        beyond=tails.beyond.get(part.name),
     )
 
 
@@ -107,7 +108,7 @@ def finding(
     """
     rise = signature.growth[tails.post.name]
     grew = (
-        path_beside_text(tails, level.name)
+        path_beside_text(tails, level.name, signature.growth[tails.text.name])
         if tail.end is None and tail.rare is None and tail.since is None
         else f"{signature.reason}; {level.name} is past {nats(level.limit)}"
     )
@@ -402,7 +403,7 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
         lead_is_lower_bound=at_least,
         lead_interval=known,
         lead_until=until if at_least and until != end else None,
-        growth={part.name: growth(part) for part in (tails.post, tails.text)},
+        growth={part.name: growth(tails, part) for part in (tails.post, tails.text)},
         p_value=number(tail.p_value),
         false_alarm_rate=limits["false_alarms"],
         conditions=conditions,

@@ -12,8 +12,10 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.scrub.scrub import Scrubber, Sort
+from ptt.diagnostics.wording import counted
 
 MAX_BYTES: Final = 1 << 20  # metadata beside the logs are smaller
 MAX_FILES: Final = 200  # opened: checkpoints repeat theirs
@@ -31,6 +33,7 @@ CONFIGS: Final = frozenset(
 )  # fmt: skip
 DIFFS: Final = frozenset({"code.diff", "git.diff", "diff.patch"})
 MAX_GAPS: Final = 5  # named
+UNREAD: Final = "in a file whose values ptt does not read"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def read_run_metadata(files: Sequence[RunFile]) -> Metadata:
     for file in sorted(files, key=lambda file: (file.rel.count("/"), file.rel)):
         name = file.rel.rsplit("/", 1)[-1]
         if _is_settings(file.rel):
-            metadata.setdefault("config", Recorded("recorded", file.rel))
+            metadata.setdefault("config", Recorded(UNREAD, file.rel))
         if name in DIFFS:
             metadata.setdefault("diff", Recorded("recorded", file.rel))
         if name not in READERS or file.size > MAX_BYTES or opened == MAX_FILES:
@@ -173,11 +176,6 @@ TRACKER: Final = {
     "skyrl": "trainer.logger=wandb with WANDB_MODE=offline",
 }
 """The framework's own line that has a tracker write settings, commit, packages and command beside the logs."""
-STATE: Final = frozenset(
-    {"global_step", "logging_steps", "max_steps", "save_steps", "status", "train_batch_size", "train_runtime",
-     "exit_reason", "row_unit", "rows_placed_by"}
-)  # fmt: skip
-"""What a trainer's saved state or its log holds by itself: of its settings hardly any."""
 DECIDING: Final = ("temperature", "max_tokens")  # without either, nobody can repeat an evaluation
 SEEDS: Final = ("seed", "data_seed", "random_seed")
 ANYWHERE: Final = {
@@ -196,8 +194,8 @@ def context_table(evidence: Evidence, metadata: Metadata, evals: pl.DataFrame, *
     """Return each item of the run's context with its value, or with how to record it."""
     facts = evidence.run.context
     seed = next((name for name in SEEDS if facts.get(name) is not None), None)
-    logged = sum(name not in STATE for name in facts)
-    settings = Recorded(f"{logged} settings", "the logs") if logged else metadata.get("config")
+    logged = len(evidence.run.settings)
+    settings = Recorded(counted(logged, "setting(s)"), "the logs") if logged else metadata.get("config")
     commit, config = metadata.get("commit"), metadata.get("config")
     if settings is not None and config is not None:
         settings = Recorded(settings.value, config.source)
@@ -205,13 +203,21 @@ def context_table(evidence: Evidence, metadata: Metadata, evals: pl.DataFrame, *
         "settings": settings,
         "seed": Recorded(str(facts[seed]), "the logged settings") if seed else None,
         "code": commit and Recorded(_code(metadata), commit.source),
-        "packages": metadata.get("packages"),
+        "packages": metadata.get("packages") or _logged_packages(facts),
         "model": metadata.get("model"),
         "dataset": metadata.get("dataset"),
     }
     rows = [_row(evidence, item, recorded) for item, recorded in items.items()]
     rows += [_evaluation(evidence, evals, evaluated=evaluated), *_completeness(evidence)]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def _logged_packages(facts: Mapping[str, JsonScalar]) -> Recorded | None:
+    """Return the versions that stand among the logged settings."""
+    suffix = "_version"
+    logged = {name.removesuffix(suffix): str(value) for name, value in facts.items() if name.endswith(suffix) and value}
+    packages = _packages({name.replace("_", "-"): value for name, value in logged.items()}).get("packages")
+    return None if packages is None else Recorded(packages, "the logged settings")
 
 
 Row = tuple[str, bool | None, str, str, str]
@@ -246,7 +252,7 @@ def _evaluation(evidence: Evidence, evals: pl.DataFrame, *, evaluated: bool) -> 
         source = evals["source"].drop_nulls().min() or "the logged metrics"
         return _row(evidence, "evaluation", Recorded(", ".join(values), str(source)))
     item, present, value, source, advice = _row(evidence, "evaluation", None)
-    logged = "figures are logged, but not their settings: " if evaluated or evals.height else ""
+    logged = "figures are logged, but neither temperature nor max_tokens: " if evaluated or evals.height else ""
     return item, present, value, source, logged + advice
 
 

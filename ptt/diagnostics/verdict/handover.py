@@ -122,7 +122,8 @@ def _settings_logged(evidence: Evidence, *, evaluated: bool) -> Answer:
     """Answer from the settings that are logged as metrics beside the figures of the evaluation."""
     evaluation = evidence.evaluation
     if evaluation is None or not any(setting.name in DECIDING for setting in evaluation.settings):
-        return Answer(CANNOT, "no setting of the evaluation is logged" if evaluated else "no evaluation is recorded")
+        unsaid = "neither temperature nor max_tokens of the evaluation is logged"
+        return Answer(CANNOT, unsaid if evaluated else "no evaluation is recorded")
     settings = [setting for setting in evaluation.settings if setting.name != "samples"]
     for setting in settings:
         figures = [each for each in evaluation.figures if f"{each.split}/{each.name}".startswith(f"{setting.suite}/")]

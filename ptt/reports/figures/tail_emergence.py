@@ -47,7 +47,7 @@ def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
 
 def takeaway(diagnosis: Diagnosis) -> str:
     """Say when the tail passed its limit, or how it went, and what text-only tails did meanwhile."""
-    thirds = {name: _ends(diagnosis, name) for name in (after_slice(diagnosis), "text_only")}
+    thirds = {name: ends(diagnosis, name) for name in (after_slice(diagnosis), "text_only")}
     ways = {name: _way(*ends) for name, ends in thirds.items() if ends is not None}
     frame = _frame(diagnosis)
     if not ways:
@@ -60,14 +60,14 @@ def takeaway(diagnosis: Diagnosis) -> str:
         q, limit = next(iter(limits.items()))
         head = f"{slice_name(name)} {_percentile(q)} passed {with_unit(limit, 'nats')} at step {count(passed)}"
         others = [(other, way.partition(" from ")[0]) for other, way in others]
-    text = "".join(f"; {slice_name(other)} {way}" for other, way in others)
+    text = "".join(f"; {slice_name(other)} p95 {way}" for other, way in others)
     for other in sorted(thirds.keys() - ways.keys()):
         steps = frame.filter(slice=other)["step_last"].to_list() if frame is not None else []
         text += f"; no {slice_name(other)} tokens after step {count(max(steps))}" if steps else ""
     return sentence(head + text).rstrip(".")
 
 
-def _ends(diagnosis: Diagnosis, name: str) -> tuple[float, float] | None:
+def ends(diagnosis: Diagnosis, name: str) -> tuple[float, float] | None:
     """Return the p95 of a slice in the first and the last third of the run."""
     values = thirds_of(diagnosis, name)
     ends = (values[0], values[-1]) if len(values) == len(WINDOW_NAMES) else (None, None)

@@ -27,7 +27,7 @@ from ptt.reports.figures.panels import ONE_LINE, DataTable, Panel, RunFigure, da
 from ptt.reports.figures.style import MUTED, WINDOW_LINES, slice_ramp
 from ptt.reports.text.names import slice_name
 from ptt.reports.text.numbers import count, number, percent
-from ptt.reports.text.tables import WINDOW_NAMES, error_bound, no_tokens, pair_of, slices, window_words
+from ptt.reports.text.tables import WINDOW_NAMES, error_bound, no_tokens, pair_of, rows_where, slices, window_words
 from ptt.reports.text.why import after_slice
 
 if TYPE_CHECKING:
@@ -96,17 +96,25 @@ def caption(diagnosis: Diagnosis) -> str:
     )
 
 
+def shares_above_two(diagnosis: Diagnosis) -> dict[str, tuple[float, float]]:
+    """Return the share of each slice's tokens with a ratio beyond two, in the early and in the late third."""
+    frame, shares = _frame(diagnosis), {}
+    if frame is None:
+        return {}
+    for name in slices(frame):
+        parts = dict(_windows(frame.filter(slice=name)))
+        if {"early", "late"} <= parts.keys():
+            early, late = (_above_two(diagnosis, name, window, parts[window]) for window in ("early", "late"))
+            shares[name] = early, late
+    return shares
+
+
 def takeaway(diagnosis: Diagnosis) -> str:
     """Say which share of the tokens has a ratio beyond two, early and late."""
-    frame = _frame(diagnosis)
-    if frame is None:
-        return ""
-    after, shares = after_slice(diagnosis), {}
-    for name in slices(frame):
-        windows = dict(_windows(frame.filter(slice=name)))
-        if {"early", "late"} <= windows.keys():
-            shares[name] = [percent(float(f"{_above_two(windows[end]):.2g}")) for end in ("early", "late")]
-    ordered = sorted(shares, key=lambda name: name != after)[:2]
+    shares = {
+        name: [percent(float(f"{share:.2g}")) for share in both] for name, both in shares_above_two(diagnosis).items()
+    }
+    ordered = sorted(shares, key=lambda name: name != after_slice(diagnosis))[:2]
     words = [
         f"{slice_name(name)} {early} " + ("throughout" if early == late else f"early, {late} late")
         for name in ordered
@@ -115,7 +123,11 @@ def takeaway(diagnosis: Diagnosis) -> str:
     return f"Tokens beyond a ratio of two: {'; '.join(words)}" if words else ""
 
 
-def _above_two(part: pl.DataFrame) -> float:
+def _above_two(diagnosis: Diagnosis, name: str, window: str, part: pl.DataFrame) -> float:
+    """Return the share as it was counted; where nobody counted it, as the curve has it between its points."""
+    counted = rows_where(diagnosis, "extremes", slice=name, window=window)
+    if counted:
+        return float(counted[0]["above_2"])
     return 1 - float(np.interp(np.log(LN_2), np.log(part["x"].to_numpy()), part["cdf"].to_numpy()))
 
 
@@ -129,7 +141,9 @@ def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
         for window, part in _windows(frame.filter(slice=name)):
             x, cdf = part["x"].to_numpy(), part["cdf"].to_numpy()
             values = (number(quantile(x, cdf, q)) for q in QUANTILES)
-            rows.append((slice_name(name), window, _tokens(part), *values, percent(_above_two(part))))
+            rows.append(
+                (slice_name(name), window, _tokens(part), *values, percent(_above_two(diagnosis, name, window, part)))
+            )
     head = ("Slice", "Window", "Tokens", *(f"p{100 * q:g}" for q in QUANTILES), "|r| > ln 2")
     return data_table("Quantiles by window", head, rows)
 

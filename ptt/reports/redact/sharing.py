@@ -62,7 +62,7 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
         id=Treat.RULE, claim=S, slice=Treat.SLICE, evidence=Treat.EVIDENCE, causes=S, confirm=S, next=S,
         consequence_of=Treat.RULE,
     ),
-    model.NotJudged: _columns("link missing applies", id=Treat.RULE, reason=S, enable=S),
+    model.NotJudged: _columns("link missing applies absent", id=Treat.RULE, reason=S, enable=S),
     model.Healthy: _columns("link", id=Treat.RULE, reason=S, notes=Treat.EACH),
     model.RuleCrash: _columns("", id=Treat.RULE, error=Treat.ERROR),
     model.Source: _columns("kind bytes rows_ok rows_bad bytes_lost", path=Treat.FILE, note=Treat.DROP),

@@ -109,10 +109,21 @@ def tail_first(diagnosis: Diagnosis) -> bool:
     return diagnosis.signature.status is Answer.FOUND and of_tail
 
 
-def _moved(finding: Finding, diagnosis: Diagnosis) -> str:
-    """Say from which level to which the curve of a finding went, where its claim gives only the limit."""
+@dataclass(frozen=True, kw_only=True)
+class Levels:
+    """What the curve of a finding was before it and is now: medians."""
+
+    before: float
+    until: int  # the step up to which that was
+    after: float
+    values: int  # the last ones, which `after` is the median of
+    far: float  # the value that lies furthest off
+
+
+def levels(finding: Finding, diagnosis: Diagnosis) -> Levels | None:
+    """Return the levels of a finding's curve before it and at the end; None where its claim gives them, or none is."""
     if FROM_TO.search(finding.claim) or finding.seen_step is None:
-        return ""
+        return None
     names = {key: str(finding.evidence.get(key) or "") for key in ("metric", "logged_as")}
     rows = rows_where(diagnosis, "finding_series", **names)
     curve = [(row["step"], row["value"]) for row in rows if row["value"] is not None and math.isfinite(row["value"])]
@@ -120,16 +131,26 @@ def _moved(finding: Finding, diagnosis: Diagnosis) -> str:
     early = [value for step, value in curve if step < began]
     late = [value for step, value in curve if step >= finding.seen_step][-LATE_VALUES:]
     if not early or not late:
-        return ""
+        return None
     before, after = median(early), median(late)
     far = max((value for _, value in curve), key=lambda value: (value - after) * (1 if after >= before else -1))
+    return Levels(before=before, until=began, after=after, values=len(late), far=far)
+
+
+def _moved(finding: Finding, diagnosis: Diagnosis) -> str:
+    """Say from which level to which the curve of a finding went, where its claim gives only the limit."""
+    moved = levels(finding, diagnosis)
+    if moved is None:
+        return ""
+    names = {key: str(finding.evidence.get(key) or "") for key in ("metric", "logged_as")}
+    before, after, far = moved.before, moved.after, moved.far
     label = metric_name(names["metric"]) if names["metric"] in METRICS else safe(names["logged_as"])
     unit = finding.unit if finding.unit == "nats" else ""
     peak = f", {number(far)} at its {'highest' if after >= before else 'lowest'}"
     peak = peak if abs(far - after) > abs(after - before) / 2 else ""
     return sentence(
         f"{label[:1].upper()}{label[1:]}: median {with_unit(before, unit)} before {diagnosis.run.step_unit} "
-        f"{count(began)}, {with_unit(after, unit)} over the last {counted(len(late), 'value')}{peak}"
+        f"{count(moved.until)}, {with_unit(after, unit)} over the last {counted(moved.values, 'value')}{peak}"
     )
 
 
@@ -230,7 +251,7 @@ def _logprobs(diagnosis: Diagnosis) -> str:
         return f"Faulty logprobs: possible. Check {joined(faults)} first{unjudged}."
     if diagnosis.from_findings:  # which checks passed is not known
         return ""
-    healthy = sum(check.link is validity for check in diagnosis.healthy)
+    healthy = sum(check.link is validity for check in diagnosis.passed)
     return f"Faulty logprobs: {counted(healthy, 'check')} passed{unjudged}."
 
 

@@ -45,7 +45,7 @@ def summary(diagnosis: Diagnosis) -> str:
     """Return the diagnosis in three lines of plain text: the verdict, how much was judged, what to do first."""
     steps = diagnosis.verdict.next or (NOTHING_TO_DO,)
     blind = sum(item.applies for item in diagnosis.not_judged)
-    counts = (counted(len(diagnosis.findings), "finding"), counted(len(diagnosis.healthy), "healthy check"))
+    counts = (counted(len(diagnosis.findings), "finding"), counted(len(diagnosis.passed), "healthy check"))
     first = shortened(safe(sentence(steps[0])), MAX_TEXT)
     return f"{shortened(_headline(diagnosis), MAX_TEXT)}\n{', '.join(counts)}, {blind} not judged\nNext: {first}"
 

@@ -109,6 +109,8 @@ def render_page(diagnosis: Diagnosis, beside: Comparison | None = None) -> Page:
         absent=view.absent(diagnosis),
         sources=view.source_groups(diagnosis.sources),
         settings=view.settings(diagnosis),
+        trainer_state=view.trainer_state(diagnosis),
+        no_settings=view.no_settings(diagnosis),
     )
     return Page(text=page_in_unit(page, diagnosis.run.step_unit), faults=tuple(faults))
 

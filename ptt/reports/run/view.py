@@ -92,8 +92,24 @@ def settings(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     """Return name and value of each logged setting."""
     return [
         (safe(name), "not recorded" if value is None else _scalar(value))
-        for name, value in sorted(diagnosis.run.context.items())
+        for name, value in diagnosis.run.settings.items()
     ]
+
+
+def trainer_state(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    """Return name and value of what the trainer's own state holds."""
+    settings = diagnosis.run.settings
+    return [
+        (safe(name), _scalar(value)) for name, value in sorted(diagnosis.run.context.items()) if name not in settings
+    ]
+
+
+def no_settings(diagnosis: Diagnosis) -> str:
+    """Say that no settings are shown: because none are recorded, or because the file with them was not read."""
+    unread = [row["source"] for row in rows_where(diagnosis, "context", item="settings") if row["present"]]
+    if not unread:
+        return "The run records no settings."
+    return f"None were read: {safe(unread[0])} may hold them, in a form that ptt does not read."
 
 
 def _scalar(value: JsonScalar) -> str:
@@ -123,7 +139,7 @@ def lanes(diagnosis: Diagnosis) -> list[Lane]:
 def _lane(diagnosis: Diagnosis, link: Link) -> Lane:
     findings = [finding for finding in diagnosis.findings if finding.link is link]
     broken = sum(finding.severity.at_least(BROKEN_FROM) for finding in findings)
-    healthy = sum(check.link is link for check in diagnosis.healthy)
+    healthy = sum(check.link is link for check in diagnosis.passed)
     applies = [item.applies for item in diagnosis.not_judged if item.link is link]
     blind, absent = applies.count(True), applies.count(False)
     counts = {
@@ -167,9 +183,9 @@ def fold_lines(diagnosis: Diagnosis) -> dict[str, str]:
         "keep": f"{counted(on_disk, 'checkpoint')} on disk, the run's context, checklists",
         "loop": f"{counted(broken, 'link')} of {count(len(Link))} broken" if broken else "no link broken",
         "blind": f"{counted(len(blind), 'question')}, and what to record for each" if blind else "nothing",
-        "healthy": counted(len(diagnosis.healthy), "check"),
+        "healthy": counted(len(diagnosis.passed), "check"),
         "sources": f"{counted(len(diagnosis.sources), 'file')} read",
-        "settings": counted(len(diagnosis.run.context), "setting"),
+        "settings": counted(len(diagnosis.run.settings), "setting"),
     }
 
 

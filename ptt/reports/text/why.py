@@ -324,7 +324,7 @@ def coverage(diagnosis: Diagnosis) -> str:
     """Say how many checks looked, and how many could not."""
     blind = sum(item.applies for item in diagnosis.not_judged)
     unjudged = f"{counted(blind, 'question')} could not be judged." if blind else ""
-    judged = len(diagnosis.healthy)
+    judged = len(diagnosis.passed)
     if diagnosis.from_findings or not (judged or blind):
         return unjudged
     healthy = f"{counted(judged, 'check')} passed" if judged else "No check passed"

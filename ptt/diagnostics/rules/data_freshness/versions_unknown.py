@@ -36,6 +36,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         reason="no policy version is recorded, and nothing shows whether sampling and training overlap",
         missing=("policy_version",),
         enable=ENABLE,
+        absent=True,
     )
 
 

@@ -34,6 +34,7 @@ NONE_RECORDED = NotJudged(
     reason="no pair of per-token logprobs is recorded",
     missing=("policy_logp", "ref_logp", "model_mask"),
     enable="write recorder files: docs/recorder.md",
+    absent=True,
 )
 
 
@@ -49,6 +50,7 @@ def early_engine_pairs(validity: Validity, pairs: Iterable[str]) -> dict[str, Pa
         reason="no engine logprobs are recorded",
         missing=("rollout_logp",),
         enable="record the inference engine's own logprobs as rollout_logp",
+        absent=True,
     )
 
 

@@ -11,6 +11,8 @@ from ptt.diagnostics.rules.interface import NotJudged, by_kind
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS
 from ptt.diagnostics.wording import counted
 
+MAX_NAMED: Final = 2  # of what is logged instead
+NO_EVALUATION: Final = "no evaluation is logged"
 ENABLE: Final = (
     "evaluate at fixed steps under one protocol, at least {times} times a run: TRL eval_strategy=steps "
     "with eval_steps; veRL trainer.test_freq; NeMo-RL grpo.val_period; slime --eval-interval"
@@ -19,6 +21,17 @@ GIVEN_ENABLE: Final = (
     "evaluate at fixed steps under one protocol, at least {times} times a run: in TRL "
     'eval_strategy="steps" with eval_steps'
 )
+
+
+def _without_score(evidence: Evidence) -> str:
+    """Say that no figure tells how good the policy is, and what is logged of evaluations instead."""
+    logged = evidence.evaluation.logged if evidence.evaluation is not None else ()
+    if not logged:
+        return NO_EVALUATION
+    loss = [] if evidence.eval_loss is None else [evidence.eval_loss.raw_name]
+    first = [*loss, *(name for name in logged if name not in loss)][:MAX_NAMED]
+    more = f" and {len(logged) - len(first)} more" if len(logged) > len(first) else ""
+    return f"no score or reward of an evaluation is logged, only {', '.join(first)}{more}"
 
 
 def figures_with(minimum: int = MIN_POINTS) -> Callable[[Evidence], Sequence[Figure] | NotJudged]:
@@ -31,9 +44,10 @@ def figures_with(minimum: int = MIN_POINTS) -> Callable[[Evidence], Sequence[Fig
         return judged or NotJudged(
             reason=f"evaluations have {counted(max(points), 'point(s)')}; {minimum} are needed"
             if figures
-            else "no evaluation is logged",
+            else _without_score(evidence),
             missing=("eval/reward",),
             enable=by_kind(evidence, sampled=ENABLE, given=GIVEN_ENABLE).format(times=minimum),
+            absent=not figures,
         )
 
     return read

@@ -72,6 +72,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             reason="no gradient norm is logged" if series is None else too_few,
             missing=("grad_norm",),
             enable="log the gradient norm before clipping",
+            absent=series is None,
         )
     advice = SAMPLED if evidence.algorithm.family in (None, Family.ONLINE) else GIVEN
     steps, values = series.finite()

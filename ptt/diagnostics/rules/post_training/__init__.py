@@ -133,5 +133,5 @@ def pair_series(evidence: Evidence, name: str, *, what: str, minimum: int = MIN_
         spellings = [prefix + plain for plain in PLAIN_NAMES.get(name, ()) for prefix in ("", "train/")]
         series = next((evidence.other[raw] for raw in spellings if raw in evidence.other), None)
     if series is None:
-        return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=LOG_PAIRS)
+        return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=LOG_PAIRS, absent=True)
     return series if len(series.finite()[0]) >= minimum else too_few(evidence, name, series, minimum)

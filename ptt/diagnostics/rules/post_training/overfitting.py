@@ -2,7 +2,8 @@
 
 What: over the last three evaluations the evaluation loss lies at least 10% (5% for a note) and 0.02 nats above its
 lowest value, and beyond its own scatter between evaluations, while the training loss is lower than it was at that
-point. Or the training loss is nearly 0 and the evaluation loss half a nat above it: the training data is memorised.
+point. A smaller rise beyond that scatter is information. Or the training loss is nearly 0 and the evaluation loss half
+a nat above it: the training data is memorised.
 Why it matters: every step since the lowest value made the model worse on unseen data.
 What it is not: a rise with the training loss, which is divergence; or a single bad evaluation.
 What to do: take the checkpoint with the lowest evaluation loss. Then use fewer epochs, more data, or a lower learning
@@ -58,14 +59,16 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         count = 0 if series is None else len(series.finite()[0])
         few = f"{count} evaluation losses are logged; {MIN_EVALUATIONS} are needed"
         reason = "no evaluation loss is logged" if series is None else few
-        return NotJudged(reason=reason, missing=("eval/loss",), enable=ENABLE)
+        return NotJudged(reason=reason, missing=("eval/loss",), enable=ENABLE, absent=series is None)
     path = loss_path(series, limits["noted"])
+    if path.onset is None:
+        path = loss_path(series, 0.0)
     then, now = _train(evidence.metrics.get("loss/total"), path.best_step)
     lowest = f"the evaluation loss is lowest at step {path.best_step} ({path.best:.3g})"
     summary = f"{lowest}, {path.last:.3g} over the last three"
-    rose = path.onset is not None and path.rise >= limits["noted"]
+    rose = path.onset is not None and path.rise > 0
     if then is None or now is None:
-        if not rose:
+        if not rose or path.rise < limits["noted"]:
             return Healthy(reason=summary)
         reason = f"{summary}; without the training loss, overfitting and divergence look the same"
         enable = "log the training loss: logging_steps=1"
@@ -76,6 +79,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         claim = f"The training data is memorised: training loss {now:.3g}, evaluation loss {path.last:.3g}"
         return _finding(series, path, Severity.MEDIUM, claim, then, now, limits["apart"])
     also = f"; the training loss rose as well ({then:.3g} to {now:.3g})" if rose else ""
+    if not rose and path.last - path.best > Z_LIMIT * path.noise:
+        also = f", {path.last - path.best:.2g} above it, less than the {MIN_RISE:g} nats that would count"
     return Healthy(reason=summary + also)
 
 
@@ -114,8 +119,9 @@ def _rising(series: Series, path: Path, summary: str, then: float, now: float, l
         f"The evaluation loss rose from {path.best:.3g} (step {path.best_step}) to {path.last:.3g} while the training "
         f"loss fell from {then:.3g} to {now:.3g}"
     )
-    low = path.rise < limits["rise"]
+    low, small = path.rise < limits["rise"], path.rise < limits["noted"]
     severity = Severity.LOW if low else Severity.HIGH if path.rise > HIGH_RISE else Severity.MEDIUM
+    severity = Severity.INFO if small else severity
     finding = _finding(series, path, severity, claim, then, now, limits["noted"] if low else limits["rise"])
     return Healthy(reason=summary, notes=(finding,)) if low else finding
 

@@ -23,7 +23,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, e
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.single_series import logarithms, logged, metric_evidence
+from ptt.diagnostics.rules.single_series import logarithms, logged, metric_evidence, peak_median
 from ptt.diagnostics.rules.systems import change_point, folded, grown_part, length_of, per_token
 
 SLOWDOWN_FACTOR = 1.5  # times the early level; the batch-to-batch noise of a window stays well below
@@ -53,7 +53,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _judged(evidence: Evidence, series: Series, times_by_step: Series, shift: BaselineShift, limits: Limits) -> Verdict:
-    early, late = shift.early, shift.extreme if shift.ended else shift.last
+    early, late = shift.early, _late(times_by_step, shift)
     lengths = length_of(evidence)
     longer = _growth_of_work(lengths, times_by_step) if lengths is not None else None
     explained = lengths is not None and longer is not None and _explained(series, lengths, late / early, longer, limits)
@@ -83,11 +83,13 @@ def _judged(evidence: Evidence, series: Series, times_by_step: Series, shift: Ba
             "set a time limit on each tool call and reward, and log how often it is reached",
         ),
     )
-    if not notes:
-        return finding
-    return Healthy(
-        reason=f"steps became {late / early:.2g}x slower ({early:.3g} s to {late:.3g} s){why}", notes=(finding,)
-    )
+    return Healthy(reason=finding.claim, notes=(finding,)) if notes else finding
+
+
+def _late(times: Series, shift: BaselineShift) -> float:
+    """Return the median after the change, as the early level is one; of what ended the highest over a window."""
+    steps, values = times.finite()
+    return peak_median(times) if shift.ended else float(np.median(values[steps >= shift.onset][-times.width :]))
 
 
 def _growth_of_work(lengths: Series, times: Series) -> float | None:
@@ -123,7 +125,7 @@ def _by_throughput(evidence: Evidence, limits: Limits) -> Verdict | None:
     shift = lasting_fall(logarithms(times), ceiling=math.inf, margin=math.log(limits["slower"]))
     if shift is None or shift.ended:
         return Healthy(reason=f"{series.raw_name} did not fall for good by a factor of {limits['slower']:g}")
-    early, late = math.exp(shift.early), math.exp(shift.last)
+    early, late = math.exp(shift.early), _late(times, shift)
     part = grown_part(evidence, shift.onset)
     return Finding(
         severity=Severity.HIGH if early / late >= HIGH_FACTOR else Severity.MEDIUM,

@@ -47,6 +47,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             else f"{len(series.finite()[0])} steps have one; a change takes {MIN_VALUES} to show",
             missing=("advantage/std",),
             enable="log the standard deviation of the advantages, or samples with their advantage",
+            absent=series is None,
         )
     up = lasting_rise(series, floor=floor, factor=limits["exploded"])
     down = lasting_fall(series, ceiling=math.inf, factor=limits["vanished"])

@@ -32,6 +32,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             else f"fewer than {MIN_LOGGED} steps have a mask",
             missing=("train_mask",),
             enable="record train_mask beside model_mask: true where a token gets a gradient",
+            absent=not any(recorded),
         )
     for series in usable:
         if (finding := _finding(series, limits)) is not None:
