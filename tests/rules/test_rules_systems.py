@@ -73,7 +73,7 @@ def test_times_of_nothing_are_no_level_to_slow_down_from() -> None:
 
 
 def test_steps_that_take_longer_are_found_where_they_begin() -> None:
-    found = finding(run("throughput-drop", {"time/step": jump(0.3, 0.9)}))
+    found = finding(run("throughput-drop", {"time/step": jump(0.3, 0.8)}))
     assert (found.severity, found.onset_step) == (Severity.MEDIUM, 51)
     assert "is not logged" in found.claim
     assert finding(run("throughput-drop", {"time/step": jump(300.0, 1500.0)})).severity is Severity.HIGH
