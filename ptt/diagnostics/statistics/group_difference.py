@@ -92,18 +92,20 @@ class SeedPrior:
 
 NO_PRIOR: Final = SeedPrior(sd=0.0, freedom=0.0)
 CONTRADICTED: Final = 0.05  # probability, if the prior held, of a spread as wide as one that counts against it
+CONTRADICTED_FREEDOM: Final = 2.0  # what a prior still weighs then
 
 
 def shrunk_prior(prior: SeedPrior, variance: float, freedom: int) -> SeedPrior:
     """Return the prior, or where seeds spread wider than it lets expect (F test), one moved to their own spread.
 
-    The variance becomes the mean of the prior's and the seeds', weighed by their degrees of freedom (Smyth 2004,
-    Statistical Applications in Genetics and Molecular Biology 3(1), eq. 4): three seeds alone, with 2, would make
-    every interval several times as wide as it need be.
+    The variance becomes the mean of the prior's and the seeds', by degrees of freedom (Smyth 2004, Statistical
+    Applications in Genetics and Molecular Biology 3(1)): three seeds have 2, which alone would make every interval
+    several times as wide. A prior that does not fit weighs less than its own freedom, or it would hide the spread
+    (Phipson et al. 2016, Annals of Applied Statistics 10(2)).
     """
     if freedom < 1 or not f_survival(variance / prior.sd**2, freedom, prior.freedom) < CONTRADICTED:
         return prior
-    pooled = (prior.freedom * prior.sd**2 + freedom * variance) / (prior.freedom + freedom)
+    pooled = (CONTRADICTED_FREEDOM * prior.sd**2 + freedom * variance) / (CONTRADICTED_FREEDOM + freedom)
     return replace(prior, sd=math.sqrt(pooled))
 
 
