@@ -17,7 +17,6 @@ from ptt.diagnostics.statistics.noninferiority import (
     MIN_WINDOW_SPANS,
     RATIO_LIMIT,
     TESTED_WINDOWS,
-    Decision,
     Noninferiority,
     Percentiles,
     compare_percentiles,
@@ -279,8 +278,7 @@ def _factor(seen: Noninferiority) -> str:
 def _advise(sides: _Sides, limit: float, seen: Noninferiority) -> tuple[str, str]:
     """Return how many tokens would tell, and what to do; either is an estimate from what is there."""
     count = len(sides.theirs)
-    third = count == SEEDS_THAT_SHOW - 1
-    if third or (count < MAX_ADVISED_SEEDS and _one_more_seed(sides, limit) != "cannot_say"):
+    if count < MAX_ADVISED_SEEDS and _one_more_seed_tells(sides, limit):
         another = {1: "second", 2: "third"}.get(count, "further")
         return "", f"add a {another} seed to the baseline: {_so_few(count)} little about the spread between seeds"
     factor = _times_as_many(seen, limit)
@@ -296,11 +294,14 @@ def _so_few(count: int) -> str:
     return "one says" if count == 1 else f"{('', '', 'two', 'three', 'four')[count]} say"
 
 
-def _one_more_seed(sides: _Sides, limit: float) -> Decision:
-    """Return what would be said, had the baseline one more seed, in the middle of the others."""
+def _one_more_seed_tells(sides: _Sides, limit: float) -> bool:
+    """Return whether the run would be judged, had the baseline one more seed, in the middle of the others."""
     (found,) = compare_percentiles(sides.mine, [*sides.theirs, _middle(sides.theirs)], windows=(sides.window,))
     p_value = min(1.0, joint_p_value(found) * len(TESTED_WINDOWS))
-    return worst_decision(list(decide_percentiles(found, limit=limit, p_value=p_value, window=sides.window).values()))
+    decisions = decide_percentiles(found, limit=limit, p_value=p_value, window=sides.window)
+    bounded = all(seen.high < MAX_UNCERTAIN * seen.low for seen in found.values())
+    shows = len(sides.theirs) + 1 == SEEDS_THAT_SHOW and p_value >= SUSPECT and bounded
+    return shows or "cannot_say" not in decisions.values() or "worse" in decisions.values()
 
 
 def _middle(seeds: Sequence[Sequence[Curve]]) -> list[Curve]:
