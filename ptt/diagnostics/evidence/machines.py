@@ -222,9 +222,11 @@ def _assign_steps(
 ) -> pl.DataFrame:
     """Place samples by their times; those of a clock that fits none of the logged times keep no step."""
     loose = rows.filter(pl.col("step").is_null() & pl.col("wall_time").is_not_null())
+    if loose.is_empty():
+        return rows
     timed = pl.col("wall_time").is_not_null() & (pl.col("split") == "train") & pl.col("step").is_not_null()
     logged = pl.concat([metrics.filter(timed).select("step", "wall_time", "source", order="seq"), wide.times()])
-    if loose.is_empty() or logged.is_empty():
+    if logged.is_empty():
         return rows
     logs = _by_clock(logged, offsets, notes)
     frames = [rows.filter(pl.col("step").is_not_null() | pl.col("wall_time").is_null())]
