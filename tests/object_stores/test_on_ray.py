@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from ptt import api
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store import file_readings
-from ptt.executors import Engine, executor, ray_cluster
+from ptt.executors import Engine, executor, ray_cluster, ray_driver
+from ptt.executors.remote_tasks import origin_of
 
 pytestmark = pytest.mark.s3
 NAMES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -39,7 +41,7 @@ def run_dir(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture(autouse=True)
 def none_of_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the command be on none of the nodes, which are all on one machine and would see what it laid out."""
-    monkeypatch.setattr(ray_cluster, "_node", lambda: "another machine")
+    monkeypatch.setattr(ray_cluster, "origin_of", lambda task, _: origin_of(task, "another machine"))
 
 
 def reads_of_tokens(server: Server) -> int:
@@ -55,13 +57,13 @@ def test_each_node_reads_its_pieces_and_finds_the_same(
     assert ptt.diagnose("s3://runs/run").to_json() == wanted
     alone = reads_of_tokens(server)
     sent: list[bytes] = []
-    make = ray_cluster.Call
+    begin = ray_driver.Driver.begin
 
-    def call(**given: Any) -> Any:
-        sent.append(pickle.dumps(given))
-        return make(**given)
+    def begun(self: Any, task: bytes, after: Sequence[int] = ()) -> int:
+        sent.append(task)
+        return begin(self, task, after)
 
-    monkeypatch.setattr(ray_cluster, "Call", call)
+    monkeypatch.setattr(ray_driver.Driver, "begin", begun)
     server.requests.clear()
     with executor(Engine.RAY, cluster.address) as engine:
         assert ptt.diagnose("s3://runs/run", executor=engine).to_json() == wanted
@@ -116,14 +118,14 @@ def test_a_node_without_the_folder_in_which_output_is_made_says_what_to_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     bucket.put_folder(run_dir, "other")
-    make = ray_cluster.Call
+    make = ray_cluster.RayCluster._call
 
-    def elsewhere(**given: Any) -> Any:
+    def elsewhere(*given: Any) -> Any:
         """Let the worker look where its own machine has nothing."""
-        there = given["writes_to"]
-        return make(**given | ({} if there is None else {"writes_to": f"{there}-of-another-machine"}))
+        made = make(*given)
+        return made if made.writes_to is None else replace(made, writes_to=f"{made.writes_to}-of-another-machine")
 
-    monkeypatch.setattr(ray_cluster, "Call", elsewhere)
+    monkeypatch.setattr(ray_cluster.RayCluster, "_call", elsewhere)
     before = set(bucket.sizes(""))
     ray = ["--engine", "ray", "--ray-address", cluster.address]
     called = command("gate", "s3://runs/run", "s3://runs/other", "--out", "s3://runs/out", *ray)
