@@ -329,12 +329,13 @@ def test_a_ray_of_our_own_is_stopped_again_and_says_nothing(
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     temporary = Path(tempfile.mkdtemp(prefix="", dir="/tmp"))  # short, for Ray's sockets
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     here = findings(run_dir)
-    with executor(Engine.RAY) as engine:
-        assert multiprocessing.active_children() == []  # nothing is started before there is something to do
-        assert findings(run_dir, engine) == here
-        assert len(list(temporary.iterdir())) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "tempdir", str(temporary))
+        with executor(Engine.RAY) as engine:
+            assert multiprocessing.active_children() == []  # nothing is started before there is something to do
+            assert findings(run_dir, engine) == here
+            assert len(list(temporary.iterdir())) == 1
     assert multiprocessing.active_children() == []
     temporary.rmdir()  # which is empty
     assert capfd.readouterr() == ("", "")
