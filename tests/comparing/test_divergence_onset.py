@@ -36,6 +36,12 @@ def test_a_step_is_found_where_it_is(sign: float) -> None:
     assert near >= 36
 
 
+def test_what_is_far_above_at_every_step_is_so_from_the_first_one() -> None:
+    found = divergence_onset(np.arange(10, 70), 5.0 + noise(60, 0.5, 3))
+    assert found is not None
+    assert (found.step, found.low, found.high) == (10, 10, 10)
+
+
 def test_what_comes_back_did_not_leave() -> None:
     values = noise(300, 0.0, 1)
     values[100:180] += 4.0

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from builders import finding_of
 from rich.console import Console
 
-from ptt.diagnostics.model import Diagnosis
+from ptt.diagnostics.model import Diagnosis, Link
 from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.text.numbers import number
 
@@ -39,6 +40,14 @@ def test_piped_output_has_no_control_characters_nor_trailing_blanks(name: str, s
     text = printed(samples[name])
     assert not [c for c in text if c != "\n" and not c.isprintable() and c != "\u202f"]
     assert not [line for line in text.splitlines() if line != line.rstrip() or len(line) > WIDTH]
+
+
+@pytest.mark.parametrize("lost", [0.8, 0.4])
+def test_a_lost_reward_is_told_whatever_else_is_found(lost: float, samples: dict[str, Diagnosis]) -> None:
+    base = samples["baseline"]
+    fell = finding_of("reward-fell", link=Link.REWARD, onset_step=61, observed=lost, consequence_of=base.findings[0].id)
+    text = printed(replace(base, findings=(*base.findings, fell)))
+    assert ("High reward, since step 61: " in text) is (lost > 0.5)
 
 
 def test_first_word_is_the_verdict(samples: dict[str, Diagnosis]) -> None:

@@ -142,10 +142,8 @@ def _change_from(series: Series, window_end: Callable[[IntArray, FloatArray, int
         beyond = math.copysign(1.0, moved) * (values - start)
         alarm = finite_series("", steps[end + 1 :], beyond[end + 1 :]).excess(bound)
         if alarm is not None:
-            from_window = finite_series(
-                "", steps[first:], beyond[first:]
-            )  # the window itself may end behind the change
-            onset, interval = passed_by_values(from_window, bound, alarm) or (alarm, None)
+            whole = finite_series("", steps[first:], beyond[first:])  # the window itself may end behind the change
+            onset, interval = passed_by_values(whole, bound, alarm) or (alarm, None)
             since = values[first:]
             place = change_place(since, start, width)
             start = float(since[: min(max(place, MIN_LEVEL_VALUES), end + 1 - first)].mean())
