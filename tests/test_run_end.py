@@ -290,6 +290,14 @@ def test_a_crash_behind_the_closing_row_is_a_note(tmp_path: Path) -> None:
     assert gated(found, last_step=300) is Outcome.PASSED
 
 
+def test_what_holds_at_the_first_logged_step_has_no_onset(tmp_path: Path) -> None:
+    rows = [{**row, "kl": 1.5} for row in history(range(10, 301, 5))]
+    write_state(tmp_path / "trainer_state.json", rows)
+    (finding,) = [one for one in ptt.diagnose(tmp_path).findings if one.id == "kl-over-target"]
+    assert (finding.onset_step, finding.onset_interval, finding.held_from_step) == (None, None, 10)
+    assert ptt.diagnose(tmp_path).verdict.headline.endswith(", from the first logged step.")
+
+
 def test_memory_that_ran_out_in_training_fails_the_gate_once(tmp_path: Path) -> None:
     error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
     found = ptt.diagnose(write_run(tmp_path, tail=TRACE.format(file="loop.py", line=7, error=error)))

@@ -640,6 +640,15 @@ def test_two_hundred_healthy_runs_raise_nothing(block: int) -> None:
     assert [text for seed in range(block * 20, block * 20 + 20) for text in loud(healthy_run(seed))] == []
 
 
+def test_a_fall_is_dated_where_its_values_fall_and_not_where_a_mean_over_twenty_does() -> None:
+    values = np.r_[noisy(0.9, sd=0.08, count=30), noisy(0.25, sd=0.08, count=30, seed=1)]
+    reward = series_of("reward/mean", values, steps=range(1, 121, 2))  # every second step
+    found = broken(run("reward-fell", made({"reward/mean": reward})))  # type: ignore[dict-item]
+    assert found.onset_step == 61
+    assert found.onset_interval is not None
+    assert found.onset_interval[0] <= 61 <= found.onset_interval[1] <= 65
+
+
 def test_an_evaluation_that_turned_is_left_behind_where_it_fell() -> None:
     found = broken(run("eval-not-following", made({"reward/mean": UP}, figures=[figure(noisy(PEAKED, count=24))])))
     assert found.onset_step is not None
