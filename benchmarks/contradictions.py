@@ -309,11 +309,6 @@ def _findings(diagnosis: Diagnosis) -> Iterator[Claim]:
                 if not math.isclose(ratio, finding.observed, rel_tol=MOVED - 1):
                     yield claim("level", finding.observed, "observed")
                     yield claim("level", ratio, "medians of its curve")
-        if finding.evidence.get("chronic") and finding.evidence.get("against") == "the best rank":
-            rank, metric = finding.evidence["rank"], finding.evidence["metric"]
-            yield claim("score", float(finding.observed or 0.0), "the finding")
-            for row in rows_where(diagnosis, "ranks", rank=rank, metric=metric):
-                yield claim("score", row["relative_score"], "the table of ranks")
         for name in ("onset", "seen"):
             step = finding.onset_step if name == "onset" else finding.seen_step
             interval = finding.onset_interval if name == "onset" else finding.seen_interval

@@ -72,6 +72,14 @@ def test_times_of_nothing_are_no_level_to_slow_down_from() -> None:
     assert isinstance(run("throughput-drop", {"time/step": np.r_[np.zeros(60), np.full(60, 2.0)]}), Healthy)
 
 
+def test_times_slower_are_of_medians_on_both_sides() -> None:
+    draw = np.random.default_rng(3).permutation
+    early, late = draw(np.repeat([1.0, 2.0], [75, 25])), draw(np.repeat([4.0, 12.0], [75, 25]))
+    found = finding(run("throughput-drop", {"time/step": np.r_[early, late]}))
+    assert found.claim.startswith("Steps became 4x slower (1 s to 4 s)")
+    assert found.observed == pytest.approx(4.0)
+
+
 def test_steps_that_take_longer_are_found_where_they_begin() -> None:
     found = finding(run("throughput-drop", {"time/step": jump(0.3, 0.8)}))
     assert (found.severity, found.onset_step) == (Severity.MEDIUM, 51)
@@ -258,6 +266,15 @@ def test_a_chronic_straggler_is_named_with_its_rank() -> None:
     assert found.evidence["chronic"] is True
     times[5][80:] *= 2
     assert finding(run("stragglers", machines=ranks_of(times))).severity is Severity.HIGH
+
+
+def test_a_straggler_is_held_against_one_rank_and_not_the_luckiest_of_each_window() -> None:
+    times = {rank: noise(1.0, 200, seed=rank, share=0.5).clip(0.2) for rank in range(16)}
+    times[5] = 8 * times[5]
+    machines = ranks_of(times)
+    found = finding(run("stragglers", machines=machines))
+    table = ranks_table(machines).filter(rank="rank 5") if machines is not None else pl.DataFrame()
+    assert found.observed == pytest.approx(table["relative_score"][0], rel=0.06)
 
 
 def test_one_slow_window_is_a_note() -> None:

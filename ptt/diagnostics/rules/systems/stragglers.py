@@ -110,8 +110,10 @@ def _slow_ranks(metric: ByRank, scores: RankScores, limit: float) -> list[SlowRa
         share = float(flags.mean())
         chronic = bool(max(share, weighted_share(flags)) >= CHRONIC_SHARE and (flags.sum() > 1 or len(flags) == 1))
         onset, count = int(scores.starts[np.argmax(flags)]), int(flags.sum())
-        # the best of each window is the luckiest one: of a rank that is slow all along the whole run tells by how much
-        middle = float(scores.overall[column]) if chronic and not own else float(np.median(score))
+        middle = float(np.median(score))
+        if not own:  # against the rank that is best over these windows: the best of each one is the luckiest
+            each = np.median(scores.relative[flags], axis=0)
+            middle = float(each[column] / each.max())
         slow.append(SlowRank(metric, place, middle, own, chronic, onset, count, len(flags)))
     return slow
 
