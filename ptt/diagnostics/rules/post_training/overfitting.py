@@ -73,11 +73,14 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         reason = f"{summary}; without the training loss, overfitting and divergence look the same"
         enable = "log the training loss: logging_steps=1"
         return NotJudged(reason=reason, missing=("loss/total",), enable=enable)
-    if rose and now < then:
+    if rose and now < then and path.rise >= limits["noted"]:
         return _rising(series, path, summary, then, now, limits)
     if now < MEMORISED_RATIO * path.last and path.last - now > limits["apart"]:
         claim = f"The training data is memorised: training loss {now:.3g}, evaluation loss {path.last:.3g}"
-        return _finding(series, path, Severity.MEDIUM, claim, then, now, limits["apart"])
+        apart = path._replace(onset=None, interval=None)
+        return _finding(series, apart, Severity.MEDIUM, claim, then, now, limits["apart"])
+    if rose and now < then:
+        return _rising(series, path, summary, then, now, limits)
     also = f"; the training loss rose as well ({then:.3g} to {now:.3g})" if rose else ""
     if not rose and path.last - path.best > Z_LIMIT * path.noise:
         also = f", {path.last - path.best:.2g} above it, less than the {MIN_RISE:g} nats that would count"
