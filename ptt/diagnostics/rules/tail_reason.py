@@ -47,7 +47,7 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
         grew = f"{slice_label(tails).lower()} {tail.name} of |r| went from {equal} to {_path(post)} nats"
     p99 = float(tails.post.percentiles["p99"].windows[2])
     if conditions["growth"] is False:
-        return _reason_of_no_growth(tails, tail)
+        return _reason_of_no_growth(tails, tail, limits)
     if conditions["material"] is False:
         return f"{grew}, but its late p99 of {p99:.2g} nats stays below {nats(limits['material_p99'])}"
     if conditions["lasting"] is False:
@@ -85,15 +85,15 @@ def no_further_than_text(tails: Tails) -> bool:
     )
 
 
-def _reason_of_no_growth(tails: Tails, tail: JudgedTail) -> str:
+def _reason_of_no_growth(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
     """Return that growth is not shown, and how often noise gives as much where it does so seldom."""
     name, most = max(tails.post.percentiles.items(), key=lambda item: (item[1].growth(), item[0]))
-    label = slice_label(tails).lower()
+    label, rate = slice_label(tails).lower(), PERCENTILES_SHARE * limits["false_alarms"]
     if not (most.growth() >= MIN_GROWTH and tail.growth_p < MAX_NAMED_P):
         return f"{label} {tail.name} of |r| went {_path(tail.post)} nats: no growth beyond the run's own noise"
     return (
         f"{label} {name} of |r| went {_path(most)} nats (×{most.growth():.2g}), which noise in this run gives in "
-        f"{_one_of(tail.growth_p)} runs (p = {tail.growth_p:.2g}): growth is not shown"
+        f"{_one_of(tail.growth_p)} runs (p = {tail.growth_p:.2g}): growth is not shown, which takes p < {rate:.2g}"
     )
 
 
