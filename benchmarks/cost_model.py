@@ -16,8 +16,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from unittest.mock import patch
 
 CONSTANTS: Final = Path(__file__).parent / "cost.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "cost.md"
@@ -244,27 +246,35 @@ def merge_groups(groups: Sequence[bytes]) -> Any:
 
 
 def sending(files: Sequence[Path], plan: Any) -> float:
-    """Return the milliseconds of CPU that handing out a piece takes the driver's thread; as kept where Ray is missing.
+    """Return the milliseconds of CPU that handing out a piece takes the command and the process that talks to Ray.
 
-    Ray's own threads run beside it.
+    These work in turns; Ray's own threads run beside them. As kept where Ray is missing.
     """
     if find_spec("ray") is None:
         return kept()[0].send_ms
     from ptt.diagnostics.engines.pieces import Piece
     from ptt.diagnostics.store.deduplicate_sources import SequenceFile
-    from ptt.executors.ray_cluster import RayCluster
+    from ptt.executors import ray_cluster
 
     described = [
         SequenceFile(path=path, name=path.name, kind="recorder", first_row=0, start=0, rows=1, columns=COLUMNS)
         for path in files[:FILES]
     ]
     piece = Piece(files=tuple(described), first=0, end=1, columns=frozenset(COLUMNS), plan=plan)
-    with RayCluster() as cluster:
+    with patch.object(ray_cluster, "fold_or_say_why", id), ray_cluster.RayCluster() as cluster:
+        assert cluster.run_pieces is not None
         for tasks in (2, SENT):  # the first start it
-            begin = time.thread_time()
-            for _ in cluster.run_tasks(id, [piece] * tasks, jobs=None, writes_to=files[0].parent):
+            begin = busy()
+            for _ in cluster.run_pieces([piece] * tasks, {}):
                 pass
-        return (time.thread_time() - begin) / SENT * 1e3
+        return (busy() - begin) / SENT * 1e3
+
+
+def busy() -> float:
+    """Return the seconds of CPU of this thread, and of the main threads of processes that work for it."""
+    stats = [Path(f"/proc/{child.pid}/task/{child.pid}/stat").read_text() for child in active_children()]
+    ticks = [int(field) for stat in stats for field in stat.rpartition(")")[2].split()[11:13]]
+    return time.thread_time() + sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def column_stretches(path: Path, parquet: Any) -> list[tuple[Path, int, int]]:

@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +27,7 @@ from processes import exit_code, started, until_spawned
 from ray_clusters import cluster_with, complete, on_ray
 from typer.testing import CliRunner
 
+import ptt
 from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS
@@ -480,9 +483,21 @@ class exceptions:
 def init(**_): pass
 def get_runtime_context(): return SimpleNamespace(get_node_id=lambda: "node")
 def cluster_resources(): return {"CPU": 2}
-def remote(**_): return lambda function: SimpleNamespace(remote=lambda *given: object())
+def remote(**_): return lambda function: SimpleNamespace(remote=lambda *given: Task(function, given))
+def get(task): return task.function(*task.given)
+
+class Task:
+    def __init__(self, function, given): self.function, self.given = function, given
 """
 CHECK = "[2026-01-01 10:00:00,000 C 7 7] task_manager.cc:991:  Check failed: it != end Tried to complete it twice."
+
+
+def fake_ray(wait: str) -> str:
+    """Put a module named ray into a folder; `wait`: what it does to wait for tasks."""
+    folder = Path("fake").absolute()
+    folder.mkdir()
+    (folder / "ray.py").write_text(f"{FAKE}\ndef wait(tasks, num_returns=1, timeout=None): {wait}\n")
+    return str(folder)
 
 
 @pytest.mark.parametrize(
@@ -498,9 +513,7 @@ def test_what_ends_ray_ends_the_command_with_a_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    Path("fake").mkdir()
-    Path("fake/ray.py").write_text(f"{FAKE}\ndef wait(tasks, num_returns, timeout): {wait}\n")
-    monkeypatch.syspath_prepend(tmp_path / "fake")
+    monkeypatch.syspath_prepend(fake_ray(wait))
     monkeypatch.setattr(ray_driver, "ANSWER_SECONDS", 0.9)
     monkeypatch.setattr(ray_cluster, "LOOK_SECONDS", 0.1)
     called = CliRunner().invoke(app, ["gate", *copies(2), "--out", "out", "--engine", "ray"])
@@ -509,6 +522,20 @@ def test_what_ends_ray_ends_the_command_with_a_sentence(
     assert "run the same command again, which goes on from what is kept" in called.stderr
     assert judged("out") == []
     assert multiprocessing.active_children() == []
+
+
+def test_a_script_that_guards_nothing_is_not_run_again_by_the_process_that_talks_to_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened = "with executor(Engine.RAY) as engine:\n    print(*engine.run_tasks(abs, [-1, -2], jobs=2, writes_to=here))"
+    imports = "from pathlib import Path\nfrom ptt.executors import Engine, executor\nhere = Path()"
+    Path("script.py").write_text(f"{imports}\n{opened}\n")
+    paths = [fake_ray("return tasks[:1], tasks[1:]"), str(Path(ptt.__file__).parents[1])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment.pop("RAY_ADDRESS", None)
+    done = subprocess.run([sys.executable, "script.py"], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("(0, 1) (1, 2)\n", "")
 
 
 @without_ray

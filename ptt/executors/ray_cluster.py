@@ -44,6 +44,7 @@ Found = TypeVar("Found")
 ADDRESS: Final = "RAY_ADDRESS"  # Ray's own variable, which `ray job submit` sets
 HERE: Final = "local"  # Ray's word for a cluster of this machine alone, which ends with us
 REACH_SECONDS: Final = 10.0  # to open a connection
+FRESH_SECONDS: Final = 1.0  # for how long the number of cores is taken as it was
 LOOK_SECONDS: Final = 5.0  # between two looks whether the cluster has cores, while nothing comes back
 CORES_SECONDS: Final = 600.0  # for a node with cores to join: clouds start one in minutes
 LOST_SECONDS: Final = 20.0  # for another to join where all that had cores are gone
@@ -162,7 +163,7 @@ class RayCluster:
         self.address = address or os.environ.get(ADDRESS) or HERE
         self._driver: Driver | None = None
         self._stack = ExitStack()
-        self._had_cores = False
+        self._had_cores, self._found_cores, self._look_from = False, 0, 0.0
 
     def __enter__(self) -> Self:
         if importlib.util.find_spec("ray") is None:
@@ -329,9 +330,10 @@ class RayCluster:
 
     def _cores(self) -> int:
         """Return how many cores the cluster has; 0 while its nodes are yet to join."""
-        found = self._join().cores()
-        self._had_cores |= found > 0
-        return found
+        if (now := time.monotonic()) >= self._look_from:
+            self._found_cores, self._look_from = self._join().cores(), now + FRESH_SECONDS
+            self._had_cores |= self._found_cores > 0
+        return self._found_cores
 
     def _answer(self, task: int) -> Any:
         """Get what came of a task; a worker that lacks what all tasks need ends the command."""
@@ -344,7 +346,7 @@ class RayCluster:
         if isinstance(result, Raised):
             return Died(how=f"it raised {result.last}")
         if isinstance(result, Lost):
-            self._cores()  # raises where not the task is lost, but the cluster
+            self._join().cores()  # raises where not the task is lost, but the cluster
             return Died(how=f"its Ray worker died {1 + RETRIES} times ({result.kind})")
         assert isinstance(result, bytes)
         answer = pickle.loads(result)  # noqa: S301  of a worker, which runs what we tell it
