@@ -398,8 +398,8 @@ def kill(what: str, nodes: Any, command: Any) -> None:
             os.kill(driver, signal.SIGABRT)  # as Ray does where a check of its own fails
         case "head node":
             kill_all_of(nodes.head_node)
-        case "head node's service":
-            for each in nodes.head_node.all_processes["gcs_server"]:
+        case "gcs_server" | "raylet":
+            for each in nodes.head_node.all_processes[what]:
                 each.process.kill()
         case "worker nodes":
             for node in nodes.worker_nodes:
@@ -417,7 +417,7 @@ def left_of(folder: Path) -> list[str]:
 
 
 @on_ray
-@pytest.mark.parametrize("killed", ["driver", "head node", "head node's service", "worker nodes"])
+@pytest.mark.parametrize("killed", ["driver", "head node", "gcs_server", "raylet", "worker nodes"])
 def test_a_command_whose_ray_is_killed_ends_within_a_minute_and_says_what_to_do(
     killed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

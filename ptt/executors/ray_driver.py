@@ -181,6 +181,8 @@ class _Joined:
             lines = str(error).splitlines()
             cannot_import = "failed to import" in str(error) or isinstance(error.cause, ImportError)
             return Raised(last=lines[-1] if lines else type(error.cause).__name__, cannot_import=cannot_import)
+        except (errors.LocalRayletDiedError, errors.RaySystemError, errors.RpcError):
+            raise  # not the task is lost, but the cluster, or our node of it
         except errors.RayError as error:  # after so many tries
             return Lost(kind=type(error).__name__)
 
