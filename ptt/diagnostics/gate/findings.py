@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
+from ptt.diagnostics.gate.baseline.measure import anything_judged
 from ptt.diagnostics.gate.policy import Allowance, Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome, Waiver
-from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, Status, since_words
+from ptt.diagnostics.model import Diagnosis, Finding, Severity, since_words
 from ptt.diagnostics.store.loaded_run import LoadedRun
 
 ID = "severity"
@@ -24,27 +25,6 @@ def check_findings(opened: LoadedRun, policy: Policy, *, today: date) -> Iterato
     yield from results
     if all(result.outcome is Outcome.PASSED for result in results):
         yield _no_other(opened.diagnosis, limit, allowed=len(results))
-
-
-def anything_judged(diagnosis: Diagnosis) -> bool:
-    """Return whether any rule gave an answer on the training, not only on whether its files are in order.
-
-    findings.json does not list the rules that found nothing: there the verdict tells.
-    """
-    links = {judged.link for judged in diagnosis.healthy} | {judged.link for judged in diagnosis.findings}
-    if not holds_training(diagnosis):
-        return False
-    covered = diagnosis.verdict.coverage
-    told = covered is not None and any(question.judged for question in covered.core)
-    return bool(links - {Link.DATA_VALIDITY}) or told or diagnosis.verdict.status is Status.HEALTHY
-
-
-def holds_training(diagnosis: Diagnosis) -> bool:
-    """Return whether anything of the training itself was judged, or found: how a run ended is no judgement on it."""
-    covered = diagnosis.verdict.coverage
-    found = any(finding.severity.at_least(Severity.LOW) for finding in diagnosis.findings)
-    judged = any(verdict.link not in {Link.SYSTEMS, Link.DATA_VALIDITY} for verdict in diagnosis.healthy)
-    return covered is None or bool(covered.core) or found or judged
 
 
 def idle_allowances(opened: LoadedRun, policy: Policy, *, today: date) -> Iterator[str]:

@@ -8,8 +8,9 @@ from datetime import date
 from typing import Final
 
 from ptt.diagnostics.gate.against_baseline import check_baseline
+from ptt.diagnostics.gate.baseline.measure import holds_training
 from ptt.diagnostics.gate.bounds import check_bounds
-from ptt.diagnostics.gate.findings import check_findings, holds_training, idle_allowances
+from ptt.diagnostics.gate.findings import check_findings, idle_allowances
 from ptt.diagnostics.gate.policy import Policy, rule_of
 from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, Outcome, worst
 from ptt.diagnostics.gate.traces import check_traces

@@ -13,7 +13,6 @@ from ptt.diagnostics.gate.baseline.measure import windows_of
 from ptt.diagnostics.gate.baseline.moves import ESS, ESS_OF_WINDOWS, Spread, spreads
 from ptt.diagnostics.gate.baseline.tails import WHERE, reach
 from ptt.diagnostics.gate.baseline.values import Baseline, Figures, Moved
-from ptt.diagnostics.statistics.noninferiority import EXCLUDED_RATIO
 from ptt.reports.text.names import joined, slice_name
 from ptt.reports.text.numbers import bounds, count, counted, number, percent
 from ptt.reports.text.sanitize import safe, shortened
@@ -52,7 +51,7 @@ def _print_reach(baseline: Baseline, console: Console) -> None:
         size = f"{bound.fails_from:g} times as high fail" if bound.fails_from else "of no height fail"
         text = f"{slice_name(bound.slice)} tails {WHERE[bound.window]}: in a run like these, tails {size}"
         if bound.open:
-            text += f"; a rise of {EXCLUDED_RATIO:g} times cannot be excluded in {joined([*bound.open])}"
+            text += f"; a rise of {bound.excluded:g} times cannot be excluded in {joined([*bound.open])}"
         if bound.apart:
             text += f"; the seeds lie a log-SD of {bound.apart:.2g} apart, not the {bound.assumed:.2g} assumed"
         _line(console, f"{text[0].upper()}{text[1:]}.", style="yellow" if bound.open else "dim")

@@ -13,8 +13,7 @@ import polars as pl
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.evidence.logged_metrics import LOST_SHARE, IntArray, Logged, logged_metrics
 from ptt.diagnostics.gate.baseline.values import Baseline, Figures, LateEss, MetricFigures, hull
-from ptt.diagnostics.gate.findings import anything_judged
-from ptt.diagnostics.model import Diagnosis, Severity
+from ptt.diagnostics.model import Diagnosis, Link, Severity, Status
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean, window_means
 from ptt.diagnostics.statistics.ess import pooled_ess
 from ptt.diagnostics.statistics.step_matching import MatchedSpans, NotMatched, match_by_steps, recorded_steps
@@ -86,6 +85,27 @@ def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
     if damage.whole or damage.share > MAX_LOST:
         reasons.append(f"{TOO_DAMAGED}: {damage.words}"[:MAX_REASON])
     return tuple(sorted(set(reasons)))
+
+
+def anything_judged(diagnosis: Diagnosis) -> bool:
+    """Return whether any rule gave an answer on the training, not only on whether its files are in order.
+
+    findings.json does not list the rules that found nothing: there the verdict tells.
+    """
+    links = {judged.link for judged in diagnosis.healthy} | {judged.link for judged in diagnosis.findings}
+    if not holds_training(diagnosis):
+        return False
+    covered = diagnosis.verdict.coverage
+    told = covered is not None and any(question.judged for question in covered.core)
+    return bool(links - {Link.DATA_VALIDITY}) or told or diagnosis.verdict.status is Status.HEALTHY
+
+
+def holds_training(diagnosis: Diagnosis) -> bool:
+    """Return whether anything of the training itself was judged, or found: how a run ended is no judgement on it."""
+    covered = diagnosis.verdict.coverage
+    found = any(finding.severity.at_least(Severity.LOW) for finding in diagnosis.findings)
+    judged = any(verdict.link not in {Link.SYSTEMS, Link.DATA_VALIDITY} for verdict in diagnosis.healthy)
+    return covered is None or bool(covered.core) or found or judged
 
 
 def only_blind(accepted: Sequence[str]) -> bool:

@@ -323,7 +323,8 @@ class Reach:
     slice: str
     window: str
     fails_from: float | None  # times as high as the seeds' middle; None: no height would fail
-    open: tuple[str, ...]  # percentiles in which EXCLUDED_RATIO could not be excluded
+    excluded: float  # a factor that must be excluded before "not worse" is said
+    open: tuple[str, ...]  # percentiles in which it could not be
     apart: float | None  # log-SD of the seeds, where it counts instead of the assumed one
     assumed: float
 
@@ -344,6 +345,7 @@ def reach(baseline: Baseline, *, limit: float = RATIO_LIMIT) -> tuple[Reach, ...
                     slice=name,
                     window=window,
                     fails_from=_rounded_up(fails_from(middle, seeds, found, window=window, limit=limit)),
+                    excluded=EXCLUDED_RATIO,
                     open=tuple(each for each in found if decisions[each] == "cannot_say"),
                     apart=widest.apart,
                     assumed=widest.assumed,
