@@ -42,7 +42,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 def _far(values: FloatArray, factor: float) -> tuple[FloatArray, BoolArray, float]:
     """Return how far values lie from their median in usual extremes, which lie too far, and their share of variance."""
     distance = np.abs(values - np.median(values))
-    usual = float(np.quantile(distance, 0.99 if len(values) >= 1000 else 0.95)) if len(values) else 0.0
+    usual = float(np.quantile(distance, 0.99 if len(values) >= 1000 else 0.95))
     if len(np.unique(values)) < MIN_LEVELS or usual <= 0:
         return np.zeros(len(values)), np.zeros(len(values), np.bool_), 0.0
     far = distance > factor * usual
@@ -52,8 +52,10 @@ def _far(values: FloatArray, factor: float) -> tuple[FloatArray, BoolArray, floa
 def _of_steps(series: Series, factor: float) -> Finding | None:
     """Return the finding of the one step that lies too far from all others, or None."""
     steps, values = series.finite()
+    if len(values) < MIN_VALUES:
+        return None
     distance, far, share = _far(values, factor)
-    if len(values) < MIN_VALUES or far.sum() != 1 or share < MIN_VARIANCE_SHARE or far[0]:
+    if far.sum() != 1 or share < MIN_VARIANCE_SHARE or far[0]:
         return None
     place = int(np.argmax(far))
     if np.sort(distance[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1])[-2] > distance[place] / 2:
