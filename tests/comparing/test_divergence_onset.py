@@ -37,7 +37,7 @@ def test_a_step_is_found_where_it_is(sign: float) -> None:
 
 
 def test_what_is_far_above_at_every_step_is_so_from_the_first_one() -> None:
-    found = divergence_onset(np.arange(10, 70), 5.0 + noise(60, 0.5, 3))
+    found = divergence_onset(np.arange(10, 50), 3.0 + noise(40, 0.0, 9))
     assert found is not None
     assert (found.step, found.low, found.high) == (10, 10, 10)
 
