@@ -72,8 +72,8 @@ file = "..."
 Classes, noise, factors and truth are as above. Beside its tokens each seed logs five metrics (reward, entropy, KL,
 gradient norm, loss) at the setting's levels with AR(1) noise of 0.5, equally large in both, so none of them may fail.
 Tails are one family of tests (0.02), metrics another (0.01). A metric that is too noisy to judge passes unless it
-measures 1.6 times worse; a tail does not. `wrong` is a failed gate where nothing is worse, or a passed gate where
-post-tool tails are 1.6 times as high."""
+measures 1.6 times worse; a tail only where three seeds or more cannot bound it and it lies nearer to the limit than to
+1.6. `wrong` is a failed gate where nothing is worse, or a passed gate where post-tool tails are 1.6 times as high."""
 SIZE_ABOUT: Final = """\
 By length of the runs; `blind` is exit code 4. Tails 1.6 times as high in the last third alone are the hardest case: a
 95% interval must exclude exactly 1.6 before a run passes, so up to 2.5% of such runs may pass, and only a third of the
