@@ -57,6 +57,11 @@ def test_a_run_of_the_baseline_is_not_failed_by_a_spread_that_the_baseline_itsel
     assert found.extra["seeds_apart"] == pytest.approx(np.log([1, 1.1, 2.8]).std(ddof=1), rel=0.02)
 
 
+def test_seeds_that_spread_wide_and_are_noisy_pass_each_other_and_a_fourth() -> None:
+    wide = baseline_with(*[seed(name, late, noise=0.5) for name, late in (("a", 1), ("b", 1.1), ("c", 2.8))])
+    assert {late_tail(run, wide).outcome for run in (*wide.runs, seed("d", 1.2, noise=0.5))} == {"passed"}
+
+
 def test_a_spread_that_was_assumed_changes_nothing_and_is_not_told() -> None:
     usual = baseline_with(seed("a"), seed("b", 1.05), seed("c", 1.1))
     assert late_tail(seed("d", 2.8), usual).outcome == "failed"

@@ -38,7 +38,7 @@ FAIL_SHARE: Final = 1.96 / 2.5
 AT_FLOOR: Final = math.log(FLOOR) + 1e-4  # files hold five digits
 SEEDS_THAT_SHOW: Final = 3  # with fewer, one more seed tells what their spread is
 SUSPECT: Final = 0.2  # p-value, adjusted over all tails, below which a run that does not fail is left open
-MAX_UNCERTAIN: Final = 10.0
+MAX_UNCERTAIN: Final = 10.0  # times what is seen: a factor that may be higher by as much says nothing
 MIN_TOKENS_SHARE: Final = 0.5  # of the tokens of the seed that has fewest
 WHERE: Final = {"all": "over the run", "late": "late in the run"}
 
@@ -246,18 +246,22 @@ def _all_that_can_be_bounded(adjusted: float, unsure: Sequence[Noninferiority], 
     """Return whether a run may pass although a factor of 1.6 is not excluded, because its baseline can bound no less.
 
     Three seeds show how far sound runs lie apart, and one more hardly narrows that. The run must record about as much
-    as they do, the factor must be known to one of ten, as for a bound on a tail, and what is seen must speak for a run
+    as they do, the factor must be known to one of ten, and what is seen must speak for a run
     that may pass: it lies nearer to the limit than to 1.6, and noise often gives as much. One of the seeds itself is
     part of the spread that it is held against.
     """
-    if len(sides.setting) < SEEDS_THAT_SHOW or any(seen.high >= MAX_UNCERTAIN * seen.low for seen in unsure):
+    if len(sides.setting) < SEEDS_THAT_SHOW or any(seen.high >= MAX_UNCERTAIN * seen.ratio for seen in unsure):
         return False
     fewest = min(tokens_of(run, sides.places) for run in sides.theirs)
     if sides.tokens < MIN_TOKENS_SHARE * fewest:
         return False
-    nearer = math.sqrt(limit * max(EXCLUDED_RATIO, limit))
     own = len(sides.setting) > len(sides.theirs)
-    return own or (adjusted >= SUSPECT and all(seen.ratio < nearer for seen in unsure))
+    return own or (adjusted >= SUSPECT and all(seen.ratio < _nearer(limit) for seen in unsure))
+
+
+def _nearer(limit: float) -> float:
+    """Return the factor below which a run lies nearer to the limit than to what must not pass."""
+    return math.sqrt(limit * max(EXCLUDED_RATIO, limit))
 
 
 def _would_fail(
@@ -305,7 +309,7 @@ def _one_more_seed_tells(sides: _Sides, limit: float) -> bool:
     (found,) = compare_percentiles(sides.mine, [*sides.theirs, _middle(sides.theirs)], windows=(sides.window,))
     p_value = min(1.0, joint_p_value(found) * len(TESTED_WINDOWS))
     decisions = decide_percentiles(found, limit=limit, p_value=p_value, window=sides.window)
-    bounded = all(seen.high < MAX_UNCERTAIN * seen.low for seen in found.values())
+    bounded = all(seen.ratio < _nearer(limit) and seen.high < MAX_UNCERTAIN * seen.ratio for seen in found.values())
     shows = len(sides.theirs) + 1 == SEEDS_THAT_SHOW and p_value >= SUSPECT and bounded
     return shows or "cannot_say" not in decisions.values() or "worse" in decisions.values()
 
