@@ -352,6 +352,17 @@ def test_an_accuracy_of_supervised_training_is_none_of_pairs() -> None:
     assert isinstance(verdict, NotJudged)
 
 
+@pytest.mark.parametrize(("last", "noted"), [((1.04, 1.2, 1.2), True), ((1.2, 1.0, 1.2), False)])
+def test_a_rise_that_the_last_evaluations_do_not_agree_on_is_no_finding(
+    last: tuple[float, ...], *, noted: bool
+) -> None:
+    held_out = series_of("eval/loss", [1.1, *[1.0] * 8, *last], steps=EVALS[:12])
+    verdict = run("overfitting", {"loss/total": GOES_ON}, SFT, eval_loss=held_out)
+    assert isinstance(verdict, Healthy), verdict
+    assert [note.severity for note in verdict.notes] == [Severity.INFO] * noted
+    assert "less than" not in verdict.reason
+
+
 @pytest.mark.parametrize("algorithm", [DPO, ORPO])
 def test_pairs_ranked_worse_than_chance_are_not_called_chance(algorithm: Algorithm) -> None:
     for share, worse in ((0.27, True), (0.5, False)):

@@ -61,28 +61,28 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         reason = "no evaluation loss is logged" if series is None else few
         return NotJudged(reason=reason, missing=("eval/loss",), enable=ENABLE, absent=series is None)
     path = loss_path(series, limits["noted"])
-    if path.onset is None:
+    if small := path.onset is None:
         path = loss_path(series, 0.0)
     then, now = _train(evidence.metrics.get("loss/total"), path.best_step)
     lowest = f"the evaluation loss is lowest at step {path.best_step} ({path.best:.3g})"
     summary = f"{lowest}, {path.last:.3g} over the last three"
     rose = path.onset is not None and path.rise > 0
     if then is None or now is None:
-        if not rose or path.rise < limits["noted"]:
+        if small or not rose:
             return Healthy(reason=summary)
         reason = f"{summary}; without the training loss, overfitting and divergence look the same"
         enable = "log the training loss: logging_steps=1"
         return NotJudged(reason=reason, missing=("loss/total",), enable=enable)
-    if rose and now < then and path.rise >= limits["noted"]:
+    if rose and now < then and not small:
         return _rising(series, path, summary, then, now, limits)
     if now < MEMORISED_RATIO * path.last and path.last - now > limits["apart"]:
         claim = f"The training data is memorised: training loss {now:.3g}, evaluation loss {path.last:.3g}"
         apart = path._replace(onset=None, interval=None)
         return _finding(series, apart, Severity.MEDIUM, claim, then, now, limits["apart"])
     if rose and now < then:
-        return _rising(series, path, summary, then, now, limits)
+        return _rising(series, path, summary, then, now, limits, small=True)
     also = f"; the training loss rose as well ({then:.3g} to {now:.3g})" if rose else ""
-    if not rose and path.last - path.best > Z_LIMIT * path.noise:
+    if not rose and Z_LIMIT * path.noise < path.last - path.best < MIN_RISE:
         also = f", {path.last - path.best:.2g} above it, less than the {MIN_RISE:g} nats that would count"
     return Healthy(reason=summary + also)
 
@@ -117,12 +117,14 @@ def _train(series: Series | None, step: int) -> tuple[float | None, float | None
     return float(np.median(near)), float(np.median(values[-2 * LAST_EVALUATIONS :]))
 
 
-def _rising(series: Series, path: Path, summary: str, then: float, now: float, limits: Limits) -> Verdict:
+def _rising(
+    series: Series, path: Path, summary: str, then: float, now: float, limits: Limits, *, small: bool = False
+) -> Verdict:
     claim = (
         f"The evaluation loss rose from {path.best:.3g} (step {path.best_step}) to {path.last:.3g} while the training "
         f"loss fell from {then:.3g} to {now:.3g}"
     )
-    low, small = path.rise < limits["rise"], path.rise < limits["noted"]
+    low = small or path.rise < limits["rise"]
     severity = Severity.LOW if low else Severity.HIGH if path.rise > HIGH_RISE else Severity.MEDIUM
     severity = Severity.INFO if small else severity
     finding = _finding(series, path, severity, claim, then, now, limits["noted"] if low else limits["rise"])
