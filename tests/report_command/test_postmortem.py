@@ -112,6 +112,15 @@ def test_impact_names_checkpoints_on_either_side(judged: dict[str, api.Diagnosis
     assert re.search(r"^- Checkpoints not to trust: ", text, re.MULTILINE)
 
 
+def test_what_has_no_onset_but_a_limit_that_it_passed_is_affected_from_there(judged: dict[str, api.Diagnosis]) -> None:
+    base = judged["trl_sft_overfit"]
+    passed = [
+        dataclasses.replace(one, onset_step=None, onset_interval=None, limit_passed_step=7) for one in base.findings
+    ]
+    text = postmortem(dataclasses.replace(base, findings=tuple(passed)), {})
+    assert "- Steps affected: from step 7 to the end of the run" in text
+
+
 def test_from_findings_alone_it_says_what_it_lacks(findings: dict[str, Path]) -> None:
     text = postmortem(read_findings(findings["tool_tail_growth"]), {})
     assert text.count("Made from findings.json alone") == 1

@@ -90,7 +90,7 @@ def _impact(diagnosis: Diagnosis, first: Finding) -> list[str]:
         ended = f"to the end of the run (step {count(last)})" if end >= last else ended
         began = f"; its start lies in steps {span_words(interval)}" if interval else ""
         passed = f"; {limit_words(first)}" if limit_words(first) else ""
-        start = "the first logged step" if first.onset_step is None else onset_words(first.onset_step, None)
+        start = "the first logged step" if first.held_from_step is not None else onset_words(first.seen_step, None)
         steps = f"Steps affected: from {start} {ended}{began}{passed}."
     if diagnosis.from_findings:
         return [steps, "Checkpoints: findings.json does not list them; the store does."]
