@@ -35,6 +35,11 @@ def began(finding: Finding) -> int:
     return -1 if finding.link is Link.DATA_VALIDITY else NO_ONSET
 
 
+def by_onset(finding: Finding) -> tuple[int, int, str]:
+    """Return what puts findings in order of time; those without an onset come last, links outside in."""
+    return began(finding), list(Link).index(finding.link), finding.id
+
+
 MIN_RAISING: Final = 2  # failures of high severity: one alone may have set in at the same time by chance
 
 
@@ -85,7 +90,7 @@ def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int 
     brought the other about, and whose dates cannot be ordered, the one seen first counts. A note explains no failure:
     what is below medium has not broken anything. No finding comes to stand under itself, by whatever number of links.
     """
-    ordered = sorted(findings, key=lambda finding: (began(finding), list(Link).index(finding.link), finding.id))
+    ordered = sorted(findings, key=by_onset)
     above: dict[int, int] = {}  # index of a finding -> index of its cause
     for index, finding in enumerate(ordered):
         candidates = (
@@ -147,7 +152,7 @@ def first_failure(findings: Sequence[Finding]) -> Finding | None:
     serious = [finding for finding in findings if finding.severity.at_least(Severity.MEDIUM)]
     known = {finding.id for finding in serious}
     roots = [one for one in serious if one.consequence_of not in known or one.consequence_of == one.id]
-    return min(roots or serious, key=lambda root: (_weight(root, serious), *_time(root)), default=None)
+    return min(roots or serious, key=lambda root: (_weight(root, serious), *by_onset(root)), default=None)
 
 
 def _weight(root: Finding, findings: Sequence[Finding]) -> int:
@@ -164,7 +169,3 @@ def _weight(root: Finding, findings: Sequence[Finding]) -> int:
     if below <= SLOWNESS and ((below == {root.id} and root.link is Link.SYSTEMS) or root.id == "tool-latency"):
         return Severity.LOW.rank
     return min(finding.severity.rank for finding in findings if finding.id in below)
-
-
-def _time(finding: Finding) -> tuple[int, int, str]:
-    return (began(finding), list(Link).index(finding.link), finding.id)

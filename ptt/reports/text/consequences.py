@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, Steps, between_words, since_words
+from ptt.diagnostics.model import Diagnosis, Finding, Severity, Steps, between_words, since_words
+from ptt.diagnostics.verdict.causes import by_onset
 from ptt.diagnostics.verdict.causes import first_failure as first_of
 from ptt.reports.text.names import sentence
 from ptt.reports.text.numbers import count, counted, with_unit
 
-UNKNOWN_STEP: Final = 1 << 60  # later than any step
 MAX_CLAIMS: Final = 2  # consequences in their own words: the others are counted
 
 
@@ -19,13 +19,13 @@ def roots(diagnosis: Diagnosis) -> list[Finding]:
     """Return the findings that are nobody's consequence, in order of time: first the weighty ones, then notes."""
     known = {finding.id for finding in diagnosis.findings}
     free = [f for f in diagnosis.findings if f.consequence_of not in known or f.consequence_of == f.id]
-    return sorted(free, key=lambda f: (f.severity.rank > Severity.MEDIUM.rank, *_by_onset(f)))
+    return sorted(free, key=lambda f: (f.severity.rank > Severity.MEDIUM.rank, *by_onset(f)))
 
 
 def chains(diagnosis: Diagnosis) -> list[tuple[Finding, int]]:
     """Return every finding once: each cause, then what follows from it, with how many links stand above it."""
     consequences: defaultdict[str | None, list[Finding]] = defaultdict(list)
-    for finding in sorted(diagnosis.findings, key=_by_onset):
+    for finding in sorted(diagnosis.findings, key=by_onset):
         consequences[finding.consequence_of].append(finding)
     visited: dict[int, tuple[Finding, int]] = {}
 
@@ -48,12 +48,6 @@ def consequence_counts(diagnosis: Diagnosis) -> Counter[int]:
         root = id(finding) if depth == 0 else root
         counts[root] += depth > 0
     return counts
-
-
-def _by_onset(finding: Finding) -> tuple[int, int, str]:
-    """Order as the verdict does: untrusted logprobs are so from the start, and what has no onset comes last."""
-    step = -1 if finding.link is Link.DATA_VALIDITY else UNKNOWN_STEP
-    return step if finding.seen_step is None else finding.seen_step, list(Link).index(finding.link), finding.id
 
 
 def first_failure(diagnosis: Diagnosis) -> Finding | None:
