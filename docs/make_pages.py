@@ -54,7 +54,8 @@ damaged part is lost; Sources counts it.
 No time depends on where it is read: one without an offset counts as UTC. Samples of machines find their steps by time.
 Where the log's times name no offset, and do not fit those of the samples as UTC, they are joined at the one offset of
 whole, half or quarter hours that fits; one that other stamps of the run name comes first. Sources says which. At no
-offset, or at several, they are not joined. A local clock that summer time set back or forward is counted on.
+offset, or at several, they are not joined. Where summer time set a local clock back or forward, its times are
+corrected.
 
 The column "yields" is measured on the sample that the tests use. A *real*
 sample was made by the writer itself; a *source* sample was built field by field from the code named.

@@ -121,11 +121,11 @@ def test_five_readers_are_given_the_same_bytes(tmp_path: Path, reader: Callable[
     [
         (in_zone("UTC"), MIDSUMMER, ""),
         (at_offset(9), MIDSUMMER, ""),
-        (in_zone("Asia/Tokyo"), MIDSUMMER, "They are of UTC+09:00, where they fit the samples of the machines."),
-        (in_zone("Asia/Kathmandu"), MIDSUMMER, "They are of UTC+05:45, where"),
-        (in_zone("America/St_Johns"), MIDSUMMER, "They are of UTC-02:30, where"),
-        (in_zone("Europe/Berlin"), SUMMER_ENDS, "Its clock was set back by 60 minutes behind step 44"),
-        (in_zone("Europe/Berlin"), SUMMER_BEGINS, "the clock was set forward by 60 minutes"),
+        (in_zone("Asia/Tokyo"), MIDSUMMER, "They are read as UTC+09:00, where they fit the samples of the machines."),
+        (in_zone("Asia/Kathmandu"), MIDSUMMER, "They are read as UTC+05:45, where"),
+        (in_zone("America/St_Johns"), MIDSUMMER, "They are read as UTC-02:30, where"),
+        (in_zone("Europe/Berlin"), SUMMER_ENDS, "Its clock was set back by 60 minutes after step 44"),
+        (in_zone("Europe/Berlin"), SUMMER_BEGINS, "The clock was set forward by 60 minutes"),
         (in_zone("Australia/Lord_Howe"), datetime(2026, 4, 4, 14, 45, tzinfo=UTC), "set back by 30 minutes"),
     ],
 )
@@ -160,13 +160,13 @@ def test_what_the_run_says_of_its_zone_decides_where_several_fit(tmp_path: Path)
     # three stamps of one second time no step of the samples, but say how far the run's clock is from UTC
     onset, note = judged(run)
     assert onset == pytest.approx(FALL, abs=2)
-    assert "They are of UTC+09:00" in note
+    assert "They are read as UTC+09:00" in note
 
 
 def test_a_reading_in_utc_that_others_would_fit_too_is_said(tmp_path: Path) -> None:
     onset, note = judged(write_run(tmp_path / "run", in_zone("UTC"), start=MIDSUMMER, monitor_hours=1.5))
     assert onset == pytest.approx(FALL, abs=2)
-    assert "read as of UTC; UTC-01:00, UTC+01:00 would fit" in note
+    assert "read as UTC; UTC-01:00, UTC+01:00 would fit" in note
 
 
 @USED

@@ -247,9 +247,9 @@ def _by_clock(rows: pl.DataFrame, offsets: Offsets, notes: dict[str, str]) -> di
         clocks[str(source)] = part.with_columns(wall_time=pl.Series(times))
         if change:
             step = part["step"][place - 1]
-            where = "" if step is None else f" behind step {step}"
+            where = "" if step is None else f" after step {step}"
             notes[str(source)] = (
-                f"Its clock was set back by {change / 60:.0f} minutes{where}; its times are counted on."
+                f"Its clock was set back by {change / 60:.0f} minutes{where}; the times from there on are corrected."
             )
     return {clock: part for clock, part in clocks.items() if part.height}
 
@@ -307,15 +307,15 @@ def _fitted(
     zones = [_zone(sign * shift) for _, _, shift in read]
     if len(read) != 1:
         at = f"at several offsets ({', '.join(dict.fromkeys(zones))})" if read else "at no offset"
-        _note(notes, source, f"Its times name no offset from UTC, and fit {other} {at}: not joined to them.")
+        _note(notes, source, f"Its times name no offset from UTC, and fit {other} {at}: they are not joined.")
         return None
     [(way, change, shift)] = read
-    moved = f"moved by {shift / 60:+.0f} minutes" if log and clock else f"of {zones[0]}"
+    moved = f"moved by {shift / 60:+.0f} minutes" if log and clock else f"read as {zones[0]}"
     said = f" They are {moved}, where they fit {other}." if shift else ""
-    said += f" Within their longest pause the clock was set forward by {change / 60:.0f} minutes." if change else ""
+    said += f" The clock was set forward by {change / 60:.0f} minutes in their longest pause." if change else ""
     also = [] if shift else [one for one in fitting_shifts(way, samples, tiers[-1], around=around) if one]
     if also:
-        said = f" They are read as of UTC; {', '.join(_zone(sign * one) for one in also)} would fit {other} too."
+        said = f" They are read as UTC; {', '.join(_zone(sign * one) for one in also)} would fit {other} too."
     if said:
         _note(notes, source, f"Its times name no offset from UTC.{said}")
     return np.add(way, shift)
