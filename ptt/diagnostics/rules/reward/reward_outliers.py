@@ -46,7 +46,8 @@ def _far(values: FloatArray, factor: float) -> tuple[FloatArray, BoolArray, floa
     if len(np.unique(values)) < MIN_LEVELS or usual <= 0:
         return np.zeros(len(values)), np.zeros(len(values), np.bool_), 0.0
     far = distance > factor * usual
-    return distance / usual, far, float(np.square(distance[far]).sum() / np.square(distance).sum())
+    squares = np.square(distance / distance.max())  # of the largest doubles too
+    return distance / usual, far, float(squares[far].sum() / squares.sum())
 
 
 def _of_steps(series: Series, factor: float) -> Finding | None:
