@@ -124,7 +124,7 @@ def _kill_processes() -> None:
 
 
 def kill_sessions(leaders: Sequence[int | None]) -> None:
-    """Kill what is in the session of one of these processes, which a Ray of our own has; only Linux tells."""
+    """Kill what is in the session of one of these processes, as a Ray of our own has; on Linux only."""
     sessions = {str(leader).encode() for leader in leaders}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -123,7 +123,7 @@ def _change_from(series: Series, window_end: Callable[[IntArray, FloatArray, int
     """Compare the window that ends at `window_end` with the last two windows.
 
     The noise is the larger of that near the window and that of the whole series. Where the level changed, what of these
-    windows lies on the other side of the change tells neither level.
+    windows lies on the other side of the change counts for neither level.
     """
     small = condense(series, MAX_POINTS)
     steps, values = small.finite()

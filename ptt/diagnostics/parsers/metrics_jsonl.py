@@ -307,7 +307,7 @@ def _seconds(column: pl.Series, file: RunFile) -> pl.Series:
     if column.dtype == pl.String():
         try:
             instants = column.str.to_datetime(ISO, time_unit="us", time_zone="UTC", strict=True)
-            for place in (0, -1):  # the offset changes but with summer time
+            for place in (0, -1):  # the offset changes only with summer time
                 file.seconds(column[place])
             return instants.dt.epoch("us") / 1e6
         except pl.exceptions.PolarsError:  # another spelling, or none

@@ -242,8 +242,7 @@ def grew(diagnosis: Diagnosis) -> str:
     growth = signature.growth.get(name)
     rise = ""
     percentile = decided_by(diagnosis)
-    factor = None if growth is None else growth.p95 if percentile == "p95" else growth.p99
-    known = None if growth is None else growth.interval_p95 if percentile == "p95" else growth.interval_p99
+    factor, known = (getattr(growth, name, None) for name in (percentile, f"interval_{percentile}"))
     if factor is not None:
         rise = f" ({times(factor)}{f', 95% interval {bounds(*known)}' if known else ''})"
     values, text = thirds(diagnosis, name), thirds(diagnosis, "text_only")

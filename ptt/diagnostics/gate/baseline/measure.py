@@ -90,14 +90,17 @@ def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
 def anything_judged(diagnosis: Diagnosis) -> bool:
     """Return whether any rule gave an answer on the training, not only on whether its files are in order.
 
-    findings.json does not list the rules that found nothing: there the verdict tells.
+    findings.json does not list the rules that found nothing: there the verdict counts.
     """
-    links = {judged.link for judged in diagnosis.healthy} | {judged.link for judged in diagnosis.findings}
     if not holds_training(diagnosis):
         return False
     covered = diagnosis.verdict.coverage
-    told = covered is not None and any(question.judged for question in covered.core)
-    return bool(links - {Link.DATA_VALIDITY}) or told or diagnosis.verdict.status is Status.HEALTHY
+    links = {judged.link for judged in diagnosis.healthy} | {judged.link for judged in diagnosis.findings}
+    return (
+        bool(links - {Link.DATA_VALIDITY})
+        or (covered is not None and any(question.judged for question in covered.core))
+        or diagnosis.verdict.status is Status.HEALTHY
+    )
 
 
 def holds_training(diagnosis: Diagnosis) -> bool:

@@ -38,12 +38,12 @@ def parser_of(file: RunFile, parsers: Iterable[Parser], on_fault: OnFault = _pas
 
 def pieces_of(file: RunFile, parser: Parser, on_fault: OnFault = _pass) -> Iterator[Piece]:
     """Yield what a parser reads, and the offsets of its stamps; where it fails, the rest of the file is lost."""
-    told = 0
+    named = 0
     try:
         for piece in parser.read(file):
             yield piece
-            if len(offsets := file.looks.get(OFFSETS, ())) > told:
-                told = len(offsets)
+            if len(offsets := file.looks.get(OFFSETS, ())) > named:
+                named = len(offsets)
                 yield Context(facts={}, offsets=frozenset(offsets))
     except (BudgetSpent, GeneratorExit):
         raise

@@ -1,8 +1,7 @@
 """This run shows a clip fraction that stays high.
 
 What: the share of tokens whose update ratio is clipped lies above 0.4 over 20 steps, and stays there; above 0.3 it is a
-note. The first update
-on a batch clips nothing by construction: such steps are left out where they are a fifth or more.
+note. The first update on a batch clips nothing by construction: such steps are left out where they are a fifth or more.
 Why it matters: PPO's clipping is a brake. A policy that is braked on many tokens learns only from the rest; either the
 batch is stale or the steps are too big.
 What it is not: GSPO's clipping. It clips whole sequences at a range of 3e-4, and so by design a hundred times more

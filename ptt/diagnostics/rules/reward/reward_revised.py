@@ -32,7 +32,7 @@ from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 MIN_STEPS = 20  # on either side: more than there are parts, so that an exact fit is no accident
 MAX_PARTS = 8
 SCALE_FACTOR = 2.5  # in scale, level and spread: rewards of 0 or M keep their scale while they are learnt
-MAX_SPREAD_RATIO = 1.5  # between the growth of spread and level: rewards that are scaled grow alike in both
+MAX_SPREAD_RATIO = 1.5  # between the growth of spread and level: scaling rewards scales both
 MAX_PAID = 1  # of MIN_STEPS before the change: a part that paid at no more of them had not begun to pay
 FIRST_STEPS = 5  # of a part that joined: one that begins near 0 moves no total
 MAX_WRONG = 1  # of MIN_STEPS on either side of the change: a step with hardly a success shows no scale
