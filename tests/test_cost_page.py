@@ -93,7 +93,7 @@ def test_what_other_pages_repeat_of_the_model_follows_from_the_constants() -> No
     assert f"spends {far.merge:.0f} s on adding up instead of {by_pieces.merge:.0f}" in decision
     assert f"the {far.send:.0f} s that handing out pieces takes" in decision
     alone, grouped = costs.send_ms + costs.merge_ms, costs.send_ms + costs.group_merge_ms / costs.group
-    assert f"it is {alone:.1f} and {grouped:.1f} ms, of which {costs.send_ms:.1f} go into sending" in ray
+    assert f"it is {alone:.1f} and {grouped:.1f} ms; sending takes {costs.send_ms:.1f} of these" in ray
     seconds = costs.tokens / costs.pieces * costs.worker_ns * 1e-9
     assert f"takes a worker {seconds:.2f} s of CPU" in ray
     cores = (round(1e3 * seconds / cost, -1) for cost in (grouped, alone))

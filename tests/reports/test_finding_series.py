@@ -55,7 +55,7 @@ def test_a_limit_on_the_curve_is_drawn_at_its_level(samples: dict[str, Diagnosis
     assert texts(plot, "since") == ["since 60 (55 to 62)"]
     assert {"raw", "mean", "range", "window"} <= set(looks(plot))
     assert plot.title == "Mean KL (kl): mean of 20 steps, 0.1 at first, 0.6 at the end"
-    assert "Limit 0.3. Since step 60, interval 55 to 62." in plot.alt
+    assert "Limit 0.3. Since step 60 (between 55 and 62)." in plot.alt
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console, report_path: str) ->
     unit = diagnosis.run.step_unit
     blocks = {
         "Verdict": [verdict_line(diagnosis)],
-        "Since": (cell(in_unit(text, unit)) for text in _since(diagnosis)),
+        "Limit": (cell(in_unit(text, unit)) for text in _limit(diagnosis)),
         "Why": (cell(in_unit(text, unit)) for text in _reasons(diagnosis)),
         "Covered": map(cell, core_coverage(diagnosis)),
         "Found": found_lines(diagnosis),
@@ -73,12 +73,11 @@ def next_lines(diagnosis: Diagnosis) -> Iterable[Text]:
     return map(cell, numbered if len(steps) > 1 else [sentence(steps[0])])
 
 
-def _since(diagnosis: Diagnosis) -> Iterator[str]:
-    """Say of what grew since when it did, at which step it passed its limit, and how closely both are known."""
+def _limit(diagnosis: Diagnosis) -> Iterator[str]:
+    """Say at which step what grew passed its limit: the headline says since when it grew."""
     first = first_failure(diagnosis)
-    passed = limit_words(first) if first is not None else ""
-    if first is not None and passed:
-        yield "; ".join(filter(None, (since_words(first, count).removeprefix("since "), passed)))
+    if first is not None and (passed := limit_words(first)):
+        yield sentence(passed)
 
 
 def _reasons(diagnosis: Diagnosis) -> Sequence[str]:

@@ -275,6 +275,8 @@ def passed(diagnosis: Diagnosis) -> str:
             percentile = finding.evidence.get("percentile")
             limit = f" ({percentile} of {with_unit(finding.limit, finding.unit)})" if percentile else ""
             break
+    if signature.limit_passed_step == began:
+        return f"{grew}, when it passed its limit{limit}."
     when = f"step {count(signature.limit_passed_step)}{_known(signature.limit_passed_interval)}"
     return f"{grew}. It passed its limit{limit} at {when}."
 
