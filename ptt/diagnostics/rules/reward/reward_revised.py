@@ -76,8 +76,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     change = _joined(parts) or _reweighted(parts)
     if change is None:
-        tolerance = EXACT * float(np.abs(parts.total).max())
-        if _misfit(parts, slice(None), slice(None)).max() <= tolerance:
+        if _fixed_weights(parts) is not None:
             return Healthy(reason=f"one set of weights of {len(parts.names)} parts gives the total at all steps")
         reason = "the total is not a weighted sum of the logged parts, so a revision would not show"
         return NotJudged(reason=reason, missing=("rewards/<name>/mean",), enable=ENABLE)
@@ -143,11 +142,11 @@ def _rescaled(reward: Series, spread: Series | None, parts: Parts | None) -> Cha
 
 def _begins_to_pay(parts: Parts, place: int) -> bool:
     """Return whether parts that earned nothing before a place make the total larger from there on, at equal weights."""
-    if _misfit(parts, slice(None), slice(None)).max() > EXACT * float(np.abs(parts.total).max()):
+    weights = _fixed_weights(parts)
+    if weights is None:
         return False
     before, after = slice(max(0, place - MIN_STEPS), place), slice(place, place + MIN_STEPS)
     idle = np.count_nonzero(parts.values[before], axis=0) <= MAX_PAID
-    weights = np.linalg.lstsq(parts.values, parts.total, rcond=None)[0]
     others = parts.values[:, ~idle] @ weights[~idle]
     return bool(others[after].mean() < SCALE_FACTOR * others[before].mean())
 
@@ -195,11 +194,18 @@ def _misfit(parts: Parts, fitted: slice, judged: slice) -> FloatArray:
     return misfit
 
 
+def _fixed_weights(parts: Parts) -> FloatArray | None:
+    """Return the weights by which the parts make up the total at all steps; None where no single set does."""
+    weights = np.linalg.lstsq(parts.values, parts.total, rcond=None)[0].astype(np.float64)
+    misfit = np.abs(parts.values @ weights - parts.total).max()
+    return weights if misfit <= EXACT * float(np.abs(parts.total).max()) else None
+
+
 def _joined(parts: Parts) -> Change | None:
     """Return where a part joined the sum, or left it for good, and how much of the total it is."""
-    if _misfit(parts, slice(None), slice(None)).max() > EXACT * float(np.abs(parts.total).max()):
+    weights = _fixed_weights(parts)
+    if weights is None:
         return None
-    weights = np.linalg.lstsq(parts.values, parts.total, rcond=None)[0]
     for column, name in enumerate(parts.names):
         logged = parts.logged[:, column]
         edges = np.flatnonzero(np.diff(logged.astype(int)))
@@ -220,7 +226,7 @@ def _reweighted(parts: Parts) -> Change | None:
     size = float(np.abs(parts.total).max())
     tolerance, ends = EXACT * size, (slice(0, MIN_STEPS), slice(len(parts.total) - MIN_STEPS, None))
     still = any(float(parts.total[end].std()) < MIN_SCATTER * size for end in ends)
-    if still or _misfit(parts, slice(None), slice(None)).max() <= tolerance:
+    if still or _fixed_weights(parts) is not None:
         return None
     old, new = (_misfit(parts, end, slice(None)) <= tolerance for end in ends)
     if old.all() or new.all() or not (old[ends[0]].all() and new[ends[1]].all()):
