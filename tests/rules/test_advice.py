@@ -67,4 +67,4 @@ def test_a_recorder_at_work_is_told_what_it_needs_besides_and_of_missing_columns
     assert "ptt.recorders.trl" in whole
     assert "ref_logp" not in whole
     recorded = frozenset({"policy_logp", "ref_logp", "old_logp"})
-    assert how_to_record("trl", ["rollout_logp"], recorded=recorded) == "in TRL: rollout_logp only with use_vllm=True"
+    assert how_to_record("trl", ["rollout_logp"], recorded=recorded) == "in TRL: rollout_logp needs use_vllm=True"

@@ -67,7 +67,7 @@ def switches_for(framework: str | None, missing: Iterable[str], *, trainer: str 
 
 def _conditions(switch: Switch, wanted: Set[str]) -> str:
     """Say what those of the wanted columns need that the line alone does not give."""
-    return ", ".join(f"{column} only with {setting}" for column, setting in switch.only if column in wanted)
+    return ", ".join(f"{column} needs {setting}" for column, setting in switch.only if column in wanted)
 
 
 def how_to_record(
