@@ -359,7 +359,7 @@ def test_the_first_rewards_are_counted_in_bins() -> None:
     frame = pl.DataFrame({"step": [1] * 100, "split": [None] * 100, "reward": rewards})
     made = handed(dataclasses.replace(diagnosis_of(), tables={"trajectories": frame})).tables["checklists"]
     (told,) = made.filter(pl.col("item") == "The first rewards have a usable spread")["evidence"]
-    assert told == "rewards 0 to 1 with median 0, of 100 samples up to step 1; in 3 equal bins lie 60, 10, 30"
+    assert told == "rewards 0 to 1 with median 0, of 100 samples up to step 1; counts in 3 equal bins: 60, 10, 30"
 
 
 @pytest.mark.parametrize(

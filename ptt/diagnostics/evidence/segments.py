@@ -13,11 +13,11 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.joined_sources import only_rows, place_numbers
 from ptt.diagnostics.evidence.validity import Extent, measure_extent, number_files, with_ranks
+from ptt.diagnostics.statistics.clock_offsets import HOUR
 
 MIN_STEPS: Final = 2  # a resumed run often logs the step it was saved at once more
 COLUMNS: Final = ("source", "priority", "rank", "name_raw", "step", "wall_time", "seq")
 DOUBLE_FACTOR: Final = 1.75  # times the usual sequences of a step: the same batch twice, short of what was cut off
-MAX_SET_BACK: Final = 3600.0  # seconds
 SIDE_BY_SIDE: Final = 0.9  # of the steps of either file: what shares so many, and has no times, logs the same steps
 
 
@@ -122,7 +122,7 @@ def _overlapping_sources(rows: pl.DataFrame, local: Collection[str]) -> tuple[Ov
             timed = earlier["ended"] is not None and later_span["began"] is not None
             clocks = {span["source"] in local for span in (earlier, later_span)}
             if timed and True in clocks:  # another zone, or a clock that was set back as summer time ended
-                timed = False not in clocks and not 0 < earlier["ended"] - later_span["began"] <= MAX_SET_BACK
+                timed = False not in clocks and not 0 < earlier["ended"] - later_span["began"] <= HOUR
             later = (
                 later_span["began"] >= earlier["ended"]
                 if timed

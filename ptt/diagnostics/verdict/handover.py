@@ -101,7 +101,7 @@ def _reward_shape(diagnosis: Diagnosis) -> Answer:
     if outliers >= MIN_OUTLIERS:
         return Answer(NO, f"{outliers} {where} lie more than {OUTLIER_RANGES:g} times the usual range from the median")
     counts, edges = np.histogram(rewards, bins=min(len(values), REWARD_BINS))
-    bars = f"in {len(counts)} equal bins lie {', '.join(map(str, counts))}"
+    bars = f"counts in {len(counts)} equal bins: {', '.join(map(str, counts))}"
     return Answer(YES, f"rewards {edges[0]:.3g} to {edges[-1]:.3g} with median {median:.3g}, {where}; {bars}")
 
 

@@ -109,7 +109,7 @@ def _wrong_way_round(evidence: Evidence, series: Series, level: Level, loss: Lev
             "read 20 pairs as the collator passes them on: which answer is called chosen?",
         ),
         next=(
-            "find where the two are swapped (data set, collator, loss or metric), and put it right there alone",
+            "find where the two are swapped (data set, collator, loss or metric), and fix it only there",
             "then train again from the start: what this run learnt is to prefer the rejected answers"
             if not learns
             else "then read the logged shares and margins again: those of this run have the wrong sign",
