@@ -16,7 +16,6 @@ from ptt.diagnostics.statistics.windows import (
     join_spans,
     label_spans,
     sliding_windows,
-    split_bursts,
     split_steps,
     whole_periods,
 )
@@ -94,7 +93,7 @@ def test_the_middle_of_a_span_lies_between_its_ends() -> None:
 def test_a_recorder_that_changed_its_spacing_has_single_steps_not_one_long_burst() -> None:
     steps = [*range(1, 41), *range(48, 129, 8)]
     assert len(bursts(steps)) == len(steps)
-    assert split_bursts(steps, 5) == split_steps(steps, 5)
+    assert join_spans(bursts(steps), 5) == split_steps(steps, 5)
     assert bursts([1, 2, 9, 10, 17]) == (Span(1, 2), Span(9, 10), Span(17, 17))
     assert bursts([]) == ()
 

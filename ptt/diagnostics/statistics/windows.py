@@ -55,11 +55,6 @@ def bursts(steps: Sequence[int]) -> tuple[Span, ...]:
     return tuple(Span(int(given[first]), int(given[last])) for first, last in zip(firsts, lasts, strict=True))
 
 
-def split_bursts(steps: Sequence[int], count: int) -> tuple[Span, ...]:
-    """Cut distinct, ascending steps into at most `count` parts, never inside a burst."""
-    return join_spans(bursts(steps), count)
-
-
 def join_spans(spans: Sequence[Span], count: int) -> tuple[Span, ...]:
     """Join neighbouring spans to at most `count`, each of as equal a number of them as can be."""
     pieces = np.array_split(np.arange(len(spans)), max(1, min(count, len(spans))))
