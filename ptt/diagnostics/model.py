@@ -137,9 +137,9 @@ def since_words(finding: Finding, write: Callable[[int], str] = str) -> str:
 
 
 def between_words(interval: Steps | None, write: Callable[[int], str] = str) -> str:
-    """Say in brackets between which steps one lies; empty where it is known exactly, or not how closely."""
+    """Say in brackets between which steps one lies; empty where it is known to a step, or not how closely."""
     low, high = interval or (0, 0)
-    return f" (between {write(low)} and {write(high)})" if low < high else ""
+    return f" (between {write(low)} and {write(high)})" if low + 1 < high else ""
 
 
 @dataclass(frozen=True, kw_only=True)
