@@ -340,7 +340,7 @@ def fails_from(
             break
         higher = [replace(curve, log_value=curve.log_value + np.where(places, lift, 0.0)) for curve in run]
         (again,) = compare_percentiles([higher], baseline, windows=(window,), setting=setting, names=(name,))
-        if not (missing := _missing(again[name], limit)) > 0:
+        if (missing := _missing(again[name], limit)) <= 0:  # NaN is no answer, and ends the search
             return math.exp(lift)
         lift += missing + OVERSHOOT
     return math.inf

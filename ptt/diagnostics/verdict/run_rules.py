@@ -158,8 +158,16 @@ def diagnosis_of(
     )
 
 
-EVENTS: Final = frozenset(
-    {"out-of-memory", "run-cut-short", "gradient-spikes", "eval-spikes", "judge-spikes", "perplexity-spikes"}
+AT_ONE_STEP: Final = frozenset(
+    {
+        "out-of-memory",
+        "run-cut-short",
+        "gradient-spikes",
+        "eval-spikes",
+        "judge-spikes",
+        "perplexity-spikes",
+        "reward-outliers",
+    }
 )
 """Findings of something that happens at a step: that it did at the first one is a date."""
 
@@ -169,7 +177,7 @@ def _without_first_step(verdict: RuleVerdict, evidence: Evidence) -> RuleVerdict
 
     def undated(finding: Finding) -> Finding:
         onset, (_, latest) = finding.onset_step, finding.onset_interval or (0, finding.onset_step)
-        if onset is None or latest != onset or finding.id in EVENTS:
+        if onset is None or latest != onset or finding.id in AT_ONE_STEP:
             return finding
         series = evidence.metrics.get(str(finding.evidence.get("metric")))
         logged = () if series is None else series.finite()[0][:1]
