@@ -2,8 +2,8 @@
 
 What: the mean over the last steps lies below the best window by three tenths of its level and six standard deviations
 of a window's mean. The onset is the step after which at least a quarter of the fall lasts.
-Why it matters: the policy lost what it had learnt. The reward is the last to show it: look for the curve that moved
-before the onset.
+Why it matters: the policy lost what it had learnt, or its tasks, its tools or the scorer changed under it. The reward
+is the last to show it: look for the curve that moved before the onset.
 What it is not: a reward that declines all along: see reward-sign.
 What to do: go back to the checkpoint before the onset; find out which metric moved first (KL, gradient norm, staleness,
 tool failures); change one thing.
