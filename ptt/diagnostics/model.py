@@ -338,6 +338,52 @@ class RunVerdict:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SeriesOutcome:
+    """What one recorded series did over the run, whatever it is called; values are its finite ones."""
+
+    name: str  # canonical; as spelt where it has no canonical name
+    logged_as: str
+    split: str = "train"  # train | eval
+    label: str = ""  # what a sentence calls it
+    unit: str = ""
+    direction: str | None = None  # "higher" or "lower" is better, by name or settings; None: not known
+    count: int = 0  # finite values
+    not_finite: int = 0  # values logged as NaN or an infinity
+    first_step: int | None = None
+    last_step: int | None = None
+    first: float | None = None
+    last: float | None = None
+    best: float | None = None  # by its direction; None where that is not known
+    best_step: int | None = None
+    low: float | None = None
+    high: float | None = None
+    early: float | None = None  # mean of its first part
+    late: float | None = None  # mean of its last part
+    change: Interval | None = None  # 95%, late less early, autocorrelation allowed for; None: too few values
+    movement: str = "cannot_say"  # rose | fell | flat | cannot_say
+    changed_at: int | None = None  # step from which on it stayed at its new level
+    changed_interval: Steps | None = None
+    spikes: int = 0  # values far off their neighbours
+    noise: float | None = None  # standard deviation of a value about its own course
+    at_zero: float = 0.0  # share of values that are exactly 0
+    bound: float | None = None  # its smallest or largest value, where it stays there at the end
+    at_bound: float = 0.0  # share of its values at that bound
+    spread_left: float | None = None  # late noise over early noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How far a run got and what it did, whether or not anything is wrong with it."""
+
+    ended: str = "unknown"  # finished | stopped | killed | crashed | running | unknown
+    steps: Steps | None = None
+    planned: int | None = None
+    series: tuple[SeriesOutcome, ...] = ()  # most telling first
+    best_checkpoint: str | None = None
+    said: str = ""  # two or three sentences
+
+
+@dataclass(frozen=True, kw_only=True)
 class DiagnosisRecord:
     """What a diagnosis says, without its tables: what a store keeps as JSON."""
 
@@ -350,6 +396,7 @@ class DiagnosisRecord:
     crashes: tuple[RuleCrash, ...]
     sources: tuple[Source, ...]
     from_findings: bool = False  # True: read back from findings.json, which holds only a part of a diagnosis
+    outcome: Outcome | None = None  # None: judged by a version that did not describe it
     redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared
     guessable: bool = False  # True of a redacted one whose hashes no secret keys: a guessed name can be confirmed
 
