@@ -21,7 +21,7 @@ from ptt.diagnostics.evidence.tail_holders import Holders
 from ptt.diagnostics.evidence.tails import Tails, ToolUse
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps, Signal
 from ptt.diagnostics.evidence.validity import Validity
-from ptt.diagnostics.model import Run
+from ptt.diagnostics.model import Run, SeriesOutcome
 from ptt.diagnostics.statistics.mismatch_shape import MismatchShape
 
 
@@ -33,6 +33,7 @@ class Evidence:
     algorithm: Algorithm = field(default_factory=Algorithm)
     metrics: Mapping[str, Series] = field(default_factory=dict)  # of training, by canonical name
     other: Mapping[str, Series] = field(default_factory=dict)  # of training, without a canonical name, as spelt
+    described: tuple[SeriesOutcome, ...] = ()  # what every recorded series did, known or not, the most telling first
     eval_loss: Series | None = None  # of the evaluations during training
     environment: Environment | None = None  # None: no sampled trajectory is recorded
     answers: Answers | None = None  # None: no text of a sampled answer was read

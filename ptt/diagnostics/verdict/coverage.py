@@ -37,6 +37,8 @@ from ptt.diagnostics.rules.post_training.likelihood_falls import MIN_FALL
 from ptt.diagnostics.rules.post_training.overfitting import MIN_EVALUATIONS, MIN_RISE, loss_path
 from ptt.diagnostics.rules.post_training.overfitting import Z_LIMIT as EVALUATION_Z
 from ptt.diagnostics.rules.single_series import derived, logarithms
+from ptt.diagnostics.verdict.green_light import WORSE, blocked_by
+from ptt.diagnostics.wording import figure
 
 MAX_HIDDEN_FACTOR: Final = 4.0
 """Times its level: noise that hides a rise of a loss so large hides all that matters of it."""
@@ -291,6 +293,9 @@ def what_was_seen(evidence: Evidence, verdicts: Sequence[RuleVerdict], signature
         questions = []  # of what holds no training at all, no question is open
     elif family is None:
         questions.append(UNKNOWN_KIND)
+    told = {str(found.evidence.get("metric")) for one in verdicts if isinstance(one, Broken) for found in one.findings}
+    if questions and (blocking := blocked_by(evidence.described, told)) is not None:
+        questions.append(blocking)
     enable = [
         line
         for entry, question in zip(core, questions, strict=False)
@@ -401,8 +406,10 @@ def healthy_headline(seen: Seen, checks: int, reason: str) -> str:
 MAX_GAPS: Final = 2  # named in a headline: the rest stands below it, with every change that would have shown
 
 
-def little_headline(seen: Seen, checks: int) -> str:
-    """Say that nothing was found, what is missing before that means much, and what would have shown."""
+def partly_headline(seen: Seen, checks: int) -> str:
+    """Say that nothing was found, in what, and what could not be judged; a series that got worse comes first."""
+    if worse := next((question for question in seen.coverage.core if question.question == WORSE), None):
+        return f"{worse.why[:1].upper()}{worse.why[1:]}, and no rule judges that; no other fault seen."
     open_ = [question for question in seen.coverage.core if not question.judged]
     gaps = [question.question for question in open_ if question.why == UNRECORDED]
     parts = [] if seen.coverage.core else ["no training metric was read"]
@@ -413,8 +420,9 @@ def little_headline(seen: Seen, checks: int) -> str:
     more = len(parts) - MAX_GAPS
     parts = [*parts[:MAX_GAPS], *([f"{more} more gaps" if more > 1 else parts[MAX_GAPS]] if more > 0 else [])]
     shown = [would_show(question) for question in seen.coverage.core if question.judged]
-    parts.append(f"{shown[0]} would have shown" if shown else f"{_checks(checks)} of other metrics found nothing")
-    return f"No fault seen, but little to judge by: {'; '.join(parts)}."
+    power = f" ({shown[0]} would have shown)" if shown else ""
+    of = f" of {_joined(seen.subjects)}" if seen.subjects else ""
+    return f"No fault seen in {_checks(checks)}{of}{power}; not judged: {'; '.join(parts)}."
 
 
 def _few(short: Sequence[CoreQuestion]) -> list[str]:
@@ -434,7 +442,7 @@ def would_show(question: CoreQuestion) -> str:
     """Name the smallest change that would have shown."""
     if question.detectable is None:
         return ""
-    return " ".join(filter(None, (question.change, f"{question.detectable:.2g}", question.unit)))
+    return " ".join(filter(None, (question.change, figure(question.detectable), question.unit)))
 
 
 def _checks(count: int) -> str:

@@ -31,7 +31,7 @@ from ptt.diagnostics.model import (
     since_words,
 )
 from ptt.diagnostics.verdict.causes import Explains, first_failure, link_causes, raise_settings
-from ptt.diagnostics.verdict.coverage import Seen, healthy_headline, little_headline
+from ptt.diagnostics.verdict.coverage import Seen, healthy_headline, partly_headline
 from ptt.diagnostics.verdict.nothing_judged import NothingJudged
 
 if TYPE_CHECKING:
@@ -62,10 +62,12 @@ def verdict_of(
     explains: Explains | None = None,
     seen: Seen | None = None,
     nothing: NothingJudged | None = None,
+    did: str = "",
 ) -> Diagnosis:
     """Assemble the diagnosis; `explains` names which failure brings which others about.
 
-    `seen`: how much was judged, without which a run counts as covered; `nothing`: why nothing could be, if nothing was.
+    `seen`: how much was judged, without which a run counts as covered; `nothing`: why nothing could be, if nothing was;
+    `did`: what the run's curves did, which begins the headline of a run that nothing is wrong with.
     """
     verdicts = raise_settings(verdicts, explains or {}, window=_window(run))
     verdicts = [_in_unit(verdict, run.step_unit) for verdict in verdicts]
@@ -77,7 +79,7 @@ def verdict_of(
     return Diagnosis(
         run=run,
         verdict=replace(
-            _answer(run, findings, signature, verdicts, seen, nothing), coverage=seen.coverage if seen else None
+            _answer(run, findings, signature, verdicts, seen, nothing, did), coverage=seen.coverage if seen else None
         ),
         signature=signature,
         findings=findings,
@@ -126,6 +128,7 @@ def _answer(
     verdicts: Sequence[RuleVerdict],
     seen: Seen | None,
     nothing: NothingJudged | None,
+    did: str,
 ) -> RunVerdict:
     serious = [finding for finding in findings if finding.severity.at_least(Severity.MEDIUM)]
     roots = [finding for finding in serious if finding.consequence_of is None]
@@ -151,7 +154,12 @@ def _answer(
             next=(*(tokens if nothing.tokens else ()), *nothing.next),
         )
     if seen is None or seen.tails == "undecided":
-        return _by_signature(signature, verdicts, answered=bool(clean))
+        return _with_course(_by_signature(signature, verdicts, answered=bool(clean)), did)
+    return _with_course(_by_coverage(signature, seen, clean, tokens), did)
+
+
+def _by_coverage(signature: Signature, seen: Seen, clean: int, tokens: Sequence[str]) -> RunVerdict:
+    """Answer by what the core questions covered: healthy where all were judged, else what is open."""
     if seen.coverage.complete:
         judged = seen.tails == "judged"
         return RunVerdict(
@@ -163,10 +171,15 @@ def _answer(
     answers = (BY_ITS_ANSWERS,) if seen.tails == "not asked" else ()
     return RunVerdict(
         status=Status.CANNOT_SAY,
-        headline=little_headline(seen, clean),
+        headline=partly_headline(seen, clean),
         first_broken_link=None,
         next=tuple(dict.fromkeys(line for line in (*seen.enable, *tokens, *answers) if line))[:MAX_NEXT],
     )
+
+
+def _with_course(verdict: RunVerdict, did: str) -> RunVerdict:
+    """Begin a headline with what the run did, where nothing is wrong with it."""
+    return replace(verdict, headline=f"{did} {verdict.headline}") if did else verdict
 
 
 def _end_of_run(findings: Sequence[Finding], verdicts: Sequence[RuleVerdict]) -> str:

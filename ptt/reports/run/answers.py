@@ -97,8 +97,13 @@ def happened(diagnosis: Diagnosis, *, short: bool = False) -> list[str]:
         means = "" if short and followed else _meaning(first, sentences=1 if short else 2)
         sentences = [first_failure_sentence(diagnosis), _moved(first, diagnosis), means, followed, tail]
     else:
-        judged = diagnosis.signature.aggregates.status != "cannot_say"
-        sentences = [aggregates_sentence(diagnosis.signature) if judged else "", no_signature(diagnosis)]
+        told = short and diagnosis.outcome is not None  # what the curves did; of tokens that nobody recorded no word
+        judged = diagnosis.signature.aggregates.status != "cannot_say" and not told
+        tails = not told or diagnosis.run.sequences > 0
+        sentences = [
+            aggregates_sentence(diagnosis.signature) if judged else "",
+            no_signature(diagnosis) if tails else "",
+        ]
     return [text for text in (crashes(diagnosis), *sentences) if text]
 
 

@@ -10,7 +10,7 @@ from ptt.reports.figures import FIGURES
 from ptt.reports.figures.drawing import inline_svg, suppress_faults
 from ptt.reports.figures.style import PROPERTIES
 from ptt.reports.run.answers import NOTHING_TO_DO, happened
-from ptt.reports.text.names import STATUSES, sentence, slice_name
+from ptt.reports.text.names import sentence, slice_name, status_word
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.why import after_slice
@@ -52,7 +52,7 @@ def summary(diagnosis: Diagnosis) -> str:
 
 def _headline(diagnosis: Diagnosis) -> str:
     name = shortened(safe(diagnosis.run.name), MAX_NAME)
-    return f"{STATUSES[diagnosis.verdict.status]} {name}: {safe(sentence(diagnosis.verdict.headline))}"
+    return f"{status_word(diagnosis.verdict)} {name}: {safe(sentence(diagnosis.verdict.headline))}"
 
 
 def _figures(diagnosis: Diagnosis) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from ptt.diagnostics.model import Diagnosis, Severity, Source, Status, in_unit, since_words
 from ptt.reports.run.answers import NOTHING_TO_DO, happened, tail_first
 from ptt.reports.text.consequences import consequence_counts, first_failure, limit_words, roots
-from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, joined, sentence, slice_name
+from ptt.reports.text.names import LINKS, SEVERITIES, joined, sentence, slice_name, status_word
 from ptt.reports.text.numbers import count, counted, number
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.terminal import print_wrapped
@@ -48,10 +48,10 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console, report_path: str) ->
         "Verdict": [verdict_line(diagnosis)],
         "Limit": (cell(in_unit(text, unit)) for text in _limit(diagnosis)),
         "Why": (cell(in_unit(text, unit)) for text in _reasons(diagnosis)),
-        "Covered": map(cell, core_coverage(diagnosis)),
         "Found": found_lines(diagnosis),
-        "Not judged": not_judged_lines(diagnosis),
         "Next": next_lines(diagnosis),
+        "Covered": map(cell, core_coverage(diagnosis)[:1] if diagnosis.verdict.status is Status.HEALTHY else ()),
+        "Not judged": not_judged_lines(diagnosis),
         "Unreadable": unreadable_lines(diagnosis.sources),
         "Note": [cell(diagnosis.judged_with)] if diagnosis.judged_with else [],
         "Report": [Text(safe(report_path), style="underline")],
@@ -115,7 +115,7 @@ def cell(text: str, style: str = "") -> Text:
 def verdict_line(diagnosis: Diagnosis) -> Text:
     """Return the status and the headline."""
     verdict = diagnosis.verdict
-    text = Text(f"{SHAPES[verdict.status]} {STATUSES[verdict.status]}", style=STATUS_STYLES[verdict.status])
+    text = Text(f"{SHAPES[verdict.status]} {status_word(verdict)}", style=STATUS_STYLES[verdict.status])
     text.append(" ")
     text.append(shortened(safe(diagnosis.run.name), MAX_NAME) + ": ", style="bold")
     return text.append_text(cell(sentence(verdict.headline), style="default"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptt.diagnostics.metrics.catalogue import labels
-from ptt.diagnostics.model import Answer, Link, Severity, Status
+from ptt.diagnostics.model import Answer, Link, RunVerdict, Severity, Status
 from ptt.reports.text.sanitize import safe
 
 SLICES = {
@@ -20,6 +20,7 @@ STATUSES = {
     Status.HEALTHY: "Healthy",
     Status.CANNOT_SAY: "Cannot say",
 }
+PARTLY = "Partly judged"
 ANSWERS = {
     Answer.FOUND: "found",
     Answer.NOT_FOUND: "not found",
@@ -84,6 +85,14 @@ BY = {
     "tool result": "result of the last tool",
     "top sequences": "sequences with most tail",
 }
+
+
+def status_word(verdict: RunVerdict) -> str:
+    """Name the status; a run whose curves were read, in part, is not one of which nothing can be said."""
+    covered = verdict.coverage
+    if verdict.status is Status.CANNOT_SAY and covered is not None and any(one.judged for one in covered.core):
+        return PARTLY
+    return STATUSES[verdict.status]
 
 
 def slice_name(name: str) -> str:

@@ -1,0 +1,121 @@
+"""What keeps a run from being called healthy though no rule found a fault: a recorded series that got much worse."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from ptt.diagnostics.metrics.catalogue import kind_of
+from ptt.diagnostics.metrics.name_words import words_of
+from ptt.diagnostics.model import CoreQuestion, SeriesOutcome
+from ptt.diagnostics.wording import figure
+
+FACTOR: Final = 10.0
+"""Late over early level, or early over late: so much is no noise and no drift of a sound run by any scale."""
+SPREAD_GONE: Final = 0.05
+"""Late noise over early noise: of a value that still answers to samples more is left."""
+STAYED: Final = 0.1  # of the values at a bound: fewer are a visit
+SOLVED: Final = 0.9  # of a score between 0 and 1, at the end
+MIN_VALUES: Final = 10  # of which a level early and one late can be told from each other
+SMOOTH: Final = 1e-6  # noise over size: what scatters less is a schedule or a counter, and was not measured
+WORSE: Final = "a recorded series that got worse"
+SCORES: Final = ("reward/mean", "dpo/accuracy", "sft/token_accuracy", "eval/score", "eval/accuracy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excuse:
+    """Changes that keep no run from being called healthy, and why."""
+
+    reason: str
+    moved: tuple[str, ...]
+    metrics: tuple[str, ...] = ()
+    words: frozenset[str] = field(default_factory=frozenset)
+    while_solved: bool = False
+
+    def covers(self, series: SeriesOutcome, moved: str, *, solved: bool) -> bool:
+        """Return whether it speaks of this series and this change."""
+        if moved not in self.moved or (self.while_solved and not solved):
+            return False
+        if self.metrics and not any(fnmatchcase(series.name, pattern) for pattern in self.metrics):
+            return False
+        return not self.words or self.words <= words_of(series.logged_as)
+
+
+@cache
+def excuses() -> tuple[Excuse, ...]:
+    """Return excuses.toml."""
+    rows = tomllib.loads(resources.files(__package__).joinpath("excuses.toml").read_text("utf-8"))["excuses"]
+    return tuple(
+        Excuse(
+            reason=row["reason"],
+            moved=tuple(row["moved"]),
+            metrics=tuple(row.get("metrics", ())),
+            words=frozenset(row.get("words", ())),
+            while_solved=row.get("while_solved", False),
+        )
+        for row in rows
+    )
+
+
+def blocked_by(described: Sequence[SeriesOutcome], judged: Collection[str]) -> CoreQuestion | None:
+    """Return the open question that a series which got much worse leaves, or None.
+
+    `judged`: names of series that a finding speaks of already.
+    """
+    solved = is_solved(described)
+    for series in described:
+        if series.count < MIN_VALUES or series.name in judged or kind_of(series.name) != "training":
+            continue
+        moved, said = _worsened(series)
+        if moved and not any(excuse.covers(series, moved, solved=solved) for excuse in excuses()):
+            return CoreQuestion(question=WORSE, judged=False, rows=series.count, metric=series.logged_as, why=said)
+    return None
+
+
+def is_solved(described: Sequence[SeriesOutcome]) -> bool:
+    """Return whether a score between 0 and 1 is near 1 at the end."""
+    return any(
+        series.name in SCORES
+        and series.late is not None
+        and series.high is not None
+        and series.late >= SOLVED
+        and series.high <= 1.0
+        for series in described
+    )
+
+
+def _worsened(series: SeriesOutcome) -> tuple[str, str]:
+    """Return how a series changed for the worse and the clause that says so; empty where it did not."""
+    early, late, name = series.early, series.late, series.label or series.logged_as
+    if early is None or late is None or _is_schedule(series):
+        return "", ""
+    since = f" since step {series.changed_at}" if series.changed_at is not None else ""
+    adverse = {"higher": "fell", "lower": "rose"}.get(series.direction or "")
+    if adverse is not None and series.movement == adverse and _factor(early, late) >= FACTOR:
+        return adverse, f"{name} {adverse} from {figure(early)} to {figure(late)}{since}"
+    if series.bound is not None and series.at_bound >= STAYED and series.movement in ("rose", "fell"):
+        worse_end = adverse is None or series.movement == adverse
+        if worse_end:
+            return "bound", f"{name} stays at {figure(series.bound)}{since}"
+    if series.spread_left is not None and series.spread_left < SPREAD_GONE:
+        return "spread", f"{name} no longer varies: its noise fell to {series.spread_left:.1%} of what it was"
+    return "", ""
+
+
+def _is_schedule(series: SeriesOutcome) -> bool:
+    """Return whether a series has no noise at all: a schedule or a counter."""
+    size = max(abs(series.low or 0.0), abs(series.high or 0.0))
+    return series.noise is not None and series.noise <= SMOOTH * size
+
+
+def _factor(early: float, late: float) -> float:
+    """Return late over early or its inverse, whichever is larger; 0 where the two lie on either side of zero."""
+    if early * late <= 0:
+        return 0.0
+    ratio = abs(late / early)
+    return max(ratio, 1 / ratio)
