@@ -204,23 +204,23 @@ def _section(run: Path) -> str:
 
 
 def test_sources_print_a_section_that_can_be_pasted(tmp_path: Path) -> None:
-    columns = {"avg_rew": 1.0, "kl/to/teacher": 0.1, "score": 0.5, "step_time_s": 3.0, 'a"b': 1.0, "gpu_util": 0.9}
+    columns = {"avg_rew": 1.0, "kl/to/coach": 0.1, "score": 0.5, "step_time_s": 3.0, 'a"b': 1.0, "gpu_util": 0.9}
     run = _log(tmp_path / "run" / "log.jsonl", columns)
     shown = CliRunner().invoke(app, ["sources", str(run)]).stdout
     lines = shown[shown.rindex("[metrics]") :].splitlines()
     assert lines == [
         "[metrics]",
         '"avg_rew" = "reward/mean"  # read by its words',
-        '# "kl/to/teacher" = "kl/ref"',
+        '# "kl/to/coach" = "kl/ref"',
         '# "a\\"b" = ""',
         '# "score" = ""',
     ]
     everything = "\n".join(line.removeprefix("# ") for line in lines)
     settings = _settings(tmp_path, everything)
-    assert settings.metrics == {"avg_rew": "reward/mean", "kl/to/teacher": "kl/ref", 'a"b': "", "score": ""}
+    assert settings.metrics == {"avg_rew": "reward/mean", "kl/to/coach": "kl/ref", 'a"b': "", "score": ""}
     names = json.loads(CliRunner().invoke(app, ["sources", str(run), "--json"]).stdout)["metric_names"]
     assert names["guessed"] == {"avg_rew": "reward/mean"}
-    assert names["unnamed"][0] == {"raw": "kl/to/teacher", "near": ["kl/ref"]}
+    assert names["unnamed"][0] == {"raw": "kl/to/coach", "near": ["kl/ref"]}
     assert names["section"] == "\n".join(lines)
 
 

@@ -53,22 +53,25 @@ READ = {
     "Loss/test": "eval/loss",
     "valid/loss_mean": "eval/loss",
     "dev/reward_mean": "eval/reward",
+    "val_accuracy": "eval/accuracy",
+    "success_rate": "task/success",
+    "ep_len_mean": "episode/length",
 }  # fmt: skip
 
 NOT_READ = (
     "format_reward", "rewards/accuracy/mean", "env_reward", "step_reward", "shaped_reward", "baseline_reward",
     "sft_reward", "ppo/reward",
     "reward_max", "reward_min", "reward_ema", "running_reward", "cumulative_reward", "reward_time", "reward_model_loss",
-    "reward_clip_frac", "n_rewards", "mean_pos_adv", "returns", "score", "accuracy", "success_rate",
+    "reward_clip_frac", "n_rewards", "mean_pos_adv", "returns", "score", "accuracy",
     "ref_kl_coef", "kl_coef", "target_kl", "init_kl_coef", "kl_max", "kl_beta", "kl_early_stop", "reverse_kl",
     "loss_scale_factor", "aux_loss", "loss_weight", "loss_0", "loss_std", "log_loss", "loss%", "loss(x100)",
     "train/lr(1e-3)", "min_lr", "base_lr", "critic_lr", "lr_scale", "warmup_lr", "lrm",
     "max_grad_norm", "clip_grad_norm", "grad_norm_std", "mean_grad", "critic/grad_norm", "param_norm",
     "entropy_coef", "entropy_bonus", "target_entropy", "entropy_std", "losses/entropy_bonus",
     "value_clip_frac", "clip_range", "clip_epsilon", "clip_ratio_low",
-    "response_length_max", "prompt_length_mean", "max_response_length", "completion_tokens", "ep_len_mean",
+    "response_length_max", "prompt_length_mean", "max_response_length", "completion_tokens",
     "tool_success_rate", "tool_calls", "ref_chosen_logps", "reward_accuracy", "explained",
-    "val_accuracy", "valid_reward", "train/eval_loss", "test_kl", "best_val_loss",
+    "valid_reward", "train/eval_loss", "test_kl", "best_val_loss",
     "训练loss", "loss奖励", "step", "epoch", "iteration", "train", "mean", "eval", "x", "", "-", "loss " * 30,
 )  # fmt: skip
 

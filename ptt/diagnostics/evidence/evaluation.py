@@ -66,6 +66,9 @@ class Evaluation:
 
 
 SPLIT_NAME: Final = re.compile(r"^(eval|test|validation|val-core|val-aux|val)(?:[/_])(.+)$")
+SPLIT_WORD: Final = re.compile(
+    r"(?i)(?:^|[/_. -])(eval|evaluation|test|validation|val|dev|held[ _-]?out|holdout)(?:[/_. -]|$)"
+)
 REPORTER_PREFIX: Final = "train/"
 SETTINGS: Final[Mapping[str, str]] = {
     "temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "max_new_tokens": "max_tokens",
@@ -102,7 +105,7 @@ def gather_evaluation(
 def _logged_evaluation(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
     numbered = pl.col("step").is_not_null() & pl.col("rank").is_null()
     named = metrics.filter(numbered & (pl.col("split") == "eval"))
-    split_names = {raw: match.groups() for raw in named["name_raw"].unique() if (match := SPLIT_NAME.match(raw))}
+    split_names = {raw: parts for raw in named["name_raw"].unique() if (parts := _split_and_rest(raw))}
     plain = {raw: f"{split} {rest}" for raw, (split, rest) in split_names.items()}
     series = series_by_name(named, plain)
     by_name = {
@@ -132,6 +135,17 @@ def _logged_evaluation(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
             if wanted_name.search(raw)
         ),
     )
+
+
+def _split_and_rest(raw: str) -> tuple[str, str] | None:
+    """Return what a writer calls the split, and the name of the figure without it, wherever in the name it stands."""
+    if match := SPLIT_NAME.match(raw):
+        return match[1], match[2]
+    match = SPLIT_WORD.search(raw)
+    if match is None:
+        return None
+    rest = "".join((raw[: match.start()], "/" if match.start() and match.end() < len(raw) else "", raw[match.end() :]))
+    return match[1].lower(), rest
 
 
 def _is_outcome(name: str) -> bool:

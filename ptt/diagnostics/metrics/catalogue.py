@@ -22,6 +22,7 @@ class Metric:
     label: str = ""
     aliases: Mapping[str, list[str]] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
+    reads_alone: list[str] = field(default_factory=list)
     range: Range | None = None
     counts: bool = False
     signed_estimate: bool = False

@@ -36,14 +36,14 @@ from ptt.diagnostics.store.manifest import (
     read_manifest,
     write_manifest,
 )
-from ptt.diagnostics.store.metric_names import Renames, names_in_wide, rename
+from ptt.diagnostics.store.metric_names import Renames, is_looked_at, rename
 from ptt.diagnostics.store.replace_folder import clear_unfinished, replaced
 from ptt.diagnostics.store.run_facts import RunFacts
 from ptt.diagnostics.store.scrub_pieces import copy_masked, masks_in_place, scrub_pieces
 from ptt.diagnostics.store.single_values import SingleValues
 from ptt.diagnostics.store.table_parts import FLUSH_ROWS, TableParts
 from ptt.diagnostics.store.value_range import MAX_VALUE, bounded_steps
-from ptt.diagnostics.store.wide_metrics import evaluation_rows, write_wide
+from ptt.diagnostics.store.wide_metrics import evaluation_rows, names_in_wide, scale_columns, write_wide
 from ptt.diagnostics.wording import counted
 
 UNRECOGNISED: Final = "unrecognised"
@@ -232,7 +232,8 @@ class _Writer:
             faults=self.faults,
             notes=tuple(map(self.scrubber.text, notes)),
             metric_names=dict(metric_names),
-            guessed_names=renames.guessed,
+            guessed_names={raw: guess.name for raw, guess in renames.guessed.items()},
+            guess_reasons={raw: guess.reason for raw, guess in renames.guessed.items() if guess.reason},
             offsets={path: tuple(sorted(found, key=str)) for path, found in self.offsets.items()},
         )
         self.close(renames.notes())
@@ -438,10 +439,13 @@ class _Writer:
             return Renames()
 
     def _rename(self, mapping: Mapping[str, str]) -> Renames:
-        renames = rename(pl.concat([names_in_wide(self.wide), *self.tables.metric_names()]), mapping)
-        if renames.names:
+        wide_names = names_in_wide(self.folder, self.wide, is_looked_at)
+        renames = rename(pl.concat([wide_names, *self.tables.metric_names()]), mapping)
+        if not renames.idle:
             self.tables.rename_metrics(renames)
             for number, part in enumerate(self.wide):
+                if factors := renames.factors(part):
+                    scale_columns(self.folder, part, factors)
                 self.wide[number], leaving = renames.wide(part)
                 if leaving:
                     self.tables.add_renamed(evaluation_rows(self.folder, part, leaving))

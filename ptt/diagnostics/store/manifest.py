@@ -78,6 +78,7 @@ class Manifest:
     metric_names: Mapping[str, str] = field(default_factory=dict)  # of the settings: raw -> canonical, "" for none
     faults: Mapping[str, str] = field(default_factory=dict)  # parser or step -> the error, of faults of ours
     guessed_names: Mapping[str, str] = field(default_factory=dict)  # raw -> canonical, by the words of the name
+    guess_reasons: Mapping[str, str] = field(default_factory=dict)  # raw -> why, where words alone do not say it
     offsets: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     """By file the offsets from UTC, in minutes, that its stamps name; None: some name none, and were read as UTC."""
 

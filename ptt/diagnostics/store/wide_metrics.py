@@ -18,6 +18,7 @@ from ptt.diagnostics.parsers.io.metric_blocks import long_rows
 from ptt.diagnostics.parsers.io.metric_rows import metric_frame
 from ptt.diagnostics.schema import METRICS, Flag
 from ptt.diagnostics.store.manifest import Manifest, WideColumn, WidePart
+from ptt.diagnostics.store.metric_names import LOGGED
 from ptt.diagnostics.store.value_range import bounded_values
 
 IntArray = npt.NDArray[np.int64]
@@ -73,6 +74,28 @@ def evaluation_rows(folder: Path, part: WidePart, columns: Mapping[str, WideColu
         split=pl.lit("eval"),
         priority=pl.lit(part.priority, pl.Int32),
     )
+
+
+def names_in_wide(
+    folder: Path, parts: Iterable[WidePart], looked_at: Callable[[str, str | None], bool]
+) -> pl.DataFrame:
+    """Return which names wide parts hold, as `metric_names.LOGGED`; values only of those that are looked at."""
+    rows: list[tuple[object, ...]] = []
+    for part in parts:
+        asked = [column.column for column in part.columns if looked_at(column.raw, column.name)]
+        frame = _read(folder / FOLDER / part.file, asked) if asked else pl.DataFrame()
+        for column in part.columns:
+            values = frame[column.column].drop_nans() if column.column in frame.columns else pl.Series(dtype=pl.Float64)
+            whole = bool((values == values.round()).all()) if len(values) else None
+            rows.append((part.source, column.raw, column.name, False, column.values, values.min(), values.max(), whole))
+    return pl.DataFrame(rows, schema=LOGGED, orient="row")
+
+
+def scale_columns(folder: Path, part: WidePart, factors: Mapping[str, float]) -> None:
+    """Multiply columns of a wide part where they lie."""
+    path = folder / FOLDER / part.file
+    frame = _read(path, [*INDEX.values(), *(column.column for column in part.columns)])
+    _write(frame.with_columns(pl.col(column) * factor for column, factor in factors.items()), path)
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,11 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
         hints=_hints(table, root),
         notes=(*manifest.notes, *_list_unreadable(table)),
         metric_names=metric_names(
-            read_table(folder, "metrics"), wide.spellings(), manifest.guessed_names, framework=framework
+            read_table(folder, "metrics"),
+            wide.spellings(),
+            manifest.guessed_names,
+            framework=framework,
+            reasons=manifest.guess_reasons,
         ),
         questions=tuple(_question(title, needs, recorded, framework, algorithm) for title, needs in asked.items()),
         unasked=unasked if offline else "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import polars as pl
@@ -50,7 +51,12 @@ class MetricNames:
 
 
 def metric_names(
-    metrics: pl.DataFrame, wide: pl.DataFrame, guessed: Mapping[str, str], *, framework: str | None
+    metrics: pl.DataFrame,
+    wide: pl.DataFrame,
+    guessed: Mapping[str, str],
+    *,
+    framework: str | None,
+    reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> MetricNames:
     """Return the names of a run that its settings may map; `wide`: spellings of metrics that stand in columns.
 
@@ -67,12 +73,13 @@ def metric_names(
             found.append(UnnamedMetric(raw=raw, near=near[:MAX_NEAR]))
     found.sort(key=lambda metric: (not metric.near, metric.raw))
     bare = {raw.removeprefix(UNNUMBERED): name for raw, name in sorted(guessed.items())}
+    why = {raw.removeprefix(UNNUMBERED): reason for raw, reason in reasons.items()}
     unnamed = tuple(found[:MAX_LISTED])
     return MetricNames(
         guessed=bare,
         unnamed=unnamed,
         left_out=len(found) - len(unnamed),
-        section="\n".join(_section(bare, unnamed)) if bare or unnamed else "",
+        section="\n".join(_section(bare, unnamed, why)) if bare or unnamed else "",
     )
 
 
@@ -94,10 +101,13 @@ def _is_listed(raw: str) -> bool:
     return bool(words) and not short and raw.isprintable() and ASIDE.isdisjoint(words) and canonical(raw) is None
 
 
-def _section(guessed: Mapping[str, str], unnamed: tuple[UnnamedMetric, ...]) -> Iterator[str]:
+def _section(
+    guessed: Mapping[str, str], unnamed: tuple[UnnamedMetric, ...], reasons: Mapping[str, str]
+) -> Iterator[str]:
     yield "[metrics]"
     for raw, name in guessed.items():
-        yield f'{_quoted(raw)} = "{name}"  # read by its words'
+        reason = f": {reasons[raw]}" if raw in reasons else ""
+        yield f'{_quoted(raw)} = "{name}"  # read by its words{reason}'
     for metric in unnamed:
         if not metric.near:
             yield f'# {_quoted(metric.raw)} = ""'
