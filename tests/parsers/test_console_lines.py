@@ -183,7 +183,7 @@ DIALECTS: dict[str, tuple[str, list[Row]]] = {
     ),
     "numbers behind a blank, before others": (
         "Episode: 3 reward -18.000 eps: 0.25\nEpisode: 4 reward -14.000 eps: 0.5\n",
-        [(3, "console:eps", 0.25), (3, "console:reward", -18.0), (4, "console:eps", 0.5), (4, "console:reward", -14.0)],
+        [(3, "console:reward", -18.0), (3, "console:eps", 0.25), (4, "console:reward", -14.0), (4, "console:eps", 0.5)],
     ),
     "numbers before a bar": (
         "\rEpoch 1/2 loss 0.5:  50%|#####     | 5/10 [00:01<00:01, 11.10it/s]"

@@ -19,7 +19,7 @@ import polars as pl
 from ptt.diagnostics.metrics.aliases import framework_of
 from ptt.diagnostics.parsers.io.console_context import ConsoleContext, EpochSteps
 from ptt.diagnostics.parsers.io.console_lines import ConsoleRow, overwritten
-from ptt.diagnostics.parsers.io.console_pairs import is_metric_name
+from ptt.diagnostics.parsers.io.console_pairs import Counter, is_metric_name
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC, blocks, is_torn, pieces, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
@@ -219,6 +219,9 @@ class _Console:
         self.columns, self.other_units = MetricColumns(file), MetricColumns(file)
         self.unplaced = MetricColumns(file)  # rows without a counter, by their place in `numbers`
         self.numbers: list[int] = []  # of each such row, how many training rows there are so far
+        self.marks: list[tuple[int, tuple[str, ...], bool]] = []  # of each its line, its names, and if it is a sample's
+        self.steps: list[int | None] = []  # of each its step, where headlines tell it
+        self.headed = 0  # rows that stand at the step of a headline
         self.held: list[pl.DataFrame] = []  # such rows, until it is known whether bars place them
         self.placing = True
         self.step: int | None = None
@@ -291,23 +294,29 @@ class _Console:
             step = self.step  # an epoch's summary behind its steps
         if step is not None:
             self.step = step
-            self._add(self.columns, step, row)
-        elif row.counter.known:
-            at = row.counter.epoch if row.counter.at is None else row.counter.at
-            self._add(self.other_units, at or 0, row)
-            self.by_epoch.add(names)
-            self.units.add(row.counter.unit)
-        else:
-            self._unnumbered(row)
+        self._place(row, step)
         if CLOSING in row.values:
             self.endings.runtime = row.values[CLOSING]
             self.endings.complete(self.place)
         elif not self.endings.open and _is_step(row):
             self.endings.trained()
 
-    def _unnumbered(self, row: ConsoleRow) -> None:
+    def _place(self, row: ConsoleRow, step: int | None, number: int | None = None) -> None:
+        """Keep a row at its step, at what else it counts, or in its order; `number`: among those of its names."""
+        if step is not None:
+            self._add(self.columns, step, row)
+        elif row.counter.known:
+            at = row.counter.epoch if row.counter.at is None else row.counter.at
+            self._add(self.other_units, at or 0, row)
+            self.by_epoch.add(frozenset(row.values))
+            self.units.add(row.counter.unit)
+        else:
+            self._unnumbered(row, number)
+
+    def _unnumbered(self, row: ConsoleRow, number: int | None) -> None:
         training = _is_step(row)
-        self.numbers.append((self.numbers[-1] if self.numbers else 0) + training)
+        self.marks.append((self.context.number, tuple(row.values), self.context.sampled))
+        self.numbers.append(number or (self.numbers[-1] if self.numbers else 0) + training)
         if self.placing:
             self.bars.add(training=training, closing=CLOSING in row.values, epoch=row.values.get("epoch"))
             self.placing = len(self.numbers) <= MAX_ROWS
@@ -328,14 +337,56 @@ class _Console:
             yield from self._numbered()
 
     def _numbered(self) -> Iterator[Piece]:
-        yield from _unnumbered_pieces(self.held, self.numbers)
+        """Yield rows where headlines place them, or numbered in their order."""
+        kept = pl.Series([not dropped for dropped in self._dropped()], dtype=pl.Boolean)
+        steps = pl.Series([*self.steps, *[None] * (len(self.numbers) - len(self.steps))], dtype=pl.Int64)
+        for frame in self.held:
+            frame = frame.filter(kept.gather(frame["step"]))
+            placed = frame.with_columns(step=steps.gather(frame["step"])).drop_nulls("step")
+            if placed.height:
+                yield Rows(table="metrics", frame=placed)
+            yield from _unnumbered_pieces([frame.filter(steps.gather(frame["step"]).is_null())], self.numbers)
         self.held = []
+
+    def _dropped(self) -> list[bool]:
+        """Return of each row without a step whether it was printed with a sample: beside others that is no curve."""
+        samples = [sampled for _, _, sampled in self.marks]
+        others = self.columns.names or self.other_units.names or not all(samples)
+        return samples if others else [False] * len(samples)
+
+    def _recurring(self) -> None:
+        """Take the lines that count nothing and recur: where a headline places them, or numbered in their order."""
+        for rows in self.context.uncounted.rows():
+            sampled = 2 * sum(row.sampled for row in rows) > len(rows)
+            counters = None if sampled else self.context.headlines.place([row.line for row in rows])
+            epochs = EpochSteps()
+            for number, row in enumerate(rows, start=1):
+                counter = counters[number - 1] if counters else Counter()
+                self.context.number, self.context.sampled = row.line, sampled
+                called = ConsoleRow(dialect="uncounted", values=row.values, counter=counter)
+                self._place(called, epochs.step(counter), number)
+                self.headed += counter.known
+
+    def _by_headlines(self) -> None:
+        """Find the steps of the rows of each names by the headlines that come before them."""
+        self.steps = [None] * len(self.marks)
+        by_names: dict[tuple[str, ...], list[int]] = {}
+        for index, (_, names, _) in enumerate(self.marks):
+            by_names.setdefault(names, []).append(index)
+        for indices in by_names.values():
+            counters = self.context.headlines.place([self.marks[index][0] for index in indices])
+            epochs = EpochSteps()
+            for index, counter in zip(indices, counters or (), strict=False):
+                self.steps[index] = epochs.step(counter)
+        rows = [*zip(self.steps, self._dropped(), strict=True)]
+        self.headed += sum(step is not None and not dropped for step, dropped in rows)
+        if all(step is not None or dropped for step, dropped in rows):
+            self.units.discard("row")
 
     def close(self) -> Iterator[Piece]:
         """Yield what had to wait for the end of the file."""
         ended = self.endings.close(self.place)
-        for row in self.context.uncounted.rows():
-            self._unnumbered(row)
+        self._recurring()
         yield from self.flush()
         placement = self.bars.placement(self.announced) if self.placing else None
         if placement is not None:
@@ -343,9 +394,10 @@ class _Console:
             for frame in self.held:
                 yield Rows(table="metrics", frame=frame.with_columns(step=steps.gather(frame["step"])))
         else:
+            self._by_headlines()
             yield from self._numbered()
         self._last_line()
-        places = self.numbers if placement is None else placement.steps
+        places = self._places() if placement is None else placement.steps
         for piece in self.events.pieces():
             at = pl.col("step")
             placed = at.replace_strict(range(-len(places), 0), places[::-1], default=at, return_dtype=pl.Int64)
@@ -358,19 +410,28 @@ class _Console:
         if facts := self.config.facts | self._facts(placement) | ended:
             yield Context(facts=facts)
 
+    def _places(self) -> list[int]:
+        """Return the step of each row without one, or its number."""
+        steps = self.steps or [None] * len(self.numbers)
+        return [number if step is None else step for step, number in zip(steps, self.numbers, strict=True)]
+
     def _last_line(self) -> None:
         """Keep the last line of a console that says neither how it ended nor that it did."""
         if self.last and self.endings.open:
             self.events.add(self.place, None, "last_line", BLOCKS.sub("|", self.last.decode("utf-8", "replace")))
 
     def _notes(self, placement: Placement | None) -> Iterator[Lost]:
-        rel, count = self.file.rel, self.numbers[-1] if self.numbers else 0
+        rel, count = self.file.rel, max(self.numbers, default=0)
+        if self.headed:
+            yield Lost(note=f"{rel}: {counted(self.headed, 'row(s)')} placed at the step of the headline before each.")
+        if placement is None and (dropped := sum(self._dropped())):
+            yield Lost(note=f"{rel}: {counted(dropped, 'row(s)')} printed with samples left out: no training curve.")
         if placement is not None:
             yield Lost(note=f"{rel}: {counted(count, 'row(s)')} without a step, placed by {placement.by}.")
             if placement.lost:
                 note = f"{rel}: the console output was cut; printed rows missing: {placement.lost}."
                 yield Lost(rows=placement.lost, note=note)
-        elif count:
+        elif count and "row" in self.units:
             yield Lost(note=f"{rel}: {counted(count, 'row(s)')} without a step, numbered from 1 in their order.")
         for unit in sorted(self.units - {"row"}):
             yield Lost(note=f"{rel}: rows are counted by {unit}, not by step.")
@@ -383,7 +444,7 @@ class _Console:
         if placement is not None:
             facts["rows_placed_by"] = placement.by
         units = self.units - {"row"} if placement is not None else self.units
-        if units and not self.columns.names and placement is None:
+        if units and not self.columns.names and not self.headed and placement is None:
             facts["row_unit"] = units.pop() if len(units) == 1 else "row"
         if (
             total := (placement.total if placement else None)

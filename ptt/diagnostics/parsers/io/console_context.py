@@ -1,25 +1,39 @@
-"""What a line of a console says together with the lines before it: boxes, tables, epochs, bars that are drawn again."""
+"""What a line of a console says together with the lines before it: boxes, tables, epochs, bars that are drawn again.
+
+Dicts that are printed over several lines are read where they end.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from ptt.diagnostics.metrics.aliases import canonical
-from ptt.diagnostics.parsers.io.console_lines import DIALECTS, ConsoleRow, may_name_counter
+from ptt.diagnostics.parsers.io.console_lines import (
+    DIALECTS,
+    ConsoleRow,
+    labelled_dicts,
+    may_count,
+    may_name_counter,
+    may_name_metric,
+)
 from ptt.diagnostics.parsers.io.console_pairs import (
+    NUMBER,
     PAIR_CHARS,
     Counter,
     Values,
     counter_of,
     is_metric_name,
+    lone_pair,
     number_of,
     of_split,
     pairs_of,
+    printed_number,
 )
+from ptt.diagnostics.parsers.io.printed_dicts import OpenDict
+from ptt.diagnostics.parsers.io.text_tables import TextTable, is_rule
+from ptt.diagnostics.parsers.io.uncounted_rows import Headlines, Uncounted
 
 BOX_LINES: Final = 60  # how many lines a headline such as `Step 3/100` speaks for
 EPOCH_LINES: Final = 8  # one of an epoch: a summary follows at once, else steps do
@@ -30,7 +44,10 @@ INDENTED = re.compile(r"\s{2,16}[\w/.@-]{1,120}=\S{1,40}")  # OLMo's: a name and
 SPLITS: Final = frozenset({"train", "training", "val", "valid", "validation", "test", "eval", "dev"})
 OTHER_WORDS: Final = 3  # of a line of figures beside their names
 BULLETS: Final = ("•", "-", "*", "·")
-MAX_ROWS: Final = 100_000  # of lines without counter that are held back until it is known whether they recur
+HEADLINE_CHARS: Final = 300  # of a line that counts and holds no figures
+BARS: Final = (b"\xe2\x94\x82", b"\xe2\x94\x83")  # that part the cells of a box
+BOX_CELL = re.compile(r"[│┃]\s*")
+BOX_NUMBER = re.compile(rf"({NUMBER})\s?(%)?")
 
 
 class ConsoleContext:
@@ -42,11 +59,30 @@ class ConsoleContext:
         self._bar: Values = {}
         self._loggers = False  # whether a trainer's own logger was seen: boxes are then those of samples' texts
         self._table: _Table | None = None
-        self.uncounted = Uncounted()
+        self._columns: TextTable | None = None
+        self._dict = OpenDict()
+        self.number = 0  # of the line at hand
+        self.sampled = False  # whether its row belongs to the sample that was printed before it
+        self.uncounted, self.headlines = Uncounted(), Headlines()
 
     def row(self, line: bytes) -> ConsoleRow | None:
         """Read one line, or what stands between two carriage returns, as a log call; None if it is none."""
-        lower = line.lower()
+        self.number += 1
+        if self._dict.open:
+            whole = self._dict.add(line)
+            if whole is not None:
+                return self._labelled(labelled_dicts(whole))
+            if self._dict.open:
+                return None
+        row = self._row(line, line.lower())
+        if row is None:
+            self.uncounted.other(line)
+            return None
+        self.sampled = not row.counter.known and self.uncounted.is_sampled(row.values)
+        self.uncounted.counted()
+        return row
+
+    def _row(self, line: bytes, lower: bytes) -> ConsoleRow | None:
         if line[:1] in (b"|", b"-") and (self._table is not None or line.startswith(b"----------")):
             return self._table_row(line)
         text = ""
@@ -54,10 +90,38 @@ class ConsoleContext:
             if dialect.may_be(lower) and len(line) <= dialect.longest:
                 text = text or line.decode("utf-8", "replace").rstrip()
                 if row := dialect.read(text):
-                    return self._settled(row)
-        if len(line) > PAIR_CHARS:
+                    return self._labelled(row) if row.dialect == "labelled" else self._settled(row)
+        if len(line) > PAIR_CHARS or self._dict.begins(line):
             return None
+        if len(line) <= HEADLINE_CHARS and may_count(lower):
+            self._headline(text or line.decode("utf-8", "replace").rstrip())
+        if self._columns is not None and (row := self._text_row(line)):
+            return row
         return self._box(line, lower, text)
+
+    def _headline(self, text: str) -> None:
+        """Note a line that counts, behind which the figures of that count may stand."""
+        text = unlogged(text)
+        counter = counter_of(text, loose=True)[0]
+        if counter.known:
+            self.headlines.see(self.number, text, counter)
+
+    def _labelled(self, row: ConsoleRow | None) -> ConsoleRow | None:
+        """Return a row of dicts that names where it stands; hold others back until they recur."""
+        if row is None or row.counter.known or "epoch" in row.values:
+            return row
+        if self._banner and self._banner[1] > FOLLOWING_LINES:  # a headline, not a counted line
+            return replace(row, counter=self._banner[0])
+        self.uncounted.add(self.number, row.values)
+        return None
+
+    def _text_row(self, line: bytes) -> ConsoleRow | None:
+        text = line.decode("utf-8", "replace").rstrip()
+        found = self._columns.row(text) if self._columns else None
+        if found is None:
+            self._columns = self._columns if is_rule(text) else None
+            return None
+        return ConsoleRow(dialect="table", values=found[1], counter=found[0])
 
     def _settled(self, row: ConsoleRow) -> ConsoleRow | None:
         if row.dialect == "bar":
@@ -76,6 +140,10 @@ class ConsoleContext:
         """Read a headline, or a line of the box below one."""
         if self._loggers:
             return None
+        if may_name_metric(lower) and not _DIGIT.search(lower):
+            self._columns = TextTable.headed(line.decode("utf-8", "replace")) or self._columns
+            return None
+        below = self._banner[0] if self._banner else None
         if self._banner:
             counter, left = self._banner
             self._banner = (counter, left - 1) if left > 1 else None
@@ -86,12 +154,14 @@ class ConsoleContext:
                 self._banner = (counter, EPOCH_LINES if counter.unit == "epoch" else BOX_LINES)
                 self._epoch = counter if counter.epoch is not None else self._epoch
                 return None
-        if not (self._banner or _may_name_metric(lower)) or not _DIGIT.search(lower):
+        if not (below or may_name_metric(lower)) or not _DIGIT.search(lower):
             return None
+        if below and any(bar in line for bar in BARS) and (cells := _box_cells(line.decode("utf-8", "replace"))):
+            return ConsoleRow(dialect="box", values=cells, counter=below)
         text = unlogged(text or line.decode("utf-8", "replace").rstrip())
         listed = text.lstrip().startswith(BULLETS) or INDENTED.fullmatch(text)
-        split = self._banner is not None and "%|" not in text  # `Train: 0.25` below `Epoch 3`
-        found, _ = pairs_of(text, spaced=False)
+        split = below is not None and "%|" not in text  # `Train: 0.25` below `Epoch 3`
+        found = pairs_of(text, spaced=False)[0] or lone_pair(text)
         if len(WORD.findall(text)) > sum(len(WORD.findall(name)) for name in found) + OTHER_WORDS:
             return None  # prose
         values = {
@@ -101,9 +171,9 @@ class ConsoleContext:
         }
         if not values:
             return None
-        if self._banner:
-            return ConsoleRow(dialect="box", values=of_split(text, values), counter=self._banner[0])
-        self.uncounted.add(of_split(text, values))
+        if below:
+            return ConsoleRow(dialect="box", values=of_split(text, values), counter=below)
+        self.uncounted.add(self.number, of_split(text, values))
         return None
 
     def _table_row(self, line: bytes) -> ConsoleRow | None:
@@ -119,13 +189,16 @@ class ConsoleContext:
 _DIGIT = re.compile(rb"\d")
 
 
-def _may_name_metric(lower: bytes) -> bool:
-    return b"loss" in lower or b"reward" in lower or b"return" in lower or b"score" in lower
+def _box_cells(text: str) -> Values:
+    """Return the numbers of a row of a box, in which names and numbers take turns."""
+    cells = [cell.strip() for cell in BOX_CELL.split(text) if cell.strip()]
+    pairs = zip(cells[::2], cells[1::2], strict=False)
+    return {name: printed_number(match[1], match[2]) for name, cell in pairs if (match := BOX_NUMBER.fullmatch(cell))}
 
 
 WORD = re.compile(r"[^\W\d_]+")
 # What Python's logging puts in front: the time, perhaps host and logger, and the level, in this order.
-TIME = re.compile(r"\[?(?:\d{4}[-/]\d\d[-/]\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?!\d)")
+TIME = re.compile(r"\[?(?:\d{4}[-/]?\d\d[-/]?\d\d[ T-])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?!\d)")
 LEVEL = re.compile(r"\b(?:INFO|DEBUG|WARNING)\b\]?(?: ?[\t:|-])?(?=\s|$)")
 LEVEL_FIRST = re.compile(r"(?:INFO|DEBUG):[\w.]{1,80}:")
 PREFIX_CHARS: Final = 160  # of the time, the host, the logger and the level
@@ -193,29 +266,6 @@ class _Table:
             return None
         counter = Counter(at=int(at)) if at is not None and at == at and abs(at) < 2**62 else Counter()
         return ConsoleRow(dialect="table", values=self.values, counter=counter)
-
-
-MIN_RECURRING: Final = 3  # fewer lines of the same names are settings that are echoed, or a summary
-
-
-class Uncounted:
-    """Lines of metrics that count nothing: log calls only where the same names come again with other numbers."""
-
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, ...], list[Values]] = {}
-        self._held = 0
-
-    def add(self, values: Values) -> None:
-        """Hold a line back; one name alone says too little."""
-        if len(values) > 1 and any(map(canonical, values)) and self._held < MAX_ROWS:
-            self._rows.setdefault(tuple(values), []).append(values)
-            self._held += 1
-
-    def rows(self) -> Iterator[ConsoleRow]:
-        """Yield those that recur."""
-        for rows in self._rows.values():
-            if len(rows) >= MIN_RECURRING and any(row != rows[0] for row in rows):
-                yield from (ConsoleRow(dialect="uncounted", values=row) for row in rows)
 
 
 class EpochSteps:

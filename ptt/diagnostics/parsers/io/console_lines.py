@@ -14,6 +14,8 @@ from typing import Final
 
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.parsers.io.console_pairs import (
+    COMPACT,
+    COUNTER_CHARS,
     NUMBER,
     PAIR_CHARS,
     WORDS,
@@ -26,7 +28,10 @@ from ptt.diagnostics.parsers.io.console_pairs import (
     pairs_of,
     printed_number,
 )
-from ptt.diagnostics.parsers.io.metric_rows import STEP_KEYS, flatten, metric_values
+from ptt.diagnostics.parsers.io.counters import COUNTERS, count_name
+from ptt.diagnostics.parsers.io.metric_logs import measured_values
+from ptt.diagnostics.parsers.io.metric_rows import STEP_KEYS, flatten
+from ptt.diagnostics.parsers.io.printed_dicts import dicts_on, joined_names
 from ptt.diagnostics.parsers.io.tracebacks import without_prefix
 from ptt.diagnostics.parsers.io.values import as_step
 
@@ -50,7 +55,7 @@ DICT_PAIR = re.compile(
     r"|(?:np|numpy)\.(?:float|int)\d+\([^()]{1,400}\)|tensor\([^()]{1,400}(?:\([^()]{0,80}\)[^()]{0,80})?\))"
     r"|(\([^()]{0,400}\)|\[[^\[\]]{0,4000}\]))(, |\})"
 )
-DICT_STEP = re.compile(r"(?:step|rollout|iteration|iter)\s?[:=]?\s?(\d{1,15})\s?[:|-]?\s?$", re.IGNORECASE)
+DICT_STEP = re.compile(r"(?:step|rollout|iteration|iter|perf|eval)\s?[:=]?\s?(\d{1,15})\s?[:|-]?\s?$", re.IGNORECASE)
 BAR_LEFT = re.compile(r"\s{0,80}(?:\d{1,3}%\||$|\[A)")
 
 
@@ -83,6 +88,8 @@ def _colon_pairs(framework: str, step: str, pairs: list[str]) -> ConsoleRow | No
 def printed_dict(text: str) -> ConsoleRow | None:
     """Read the dict that Hugging Face trainers print, LLaMA-Factory and Axolotl too; slime's after `step 3: `."""
     start = text.find("{'")
+    if start > 0 and _holds_pairs(text[:start]):
+        return None
     flat: Values = {}
     step: int | None = None
     at = start + 1
@@ -104,11 +111,47 @@ def printed_dict(text: str) -> ConsoleRow | None:
             continue
     if not BAR_LEFT.match(text, at) or not flat.keys() - {"epoch"}:
         return None
-    if step is None and (before := DICT_STEP.search(text[:start][-40:])):
-        step = int(before[1])
-    if "epoch" not in flat and step is None and {canonical(name) for name in flat} <= SETTINGS:
+    counter = Counter(at=step) if step is not None else _counter_before(text[:start])
+    if "epoch" not in flat and not counter.known and {canonical(name) for name in flat} <= SETTINGS:
         return None
-    return ConsoleRow(dialect="dict", values=flat, counter=Counter(at=step))
+    if step is None and counter.known and not any(map(is_metric_name, flat)):
+        return None
+    return ConsoleRow(dialect="dict", values=flat, counter=counter)
+
+
+def _holds_pairs(head: str) -> bool:
+    """Return whether metrics stand before a dict, so that it is a part of the call."""
+    if "%|" in head or not COMPACT.search(head):
+        return False
+    return any(map(is_metric_name, pairs_of(counter_of(without_prefix(head))[1])[0]))
+
+
+def _counter_before(head: str) -> Counter:
+    """Return what the text before a dict counts; a progress bar tells no step for sure."""
+    if before := DICT_STEP.search(head[-40:]):
+        return Counter(at=int(before[1]))
+    return counter_of(without_prefix(head))[0] if head and "%|" not in head else Counter()
+
+
+def labelled_dicts(text: str) -> ConsoleRow | None:
+    """Read a line with dicts in it, nested ones and such as stand behind other figures.
+
+    `step 3: {'loss': 0.5, 'reward': {'mean': 0.25}}`, `rl_loss: 0.5, reward_data: {'total': 144.0}`.
+    """
+    found = dicts_on(text)
+    if found is None:
+        return None
+    dicts, rest = found
+    counter, outside = counter_of(without_prefix(rest))
+    beside = pairs_of(outside)[0]
+    inside = joined_names(dicts, alone=not beside)
+    key = next((key for key in STEP_KEYS if not counter.known and as_step(inside.get(key)) is not None), None)
+    if key is not None:
+        counter = Counter(at=as_step(inside.pop(key)))
+    values = beside | inside
+    if not any(map(is_metric_name, values)):
+        return None
+    return ConsoleRow(dialect="labelled", values=values, counter=counter)
 
 
 SETTINGS: Final = frozenset({None, "lr"})  # what a dict of settings may hold too
@@ -132,13 +175,18 @@ def json_object(text: str) -> ConsoleRow | None:
     if not isinstance(found, dict) or text[end:].strip():
         return None
     flat = flatten(found)
-    key = next((key for key in STEP_KEYS if as_step(flat.get(key)) is not None), None)
-    step = None if key is None else as_step(flat.pop(key))
-    values = metric_values(flat)
-    known = step is not None or "epoch" in values
+    counts = [name for name in flat if _counter_unit(name) in ("step", "episode") and as_step(flat[name]) is not None]
+    key = min(counts, key=lambda name: COUNTERS[count_name(name)], default=None)
+    at = None if key is None else as_step(flat.pop(key))
+    values = measured_values(flat)
+    known = at is not None or "epoch" in values
     if not values.keys() - {"epoch"} or not any(map(is_metric_name, values)) or not known:
         return None
-    return ConsoleRow(dialect="json", values=values, counter=Counter(at=step))
+    return ConsoleRow(dialect="json", values=values, counter=Counter(at=at, unit=_counter_unit(key) if key else "step"))
+
+
+def _counter_unit(name: str) -> str:
+    return COUNTERS.get(count_name(name), (0, "row"))[1]
 
 
 BAR = re.compile(
@@ -150,19 +198,20 @@ RATE = re.compile(r"\s*(?:\?|[\d.]+)\s?(?:s/\w+|\w+/s)\s*$")
 NOT_TRAINING = re.compile(r"eval|valid|test|predict|generat|sampl|load|download|map|filter|token", re.IGNORECASE)
 
 
-DESCRIBED = re.compile(
-    r"(?P<label>[^|%]{3,200}?):?\s*(?P<percent>\d{1,3})%\|[^|]{0,400}\|\s{0,4}(?P<at>\d{1,12})/(?P<total>\d{1,12}) \["
+PICTURE = re.compile(
+    r"(?<!\d)\d{1,3}%\|[^|]{0,400}\|\s{0,4}(?P<at>\d{1,12})/(?P<total>\d{1,12}) \[[^\[\]]{0,120}(?:\]|$)"
 )
 
 
 def described_bar(text: str) -> ConsoleRow | None:
-    """Read the numbers that a loop writes before its tqdm bar: `Epoch 2 loss 0.5:  40%|... | 4/10 [...]`."""
-    match = DESCRIBED.match(text)
-    if match is None or NOT_TRAINING.search(match["label"]):
+    """Read the numbers beside a tqdm bar: `Epoch 2 loss 0.5:  40%|... | 4/10 [...]`, `... | 4/10 [...]loss: 0.5`."""
+    match = PICTURE.search(text)
+    if match is None:
         return None
-    label, rest = counter_of(match["label"] + " ")
-    values = {name: value for name, value in pairs_of(rest)[0].items() if is_metric_name(name)}
-    if not values:
+    label, rest = counter_of(text[: match.start()].rstrip().removesuffix(":") + " ")
+    beside = pairs_of(rest)[0] or pairs_of(text[match.end() :])[0]
+    values = {name: value for name, value in beside.items() if is_metric_name(name)}
+    if not values or NOT_TRAINING.search(rest):
         return None
     counter = Counter(
         at=int(match["at"]),
@@ -189,8 +238,11 @@ def progress_bar(text: str) -> ConsoleRow | None:
     after = counter_of(match["rest"])[0]
     epoch = label.epoch if label.epoch is not None else label.at
     epochs = label.epochs if label.epoch is not None else label.total
+    named = next((name for name, value in values.items() if _counter_unit(name) == "step" and _is_whole(value)), None)
     if after.at is not None and after.unit == "step":
         counter = Counter(at=after.at)
+    elif named is not None:  # Tianshou's `env_step=2000`, where each epoch has a bar of its own
+        counter = Counter(at=as_step(values.pop(named)))
     elif match["at"] is not None:
         counter = Counter(
             at=int(match["at"]), total=int(match["total"]), epoch=epoch, epochs=epochs, nested=epoch is not None
@@ -202,7 +254,13 @@ def progress_bar(text: str) -> ConsoleRow | None:
     return ConsoleRow(dialect="bar", values=values, counter=counter)
 
 
-KERAS = re.compile(r"\s{0,8}(\d{1,12})/(\d{1,12})\s{0,4}(?:\[[=>.\s]{0,80}\]|[━ ]{2,80}) ?-?(.{0,2000})")
+def _is_whole(value: float | None) -> bool:
+    return as_step(value) is not None
+
+
+KERAS = re.compile(
+    r"\s{0,8}(\d{1,12})/(\d{1,12})\s{0,4}(?:\[[=>.\s]{0,80}\]|[━ ]{2,80}|-(?= \d{1,6}m?s\b)) ?-?(.{0,2000})"
+)
 
 
 def keras(text: str) -> ConsoleRow | None:
@@ -225,10 +283,14 @@ def counted(text: str) -> ConsoleRow | None:
     `iter 0: loss 4.2, time 1ms`, fairseq's `| epoch 001 | loss 3.2`, PRIME-RL's `Step 0 | Loss: 0.01`, PyTorch
     examples' `Epoch [1/5], Step [20/600], Loss: 0.3`, `[12/100] loss=0.5`, prose such as `Step 12: loss is 0.34`.
     """
-    counter, rest = counter_of(without_prefix(text))
+    plain = without_prefix(text)
+    counter, rest = counter_of(plain)
     if not counter.known:
         return None
     values, laid_out = pairs_of(rest)
+    if counter.epoch is not None and (split := OF_EVALUATION.search(plain[:COUNTER_CHARS])):
+        counter = Counter(epoch=counter.epoch, epochs=counter.epochs, unit="epoch")
+        rest = f"{split[1] or split[2]}: {rest}"
     values = of_split(rest, values)
     known = any(map(is_metric_name, values))
     if not known and not (laid_out and len(values) > 1):
@@ -236,6 +298,9 @@ def counted(text: str) -> ConsoleRow | None:
     return ConsoleRow(dialect="counted", values=values, counter=counter)
 
 
+OF_EVALUATION = re.compile(
+    r"\bepoch\((val|test)\)|^\W{0,4}(validation|val|eval|evaluation|test) (?:results?|metrics|set)\b", re.IGNORECASE
+)
 SHORT = re.compile(rf"s:(\d{{1,12}}) ((?:\w{{1,20}}:{NUMBER}(?: |$)){{1,20}})")
 THREE_WORDS = re.compile(rf"(\d{{1,12}}) (train|val|valid|test|eval|hella|loss) ({NUMBER})")
 
@@ -257,6 +322,14 @@ def terse(text: str) -> ConsoleRow | None:
 TERSE = re.compile(rb"s:\d|\d+ [a-z]+ [\d.naif+-]+\s*$")
 
 
+DICT_CHARS: Final = 16_384  # of a line whose dicts are read token by token
+
+
+def may_name_metric(lower: bytes) -> bool:
+    """Return whether a line may hold the name of a metric that nearly all loops print."""
+    return b"loss" in lower or b"reward" in lower or b"return" in lower or b"score" in lower or b"acc" in lower
+
+
 def may_name_counter(lower: bytes) -> bool:
     """Return whether a line may hold the name of a counter."""
     return (
@@ -272,9 +345,15 @@ COUNTS = re.compile(
 RATIOS = re.compile(rb"[\[(]\s{0,8}\d{1,12}\s{0,8}/\s{0,8}\d|\xe2\x94\x81 {0,3}\d")
 
 
-def _may_count(lower: bytes) -> bool:
-    return (may_name_counter(lower) and COUNTS.search(lower) is not None) or (
-        b"/" in lower and RATIOS.search(lower) is not None
+LEADS = re.compile(rb"\s{0,4}\d{1,12} ?[|:] ")
+
+
+def may_count(lower: bytes) -> bool:
+    """Return whether a line may count something: a name and its number, or one of so many."""
+    return (
+        (may_name_counter(lower) and COUNTS.search(lower) is not None)
+        or (b"/" in lower and RATIOS.search(lower) is not None)
+        or LEADS.match(lower) is not None
     )
 
 
@@ -297,8 +376,9 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect(may_be=lambda lower: b"{'" in lower, read=printed_dict),
     Dialect(may_be=lambda lower: b'{"' in lower, read=json_object),
     Dialect(may_be=_may_be_bar, read=progress_bar, longest=PAIR_CHARS),
-    Dialect(may_be=lambda lower: b"%|" in lower and b"loss" in lower, read=described_bar, longest=PAIR_CHARS),
+    Dialect(may_be=lambda lower: b"{'" in lower or b'{"' in lower, read=labelled_dicts, longest=DICT_CHARS),
+    Dialect(may_be=lambda lower: b"%|" in lower and may_name_metric(lower), read=described_bar, longest=PAIR_CHARS),
     Dialect(may_be=lambda lower: b"loss: " in lower and b"/" in lower, read=keras, longest=PAIR_CHARS),
-    Dialect(may_be=_may_count, read=counted, longest=PAIR_CHARS),
+    Dialect(may_be=may_count, read=counted, longest=PAIR_CHARS),
     Dialect(may_be=lambda lower: TERSE.match(lower) is not None, read=terse, longest=PAIR_CHARS),
 )

@@ -45,19 +45,22 @@ NUMBER = (
 )
 NO_UNIT = r"(?:\s?(%)|(?!\w|[./:-]\w|\s?(?:s|ms|sec|min|h|hours|GB|MB|GiB|MiB|it/s|tok\w*/s|samples/s)\b))"
 NAME = r"[^\W\d][\w/.@%+#-]{0,100}"
-COMPACT = re.compile(rf"(?<![\w/.'\"-])({NAME}?(?:\([\w.-]{{1,12}}\))?)\s?[=:]\s{{0,12}}({NUMBER}){NO_UNIT}")
+COMPACT = re.compile(
+    rf"(?<![\w/.'\"-])({NAME}?(?:\([\w.-]{{1,12}}\))?)\s?[=:]\s{{0,12}}(?:\[(?={NUMBER}\]))?({NUMBER}){NO_UNIT}"
+)
 SEGMENT = re.compile(
     rf"\W{{0,8}}({NAME}(?: (?!{NUMBER}(?:\s|$))[\w/.@()%+#-]{{1,40}}){{0,5}}?)"
     r"\s{0,12}([:=]|\s(?:is|was)\s|\s)\s{0,12}"
     rf"({NUMBER}){NO_UNIT}"
     r"(?:\s{0,4}\([^()]{0,60}\))?\W{0,6}"
 )
-CHAIN = re.compile(rf"\W{{0,8}}(?:{NAME} {NUMBER}{NO_UNIT}\W{{0,2}}(?:\s|$)){{2,40}}")
-LINK = re.compile(rf"({NAME}) ({NUMBER}){NO_UNIT}(?=\W{{0,2}}(?:\s|$))")
+CHAIN = re.compile(rf"\W{{0,8}}(?:{NAME}[:=]? {{1,4}}{NUMBER}{NO_UNIT}\W{{0,2}}(?:\s{{1,4}}|$)){{2,40}}")
+LINK = re.compile(rf"({NAME})[:=]? {{1,4}}({NUMBER}){NO_UNIT}(?=\W{{0,2}}(?:\s|$))")
 SPACED = re.compile(rf"(?<!\S)({NAME}) ({NUMBER}){NO_UNIT}(?=[\s,;)\]]|$)")
 PROSE = re.compile(rf"((?:{NAME} )?{NAME}) (?:is|was|of) (?:now )?({NUMBER}){NO_UNIT}(?=\s*(?:[,.;)]|$|and\b))")
-SEPARATORS = re.compile(r"[|;\t]|, |,$|\] \[|(?<![:= ]) {2,}(?![\d.+-])| [-–•] ")
+SEPARATORS = re.compile(r"[|;\t]|, |,$|\] \[|(?<![:= ]) {2,}+(?![\d.+-])| [-–•] ")
 SENTENCES = re.compile(rf"{SEPARATORS.pattern}|\. (?=[A-Z])")
+TABBED = re.compile(rf"({NAME}(?: [\w/.@%+#-]{{1,40}}){{0,3}})\t\s{{0,12}}({NUMBER}%?)(?=\s{{0,8}}(?:\t|$))")
 ARTICLES: Final = frozenset({"the", "a", "an", "and", "with", "its"})
 METRIC_WORDS: Final = frozenset(
     {
@@ -104,11 +107,12 @@ def printed_number(text: str, percent: str | None) -> float:
 LEADING = r"(?:(?:global|train|training|optimizer|optim|current)[ _-]?)?"
 STEP = re.compile(
     rf"(?<![\w/'])({LEADING}(?:steps?|iter|iteration|update|batch|num_updates|round|generation|cycle))\s{{0,3}}[:=#]?\s{{0,8}}[\[(]?\s{{0,8}}"
-    r"(\d{1,15})(?![\d%]|[.,]\d|\w)(?:\s{0,8}(?:/|of)\s{0,8}(\d{1,15}))?\s?[\])]?",
+    r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?![\d%]|[.,]\d|\w)"
+    r"(?:\s{0,8}(?:/|of)\s{0,8}(\d{1,3}(?:,\d{3}){1,4}|\d{1,15}))?\s?[\])]?",
     re.IGNORECASE,
 )
 EPOCH = re.compile(
-    r"(?<![\w/'])epoch\s?[:=#]?\s{0,8}[\[(]?\s{0,8}(\d{1,7})(?![\d%]|[.,]\d|\w)(?:\s?(?:/|of)\s?(\d{1,7}))?\s?[\])]?",
+    r"(?<![\w/'])epoch(?:\(\w{1,10}\))?\s?[:=#]?\s{0,8}[\[(]?\s{0,8}(\d{1,7})(?![\d%]|[.,]\d|\w)(?:\s?(?:/|of)\s?(\d{1,7}))?\s?[\])]?",
     re.IGNORECASE,
 )
 EPISODE = re.compile(
@@ -120,6 +124,7 @@ RATIO = re.compile(
     r"[\[(]\s{0,8}(\d{1,12})\s{0,8}/\s{0,8}(\d{1,12})(?:\s?\(\s{0,3}[\d.]+%\))?\s?[\])]|[━╸╺╌]\s{0,3}(\d{1,12})/(\d{1,12})\b"
     r"|\b(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12}) (?:batches|steps|iters|updates)\b"
 )
+LEAD = re.compile(r"\s{0,4}(\d{1,12}) ?[|:] (?=[^\W\d])")  # llama2.c's `120 | loss 4.2`
 AFTER_EPOCH = re.compile(r":\s+(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})\s")  # fairseq
 NO_COUNT: Final = frozenset(
     {"max", "total", "num", "warmup", "of", "n", "save", "saving", "logging", "eval", "every", "per", "accumulation",
@@ -128,8 +133,8 @@ NO_COUNT: Final = frozenset(
 COUNTER_CHARS: Final = 200  # where a line's counter stands
 
 
-def counter_of(text: str) -> tuple[Counter, str]:
-    """Return what a line counts, and the rest of the line."""
+def counter_of(text: str, *, loose: bool = False) -> tuple[Counter, str]:
+    """Return what a line counts, and the rest of the line; `loose`: a batch by its number may be one, or its size."""
     head = text[:COUNTER_CHARS]
     found = Counter()
     spans: list[tuple[int, int]] = []
@@ -137,9 +142,10 @@ def counter_of(text: str) -> tuple[Counter, str]:
         found = replace(found, epoch=int(epoch[1]), epochs=_whole(epoch[2]), unit="epoch")
         spans.append(epoch.span())
     episode = EPISODE.search(head)
-    if step := next((match for match in STEP.finditer(head) if _counts(head, match, found, episode)), None):
-        found = replace(found, at=int(step[2]), total=_whole(step[3]), unit="step")
-        spans.append(step.span())
+    steps = [match for match in STEP.finditer(head) if _counts(head, match, found, episode, loose=loose)]
+    if step := next((match for match in steps if OF_RUN.match(match[1])), steps[0] if steps else None):
+        found = replace(found, at=_whole(step[2]), total=_whole(step[3]), unit="step")
+        spans += [match.span() for match in steps]
         if episode and found.epoch is None:  # the steps may start again in each episode
             found = replace(found, epoch=int(episode[1]))
             spans.append(episode.span())
@@ -149,16 +155,22 @@ def counter_of(text: str) -> tuple[Counter, str]:
     elif ratio := _ratio(head, spans):
         found = replace(found, at=int(ratio[0]), total=int(ratio[1]), unit="step", nested=found.epoch is not None)
         spans.append(ratio[2])
+    elif not found.known and (lead := LEAD.match(head)):
+        found = replace(found, at=int(lead[1]), unit="step")
+        spans.append(lead.span())
     rest = text
     for start, stop in sorted(spans, reverse=True):
         rest = f"{rest[:start]}\t{rest[stop:]}"
     return found, rest
 
 
-def _counts(head: str, match: re.Match[str], found: Counter, episode: re.Match[str] | None) -> bool:
+OF_RUN = re.compile(r"(?:global|train|training)[ _-]", re.IGNORECASE)  # counts on where another step starts again
+
+
+def _counts(head: str, match: re.Match[str], found: Counter, episode: re.Match[str] | None, *, loose: bool) -> bool:
     before = head[: match.start()].rstrip().rpartition(" ")[2].lower().strip("([-_:")
     name = match[1].lower()
-    if name.endswith("batch") and match[3] is None and found.epoch is None:
+    if name.endswith("batch") and match[3] is None and found.epoch is None and not loose:
         return False  # a size, as often as a number
     if name.endswith("steps") and episode:
         return False  # how long the episode was
@@ -175,7 +187,7 @@ def _ratio(head: str, spans: list[tuple[int, int]]) -> tuple[str, str, tuple[int
 
 
 def _whole(text: str | None) -> int | None:
-    return None if text is None else int(text)
+    return None if text is None else int(text.replace(",", ""))
 
 
 # Pairs
@@ -189,12 +201,15 @@ def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
     `spaced`: a blank alone may stand between name and number, as in `loss 4.2`.
     """
     values: Values = {}
+    if "\t" in text:
+        text = TABBED.sub(r"\1: \2", text)
     segments = (SENTENCES if spaced else SEPARATORS).split(text)
-    compact = False
+    compact, piped = False, spaced and "|" in text
     for segment in segments:
         if match := SEGMENT.fullmatch(segment):
             name, sign, number, percent = match.groups()
-            if sign.strip() in ("=", ":") or ((spaced or sign.strip()) and is_metric_name(_bare(name))):
+            named = (piped and not name.startswith(UNITS)) or ((spaced or sign.strip()) and is_metric_name(_bare(name)))
+            if sign.strip() in ("=", ":") or named:
                 values.setdefault(_bare(name), printed_number(number, percent))
                 continue
         if spaced and CHAIN.fullmatch(segment) and any(is_metric_name(name) for name, _, _ in LINK.findall(segment)):
@@ -211,7 +226,19 @@ def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
     return values, compact or "|" in text
 
 
-HELD_OUT = re.compile(r"[\W_]{0,12}(?:eval|evaluation|val|valid|validation|test|dev)\b\s{0,4}[-:|\]>]", re.IGNORECASE)
+def lone_pair(text: str) -> Values:
+    """Return the number of a line that holds one metric and nothing else: `=> loss 1.2 (avg 1.3)`."""
+    match = SEGMENT.fullmatch(text)
+    if match is None or "." not in match[3] or not is_metric_name(_bare(match[1])):  # `loss 12` is of a vocabulary
+        return {}
+    return {_bare(match[1]): printed_number(match[3], match[4])}
+
+
+UNITS: Final = ("ms/", "s/")  # what `ms/batch 20.1` begins with
+HELD_OUT = re.compile(
+    r"[\W_]{0,12}(?:eval|evaluation|val|valid|validation|test|dev)\b(?: (?:results?|metrics|set))?\s{0,4}[-:|\]>]",
+    re.IGNORECASE,
+)
 
 
 def of_split(text: str, values: Values) -> Values:

@@ -1,0 +1,184 @@
+"""Dicts as Python and JSON print them, inside a line or over several: their numbers by name, without evaluating any."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from ptt.diagnostics.parsers.io.console_pairs import WORDS, Values, is_metric_name, number_of
+
+TOKEN: Final = re.compile(
+    r"\s*+(?:(?P<text>'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")|(?P<call>(?:[\w.]{1,40}+)?\()"
+    r"|(?P<word>[^\s,:{}\[\]()'\"]{1,400}+)|(?P<sign>[{}\[\]),:]))",
+    re.DOTALL,
+)
+OPENS: Final = re.compile(r"\{\s*+['\"]")
+LABEL: Final = re.compile(r"([^\W\d][\w./-]{0,60}(?: [A-Za-z_./-]{1,30}){0,2})\s?[:=]\s?$")
+GENERIC: Final = frozenset(
+    {"metrics", "metric", "logs", "log", "stats", "key metrics", "info", "data", "values", "train", "result", "results"}
+)
+"""What stands in front of the dict of a whole log call, and names nothing in it."""
+MAX_DEPTH: Final = 8  # a log call nests a level or two
+MAX_TOKENS: Final = 20_000  # a dict with more holds no log call's numbers but a sample's
+CLOSING: Final = {"{": "}", "[": "]", "(": ")"}
+MAX_LINES: Final = 120  # of one dict that is printed over several: a configuration is longer
+CONTINUES: Final = re.compile(r"[\s'\"}\])]")
+
+
+class _UnreadableError(Exception):
+    """What stands here is no dict of literals."""
+
+
+@dataclass
+class _Reader:
+    """Walks over the tokens of one dict."""
+
+    text: str
+    at: int
+    left: int = MAX_TOKENS
+
+    def next(self) -> tuple[str, str]:
+        """Return the kind and the text of the next token."""
+        match = TOKEN.match(self.text, self.at)
+        self.left -= 1
+        if match is None or self.left < 0:
+            raise _UnreadableError
+        self.at = match.end()
+        return str(match.lastgroup), match[str(match.lastgroup)]
+
+    def dict(self, below: str, depth: int, found: Values) -> None:
+        """Read what follows an opening brace; numbers go into `found` under their joined keys."""
+        kind, text = self.next()
+        while text != "}":
+            if depth > MAX_DEPTH or kind not in ("text", "word"):
+                raise _UnreadableError
+            key = text[1:-1] if kind == "text" else text
+            if self.next()[1] != ":":
+                raise _UnreadableError
+            self.value(f"{below}{key}", depth, found)
+            kind, text = self.next()
+            if text == ",":
+                kind, text = self.next()
+            elif text != "}":
+                raise _UnreadableError
+
+    def value(self, name: str, depth: int, found: Values) -> None:
+        """Read a value; lists and histograms are passed over."""
+        kind, text = self.next()
+        if text == "{" and kind == "sign":
+            self.dict(f"{name}/", depth + 1, found)
+        elif text == "[" and kind == "sign":
+            self.skip("]")
+        elif kind == "call":
+            self.call(name, found)
+        elif kind in ("text", "word"):
+            bare = text[1:-1] if kind == "text" else text
+            with suppress(ValueError):
+                found[name] = WORDS[bare] if bare in WORDS and kind == "word" else number_of(bare)
+        else:
+            raise _UnreadableError
+
+    def call(self, name: str, found: Values) -> None:
+        """Read `tensor(0.5, device='cuda:0')` and `np.float64(0.5)`, a number and what it is."""
+        before = self.at
+        kind, text = self.next()
+        with suppress(ValueError):
+            if kind == "word":
+                found[name] = number_of(text)
+        self.at = before
+        self.skip(")")
+
+    def skip(self, closing: str) -> None:
+        """Pass over what is bracketed, up to its end."""
+        pending = [closing]
+        while pending:
+            kind, text = self.next()
+            opening = text[-1] if kind == "call" or text in "{[" else ""
+            if kind != "text" and opening:
+                pending.append(CLOSING[opening])
+            elif kind == "sign" and text == pending[-1]:
+                pending.pop()
+
+
+def read_dict(text: str, start: int) -> tuple[Values, int] | None:
+    """Return the numbers of the dict that begins at `start`, and where it ends; None where none does."""
+    reader, found = _Reader(text, start + 1), Values()
+    try:
+        reader.dict("", 0, found)
+    except _UnreadableError:
+        return None
+    return found, reader.at
+
+
+def dicts_on(text: str) -> tuple[list[tuple[str, Values]], str] | None:
+    """Return the dicts on a line, each with its label, and the rest of the line; None where one cannot be read."""
+    dicts: list[tuple[str, Values]] = []
+    rest: list[str] = []
+    done = 0
+    for start in _openings(text):
+        if start < done:
+            continue
+        found = read_dict(text, start)
+        if found is None:
+            return None
+        head = text[done:start]
+        label = LABEL.search(head[-120:])
+        rest.append(head[: len(head) - len(label[0])] if label else head)
+        dicts.append((label[1] if label else "", found[0]))
+        done = found[1]
+    return (dicts, "\t".join([*rest, text[done:]])) if dicts else None
+
+
+def _openings(text: str) -> Iterator[int]:
+    return (match.start() for match in OPENS.finditer(text))
+
+
+def joined_names(dicts: list[tuple[str, Values]], *, alone: bool) -> Values:
+    """Return the numbers of all dicts of a line; `alone`: nothing else on it is one, so that a plain label is none."""
+    values: Values = {}
+    for label, found in dicts:
+        bare = label.strip().lower()
+        told = label and bare not in GENERIC and (not alone or len(dicts) > 1 or is_metric_name(bare))
+        front = f"{label.strip().replace(' ', '_')}/" if told else ""
+        values |= {f"{front}{name}": value for name, value in found.items()}
+    return values
+
+
+class OpenDict:
+    """Gathers the lines of a dict that is printed over several of them."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._depth = 0
+
+    def begins(self, line: bytes) -> bool:
+        """Start with a line on which a dict opens and does not end."""
+        tail = line.rstrip()
+        if not tail.endswith((b"{", b",", b"[")) or line.count(b"{") <= line.count(b"}"):
+            return False
+        text = tail.decode("utf-8", "replace")
+        if not tail.endswith(b"{") and not OPENS.search(text):
+            return False
+        self._lines, self._depth = [text], line.count(b"{") - line.count(b"}")
+        return True
+
+    @property
+    def open(self) -> bool:
+        """Whether lines are being gathered."""
+        return bool(self._lines)
+
+    def add(self, line: bytes) -> str | None:
+        """Take a line of it, and return all of it where it ends; `open` is False then, or where it cannot go on."""
+        text = line.decode("utf-8", "replace").rstrip()
+        if not CONTINUES.match(text) or len(self._lines) >= MAX_LINES:
+            self._lines = []
+            return None
+        self._lines.append(text)
+        self._depth += line.count(b"{") - line.count(b"}")
+        if self._depth > 0:
+            return None
+        whole, self._lines = " ".join(part.strip() for part in self._lines), []
+        return whole
