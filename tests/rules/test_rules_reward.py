@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from builders import Array, evidence_of, series_of
+from rule_cases import healthy
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Condition, Evaluation, Figure, Setting
@@ -247,6 +248,19 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
         made({"reward/mean": np.concatenate([noisy(0.5)[:40], np.full(80, -5.0)])}),
         Severity.HIGH,
     ),
+    "reward-stuck/rare successes": (
+        made({"reward/mean": (np.arange(120) % 17 == 3).astype(float)}),
+        Severity.MEDIUM,
+    ),
+    "reward-stuck/never rose": (made({"reward/mean": noisy(0.05, sd=0.01, count=300)}), Severity.MEDIUM),
+    "reward-fell/twelve values": (
+        made({"reward/mean": np.array([5.0, 10, 20, 40, 60, 75, 80, 60, 30, 5, 0, 0])}),
+        Severity.HIGH,
+    ),
+    "reward-fell/by the eighth of thirty": (
+        made({"reward/mean": np.array([144.0, 112, 116, 84, 35, 22, 4, 1] + [0, 1] * 11)}),
+        Severity.HIGH,
+    ),
     "reward-stuck/never moved": (made({"reward/mean": np.zeros(60)}), Severity.HIGH),
     "reward-sign/by samples": (
         made(singles=samples(1.0 - DONE + RNG.normal(size=600) * 0.1, DONE.astype(float))),
@@ -377,7 +391,17 @@ HEALTHY: dict[str, Evidence] = {
     "reward-outliers/rare success": made(singles=samples((np.arange(600) % 200 == 0).astype(float))),
     "reward-stuck/solved": made({"reward/mean": np.concatenate([noisy(0.5)[:40], np.ones(40)])}),
     "reward-stuck/solved from the start": made({"reward/mean": np.ones(40)}),
-    "reward-stuck/rare successes": made({"reward/mean": (np.arange(120) % 17 == 3).astype(float)}),
+    "reward-stuck/first successes become common": made(
+        {"reward/mean": ((np.arange(120) % 17 == 3) | (np.arange(120) > 90)).astype(float)}
+    ),
+    "reward-stuck/risen at once": made({"reward/mean": noisy(np.where(np.arange(STEPS) < 4, 0.1, 0.6))}),
+    "reward-stuck/mostly right from the start": made({"reward/mean": noisy(0.95, count=300)}),
+    "reward-stuck/noise hides a rise that matters": made({"reward/mean": noisy(0.4, sd=0.4, count=100)}),
+    "reward-stuck/an outcome rose": made(
+        {"reward/mean": noisy(0.2, count=400)}, outcomes={"env/accuracy": noisy(ramp(0.2, 0.7), seed=9)}
+    ),
+    "reward-fell/few, noisy": made({"reward/mean": noisy(0.4, sd=0.15, count=12, seed=6)}),
+    "reward-fell/few, and risen": made({"reward/mean": noisy(ramp(0.1, 0.6))[:: STEPS // 8]}),
     "reward-sign/paid for success": made(singles=samples(DONE + RNG.normal(size=600) * 0.1, DONE.astype(float))),
     "reward-sign/held, then fell": made({"reward/mean": noisy(0.6 - 0.5 * np.maximum(ramp(-0.5, 1.0), 0))}),
     "reward-sign/held for a third, then fell ever less": made({"reward/mean": noisy(0.6 - 0.55 * LATE_DECAY)}),
@@ -444,7 +468,7 @@ FEW: dict[str, Evidence] = {
     ),
     "eval-unlike-training/five points": made({CUT: noisy(0.02)}, conditions={CUT: points(0.45)[:5]}),
     "split-gap/one split": made(figures=[figure(points(0.4))]),
-    "reward-fell/short": made({"reward/mean": UP[:20]}),
+    "reward-fell/four values": made({"reward/mean": UP[:4]}),
     "reward-shape/few samples": made(singles=samples(np.ones(100))),
     "reward-outliers/few samples": made(singles=samples(np.ones(100))),
     "components-diverge/one part": made(parts={"correct": UP}),
@@ -592,12 +616,13 @@ def loud(evidence: Evidence) -> list[str]:
 
 
 def healthy_run(seed: int) -> Evidence:
-    """A run that learns, or has learnt, or has nothing to learn, with whatever noise; its outcomes go along."""
+    """A run that learns, or has learnt, with whatever noise; its outcomes go along."""
     generator = np.random.default_rng(seed)
     count = int(generator.choice([40, 100, 240, 600]))
     rho, sd = float(generator.choice([0.0, 0.3, 0.6, 0.8])), float(generator.uniform(0.01, 0.08))
     low, high = sorted(generator.uniform(0.3, 0.9, size=2))
-    curve = low + (high - low) * (1 - np.exp(-np.linspace(0, generator.uniform(0.0, 8), count)))
+    low = min(low, high - 0.15)
+    curve = low + (high - low) * (1 - np.exp(-np.linspace(0, max(1.0, generator.uniform(0.0, 8)), count)))
 
     def series(levels: Array | float, scale: float = sd) -> Array:
         return noisy(levels, sd=scale, rho=rho, count=count, seed=int(generator.integers(1 << 30)))
@@ -660,3 +685,30 @@ def test_an_outcome_shares_a_jump_only_by_jumping(sudden: bool) -> None:
     outcome = step_at(0.3, 0.5) if sudden else np.interp(np.arange(STEPS), [90, 150], [0.3, 0.5])
     parts = {"judge": JUDGED, "correct": noisy(outcome, sd=0.01, seed=7)}
     assert isinstance(run("judge-spikes", made(parts=parts)), Healthy if sudden else Broken)
+
+
+def test_a_reward_that_never_rose_says_how_small_a_rise_would_have_shown() -> None:
+    found = broken(run("reward-stuck", made({"reward/mean": noisy(0.05, sd=0.01, count=300)})))
+    would_show = found.evidence["would_show"]
+    assert isinstance(would_show, float)
+    assert 0.001 < would_show < 0.1
+    assert f"a rise by {would_show:.2g} would have shown" in found.claim
+
+
+@pytest.mark.parametrize(("count", "level"), [(12, 0.05), (60, 0.05), (300, 0.75)])
+def test_a_short_run_or_one_that_is_mostly_right_is_told_of_a_flat_reward_in_a_note(count: int, level: float) -> None:
+    (note,) = healthy(run("reward-stuck", made({"reward/mean": noisy(level, sd=0.01, count=count)}))).notes
+    assert note.severity is Severity.LOW
+    assert note.claim.startswith("The reward never rose")
+
+
+def test_a_reward_that_rose_and_stands_still_since_is_a_note() -> None:
+    (note,) = healthy(run("reward-stuck", made({"reward/mean": noisy(np.minimum(ramp(0.1, 2.6), 0.6))}))).notes
+    assert note.severity is Severity.LOW
+    assert note.claim.startswith("The reward has stood still at 0.599 since step 49, for 192 of 240 logged steps")
+
+
+def test_distillation_is_not_asked_for_a_reward() -> None:
+    answer = run("reward-stuck", made({"reward/mean": np.zeros(60)}, other={"teacher_kl": noisy(ramp(4.5, 0.1))}))
+    assert isinstance(answer, NotJudged)
+    assert not answer.applies

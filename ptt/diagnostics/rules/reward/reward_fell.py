@@ -1,7 +1,9 @@
 """This run shows a reward that fell from its best and did not come back.
 
 What: the mean over the last steps lies below the best window by three tenths of its level and six standard deviations
-of a window's mean. The onset is the step after which at least a quarter of the fall lasts.
+of a window's mean. The onset is the step after which at least a quarter of the fall lasts. Of five to 29 values, or
+where nearly all was lost early in up to 59, the best fifth is held against the last one: by half of its level, and by
+more than heavy-tailed noise that remembers does once in a thousand such runs.
 Why it matters: the policy lost what it had learnt, or its tasks, its tools or the scorer changed under it. The reward
 is the last to show it: look for the curve that moved before the onset.
 What it is not: a reward that declines all along: see reward-sign.
@@ -15,40 +17,103 @@ from math import nan
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since_best
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
-from ptt.diagnostics.rules.reward import requires_reward, steady_decline
+from ptt.diagnostics.model import Link, Severity, Steps
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.reward import mean_reward, steady_decline
+from ptt.diagnostics.statistics.few_values import MAX_FEW, MIN_FEW, FewFall, fall_from_best
 
 MIN_FALL_SHARE = 0.3  # of the best level
 HIGH_FALL_SHARE = 0.7  # of it: little of what was learnt is left
 
+MAX_CHANCE = 0.001  # of so large a fall of few values by noise alone
+LOST_CHANCE = 0.01  # where nearly all is lost: noise about a level hardly ever ends at nothing
+FEW_SHARE = 0.5  # of the best level: what few values must have lost
+ALL_LOST = 0.9  # of it: a run of 30 to 59 values that lost so much may have had no long best window
 
-@requires_reward
+
+def reward_of_few(evidence: Evidence) -> Series | NotJudged:
+    """Return the mean reward, logged five times at least."""
+    return mean_reward(evidence, minimum=MIN_FEW)
+
+
+@requires(reward_of_few)
 def check(reward: Series, _: Evidence, limits: Limits) -> Verdict:
     """Hold the best window of the reward against its end."""
     fall = change_since_best(reward)
+    values = reward.finite()[1]
+    few = fall_from_best(values) if len(values) < MAX_FEW else None
+    if few is not None and _is_gone(few, short=fall is None):
+        return _few_fell(reward, few, limits["fell"])
+    if fall is None and few is not None:
+        return Healthy(reason=f"the reward ends at {few.late:.3g}, its best window of {len(values)} is {few.best:.3g}")
     if fall is None or fall.onset is None or fall.sds > -Z_LIMIT or fall.share > -limits["fell"]:
         best, late = (fall.start, fall.late) if fall else (nan, nan)
         return Healthy(reason=f"the reward ends at {late:.3g}, its best window is {best:.3g}")
     if steady_decline(reward):
         return Healthy(reason="the reward never rose; reward-sign judges its steady decline")
-    return Finding(
-        severity=Severity.HIGH if fall.share <= -HIGH_FALL_SHARE else Severity.MEDIUM,
-        claim=f"The reward fell from {fall.start:.3g} to {fall.late:.3g} and did not come back",
-        observed=-fall.share,
+    return _finding(
+        reward,
+        Severity.HIGH if fall.share <= -HIGH_FALL_SHARE else Severity.MEDIUM,
+        levels=(fall.start, fall.late),
         limit=limits["fell"],
+        onset=fall.onset,
+        interval=fall.interval,
+        best_step=fall.start_step,
+        alarm=fall.alarm,
+    )
+
+
+def _is_gone(fall: FewFall, *, short: bool) -> bool:
+    """Return whether few values lost too much for noise: half of their best, or nearly all of it."""
+    if fall.share >= ALL_LOST:
+        return fall.p_value <= (LOST_CHANCE if short else MAX_CHANCE)
+    return short and fall.share >= FEW_SHARE and fall.p_value <= MAX_CHANCE
+
+
+def _few_fell(reward: Series, fall: FewFall, limit: float) -> Finding:
+    """Return the finding of few values: dated by where all that follow lie below halfway."""
+    steps = reward.finite()[0]
+    return _finding(
+        reward,
+        Severity.HIGH if fall.share >= HIGH_FALL_SHARE else Severity.MEDIUM,
+        levels=(fall.best, fall.late),
+        limit=limit,
+        onset=int(steps[fall.onset]),
+        interval=(int(steps[min(fall.best_place, fall.onset)]), int(steps[fall.onset])),
+        best_step=int(steps[fall.best_place]),
+        alarm=int(steps[fall.onset]),
+    )
+
+
+def _finding(
+    reward: Series,
+    severity: Severity,
+    *,
+    levels: tuple[float, float],
+    limit: float,
+    onset: int,
+    interval: Steps | None,
+    best_step: int,
+    alarm: int | None,
+) -> Finding:
+    best, late = levels
+    return Finding(
+        severity=severity,
+        claim=f"The reward fell from {best:.3g} to {late:.3g} and did not come back",
+        observed=(best - late) / max(abs(best), abs(late)),
+        limit=limit,
         unit="of the best level",
-        onset_step=fall.onset,
-        onset_interval=fall.interval,
-        evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "best": fall.start,
-                  "best_step": fall.start_step, "last": fall.late, "alarm_step": fall.alarm},
+        onset_step=onset,
+        onset_interval=interval,
+        evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "best": best,
+                  "best_step": best_step, "last": late, "alarm_step": alarm},
         causes=("updates that are too large: KL, clip fraction or gradient norm moved first",
                 "rollouts older than the policy, or logprobs from another engine",
                 "the environment or its tools failed, and the reward with them",
                 "harder tasks from that step on: a curriculum, a different data set"),
-        confirm=(f"find the curve that left its level before step {fall.onset}: KL, gradient norm, staleness, tools?",
-                 f"score the checkpoint of step {fall.start_step} on the tasks of the last steps"),
-        next=(f"roll back to the last checkpoint before step {fall.onset}",
+        confirm=(f"find the curve that left its level before step {onset}: KL, gradient norm, staleness, tools?",
+                 f"score the checkpoint of step {best_step} on the tasks of the last steps"),
+        next=(f"roll back to the last checkpoint before step {onset}",
               "rerun from it with the cause fixed that moved first, and change nothing else"))  # fmt: skip
 
 
