@@ -62,10 +62,26 @@ def test_entropy_that_is_gone_matters_by_the_reward(reward: Outcome, severity: S
     broken(judged("entropy-collapse", {"entropy": jump(0.5, 0.005)} | REWARDS[reward]), severity=severity, near=60)
 
 
-def test_entropy_that_fades_over_the_whole_run_beside_a_flat_reward_is_low() -> None:
-    fading = np.geomspace(0.5, 0.002, 200)
-    metrics = {"entropy": fading, "reward/mean": level(0.5, 200)}
-    broken(judged("entropy-collapse", metrics), severity=Severity.LOW)
+def test_entropy_that_fades_is_medium_only_beside_a_reward_that_stands_far_from_its_top() -> None:
+    fading = {"entropy": np.geomspace(0.5, 0.002, 200)}
+    broken(judged("entropy-collapse", fading | {"reward/mean": np.linspace(0.2, 0.8, 200)}), severity=Severity.LOW)
+    broken(judged("entropy-collapse", fading | {"reward/mean": level(0.8, 200)}), severity=Severity.LOW)
+    broken(judged("entropy-collapse", fading | {"reward/mean": level(0.5, 200)}), severity=Severity.MEDIUM)
+
+
+def test_entropy_may_go_where_every_answer_is_right() -> None:
+    solved = {"reward/mean": np.minimum(np.linspace(0.3, 2.0, 200), 0.99), "entropy": np.geomspace(0.5, 0.002, 200)}
+    assert "solved" in healthy(judged("entropy-collapse", solved)).reason
+
+
+def test_entropy_that_lost_nearly_all_of_what_it_began_with_is_gone_above_the_fixed_floor() -> None:
+    found = broken(judged("entropy-collapse", {"entropy": jump(2.5, 0.03), "reward/mean": jump(0.6, 0.1)}))
+    assert found.severity is Severity.HIGH
+    healthy(judged("entropy-collapse", {"entropy": jump(0.6, 0.03), "reward/mean": jump(0.6, 0.1)}))
+
+
+def test_an_entropy_of_densities_is_not_held_against_a_floor() -> None:
+    assert "densities" in not_judged(judged("entropy-collapse", {"entropy": level(-30.0)})).reason
 
 
 @pytest.mark.parametrize("low", [3, 8, 19, 30])

@@ -206,7 +206,7 @@ def test_a_rule_lets_pass_what_is_no_failure(rule: str, case: str) -> None:
 
 @pytest.mark.parametrize("rule", METRIC)
 def test_too_few_values_are_not_judged(rule: str) -> None:
-    verdict = run(rule, {METRIC[rule]: level(1.0, 9)})
+    verdict = run(rule, {METRIC[rule]: level(0.1, 9)})
     assert isinstance(verdict, NotJudged), verdict
     assert verdict.reason
     assert verdict.enable

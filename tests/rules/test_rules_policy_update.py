@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import Array, Story, evidence_of, run_of, sequences_of, series_of
-from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged
+from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged, wander
 
 import ptt
 from ptt.diagnostics.evidence import Evidence
@@ -75,13 +75,35 @@ def test_a_limit_of_the_user_s_goes_before_the_run_s_target() -> None:
 
 
 def test_a_kl_over_the_sequence_is_held_against_the_limit_times_the_length() -> None:
-    summed = replace(series_of("kl/ref", level(10.0)), raw_name="train/objective/kl")
+    summed = replace(series_of("kl/ref", jump(1.0, 10.0)), raw_name="train/objective/kl")
     healthy(judged("kl-over-target", {"kl/ref": summed, "len/response_mean": level(50.0)}))
     finding = broken(judged("kl-over-target", {"kl/ref": summed, "len/response_mean": level(20.0)}))
     assert finding.limit == pytest.approx(0.3 * 20, rel=0.05)
     assert "a sequence" in finding.claim
     assert "objective/kl" in not_judged(judged("kl-over-target", {"kl/ref": summed})).reason
     healthy(judged("kl-over-target", {"kl/ref": replace(summed, raw_name="kl", values=level(0.1))}))
+
+
+@pytest.mark.parametrize("count", [3, 10, 100])
+def test_a_kl_that_is_there_at_the_first_log_is_a_note_on_the_settings_however_long_the_run(count: int) -> None:
+    (note,) = healthy(judged("kl-over-target", {"kl/ref": level(0.48, count)})).notes
+    assert note.severity is Severity.LOW
+    assert "at the first log already" in note.claim
+    assert not any("roll back" in step for step in note.next)
+
+
+def test_a_kl_that_is_there_at_the_first_log_and_grows_is_a_finding() -> None:
+    broken(judged("kl-over-target", {"kl/ref": jump(0.48, 0.9)}), severity=Severity.MEDIUM)
+
+
+def test_a_kl_that_creeps_along_the_whole_run_as_the_reward_rises_is_a_note() -> None:
+    along = np.linspace(0, 1, 400)
+    crept = {"kl/ref": 0.02 + 0.35 * along**1.3 + 0.004 * wander(3, count=400, likeness=0.0)}
+    (note,) = healthy(judged("kl-over-target", crept | {"reward/mean": 0.2 + 0.4 * along})).notes
+    assert note.severity is Severity.LOW
+    broken(judged("kl-over-target", crept | {"reward/mean": level(0.4, 400)}), severity=Severity.MEDIUM)
+    sudden = {"kl/ref": jump(0.02, 0.4, at=300, count=400)}
+    broken(judged("kl-over-target", sudden | {"reward/mean": 0.2 + 0.4 * along}), severity=Severity.MEDIUM)
 
 
 def test_the_last_good_step_is_the_one_logged_before_the_damage() -> None:

@@ -1,19 +1,23 @@
 """This run shows a policy entropy that fell to almost nothing.
 
-What: the 20-step mean of the entropy falls below 0.02 nats and below a tenth of its early level, and stays there; or
-the last values of the run (at least three, at most a fifth of it) all lie that low, at most a fifth of the level before
-them and six standard deviations of the run's own noise below it: a collapse that the mean may not show yet.
+What: the 20-step mean of the entropy falls below 0.02 nats and a tenth of its early level, or below 0.1 nats and a
+fiftieth of its highest level, and stays there; or the last values of the run (at least three, at most a fifth of it)
+all lie that low, at most a fifth of the level before them and six standard deviations of the run's own noise below it:
+a collapse that the mean may not show yet.
 Why it matters: a policy without entropy samples the same answer again and again. Groups stop differing, advantages
 vanish, and it cannot find its way out.
-What it is not: a policy that became certain because it is right. Where the reward rose the finding is low: in healthy
-runs, a tool call that became deterministic looks the same. Where the reward fell it is high. Where it did neither, it
-is medium if the entropy was gone within a quarter of the run, or if most groups give no signal while the reward is
-below 0.7 of 1: the policy settled before it had learnt the task. Entropy that drops at the end of the run is not a
-policy that grew certain gradually: at least medium, unless the reward keeps rising.
+What it is not: a policy that became certain because it is right: where the task is solved at the end, nothing is said.
+Where the reward rose the finding is low: in healthy runs, a tool call that became deterministic looks the same. Where
+the reward fell it is high. Where it did neither, it is medium if the entropy was gone within a quarter of the run, or
+if most groups give no signal while the reward is below 0.7 of 1: the policy settled before it had learnt the task. The
+same if such a reward has not moved since the entropy was gone. Entropy that drops at the end of the run is not a policy
+that grew certain gradually: at least medium, unless the reward keeps rising. An entropy below 0 is one of densities, as
+continuous actions have: it has no floor, and is not judged.
 What to do: look at samples. If the answers are wrong or all the same, go back to before the fall, then lower the
 learning rate, add an entropy bonus, raise the clip's upper bound (clip-higher) or hold the policy closer to the
 reference.
-Source: absolute floors of 0.1 to 1 nat, as older tools use, flag normal language-model RL (0.05 to 0.6 nats).
+Source: absolute floors of 0.1 to 1 nat, as older tools use, flag normal language-model RL (0.05 to 0.6 nats); what the
+run itself began with says how much is gone.
 """
 
 import math
@@ -24,7 +28,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import (
     COLLAPSE_FACTOR,
     Outcome,
@@ -37,8 +41,12 @@ from ptt.diagnostics.rules.single_series import last_mean, requires_metric, seri
 
 ENTROPY_FLOOR = 0.02  # nats a token: below what healthy, solved tool tasks keep (0.03 to 0.05)
 MAX_SILENT_SHARE = 0.5  # share of groups without spread
+MAX_FULL_REWARD = 1.1  # of a reward of 1 a task (and .1 for its format)
 SOLVED_REWARD = 0.7  # mean reward of a task that pays 1
 MAX_FALL_SHARE = 0.25  # of the logged steps, from half of the early level to the floor
+SOLVED_SHARE = 0.95  # of a reward or an outcome of at most 1: nothing is left to explore for
+FAR_LEVEL = 0.1  # nats a token: what healthy runs keep lies below it, but not that far from where they began
+FAR_FACTOR = 0.02  # of the highest level: healthy runs keep a twentieth of it and more
 FALL_FACTOR = 0.1  # of the early level: a run that starts near the floor has not collapsed onto it
 MIN_END_VALUES = 3  # low values at the end: one or two are a batch
 MAX_END_SHARE = 0.2  # of the run: what came before is told by what the reward did since
@@ -62,7 +70,17 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged entropy."""
     steps, rolling = series.rolling()
     early = float(series.finite()[1][: series.width].mean())
-    bound = min(limits["floor"], limits["left_of_early"] * early)
+    if early <= 0:
+        return NotJudged(
+            reason=f"{series.raw_name} begins at {early:.3g}: an entropy of densities has no floor",
+            missing=("entropy",),
+            enable="log the entropy of the tokens, with its own sign",
+        )
+    far = min(FAR_LEVEL, limits["left_of_highest"] * float(np.nanmax(rolling)))
+    bound = max(min(limits["floor"], limits["left_of_early"] * early), far)
+    solved = _solved(evidence)
+    if solved is not None and last_mean(series) < bound:
+        return Healthy(reason=f"entropy went from {early:.3g} to {last_mean(series):.3g} nats as {solved}")
     mean = np.nan_to_num(rolling, nan=np.inf)
     last = float(rolling[np.isfinite(rolling)][-1])
     at_end = _gone_at_end(series, evidence, bound)
@@ -76,7 +94,10 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     interval = (int(steps[half]), int(steps[onset]))
     since, whole = outcome_since(evidence, interval[0]), outcome(evidence)
     reward = whole if whole is Outcome.FELL or not settled or not since.judged else since
-    stuck = reward is Outcome.FLAT and settled
+    stalled = outcome_since(evidence, interval[1]) is Outcome.FLAT and _unsolved(evidence)
+    if stalled and reward is not Outcome.FELL:
+        reward = Outcome.FLAT
+    stuck = reward is Outcome.FLAT and (settled or stalled)
     return Finding(
         severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if stuck else Severity.LOW,
         claim=f"Entropy fell from {early:.3g} to {last:.3g} nats{outcome_clause(reward)}",
@@ -139,12 +160,36 @@ def _reward_fell_with_it(evidence: Evidence, step: int) -> bool:
 
 def _silent_and_unsolved(evidence: Evidence) -> bool:
     """Return whether most groups give no signal while the reward, one of at most 1 a task, is far from its top."""
-    silent, reward = evidence.metrics.get("reward/zero_std_frac"), reward_range(evidence)
-    if silent is None or reward is None or not len(silent.finite()[0]):
+    silent = evidence.metrics.get("reward/zero_std_frac")
+    if silent is None or not len(silent.finite()[0]):
         return False
-    return (
-        last_mean(silent) > MAX_SILENT_SHARE and reward.worst >= 0 and reward.best <= 1 and reward.last < SOLVED_REWARD
-    )
+    return last_mean(silent) > MAX_SILENT_SHARE and _unsolved(evidence)
 
 
-RULE = rule(check, "entropy-collapse", Link.EXPLORATION, floor=ENTROPY_FLOOR, left_of_early=FALL_FACTOR)
+def _unsolved(evidence: Evidence) -> bool:
+    """Return whether the reward, one of at most 1 a task, is far from its top."""
+    reward = reward_range(evidence)
+    return reward is not None and reward.worst >= 0 and reward.best <= 1 and reward.last < SOLVED_REWARD
+
+
+def _solved(evidence: Evidence) -> str | None:
+    """Return what says that nearly every answer is right at the end, as a clause, or None."""
+    reward = evidence.metrics.get("reward/mean")
+    told = [reward] if reward is not None and len(reward.finite()[0]) >= MIN_LOGGED else []
+    told += [] if evidence.rewards is None else [one for _, one in sorted(evidence.rewards.outcomes.items())]
+    for series in told:
+        values = series.finite()[1]
+        top = max(1.0, float(values.max(initial=0.0)))
+        if len(values) and values.min() >= 0 and top <= MAX_FULL_REWARD and last_mean(series) >= SOLVED_SHARE * top:
+            return f"the task was solved ({series.raw_name} ends at {last_mean(series):.3g})"
+    return None
+
+
+RULE = rule(
+    check,
+    "entropy-collapse",
+    Link.EXPLORATION,
+    floor=ENTROPY_FLOOR,
+    left_of_early=FALL_FACTOR,
+    left_of_highest=FAR_FACTOR,
+)

@@ -6,6 +6,9 @@ fewer than ten logged values, only three in a row above 2 nats, up to the end, c
 sequence (TRL's `objective/kl`) is compared with the limit times the mean length.
 Why it matters: the policy has left the region where the reference and the KL penalty mean anything. This average moves
 last: the tails of the log-ratio can move hundreds of steps before it.
+What it is not: a KL that lies as high at the first log as later on. That is a note on the settings: the reference is
+not the policy that training starts from. Nor one that crept up along the whole run as the reward rose, to less than 1
+nat a token: that is a note too.
 What to do: if the tails grew first, treat those. Otherwise roll back to the last healthy checkpoint. Then, one at a
 time and in this order: lower the learning rate, run fewer epochs per batch, stop updates on a batch at a target KL,
 check the scale of advantages and rewards.
@@ -23,10 +26,12 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
 from ptt.diagnostics.rules.single_series import (
     GROSS_VALUES,
     gross_excess,
     lasting_excess,
+    late_mean,
     logged,
     measured,
     peak_median,
@@ -39,6 +44,10 @@ KL_LIMIT = 0.3  # nats a token; see the source above
 TARGET_FACTOR = 2.0  # of the run's own target
 HIGH_FACTOR = 1.0 / 0.3  # times the limit: 1 nat a token
 CRITICAL_FACTOR = 2.0 / 0.3  # times: at 2 nats the typical token's probability has changed e^2-fold
+GROWN_FACTOR = 1.5  # times the first values: a KL that grew by less was there before the first update
+FIRST_VALUES = 3  # logged values
+FIRST_STEP = 20  # a first log later than this may come after the policy left
+CREPT_SHARE = 1 / 3  # of the logged steps, from a quarter of the growth to three quarters: no event in the run
 SUMMED_KL = frozenset({"objective/kl"})  # TRL's PPO, RLOO and online DPO add the KL up over the sequence
 ENABLE = "log the KL to the reference: in TRL set beta > 0; in veRL actor_rollout_ref.actor.use_kl_loss=True"
 
@@ -54,6 +63,9 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(reason="every logged KL is exactly 0: see kl-zero", missing=("kl/ref",), enable=ENABLE)
     token_limit, source = limit_in_force(evidence, limits)
     limit = token_limit * tokens
+    fixed = not source and limit == KL_LIMIT * tokens  # no target of this run's own
+    if fixed and (of_start := _of_the_start(series, limit, unit)) is not None:
+        return of_start
     enough = logged(evidence, "kl/ref", what="KL to the reference", enable=ENABLE)
     short = isinstance(enough, NotJudged)
     excess = gross_excess(series, CRITICAL_FACTOR * limit) if short else lasting_excess(series, limit)
@@ -68,10 +80,13 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         excess = replace(excess, ended=None)
     grade = 2 if short else (excess.peak > HIGH_FACTOR * limit) + (excess.peak > CRITICAL_FACTOR * limit)
     verb = "has stayed" if excess.ended is None else "lay"
-    return Finding(
-        severity=excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade]),
+    crept = not short and not grade and _crept(series) and outcome(evidence) is Outcome.ROSE
+    severity = excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade])
+    finding = Finding(
+        severity=Severity.LOW if crept else severity,
         claim=f"Mean KL to the reference {verb} above {limit:.3g} nats a {unit}{source}{excess.recovery}"
-        + (", reset at every sync of the reference" if moves else ""),
+        + (", reset at every sync of the reference" if moves else "")
+        + ("; it crept up as the reward rose" if crept else ""),
         unit="nats",
         **measured(excess, observed=excess.peak),
         evidence=series_evidence(
@@ -85,6 +100,47 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         confirm=(confirm_by_checkpoint(excess.interval),),
         next=back_off(excess.interval),
     )
+    return Healthy(reason=finding.claim, notes=(finding,)) if crept else finding
+
+
+def _of_the_start(series: Series, limit: float, unit: str) -> Healthy | None:
+    """Judge a KL that lies above the limit at the first log and has not grown since: no update made it."""
+    steps, values = series.finite()
+    first, last = float(values[:FIRST_VALUES].mean()), late_mean(series)
+    early = values[:FIRST_VALUES]
+    there = limit < early.min() and early.max() <= CRITICAL_FACTOR * limit
+    if steps[0] > FIRST_STEP or not there or last > GROWN_FACTOR * first:
+        return None
+    note = Finding(
+        severity=Severity.LOW,
+        claim=f"KL to the reference is {values[0]:.3g} nats a {unit} at the first log already, {last:.3g} at the end: "
+        "the reference is not the policy that training starts from",
+        observed=first,
+        limit=limit,
+        unit="nats",
+        onset_step=int(steps[0]),
+        onset_interval=(int(steps[0]), int(steps[0])),
+        evidence=series_evidence(series, first=float(values[0]), last_mean=last, per=unit),
+        causes=(
+            "a reference of other weights: the base model under an adapter, an earlier checkpoint, another precision",
+            "logprobs of the two sides that do not belong together: temperature, chat template, mask, padding",
+            "a first update so large that the policy left the reference within it: the warm-up is missing",
+        ),
+        confirm=("compute the KL before the first update, on the very weights of the reference: it must be 0",),
+        next=(
+            "if it is not 0: make sure that reference and policy are loaded alike, and change nothing else",
+            "if it is: halve the learning rate, or warm it up over the first steps",
+        ),
+    )
+    return Healthy(reason=note.claim, notes=(note,))
+
+
+def _crept(series: Series) -> bool:
+    """Return whether its growth took its time: from a quarter of it to three quarters a third of the run or more."""
+    mean = series.rolling()[1]
+    mean = mean[np.isfinite(mean)]
+    grown = (mean - mean[0]) / (mean[-1] - mean[0]) if mean[-1] > mean[0] else np.ones(len(mean))
+    return float(((grown >= 0.25) & (grown < 0.75)).mean()) >= CREPT_SHARE
 
 
 def tokens_per_value(evidence: Evidence, series: Series) -> float | NotJudged:

@@ -30,7 +30,7 @@ from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.reward import REWARD_ENABLE, mean_reward, rewards_of
-from ptt.diagnostics.rules.single_series import metric_evidence
+from ptt.diagnostics.rules.single_series import last_mean, metric_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.small_sample import LineChange, estimate_change
 
@@ -51,6 +51,7 @@ FIRST_VALUES = 3  # logged values: what is learnt within them stands before any 
 RISE_SDS = 4.0  # standard errors: few runs in a thousand rise so far by chance, wherever in them
 STOOD_SHARE = 0.5  # of the run: a reward that stands still for less has just arrived
 MIN_STOOD = 60  # logged values: three windows; over fewer nothing is said of a reward that rose before
+SILENT_SHARE = 0.5  # of groups without spread: no-signal-groups then says why the reward stands still
 DISTILLED = frozenset({"teacher", "distill", "distillation", "student"})  # words of what distillation logs
 
 
@@ -273,7 +274,9 @@ def _never_rose(reward: Series, change: LineChange, material: float, evidence: E
     right = values.min() >= 0 and values.max() <= MAX_FULL_REWARD and level >= MOSTLY_RIGHT
     done = progress_of(evidence.run).share
     enough = LONG_RUN if done is not None and done >= DONE_SHARE else LONG_OPEN_RUN
-    note = right or len(values) < enough or change.highest_999 > material
+    silent = evidence.metrics.get("reward/zero_std_frac")
+    told = silent is not None and bool(len(silent.finite()[0])) and last_mean(silent) > SILENT_SHARE
+    note = right or told or len(values) < enough or change.highest_999 > material
     claim = (
         f"The reward never rose in {len(values)} logged steps ({change.early:.3g} → {change.late:.3g}); a rise by "
         f"{_would_show(change):.2g} would have shown"
