@@ -361,6 +361,10 @@ class SeriesOutcome:
     late: float | None = None  # mean of its last part
     change: Interval | None = None  # 95%, late less early, autocorrelation allowed for; None: too few values
     movement: str = "cannot_say"  # rose | fell | flat | cannot_say
+    detectable: float | None = None  # smallest change that would have been told from its noise
+    still_moving: bool = False  # in its last part, the way it moved before
+    turn: float | None = None  # level beyond both ends, where it went and came back from
+    turn_step: int | None = None
     changed_at: int | None = None  # step from which on it stayed at its new level
     changed_interval: Steps | None = None
     spikes: int = 0  # values far off their neighbours
@@ -379,7 +383,11 @@ class Outcome:
     steps: Steps | None = None
     planned: int | None = None
     series: tuple[SeriesOutcome, ...] = ()  # most telling first
+    series_left_out: int = 0  # more series than are kept
     best_checkpoint: str | None = None
+    how_ended: str = ""  # the sentences of `said`, each where there is something to say
+    did: str = ""  # what moved from what to what
+    cost: str = ""
     said: str = ""  # two or three sentences
 
 

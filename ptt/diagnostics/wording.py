@@ -4,32 +4,29 @@ import math
 from typing import Final
 
 THIN = "\u202f"  # a narrow no-break space: groups of three digits, as reports write them
-LARGE = 100.0  # from here on a mean is read without digits behind the point
-
-
-def readable(value: float) -> str:
-    """Write a mean to three digits, and a large one in full: 4,450 and not 4.45e+03."""
-    return f"{value:,.0f}" if abs(value) >= LARGE else f"{value:.3g}"
-
-
+MINUS = "−"
+SMALL, HUGE = 1e-4, 1e7  # outside, powers of ten are easier to read than zeros
+LARGE = 100.0  # from here on a number is read without digits behind the point
 DIGITS: Final = 3
 """Significant digits of a number in prose: fewer than two hide a change, more than three are noise."""
 
 
-def figure(value: float) -> str:
-    """Write a measured number with two to three significant digits: 0.50, 0.294, 12, 1,230, 4.5e-07."""
+def sig(value: float, unit: str = "") -> str:
+    """Write a measured value with two to three significant digits and its unit: 0.50, 0.294, 12, 4,450, −0.0023."""
+    size = abs(float(f"{value:.{DIGITS}g}"))
     if not math.isfinite(value):
-        return f"{value:g}"
-    value = float(f"{value:.{DIGITS}g}")
-    size = abs(value)
-    if size != 0 and not 1e-4 <= size < 1e6:
-        return f"{value:.1e}"
-    if size >= 100:
-        return f"{value:,.0f}".replace(",", THIN)
-    places = DIGITS - 1 - math.floor(math.log10(size)) if size else 0
-    text = f"{value:.{places}f}"
-    least = max(0, places - 1)  # one zero behind two digits says nothing
-    return text[:-1].rstrip(".") if places > least and text.endswith("0") else text
+        text = f"{value:g}"
+    elif value == 0:
+        text = "0"
+    elif not SMALL <= size < HUGE:
+        text = f"{value:.2g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+    elif size >= LARGE:
+        text = f"{float(f'{value:.{DIGITS}g}'):,.0f}"
+    else:
+        text = f"{value:#.{DIGITS}g}"
+        text = text[:-1] if text.endswith("0") else text
+    text = text.rstrip(".").replace("-", MINUS)
+    return f"{text}{THIN}{unit}" if unit else text
 
 
 def counted(count: int, words: str) -> str:

@@ -68,7 +68,18 @@ def test_every_field_is_classified(judged: dict[str, api.Diagnosis]) -> None:
             field.name for field in dataclasses.fields(kind)
         }, kind
     parts = {field.name for field in dataclasses.fields(model.Diagnosis)}
-    told = {"run", "verdict", "signature", "findings", "healthy", "not_judged", "crashes", "sources", "tables"}
+    told = {
+        "run",
+        "verdict",
+        "outcome",
+        "signature",
+        "findings",
+        "healthy",
+        "not_judged",
+        "crashes",
+        "sources",
+        "tables",
+    }
     assert parts == told | {
         "from_findings",
         "redacted",

@@ -177,7 +177,11 @@ def test_a_loss_beside_names_of_rl_stays_open(tmp_path: Path) -> None:
 
 
 def test_a_finding_is_told_whatever_is_covered(tmp_path: Path) -> None:
-    columns = {"reward": grpo()["reward"], "kl": np.linspace(0.02, 1.4, 120) + noisy(0.02, seed=5), "completions/mean_length": noisy(100, seed=4)}
+    columns = {
+        "reward": grpo()["reward"],
+        "kl": np.linspace(0.02, 1.4, 120) + noisy(0.02, seed=5),
+        "completions/mean_length": noisy(100, seed=4),
+    }
     found = ptt.diagnose(state(tmp_path / "run", columns))
     assert found.verdict.status is Status.SUSPECT
     assert found.verdict.coverage is not None

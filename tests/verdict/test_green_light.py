@@ -8,7 +8,7 @@ import pytest
 
 from ptt.diagnostics.model import SeriesOutcome
 from ptt.diagnostics.verdict.green_light import WORSE, blocked_by, excuses
-from ptt.diagnostics.wording import figure
+from ptt.diagnostics.wording import sig
 
 RECALL = SeriesOutcome(
     name="val_recall", logged_as="val_recall", direction="higher", count=40, early=0.81, late=0.05, low=0.04, high=0.83,
@@ -77,4 +77,4 @@ def test_every_excuse_gives_its_reason() -> None:
     ],
 )
 def test_a_number_in_prose_has_two_to_three_significant_digits(value: float, text: str) -> None:
-    assert figure(value) == text
+    assert sig(value) == text

@@ -35,6 +35,7 @@ class Evidence:
     other: Mapping[str, Series] = field(default_factory=dict)  # of training, without a canonical name, as spelt
     described: tuple[SeriesOutcome, ...] = ()  # what every recorded series did, known or not, the most telling first
     eval_loss: Series | None = None  # of the evaluations during training
+    seconds: float | None = None  # for which training was logged; None: nothing tells the time
     environment: Environment | None = None  # None: no sampled trajectory is recorded
     answers: Answers | None = None  # None: no text of a sampled answer was read
     lengths: Lengths | None = None  # None: likewise

@@ -25,6 +25,7 @@ from ptt.diagnostics.evidence.freshness import gather_freshness
 from ptt.diagnostics.evidence.lengths import gather_lengths
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mismatch import gather_mismatch, gather_rank_mismatch
+from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.recorded_calls import recorded_calls, with_recorded
 from ptt.diagnostics.evidence.reference import gather_reference
@@ -284,8 +285,20 @@ def gather(
         required_tools=settings.required_tools,
         limits=settings.limits,
     )
+    described = topic(
+        "outcome",
+        lambda: describe_run_series(
+            metrics=metrics,
+            training=series,
+            other=other,
+            evaluation=evidence.evaluation,
+            rewards=evidence.rewards,
+            algorithm=algorithm,
+        ),
+    )
+    seconds = topic("time", lambda: logged_seconds(metrics, wide))
     return Gathered(
-        evidence=evidence,
+        evidence=replace(evidence, described=described or (), seconds=seconds),
         # the rows leave these out, and there may be thousands
         tables=Tables(tables, {"other_series": partial(series_parts, other)}) if wide.parts else tables,
         wide=wide,

@@ -42,6 +42,35 @@ MIN_WARMUP_VALUES: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)
+class Extremes:
+    """The ends and extremes of a series before it was condensed, each extreme with its first step."""
+
+    first: float
+    last: float
+    low: float
+    low_step: int
+    high: float
+    high_step: int
+    at_zero: float  # share of values that are exactly 0
+    count: int  # finite values
+
+
+def extremes_of(steps: IntArray, values: FloatArray) -> Extremes:
+    """Return the ends and extremes of finite values, at least one."""
+    low, high = int(values.argmin()), int(values.argmax())
+    return Extremes(
+        first=float(values[0]),
+        last=float(values[-1]),
+        low=float(values[low]),
+        low_step=int(steps[low]),
+        high=float(values[high]),
+        high_step=int(steps[high]),
+        at_zero=float((values == 0).mean()),
+        count=len(values),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Series:
     """One metric over steps; `values` is NaN wherever `flags` is not 0 (see schema.Flag)."""
 
@@ -53,6 +82,7 @@ class Series:
     logged: int = 0  # values before the series was condensed to means of blocks; 0: it was not
     sources_end: int | None = None  # last step that sources of its kinds logged anything at; None: not known
     window: int = 0  # values that a rolling mean takes; 0: as many as their number allows
+    extremes: Extremes | None = None  # None: it was not condensed, and holds them
 
     @property
     def count(self) -> int:
@@ -140,9 +170,10 @@ def condense(series: Series, max_points: int) -> Series:
     counts = np.diff(np.append(starts, len(values)))
     means = np.add.reduceat(values, starts) / counts
     ends = steps[starts + counts - 1]
+    extremes = series.extremes or extremes_of(steps, values)
     if len(values) == len(series.values):
         flags = np.zeros(len(means), series.flags.dtype)
-        return replace(series, steps=ends, values=means, flags=flags, logged=series.count)
+        return replace(series, steps=ends, values=means, flags=flags, logged=series.count, extremes=extremes)
     bad = ~np.isfinite(series.values)
     at = np.concatenate([ends, series.steps[bad]])
     order = np.argsort(at, kind="stable")
@@ -153,6 +184,7 @@ def condense(series: Series, max_points: int) -> Series:
         values=np.concatenate([means, series.values[bad]])[order],
         flags=flags[order],
         logged=series.count,
+        extremes=extremes,
     )
 
 

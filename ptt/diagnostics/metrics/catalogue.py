@@ -67,6 +67,12 @@ def labels() -> Mapping[str, str]:
     return {name: metrics()[name].label for name in (*first, *sorted(metrics().keys() - set(first)))}
 
 
+def called(name: str, split: str) -> str:
+    """Return what prose calls a metric of training or of an evaluation; empty where nothing is known of it."""
+    label = known(name).label
+    return f"evaluation {label}" if label and split == "eval" and not label.startswith("evaluation") else label
+
+
 def kind_of(name: str) -> Kind:
     """Return what kind of figure a metric is; what is not known otherwise is one of training."""
     kinds = document()["kinds"]

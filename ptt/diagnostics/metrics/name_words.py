@@ -16,6 +16,7 @@ OUTCOME: Final = frozenset(
 ASIDE: Final = frozenset({"format", "style", "tag", "tags", "xml", "json", "tool", "tools", "call", "calls"})
 """Words of what may be right while the task is not done: a tool call's success is none of the task."""
 REWARD: Final = frozenset({"reward", "rewards", "score", "scores", "return", "returns"})
+LOSS_WORDS: Final = frozenset({"loss", "nll", "perplexity", "ppl"})
 JUDGE: Final = frozenset({"judge", "llm", "rubric", "grader", "gpt", "preference", "critique"})
 REFUSAL: Final = frozenset({"refusal", "refusals", "refused"})
 REPETITION: Final = frozenset({"repetition", "repetitions", "repeat", "repeated"})
@@ -27,6 +28,15 @@ NOT_A_LEVEL: Final = frozenset(
      "failure", "failures", "error", "errors", "logp", "logps", "value", "values", "perf", "slowdown", "baseline"}
 )  # fmt: skip
 """Words of figures that are no mean level of anything paid or achieved."""
+NO_LEVEL: Final = frozenset(
+    {"time", "times", "timing", "timings", "second", "seconds", "sec", "secs", "ms", "s", "minutes", "hours", "runtime",
+     "eta", "elapsed", "duration", "latency", "gpu", "cpu", "cuda", "mem", "memory", "gb", "gib", "mb", "mib", "util",
+     "utilization", "power", "disk", "network", "flops", "tflops", "mfu", "throughput", "tps", "fps", "speed", "perf",
+     "system", "epoch", "epochs", "step", "steps", "iteration", "iterations", "iter", "timestamp", "seed", "version",
+     "min", "max", "std", "var", "variance", "median", "percentile", "count", "counts", "num", "n", "cumulative",
+     "remaining", "percentage", "progress", "size", "idx", "index", "id"}
+)  # fmt: skip
+"""Words of clocks, machines, counters and spreads: their series are no levels that the metrics of the table name."""
 
 
 def words_of(name: str) -> frozenset[str]:

@@ -19,6 +19,7 @@ from ptt.diagnostics.documents import (
     read_at_most,
 )
 from ptt.diagnostics.errors import InputError
+from ptt.diagnostics.metrics.catalogue import called
 from ptt.diagnostics.model import (
     Aggregates,
     Answer,
@@ -28,9 +29,11 @@ from ptt.diagnostics.model import (
     Finding,
     Link,
     NotJudged,
+    Outcome,
     RuleCrash,
     Run,
     RunVerdict,
+    SeriesOutcome,
     Severity,
     Signature,
     Source,
@@ -99,6 +102,53 @@ class _Verdict(_Part):
     first_broken_link: Link | None
     next: Texts
     coverage: _Coverage | None = None
+
+
+class _SeriesOutcome(_Part):
+    name: str
+    logged_as: str
+    first: Number | None
+    last: Number | None
+    best: Number | None
+    best_step: Integer | None
+    change: tuple[Number, Number] | None
+    changed_at: Integer | None
+    split: Literal["train", "eval"] = "train"
+    direction: Literal["higher", "lower"] | None = None
+    unit: str = ""
+    count: Count = 0
+    not_finite: Count = 0
+    first_step: Integer | None = None
+    last_step: Integer | None = None
+    low: Number | None = None
+    high: Number | None = None
+    early: Number | None = None
+    late: Number | None = None
+    movement: Literal["rose", "fell", "flat", "cannot_say"] = "cannot_say"
+    detectable: Number | None = None
+    changed_interval: StepInterval | None = None
+    still_moving: bool = False
+    turn: Number | None = None
+    turn_step: Integer | None = None
+    spikes: Count = 0
+    noise: Number | None = None
+    at_zero: Number = 0.0
+    bound: Number | None = None
+    at_bound: Number = 0.0
+    spread_left: Number | None = None
+
+
+class _Outcome(_Part):
+    ended: Literal["finished", "stopped", "killed", "crashed", "running", "unknown"]
+    steps: StepInterval | None
+    series: Annotated[tuple[_SeriesOutcome, ...], Meta(max_length=MAX_ENTRIES)]
+    best_checkpoint: str | None
+    said: str
+    planned: Integer | None = None
+    series_left_out: Count = 0
+    how_ended: str = ""
+    did: str = ""
+    cost: str = ""
 
 
 class _Aggregates(_Part):
@@ -181,6 +231,7 @@ class _Document(_Part):
     not_judged: Annotated[tuple[_NotJudged, ...], Meta(max_length=MAX_FINDINGS)]
     sources: Annotated[tuple[_Source, ...], Meta(max_length=MAX_SOURCES)]
     crashes: Annotated[tuple[_Crash, ...], Meta(max_length=MAX_FINDINGS)] = ()
+    outcome: _Outcome | None = None
 
 
 def read_findings(path: Path) -> Diagnosis:
@@ -250,6 +301,7 @@ def _diagnosis(document: _Document) -> Diagnosis:
         sources=tuple(Source(**structs.asdict(source), bytes=0) for source in document.sources),
         tables={},
         from_findings=True,
+        outcome=_outcome(document.outcome),
     )
 
 
@@ -258,6 +310,13 @@ def _coverage(coverage: _Coverage | None) -> Coverage | None:
         return None
     core = tuple(CoreQuestion(**structs.asdict(question)) for question in coverage.core)
     return Coverage(judged=coverage.judged, asked=coverage.asked, core=core)
+
+
+def _outcome(outcome: _Outcome | None) -> Outcome | None:
+    if outcome is None:
+        return None
+    series = tuple(SeriesOutcome(**structs.asdict(one), label=called(one.name, one.split)) for one in outcome.series)
+    return Outcome(**{**structs.asdict(outcome), "series": series})
 
 
 def check_chains(findings: tuple[Finding, ...]) -> None:

@@ -16,7 +16,7 @@ from ptt.diagnostics.traces.interface import Judged, graded, no_calls, not_judge
 from ptt.diagnostics.traces.loops import looping_calls
 from ptt.diagnostics.traces.order import Shift, shift_of
 from ptt.diagnostics.traces.tables import TraceTables
-from ptt.diagnostics.wording import readable
+from ptt.diagnostics.wording import sig
 
 SHOWN_BLOCKS: Final = 24  # of the table: as many as a chart shows side by side
 SHOWN_EPISODES: Final = 10  # of a block there, at least: the share of fewer jumps between none and all
@@ -56,7 +56,7 @@ def judge_length(tables: TraceTables) -> Judged:
         ).verdict
         return Judged(verdict=verdict, tables=views)
     findings = [finding for length in known if (finding := _longer(tables, length)) is not None]
-    means = [f"{readable(_mean(tables.episodes[length.column]))} {length.what}" for length in known]
+    means = [f"{sig(_mean(tables.episodes[length.column]))} {length.what}" for length in known]
     return Judged(verdict=graded(*findings[:1], reason=f"{' and '.join(means)} per episode"), tables=views)
 
 
@@ -72,7 +72,7 @@ def _longer(tables: TraceTables, length: Length) -> Finding | None:
     told = " and succeed as often" if pays else ""
     return Finding(
         severity=Severity.LOW if pays or not tables.order.timed else Severity.MEDIUM,
-        claim=f"Episodes grew from {readable(growth.early)} to {readable(growth.late)} {length.what}{told}",
+        claim=f"Episodes grew from {sig(growth.early)} to {sig(growth.late)} {length.what}{told}",
         observed=growth.late,
         limit=GROWTH * growth.early,
         unit=length.what,
@@ -100,7 +100,7 @@ def judge_reward(tables: TraceTables) -> Judged:
         )
     values, weights = reward.fill_null(0.0).to_numpy(), reward.is_not_null().cast(pl.Float64).to_numpy()
     spread = float(np.std(values[weights > 0]))
-    reason = f"the mean reward is {readable(_mean(reward))} over {reward.count():,} episodes"
+    reason = f"the mean reward is {sig(_mean(reward))} over {reward.count():,} episodes"
     if tables.episodes["success"].count():
         return Judged(verdict=graded(reason=reason))
     fall = shift_of(tables.order, values, weights, lambda early, late: early - late >= REWARD_FALL * spread)
@@ -108,7 +108,7 @@ def judge_reward(tables: TraceTables) -> Judged:
         return Judged(verdict=graded(reason=reason))
     finding = Finding(
         severity=Severity.MEDIUM if tables.order.timed else Severity.LOW,
-        claim=f"The mean reward fell from {readable(fall.early)} to {readable(fall.late)}",
+        claim=f"The mean reward fell from {sig(fall.early)} to {sig(fall.late)}",
         observed=fall.late,
         limit=fall.early - REWARD_FALL * spread,
         unit="reward",
@@ -140,9 +140,7 @@ def judge_latency(tables: TraceTables) -> Judged:
     values[at], weights[at] = by_episode["seconds"].to_numpy(), 1.0
     factor, floor = float(np.log(LATENCY_FACTOR)), float(np.log(MIN_SECONDS))
     rise = shift_of(tables.order, values, weights, lambda early, late: late >= max(floor, early + factor))
-    reason = (
-        f"a call takes {readable(_mean(seconds))} s (mean), {seconds.quantile(0.95) or 0.0:.3g} s (95th percentile)"
-    )
+    reason = f"a call takes {sig(_mean(seconds))} s (mean), {seconds.quantile(0.95) or 0.0:.3g} s (95th percentile)"
     if rise is None:
         return Judged(verdict=graded(reason=reason))
     early, late = float(np.exp(rise.early)), float(np.exp(rise.late))

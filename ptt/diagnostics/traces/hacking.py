@@ -27,7 +27,7 @@ from ptt.diagnostics.traces.interface import Judged, graded, no_calls, not_judge
 from ptt.diagnostics.traces.order import Shift, shift_of
 from ptt.diagnostics.traces.scores import REWARD, Scores, scores_of
 from ptt.diagnostics.traces.tables import TraceTables
-from ptt.diagnostics.wording import readable
+from ptt.diagnostics.wording import sig
 
 MIN_RISE: Final = 0.1  # of the larger level: a reward that rose by less gained little
 MIN_RISE_SDS: Final = 0.3  # of the episodes' spread, likewise
@@ -71,10 +71,8 @@ def judge_inflation(tables: TraceTables) -> Judged:
     growth = _grown(tables, scores.calls, MIN_CALLS, GROWTH_FACTOR)
     mean = float(np.nanmean(scores.calls))
     if growth is None:
-        return Judged(
-            verdict=graded(reason=f"an episode makes {readable(mean)} tool calls, and no more towards the end")
-        )
-    grew = f"{readable(growth.early)} → {readable(growth.late)}"
+        return Judged(verdict=graded(reason=f"an episode makes {sig(mean)} tool calls, and no more towards the end"))
+    grew = f"{sig(growth.early)} → {sig(growth.late)}"
     gains = scores.outcomes or {name: values for name, values in scores.parts.items() if name == REWARD}
     if not gains:
         return not_judged(
@@ -84,7 +82,7 @@ def judge_inflation(tables: TraceTables) -> Judged:
         )
     for name, values in gains.items():
         if (rise := _shift(tables, values, lambda early, late: late > early)) is not None:
-            gained = f"{readable(rise.early)} → {readable(rise.late)}"
+            gained = f"{sig(rise.early)} → {sig(rise.late)}"
             reason = f"tool calls grew {grew} an episode, and {name} ({gained}) with them"
             return Judged(verdict=graded(reason=reason))
     fallen = next((name for name, values in gains.items() if _fall(tables, values) is not None), None)
@@ -126,8 +124,8 @@ def _hacking(tables: TraceTables, scores: Scores, part: tuple[str, Shift], lost:
     severity = Severity.HIGH if inflated else Severity.MEDIUM
     return Finding(
         severity=Severity.LOW if words_of(name) & PENALTY else severity,
-        claim=f"{name} rose {readable(rise.early)} → {readable(rise.late)} while {outcome} fell "
-        f"{readable(fall.early)} → {readable(fall.late)}" + with_it,
+        claim=f"{name} rose {sig(rise.early)} → {sig(rise.late)} while {outcome} fell "
+        f"{sig(fall.early)} → {sig(fall.late)}" + with_it,
         observed=1 - fall.late / fall.early,
         limit=MIN_LOSS,
         unit="of the early outcome",
@@ -157,7 +155,7 @@ class Inflation:
         """The growth in a clause."""
         paid = f", which it pays for (rank correlation {self.rho:+.2f} within prompts)" if self.is_paid else ""
         unit = "letters an episode" if self.name == LENGTH else "an episode"
-        return f"{self.name} grew {readable(self.growth.early)} → {readable(self.growth.late)} {unit}{paid}"
+        return f"{self.name} grew {sig(self.growth.early)} → {sig(self.growth.late)} {unit}{paid}"
 
 
 def _inflated(tables: TraceTables, scores: Scores, part: str) -> list[Inflation]:

@@ -38,7 +38,7 @@ from ptt.diagnostics.rules.post_training.overfitting import MIN_EVALUATIONS, MIN
 from ptt.diagnostics.rules.post_training.overfitting import Z_LIMIT as EVALUATION_Z
 from ptt.diagnostics.rules.single_series import derived, logarithms
 from ptt.diagnostics.verdict.green_light import WORSE, blocked_by
-from ptt.diagnostics.wording import figure
+from ptt.diagnostics.wording import sig
 
 MAX_HIDDEN_FACTOR: Final = 4.0
 """Times its level: noise that hides a rise of a loss so large hides all that matters of it."""
@@ -442,7 +442,7 @@ def would_show(question: CoreQuestion) -> str:
     """Name the smallest change that would have shown."""
     if question.detectable is None:
         return ""
-    return " ".join(filter(None, (question.change, figure(question.detectable), question.unit)))
+    return " ".join(filter(None, (question.change, sig(question.detectable), question.unit)))
 
 
 def _checks(count: int) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import CoreQuestion, SeriesOutcome
-from ptt.diagnostics.wording import figure
+from ptt.diagnostics.wording import sig
 
 FACTOR: Final = 10.0
 """Late over early level, or early over late: so much is no noise and no drift of a sound run by any scale."""
@@ -97,11 +97,11 @@ def _worsened(series: SeriesOutcome) -> tuple[str, str]:
     since = f" since step {series.changed_at}" if series.changed_at is not None else ""
     adverse = {"higher": "fell", "lower": "rose"}.get(series.direction or "")
     if adverse is not None and series.movement == adverse and _factor(early, late) >= FACTOR:
-        return adverse, f"{name} {adverse} from {figure(early)} to {figure(late)}{since}"
+        return adverse, f"{name} {adverse} from {sig(early)} to {sig(late)}{since}"
     if series.bound is not None and series.at_bound >= STAYED and series.movement in ("rose", "fell"):
         worse_end = adverse is None or series.movement == adverse
         if worse_end:
-            return "bound", f"{name} stays at {figure(series.bound)}{since}"
+            return "bound", f"{name} stays at {sig(series.bound)}{since}"
     if series.spread_left is not None and series.spread_left < SPREAD_GONE:
         return "spread", f"{name} no longer varies: its noise fell to {series.spread_left:.1%} of what it was"
     return "", ""

@@ -25,6 +25,7 @@ from ptt.diagnostics.verdict.checkpoints import (
     with_checkpoint_names,
 )
 from ptt.diagnostics.verdict.context import DECIDING, context_table, read_run_metadata
+from ptt.diagnostics.verdict.outcome import with_checkpoint
 
 SCHEMA: Final = {
     "phase": pl.String,  # before | during | after
@@ -262,4 +263,9 @@ def with_handover(
         "context": context_table(evidence, read_run_metadata(files), evals, evaluated=bool(evaluated)),
         "checklists": pl.DataFrame(rows, schema=SCHEMA, orient="row"),
     }
-    return with_checkpoint_names(replace(diagnosis, tables=with_tables(diagnosis.tables, tables)), roles)
+    held = roles.best.checkpoint
+    outcome = diagnosis.outcome and with_checkpoint(
+        diagnosis.outcome, held.path if held else None, best.metric if best else ""
+    )
+    diagnosis = replace(diagnosis, tables=with_tables(diagnosis.tables, tables), outcome=outcome)
+    return with_checkpoint_names(diagnosis, roles)

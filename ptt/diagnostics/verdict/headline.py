@@ -19,6 +19,7 @@ from ptt.diagnostics.model import (
     Healthy,
     Link,
     NotJudged,
+    Outcome,
     RuleCrash,
     RuleVerdict,
     Run,
@@ -62,12 +63,12 @@ def verdict_of(
     explains: Explains | None = None,
     seen: Seen | None = None,
     nothing: NothingJudged | None = None,
-    did: str = "",
+    outcome: Outcome | None = None,
 ) -> Diagnosis:
     """Assemble the diagnosis; `explains` names which failure brings which others about.
 
     `seen`: how much was judged, without which a run counts as covered; `nothing`: why nothing could be, if nothing was;
-    `did`: what the run's curves did, which begins the headline of a run that nothing is wrong with.
+    `outcome`: what the run did, which begins the headline of a run that nothing is wrong with.
     """
     verdicts = raise_settings(verdicts, explains or {}, window=_window(run))
     verdicts = [_in_unit(verdict, run.step_unit) for verdict in verdicts]
@@ -79,7 +80,8 @@ def verdict_of(
     return Diagnosis(
         run=run,
         verdict=replace(
-            _answer(run, findings, signature, verdicts, seen, nothing, did), coverage=seen.coverage if seen else None
+            _answer(run, findings, signature, verdicts, seen, nothing, outcome.did if outcome else ""),
+            coverage=seen.coverage if seen else None,
         ),
         signature=signature,
         findings=findings,
@@ -87,6 +89,7 @@ def verdict_of(
         not_judged=not_judged,
         crashes=tuple(crashes),
         sources=tuple(sources),
+        outcome=outcome,
         tables=tables,
     )
 

@@ -50,6 +50,7 @@ from ptt.diagnostics.verdict.finding_series import TABLE as CURVES
 from ptt.diagnostics.verdict.finding_series import finding_series
 from ptt.diagnostics.verdict.headline import contaminated, verdict_of
 from ptt.diagnostics.verdict.nothing_judged import why_nothing_was_judged
+from ptt.diagnostics.verdict.outcome import outcome_of
 
 Result = TypeVar("Result")
 
@@ -141,6 +142,7 @@ def diagnosis_of(
     custom = ((rule.name, partial(judge_custom, rule, evidence, lookup.series)) for rule in custom_rules)
     verdicts = [signature[0].verdict, *verdicts, *_run(custom, crashes)]
     verdicts = [_with_framework_line(_without_first_step(verdict, evidence), evidence) for verdict in verdicts]
+    outcome = next(iter(_run([("outcome", partial(outcome_of, evidence))], crashes)), None)
     diagnosis = verdict_of(
         run=evidence.run,
         signature=signature[0].signature,
@@ -151,6 +153,7 @@ def diagnosis_of(
         sources=list_sources(table, tokens, damaged, (*manifest.notes, *(tokens.notes if tokens else ()))),
         tables=gathered.tables,
         explains=explains(),
+        outcome=outcome,
     )
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
     return (

@@ -13,6 +13,7 @@ import polars as pl
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.metrics.guessed_names import near_names, spelt_words
+from ptt.diagnostics.metrics.name_words import NO_LEVEL
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 
 MIN_VALUES: Final = 3  # of a metric that is worth a name: fewer are no series
@@ -21,15 +22,6 @@ MAX_NEAR: Final = 2
 MAX_CHARS: Final = 80  # of a name that is listed
 CORE: Final = frozenset(listed("named_first"))
 MIN_CORE: Final = 3  # of them known: reward, loss and a third say what most rules ask
-ASIDE: Final = frozenset(
-    {"time", "times", "timing", "timings", "second", "seconds", "sec", "secs", "ms", "s", "minutes", "hours", "runtime",
-     "eta", "elapsed", "duration", "latency", "gpu", "cpu", "cuda", "mem", "memory", "gb", "gib", "mb", "mib", "util",
-     "utilization", "power", "disk", "network", "flops", "tflops", "mfu", "throughput", "tps", "fps", "speed", "perf",
-     "system", "epoch", "epochs", "step", "steps", "iteration", "iterations", "iter", "timestamp", "seed", "version",
-     "min", "max", "std", "var", "variance", "median", "percentile", "count", "counts", "num", "n", "cumulative",
-     "remaining", "percentage", "progress", "size", "idx", "index", "id"}
-)  # fmt: skip
-"""Words of clocks, machines, counters and spreads: their series are no levels that the metrics of the table name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +90,7 @@ def _is_listed(raw: str) -> bool:
     """Return whether a name may be one to map; an alias without a name was denied it by its parser, or by the user."""
     words: Collection[str] = spelt_words(raw)
     short = len(raw) == 1 or len(raw) > MAX_CHARS
-    return bool(words) and not short and raw.isprintable() and ASIDE.isdisjoint(words) and canonical(raw) is None
+    return bool(words) and not short and raw.isprintable() and NO_LEVEL.isdisjoint(words) and canonical(raw) is None
 
 
 def _section(

@@ -14,7 +14,7 @@ from ptt.reports.redact.sharing import FIELDS, HOLDERS, HOLDERS_OF, ITEMS, KEYS,
 from ptt.reports.run.where_to_look import FILES, SAMPLES
 
 RECORDED: Final = "recorded, and left out here"
-RECORDS: Final = ("run", "verdict", "signature")
+RECORDS: Final = ("run", "verdict", "outcome", "signature")
 LISTS: Final = ("findings", "healthy", "not_judged", "crashes", "sources")
 HOLDER_ATTRIBUTE, HOLDER_VALUE = "holder_attribute", "holder_value"  # of a finding on who holds a tail
 BEFORE_ANY: Final = "none"  # of the tail's holders: no tool came before
@@ -43,7 +43,7 @@ class Redactor:
 
     def whole(self, diagnosis: Diagnosis) -> Diagnosis:
         """Redact everything a diagnosis holds."""
-        records: dict[str, Any] = {name: self._record(getattr(diagnosis, name)) for name in RECORDS}
+        records: dict[str, Any] = {name: self._field(Treat.EACH, getattr(diagnosis, name)) for name in RECORDS}
         records |= {name: tuple(map(self._record, getattr(diagnosis, name))) for name in LISTS}
         tables = {name: self._table(name, diagnosis.tables[name]) for name in diagnosis.tables if name in TABLES}
         return replace(diagnosis, **records, tables=tables, redacted=True)

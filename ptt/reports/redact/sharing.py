@@ -48,6 +48,16 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     model.RunVerdict: _columns("status first_broken_link", headline=S, next=S, coverage=Treat.EACH),
     model.Coverage: _columns("judged asked", core=Treat.EACH),
     model.CoreQuestion: _columns("question judged rows change detectable unit", metric=S, why=S),
+    model.Outcome: _columns(
+        "ended steps planned series_left_out",
+        series=Treat.EACH, best_checkpoint=S, how_ended=S, did=S, cost=S, said=S,
+    ),
+    model.SeriesOutcome: _columns(
+        "name label split unit direction count not_finite first_step last_step first last best best_step low high "
+        "early late change movement detectable still_moving turn turn_step changed_at changed_interval spikes noise "
+        "at_zero bound at_bound spread_left",
+        logged_as=S,
+    ),
     model.Signature: _columns(
         "status pair onset_step onset_interval limit_passed_step limit_passed_interval lead_steps lead_is_lower_bound "
         "lead_interval lead_until p_value false_alarm_rate",

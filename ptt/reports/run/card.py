@@ -10,6 +10,7 @@ from ptt.reports.figures import FIGURES
 from ptt.reports.figures.drawing import inline_svg, suppress_faults
 from ptt.reports.figures.style import PROPERTIES
 from ptt.reports.run.answers import NOTHING_TO_DO, happened
+from ptt.reports.run.outcome import said_beside_headline
 from ptt.reports.text.names import sentence, slice_name, status_word
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe, shortened
@@ -26,7 +27,13 @@ MAX_NAME: Final = 60
 def card(diagnosis: Diagnosis) -> str:
     """Return the card as HTML without scripts or links, at most MAX_BYTES long; a figure that does not fit is named."""
     steps = diagnosis.verdict.next or (NOTHING_TO_DO,)
-    texts = [_headline(diagnosis), *happened(diagnosis, short=True)[:MAX_SENTENCES], f"Next: {sentence(steps[0])}"]
+    did = [text] if (text := said_beside_headline(diagnosis)) else []
+    texts = [
+        _headline(diagnosis),
+        *did,
+        *happened(diagnosis, short=True)[:MAX_SENTENCES],
+        f"Next: {sentence(steps[0])}",
+    ]
     unit = diagnosis.run.step_unit
     shown = [f"<p>{_text(in_unit(text, unit))}</p>" for text in texts]
     left_out = []

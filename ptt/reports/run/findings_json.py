@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding
+from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Outcome
 from ptt.reports.output import finite_json
 
 SCHEMA_VERSION = 1
 NOT_JUDGED = ("id", "link", "reason", "missing", "enable")
 CORE_QUESTION = ("question", "judged", "rows", "metric", "change", "detectable", "unit", "why")
+SERIES = (
+    "name", "logged_as", "split", "direction", "unit", "count", "not_finite", "first_step", "last_step", "first",
+    "last",
+    "best", "best_step", "low", "high", "early", "late", "change", "movement", "detectable", "changed_at",
+    "changed_interval", "still_moving", "turn", "turn_step", "spikes", "noise", "at_zero", "bound", "at_bound",
+    "spread_left",
+)  # fmt: skip
 SOURCE = ("path", "kind", "rows_ok", "rows_bad", "bytes_lost", "note")
 
 
@@ -34,6 +41,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
                 **_fields(diagnosis.verdict, "status", "headline", "first_broken_link", "next"),
                 **({} if diagnosis.verdict.coverage is None else {"coverage": _coverage(diagnosis.verdict.coverage)}),
             },
+            **({} if diagnosis.outcome is None else {"outcome": _outcome(diagnosis.outcome)}),
             "signature": {
                 **_fields(signature, "status", "reason", "pair", "onset_step", "onset_interval"),
                 **_fields(signature, "limit_passed_step", "limit_passed_interval"),
@@ -88,6 +96,14 @@ def _coverage(coverage: Coverage) -> dict[str, object]:
     return {
         **_fields(coverage, "judged", "asked"),
         "core": [_fields(question, *CORE_QUESTION) for question in coverage.core],
+    }
+
+
+def _outcome(outcome: Outcome) -> dict[str, object]:
+    return {
+        **_fields(outcome, "ended", "steps", "planned"),
+        "series": [_fields(series, *SERIES) for series in outcome.series],
+        **_fields(outcome, "series_left_out", "best_checkpoint", "how_ended", "did", "cost", "said"),
     }
 
 

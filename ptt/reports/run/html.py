@@ -18,6 +18,7 @@ from ptt.reports.figures.panels import DataTable, FigureSpec, Panel, Source
 from ptt.reports.output import render
 from ptt.reports.run import handover, view
 from ptt.reports.run.answers import replies
+from ptt.reports.run.outcome import outcome_view
 from ptt.reports.run.tail_details import details
 from ptt.reports.text.names import ANSWERS, sentence
 from ptt.reports.text.why import answer, samples
@@ -83,6 +84,7 @@ def render_page(diagnosis: Diagnosis, beside: Comparison | None = None) -> Page:
         notices=view.notices(diagnosis),
         first_broken=view.first_broken(diagnosis),
         replies=replies(diagnosis),
+        outcome=outcome_view(diagnosis),
         facts=view.facts(diagnosis),
         signature=ANSWERS[diagnosis.signature.status] if asked else "does not apply",
         asked=asked,

@@ -63,6 +63,7 @@ class DiagnosedRun:
     outcome: str  # passed, failed, blind, unreadable or crashed: what its exit code would be
     status: Status | None = None
     headline: str = ""
+    did: str = ""  # in a few sentences, whether or not anything is wrong
     first_broken_link: Link | None = None
     onset_step: int | None = None
     first_step: int | None = None
@@ -105,6 +106,7 @@ def diagnosed_run(diagnosis: Diagnosis, *, name: str, path: str | None, outcome:
         outcome=outcome,
         status=verdict.status,
         headline=verdict.headline,
+        did=diagnosis.outcome.said if diagnosis.outcome else "",
         first_broken_link=verdict.first_broken_link,
         onset_step=_onset(diagnosis),
         first_step=run.first_step,
@@ -152,6 +154,7 @@ def _run_json(run: DiagnosedRun) -> dict[str, object]:
         "outcome": run.outcome,
         "status": run.status,
         "headline": run.headline,
+        "did": run.did,
         "first_broken_link": run.first_broken_link,
         "onset_step": run.onset_step,
         "steps": {
@@ -226,6 +229,7 @@ def _row(run: DiagnosedRun) -> dict[str, Any]:
         "standing": run.standing,
         "word": WORDS[run.standing],
         "headline": _headline(run),
+        "did": safe(run.did),
         "findings": _findings(run),
         "first_broken": LINKS[run.first_broken_link] if run.first_broken_link else NONE,
         "onset": _onset_words(run) or NONE,

@@ -73,12 +73,13 @@ def _span(diagnosis: Diagnosis) -> str:
 def _summary(diagnosis: Diagnosis, happened: tuple[str, ...]) -> list[str]:
     """Return the verdict, what it means in plain words, how sure it is, and what the usual curves showed."""
     signature, headline = diagnosis.signature, sentence(diagnosis.verdict.headline)
+    did = [diagnosis.outcome.said] if diagnosis.outcome and diagnosis.outcome.said else []
     if diagnosis.verdict.status is Status.CANNOT_SAY:
-        return [headline]
+        return [headline, *did]
     if signature.status is not Answer.FOUND:
-        return [headline, *happened]
+        return [headline, *did, *happened]
     sentences = (*happened[:1], chance(signature), aggregates_sentence(signature))
-    return [text for text in (headline, *map(sentence, sentences)) if text]
+    return [text for text in (headline, *did, *map(sentence, sentences)) if text]
 
 
 def _impact(diagnosis: Diagnosis, first: Finding) -> list[str]:

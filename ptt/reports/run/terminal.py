@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ptt.diagnostics.model import Diagnosis, Severity, Source, Status, in_unit, since_words
 from ptt.reports.run.answers import NOTHING_TO_DO, happened, tail_first
+from ptt.reports.run.outcome import said_beside_headline
 from ptt.reports.text.consequences import consequence_counts, first_failure, limit_words, roots
 from ptt.reports.text.names import LINKS, SEVERITIES, joined, sentence, slice_name, status_word
 from ptt.reports.text.numbers import count, counted, number
@@ -46,6 +47,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console, report_path: str) ->
     unit = diagnosis.run.step_unit
     blocks = {
         "Verdict": [verdict_line(diagnosis)],
+        "Outcome": outcome_lines(diagnosis),
         "Limit": (cell(in_unit(text, unit)) for text in _limit(diagnosis)),
         "Why": (cell(in_unit(text, unit)) for text in _reasons(diagnosis)),
         "Found": found_lines(diagnosis),
@@ -64,6 +66,12 @@ def print_blocks(blocks: Mapping[str, Iterable[Text]], console: Console) -> None
     for name, cells in blocks.items():
         for label, content in zip(chain([name], repeat("")), cells, strict=False):
             print_wrapped(console, content, head=Text(label.ljust(INDENT), style="dim"), min_width=MIN_WIDTH)
+
+
+def outcome_lines(diagnosis: Diagnosis) -> Iterator[Text]:
+    """Yield what the run did: how it ended, what moved, what it took."""
+    if said := said_beside_headline(diagnosis):
+        yield cell(said)
 
 
 def next_lines(diagnosis: Diagnosis) -> Iterable[Text]:

@@ -1,0 +1,315 @@
+"""Tell what a run did, whether or not anything is wrong with it: how far it came, what moved, at what cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.outcome_series import LOSSES, is_bookkeeping
+from ptt.diagnostics.evidence.run_end import Ending, Progress, RunEnd, progress_of, read_end
+from ptt.diagnostics.metrics.name_words import LOSS_WORDS, is_outcome, is_reward, words_of
+from ptt.diagnostics.model import Outcome, SeriesOutcome, in_unit
+from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
+from ptt.diagnostics.wording import sig
+
+MAX_SERIES: Final = 200  # that are kept: nobody reads more, and a log may hold thousands
+MAX_TOLD: Final = 3  # series of a sentence
+MAX_CAUSE: Final = 140  # characters of what ended a run
+FEW: Final = 20  # values that are told as they are: their means are of too few
+SMOOTH: Final = 0.2  # of the way from first to last: with less noise both are told as they are
+WORTH: Final = 0.05  # of the way from first to last: a best value nearer to the last is not named
+BACK: Final = 0.15  # of the way to the best: what lost so much of it again is told to have
+MIN_CONSTANT: Final = 3  # equal values that are worth a word
+MOSTLY: Final = 0.5  # of the values are exactly 0: that comes before any mean of them
+ENDED: Final = {
+    Ending.COMPLETED: "finished",
+    Ending.STOPPED: "stopped",
+    Ending.KILLED: "killed",
+    Ending.PREEMPTED: "killed",
+    Ending.EXCEPTION: "crashed",
+    Ending.OUT_OF_MEMORY: "crashed",
+    Ending.FAILED: "crashed",
+    Ending.OPEN: "running",
+}
+MOVED: Final = frozenset({"rose", "fell"})
+BY_KEY: Final = re.compile(r"KeyboardInterrupt|SIGINT|keyboard", re.IGNORECASE)
+MINUTE, HOUR = 60.0, 3600.0
+
+
+def outcome_of(evidence: Evidence) -> Outcome:
+    """Return what a run did, before any rule: how it ended, what its series did, and both in sentences."""
+    end = read_end(evidence.run, evidence.events, evidence.other)
+    progress = progress_of(evidence.run)
+    told = choose_series(evidence.described, evidence.algorithm.family)
+    unit = evidence.run.step_unit
+    how_ended = in_unit(_how_ended(end, progress), unit, counts=True)
+    did = in_unit(_did(told), unit, counts=True)
+    cost = _cost(evidence.seconds, progress)
+    first, last = evidence.run.first_step, progress.step
+    return Outcome(
+        ended=ENDED.get(end.ending, "unknown"),
+        steps=None if first is None or last is None else (first, last),
+        planned=progress.planned,
+        series=evidence.described[:MAX_SERIES],
+        series_left_out=max(0, len(evidence.described) - MAX_SERIES),
+        best_checkpoint=_best_step(told, unit),
+        how_ended=how_ended,
+        did=did,
+        cost=cost,
+        said=" ".join(filter(None, (how_ended, did, cost))),
+    )
+
+
+def with_checkpoint(outcome: Outcome, path: str | None, metric: str) -> Outcome:
+    """Name the checkpoint that is best by a figure of an evaluation, where one is on disk."""
+    if path is None:
+        return outcome
+    said = f"{outcome.said} Best checkpoint by {metric}: {path}."
+    return replace(outcome, best_checkpoint=path, said=said.strip())
+
+
+def _how_ended(end: RunEnd, progress: Progress) -> str:
+    if progress.step is None:
+        return {Ending.COMPLETED: "Finished; no step is recorded."}.get(end.ending, "No step is recorded.")
+    at = f"at step {progress.step:,}" + (f" of {progress.planned:,}" if progress.planned else "")
+    cause = f": {_shortened(end.known_by)}" if end.known_by else ""
+    match end.ending:
+        case Ending.COMPLETED if (
+            progress.planned and progress.share and progress.share >= 1 - progress.spacing / max(1, progress.planned)
+        ):
+            text = f"Finished {progress.planned:,} of {progress.planned:,} steps"
+        case Ending.COMPLETED:
+            text = f"Finished {at}"
+        case Ending.STOPPED:
+            text = f"Stopped by {'Ctrl-C' if BY_KEY.search(end.known_by) else 'hand'} {at}"
+        case Ending.KILLED | Ending.PREEMPTED:
+            text = f"{'Killed' if end.ending is Ending.KILLED else 'Ended by the scheduler'} {at}{cause}"
+        case Ending.EXCEPTION | Ending.OUT_OF_MEMORY | Ending.FAILED:
+            text = f"Crashed {at}{cause}"
+        case Ending.OPEN:
+            text = f"Still running or killed {at}: its log was never closed"
+        case Ending.SHORT:
+            text = f"The log ends {at}, and nothing says why"
+        case _:
+            planned = "" if progress.planned else "; how many were planned is not recorded"
+            text = f"The log ends {at}{planned}"
+    after = f", then its script raised {_shortened(end.raised_after)}" if end.raised_after else ""
+    return f"{text}{after}."
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split()).rstrip(".")
+    return text if len(text) <= MAX_CAUSE else f"{text[:MAX_CAUSE].rstrip()}…"
+
+
+def _cost(seconds: float | None, progress: Progress) -> str:
+    if seconds is None or seconds < MINUTE or progress.step is None:
+        return ""
+    took = f"{sig(seconds / HOUR)} hours" if seconds >= 2 * HOUR else f"{sig(seconds / MINUTE)} minutes"
+    return f"It took {took}."
+
+
+Role = Callable[[SeriesOutcome], bool]
+
+
+def _is(*names: str, split: str = "train") -> Role:
+    return lambda one: one.name in names and one.split == split
+
+
+def _eval_score(one: SeriesOutcome) -> bool:
+    return one.split == "eval" and one.direction == "higher"
+
+
+def _eval_loss(one: SeriesOutcome) -> bool:
+    return one.split == "eval" and bool(words_of(one.name) & LOSS_WORDS) and one.direction == "lower"
+
+
+def _success(one: SeriesOutcome) -> bool:
+    return one.split == "train" and one.direction == "higher" and not one.label and is_outcome(one.name)
+
+
+def _score(one: SeriesOutcome) -> bool:
+    return one.split == "train" and one.direction == "higher" and not one.label and is_reward(one.name)
+
+
+def _loss(one: SeriesOutcome) -> bool:
+    return one.split == "train" and (one.name in LOSSES or (not one.label and bool(words_of(one.name) & LOSS_WORDS)))
+
+
+LOSS: Final = _is("loss/total")
+REWARD: Final = _is("reward/mean")
+PAIRS: Final = _is("dpo/accuracy")
+SIDE: Final[Role] = _is("kl/ref", "entropy", "len/response_mean")
+TOLD: Final[dict[Family | None, tuple[Role, ...]]] = {
+    Family.SUPERVISED: (_eval_score, _eval_loss, LOSS, _is("sft/token_accuracy", "sft/perplexity"), _loss),
+    Family.PREFERENCE: (_is("dpo/accuracy", split="eval"), _eval_loss, PAIRS, _is("dpo/margin"), LOSS, _loss),
+    Family.REWARD_MODEL: (_eval_score, _eval_loss, PAIRS, LOSS, _is("dpo/margin"), _loss),
+    Family.ONLINE: (_eval_score, REWARD, _success, _score, SIDE, LOSS, _loss),
+    None: (_eval_score, REWARD, _success, _score, PAIRS, _eval_loss, LOSS, _loss, SIDE),
+}
+"""What the owner of a run asks first, by kind of training; of each row one series is told."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """The series that a sentence is about; `known`: their meaning is."""
+
+    series: tuple[SeriesOutcome, ...]
+    known: bool
+
+
+def choose_series(described: Iterable[SeriesOutcome], family: Family | None) -> Told:
+    """Choose up to three series that the owner of such a run asks for; where none is known those that moved most."""
+    usable = [one for one in described if one.count and not is_bookkeeping(one)]
+    usable = [one for one in usable if one.count > 1] or usable
+    usable = [one for one in usable if one.low != one.high or (one.label and one.count >= MIN_CONSTANT)] or usable
+    chosen: list[SeriesOutcome] = []
+    for role in TOLD[family]:
+        alike = [one for one in usable if role(one) and not any(_same(one, other) for other in chosen)]
+        if alike and len(chosen) < MAX_TOLD:
+            chosen.append(max(alike, key=lambda one: (one.movement in MOVED and role is SIDE, one.count)))
+    if chosen:
+        return Told(tuple(chosen), known=True)
+    return Told(tuple(sorted(usable, key=lambda one: -_effect(one))[:MAX_TOLD]), known=False)
+
+
+def _same(one: SeriesOutcome, other: SeriesOutcome) -> bool:
+    """Return whether two series are one quantity, logged under two names."""
+    return (one.count, one.first, one.last, one.low, one.high) == (
+        other.count, other.first, other.last, other.low, other.high,
+    )  # fmt: skip
+
+
+def _effect(one: SeriesOutcome) -> float:
+    """Return how far a series moved, of all that it covers; less than nothing where it did not."""
+    if one.movement not in MOVED or one.high is None or one.low is None or one.high == one.low:
+        return -1.0
+    return abs((one.late or 0.0) - (one.early or 0.0)) / (one.high - one.low)
+
+
+def _did(told: Told) -> str:
+    series = told.series
+    if not series:
+        return ""
+    if not told.known:
+        return "; ".join(map(_unknown, series)).join(("No name is known; ", "."))
+    flat = [one for one in series if one.movement == "flat" and one.count >= FEW and not _turned(one)]
+    flat = [one for one in flat if one.at_zero < MOSTLY]
+    if len(flat) == len(series):
+        return f"No curve moved beyond its noise: {'; '.join(map(_flat, flat))}."
+    return f"{_capital('; '.join(map(_clause, series)))}."
+
+
+def _unknown(one: SeriesOutcome) -> str:
+    return f"{_called(one)} {_arrow(one)}{' (moved, not judged)' if one.movement in MOVED else ''}"
+
+
+def _flat(one: SeriesOutcome) -> str:
+    if one.low == one.high:
+        return _course(one)
+    shown = f" (a change of {_value(one, one.detectable)} would have shown)" if one.detectable else ""
+    return f"{_called(one)} {_arrow(one)}{shown}"
+
+
+def _clause(one: SeriesOutcome) -> str:
+    return _course(one) + (
+        f" ({one.not_finite:,} of {one.not_finite + one.count:,} values not finite)" if one.not_finite else ""
+    )
+
+
+def _course(one: SeriesOutcome) -> str:
+    name = _called(one)
+    if one.count == 1:
+        return f"{name} is {_value(one, one.last)}, logged once"
+    if one.low == one.high:
+        return f"{name} is {_value(one, one.last)} at all {one.count:,} logged steps"
+    if one.at_zero >= MOSTLY:
+        return f"{name} is exactly 0 at {round(one.at_zero * one.count):,} of {one.count:,} logged steps"
+    if turned := _turned(one):
+        return f"{name} {turned}"
+    start, end = _ends(one)
+    if one.movement in MOVED and (end > start) == (one.movement == "rose"):
+        still = {"rose": "rising", "fell": "falling"}[one.movement]
+        return (
+            f"{name} {one.movement} from {sig(start)} to {_value(one, end)}"
+            + _on_average(one) + _best(one) + (f", still {still} at the end" if one.still_moving else "")
+        )  # fmt: skip
+    if one.movement == "flat" and _by_means(one):
+        return f"{name} stayed flat ({sig(start)} → {_value(one, end)}{_on_average(one)})"
+    return f"{name} {_arrow(one)}{_best(one)}"
+
+
+def _turned(one: SeriesOutcome) -> str:
+    """Return the course of a series that went beyond both its ends and came back, by its best or by its means."""
+    start, end = _ends(one)
+    top, at = one.turn, one.turn_step
+    if one.split == "eval" and one.best is not None and one.best_step not in (one.first_step, one.last_step):
+        gained, lost = abs(one.best - start), abs(end - one.best)
+        if gained and lost >= BACK * gained and not _by_means(one):
+            top, at = one.best, one.best_step
+    if top is None or at is None or not _beyond(top, start, end):
+        start, end = one.early or 0.0, one.late or 0.0
+    if top is None or at is None or not _beyond(top, start, end):
+        return ""
+    out, back = ("rose", "fell") if top > start else ("fell", "rose")
+    return f"{out} from {sig(start)} to {sig(top)} at step {at:,} and {back} again to {_value(one, end)}"
+
+
+def _beyond(top: float, start: float, end: float) -> bool:
+    """Return whether a level lies beyond both ends, as they are written."""
+    return not min(start, end) <= top <= max(start, end) and sig(top) not in (sig(start), sig(end))
+
+
+def _arrow(one: SeriesOutcome) -> str:
+    start, end = _ends(one)
+    return f"{sig(start)} → {_value(one, end)}{_on_average(one)}"
+
+
+def _best(one: SeriesOutcome) -> str:
+    start, end = _ends(one)
+    if one.best is None or _by_means(one) or abs(one.best - end) < WORTH * abs(end - start):
+        return ""
+    if one.best_step in (one.first_step, one.last_step):
+        return ""
+    return f", best {_value(one, one.best)} at step {one.best_step:,}"
+
+
+def _by_means(one: SeriesOutcome) -> bool:
+    """Return whether a series is told by the means of its ends: its first and last value would be noise."""
+    if one.movement == "flat":
+        return one.count >= FEW
+    if one.count < FEW or one.noise is None or one.first is None or one.last is None:
+        return False
+    return one.noise > SMOOTH * abs(one.last - one.first)
+
+
+def _on_average(one: SeriesOutcome) -> str:
+    return " on average" if _by_means(one) else ""
+
+
+def _ends(one: SeriesOutcome) -> tuple[float, float]:
+    ends = (one.early, one.late) if _by_means(one) else (one.first, one.last)
+    return ends[0] or 0.0, ends[1] or 0.0
+
+
+def _value(one: SeriesOutcome, value: float | None) -> str:
+    return sig(value or 0.0, one.unit)
+
+
+def _called(one: SeriesOutcome) -> str:
+    return one.label or f"`{one.logged_as.removeprefix(UNNUMBERED)}`"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _best_step(told: Told, unit: str) -> str | None:
+    """Return the step that is best by the first series told that has a direction and is no noise."""
+    goals = [one for one in told.series if one.direction == "higher" or words_of(one.name) & LOSS_WORDS]
+    best = next((one for one in goals if one.best_step is not None and not _by_means(one)), None)
+    return None if best is None else f"{unit} {best.best_step}"

@@ -1,0 +1,138 @@
+"""What a run did, as its page shows it: the sentences, and a row for each series with its course as a small line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.model import Diagnosis, SeriesOutcome
+from ptt.reports.text.numbers import bounds, count, counted, percent, with_unit
+from ptt.reports.text.sanitize import safe, shortened
+from ptt.reports.text.tables import table
+
+SHOWN: Final = 8  # rows beside the sentences; the others are folded
+MAX_NAME: Final = 60
+LINE_POINTS: Final = 48  # of a small line: it is as wide as so many of its strokes
+WIDTH, HEIGHT = 96.0, 22.0
+NONE: Final = "–"
+MOVEMENTS: Final = {"rose": "rose", "fell": "fell", "flat": "flat", "cannot_say": "undecided"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesRow:
+    """One series as the page tells it."""
+
+    name: str
+    logged_as: str  # where prose has another name for it
+    start: str
+    end: str
+    best: str
+    change: str
+    since: str
+    notes: str
+    line: str  # path of its course; empty where its values are not at hand
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutcomeView:
+    """The sentences, the series that are shown, and those that are folded."""
+
+    said: str
+    shown: tuple[SeriesRow, ...]
+    folded: tuple[SeriesRow, ...]
+    left_out: str
+
+
+def said_beside_headline(diagnosis: Diagnosis) -> str:
+    """Return the sentences on what a run did, without that which its headline begins with."""
+    outcome = diagnosis.outcome
+    if outcome is None:
+        return ""
+    if not outcome.did or outcome.did not in diagnosis.verdict.headline:
+        return outcome.said
+    return " ".join(outcome.said.replace(outcome.did, "").split())
+
+
+def outcome_view(diagnosis: Diagnosis) -> OutcomeView | None:
+    """Return what a run did; None where nobody described it."""
+    outcome = diagnosis.outcome
+    if outcome is None:
+        return None
+    courses = _courses(diagnosis)
+    rows = [_row(one, courses) for one in outcome.series]
+    left = f"{count(outcome.series_left_out)} more series are not listed." if outcome.series_left_out else ""
+    return OutcomeView(
+        said=safe(said_beside_headline(diagnosis)), shown=tuple(rows[:SHOWN]), folded=tuple(rows[SHOWN:]), left_out=left
+    )
+
+
+Courses = Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]]
+
+
+def _courses(diagnosis: Diagnosis) -> Courses:
+    """Return steps and values of the series at hand, by split and logged name: of training and of evaluations."""
+    courses: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
+    outcome = diagnosis.outcome
+    wanted = [one.logged_as for one in outcome.series] if outcome else []
+    metrics, series = table(diagnosis, "metrics"), table(diagnosis, "series")
+    if metrics is not None:
+        rows = metrics.filter(pl.col("name_raw").is_in(wanted) & pl.col("value").is_finite() & pl.col("rank").is_null())
+        for (split, name), group in rows.sort("step", "seq").group_by(["split", "name_raw"], maintain_order=True):
+            courses[str(split), str(name)] = group["step"].to_numpy(), group["value"].to_numpy()
+    if series is not None:
+        for (name,), group in series.filter(pl.col("value").is_finite()).group_by(["name_raw"], maintain_order=True):
+            courses["train", str(name)] = group["step"].to_numpy(), group["value"].to_numpy()
+    return courses
+
+
+def _row(one: SeriesOutcome, courses: Courses) -> SeriesRow:
+    logged_as = shortened(safe(one.logged_as), MAX_NAME)
+    return SeriesRow(
+        name=one.label or logged_as,
+        logged_as=logged_as if one.label else "",
+        start=_value(one.first, one.unit),
+        end=_value(one.last, one.unit),
+        best=NONE if one.best is None else f"{_value(one.best)} at {count(one.best_step or 0)}",
+        change=_change(one),
+        since=NONE if one.changed_at is None else count(one.changed_at),
+        notes=_notes(one),
+        line=_line(*courses.get((one.split, one.logged_as), (np.empty(0), np.empty(0)))),
+    )
+
+
+def _value(value: float | None, unit: str = "") -> str:
+    return NONE if value is None else with_unit(value, unit)
+
+
+def _change(one: SeriesOutcome) -> str:
+    if one.change is None:
+        return NONE
+    return f"{MOVEMENTS[one.movement]} ({bounds(*one.change)})"
+
+
+def _notes(one: SeriesOutcome) -> str:
+    logged = one.count + one.not_finite
+    notes = [
+        f"{count(one.not_finite)} of {count(logged)} not finite" if one.not_finite else "",
+        f"exactly 0 at {percent(one.at_zero)}" if one.at_zero and one.low != one.high else "",
+        f"ends at its {'lowest' if one.bound == one.low else 'highest'} value" if one.bound is not None else "",
+        counted(one.spikes, "spike") if one.spikes else "",
+        "still moving" if one.still_moving else "",
+    ]
+    return ", ".join(filter(None, notes))
+
+
+def _line(steps: np.ndarray, values: np.ndarray) -> str:
+    """Return the path of a course in a box of WIDTH by HEIGHT; empty for fewer than two values."""
+    if len(values) < 2 or steps[0] == steps[-1]:
+        return ""
+    parts = min(LINE_POINTS, len(values))
+    x, y = (np.array([part.mean() for part in np.array_split(column, parts)]) for column in (steps, values))
+    low, spread = float(y.min()), float(np.ptp(y))
+    left = (x - steps[0]) / (steps[-1] - steps[0]) * WIDTH
+    top = HEIGHT - (y - low) / spread * HEIGHT if spread else np.full(parts, HEIGHT / 2)
+    return "M" + " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(left.tolist(), top.tolist(), strict=True))
