@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import pairwise
@@ -13,6 +13,8 @@ from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.metrics.aliases import canonical
+from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of
@@ -33,6 +35,10 @@ MIN_DIFFERING: Final = 3  # metrics that two writers share, below which it may b
 AGREEING_SHARE: Final = 0.8  # of shared points, where two writers logged one run: they average over other windows
 MIN_SHARED: Final = 3  # shared points below which records that any part of a run may have tell nothing
 NUMBER: Final = re.compile(r"\d{1,12}")
+
+
+SET_BEFORE: Final = frozenset({"epoch", "percentage", "total_steps", "progress", "progress/epoch", "progress/step"})
+"""What follows from the settings, as schedules do: it is the same in any run of them."""
 
 
 class Relation(Enum):
@@ -76,6 +82,7 @@ class History:
 
     values: dict[str, dict[int, float]] = field(default_factory=dict)
     span: Span = field(default_factory=Span)
+    times: tuple[float, float] | None = None  # of its first and its last row, where these are logged
 
     @classmethod
     def joined(cls, histories: Iterable[History]) -> History:
@@ -87,32 +94,53 @@ class History:
         return cls._of(values)
 
     @classmethod
-    def _of(cls, values: dict[str, dict[int, float]]) -> History:
+    def _of(cls, values: dict[str, dict[int, float]], times: Sequence[float] = ()) -> History:
         steps = sorted({step for series in values.values() for step in series})
-        return cls(values=values, span=Span(steps=tuple(steps)))
+        known = (min(times), max(times)) if times else None
+        return cls(values=values, span=Span(steps=tuple(steps)), times=known)
+
+    def only(self, names: Collection[str]) -> History:
+        """Return what it says of some metrics."""
+        return self._of({name: self.values[name] for name in names if name in self.values})
+
+    @property
+    def measured(self) -> frozenset[str]:
+        """The names of what training measures: no counter, no schedule, nothing that is the same at each step."""
+        return frozenset(
+            name
+            for name, series in self.values.items()
+            if len(set(series.values())) > 1
+            and name.removeprefix(UNNUMBERED) not in SET_BEFORE
+            and kind_of(canonical(name) or name) not in ("schedule", "counter")
+        )
 
     @classmethod
     def read(cls, files: Sequence[RunFile]) -> History:
         """Read the beginnings of the files; of checkpoints the last, which holds the most."""
         values: dict[str, dict[int, float]] = {}
+        times: list[float] = []
         states = [file for file in files if file.name.endswith("trainer_state.json")]
         for file in states[-1:] or files[:MAX_RECORDS]:
-            _read_into(values, file)
-        return cls._of(values)
+            _read_into(values, file, times)
+        return cls._of(values, times)
 
 
-def _read_into(values: dict[str, dict[int, float]], file: RunFile) -> None:
+def _read_into(values: dict[str, dict[int, float]], file: RunFile, times: list[float]) -> None:
     parser = parser_of(file, PARSERS)
     count = 0
     for piece in pieces_of(file, parser) if parser else ():
         if isinstance(piece, Rows) and piece.table == "metrics":
             counted = pl.col("name_raw").str.starts_with(UNNUMBERED)  # rows, which no other writer's steps are
             name = pl.when(counted).then("name_raw").otherwise(pl.coalesce("name", "name_raw"))
+            ends = piece.frame.select(pl.col("wall_time").min().alias("a"), pl.col("wall_time").max().alias("b")).row(0)
+            times += [end for end in ends if end is not None]
             frame = piece.frame.select("step", name.alias("name"), "value")
         elif isinstance(piece, Wide):
             names = {raw: name or raw for raw, name in piece.names.items()}
             columns = pl.DataFrame({name: piece.frame[name] for name in ("__step", *names)})  # names may be patterns
             long = long_rows(columns, ["__step"])
+            clock = piece.frame["__time"].drop_nulls()
+            times += [float(clock[0]), float(clock[-1])] if len(clock) else []
             name = pl.col("name_raw").replace_strict(names, return_dtype=pl.String)
             frame = long.select(pl.col("__step").alias("step"), name.alias("name"), "value")
         else:

@@ -38,6 +38,10 @@ MARKS: Final = {
     **dict.fromkeys(TOKENS, "token records"),
 }
 MAX_NAMED: Final = 5  # spelt out in a sentence
+MIN_ALIKE: Final = 2  # metrics that two logs share whose names differ by a number: beta0.1, beta0.3
+MIN_UNLIKE: Final = 3  # and of others: the losses of an actor and a critic are of one run
+MIN_STEPS: Final = 4  # of a log that is a run of its own
+MIN_SHARE: Final = 0.1  # of the steps of the longest, below which a start was given up
 MAX_COMPARED: Final = 64  # places compared with one another: of more, two that conflict were found long before
 
 
@@ -50,6 +54,7 @@ class Place:
     tracker: str = ""  # the tracker's id of the run
     records: dict[str, list[RunFile]] = field(default_factory=dict)
     tracked_only: bool = False  # a tracker's folder, or a lone log, which may be of a run that lies elsewhere
+    beside: bool = False  # a log among others in one folder, each of a run of its own
     _histories: dict[str, History] = field(default_factory=dict)
 
     @property
@@ -101,6 +106,38 @@ def _relation(first: Place, second: Place, kind: str) -> Relation:
         copied = relation is Relation.COPY and not (first.tracked_only or second.tracked_only)
         return Relation.COPY if copied else Relation.PART
     return relation
+
+
+def run_beside(places: list[Place], kind: str) -> Conflict | None:
+    """Return two logs in one folder that are of two runs, whatever they are called; None where none certainly are.
+
+    They measure the same over the same steps from the start, with other values. Event files that were written at one
+    time are of the ranks of one run.
+    """
+    for first, second in combinations(places[:MAX_COMPARED], 2):
+        one, other = first.history(kind), second.history(kind)
+        shared = one.measured & other.measured
+        alike = NUMBER.sub("#", first.name) == NUMBER.sub("#", second.name)
+        if kind != TENSORBOARD and len(shared) < (MIN_ALIKE if alike else MIN_UNLIKE):
+            continue
+        if not (shared and _both_from_start(one.span, other.span)) or (kind == TENSORBOARD and _at_once(one, other)):
+            continue
+        if relate_histories(one.only(shared), other.only(shared), strong=kind == TENSORBOARD) is Relation.CONFLICT:
+            return first, second, kind
+    return None
+
+
+def _both_from_start(one: Span, other: Span) -> bool:
+    """Return whether both begin where a run does, and neither was given up after a few steps."""
+    least, most = sorted((len(one.steps), len(other.steps)))
+    return one.from_start and other.from_start and least >= max(MIN_STEPS, MIN_SHARE * most)
+
+
+def _at_once(one: History, other: History) -> bool:
+    """Return whether two records were written at one time, or at nobody knows what time."""
+    if one.times is None or other.times is None:
+        return True
+    return max(one.times[0], other.times[0]) < min(one.times[1], other.times[1])
 
 
 def _same_bytes(first: list[RunFile], second: list[RunFile]) -> bool:
@@ -159,7 +196,7 @@ def conflict_reason(first: Place, second: Place, kind: str) -> str:
         return f"{both} of the same steps"
     relation = relate_histories(first.history(kind), second.history(kind), strong=kind in STRONG)
     same = relation is Relation.COPY
-    if first.tracked_only and kind not in STRONG:
+    if (first.tracked_only or first.beside) and kind not in STRONG:
         both = f"{first.rel} and {second.rel} log the same metrics"
     return f"{both} from the start on, {'as copies of one another' if same else 'with different values'}"
 

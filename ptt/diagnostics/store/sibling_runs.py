@@ -7,6 +7,8 @@ and the dumps beside a trainer's output are parts of one run.
 
 from __future__ import annotations
 
+import re
+from collections import Counter as Tally
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ from ptt.diagnostics.store.archives import is_packed
 from ptt.diagnostics.store.close_histories import owners_before
 from ptt.diagnostics.store.folder_roles import (
     CHECKPOINT,
+    DUMPS,
     EVENT_FOLDER,
     LOG_NAME,
     MLFLOW_RUN,
@@ -43,6 +46,7 @@ from ptt.diagnostics.store.run_places import (
     Place,
     conflict_reason,
     conflicts,
+    run_beside,
     same_history,
     some,
     why_one_run,
@@ -50,6 +54,13 @@ from ptt.diagnostics.store.run_places import (
 
 BY_NAME: Final = {STATE: "trainer_state.json", TENSORBOARD: ".tfevents."}
 MAX_LOOKED_AT: Final = 12  # files of one folder whose content is looked at: dumps are alike
+LOG_FILE: Final = re.compile(r"\.(?:jsonl?|csv|tsv|log|txt|out)(?:\.gz|\.zst)?$", re.IGNORECASE)
+PART_LOG: Final = re.compile(
+    r"(?:^|[-_.])(?:train|training|val|valid|validation|eval|evaluation|test|dev|rank|node|worker|gpu|proc|host|env|monitor"
+    r"|actor|critic|learner|step|iter|epoch|round|part|shard|chunk|batch|checkpoint|ckpt|layer|head|fold)[-_.]?\d*(?=[-_.]|$)",
+    re.IGNORECASE,
+)
+"""Of what is called so the run has several, or one beside others: each is a part."""
 MIN_UNLIKE: Final = 4  # folders that hold unlike records: a run has its trainer's, its trackers' and its dumps'
 MIN_KINDS: Final = 3
 
@@ -160,9 +171,10 @@ def _has_own_state(content: _Content) -> bool:
 
 def _look_at_files(content: _Content) -> None:
     """Sort the files directly in a folder: records of its own by kind, archives, and what is neither."""
-    shapes: set[str] = set()
+    shapes: Tally[str] = Tally()
     tracked: dict[str, list[RunFile]] = {}
     lone: list[Place] = []
+    logs: list[tuple[str, RunFile]] = []  # with the kind of each
     for file in content.folder.files:
         if is_packed(file.name):
             content.archives.append(file)
@@ -173,17 +185,23 @@ def _look_at_files(content: _Content) -> None:
         else:
             shape = NUMBER.sub("#", file.name)
             of_run = RUN_NUMBER.search(file.name) is not None
-            if not of_run and (shape in shapes or len(shapes) >= MAX_LOOKED_AT):
+            again = shapes[shape] > 0
+            if not of_run and (len(shapes) >= MAX_LOOKED_AT or (again and not _may_be_whole(file, shapes[shape]))):
                 continue
-            shapes.add(shape)
+            shapes[shape] += 1
             kind = _kind(file)
+            if again and not of_run:
+                logs += [(kind, file)] if kind and kind not in STRONG else []
+                continue
             if of_run and kind and kind not in STRONG:
                 lone.append(Place(rel=file.rel, mark=file.name, records={kind: [file]}, tracked_only=True))
                 continue
             if kind:
                 content.own.setdefault(kind, []).append(file)
+                logs += [(kind, file)] if kind not in STRONG and not PART_LOG.search(file.name) else []
             content.loose.append(file.rel)
     _add_lone_logs(content, lone)
+    _add_runs_beside(content, [*logs, *((TENSORBOARD, file) for file in content.own.get(TENSORBOARD, ()))])
     if len(tracked) == 1:
         content.own[WANDB] = next(iter(tracked.values()))
         content.own_trackers = set(tracked)
@@ -204,6 +222,35 @@ def _add_lone_logs(content: _Content, lone: list[Place]) -> None:
         for kind, files in place.records.items():
             content.own.setdefault(kind, []).extend(files)
             content.loose += [file.rel for file in files]
+
+
+def _may_be_whole(file: RunFile, seen: int) -> bool:
+    """Return whether a file that is called as one before, but for a number, may be the log of another run."""
+    named = LOG_FILE.search(file.name) and not PART_LOG.search(file.name) and not DUMPS.fullmatch(file.name)
+    return bool(named) and seen < MAX_LOOKED_AT
+
+
+def _add_runs_beside(content: _Content, logs: list[tuple[str, RunFile]]) -> None:
+    """Count logs that lie side by side as places where two of them are of two runs."""
+    for kind in dict.fromkeys(kind for kind, _ in logs):
+        files = [file for known, file in logs if known == kind]
+        places = [Place(rel=file.rel, mark=file.name, records={kind: [file]}, beside=True) for file in files]
+        pair = run_beside(places, kind) if len(places) > 1 and content.conflict is None else None
+        if pair is None:
+            continue
+        content.conflict = pair
+        runs = [place for place in places if _is_run(place, pair)]
+        content.places += runs
+        taken = {place.rel for place in runs}
+        content.own[kind] = [file for file in content.own.get(kind, ()) if file.rel not in taken]
+        if not content.own[kind]:
+            del content.own[kind]
+
+
+def _is_run(place: Place, pair: Conflict) -> bool:
+    """Return whether a log is of a run of its own, as two others beside it are."""
+    first, second, kind = pair
+    return any(place is one or run_beside([place, one], kind) is not None for one in (first, second))
 
 
 def _kind(file: RunFile) -> str:
