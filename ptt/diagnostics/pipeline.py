@@ -348,7 +348,7 @@ def _judge(
     machines = gathered.evidence.machines
     clocks = machines.notes if machines else {}
     table = read_table(store, "sources")
-    sources = with_notes(table, gathered.tables["metrics"], gathered.placements, gathered.wide, clocks)
+    sources = with_notes(table, gathered.tables["metrics"], gathered.placements, gathered.wide, clocks, gathered.starts)
     if progress is not None:
         progress("judging", 0, 1)
     diagnosis = with_handover(

@@ -31,6 +31,7 @@ from ptt.diagnostics.evidence.recorded_calls import recorded_calls, with_recorde
 from ptt.diagnostics.evidence.reference import gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.segments import gather_segments
+from ptt.diagnostics.evidence.separate_starts import Starts, separate_starts
 from ptt.diagnostics.evidence.series import (
     Series,
     aggregate_table,
@@ -170,6 +171,7 @@ class Gathered:
 
     evidence: Evidence
     tables: Mapping[str, pl.DataFrame]
+    starts: tuple[Starts, ...]  # files that hold several runs
     wide: WideMetrics  # the metrics that `tables` leaves out: too many for rows
     placements: tuple[Placement, ...] = ()  # of rows without a step that repeat rows with one
     post_name: str = "post_observation"  # what the slice after an observation is called
@@ -191,7 +193,8 @@ def gather(
     """Read the store's tables and the token tables into evidence; `drawn_limits` are lines in figures, by metric."""
     raised: list[Raised] = []
     topic = partial(_topic, raised)
-    logged, wide = read_metrics(folder), read_wide(folder, manifest)
+    every, wide = read_metrics(folder), read_wide(folder, manifest)
+    logged, starts = topic("separate starts", lambda: separate_starts(every)) or (every, ())
     metrics, placements = topic("placed rows", lambda: place_rows(logged, wide)) or (logged, ())
     facts = topic("facts", lambda: facts_of_placed(manifest.facts, metrics, placements)) or manifest.facts
     series = topic("series", lambda: read_series(metrics, wide)) or {}
@@ -303,6 +306,7 @@ def gather(
         tables=Tables(tables, {"other_series": partial(series_parts, other)}) if wide.parts else tables,
         wide=wide,
         placements=placements,
+        starts=starts,
         post_name=post_name,
         raised=tuple(raised),
     )

@@ -12,6 +12,7 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.joined_sources import notes_on_copies
 from ptt.diagnostics.evidence.placed_rows import Placement
+from ptt.diagnostics.evidence.separate_starts import Starts
 from ptt.diagnostics.evidence.validity import file_names, number_files
 from ptt.diagnostics.model import Source
 from ptt.diagnostics.parsers.io.run_files import CLOSED
@@ -53,9 +54,12 @@ def with_notes(
     placements: Sequence[Placement],
     wide: WideMetrics,
     clocks: Mapping[str, str] | None = None,
+    starts: Sequence[Starts] = (),
 ) -> pl.DataFrame:
-    """Return the table of sources with notes on rows that others place, on copies and contradictions, and on clocks."""
+    """Return the table of sources with notes on rows that others place, copies, contradictions, clocks and starts."""
     notes = {source: [note] for source, note in (clocks or {}).items()}
+    for start in starts:
+        notes.setdefault(start.source, []).insert(0, start.note)
     for one in placements:
         notes.setdefault(one.source, []).append(one.note)
     for source, told in notes_on_copies(metrics, wide).items():

@@ -225,7 +225,7 @@ class _Console:
         self.held: list[pl.DataFrame] = []  # such rows, until it is known whether bars place them
         self.placing = True
         self.step: int | None = None
-        self.seq = self.overwritten = 0
+        self.overwritten = 0
         self.units: set[str] = set()
         self.by_epoch: set[frozenset[str]] = set()  # names of rows that stand at their epoch, as all others then do
         self.frameworks: set[str] = set()
@@ -325,8 +325,7 @@ class _Console:
 
     def _add(self, columns: MetricColumns, step: int, row: ConsoleRow) -> None:
         for name, value in row.values.items():
-            columns.add(step, name, value, None, self.seq)
-        self.seq += 1
+            columns.add(step, name, value, None, self.context.number)  # which orders rows that were held back
 
     def flush(self) -> Iterator[Piece]:
         """Yield rows whose step is known; hold the others back as long as bars may place them."""

@@ -12,6 +12,7 @@ import polars as pl
 from ptt.diagnostics.evidence.algorithm import Algorithm, detect_algorithm, samples_online, trainer_of
 from ptt.diagnostics.evidence.gather import read_metrics
 from ptt.diagnostics.evidence.placed_rows import place_rows
+from ptt.diagnostics.evidence.separate_starts import separate_starts
 from ptt.diagnostics.evidence.sources import with_notes
 from ptt.diagnostics.metrics.catalogue import document, listed
 from ptt.diagnostics.metrics.recording import Switch, switches_for
@@ -123,7 +124,8 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
     framework = manifest.facts.get("framework")
     framework = framework if isinstance(framework, str) else None
     wide = read_wide(folder, manifest)
-    table = with_notes(read_table(folder, "sources"), *place_rows(read_metrics(folder), wide), wide)
+    logged, starts = separate_starts(read_metrics(folder))
+    table = with_notes(read_table(folder, "sources"), *place_rows(logged, wide), wide, starts=starts)
     recorded = _recorded(folder, scan_readable(folder, manifest, root, {}), wide)
     texts = bool({"trajectories", "model_mask"} & recorded.keys())
     algorithm = _algorithm(folder, manifest, wide, texts=texts)

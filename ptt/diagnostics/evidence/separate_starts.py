@@ -1,0 +1,153 @@
+"""Files in which one run follows another from its first step on: which of them is judged, and that there are others.
+
+A script that opens its log to append writes a second start behind the first. Where counters, the schedule or the values
+begin again, it is another run, and no resumed one; where an epoch goes on or the values do, it is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.metrics.aliases import canonical
+from ptt.diagnostics.metrics.catalogue import kind_of
+from ptt.diagnostics.parsers.console_log import UNNUMBERED
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+
+MIN_CALLS: Final = 4  # log calls of a start that is a run: of fewer the later one's values count at these steps anyway
+COMPLETE: Final = 0.5  # of the calls of the longest, from which the last start counts as whole
+FROM_START: Final = 1.5  # logging intervals within which a start begins where the first did
+MAX_FALLS: Final = 0.2  # of the calls: more are writers side by side, which go back at every step
+MIN_VOTES: Final = 2  # metrics that go on where they were, so that a counter which begins again is no other run's
+MIN_SHARED: Final = 3  # steps at which two schedules are held against each other
+CLEAR: Final = 2.0  # a start's way, over its scatter from call to call, from which its two ends are told apart
+CYCLE_SPREAD: Final = 0.02  # between the lengths of three cycles or more: a counter that starts again in each epoch
+PROGRESS: Final = frozenset({"epoch", "train/epoch", "progress/epoch", "progress/done_frac", "percentage", "progress"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Starts:
+    """The runs in one file, and which of them is judged."""
+
+    source: str
+    bounds: tuple[int, ...]  # the number of each run's first log call, then one behind the last
+    judged: int
+    steps: tuple[int, int]  # first and last of the one that is judged
+
+    @property
+    def note(self) -> str:
+        """Say that the file holds several runs, and which rows are judged."""
+        count = len(self.bounds) - 1
+        return (
+            f"This file holds {count} runs, each from its first step on: run {self.judged + 1} of {count} is judged, "
+            f"steps {self.steps[0]} to {self.steps[1]}; the rows of the others are left out."
+        )
+
+
+def separate_starts(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Starts, ...]]:
+    """Return the metrics without the rows of other runs in the same file, and the files that hold several."""
+    stepped = metrics.lazy().filter(
+        pl.col("step").is_not_null() & pl.col("rank").is_null() & ~pl.col("name_raw").str.starts_with(UNNUMBERED)
+    )
+    calls = stepped.group_by("source", "seq").agg(pl.col("step").min()).sort("source", "seq").collect()
+    found = []
+    for (source,), part in calls.group_by("source", maintain_order=True):
+        bounds = _candidates(part["step"].to_numpy())
+        if len(bounds) > 2 and (starts := _starts(str(source), part, bounds, metrics)) is not None:
+            found.append(starts)
+    if not found:
+        return metrics, ()
+    other = pl.lit(False)
+    for one in found:
+        first, end = one.bounds[one.judged], one.bounds[one.judged + 1]
+        outside = ~pl.col("seq").is_between(first, end, closed="left")
+        other |= (pl.col("source") == one.source) & outside
+    return metrics.filter(~other), tuple(found)
+
+
+def _candidates(steps: IntArray) -> list[int]:
+    """Return where calls begin again at the first step, with the ends; only these where writers go side by side."""
+    falls = np.flatnonzero(np.diff(steps) < 0) + 1
+    ends = [0, len(steps)]
+    if not len(falls) or len(falls) > MAX_FALLS * len(steps):
+        return ends
+    rises = np.diff(steps)[np.diff(steps) > 0]
+    reach = FROM_START * (float(np.median(rises)) if len(rises) else 1.0)
+    bounds = [0, *(int(at) for at in falls if steps[at] <= steps.min() + reach), len(steps)]
+    lengths = np.diff(bounds)
+    cycles = lengths[:-1] if lengths[-1] <= lengths[0] else lengths
+    if len(cycles) > 2 and cycles.max() - cycles.min() <= CYCLE_SPREAD * cycles.max():
+        return ends
+    return bounds
+
+
+def _starts(source: str, calls: pl.DataFrame, bounds: Sequence[int], metrics: pl.DataFrame) -> Starts | None:
+    """Return the runs of a file; None where what begins again is the same run."""
+    lengths = np.diff(bounds)
+    whole = [place for place, length in enumerate(lengths) if length >= MIN_CALLS]
+    rows = metrics.filter((pl.col("source") == source) & pl.col("value").is_finite() & pl.col("step").is_not_null())
+    seqs = [*calls["seq"].gather(list(bounds[:-1])).to_list(), int(calls["seq"][-1]) + 1]
+    parts = [rows.filter(pl.col("seq").is_between(seqs[at], seqs[at + 1], closed="left")) for at in whole]
+    kept = [0, *(at for at in range(1, len(whole)) if _is_another(parts[at - 1], parts[at]))] if whole else []
+    if len(kept) < 2:
+        return None
+    starts = [seqs[whole[at]] for at in kept]
+    edges = (*starts, max(seqs[-1], int(rows["seq"].max() or 0) + 1))  # type: ignore[arg-type]
+    sizes = [calls.filter(pl.col("seq").is_between(one, end, closed="left")) for one, end in pairwise(edges)]
+    longest = max(size.height for size in sizes)
+    judged = max(at for at, size in enumerate(sizes) if size.height >= COMPLETE * longest)
+    steps = sizes[judged]["step"]
+    return Starts(source=source, bounds=edges, judged=judged, steps=(int(steps.min()), int(steps.max())))  # type: ignore[arg-type]
+
+
+def _is_another(before: pl.DataFrame, after: pl.DataFrame) -> bool:
+    """Return whether what begins again is another run: by its progress, else its schedule, else its values."""
+    for name in PROGRESS & set(before["name_raw"]) & set(after["name_raw"]):
+        ended, began = _values(before, name)[-1], _values(after, name)[0]
+        return bool(began < ended)
+    kinds = {name: kind_of(canonical(name) or name) for name in set(before["name_raw"]) & set(after["name_raw"])}
+    for name in sorted(name for name, kind in kinds.items() if kind == "schedule"):
+        both = _series(before, name).join(_series(after, name), on="step", suffix="_after")
+        if both.height >= MIN_SHARED and both["value"].n_unique() > 1:
+            return bool((both["value"] == both["value_after"]).mean() > 0.5)  # type: ignore[operator]
+    measured = sorted(name for name, kind in kinds.items() if kind not in ("schedule", "counter"))
+    if any(_is_other_setting(before, after, name) for name in measured):
+        return True
+    votes = [vote for name in measured if (vote := _goes_back(before, after, name)) is not None]
+    if after["seq"].n_unique() > (1 + CYCLE_SPREAD) * before["seq"].n_unique():  # no counter of an epoch's steps
+        return any(votes) or len(votes) < MIN_VOTES
+    return len(votes) > 0 and 2 * sum(votes) > len(votes)
+
+
+def _is_other_setting(before: pl.DataFrame, after: pl.DataFrame, name: str) -> bool:
+    """Return whether a number that is the same at each step of a start is another one at each step of the next."""
+    one, other = _values(before, name), _values(after, name)
+    constant = min(len(one), len(other)) >= MIN_CALLS and len(np.unique(one)) == len(np.unique(other)) == 1
+    return constant and bool(one[0] != other[0])
+
+
+def _goes_back(before: pl.DataFrame, after: pl.DataFrame, name: str) -> bool | None:
+    """Return whether a metric begins where the first start began, not where it ended; None where that is one place."""
+    one, other = _values(before, name), _values(after, name)
+    if len(one) < MIN_CALLS or not len(other):
+        return None
+    width = max(1, len(one) // 10)
+    first, last, again = (float(np.median(part)) for part in (one[:width], one[-width:], other[:width]))
+    scatter = float(np.median(np.abs(np.diff(one))))
+    if abs(last - first) <= CLEAR * scatter:
+        return None
+    return abs(again - first) < abs(again - last)
+
+
+def _series(rows: pl.DataFrame, name: str) -> pl.DataFrame:
+    return rows.filter(pl.col("name_raw") == name).sort("seq").unique("step", keep="last").select("step", "value")
+
+
+def _values(rows: pl.DataFrame, name: str) -> FloatArray:
+    values: FloatArray = rows.filter(pl.col("name_raw") == name).sort("seq")["value"].to_numpy()
+    return values
