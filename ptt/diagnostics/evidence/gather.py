@@ -300,8 +300,9 @@ def gather(
         ),
     )
     seconds = topic("time", lambda: logged_seconds(metrics, wide))
+    tables |= {"courses": described.courses} if described else {}
     return Gathered(
-        evidence=replace(evidence, described=described or (), seconds=seconds),
+        evidence=replace(evidence, described=described.outcomes if described else (), seconds=seconds),
         # the rows leave these out, and there may be thousands
         tables=Tables(tables, {"other_series": partial(series_parts, other)}) if wide.parts else tables,
         wide=wide,

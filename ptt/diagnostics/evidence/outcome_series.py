@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,7 @@ import polars as pl
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.rewards import Rewards
-from ptt.diagnostics.evidence.series import Series, extremes_of, finite_series, read_evaluations
+from ptt.diagnostics.evidence.series import Series, condense, extremes_of, finite_series, read_evaluations
 from ptt.diagnostics.metrics.catalogue import called, kind_of, known
 from ptt.diagnostics.metrics.name_words import LOSS_WORDS, NO_LEVEL, is_outcome, is_reward, words_of
 from ptt.diagnostics.model import SeriesOutcome
@@ -21,6 +21,9 @@ from ptt.diagnostics.statistics.series_description import SeriesDescription, des
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 MAX_CELLS: Final = 1 << 20  # of series that are described at once: 8 MB
+MAX_SERIES: Final = 200  # that are kept: nobody reads more, and a log may hold thousands
+COURSE_POINTS: Final = 48  # of a small line: it is as wide as so many of its strokes
+COURSES: Final = {"split": pl.String, "logged_as": pl.String, "step": pl.Int64, "value": pl.Float64}
 REWARD: Final = "reward/mean"
 SAMPLED_REWARD: Final = "mean reward of the recorded samples"
 ERROR_WORDS: Final = frozenset({"wer", "cer", "mse", "mae", "rmse", "error", "errors", "failure", "failures"})
@@ -39,6 +42,14 @@ DISTANCES: Final = frozenset({"kl/ref", "mismatch/kl", "kl/old"})
 LAST_TIER: Final = 9
 
 
+@dataclass(frozen=True)
+class DescribedSeries:
+    """What every series did, the most telling first, and the courses of the first of them."""
+
+    outcomes: tuple[SeriesOutcome, ...]
+    courses: pl.DataFrame
+
+
 def describe_run_series(
     *,
     metrics: pl.DataFrame,
@@ -47,7 +58,7 @@ def describe_run_series(
     evaluation: Evaluation | None,
     rewards: Rewards | None,
     algorithm: Algorithm,
-) -> tuple[SeriesOutcome, ...]:
+) -> DescribedSeries:
     """Return what every series of training and of every evaluation did; `metrics`: the rows that name evaluations."""
     named = [(series, name, "train") for name, series in training.items()]
     named += [(series, series.name, "train") for series in other.values()]
@@ -63,10 +74,25 @@ def describe_run_series(
             named.append((figure.series, figure.series.raw_name, "eval"))
     described = _describe_series([series for series, _, _ in named])
     outcomes = [
-        _outcome(series, name, split, description, algorithm)
+        (_outcome(series, name, split, description, algorithm), series)
         for (series, name, split), description in zip(named, described, strict=True)
     ]
-    return tuple(sorted(outcomes, key=_order))
+    outcomes.sort(key=lambda pair: _order(pair[0]))
+    return DescribedSeries(tuple(outcome for outcome, _ in outcomes), _course_table(outcomes[:MAX_SERIES]))
+
+
+def _course_table(outcomes: Iterable[tuple[SeriesOutcome, Series]]) -> pl.DataFrame:
+    """Return the course of each series in a few points, as a page draws it beside the numbers."""
+    frames = [pl.DataFrame(schema=COURSES)]
+    for outcome, series in outcomes:
+        steps, values = condense(series, COURSE_POINTS).finite()
+        names = {"split": outcome.split, "logged_as": outcome.logged_as}
+        frames.append(pl.DataFrame({"step": steps, "value": values}).select(*_literals(names), "step", "value"))
+    return pl.concat(frames)
+
+
+def _literals(names: Mapping[str, str]) -> Iterator[pl.Expr]:
+    return (pl.lit(value).alias(name) for name, value in names.items())
 
 
 def _sampled_reward(rewards: Rewards | None) -> Series | None:

@@ -9,14 +9,13 @@ from typing import Final
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.evidence.outcome_series import LOSSES, is_bookkeeping
+from ptt.diagnostics.evidence.outcome_series import LOSSES, MAX_SERIES, is_bookkeeping
 from ptt.diagnostics.evidence.run_end import Ending, Progress, RunEnd, progress_of, read_end
 from ptt.diagnostics.metrics.name_words import LOSS_WORDS, is_outcome, is_reward, words_of
 from ptt.diagnostics.model import Outcome, SeriesOutcome, in_unit
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.wording import sig
 
-MAX_SERIES: Final = 200  # that are kept: nobody reads more, and a log may hold thousands
 MAX_TOLD: Final = 3  # series of a sentence
 MAX_CAUSE: Final = 140  # characters of what ended a run
 FEW: Final = 20  # values that are told as they are: their means are of too few

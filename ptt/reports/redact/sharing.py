@@ -87,6 +87,7 @@ _BOUNDS = ("_early", "_late")
 
 TABLES: Final[Mapping[str, Mapping[str, Treat]]] = {
     "aggregates": _columns("name step value mean limit"),
+    "courses": _columns("split step value", logged_as=S),
     "finding_series": _columns("step value flag", metric=S, logged_as=S),
     "tail_emergence": _columns("slice q step_first step_last step_mid value lo hi n_tokens n_sequences"),
     "ecdf": _columns("slice part x cdf n_tokens step_first step_last window"),

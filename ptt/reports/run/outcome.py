@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,10 +17,10 @@ from ptt.reports.text.tables import table
 
 SHOWN: Final = 8  # rows beside the sentences; the others are folded
 MAX_NAME: Final = 60
-LINE_POINTS: Final = 48  # of a small line: it is as wide as so many of its strokes
 WIDTH, HEIGHT = 96.0, 22.0
+CODE: Final = re.compile(r"`([^`]+)`")
 NONE: Final = "–"
-MOVEMENTS: Final = {"rose": "rose", "fell": "fell", "flat": "flat", "cannot_say": "undecided"}
+MOVEMENTS: Final = ("rose", "fell", "flat")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class SeriesRow:
 class OutcomeView:
     """The sentences, the series that are shown, and those that are folded."""
 
-    said: str
+    said: tuple[str, ...]  # every second one is a name as logged
     shown: tuple[SeriesRow, ...]
     folded: tuple[SeriesRow, ...]
     left_out: str
@@ -63,30 +64,21 @@ def outcome_view(diagnosis: Diagnosis) -> OutcomeView | None:
     if outcome is None:
         return None
     courses = _courses(diagnosis)
-    rows = [_row(one, courses) for one in outcome.series]
+    telling = sorted(outcome.series, key=lambda one: not one.label)[:SHOWN]  # what has a name first, else as they stand
+    rows = [_row(one, courses) for one in [*telling, *(one for one in outcome.series if one not in telling)]]
     left = f"{count(outcome.series_left_out)} more series are not listed." if outcome.series_left_out else ""
-    return OutcomeView(
-        said=safe(said_beside_headline(diagnosis)), shown=tuple(rows[:SHOWN]), folded=tuple(rows[SHOWN:]), left_out=left
-    )
+    said = tuple(CODE.split(safe(said_beside_headline(diagnosis))))
+    return OutcomeView(said=said, shown=tuple(rows[:SHOWN]), folded=tuple(rows[SHOWN:]), left_out=left)
 
 
-Courses = Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]]
+Courses = Mapping[tuple[str, str], pl.DataFrame]
 
 
 def _courses(diagnosis: Diagnosis) -> Courses:
-    """Return steps and values of the series at hand, by split and logged name: of training and of evaluations."""
-    courses: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
-    outcome = diagnosis.outcome
-    wanted = [one.logged_as for one in outcome.series] if outcome else []
-    metrics, series = table(diagnosis, "metrics"), table(diagnosis, "series")
-    if metrics is not None:
-        rows = metrics.filter(pl.col("name_raw").is_in(wanted) & pl.col("value").is_finite() & pl.col("rank").is_null())
-        for (split, name), group in rows.sort("step", "seq").group_by(["split", "name_raw"], maintain_order=True):
-            courses[str(split), str(name)] = group["step"].to_numpy(), group["value"].to_numpy()
-    if series is not None:
-        for (name,), group in series.filter(pl.col("value").is_finite()).group_by(["name_raw"], maintain_order=True):
-            courses["train", str(name)] = group["step"].to_numpy(), group["value"].to_numpy()
-    return courses
+    """Return step and value of the series at hand, by split and logged name."""
+    courses = table(diagnosis, "courses")
+    groups = [] if courses is None else courses.partition_by("split", "logged_as", as_dict=True).items()
+    return {(str(split), str(name)): group for (split, name), group in groups}
 
 
 def _row(one: SeriesOutcome, courses: Courses) -> SeriesRow:
@@ -100,7 +92,7 @@ def _row(one: SeriesOutcome, courses: Courses) -> SeriesRow:
         change=_change(one),
         since=NONE if one.changed_at is None else count(one.changed_at),
         notes=_notes(one),
-        line=_line(*courses.get((one.split, one.logged_as), (np.empty(0), np.empty(0)))),
+        line=_line(courses.get((one.split, one.logged_as))),
     )
 
 
@@ -111,7 +103,7 @@ def _value(value: float | None, unit: str = "") -> str:
 def _change(one: SeriesOutcome) -> str:
     if one.change is None:
         return NONE
-    return f"{MOVEMENTS[one.movement]} ({bounds(*one.change)})"
+    return f"{one.movement} ({bounds(*one.change)})" if one.movement in MOVEMENTS else bounds(*one.change)
 
 
 def _notes(one: SeriesOutcome) -> str:
@@ -126,13 +118,12 @@ def _notes(one: SeriesOutcome) -> str:
     return ", ".join(filter(None, notes))
 
 
-def _line(steps: np.ndarray, values: np.ndarray) -> str:
+def _line(course: pl.DataFrame | None) -> str:
     """Return the path of a course in a box of WIDTH by HEIGHT; empty for fewer than two values."""
-    if len(values) < 2 or steps[0] == steps[-1]:
+    if course is None or course.height < 2:
         return ""
-    parts = min(LINE_POINTS, len(values))
-    x, y = (np.array([part.mean() for part in np.array_split(column, parts)]) for column in (steps, values))
-    low, spread = float(y.min()), float(np.ptp(y))
-    left = (x - steps[0]) / (steps[-1] - steps[0]) * WIDTH
-    top = HEIGHT - (y - low) / spread * HEIGHT if spread else np.full(parts, HEIGHT / 2)
+    steps, values = (course[name].to_numpy().astype(np.float64) for name in ("step", "value"))
+    low, spread = float(values.min()), float(np.ptp(values))
+    left = (steps - steps[0]) / (steps[-1] - steps[0]) * WIDTH
+    top = HEIGHT - (values - low) / spread * HEIGHT if spread else np.full(len(values), HEIGHT / 2)
     return "M" + " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(left.tolist(), top.tolist(), strict=True))
