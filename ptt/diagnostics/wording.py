@@ -29,6 +29,11 @@ def sig(value: float, unit: str = "") -> str:
     return f"{text}{THIN}{unit}" if unit else text
 
 
+def pct(share: float) -> str:
+    """Write a share of one as per cent with two to three significant digits: 5.0%, 50%, 100%."""
+    return f"{sig(100.0 * share)}%"
+
+
 def counted(count: int, words: str) -> str:
     """Write a count and its words, in which `(s)` marks the plural: `1 row skipped`, `3 rows skipped`."""
     grouped = f"{count:,}".replace(",", THIN)

@@ -104,7 +104,8 @@ def core(diagnosis: ptt.Diagnosis) -> dict[str, CoreQuestion]:
 def test_curves_alone_make_a_run_healthy_where_they_cover_what_matters(tmp_path: Path) -> None:
     found = ptt.diagnose(state(tmp_path / "run", grpo()))
     assert found.verdict.status is Status.HEALTHY
-    assert found.verdict.headline.startswith("No fault seen in ")
+    assert found.verdict.headline.startswith("Reward rose from 0.3")
+    assert "No fault seen in " in found.verdict.headline
     assert "tails after tool calls were not recorded" in found.verdict.headline
     assert all(question.judged and question.rows == 120 for question in core(found).values())
     assert found.verdict.coverage is not None
@@ -163,7 +164,8 @@ def test_a_loss_with_nothing_of_rl_beside_it_is_supervised(tmp_path: Path, colum
     columns["grad_norm"] = noisy(1.0, seed=2)
     found = ptt.diagnose(state(tmp_path / "run", columns))
     assert found.verdict.status is Status.HEALTHY
-    assert found.verdict.headline == f"No fault seen in {len(found.healthy)} checks of loss and gradients."
+    assert found.verdict.headline.startswith("Loss fell from 2.1 to 1.1")
+    assert found.verdict.headline.endswith(f" No fault seen in {len(found.healthy)} checks of loss and gradients.")
     advice = " ".join([*found.verdict.next, *(item.enable for item in found.not_judged if item.applies)])
     for word in ("GRPO", "tool", "rollout", "reward", "reference", "Recorder"):
         assert word not in advice

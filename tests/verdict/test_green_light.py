@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ptt.diagnostics.model import SeriesOutcome
-from ptt.diagnostics.verdict.green_light import WORSE, blocked_by, excuses
+from ptt.diagnostics.verdict.green_light import LEARNT, WORSE, blocked_by, excuses, not_learnt
 from ptt.diagnostics.wording import sig
 
 RECALL = SeriesOutcome(
@@ -24,7 +24,7 @@ def test_a_fall_by_a_factor_of_ten_blocks_the_green_light_and_is_named() -> None
     question = blocked_by([RECALL], set())
     assert question is not None
     assert (question.question, question.judged) == (WORSE, False)
-    assert question.why == "val_recall fell from 0.81 to 0.050 since step 300"
+    assert question.why == "`val_recall` fell from 0.81 to 0.050 since step 300"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_is_small_good_unknown_or_excused_does_not(harmless: SeriesOutcome)
 def test_an_unknown_series_blocks_where_it_sticks_to_a_bound_or_no_longer_varies() -> None:
     unknown = replace(RECALL, name="foo", logged_as="foo", direction=None)
     stuck = replace(unknown, bound=0.0, at_bound=0.4, late=0.0)
-    dead = replace(unknown, spread_left=0.01)
+    dead = replace(unknown, name="adv_std", spread_left=0.01)
     assert blocked_by([stuck], set()) is not None
     assert blocked_by([dead], set()) is not None
 
@@ -60,6 +60,15 @@ def test_what_a_finding_speaks_of_is_not_told_twice() -> None:
     assert blocked_by([RECALL], {"val_recall"}) is None
 
 
+def test_a_goal_that_never_moved_leaves_open_whether_anything_was_learnt() -> None:
+    flat = replace(SOLVED, early=0.31, late=0.32, high=0.4, movement="flat")
+    question = not_learnt([flat], None)
+    assert question is not None
+    assert question.question == LEARNT
+    assert not_learnt([SOLVED], None) is None
+    assert not_learnt([replace(flat, early=0.97, late=0.98, high=1.0)], None) is None  # nothing was left to learn
+
+
 def test_every_excuse_gives_its_reason() -> None:
     assert all(len(excuse.reason.split()) > 3 for excuse in excuses())
 
@@ -71,9 +80,9 @@ def test_every_excuse_gives_its_reason() -> None:
         (0.2937, "0.294"),
         (3, "3.0"),
         (12.04, "12"),
-        (1234.5, "1\u202f230"),
-        (4.5e-7, "4.5e-07"),
-        (-7.0, "-7.0"),
+        (1234.5, "1,230"),
+        (4.5e-7, "4.5e−7"),
+        (-7.0, "−7.0"),
     ],
 )
 def test_a_number_in_prose_has_two_to_three_significant_digits(value: float, text: str) -> None:

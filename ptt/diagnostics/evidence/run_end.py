@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
+
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.aliases import bare_name
@@ -68,6 +70,8 @@ class Progress:
 
 DONE_SHARE: Final = 0.999  # of the steps that were set: the last one may not have been saved
 GONE_ON_ROWS: Final = 2  # logged rows behind an event
+MIN_SCHEDULE: Final = 5  # rates, of which the last ones fall: fewer make no schedule
+SCHEDULE_END: Final = 0.02  # of the highest rate
 STATUSES: Final = ("completed", "finished", "success", "succeeded")
 CLOSING_ROW: Final = "train_runtime"  # in the last row of a Hugging Face trainer, and a fact where others say it
 CLOSED: Final = re.compile(r"^training completed\b", re.IGNORECASE)
@@ -138,11 +142,17 @@ def progress_of(run: Run) -> Progress:
 
 
 def read_end(
-    run: Run, events: Sequence[Event], other: Mapping[str, Series], *, done_share: float = DONE_SHARE
+    run: Run,
+    events: Sequence[Event],
+    other: Mapping[str, Series],
+    *,
+    rate: Series | None = None,
+    done_share: float = DONE_SHARE,
 ) -> RunEnd:
     """Return how a run ended. Any source that says that it completed is believed; else the last cause counts.
 
-    `other`: series without a canonical name, among which a trainer's closing row stands.
+    `other`: series without a canonical name, among which a trainer's closing row stands; `rate`: the learning rate,
+    which tells that a schedule ended where nothing else tells anything.
     """
     progress = progress_of(run)
     ends = [event for event in events if not (event.aside or progress.went_on(event.step))]
@@ -155,6 +165,8 @@ def read_end(
     said = [one for one in ends if one.kind != "last_line" and not SWEPT_UP.search(one.text)]
     ending, event = _cause([one for one in said if one.source not in survived or one.kind == "exit"])
     if event is None:
+        if rate is not None and (at := _schedule_ended(rate, progress)):
+            return RunEnd(ending=Ending.COMPLETED, known_by=f"its learning rate had decayed to {at}")
         source = None if last is None else last.source
         return RunEnd(ending=_silent(run, progress), source=source, last_line=None if last is None else last.text)
     place = PLACE.search(event.text)
@@ -185,6 +197,18 @@ def _completed(
         return "its trainer said that training completed"
     codes = _codes(ends)
     return "it ended with exit code 0" if codes[-1:] == [0] else None
+
+
+def _schedule_ended(rate: Series, progress: Progress) -> str:
+    """Return to what the learning rate had decayed at the last step, where its schedule ends there; else nothing."""
+    steps, values = rate.finite()
+    if len(values) < MIN_SCHEDULE or values.max() <= 0 or progress.went_on(int(steps[-1])):
+        return ""
+    falling = bool((np.diff(values[-MIN_SCHEDULE:]) < 0).all())
+    next_one = values[-1] + (values[-1] - values[-2])  # on this line the next one would lie at or below zero
+    if falling and values[-1] <= SCHEDULE_END * values.max() and (values[-1] == 0 or next_one <= 0):
+        return "0" if values[-1] == 0 else f"{values[-1] / values.max():.1%} of its highest"
+    return ""
 
 
 def _codes(ends: Sequence[Event]) -> list[int]:

@@ -43,4 +43,6 @@ def _at_every_step(steps: IntArray) -> bool:
 
 
 def _has_ended(evidence: Evidence) -> bool:
-    return read_end(evidence.run, evidence.events, evidence.other).ending not in GOING_ON
+    return (
+        read_end(evidence.run, evidence.events, evidence.other, rate=evidence.metrics.get("lr")).ending not in GOING_ON
+    )

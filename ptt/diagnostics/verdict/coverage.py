@@ -37,7 +37,7 @@ from ptt.diagnostics.rules.post_training.likelihood_falls import MIN_FALL
 from ptt.diagnostics.rules.post_training.overfitting import MIN_EVALUATIONS, MIN_RISE, loss_path
 from ptt.diagnostics.rules.post_training.overfitting import Z_LIMIT as EVALUATION_Z
 from ptt.diagnostics.rules.single_series import derived, logarithms
-from ptt.diagnostics.verdict.green_light import WORSE, blocked_by
+from ptt.diagnostics.verdict.green_light import WORSE, blocked_by, not_learnt
 from ptt.diagnostics.wording import sig
 
 MAX_HIDDEN_FACTOR: Final = 4.0
@@ -294,8 +294,8 @@ def what_was_seen(evidence: Evidence, verdicts: Sequence[RuleVerdict], signature
     elif family is None:
         questions.append(UNKNOWN_KIND)
     told = {str(found.evidence.get("metric")) for one in verdicts if isinstance(one, Broken) for found in one.findings}
-    if questions and (blocking := blocked_by(evidence.described, told)) is not None:
-        questions.append(blocking)
+    open_ = (blocked_by(evidence.described, told), not_learnt(evidence.described, family))
+    questions += [question for question in open_ if question is not None and questions]
     enable = [
         line
         for entry, question in zip(core, questions, strict=False)

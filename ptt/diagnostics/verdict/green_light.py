@@ -10,19 +10,23 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
-from ptt.diagnostics.metrics.catalogue import kind_of
-from ptt.diagnostics.metrics.name_words import words_of
+from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.outcome_series import is_bookkeeping
+from ptt.diagnostics.metrics.name_words import LOSS_WORDS, words_of
 from ptt.diagnostics.model import CoreQuestion, SeriesOutcome
-from ptt.diagnostics.wording import sig
+from ptt.diagnostics.verdict.outcome import called_in_prose, choose_series
+from ptt.diagnostics.wording import pct, sig
 
 FACTOR: Final = 10.0
 """Late over early level, or early over late: so much is no noise and no drift of a sound run by any scale."""
 SPREAD_GONE: Final = 0.05
 """Late noise over early noise: of a value that still answers to samples more is left."""
-STAYED: Final = 0.1  # of the values at a bound: fewer are a visit
+STAYED: Final = 1 / 3  # of the values at a bound: fewer are a visit
+SPREAD_WORDS: Final = frozenset({"std", "var", "variance", "spread", "diversity"})  # what is worth its variation
 SOLVED: Final = 0.9  # of a score between 0 and 1, at the end
 MIN_VALUES: Final = 10  # of which a level early and one late can be told from each other
 SMOOTH: Final = 1e-6  # noise over size: what scatters less is a schedule or a counter, and was not measured
+LEARNT: Final = "whether anything was learnt"
 WORSE: Final = "a recorded series that got worse"
 SCORES: Final = ("reward/mean", "dpo/accuracy", "sft/token_accuracy", "eval/score", "eval/accuracy")
 
@@ -69,12 +73,28 @@ def blocked_by(described: Sequence[SeriesOutcome], judged: Collection[str]) -> C
     """
     solved = is_solved(described)
     for series in described:
-        if series.count < MIN_VALUES or series.name in judged or kind_of(series.name) != "training":
+        spread = bool(words_of(series.name) & SPREAD_WORDS)
+        if series.count < MIN_VALUES or series.name in judged or (is_bookkeeping(series) and not spread):
             continue
         moved, said = _worsened(series)
         if moved and not any(excuse.covers(series, moved, solved=solved) for excuse in excuses()):
             return CoreQuestion(question=WORSE, judged=False, rows=series.count, metric=series.logged_as, why=said)
     return None
+
+
+def not_learnt(described: Sequence[SeriesOutcome], family: Family | None) -> CoreQuestion | None:
+    """Return the open question that a goal which never moved leaves: whether anything was learnt; or None."""
+    goals = (one for one in choose_series(described, family).series if one.direction and not _is_watched(one))
+    goal = next(goals, None)
+    if goal is None or goal.movement != "flat" or is_solved([goal]):
+        return None
+    why = f"{called_in_prose(goal)} did not improve"
+    return CoreQuestion(question=LEARNT, judged=False, rows=goal.count, metric=goal.logged_as, why=why)
+
+
+def _is_watched(series: SeriesOutcome) -> bool:
+    """Return whether a series is watched, and no goal: KL, entropy, lengths."""
+    return series.direction == "lower" and not words_of(series.name) & LOSS_WORDS
 
 
 def is_solved(described: Sequence[SeriesOutcome]) -> bool:
@@ -91,19 +111,18 @@ def is_solved(described: Sequence[SeriesOutcome]) -> bool:
 
 def _worsened(series: SeriesOutcome) -> tuple[str, str]:
     """Return how a series changed for the worse and the clause that says so; empty where it did not."""
-    early, late, name = series.early, series.late, series.label or series.logged_as
+    early, late, name = series.early, series.late, called_in_prose(series)
     if early is None or late is None or _is_schedule(series):
         return "", ""
     since = f" since step {series.changed_at}" if series.changed_at is not None else ""
     adverse = {"higher": "fell", "lower": "rose"}.get(series.direction or "")
     if adverse is not None and series.movement == adverse and _factor(early, late) >= FACTOR:
         return adverse, f"{name} {adverse} from {sig(early)} to {sig(late)}{since}"
-    if series.bound is not None and series.at_bound >= STAYED and series.movement in ("rose", "fell"):
-        worse_end = adverse is None or series.movement == adverse
-        if worse_end:
-            return "bound", f"{name} stays at {sig(series.bound)}{since}"
-    if series.spread_left is not None and series.spread_left < SPREAD_GONE:
-        return "spread", f"{name} no longer varies: its noise fell to {series.spread_left:.1%} of what it was"
+    stuck = series.bound is not None and series.at_bound >= STAYED and series.movement in ("rose", "fell")
+    if stuck and (adverse is None or series.movement == adverse):
+        return "bound", f"{name} stays at {sig(series.bound or 0.0)}{since}"
+    if words_of(series.name) & SPREAD_WORDS and series.spread_left is not None and series.spread_left < SPREAD_GONE:
+        return "spread", f"{name} no longer varies: its noise fell to {pct(series.spread_left)} of what it was"
     return "", ""
 
 

@@ -41,7 +41,7 @@ MINUTE, HOUR = 60.0, 3600.0
 
 def outcome_of(evidence: Evidence) -> Outcome:
     """Return what a run did, before any rule: how it ended, what its series did, and both in sentences."""
-    end = read_end(evidence.run, evidence.events, evidence.other)
+    end = read_end(evidence.run, evidence.events, evidence.other, rate=evidence.metrics.get("lr"))
     progress = progress_of(evidence.run)
     told = choose_series(evidence.described, evidence.algorithm.family)
     unit = evidence.run.step_unit
@@ -204,14 +204,14 @@ def _did(told: Told) -> str:
 
 
 def _unknown(one: SeriesOutcome) -> str:
-    return f"{_called(one)} {_arrow(one)}{' (moved, not judged)' if one.movement in MOVED else ''}"
+    return f"{called_in_prose(one)} {_arrow(one)}{' (moved, not judged)' if one.movement in MOVED else ''}"
 
 
 def _flat(one: SeriesOutcome) -> str:
     if one.low == one.high:
         return _course(one)
     shown = f" (a change of {_value(one, one.detectable)} would have shown)" if one.detectable else ""
-    return f"{_called(one)} {_arrow(one)}{shown}"
+    return f"{called_in_prose(one)} {_arrow(one)}{shown}"
 
 
 def _clause(one: SeriesOutcome) -> str:
@@ -221,7 +221,7 @@ def _clause(one: SeriesOutcome) -> str:
 
 
 def _course(one: SeriesOutcome) -> str:
-    name = _called(one)
+    name = called_in_prose(one)
     if one.count == 1:
         return f"{name} is {_value(one, one.last)}, logged once"
     if one.low == one.high:
@@ -299,7 +299,8 @@ def _value(one: SeriesOutcome, value: float | None) -> str:
     return sig(value or 0.0, one.unit)
 
 
-def _called(one: SeriesOutcome) -> str:
+def called_in_prose(one: SeriesOutcome) -> str:
+    """Call a series as a sentence does: by its label, else as it was logged."""
     return one.label or f"`{one.logged_as.removeprefix(UNNUMBERED)}`"
 
 

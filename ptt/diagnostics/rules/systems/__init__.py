@@ -121,4 +121,6 @@ def device_gb(evidence: Evidence) -> float | None:
 
 def end_of(evidence: Evidence, *, done_share: float = DONE_SHARE) -> RunEnd:
     """Return how the run ended."""
-    return read_end(evidence.run, evidence.events, evidence.other, done_share=done_share)
+    return read_end(
+        evidence.run, evidence.events, evidence.other, rate=evidence.metrics.get("lr"), done_share=done_share
+    )
