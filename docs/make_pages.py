@@ -15,6 +15,7 @@ from draw_rooms import draw
 from ptt.diagnostics import schema
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, ROWS_PER_MB, SECONDS_PER_FILE, SECONDS_PER_MB
 from ptt.diagnostics.config import MAX_DEPTH, Settings
+from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.metrics.catalogue import metrics
 from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
@@ -28,6 +29,7 @@ from ptt.diagnostics.scrub.words import words
 from ptt.diagnostics.statistics import attribution, clipping_replay, exceedance, exposure_intensity, pareto_k, staleness
 from ptt.diagnostics.store.archives import ALWAYS_MEMBERS, PACKED_MEMBER
 from ptt.diagnostics.verdict.causes import explains
+from ptt.reports.text.names import kind_name
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent / "tests"
@@ -139,6 +141,13 @@ min_observation = {shortest}  # tokens; a shorter gap between model tokens is a 
 [metrics]  # what logged names mean, where no known framework logs them: see below
 # "my/avg_rew" = "reward/mean"
 # "avg_reward" = ""  # not a metric of the table, whatever its words suggest
+# "my/figure" = {{ better = "higher" }}  # or "lower": no metric of the table, but which way it gets better is known
+
+[run]  # counts before all that the files say
+# algorithm = "grpo"
+# framework = "trl"
+# kind = "online"  # or {kinds}
+# total_steps = 1000  # steps that the run is to take
 
 [gate]  # what `ptt gate` requires of a run: docs/gate.md has all keys
 severity = "{severity}"
@@ -151,14 +160,27 @@ min_steps = {min_steps}
 
 `ptt` knows what each framework calls its metrics. A name that no framework logs, such as `avg_rew` or `gradNorm`, is
 recognised by its words if they name exactly one metric, no word is left over, the values fit, and nothing else in the
-run is that metric. The note on its file says so. `format_reward`, `reward_max` and `kl_coef` are not recognised: they
-mean something else. `[metrics]` says what other names mean, and corrects a wrong guess; `""` or `"ignore"` takes a name
-out of the table. Write names as `ptt sources RUN` lists them; it prints the section ready to paste. A mapped name
-replaces other names of that metric in its file. The metrics are:
+run is that metric. `score`, `H` or `completion_tokens` count only where nothing plainer is logged. A name of an
+evaluation may hold a data set's (`eval_gsm8k_loss`). Shares in per cent are divided by 100, and an `entropy_loss`
+below 0 is minus the entropy. The note on its file says what was recognised, and why. `format_reward`, `reward_max` and
+`kl_coef` are not recognised: they mean something else. `[metrics]` says what other names mean, and corrects a wrong
+guess; `""` or `"ignore"` takes a name out of the table. Write names as `ptt sources RUN` lists them; it prints the
+section ready to paste. A mapped name replaces other names of that metric in its file. The metrics are:
 
 | name | what it is |
 |---|---|
 {metrics}
+
+## Kind of training
+
+Which questions are asked depends on the kind of training: nobody asks SFT for a reward. It is told by the run's
+settings, by names that one trainer alone logs, by what is logged (a loss and no reward; a KL to a teacher; episodes and
+nothing of texts), and last by the words of names, files and folders. `ptt sources RUN` says by which. `[run]` overrules
+it: `kind` is one of
+
+| kind | what it is |
+|---|---|
+{kind_table}
 """
 
 
@@ -175,6 +197,8 @@ def settings() -> str:
         severity=gate.severity,
         min_steps=gate.extent.min_steps,
         limits=limits,
+        kinds=", ".join(str(kind) for kind in Family if kind is not Family.ONLINE),
+        kind_table="\n".join(f"| `{kind}` | {kind_name(kind)} |" for kind in Family),
         metrics="\n".join(f"| `{name}` | {metric.label} |" for name, metric in metrics().items()),
     )
 

@@ -19,8 +19,8 @@ ALLOWED = {
     "api": {
         "run_location", "executors", "object_stores", "processes", "reports.run", "reports.figures",
         "traces_pipeline", "pipeline", "samples", "gate", "compare", "traces", "verdict", "custom", "rules",
-        "store", "statistics", "parsers.io", "metrics", "config", "model", "documents", "errors", "version",
-        "stopping",
+        "evidence", "store", "statistics", "parsers.io", "metrics", "config", "model", "documents", "errors",
+        "version", "stopping",
     },
     "run_location": {
         "object_stores", "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io",

@@ -1,6 +1,7 @@
 """Spellings that no alias lists, run by run: written down before it was looked at how they are read.
 
-`TUNED` was looked at while the reading was made, `HELD_OUT` afterwards, once. Each run: the kind of training that it
+`TUNED` was looked at while the reading was made, `HELD_OUT` afterwards, once; `FOUND` are spellings of public training
+scripts, looked at last. Each run: the kind of training that it
 shows, and of each spelling the metric it stands for (None: none), its first value and its last.
 """
 
@@ -97,5 +98,49 @@ HELD_OUT: Final[dict[str, Run]] = {
         "max_reward": (None, 1.0, 1.0),
         "cut_off_rate": ("len/clipped_frac", 0.1, 0.4),
         "kl_coefficient": (None, 0.1, 0.2),
+    }),
+}  # fmt: skip
+
+FOUND: Final[dict[str, Run]] = {
+    "episodes": ("classic_rl", {
+        "Reward per episode": ("reward/mean", 20.0, 90.0),
+        "Number of steps per episode": ("episode/length", 20.0, 90.0),
+        "Epsilon decay": ("exploration/epsilon", 1.0, 0.05),
+        "finished_amount": (None, 0.0, 9.0),
+        "distance_to_goal": (None, 9.0, 1.0),
+    }),
+    "a summary of an environment": ("online", {
+        "mean_reward": ("reward/mean", 0.2, 0.6),
+        "success_rate": ("task/success", 0.2, 0.6),
+        "mean_length": (None, 20.0, 90.0),
+        "min_length": (None, 2.0, 9.0),
+        "final_reward_mean_10": (None, 0.2, 0.6),
+        "best_reward": (None, 0.2, 0.6),
+    }),
+    "an update of PPO": ("online", {
+        "policy_loss": ("loss/policy", 0.1, -0.1),
+        "om_loss": (None, 2.0, 1.0),
+        "om_accuracy": (None, 0.2, 0.9),
+        "explained_var": ("critic/explained_variance", 0.1, 0.7),
+        "critic_grad_norm": (None, 2.0, 1.0),
+        "gradient_norm": ("grad_norm", 2.0, 1.0),
+        "ratio_mean": (None, 1.0, 1.01),
+        "aux_loss": (None, 2.0, 1.0),
+        "return_mean": (None, 2.0, 9.0),
+        "value_mean": ("critic/value_mean", 2.0, 9.0),
+    }),
+    "given data": ("supervised", {
+        "average_epoch_loss": ("loss/total", 2.1, 1.4),
+        "min_valid_loss": (None, 2.0, 1.5),
+        "valid_loss": ("eval/loss", 2.0, 1.5),
+        "Train Steps/Sec": (None, 2.1, 2.2),
+        "perplexity/val": ("eval/perplexity", 9.1, 4.2),
+    }),
+    "evaluations": ("online", {
+        "Evaluation Average Reward:": ("eval/reward", 20.0, 90.0),
+        "Mean Reward Score in buffer:": (None, 0.2, 0.6),
+        "Lower/Average_Reward": ("reward/mean", 2.0, 9.0),
+        "kl_ref": ("kl/ref", 0.01, 0.1),
+        "prey_alive": (None, 3.0, 4.0),
     }),
 }  # fmt: skip

@@ -15,6 +15,7 @@ from ptt.diagnostics.config import Known as KnownNames
 from ptt.diagnostics.config import Settings, load_settings
 from ptt.diagnostics.custom.files import Report, report_on
 from ptt.diagnostics.errors import InputError
+from ptt.diagnostics.evidence.algorithm import Family, algorithm_name
 from ptt.diagnostics.metrics.aliases import canonical_names
 from ptt.diagnostics.metrics.guessed_names import near_names
 from ptt.diagnostics.rules import LIMITS
@@ -211,7 +212,13 @@ def _judge(
 
 def read_settings(path: Path | None = None) -> Settings:
     """Read a settings file, or `./ptt.toml` if present; unknown keys raise SettingsError."""
-    names = KnownNames(limits=LIMITS, metrics=canonical_names(), near_metrics=near_names)
+    names = KnownNames(
+        limits=LIMITS,
+        metrics=canonical_names(),
+        near_metrics=near_names,
+        kinds=[str(kind) for kind in Family],
+        is_algorithm=lambda name: algorithm_name(name) is not None,
+    )
     return load_settings(path, known=names)
 
 

@@ -28,6 +28,15 @@ from ptt.diagnostics.model import Severity
 
 FILE_NAME: Final = "ptt.toml"
 IGNORE: Final = "ignore"  # in place of a canonical name: the metric is none of them, whatever its name tells
+RUN_FACTS: Final[Mapping[str, str]] = {
+    "algorithm": "algorithm",
+    "framework": "framework",
+    "kind": "kind_of_training",
+    "total_steps": "max_steps",
+}
+"""What `[run]` says -> the fact that it becomes."""
+BETTER: Final = "better"
+DIRECTIONS: Final = ("higher", "lower")
 MAX_MEANT: Final = 3  # metrics that an error suggests
 MAX_DEPTH: Final = 200  # of JSON that a setting may allow: Python's own parser gives up soon after
 MAX_ERROR: Final = 300  # characters of an error: it may quote the file
@@ -45,13 +54,16 @@ class Settings:
     required_tools: tuple[str, ...] = ()  # names of tools that the task cannot do without
     limits: Mapping[str, Mapping[str, float]] = dataclass_field(default_factory=dict)
     metrics: Mapping[str, str] = dataclass_field(default_factory=dict)  # as logged -> canonical, "" for none
+    better: Mapping[str, str] = dataclass_field(default_factory=dict)  # as logged -> "higher" or "lower"
+    run: Mapping[str, str | int] = dataclass_field(default_factory=dict)  # what counts before all that files say
     budget: BudgetLimits = DEFAULT_LIMITS  # what reading a run may cost
 
     def judged_by(self, *, rules: bool) -> tuple[str, ...]:
         """Name what a diagnosis depends on and is not the default; `rules`: custom ones are in force."""
         parts = {
             "[limits]": bool(self.limits),
-            "[metrics]": bool(self.metrics),
+            "[metrics]": bool(self.metrics or self.better),
+            "[run]": bool(self.run),
             "custom rules": rules,
             "[diagnose] required_tools": bool(self.required_tools),
             "[slices] min_observation": self.min_observation != Settings.min_observation,
@@ -66,6 +78,8 @@ class Known:
     limits: Mapping[str, Mapping[str, float]]  # the rules' own, by rule and name
     metrics: Collection[str]  # canonical names
     near_metrics: Callable[[str], Sequence[str]]  # what another name may have meant, best first
+    kinds: Collection[str] = ()  # of training
+    is_algorithm: Callable[[str], bool] = bool  # whether the kind of training follows from an algorithm's name
 
 
 def load_settings(path: Path | None, *, known: Known) -> Settings:
@@ -124,12 +138,20 @@ class _Budget(_Table):
     steps: _Whole = DEFAULT_LIMITS.steps
 
 
+class _Run(_Table):
+    algorithm: Annotated[str, Meta(min_length=1)] | None = None
+    framework: Annotated[str, Meta(min_length=1)] | None = None
+    kind: str | None = None
+    total_steps: _Whole | None = None
+
+
 class _Document(_Table):
     diagnose: _Diagnose = field(default_factory=_Diagnose)
     slices: _Slices = field(default_factory=_Slices)
     budget: _Budget = field(default_factory=_Budget)
     limits: Mapping[str, Mapping[str, Finite]] = {}
-    metrics: Mapping[str, str] = {}
+    metrics: Mapping[str, Any] = {}  # a canonical name, or which way an unknown one gets better
+    run: _Run = field(default_factory=_Run)
     gate: Any = None  # gate/read_policy.py reads it
 
 
@@ -137,7 +159,11 @@ def _settings(document: dict[str, Any], path: Path, known: Known) -> Settings:
     try:
         tables = convert_document(document, _Document, mapping="a table")
         _check_known(tables.limits, known.limits)
-        metric_names = {raw: _metric_name(raw, name, known) for raw, name in tables.metrics.items()}
+        better = {raw: _better(raw, entry) for raw, entry in tables.metrics.items() if not isinstance(entry, str)}
+        metric_names = {
+            raw: _metric_name(raw, name, known) for raw, name in tables.metrics.items() if isinstance(name, str)
+        }
+        run = _run_facts(tables.run, known)
     except DocumentError as error:
         raise SettingsError(f"{path}: {error.sentence}") from error
     diagnose = tables.diagnose
@@ -149,6 +175,8 @@ def _settings(document: dict[str, Any], path: Path, known: Known) -> Settings:
         fail_on=None if diagnose.fail_on == "never" else Severity(diagnose.fail_on),
         limits={rule: values for rule, values in tables.limits.items() if values},
         metrics=metric_names,
+        better=better,
+        run=run,
         budget=BudgetLimits(**asdict(tables.budget)),
     )
 
@@ -160,6 +188,26 @@ def _check_known(limits: Mapping[str, Mapping[str, float]], known: Mapping[str, 
         for name in values:
             if name not in known[rule]:
                 raise DocumentError(f"limits.{rule}", f"has the unknown key {name!r}; {closest(name, known[rule])}")
+
+
+def _run_facts(table: _Run, known: Known) -> dict[str, str | int]:
+    """Return the facts that a run has by its user's word, under the names that files state them by."""
+    if table.kind is not None and table.kind not in known.kinds:
+        kinds = ", ".join(sorted(known.kinds))
+        raise DocumentError("run.kind", f"is {table.kind[:MAX_KEY]!r}; it must be one of {kinds}")
+    if table.algorithm is not None and table.kind is None and not known.is_algorithm(table.algorithm):
+        named = table.algorithm[:MAX_KEY]
+        raise DocumentError("run.algorithm", f"is {named!r}, which is not known: `kind` must say its kind of training")
+    return {fact: value for key, fact in RUN_FACTS.items() if (value := getattr(table, key)) is not None}
+
+
+def _better(raw: str, entry: object) -> str:
+    """Return which way a metric gets better, of which no more is known."""
+    if not isinstance(entry, dict) or set(entry) != {BETTER}:
+        raise DocumentError(f"metrics.{raw[:MAX_KEY]}", "must be a text")
+    if entry[BETTER] not in DIRECTIONS:
+        raise DocumentError(f"metrics.{raw[:MAX_KEY]}.{BETTER}", "must be higher or lower")
+    return str(entry[BETTER])
 
 
 def _metric_name(raw: str, name: str, known: Known) -> str:

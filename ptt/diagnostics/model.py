@@ -271,7 +271,7 @@ class Source:
 
 STATE: Final = frozenset(
     {"global_step", "logging_steps", "max_steps", "save_steps", "status", "train_batch_size", "train_runtime",
-     "exit_reason", "row_unit", "rows_placed_by"}
+     "exit_reason", "row_unit", "rows_placed_by", "kind_of_training"}
 )  # fmt: skip
 """What a trainer's saved state or its log holds by itself: of its settings hardly any."""
 
@@ -291,6 +291,8 @@ class Run:
     context: Mapping[str, JsonScalar] = field(default_factory=dict)
     step_unit: str = STEP  # what a step of it is: "row", "episode" or "epoch" where the files number no steps
     placed_by: str | None = None  # what put rows without a step at their steps
+    kind: str | None = None  # of training: online, supervised, preference, ...; None where nothing tells it
+    kind_reason: str = ""  # by what it was told
 
     @property
     def settings(self) -> dict[str, JsonScalar]:

@@ -159,6 +159,7 @@ def inspect(
 ) -> RunCoverage:
     """Say what the files of a run hold and what they can answer, without looking at any token."""
     manifest = ingest(location, copy=False, settings=settings, progress=progress)
+    manifest = _as_told(manifest, settings)
     coverage = run_coverage(Scrubber().path(location.name), location.store, manifest, location.root)
     if coverage.held or not (why := _only_archives(location, read_table(location.store, "sources"))):
         return coverage
@@ -341,6 +342,7 @@ def _judge(
     single: SingleValues | None = None,
 ) -> JudgedRun:
     """Judge what a store and the run's files hold, and keep it where the store is kept."""
+    manifest = _as_told(manifest, settings)
     store, scrubber = location.store, Scrubber()
     paths = scrubber.paths([file.rel for file in files])
     name = scrubber.path(location.name)
@@ -371,6 +373,11 @@ def _judge(
         except (OSError, pl.exceptions.PolarsError):  # a full disk must not cost the diagnosis
             pass
     return JudgedRun(diagnosis=diagnosis, source=source, store=store, profile=profile)
+
+
+def _as_told(manifest: Manifest, settings: Settings | None) -> Manifest:
+    """Return the description of a store with what the user says of the run before all that its files say."""
+    return replace(manifest, facts={**manifest.facts, **settings.run}) if settings and settings.run else manifest
 
 
 def _evidence(
@@ -436,7 +443,8 @@ def _in_force(settings: Settings) -> str:
     """Spell the settings that a diagnosis depends on; stores of earlier versions hold the hash of this text."""
     limits = sorted((rule, sorted(of.items())) for rule, of in settings.limits.items())
     metric_names = (sorted(settings.metrics.items()),) if settings.metrics else ()
-    return repr((settings.min_observation, limits, *metric_names))
+    told = [sorted(table.items()) for table in (settings.better, settings.run)]
+    return repr((settings.min_observation, limits, *metric_names, *(told if any(told) else ())))
 
 
 def _budget_in_force(settings: Settings) -> str:

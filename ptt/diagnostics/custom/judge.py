@@ -31,7 +31,7 @@ from ptt.diagnostics.custom.terms import (
     tests_of,
 )
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.algorithm import Family, kin
 from ptt.diagnostics.evidence.series import Series, read_evaluation, training_metric_names, training_series
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, NotJudged, RuleVerdict, Steps
@@ -256,8 +256,8 @@ def _not_applicable(rule: CustomRule, evidence: Evidence) -> NotJudged | None:
     algorithm = evidence.algorithm
     fits = is_for(rule.algorithms, algorithm)
     if rule.families and fits is not False:
-        known = algorithm.family is not None
-        fits = (algorithm.family in rule.families and fits) if known else None
+        wanted_kinds = {kind for family in rule.families for kind in kin(family)}
+        fits = (algorithm.family in wanted_kinds and fits) if algorithm.family is not None else None
     if fits is False:
         reason = f"does not apply to {algorithm.title} training"
         return NotJudged(id=rule.name, link=rule.link, reason=reason, applies=False)

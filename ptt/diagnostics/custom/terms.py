@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Final, Literal
 
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.evidence.algorithm import CRITIC_NAMES, GROUP_NAMES, NAMES, Algorithm, Family
+from ptt.diagnostics.evidence.algorithm import CRITIC_NAMES, GROUP_NAMES, NAMES, Algorithm, Family, kin
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import link_name
 from ptt.diagnostics.model import CUSTOM, Link, Severity
@@ -242,5 +242,5 @@ def is_for(algorithms: Sequence[str], run: Algorithm) -> bool | None:
     if run.name is not None:
         return any(run.name == name or run.name in KIN.get(name, ()) for name in algorithms)
     if run.family is not None:
-        return any(NAMES[name] is run.family for name in algorithms)
+        return any(run.family in kin(NAMES[name]) for name in algorithms)
     return None

@@ -58,3 +58,4 @@ class Evidence:
     segments: Segments | None = None  # None: no step is recorded at all
     required_tools: tuple[str, ...] = ()  # of the settings
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    better: Mapping[str, str] = field(default_factory=dict)  # of the settings: a name as logged -> "higher" or "lower"

@@ -16,7 +16,7 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.errors import is_caught
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import Algorithm, detect_algorithm
+from ptt.diagnostics.evidence.algorithm import KIND, Algorithm, detect_algorithm
 from ptt.diagnostics.evidence.answers import gather_answers
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
@@ -58,7 +58,7 @@ from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct, read_wide
 
 CONSOLE = "console_log"  # the parser of consoles
 NAMED_FACTS = ("framework", "algorithm")
-ROW_FACTS = ("row_unit", "rows_placed_by")  # of how the log was read, and no settings of the run
+ROW_FACTS = ("row_unit", "rows_placed_by", KIND)  # of how the log was read, and no settings of the run
 ROW_UNITS = ("row", "episode", "epoch")
 MAX_CELLS_ASIDE: Final = 1 << 20  # of more, tails and their details at once would be the peak of a long run's memory
 
@@ -245,6 +245,8 @@ def gather(
                 logged=training_metric_names(metrics, wide, ranks=True),
                 sampled="rollout_logp" in tokens.scan.columns if tokens else False,
                 texts=tokens is not None or trajectories.height > 0,
+                places=(name, *sources["path"]),
+                series=series.get,
             ),
         )
         or Algorithm()
@@ -252,7 +254,12 @@ def gather(
     run = describe_run(name, facts, series, tokens, topic("logged steps", lambda: logged_steps(metrics, wide)))
     eval_losses = topic("evaluation losses", lambda: read_series(metrics, WideMetrics(folder), split="eval")) or {}
     evidence = Evidence(
-        run=replace(run, algorithm=algorithm.name or run.algorithm),
+        run=replace(
+            run,
+            algorithm=algorithm.name or run.algorithm,
+            kind=algorithm.family and str(algorithm.family),
+            kind_reason=algorithm.reason,
+        ),
         algorithm=algorithm,
         metrics=series,
         other=other,
@@ -287,6 +294,7 @@ def gather(
         segments=topic("segments", lambda: gather_segments(wide.rows(metrics), tokens, local)),
         required_tools=settings.required_tools,
         limits=settings.limits,
+        better=settings.better,
     )
     described = topic(
         "outcome",

@@ -9,14 +9,28 @@ from typing import Final, TypeVar
 
 from ptt.diagnostics import model
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence import algorithm as kinds
 from ptt.diagnostics.evidence.algorithm import Family, samples_online
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import JsonScalar, Link, Severity, Steps
 
 Limits = Mapping[str, float]
 EVERY: Final = frozenset(Family)
-ONLINE: Final = frozenset({Family.ONLINE})
+ONLINE: Final = kinds.SAMPLED
+LANGUAGE: Final = kinds.LANGUAGE
+REWARDED: Final = kinds.REWARDED
+REWARDED_LANGUAGE: Final = LANGUAGE & REWARDED
 OFFLINE: Final = EVERY - ONLINE
+OF_LINK: Final[Mapping[Link, frozenset[Family]]] = {
+    Link.DATA_VALIDITY: LANGUAGE,
+    Link.ENVIRONMENT: LANGUAGE,
+    Link.DATA_FRESHNESS: LANGUAGE,
+    Link.REWARD: REWARDED,
+    Link.CRITIC: REWARDED,
+    Link.EVALUATION: REWARDED,
+    Link.TRAINING_SIGNAL: REWARDED,
+}
+"""The kinds of training that can fail at a link of the loop, where a rule names none: else every one that samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,19 +161,19 @@ def rule(
     link: Link,
     /,
     *,
-    families: frozenset[Family] = ONLINE,
+    families: frozenset[Family] | None = None,
     judges_nan: bool = False,
     max_severity: Severity = Severity.CRITICAL,
     **limits: float,
 ) -> Rule:
-    """Return the rule of a check: its id, its link, and its limits by name."""
+    """Return the rule of a check: its id, its link, and its limits by name; without `families` those of its link."""
     return Rule(
         id=name,
         link=link,
         check=check,
         limits=limits,
         judges_nan=judges_nan,
-        families=families,
+        families=OF_LINK.get(link, ONLINE) if families is None else families,
         max_severity=max_severity,
     )
 

@@ -459,9 +459,10 @@ def cannot_say(
     )
 
 
-def does_not_apply(training: str, aggregates: Aggregates) -> Judgement:
-    """Return the judgement for training that samples nothing: no tool is called while it learns."""
-    reason = f"{training} training samples nothing, so no tool output comes before what it learns"
+def does_not_apply(training: str, aggregates: Aggregates, *, samples: bool = False) -> Judgement:
+    """Return the judgement for training that samples no text: no tool is called while it learns."""
+    nothing = "no text" if samples else "nothing"
+    reason = f"{training} training samples {nothing}, so no tool output comes before what it learns"
     signature = Signature(status=Answer.CANNOT_SAY, reason=reason, pair=None, aggregates=aggregates)
     return Judgement(
         signature=signature,

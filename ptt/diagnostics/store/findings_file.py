@@ -77,6 +77,8 @@ class _Run(_Part):
     steps: _Steps
     sequences: Count
     model_tokens: Count
+    kind: str | None = None
+    kind_reason: str = ""
 
 
 class _CoreQuestion(_Part):

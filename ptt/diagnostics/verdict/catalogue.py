@@ -12,7 +12,7 @@ from typing import Final
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
-from ptt.diagnostics.rules.interface import EVERY, ONLINE
+from ptt.diagnostics.rules.interface import EVERY, LANGUAGE, ONLINE, REWARDED, REWARDED_LANGUAGE
 from ptt.diagnostics.verdict.causes import explains
 
 SHOWS: Final = "This run shows "
@@ -35,14 +35,29 @@ class Page:
     sections: Mapping[str, str]  # What, Why it matters, What it is not, What to do, Source; each one paragraph
     limits: Mapping[str, float]
     families: tuple[str, ...]  # empty: every kind of training
+    asked_of: str  # the same as prose names them
     brings: Mapping[str, str]  # failures that this one brings about, and how
 
 
 def pages() -> tuple[Page, ...]:
     """Return all rules in the order of the loop; those of one link as they are listed."""
-    rule_pages = [_page(tool_tail_growth.ID, Link.POLICY_UPDATE, tool_tail_growth.__name__, ONLINE)]
+    rule_pages = [_page(tool_tail_growth.ID, Link.POLICY_UPDATE, tool_tail_growth.__name__, LANGUAGE)]
     rule_pages += [_page(rule.id, rule.link, rule.check.__module__, rule.families) for rule in RULES]
     return tuple(sorted(rule_pages, key=lambda page: list(Link).index(page.link)))
+
+
+TOGETHER: Final[Mapping[frozenset[object], str]] = {
+    EVERY: "",
+    ONLINE: "online",
+    LANGUAGE: "online (on texts)",
+    REWARDED: "online (with a reward)",
+    REWARDED_LANGUAGE: "online (on texts, with a reward)",
+}
+"""What kinds of training that rules are asked of together are called."""
+
+
+def _asked_of(families: frozenset[object]) -> str:
+    return TOGETHER.get(families) or ", ".join(sorted(str(family).replace("_", " ") for family in families))
 
 
 def page_of(name: str) -> Page:
@@ -68,5 +83,6 @@ def _page(name: str, link: Link, module: str, families: frozenset[object]) -> Pa
         sections=dict(zip(parts[1::2], bodies, strict=True)),
         limits=LIMITS[name],
         families=() if families == EVERY else tuple(sorted(str(family) for family in families)),
+        asked_of=_asked_of(families),
         brings=explains().get(name, {}),
     )

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.algorithm import SAMPLED, Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity
 from ptt.diagnostics.parsers.io.interface import RunFile
@@ -175,7 +175,7 @@ def _rank(name: str, family: Family | None) -> int | None:
     if NOT_A_SCORE.search(last) or parts[-1:] == ["std"]:
         return None
     if re.fullmatch(LOWER_IS_BETTER, last, re.IGNORECASE):
-        if family is Family.ONLINE:
+        if family in SAMPLED:
             return None
         return -1 if family is Family.SUPERVISED else len(HIGHER_IS_BETTER)
     for rank, pattern in enumerate(HIGHER_IS_BETTER):

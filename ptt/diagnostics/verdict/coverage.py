@@ -249,6 +249,8 @@ CORE: Final[Mapping[Family | None, tuple[Core, ...]]] = {
         Core(question="accuracy, margins or log-probabilities of the pairs", ways=(ACCURACY, MARGINS, LOGPS)),
         GRADIENT_CORE,
     ),
+    Family.DISTILLATION: SAMPLED_CORE[2:],  # no reward, and the teacher is what the policy is held to
+    Family.CLASSIC_RL: (SAMPLED_CORE[0], SAMPLED_CORE[2]),
     Family.REWARD_MODEL: (LOSS_CORE, Core(question="accuracy of the ranking", ways=(ACCURACY, MARGINS))),
     None: GIVEN_CORE,
 }

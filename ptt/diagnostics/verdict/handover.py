@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.algorithm import samples_texts
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Diagnosis, Severity, in_unit, since_words
 from ptt.diagnostics.parsers.io.interface import RunFile
@@ -77,7 +77,7 @@ def _before(diagnosis: Diagnosis, evidence: Evidence, evals: pl.DataFrame, *, ev
 
 
 def _samples_online(evidence: Evidence) -> bool:
-    return evidence.algorithm.family in (None, Family.ONLINE)
+    return samples_texts(evidence.algorithm)
 
 
 def _reward_shape(diagnosis: Diagnosis) -> Answer:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.evidence.algorithm import Algorithm, detect_algorithm, samples_online, trainer_of
+from ptt.diagnostics.evidence.algorithm import Algorithm, detect_algorithm, samples_online, samples_texts, trainer_of
 from ptt.diagnostics.evidence.gather import read_metrics
 from ptt.diagnostics.evidence.placed_rows import place_rows
 from ptt.diagnostics.evidence.separate_starts import separate_starts
+from ptt.diagnostics.evidence.series import read_series
 from ptt.diagnostics.evidence.sources import with_notes
 from ptt.diagnostics.metrics.catalogue import document, listed
 from ptt.diagnostics.metrics.recording import Switch, switches_for
@@ -96,6 +98,8 @@ class RunCoverage:
     notes: tuple[str, ...]
     metric_names: MetricNames
     questions: tuple[Question, ...]
+    kind: str | None  # of training; None where nothing tells it
+    kind_reason: str  # by what it was told
     unasked: str  # why some questions are not put to this kind of training; empty where all are
     faults: Mapping[str, str] = field(default_factory=dict)  # of ours: parser or step -> the error
 
@@ -128,10 +132,11 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
     table = with_notes(read_table(folder, "sources"), *place_rows(logged, wide), wide, starts=starts)
     recorded = _recorded(folder, scan_readable(folder, manifest, root, {}), wide)
     texts = bool({"trajectories", "model_mask"} & recorded.keys())
-    algorithm = _algorithm(folder, manifest, wide, texts=texts)
-    offline = not samples_online(algorithm)
+    algorithm = _algorithm(folder, manifest, wide, texts=texts, places=(name, *table["path"]))
+    offline = not samples_texts(algorithm)
     asked = {title: needs for title, needs in NEEDS.items() if not offline or set(needs) <= ANYWHERE}
-    unasked = f"{algorithm.title} training samples nothing: {len(NEEDS) - len(asked)} questions do not apply."
+    nothing = "no text" if samples_online(algorithm) else "nothing"
+    unasked = f"{algorithm.title} training samples {nothing}: {len(NEEDS) - len(asked)} questions do not apply."
     return RunCoverage(
         name=name,
         framework=framework,
@@ -148,18 +153,29 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
             reasons=manifest.guess_reasons,
         ),
         questions=tuple(_question(title, needs, recorded, framework, algorithm) for title, needs in asked.items()),
+        kind=algorithm.family and str(algorithm.family),
+        kind_reason=algorithm.reason,
         unasked=unasked if offline else "",
         faults=manifest.faults,
     )
 
 
-def _algorithm(folder: Path, manifest: Manifest, wide: WideMetrics, *, texts: bool) -> Algorithm:
+def _algorithm(folder: Path, manifest: Manifest, wide: WideMetrics, *, texts: bool, places: Sequence[str]) -> Algorithm:
     """Infer the algorithm from settings and the names of training metrics."""
-    rows = read_table(folder, "metrics").filter(pl.col("split") == "train")
+    metrics = read_metrics(folder)
+    rows = metrics.filter(pl.col("split") == "train")
     spelt = wide.spellings()
     names = {*rows["name"].drop_nulls(), *spelt["name"].drop_nulls()}
     logged = {*rows["name_raw"].drop_nulls(), *spelt["name_raw"]}
-    return detect_algorithm(manifest.facts, names, logged=logged, texts=texts)
+    series = cache(lambda: read_series(metrics, wide))
+    return detect_algorithm(
+        manifest.facts,
+        names,
+        logged=logged,
+        texts=texts,
+        places=places,
+        series=lambda name: series().get(name),
+    )
 
 
 def _recorded(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dict[str, str]:

@@ -16,7 +16,7 @@ from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import describe
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import samples_online, trainer_of
+from ptt.diagnostics.evidence.algorithm import samples_online, samples_texts, trainer_of
 from ptt.diagnostics.evidence.gather import Gathered
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, excess_interval
 from ptt.diagnostics.evidence.sources import list_sources
@@ -60,7 +60,7 @@ WATCHED: Final = listed("watched")
 def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggregates:
     """Return each watched metric's movement over the run, and the first step at which a rule on it raised an alarm."""
     movements, logged = {}, {}
-    offline = not samples_online(evidence.algorithm)  # where nobody looks for what nobody logs
+    offline = not samples_texts(evidence.algorithm)  # where nobody looks for what nobody logs
     for name in [name for name in WATCHED if not offline or name in evidence.metrics]:
         series = evidence.metrics.get(name)
         steps, values = (np.empty(0, np.int64), np.empty(0)) if series is None else series.finite()
@@ -222,8 +222,9 @@ def _run(rules: Iterable[tuple[str, Callable[[], Result]]], crashes: list[RuleCr
 
 def _signature(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement:
     aggregates = aggregates_of(evidence, verdicts)
-    if not samples_online(evidence.algorithm):
-        return tool_tail_growth.does_not_apply(evidence.algorithm.title, aggregates)
+    if not samples_texts(evidence.algorithm):
+        samples = samples_online(evidence.algorithm)
+        return tool_tail_growth.does_not_apply(evidence.algorithm.title, aggregates, samples=samples)
     pair = evidence.tails.pair if evidence.tails is not None else None
     distrust = contaminated(verdicts, pair)
     if distrust is not None:

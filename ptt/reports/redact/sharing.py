@@ -42,8 +42,8 @@ def _columns(kept: str, **others: Treat) -> Mapping[str, Treat]:
 
 FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     model.Run: _columns(
-        "framework algorithm first_step last_step step_count sequences model_tokens step_unit",
-        name=Treat.RUN, context=Treat.SETTINGS, placed_by=S,
+        "framework algorithm first_step last_step step_count sequences model_tokens step_unit kind",
+        name=Treat.RUN, context=Treat.SETTINGS, placed_by=S, kind_reason=S,
     ),
     model.RunVerdict: _columns("status first_broken_link", headline=S, next=S, coverage=Treat.EACH),
     model.Coverage: _columns("judged asked", core=Treat.EACH),

@@ -28,6 +28,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             "ptt_version": version,
             "run": {
                 **_fields(run, "name", "framework", "algorithm"),
+                **({} if run.kind is None else _fields(run, "kind", "kind_reason")),
                 "steps": {
                     "first": run.first_step,
                     "last": run.last_step,

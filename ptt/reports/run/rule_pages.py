@@ -39,7 +39,7 @@ def print_pages(pages: Sequence[Page], console: Console) -> None:
     for link, mine in groupby(pages, key=lambda page: page.link):
         _line(console, 0, f"{LINKS[link]} ({link})", style="bold")
         for page in mine:
-            families = f" ({', '.join(map(_family, page.families))} only)" if page.families else ""
+            families = f" ({page.asked_of} only)" if page.families else ""
             _line(console, 1, f"{page.id.ljust(longest)}  {page.shows}{families}", hang=longest + 2)
         console.print()
     _line(console, 0, "`ptt rules NAME` prints a rule's page: what, why, what to do, and the limits that can be set.")
@@ -47,9 +47,8 @@ def print_pages(pages: Sequence[Page], console: Console) -> None:
 
 def print_page(page: Page, console: Console) -> None:
     """Print one rule's page."""
-    kinds = ", ".join(map(_family, page.families))
     blocks = {heading: [_capital(body)] for heading, body in page.sections.items()}
-    blocks["Asked of"] = [f"{kinds} training" if kinds else "every kind of training"]
+    blocks["Asked of"] = [f"{page.asked_of} training" if page.asked_of else "every kind of training"]
     if page.brings:
         blocks["Brings about"] = [f"{other}: {how}" for other, how in page.brings.items()]
     _line(console, 0, f"{page.id} · {LINKS[page.link].lower()}", style="bold")
@@ -92,10 +91,6 @@ def _capital(text: str) -> str:
     """Begin a paragraph as a sentence does; an identifier at its head stays as it is."""
     head = text.split(" ", 1)[0]
     return text[:1].upper() + text[1:] if head.replace("-", "").isalpha() and head.islower() else text
-
-
-def _family(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _line(console: Console, level: int, text: str, style: str = "", hang: int = 0) -> None:

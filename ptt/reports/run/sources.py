@@ -11,6 +11,7 @@ from rich.text import Text
 from ptt.diagnostics.metrics.recording import framework_name
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.reports.output import versioned_json
+from ptt.reports.text.names import kind_name
 from ptt.reports.text.numbers import count, counted
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.terminal import print_wrapped
@@ -44,6 +45,8 @@ def _lines(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
     """Yield level, text and style of each line."""
     framework = framework_name(coverage.framework) if coverage.framework else "framework not recognised"
     yield 0, f"{safe(coverage.name)} · {safe(framework)}", "bold"
+    if coverage.kind:
+        yield 0, f"Kind of training: {kind_name(coverage.kind)} ({safe(coverage.kind_reason)})", ""
     yield from _heading("Read" if coverage.held else "No file here is in a format that ptt reads")
     for held in coverage.held:
         bad = f", {count(held.rows_bad)} rejected" if held.rows_bad else ""

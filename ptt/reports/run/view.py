@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from ptt.diagnostics.model import Diagnosis, Finding, JsonScalar, Link, Severity, Source, Status, since_words
+from ptt.diagnostics.model import Diagnosis, Finding, JsonScalar, Link, Run, Severity, Source, Status, since_words
 from ptt.diagnostics.verdict.catalogue import OF_ONE_RULE, pages
 from ptt.reports.run.where_to_look import places
 from ptt.reports.text.consequences import chains, span_words
-from ptt.reports.text.names import CONDITIONS, LINKS, pair_name, sentence, slice_name
+from ptt.reports.text.names import CONDITIONS, LINKS, kind_name, pair_name, sentence, slice_name
 from ptt.reports.text.numbers import count, counted, number, with_unit
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.tables import rows_where
@@ -67,7 +67,7 @@ def facts(diagnosis: Diagnosis) -> dict[str, str]:
     if run.placed_by:
         steps += f", numbered by {safe(run.placed_by)}"
     framework = safe(" · ".join(filter(None, (run.framework, run.algorithm)))) or "not recognised"
-    logged = {"Framework": framework, name: steps}
+    logged = {"Framework": framework, **_kind(run), name: steps}
     if not samples(diagnosis) and not run.sequences:
         return logged
     return logged | {
@@ -75,6 +75,13 @@ def facts(diagnosis: Diagnosis) -> dict[str, str]:
         "Model tokens": count(run.model_tokens) if run.model_tokens else "none recorded",
         "Pair": pair_name(pair) if pair else "none (needs two log-probabilities a token)",
     }
+
+
+def _kind(run: Run) -> dict[str, str]:
+    """Return the kind of training, where it was inferred and no algorithm is named."""
+    if run.kind is None or run.algorithm is not None or not run.kind_reason:
+        return {}
+    return {"Kind of training": f"{kind_name(run.kind)} ({safe(run.kind_reason)})"}
 
 
 def conditions(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:

@@ -40,6 +40,14 @@ LINKS = {
     Link.NUMERICS: "Numerics",
     Link.SYSTEMS: "Systems",
 }
+KINDS = {
+    "online": "RL on sampled texts",
+    "preference": "preference optimisation",
+    "supervised": "supervised fine-tuning",
+    "reward_model": "reward model",
+    "distillation": "distillation on sampled texts",
+    "classic_rl": "RL in an environment",
+}
 CONDITIONS = {
     "growth": ("Growth", "did post-tool tails grow beyond the noise of the run?"),
     "localised": ("Localised", "did they grow more than text-only tails?"),
@@ -85,6 +93,11 @@ BY = {
     "tool result": "result of the last tool",
     "top sequences": "sequences with most tail",
 }
+
+
+def kind_name(kind: str) -> str:
+    """Return what prose calls a kind of training."""
+    return KINDS.get(kind, kind)
 
 
 def status_word(verdict: RunVerdict) -> str:

@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, early_level
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause, reward_range
 from ptt.diagnostics.rules.single_series import last_mean, requires_metric, series_evidence
 
@@ -64,4 +64,4 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "entropy-high", Link.EXPLORATION, max_severity=Severity.LOW, nats=HIGH_NATS)
+RULE = rule(check, "entropy-high", Link.EXPLORATION, max_severity=Severity.LOW, nats=HIGH_NATS, families=LANGUAGE)

@@ -21,7 +21,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
 from ptt.diagnostics.rules.single_series import derived, last_mean, measured, series_evidence
 
@@ -104,4 +104,6 @@ def check(spread: Spread, evidence: Evidence, limits: Limits) -> Verdict:
     )  # fmt: skip
 
 
-RULE = rule(check, "equal-lengths", Link.EXPLORATION, max_severity=Severity.MEDIUM, spread=SPREAD_LIMIT)
+RULE = rule(
+    check, "equal-lengths", Link.EXPLORATION, max_severity=Severity.MEDIUM, spread=SPREAD_LIMIT, families=LANGUAGE
+)

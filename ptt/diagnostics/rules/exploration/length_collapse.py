@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, departure, lasting_fall
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
 from ptt.diagnostics.rules.single_series import last_mean, measured, requires_metric, series_evidence
 
@@ -63,4 +63,4 @@ def _is_sudden(series: Series, fall: BaselineShift) -> bool:
     return bool(len(long)) and int(np.sum((steps > long[-1]) & (steps <= fall.onset))) <= MAX_FALL_SHARE * len(steps)
 
 
-RULE = rule(check, "length-collapse", Link.EXPLORATION, left_of_early=FALL_FACTOR)
+RULE = rule(check, "length-collapse", Link.EXPLORATION, left_of_early=FALL_FACTOR, families=LANGUAGE)

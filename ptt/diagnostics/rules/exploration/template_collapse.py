@@ -23,7 +23,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, l
 from ptt.diagnostics.evidence.environment import AnswerAgreement
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_since, reward_dropped
 
 FLOOR = 0.3  # of the pairs: every other answer of a step is then one and the same
@@ -134,4 +134,5 @@ RULE = rule(
     chronic=CHRONIC,
     high=HIGH,
     short=SHORT_LETTERS,
+    families=LANGUAGE,
 )

@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, early_level, las
 from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import reward_dropped
 from ptt.diagnostics.rules.single_series import derived, late_mean, measured
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
@@ -123,4 +123,5 @@ RULE = rule(
     left=FALL_FACTOR,
     was=MIN_EARLY_ENTROPY,
     others=MIN_REMAINING_SHARE,
+    families=LANGUAGE,
 )

@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.algorithm import samples_online
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.model import Link, Severity
@@ -52,7 +52,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     value = float(values[start])
     gradient = _gradient(evidence.metrics.get("grad_norm"), frozen)
     moving = [name for name in MOVING if _moves(evidence.metrics.get(name), frozen)]
-    if value == 0.0 and evidence.algorithm.family in (None, Family.ONLINE):
+    if value == 0.0 and samples_online(evidence.algorithm):
         zero = f"the loss is exactly 0 at {length} steps"
         if gradient == MOVES:
             return Healthy(reason=f"{zero}, as on fresh samples; the gradient norm is not")

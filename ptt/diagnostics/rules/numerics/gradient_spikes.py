@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.algorithm import samples_online
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import metric_evidence
@@ -74,7 +74,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             enable="log the gradient norm before clipping",
             absent=series is None,
         )
-    advice = SAMPLED if evidence.algorithm.family in (None, Family.ONLINE) else GIVEN
+    advice = SAMPLED if samples_online(evidence.algorithm) else GIVEN
     steps, values = series.finite()
     before = np.median(sliding_window_view(values[:-1], LEVEL_STEPS), axis=1)
     usual = np.maximum(before, np.median(values[:LEVEL_STEPS]))

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.algorithm import SAMPLED
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
@@ -105,7 +105,7 @@ def is_fitted(evidence: Evidence, series: Series) -> bool:
     A loss of the policy scatters around zero; one of given data is positive, and no reward stands beside it.
     """
     if evidence.algorithm.family is not None:
-        return evidence.algorithm.family is not Family.ONLINE
+        return evidence.algorithm.family not in SAMPLED
     return "reward/mean" not in evidence.metrics and bool((series.finite()[1] > 0).all())
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
 from ptt.diagnostics.rules.single_series import (
@@ -175,4 +175,4 @@ def limit_in_force(evidence: Evidence, limits: Limits) -> tuple[float, str]:
     return limits["limit"], ""
 
 
-RULE = rule(check, ID, Link.POLICY_UPDATE, limit=KL_LIMIT)
+RULE = rule(check, ID, Link.POLICY_UPDATE, limit=KL_LIMIT, families=LANGUAGE)

@@ -14,7 +14,7 @@ Source: k3 of two different policies is above 0 (http://joschu.net/blog/kl-appro
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import shows_small_numbers
 from ptt.diagnostics.rules.policy_update.kl_over_target import ENABLE
 from ptt.diagnostics.rules.single_series import metric_evidence, requires_metric
@@ -53,4 +53,4 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     return finding if trained and asked else Healthy(reason="no setting asks for a KL penalty", notes=(finding,))
 
 
-RULE = rule(check, "kl-zero", Link.POLICY_UPDATE, max_severity=Severity.MEDIUM, moved=MOVED_LIMIT)
+RULE = rule(check, "kl-zero", Link.POLICY_UPDATE, max_severity=Severity.MEDIUM, moved=MOVED_LIMIT, families=LANGUAGE)

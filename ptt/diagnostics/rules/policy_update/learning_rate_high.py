@@ -17,7 +17,7 @@ five to ten times what adapters take.
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.algorithm import SAMPLED, Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
@@ -76,7 +76,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
 def _damage(evidence: Evidence, before: int, family: Family) -> str:
     """Return which curve rose after the rate passed its limit, as a clause; empty where none did."""
     watched = [("grad_norm", "gradient norm", NORM_FACTOR)]
-    if family is not Family.ONLINE:  # the loss of a policy measures no progress
+    if family not in SAMPLED:  # the loss of a policy measures no progress
         watched.insert(0, ("loss/total", "loss", LOSS_FACTOR))
     for name, title, factor in watched:
         curve = evidence.metrics.get(name)
@@ -91,7 +91,7 @@ def _damage(evidence: Evidence, before: int, family: Family) -> str:
         highest = float(np.median(np.lib.stride_tricks.sliding_window_view(after, width), axis=1).max())
         if highest > factor * first:
             return f"the {title} rose from {first:.3g} to {highest:.3g} under it"
-    evaluated = None if family is Family.ONLINE or evidence.eval_loss is None else evidence.eval_loss.finite()[1]
+    evaluated = None if family in SAMPLED or evidence.eval_loss is None else evidence.eval_loss.finite()[1]
     if evaluated is not None and len(evaluated) > 1 and evaluated.max() > LOSS_FACTOR * evaluated[0] > 0:
         return f"the evaluation loss rose from {evaluated[0]:.3g} to {evaluated.max():.3g} under it"
     return ""

@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since_start
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, OutcomeState
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward import NEW_TASKS, gains_since, with_new_tasks
 from ptt.diagnostics.rules.single_series import requires_metric
 
@@ -68,4 +68,6 @@ def check(length: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )  # fmt: skip
 
 
-RULE = rule(check, "length-inflation", Link.REWARD, max_severity=Severity.MEDIUM, growth=GROWTH_FACTOR)
+RULE = rule(
+    check, "length-inflation", Link.REWARD, max_severity=Severity.MEDIUM, growth=GROWTH_FACTOR, families=LANGUAGE
+)

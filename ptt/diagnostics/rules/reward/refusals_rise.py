@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence.answers import Answers
 from ptt.diagnostics.evidence.baseline_shift import BaselineShift
 from ptt.diagnostics.metrics.name_words import REFUSAL
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward import AnswerShare, answer_share, logged_share
 from ptt.diagnostics.rules.single_series import late_mean, measured
 
@@ -62,4 +62,4 @@ def _finding(share: AnswerShare, rise: BaselineShift, severity: Severity) -> Fin
     )  # fmt: skip
 
 
-RULE = rule(check, "refusals-rise", Link.REWARD, share=SHARE_LIMIT)
+RULE = rule(check, "refusals-rise", Link.REWARD, share=SHARE_LIMIT, families=LANGUAGE)

@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.answers import Answers
 from ptt.diagnostics.metrics.name_words import REPETITION
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward import AnswerShare, answer_share, logged_share
 from ptt.diagnostics.rules.single_series import late_mean, measured
 
@@ -51,4 +51,4 @@ def check(share: AnswerShare, _: Evidence, limits: Limits) -> Verdict:
         next=("stop rewarding repetition or length, in a short run",))  # fmt: skip
 
 
-RULE = rule(check, "repetition-rise", Link.REWARD, max_severity=Severity.MEDIUM, share=SHARE_LIMIT)
+RULE = rule(check, "repetition-rise", Link.REWARD, max_severity=Severity.MEDIUM, share=SHARE_LIMIT, families=LANGUAGE)

@@ -17,7 +17,16 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise, ra
 from ptt.diagnostics.evidence.lengths import agreement_by_block
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.interface import (
+    REWARDED_LANGUAGE,
+    Finding,
+    Healthy,
+    Limits,
+    NotJudged,
+    Verdict,
+    requires,
+    rule,
+)
 from ptt.diagnostics.rules.single_series import last_mean, measured, series_evidence
 
 AGREEMENT_LIMIT = 0.5  # three pairs in four: a correlation of 0.7 between normal variables
@@ -61,4 +70,11 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "reward-follows-length", Link.REWARD, max_severity=Severity.MEDIUM, agreement=AGREEMENT_LIMIT)
+RULE = rule(
+    check,
+    "reward-follows-length",
+    Link.REWARD,
+    max_severity=Severity.MEDIUM,
+    agreement=AGREEMENT_LIMIT,
+    families=REWARDED_LANGUAGE,
+)

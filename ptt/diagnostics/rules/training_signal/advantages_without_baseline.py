@@ -16,7 +16,16 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
+from ptt.diagnostics.rules.interface import (
+    REWARDED_LANGUAGE,
+    Finding,
+    Healthy,
+    Limits,
+    NotJudged,
+    Verdict,
+    does_not_apply,
+    rule,
+)
 from ptt.diagnostics.rules.single_series import aligned, logged, metric_evidence, requires_metric
 
 EQUAL_SHARE = 0.9  # of the steps that log both
@@ -83,4 +92,5 @@ RULE = rule(
     Link.TRAINING_SIGNAL,
     max_severity=Severity.MEDIUM,
     equal=EQUAL_SHARE,
+    families=REWARDED_LANGUAGE,
 )

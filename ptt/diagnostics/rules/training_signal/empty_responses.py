@@ -11,7 +11,7 @@ Source: veRL logs `response/aborted_ratio` for it; the shares are our own.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, measured, series_evidence
 
 SHARE_LIMIT = 0.05  # of the responses: more than the odd request that fails
@@ -51,4 +51,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "empty-responses", Link.TRAINING_SIGNAL, some=SHARE_LIMIT, many=HIGH_SHARE)
+RULE = rule(check, "empty-responses", Link.TRAINING_SIGNAL, some=SHARE_LIMIT, many=HIGH_SHARE, families=LANGUAGE)

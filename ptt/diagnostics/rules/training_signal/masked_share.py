@@ -14,7 +14,7 @@ whole samples out. The shares are our own.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, measured, peak_median, series_evidence
 
 SHARE_LIMIT = 0.5  # of the tokens: runs that reject by design mask 0.3 to 0.5
@@ -62,4 +62,4 @@ def _finding(series: Series, limits: Limits) -> Finding | None:
     )
 
 
-RULE = rule(check, "masked-share", Link.TRAINING_SIGNAL, much=SHARE_LIMIT, most=HIGH_SHARE)
+RULE = rule(check, "masked-share", Link.TRAINING_SIGNAL, much=SHARE_LIMIT, most=HIGH_SHARE, families=LANGUAGE)

@@ -17,7 +17,16 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import passed_by_values, step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
+from ptt.diagnostics.rules.interface import (
+    REWARDED_LANGUAGE,
+    Finding,
+    Healthy,
+    Limits,
+    NotJudged,
+    Verdict,
+    does_not_apply,
+    rule,
+)
 from ptt.diagnostics.rules.reward_outcome import MIN_CHANGE, Z_LIMIT, reward_fell
 from ptt.diagnostics.rules.single_series import derived
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
@@ -205,4 +214,4 @@ def _was_solved(evidence: Evidence, onset: int) -> bool:
     return series is not None and MIN_FULL_REWARD <= float(np.median(series.finite()[1])) <= MAX_FULL_REWARD
 
 
-RULE = rule(check, "no-signal-groups", Link.TRAINING_SIGNAL, limit=ZERO_STD_LIMIT)
+RULE = rule(check, "no-signal-groups", Link.TRAINING_SIGNAL, limit=ZERO_STD_LIMIT, families=REWARDED_LANGUAGE)

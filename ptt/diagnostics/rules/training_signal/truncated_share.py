@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, requires_metric, series_evidence
 
@@ -66,4 +66,4 @@ def _finding(evidence: Evidence, series: Series, limit: float, onset: int, inter
     )
 
 
-RULE = rule(check, "truncated-share", Link.TRAINING_SIGNAL, most=SHARE_LIMIT, risen=RISE_FLOOR)
+RULE = rule(check, "truncated-share", Link.TRAINING_SIGNAL, most=SHARE_LIMIT, risen=RISE_FLOOR, families=LANGUAGE)
