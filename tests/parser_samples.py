@@ -192,6 +192,21 @@ WIDE = "step,loss,kl,note\n1,0.5,nan,a\n2,0.25,,b\n3,-inf,0.125,c\n"
 LONG = 'step\tmetric\tvalue\n1\tloss\t0.5\n1\t"kl"\tNaN\n2\tloss\t0.25\n'
 
 
+NOTEBOOK: dict[str, Any] = {
+    "cells": [
+        {"cell_type": "markdown", "source": ["{'loss': 9.0, 'epoch': 9.0}"]},
+        {
+            "cell_type": "code",
+            "source": ["trainer.train()"],
+            "outputs": [
+                {"output_type": "stream", "text": ["step 1: loss 0.5\n", "step 2: loss 0.25\n", "step 3: loss 1\n"]}
+            ],
+        },
+    ],
+    "nbformat": 4,
+}
+
+
 HOOK: dict[str, np.ndarray[Any, Any]] = {
     "completion_ids": np.array([[5, 6, 7, 8], [9, 2, 0, 0]]),
     "completion_mask": np.array([[1, 1, 1, 1], [1, 1, 0, 0]]),
@@ -284,6 +299,7 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "ptt_run/resume_validation.json": ("microsoft_records", json.dumps(RESUMED, indent=2).encode()),
     "wide.csv": ("metrics_csv", WIDE.encode()),
     "long.tsv": ("metrics_csv", LONG.encode()),
+    "train.ipynb": ("notebook", json.dumps(NOTEBOOK).encode()),
     "weights/model.safetensors": ("git_lfs_pointer", lfs_pointer(4_976_698_672)),
     **samples_carriers.CARRIERS,
     **samples_chats.SAMPLES,
@@ -302,6 +318,7 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
             (2, 1.0, [5, 6, 7, 8], [True, False, False, True], [-0.5, None, -0.25, -2.0], [-0.5, -0.125, -0.75, -2.0]),
         ],
     ),
+    "train.ipynb": ("metrics", ("step", "name_raw", "value"), [(1, "loss", 0.5), (2, "loss", 0.25), (3, "loss", 1.0)]),
     "train_data/3.pt": (
         "sequences",
         ("step", "token_ids", "model_mask", "old_logp", "rollout_logp"),

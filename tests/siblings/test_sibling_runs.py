@@ -154,7 +154,25 @@ def logs_by_seed(home: Path) -> None:
     write_jsonl(home / "all_seeds.jsonl", rows_of(9))
 
 
+def event_files_in_one_folder(home: Path) -> None:
+    for start in range(3):
+        write_events(home / "logs", rows_of(start), stamp=1_700_000_000 + 3600 * start)
+
+
+def arms_in_one_folder(home: Path) -> None:
+    for beta in (1, 3, 5):
+        write_jsonl(home / f"dpo_beta0.{beta}.jsonl", rows_of(beta, every=5))
+
+
+def named_logs_in_one_folder(home: Path) -> None:
+    for seed, name in enumerate(("baseline", "clipped", "no_std")):
+        write_jsonl(home / f"{name}.jsonl", rows_of(seed))
+
+
 SEVERAL: dict[str, tuple[Make, int]] = {
+    "event files of three starts in one folder": (event_files_in_one_folder, 3),
+    "logs of three settings in one folder": (arms_in_one_folder, 3),
+    "logs by name in one folder": (named_logs_in_one_folder, 3),
     "seeds with a trainer state each": (states("seed_1", "seed_2", "seed_3"), 3),
     "seeds below an experiment": (states("experiment/seed_1", "experiment/seed_2"), 2),
     "arms with seeds": (states("a/seed_1", "a/seed_2", "b/seed_1", "b/seed_2"), 4),
@@ -191,6 +209,26 @@ def test_several_runs_are_several(name: str, tmp_path: Path) -> None:
     assert found.several
     assert found.reason
     assert all(run.path.exists() and run.mark for run in found.runs)
+
+
+def event_files_of_ranks(home: Path) -> None:
+    for rank in range(3):
+        write_events(home / "logs", rows_of(rank), stamp=1_700_000_000 + rank)
+
+
+def event_files_of_a_resumed_run(home: Path) -> None:
+    write_events(home / "logs", rows_of(1, last=20), stamp=1_700_000_000)
+    write_events(home / "logs", rows_of(2, first=16, last=30), stamp=1_700_003_600)
+
+
+def event_files_of_a_start_given_up(home: Path) -> None:
+    write_events(home / "logs", rows_of(1, last=2), stamp=1_700_000_000)
+    write_events(home / "logs", rows_of(2), stamp=1_700_003_600)
+
+
+def logs_of_splits(home: Path) -> None:
+    for seed, name in enumerate(("train_log", "val_log", "rank_0", "rank_1", "0.monitor", "1.monitor")):
+        write_jsonl(home / f"{name}.jsonl", rows_of(seed))
 
 
 def checkpoints(home: Path) -> None:
@@ -378,6 +416,10 @@ ONE: dict[str, Make] = {
         logs_beside_results,
         logs_of_parts,
         logs_of_a_resumed_run,
+        event_files_of_ranks,
+        event_files_of_a_resumed_run,
+        event_files_of_a_start_given_up,
+        logs_of_splits,
         one_archive,
     )
 }

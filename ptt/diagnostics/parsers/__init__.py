@@ -30,6 +30,7 @@ from ptt.diagnostics.parsers import (
     nemo_gym,
     nemo_tokens,
     nemo_validation,
+    notebook,
     open_instruct,
     openai_logprobs,
     openai_responses,
@@ -131,6 +132,7 @@ PARSERS: tuple[Parser, ...] = (
     metrics_json.PARSER,
     metrics_csv.PARSER,
     metrics_parquet.PARSER,
+    notebook.PARSER,
     console_log.PARSER,
 )
 

@@ -187,7 +187,7 @@ def _segments(line: bytes) -> list[bytes]:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics block by block, then events; a line that is cut off is counted."""
-    console = _Console(file)
+    console = ConsoleReader(file)
     for block in blocks(file):
         if isinstance(block, Lost):
             yield block
@@ -207,7 +207,7 @@ def _may_be_cut(last: bytes) -> bool:
     return bool(last.strip()) and b"%|" not in last and not LAST_WORDS.search(last.decode("utf-8", "replace"))
 
 
-class _Console:
+class ConsoleReader:
     """What is known while the lines go by."""
 
     def __init__(self, file: RunFile) -> None:

@@ -12,11 +12,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import split_of
+from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.parsers.io import metric_blocks
 from ptt.diagnostics.parsers.io.counters import KINDS, Counter, has_several_runs
 from ptt.diagnostics.parsers.io.csv_columns import Columns, columns_of
@@ -35,6 +37,7 @@ from ptt.diagnostics.parsers.io.lines import BOM, PACKED, blocks, is_torn, piece
 from ptt.diagnostics.parsers.io.metric_blocks import known_names
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
+    TRAINING,
     counter_of,
     curve_name,
     is_number_text,
@@ -61,6 +64,20 @@ SAMPLED_ROWS = 200  # that tell what counts the rows
 SAMPLED_BYTES = 1 << 20
 CHECKED_ROWS = 3  # at least one must hold a number: below a header of a text table none does
 MAX_COLUMNS = 20_000
+MAX_HEADLESS = 16  # columns of a table without a header: a wider one holds features, or tokens
+MIN_HEADLESS = 5  # rows of one
+LOG_WORDS = TRAINING | {
+    "log",
+    "logs",
+    "metrics",
+    "history",
+    "curve",
+    "progress",
+    "score",
+    "scores",
+    "return",
+    "returns",
+}
 MAX_HEADER_BYTES = 4 << 20  # so many columns with long names
 MAX_CELLS = 1 << 20  # parsed at a time: cells of a byte each would take a hundred times as much as their text
 NAME_KEYS = ("metric", "name", "key", "tag")
@@ -78,6 +95,7 @@ class _Dialect:
     time: str | None
     name: str | None  # set where the table is long
     value: str | None
+    headed: bool = True  # the first line names the columns, which else are called by their place
 
     @property
     def step(self) -> str | None:
@@ -85,8 +103,9 @@ class _Dialect:
         return next(iter(self.counter.keys), None)
 
 
-def _dialect(lines: list[bytes], *, named: bool) -> _Dialect | None:
-    """Read the header and what counts the first rows; None if this is no metric table. `named`: the file says CSV."""
+def _dialect(lines: list[bytes], file: RunFile) -> _Dialect | None:
+    """Read the header and what counts the first rows; None if this is no metric table."""
+    named = file.name.lower().endswith(SUFFIXES)
     text = lines[0].decode("utf-8", "replace").strip("\r\n").removeprefix(COMMENT)
     for separator in sorted(SEPARATORS, key=text.count, reverse=True):
         header = tuple(name.strip() for name in _cells(text, separator))
@@ -102,6 +121,23 @@ def _dialect(lines: list[bytes], *, named: bool) -> _Dialect | None:
         name = next((lower[key] for key in NAME_KEYS if key in lower), None)
         value = lower.get("value") if name else None
         return _Dialect(separator, header, counter, next(times, None), name if value else None, value)
+    return _headless(lines) if named and not words_of(file.name.split(".")[0]).isdisjoint(LOG_WORDS) else None
+
+
+def _headless(lines: list[bytes]) -> _Dialect | None:
+    """Read a table of nothing but numbers, in a file that is called a log: its columns go by their place."""
+    for separator in SEPARATORS:
+        rows = _first_rows([b"", *lines], 0, separator)
+        width = len(rows[0]) if rows else 0
+        full = [row for row in rows if len(row) == width]
+        plain = all(is_number_text(cell.strip()) for row in full for cell in row)
+        if not 1 <= width <= MAX_HEADLESS or len(full) < max(MIN_HEADLESS, len(rows) - 1) or not plain:
+            continue
+        names = tuple(f"column {place}" for place in range(1, width + 1))
+        counts = [step for row in full if (step := as_step(_integral(row[0].strip()))) is not None]
+        rising = len(counts) == len(full) and all(one < other for one, other in pairwise(counts))
+        counter = Counter(keys=names[:1] if rising and width > 1 else (), unit="row")
+        return _Dialect(separator, names, counter, None, None, None, headed=False)
     return None
 
 
@@ -174,7 +210,7 @@ def recognises(file: RunFile) -> bool:
     if not named and (head.lstrip().startswith((b"{", b"[")) or b"\0" in head):
         return False
     lines = _first_lines(head, cut=len(head) >= HEAD_BYTES)
-    dialect = _dialect(lines, named=named) if len(lines) > 1 or named else None
+    dialect = _dialect(lines, file) if len(lines) > 1 or named else None
     if dialect is None:
         columns = max(map(head.partition(b"\n")[0].decode("utf-8", "replace").count, SEPARATORS)) + 1
         if named and columns > MAX_COLUMNS:
@@ -185,7 +221,7 @@ def recognises(file: RunFile) -> bool:
             file.looks[REFUSED] = f"A name in its header is longer than {csv.field_size_limit()} characters, the limit."
         return False
     dialect = _tagged(dialect, file)
-    rows = _first_rows(lines, len(dialect.header), dialect.separator)
+    rows = _first_rows(lines if dialect.headed else [b"", *lines], len(dialect.header), dialect.separator)
     frame = _table([row for row in rows if row][:CHECKED_ROWS], dialect)
     metrics = _metrics(frame, dialect, file, 0)[0]
     return metrics.height > 0
@@ -232,14 +268,15 @@ def read(file: RunFile) -> Iterator[Piece]:
             continue
         if dialect is None:
             lines = _first_lines(block, cut=len(block) > SAMPLED_BYTES)
-            dialect = _dialect(lines, named=file.name.lower().endswith(SUFFIXES))
+            dialect = _dialect(lines, file)
             if dialect is None:
                 yield Lost(bytes=file.size, note=f"{file.rel}: its header names no step column.")
                 return
             dialect = _tagged(dialect, file)
             columns = _columns(dialect, file)
             skipped = 2 if block.removeprefix(BOM).startswith(MONITOR_SETTINGS) else 1
-            block = block.split(b"\n", skipped)[-1] if block.count(b"\n") >= skipped else b""
+            if dialect.headed:
+                block = block.split(b"\n", skipped)[-1] if block.count(b"\n") >= skipped else b""
             if not block:
                 continue
         if is_torn(block):

@@ -383,7 +383,7 @@ def sample(file: RunFile) -> list[dict[str, Any]]:
 def _lines_of(head: bytes) -> list[dict[str, Any]]:
     """Return the objects on the lines of a file's first bytes; empty where these are no JSON lines."""
     text = head.removeprefix(BOM).lstrip()
-    if not text.startswith((b"{", b"[")):
+    if not text.startswith((b"{", b"[", b'"{')):
         return []
     lines = text.split(b"\n")
     if len(head) == HEAD_BYTES:
@@ -403,6 +403,8 @@ def _lines_of(head: bytes) -> list[dict[str, Any]]:
 def objects_on(line: bytes) -> list[dict[str, Any]] | None:
     """Return the JSON object on a line, or the objects of a list; None for a line that holds anything else."""
     found = parse_json(line)
+    if isinstance(found, str) and found.startswith("{"):  # written by a formatter of JSON, as a message
+        found = parse_json(found.encode("utf-8", "replace"))
     if isinstance(found, dict):
         return [found]
     rows = found if isinstance(found, list) else []

@@ -13,8 +13,8 @@ from typing import Final
 from ptt.diagnostics.parsers.io.console_lines import (
     DIALECTS,
     ConsoleRow,
+    counted,
     labelled_dicts,
-    may_count,
     may_name_counter,
     may_name_metric,
 )
@@ -85,16 +85,17 @@ class ConsoleContext:
     def _row(self, line: bytes, lower: bytes) -> ConsoleRow | None:
         if line[:1] in (b"|", b"-") and (self._table is not None or line.startswith(b"----------")):
             return self._table_row(line)
-        text = ""
+        text, counts = "", False
         for dialect in DIALECTS:
             if dialect.may_be(lower) and len(line) <= dialect.longest:
                 text = text or line.decode("utf-8", "replace").rstrip()
+                counts |= dialect.read is counted
                 if row := dialect.read(text):
                     return self._labelled(row) if row.dialect == "labelled" else self._settled(row)
-        if len(line) > PAIR_CHARS or self._dict.begins(line):
+        if self._loggers or len(line) > PAIR_CHARS or (b"{" in line and self._dict.begins(line)):
             return None
-        if len(line) <= HEADLINE_CHARS and may_count(lower):
-            self._headline(text or line.decode("utf-8", "replace").rstrip())
+        if counts and len(line) <= HEADLINE_CHARS:
+            self._headline(text)
         if self._columns is not None and (row := self._text_row(line)):
             return row
         return self._box(line, lower, text)
@@ -138,8 +139,6 @@ class ConsoleContext:
 
     def _box(self, line: bytes, lower: bytes, text: str) -> ConsoleRow | None:
         """Read a headline, or a line of the box below one."""
-        if self._loggers:
-            return None
         if may_name_metric(lower) and not _DIGIT.search(lower):
             self._columns = TextTable.headed(line.decode("utf-8", "replace")) or self._columns
             return None

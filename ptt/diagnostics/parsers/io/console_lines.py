@@ -345,6 +345,7 @@ COUNTS = re.compile(
 RATIOS = re.compile(rb"[\[(]\s{0,8}\d{1,12}\s{0,8}/\s{0,8}\d|\xe2\x94\x81 {0,3}\d")
 
 
+LEAD_CHARS: Final = frozenset({b"", *(b"%c" % char for char in b" 0123456789")})
 LEADS = re.compile(rb"\s{0,4}\d{1,12} ?[|:] ")
 
 
@@ -353,7 +354,7 @@ def may_count(lower: bytes) -> bool:
     return (
         (may_name_counter(lower) and COUNTS.search(lower) is not None)
         or (b"/" in lower and RATIOS.search(lower) is not None)
-        or LEADS.match(lower) is not None
+        or (lower[:1] in LEAD_CHARS and LEADS.match(lower) is not None)
     )
 
 

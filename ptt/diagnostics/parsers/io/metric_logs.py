@@ -31,6 +31,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     flatten,
     metric_values,
 )
+from ptt.diagnostics.parsers.io.printed_dicts import read_dict
 from ptt.diagnostics.parsers.io.values import NON_FINITE, as_number, as_seconds, as_step
 
 TRAINING: Final = frozenset(
@@ -76,6 +77,8 @@ MAX_LIST_LENGTH: Final = 64  # nor the tokens of a sequence
 
 WRAPPERS: Final = ("data", "metrics", "values", "scalars", "logs")
 """Objects that hold the whole log call and are no part of its names."""
+MESSAGES: Final = ("message", "msg", "event", "text", "log", "payload", "metrics", "data")
+"""Fields of a structured logger in which a whole log call may stand as a text."""
 NAME_KEYS: Final = ("metric", "name", "key", "tag", "metricName")  # of a log with one value a row
 VALUE_KEYS: Final = ("value", "metricValue")
 EVALUATION: Final = frozenset({"eval", "evaluate", "evaluation", "val", "valid", "validation", "test", "dev"})
@@ -270,6 +273,11 @@ def flat_call(found: Mapping[str, Any]) -> Flat:
         inner = found.get(wrapper)
         if isinstance(inner, dict):
             flat |= flatten(inner)
+    for key in [key for key in MESSAGES if key in flat]:
+        text = flat[key]
+        if isinstance(text, str) and text.startswith("{") and (inside := read_dict(text, 0)) is not None:
+            del flat[key]
+            flat |= inside[0]
     value = next((key for key in VALUE_KEYS if key in flat), None)
     name = next((key for key in NAME_KEYS if isinstance(flat.get(key), str)), None) if value else None
     if value and name and (number := as_number_text(flat[value])) is not None:

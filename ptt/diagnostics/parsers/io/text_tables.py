@@ -12,7 +12,7 @@ COLUMNS: Final = re.compile(r"\s*[|\u2502\u2503\t]\s*|\s{2,}")
 NAME: Final = re.compile(r"[^\W\d][\w/.@%()# -]{0,40}")
 CELL: Final = re.compile(rf"({NUMBER})(%)?")
 RULE: Final = re.compile(r"[\s|+=:\u2500-\u257f-]{1,400}")
-OTHER_CELL: Final = re.compile(r"[\w.:/%-]{0,40}")  # a time, a name, a dash
+OTHER_CELL: Final = re.compile(r"[\w.:/% -]{0,40}")  # a time, a name, a dash
 MAX_CHARS: Final = 1000
 MAX_CELLS: Final = 64
 
