@@ -192,6 +192,27 @@ WIDE = "step,loss,kl,note\n1,0.5,nan,a\n2,0.25,,b\n3,-inf,0.125,c\n"
 LONG = 'step\tmetric\tvalue\n1\tloss\t0.5\n1\t"kl"\tNaN\n2\tloss\t0.25\n'
 
 
+SNAPSHOT: dict[str, Any] = {
+    "metadata": {"step": 100, "timestamp": STAMP, "num_prompts": 1, "generation_config": {"max_new_tokens": 8}},
+    "entries": [
+        {"prompt_id": "p1", "prompt": "hello", "output": "no", "output_length": 8, "is_refusal": True},
+    ],
+    "summary": {"refusal_rate": 1.0, "length_histogram": {"counts": [1], "total": 1}},
+}
+DIFF: dict[str, Any] = {
+    "step_a": 0,
+    "step_b": 100,
+    "timestamp": STAMP,
+    "entries": [{"prompt_id": "p1", "refusal_changed": True}],
+    "summary": {
+        "num_prompts": 1,
+        "refusal_rate_before": 0.0,
+        "refusal_rate_after": 1.0,
+        "significant_changes": 1,
+        "flagged_prompt_ids": ["p1"],
+        "drift_severity": "significant",
+    },
+}
 NOTEBOOK: dict[str, Any] = {
     "cells": [
         {"cell_type": "markdown", "source": ["{'loss': 9.0, 'epoch': 9.0}"]},
@@ -297,6 +318,8 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "ptt_run/postmortem.json": ("microsoft_records", json.dumps(POSTMORTEM, indent=2).encode()),
     "ptt_run/critical_failure.json": ("microsoft_records", json.dumps(CRITICAL, indent=2).encode()),
     "ptt_run/resume_validation.json": ("microsoft_records", json.dumps(RESUMED, indent=2).encode()),
+    "ptt_run/snapshots/step_100.json": ("microsoft_snapshots", json.dumps(SNAPSHOT, indent=2).encode()),
+    "ptt_run/diffs/0_100.json": ("microsoft_snapshots", json.dumps(DIFF, indent=2).encode()),
     "wide.csv": ("metrics_csv", WIDE.encode()),
     "long.tsv": ("metrics_csv", LONG.encode()),
     "train.ipynb": ("notebook", json.dumps(NOTEBOOK).encode()),
@@ -317,6 +340,16 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
             (1, 1.0, [5, 6, 7, 8], [True, False, False, True], [-0.5, None, -0.25, -1.0], [-0.5, -0.125, -0.75, -2.0]),
             (2, 1.0, [5, 6, 7, 8], [True, False, False, True], [-0.5, None, -0.25, -2.0], [-0.5, -0.125, -0.75, -2.0]),
         ],
+    ),
+    "ptt_run/snapshots/step_100.json": (
+        "trajectories",
+        ("step", "split", "group_id", "tokens_out", "truncated"),
+        [(100, "eval", "p1", 8, True)],
+    ),
+    "ptt_run/diffs/0_100.json": (
+        "events",
+        ("step", "kind", "text"),
+        [(100, "alert", "behaviour from step 0 to 100: significant drift, 1 of 1 prompts flagged: p1")],
     ),
     "train.ipynb": ("metrics", ("step", "name_raw", "value"), [(1, "loss", 0.5), (2, "loss", 0.25), (3, "loss", 1.0)]),
     "train_data/3.pt": (

@@ -397,3 +397,18 @@ def test_calls_and_failures_are_found_in_each_interfaces_messages(tmp_path: Path
 def test_answers_without_their_requests_are_not_attempts_at_one_prompt(tmp_path: Path) -> None:
     _, pieces = read_as("openai_responses", tmp_path / "output.jsonl", lines(BATCH * 2), "output.jsonl")
     assert table(pieces, "trajectories")["prompt_hash"].to_list() == [None] * 2 * len(BATCH)
+
+
+def test_a_call_that_stands_in_a_block_and_among_the_calls_is_one(tmp_path: Path) -> None:
+    def call(name: str) -> dict[str, Any]:
+        return {"type": "function", "id": None, "function": {"name": name, "arguments": '{"a": 1}'}}
+
+    calls = [call("read"), call("read"), call("write")]
+    blocks = [{"type": "text", "text": "look"}, *({"type": "tool_call", "tool_call": one} for one in calls)]
+    messages = [
+        {"role": "user", "content": "do it"},
+        {"role": "assistant", "content": blocks, "tool_calls": calls},
+        {"role": "assistant", "content": [{"type": "tool_call", "tool_call": call("read")}]},
+    ]
+    _, rows, _ = counts(tmp_path / "chat.jsonl", lines([{"messages": messages}] * 2))
+    assert {row[1:] for row in rows} == {(4, 0)}

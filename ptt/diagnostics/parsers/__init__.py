@@ -23,6 +23,7 @@ from ptt.diagnostics.parsers import (
     microsoft_agents,
     microsoft_metrics,
     microsoft_records,
+    microsoft_snapshots,
     mini_swe_agent,
     mlflow_files,
     mlflow_sqlite,
@@ -126,6 +127,7 @@ PARSERS: tuple[Parser, ...] = (
     microsoft_metrics.PARSER,
     microsoft_agents.PARSER,
     microsoft_records.PARSER,
+    microsoft_snapshots.PARSER,
     openai_responses.PARSER,  # these two take any log of their shape: behind all that know their writer
     chat_messages.PARSER,
     metrics_jsonl.PARSER,

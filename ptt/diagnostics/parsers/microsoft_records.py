@@ -57,6 +57,10 @@ def read(file: RunFile) -> Iterator[Piece]:
         facts = _critical(record, events)
     else:
         facts = _resumed(record, events)
+        if record.get("is_valid") is False or record.get("errors"):
+            told = "; ".join(text for text in record.get("errors") or () if isinstance(text, str))
+            step = facts.get("resumed_from_step", "unknown")
+            yield Lost(note=f"The resume from step {step} did not pass the toolkit's own check{told and ': '}{told}.")
     yield from events.pieces()
     if facts:
         yield Context(facts=facts)

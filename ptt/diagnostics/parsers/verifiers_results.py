@@ -9,11 +9,13 @@ environments/math_python/outputs/evals/math-python--gpt-4.1-mini/dbaac595/result
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.interface import Context, Parser, Piece, RunFile, any_line
-from ptt.diagnostics.parsers.io.lines import first_objects, line_objects, parse_json
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.json_documents import members
+from ptt.diagnostics.parsers.io.lines import first_objects, line_objects, parse_json, text_head
 from ptt.diagnostics.parsers.io.message_graphs import step_of_folder
 from ptt.diagnostics.parsers.io.success_labels import success_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, messages_of, read_samples
@@ -34,13 +36,30 @@ EARLIER: Final = frozenset({"info", "answer", "generation_ms"})  # one of them, 
 OWN: Final = frozenset(
     {"id", EXAMPLE, "reward", "generation_ms", "scoring_ms", "total_ms", "is_completed", "is_truncated", "advantage"}
 )
+DOCUMENT: Final = re.compile(rb"\s*+\{\s*+\"(?:metadata|outputs)\"\s*+:")
+DOCUMENT_KEYS: Final = (b'"completion"', b'"prompt"', b'"reward"')
 TRAINING: Final = "train_rollouts.jsonl"
 NO_ROLLOUT: Final = "line(s) skipped: no rollout."
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise a file by the keys of the first row."""
-    return any(_is_rollout(record.keys()) for record in first_objects(file, 1))
+    """Recognise a file by the keys of the first row, or a document by those in its head."""
+    return _is_document(file) or any(_is_rollout(record.keys()) for record in first_objects(file, 1))
+
+
+def _is_document(file: RunFile) -> bool:
+    """Return whether this is one document of `metadata` and `outputs`, as later versions dump it."""
+    head = text_head(file)
+    return DOCUMENT.match(head) is not None and all(key in head for key in DOCUMENT_KEYS)
+
+
+def _rollouts(file: RunFile) -> Iterator[dict[str, Any] | Piece | None]:
+    """Yield the rollouts of a document."""
+    for member in members(file, frozenset({"outputs"})):
+        if isinstance(member, Lost):
+            yield member
+        elif member[0] == "outputs":
+            yield member[1] if isinstance(member[1], dict) else None
 
 
 def _is_rollout(keys: Any) -> bool:
@@ -49,7 +68,8 @@ def _is_rollout(keys: Any) -> bool:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield trajectories, turns, tool calls and reward components."""
-    yield from read_samples(Samples(file, PARSER.name), line_objects(file), _add, NO_ROLLOUT)
+    rows = _rollouts(file) if _is_document(file) else line_objects(file)
+    yield from read_samples(Samples(file, PARSER.name), rows, _add, NO_ROLLOUT)
     yield Context(facts={"framework": "prime-rl" if file.name == TRAINING else "verifiers"})
 
 
@@ -119,13 +139,18 @@ def _unpacked(call: Any) -> Any:
     return found if isinstance(found, dict) else {}
 
 
+def _between_rollouts(before: bytes, after: bytes) -> bool:
+    """Let a file be cut between two rollouts, and a document nowhere."""
+    return before.startswith(b"{") and after.startswith(b"{")
+
+
 PARSER = Parser(
     name="verifiers_results",
     describes="verifiers' results.jsonl (up to 0.3): trajectories, turns, tool calls, rewards; texts on request.",
     held_against="real: vf-eval 0.1 results; source: PrimeIntellect-ai/verifiers, legacy types",
     priority=12,
     of_training=False,
-    splits=any_line,
+    splits=_between_rollouts,
     recognises=recognises,
     read=read,
 )

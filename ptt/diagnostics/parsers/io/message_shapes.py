@@ -8,6 +8,7 @@ A message that is in the common shape already is handed on as it is.
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ RESULT_BLOCKS: Final = (
 )  # fmt: skip
 """How kinds of results end; also web_search_tool_result and its kin."""
 THOUGHT_BLOCKS: Final = frozenset({"thinking", "reasoning"})
-NESTED_CALLS: Final = ("functionCall", "function_call", "toolUse")  # of Gemini and of Bedrock, and their results:
+NESTED_CALLS: Final = ("functionCall", "function_call", "toolUse", "tool_call")  # of Gemini, Bedrock, ...; results:
 NESTED_RESULTS: Final = ("functionResponse", "function_response", "toolResult")
 NESTED: Final = frozenset({*NESTED_CALLS, *NESTED_RESULTS, "value", "thought"})
 IDENTITIES: Final = ("call_id", "tool_use_id", "tool_call_id", "toolUseId", "toolCallId", "id")
@@ -177,11 +178,15 @@ def _of_blocks(message: Message, blocks: list[Any], calls: list[Message]) -> Ite
     thoughts: list[str] = []
     results: list[Message] = []
     known = {as_name(call.get("id")) for call in calls} - {None}  # LangChain repeats a block among its own calls
+    asked_for = Tally(map(_request, calls))  # as others do whose blocks have no id
     for block in blocks:
         if not isinstance(block, dict) or not _is_block(block):
             texts.append(block)
         elif (call := _call_in(block)) is not None:
-            calls += [call] if as_name(call["id"]) not in known else []
+            request = _request(call)
+            again = asked_for[request] > 0 if call["id"] is None else call["id"] in known
+            asked_for[request] -= again
+            calls += [] if again else [call]
         elif (result := _result_in(block)) is not None:
             results.append(result)
         elif block.get("type") in THOUGHT_BLOCKS or block.get("thought") is True:
@@ -201,6 +206,13 @@ def _of_blocks(message: Message, blocks: list[Any], calls: list[Message]) -> Ite
         yield {key: message[key] for key in ("name", "timestamp", "tool_call_id") if key in message} | rest
     if calls:
         yield from results
+
+
+def _request(call: Message) -> str:
+    """Return what a call asks for, the same wherever it stands."""
+    function = common_call(call)["function"]
+    given = function["arguments"]
+    return f"{function['name']} {given if isinstance(given, str) else as_json(given)}"
 
 
 def _call_in(block: Message) -> Message | None:
