@@ -123,13 +123,13 @@ for task in json.load(sys.stdin):
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What was said of one recording."""
+    """What was said of one recording; of each finding severity, link, id and claim."""
 
     tool: str
     kind: str
     seed: int
     spelling: str
-    said: tuple[tuple[str, str, str, str], ...]  # severity, link, id and claim of each finding, in the report's order
+    said: tuple[tuple[str, str, str, str], ...]  # of each finding, causes first
     headline: str
 
     @property
@@ -182,7 +182,8 @@ def judge(run: Path) -> Judged:
     """Judge one recording as `ptt diagnose` would."""
     tool, kind, seed, spelling = run.parts[-4:]
     diagnosis = api.diagnose(run)
-    said = tuple((one.severity.value, one.link.value, one.id, one.claim) for one in diagnosis.findings)
+    found = sorted(diagnosis.findings, key=lambda one: one.consequence_of is not None)  # what follows from it after it
+    said = tuple((one.severity.value, one.link.value, one.id, one.claim) for one in found)
     return Judged(
         tool=tool, kind=kind, seed=int(seed), spelling=spelling, said=said, headline=diagnosis.verdict.headline
     )

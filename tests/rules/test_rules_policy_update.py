@@ -106,6 +106,14 @@ def test_a_kl_that_creeps_along_the_whole_run_as_the_reward_rises_is_a_note() ->
     broken(judged("kl-over-target", sudden | {"reward/mean": 0.2 + 0.4 * along}), severity=Severity.MEDIUM)
 
 
+def test_a_largest_kl_that_leaves_the_mean_behind_is_a_note() -> None:
+    kl = {"kl/ref": level(0.05)}
+    alone = {"kl_max": series_of("kl_max", jump(0.2, 0.5))}
+    (note,) = healthy(judged("kl-over-target", kl, other=alone)).notes
+    assert note.severity is Severity.LOW
+    assert healthy(judged("kl-over-target", kl, other={"kl_max": series_of("kl_max", level(0.2))})).notes == ()
+
+
 def test_the_last_good_step_is_the_one_logged_before_the_damage() -> None:
     """KL of a step is that of weights which the steps before made: the checkpoint must be from before the update."""
     kl = np.array([0.0, 0.0, 0.066, 0.2, 5.4, 13.2, 1.3, 0.97, 8.5, 6.6, 4.0, 1.1, 7.9, 5.0])

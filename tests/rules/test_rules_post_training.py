@@ -538,3 +538,54 @@ def test_a_preference_that_turns_restless_is_dated_to_where_it_did(at: int) -> N
     assert found.onset_step == pytest.approx(at + 1, abs=4)
     assert found.onset_interval is not None
     assert found.onset_interval[0] <= (found.onset_step or 0) <= found.onset_interval[1]
+
+
+FALLING = {"loss/total": GOES_ON}
+
+
+def few_evals(*values: float, name: str = "eval/loss") -> Series:
+    return replace(
+        series_of("eval/loss", values, steps=[100 * place for place in range(1, len(values) + 1)]), raw_name=name
+    )
+
+
+@pytest.mark.parametrize("values", [(1.64, 1.5, 1.3, 1.2, 1.9, 2.8), (1.1, 1.5, 2.75), (1.4, 1.1, 1.2, 2.0)])
+def test_a_large_rise_shows_in_few_evaluations(values: tuple[float, ...]) -> None:
+    verdict = run("overfitting", FALLING, SFT, eval_loss=few_evals(*values))
+    assert isinstance(verdict, Broken), verdict
+    assert verdict.findings[0].severity.at_least(Severity.MEDIUM)
+    assert f"{min(values):.3g}" in verdict.findings[0].claim
+
+
+@pytest.mark.parametrize("values", [(1.64, 1.55, 1.58), (1.2, 1.0, 0.9, 0.95), (1.5, 1.2, 1.0, 0.98, 0.97, 1.4)])
+def test_a_small_rise_or_one_last_value_of_few_evaluations_is_none(values: tuple[float, ...]) -> None:
+    verdict = run("overfitting", FALLING, SFT, eval_loss=few_evals(*values))
+    assert isinstance(verdict, Healthy)
+    assert not [note for note in verdict.notes if note.severity.at_least(Severity.MEDIUM)]
+
+
+def test_the_data_set_whose_loss_rises_is_told_beside_one_whose_loss_falls() -> None:
+    fine, worse = (
+        evals(1.5, 1.2, 1.0, 0.9, 0.85, 0.82, 0.81),
+        few_evals(1.6, 1.2, 1.5, 1.7, 1.9, 2.1, name="eval_code_loss"),
+    )
+    verdict = run("overfitting", FALLING, SFT, eval_loss=fine, eval_losses=(worse,))
+    assert isinstance(verdict, Broken)
+    assert verdict.findings[0].evidence["logged_as"] == "eval_code_loss"
+
+
+def test_four_values_of_a_finished_run_show_chance_and_of_an_open_one_are_noted() -> None:
+    pairs = {"dpo/accuracy": np.array([0.47, 0.466, 0.509, 0.48])}
+    open_run = run("at-chance", pairs, DPO)
+    assert isinstance(open_run, Healthy)
+    assert [note.severity for note in open_run.notes] == [Severity.LOW]
+    evidence = evidence_of(metrics=pairs)
+    facts = replace(evidence.run, context={"max_steps": 4}, last_step=4)
+    verdict = BY_ID["at-chance"].run(replace(evidence, run=facts, algorithm=DPO))
+    assert isinstance(verdict, Broken)
+    assert "all 4 logged values" in verdict.findings[0].claim
+
+
+def test_four_values_that_rise_are_not_called_chance() -> None:
+    assert not isinstance(run("at-chance", {"dpo/accuracy": np.array([0.5, 0.62, 0.71, 0.8])}, DPO), Broken)
+    assert isinstance(run("at-chance", {"dpo/accuracy": np.array([0.8, 0.82, 0.81, 0.8])}, DPO), Healthy)

@@ -712,3 +712,27 @@ def test_distillation_is_not_asked_for_a_reward() -> None:
     answer = run("reward-stuck", made({"reward/mean": np.zeros(60)}, other={"teacher_kl": noisy(ramp(4.5, 0.1))}))
     assert isinstance(answer, NotJudged)
     assert not answer.applies
+
+
+EASY = {"format": noisy(ramp(0.2, 1.0), sd=0.01)}
+
+
+@pytest.mark.parametrize("task", [noisy(0.44, sd=0.01, seed=3), noisy(ramp(0.009, 0.033), sd=0.002, seed=3)])
+def test_a_format_that_is_learnt_while_the_task_stands_still_is_told(task: Array) -> None:
+    found = broken(run("components-diverge", made(parts=EASY | {"correctness": task})))
+    assert found.severity is Severity.MEDIUM
+    assert "correctness stood still" in found.claim
+
+
+@pytest.mark.parametrize("task", [noisy(ramp(0.2, 0.6), sd=0.01, seed=3), noisy(0.9, sd=0.01, seed=3)])
+def test_a_format_that_is_learnt_beside_the_task_or_when_it_is_solved_is_not(task: Array) -> None:
+    assert healthy(run("components-diverge", made(parts=EASY | {"correctness": task}))).notes == ()
+
+
+def test_a_true_score_near_nothing_beside_a_proxy_that_rises_is_hacking() -> None:
+    proxy = {"reward/mean": noisy(ramp(0.22, 0.74))}
+    true = np.abs(noisy(ramp(0.002, 0.014), sd=0.002, seed=4))
+    found = broken(run("reward-hacking", made(proxy | {"reward/true": true})))
+    assert found.severity is Severity.HIGH
+    assert "stayed flat" in found.claim
+    assert isinstance(run("reward-hacking", made(proxy | {"reward/true": noisy(ramp(0.2, 0.6), seed=4)})), Healthy)

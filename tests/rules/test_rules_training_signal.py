@@ -168,3 +168,30 @@ def test_pairs_by_step_are_those_of_a_plain_computation() -> None:
         assert held.p99.values[place] == pytest.approx(np.quantile(np.abs(values), 0.99), rel=0.01)
         assert held.p999.values[place] == pytest.approx(np.quantile(np.abs(values), 0.999), rel=0.01)
         assert held.mean_abs.values[place] == pytest.approx(np.abs(values).mean(), rel=1e-6)
+
+
+def test_a_spread_within_groups_that_vanishes_is_found_under_any_name() -> None:
+    spread = {"group_reward_std_mean": series_of("group_reward_std_mean", jump(0.3, 0.01))}
+    low = {"reward/mean": level(0.4)}
+    found = broken(judged("no-signal-groups", low, other=spread), severity=Severity.MEDIUM, near=51)
+    assert "within groups vanished" in found.claim
+    solved = {"reward/mean": jump(0.5, 0.97)}
+    broken(judged("no-signal-groups", solved, other=spread), severity=Severity.LOW)
+    steady = {"within_group_std": series_of("within_group_std", level(0.3))}
+    healthy(judged("no-signal-groups", low | {"reward/zero_std_frac": level(0.1)}, other=steady))
+
+
+def test_answers_that_all_reach_one_length_are_cut_though_no_share_is_logged() -> None:
+    lengths = np.concatenate([np.linspace(858, 3900, 13) + level(0.0, 13), np.full(22, 4096.0)])
+    found = broken(judged("truncated-share", {"len/response_mean": lengths}), severity=Severity.HIGH, near=14)
+    assert "4096 tokens long" in found.claim
+    not_judged(judged("truncated-share", {"len/response_mean": level(800.0)}))
+
+
+def test_a_reward_of_distillation_says_nothing_of_what_happened() -> None:
+    taught = {
+        "reward/mean": np.zeros(60),
+        "kl/teacher": level(0.1, 60),
+        "len/response_mean": np.r_[level(900.0, 40), np.full(20, 4096.0)],
+    }
+    assert "reward" not in broken(judged("truncated-share", taught)).claim.replace("no reward is logged", "")

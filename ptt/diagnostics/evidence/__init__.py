@@ -36,6 +36,7 @@ class Evidence:
     described: tuple[SeriesOutcome, ...] = ()  # what every recorded series did, known or not, the most telling first
     eval_loss: Series | None = None  # of the evaluations during training
     seconds: float | None = None  # for which training was logged; None: nothing tells the time
+    eval_losses: tuple[Series, ...] = ()  # of their further data sets, each under its own name
     environment: Environment | None = None  # None: no sampled trajectory is recorded
     answers: Answers | None = None  # None: no text of a sampled answer was read
     lengths: Lengths | None = None  # None: likewise

@@ -35,6 +35,7 @@ from ptt.diagnostics.evidence.separate_starts import Starts, separate_starts
 from ptt.diagnostics.evidence.series import (
     Series,
     aggregate_table,
+    further_losses,
     logged_steps,
     read_other,
     read_series,
@@ -253,6 +254,7 @@ def gather(
     )
     run = describe_run(name, facts, series, tokens, topic("logged steps", lambda: logged_steps(metrics, wide)))
     eval_losses = topic("evaluation losses", lambda: read_series(metrics, WideMetrics(folder), split="eval")) or {}
+    eval_loss = eval_losses.get("eval/loss")
     evidence = Evidence(
         run=replace(
             run,
@@ -263,7 +265,8 @@ def gather(
         algorithm=algorithm,
         metrics=series,
         other=other,
-        eval_loss=eval_losses.get("eval/loss"),
+        eval_loss=eval_loss,
+        eval_losses=topic("losses of further data sets", lambda: further_losses(metrics, eval_loss)) or (),
         environment=topic(
             "environment",
             lambda: with_recorded(

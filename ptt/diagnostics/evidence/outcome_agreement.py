@@ -31,6 +31,8 @@ MIN_GAIN: Final = 0.1  # of the larger level: a smaller rise of the reward asks 
 MIN_LOSS: Final = 0.2  # of the best level: an outcome that gives up less may have been lucky at its best
 MIN_AGREEMENT: Final = 1 / 3  # of the reward's relative gain: with so much an outcome goes along
 SOLVED_LEVEL: Final = 0.9  # of what an outcome between 0 and 1 can reach: there is nothing left to gain
+NEARLY_NOTHING: Final = 0.05  # of an outcome between 0 and 1: below it hardly any task is done, whatever the trend
+MUCH_PAID: Final = 0.2  # of the reward, and of its level: gained beside such an outcome, it was gained without the task
 NOISE_Z: Final = 2.0  # standard errors: 95% of what noise does
 LATE_STARTS: Final = (1 / 4, 1 / 3, 1 / 2, 2 / 3)
 """Where an evaluation is looked at once more from: what was learnt well at first may part from the reward later (Gao et
@@ -87,6 +89,8 @@ def judge_training_outcome(outcome: Series, reward: Series) -> Outcome | None:
         state = OutcomeState.ROSE
     elif has_risen(whole) and (start.scale == 0 or highest / start.scale < MIN_AGREEMENT * whole.window_share):
         state = OutcomeState.FLAT
+    if state is not OutcomeState.FELL and _paid_for_nothing(outcome, start.late + NOISE_Z * start.noise, whole):
+        state = OutcomeState.FLAT  # relative to itself it may have risen a lot
     moved = change if fell else whole
     return _outcome(outcome, state, (change.start, change.late), paid, moved.onset, moved.interval, evaluation=False)
 
@@ -147,7 +151,7 @@ def _judge_points(
     paid = change_since_start(_cut_series(reward, int(steps[0]), int(steps[-1])))
     if paid is None:
         return None
-    state = _state(change, paid, solved=is_solved(figure, change.late), late=late)
+    state = _state(figure, change, paid, solved=is_solved(figure, change.late), late=late)
     onset, interval = paid.onset, paid.interval
     if state is OutcomeState.FELL and onset is not None and interval is not None:
         peak, lost = _loss_steps(steps, values, change.late)
@@ -163,12 +167,14 @@ def _loss_steps(steps: IntArray, values: FloatArray, late: float) -> tuple[int, 
     return int(steps[max(0, peak - 1)]), int(steps[min(int(high[-1]) + 1, len(steps) - 1)])
 
 
-def _state(change: LineChange, paid: LevelChange, *, solved: bool, late: bool) -> OutcomeState:
+def _state(figure: Series, change: LineChange, paid: LevelChange, *, solved: bool, late: bool) -> OutcomeState:
     scale = max(abs(change.early), abs(change.late))
     if change.significant_sign < 0 and change.amount <= -MIN_LOSS * scale:
         return OutcomeState.FELL
     if solved:
         return OutcomeState.SOLVED
+    if _paid_for_nothing(figure, max(change.early, change.late) + change.highest - change.amount, paid):
+        return OutcomeState.FLAT
     if change.lowest > 0 and change.amount >= MIN_AGREEMENT * max(0.0, paid.window_share) * scale:
         return OutcomeState.ROSE
     highest = change.highest_999 if late else change.highest  # of several parts one may look flat by chance
@@ -180,6 +186,12 @@ def is_solved(series: Series, late: float) -> bool:
     """Return whether a share stands so near 1 that it cannot rise much."""
     highest = float(np.max(series.finite()[1]))
     return late >= SOLVED_LEVEL and highest <= 1.0
+
+
+def _paid_for_nothing(outcome: Series, highest: float, paid: LevelChange) -> bool:
+    """Return whether the reward rose while hardly any task is done, up to the noise of a share of tasks."""
+    gained = has_risen(paid) and min(paid.share, paid.amount) >= MUCH_PAID
+    return gained and float(outcome.finite()[1].min()) >= 0 and highest <= NEARLY_NOTHING
 
 
 def _cut_series(series: Series, first: int, last: int) -> Series:
@@ -196,6 +208,8 @@ def judge_outcomes(evidence: Evidence, reward: Series) -> tuple[Outcome, ...]:
     outcomes: list[Outcome | None] = []
     if evidence.rewards is not None:
         outcomes += [judge_training_outcome(figure, reward) for _, figure in sorted(evidence.rewards.outcomes.items())]
+    if (true := evidence.metrics.get("reward/true")) is not None:
+        outcomes.append(judge_training_outcome(true, reward))
     if evidence.evaluation is not None:
         outcomes += [
             judge_evaluation(figure.series, reward) for figure in evidence.evaluation.figures if figure.outcome

@@ -11,7 +11,17 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.evidence.series import Series, finite_series, training_metric_names, training_series
-from ptt.diagnostics.metrics.name_words import is_judge, is_outcome, is_reward, words_of
+from ptt.diagnostics.metrics.name_words import (
+    ASIDE,
+    JUDGE,
+    OUTCOME,
+    PENALTY,
+    REPETITION,
+    is_judge,
+    is_outcome,
+    is_reward,
+    words_of,
+)
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
@@ -41,9 +51,12 @@ COMPONENTS: Final = (
     re.compile(r"^rewards/(?P<name>[^/]+)/mean$"),  # TRL, ms-swift
     re.compile(r"^(?:train|rollout)/.*/rewards/(?P<name>[^/]+)/mean$"),  # prime-rl
     re.compile(
-        r"^(?:reward|rewards|reward_components|reward_component|rollout/reward|env/all/reward)/(?P<name>[^/]+)$"
+        r"^(?:reward|rewards|reward_components|reward_component|rollout/reward|env/all/reward)[/.](?P<name>[^/]+)$"
     ),
 )
+SUFFIXED: Final = re.compile(r"^(?:.*/)?(?P<name>\w+)_rewards?$")  # `format_reward`, of home-made loops
+PART_WORDS: Final = OUTCOME | ASIDE | JUDGE | PENALTY | REPETITION
+"""Words that tell a part of the reward by its name alone."""
 WHOLE_WORDS: Final = frozenset({"mean", "total", "all", "avg", "raw", "combined", "overall", "sum"})
 PREFERENCE_WORDS: Final = frozenset({"chosen", "rejected", "margins", "accuracies", "margin"})
 REPORTER_PREFIX: Final = "train/"
@@ -89,6 +102,9 @@ def reward_component(raw: str) -> str | None:
                 WHOLE_WORDS | PREFERENCE_WORDS | {"std", "min", "max", "frac", "var"}
             ):
                 return match["name"]
+    match = SUFFIXED.match(raw)
+    if match and words_of(match["name"]) <= PART_WORDS:
+        return match["name"]
     return None
 
 

@@ -22,6 +22,7 @@ from ptt.diagnostics.evidence.joined_sources import (
 )
 from ptt.diagnostics.metrics.aliases import bare_name
 from ptt.diagnostics.metrics.catalogue import listed
+from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.trend import rolling_mean
 from ptt.diagnostics.store.wide_metrics import Column, WideMetrics, distinct, flags_of
@@ -37,6 +38,9 @@ ALARM_SEED: Final = 20_260_128
 NAN_FLAGS: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
 MIN_DEAD_VALUES: Final = 3  # at the end, all NaN: a single one may be the last row's own trouble
 LOST_SHARE: Final = 0.2  # of what was logged: so much missing, the rest is a selection
+LOSS: Final = "loss"
+NO_LOSS_OF_ANSWERS: Final = frozenset({"aux", "kl", "value", "critic", "policy", "entropy", "std", "min", "max"})
+"""Words of losses that are not of given answers."""
 MIN_WARMUP_VALUES: Final = 5
 """At the start of a run a mean may be over so few: a run that dies within 20 steps must be reported."""
 
@@ -368,6 +372,16 @@ def read_evaluations(metrics: pl.DataFrame) -> dict[str, Series]:
     """Return the series of every evaluation under the name its writer gave it; those of several ranks are none."""
     rows = _unranked(metrics, "eval")
     return _series(named_alike(rows, group_spellings(rows))) if rows.height else {}
+
+
+def further_losses(metrics: pl.DataFrame, known: Series | None) -> tuple[Series, ...]:
+    """Return the losses that evaluations on further data sets log, beside the one that is known, by their names."""
+    losses = {
+        name: series
+        for name, series in read_evaluations(metrics).items()
+        if LOSS in words_of(name) and not words_of(name) & NO_LOSS_OF_ANSWERS
+    }
+    return tuple(losses[name] for name in sorted(losses) if known is None or name != known.raw_name)
 
 
 def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:

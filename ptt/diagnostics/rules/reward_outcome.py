@@ -12,6 +12,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_fall, lasting_rise, step_noise
 from ptt.diagnostics.evidence.level_change import change_since
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.statistics.arrays import FloatArray
 
 FALL_FACTOR: Final = 0.9  # of the early reward: a smaller loss is none that a rule should hang on
@@ -20,6 +21,16 @@ COLLAPSE_FACTOR: Final = 0.5  # of the best 20-step mean: below it the reward fe
 MIN_RISE_SHARE: Final = 0.25  # of the way from the worst to the best mean that the last must lie above the first
 Z_LIMIT: Final = 3.0  # standard errors of the difference of two means
 MIN_CHANGE: Final = 0.05  # of the best level: means that differ less did not move
+
+
+DISTILLED: Final = frozenset({"teacher", "distill", "distillation", "student"})  # words of what distillation logs
+
+
+def pays_none(evidence: Evidence) -> bool:
+    """Return whether every reward is 0 because there is none: distillation learns from its teacher."""
+    series = evidence.metrics.get("reward/mean")
+    taught = "kl/teacher" in evidence.metrics or any(words_of(name) & DISTILLED for name in evidence.other)
+    return series is not None and taught and not series.finite()[1].any()
 
 
 class RewardRange(NamedTuple):
@@ -34,7 +45,7 @@ class RewardRange(NamedTuple):
 def reward_range(evidence: Evidence) -> RewardRange | None:
     """Return first, worst, best and last rolling mean of the reward, or None where it is not logged."""
     series = evidence.metrics.get("reward/mean")
-    if series is None or len(series.finite()[0]) < MIN_LOGGED:
+    if series is None or len(series.finite()[0]) < MIN_LOGGED or pays_none(evidence):
         return None
     _, mean = series.rolling()
     mean = mean[np.isfinite(mean)]
@@ -96,7 +107,7 @@ class Outcome(StrEnum):
 
 
 def _unjudged(evidence: Evidence) -> Outcome:
-    series = evidence.metrics.get("reward/mean")
+    series = None if pays_none(evidence) else evidence.metrics.get("reward/mean")
     return Outcome.TOO_FEW if series is not None and len(series.finite()[0]) else Outcome.UNKNOWN
 
 
@@ -125,7 +136,7 @@ def outcome_since(evidence: Evidence, step: int) -> Outcome:
     that one, or above the first one since. A part without ten values tells nothing.
     """
     series = evidence.metrics.get("reward/mean")
-    if series is None:
+    if series is None or pays_none(evidence):
         return Outcome.UNKNOWN
     steps, values = series.finite()
     before, since = values[steps < step][-series.width :], values[steps >= step]

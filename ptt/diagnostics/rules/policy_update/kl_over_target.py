@@ -8,7 +8,7 @@ Why it matters: the policy has left the region where the reference and the KL pe
 last: the tails of the log-ratio can move hundreds of steps before it.
 What it is not: a KL that lies as high at the first log as later on. That is a note on the settings: the reference is
 not the policy that training starts from. Nor one that crept up along the whole run as the reward rose, to less than 1
-nat a token: that is a note too.
+nat a token: that is a note too, as is a largest KL that came to lie further above the mean.
 What to do: if the tails grew first, treat those. Otherwise roll back to the last healthy checkpoint. Then, one at a
 time and in this order: lower the learning rate, run fewer epochs per batch, stop updates on a batch at a target KL,
 check the scale of advantages and rewards.
@@ -22,13 +22,17 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
 from ptt.diagnostics.rules.single_series import (
     GROSS_VALUES,
+    aligned,
+    derived,
     gross_excess,
     lasting_excess,
     late_mean,
@@ -47,6 +51,7 @@ CRITICAL_FACTOR = 2.0 / 0.3  # times: at 2 nats the typical token's probability 
 GROWN_FACTOR = 1.5  # times the first values: a KL that grew by less was there before the first update
 FIRST_VALUES = 3  # logged values
 FIRST_STEP = 20  # a first log later than this may come after the policy left
+MAX_GROWTH = 1.5  # times the early ratio of the largest KL to the mean: KL that grows alike everywhere keeps it
 CREPT_SHARE = 1 / 3  # of the logged steps, from a quarter of the growth to three quarters: no event in the run
 SUMMED_KL = frozenset({"objective/kl"})  # TRL's PPO, RLOO and online DPO add the KL up over the sequence
 ENABLE = "log the KL to the reference: in TRL set beta > 0; in veRL actor_rollout_ref.actor.use_kl_loss=True"
@@ -73,7 +78,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return enough
     if excess is None:
         peak = f"the {series.width}-step median of KL peaks at {peak_median(series):.3g} nats a {unit}"
-        return Healthy(reason=f"{peak}, limit {limit:.3g}{source}")
+        return Healthy(reason=f"{peak}, limit {limit:.3g}{source}", notes=_concentrated(evidence, series))
     limit = excess.limit
     moves = evidence.reference is not None and evidence.reference.seen is not None
     if moves:  # a fall at a sync is no recovery
@@ -133,6 +138,30 @@ def _of_the_start(series: Series, limit: float, unit: str) -> Healthy | None:
         ),
     )
     return Healthy(reason=note.claim, notes=(note,))
+
+
+def _concentrated(evidence: Evidence, series: Series) -> tuple[Finding, ...]:
+    """Return the note of a largest KL that came to lie further above the mean: few places left the reference."""
+    named = [one for name, one in sorted(evidence.other.items()) if words_of(name) >= {"kl", "max"}]
+    for largest in named:
+        steps, most, mean = aligned(largest, series)
+        usable = mean > 0
+        rise = lasting_rise(derived(largest, steps[usable], most[usable] / mean[usable]), floor=0.0, factor=MAX_GROWTH)
+        if rise is None or rise.ended:
+            continue
+        note = Finding(
+            severity=Severity.LOW,
+            claim=f"The largest KL ({largest.raw_name}) grew from {rise.early:.3g} to {rise.last:.3g} times the mean: "
+            "few tokens or samples leave the reference",
+            unit="x",
+            **measured(rise),
+            evidence=series_evidence(largest, early=rise.early),
+            causes=("one place of the answer, one slice or a few samples that are pulled hardest", *CAUSES),
+            confirm=("find the tokens of the largest KL: where in the answer, after what, in which samples?",),
+            next=("record logprobs of policy and reference for some samples: the tails then show where it is",),
+        )
+        return (note,)
+    return ()
 
 
 def _crept(series: Series) -> bool:

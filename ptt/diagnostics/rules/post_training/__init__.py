@@ -24,6 +24,8 @@ UNPAIRED: Final = ("kto", "bco")
 MIN_VALUES: Final = 30  # logged values: the second half then still makes ten blocks
 BLOCKS: Final = 10
 T_LIMIT: Final = 3.25  # standard errors: Student's t with nine degrees of freedom, 99%
+MIN_LEVEL: Final = 3  # values that give a level
+T_OF_FEW: Final = (9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, T_LIMIT)  # Student's t, 99%, of 3 to 10 blocks
 MAX_RATIO_SPREAD: Final = 1e-3  # of the ratio: what rounding of logged values leaves
 START_VALUES: Final = 5  # values: at its start the policy is the reference, and there only
 
@@ -54,9 +56,14 @@ class Level(NamedTuple):
 
 
 def level_of(values: FloatArray) -> Level:
-    """Return the mean of values that follow each other, with the error that the scatter of ten blocks of them shows."""
-    means = np.array([part.mean() for part in np.array_split(values, BLOCKS)])
-    return Level(float(values.mean()), float(means.std(ddof=1)) / math.sqrt(BLOCKS))
+    """Return the mean of values that follow each other, with the error that the scatter of ten blocks of them shows.
+
+    Of three to nine values each is a block; the error is then as much larger as Student's t is.
+    """
+    blocks = min(BLOCKS, len(values))
+    means = np.array([part.mean() for part in np.array_split(values, blocks)])
+    wider = T_OF_FEW[blocks - MIN_LEVEL] / T_LIMIT
+    return Level(float(values.mean()), wider * float(means.std(ddof=1)) / math.sqrt(blocks))
 
 
 def late_half(series: Series) -> FloatArray:

@@ -3,10 +3,12 @@
 What: over the second half of the run, the 99% interval of the share of correctly ranked pairs (from the scatter of ten
 blocks of steps) contains one half and lies below 0.6; a loss whose interval lies below ln 2 speaks against it. An
 interval below one half is worse: the model ranks pairs the wrong way round. Where no such share is logged, the loss of
-a sigmoid objective is judged alone: not below ln 2 by more than 0.01.
+a sigmoid objective is judged alone: not below ln 2 by more than 0.01. Three logged values and more are judged, each
+then a block of its own; of fewer than ten all count, not the second half alone.
 Why it matters: the model has learnt nothing from the pairs; whatever else moved is noise.
 What it is not: proof of bad labels. From logs alone, unlearnable pairs, random labels and a learning rate that is too
-small all look the same. Fewer than 30 logged values are not judged.
+small all look the same. A run of fewer than 30 logged values that has not done most of its steps is told in a note:
+it may not have begun to learn.
 What to do: overfit a few dozen pairs first. If that fails, the pipeline is wrong; if it succeeds, look at the labels.
 Where pairs are ranked the wrong way round, swap chosen and rejected and train again.
 Source: at the start of DPO both rewards are 0, so the loss is ln 2 (arXiv 2305.18290, eq. 7); the test is our own.
@@ -16,10 +18,21 @@ import math
 from dataclasses import replace
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.run_end import progress_of
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.post_training import LOG_PAIRS, MIN_VALUES, PAIRS, Level, late_half, level_of, pair_series
+from ptt.diagnostics.rules.post_training import (
+    LOG_PAIRS,
+    MIN_LEVEL,
+    MIN_VALUES,
+    PAIRS,
+    Level,
+    late_half,
+    level_of,
+    pair_series,
+)
+from ptt.diagnostics.statistics.arrays import FloatArray
 
 CHANCE = 0.5
 LN2 = math.log(2.0)  # nats: the sigmoid loss of a model that has no preference
@@ -27,6 +40,8 @@ MAX_CHANCE_SHARE = 0.6  # share of pairs: an interval that reaches so far up doe
 MIN_LEARNT = 0.01  # nats below ln 2: less cannot be told from nothing by any user
 MIN_EARLY = 10  # logged values: fewer tell nothing of whether pairs were ranked well before
 ALL_WITHIN = 0.0005  # share of pairs: printed to 0.1% an interval this close to 1 reads as all of them
+FEW_VALUES = 10  # logged values: half of fewer give no level
+MOST = 0.8  # of the planned steps: what was not learnt by then will not be
 LONG_RUN = 100  # logged values: after so many nobody waits for the loss to start falling any more
 WITHOUT_REFERENCE = ("orpo", "cpo", "simpo")
 SIGMOID_ALGORITHMS = ("dpo", "reward_model", "online_dpo")
@@ -34,13 +49,27 @@ SIGMOID_ALGORITHMS = ("dpo", "reward_model", "online_dpo")
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the accuracy of pairs, and the loss where it has a level for chance."""
-    series = pair_series(evidence, "dpo/accuracy", what="share of correctly ranked pairs")
+    verdict = _judge(evidence, limits)
+    if not isinstance(verdict, Finding) or not _begun_lately(evidence, verdict):
+        return verdict
+    note = replace(verdict, severity=Severity.LOW)
+    return Healthy(reason="the run is short, and may not have begun to learn", notes=(note,))
+
+
+def _begun_lately(evidence: Evidence, finding: Finding) -> bool:
+    """Return whether few values are logged, of a run that is not known to have done most of its steps."""
+    done, values = progress_of(evidence.run).share, finding.evidence["logged_values"]
+    return isinstance(values, int) and values < MIN_VALUES and (done is None or done < MOST)
+
+
+def _judge(evidence: Evidence, limits: Limits) -> Verdict:
+    series = pair_series(evidence, "dpo/accuracy", what="share of correctly ranked pairs", minimum=MIN_LEVEL)
     loss = _sigmoid_loss(evidence)
     if isinstance(series, NotJudged):
         return series if loss is None else _by_loss(loss)
-    level = level_of(late_half(series))
-    of_loss = level_of(late_half(loss)) if loss is not None else None
-    summary = f"{_ranked(level)} in the second half"
+    level = level_of(_judged_part(series))
+    of_loss = level_of(_judged_part(loss)) if loss is not None else None
+    summary = f"{_ranked(level)} in {_part(series)}"
     if level.low > CHANCE:
         return Healthy(reason=summary)
     if level.high < CHANCE:
@@ -68,14 +97,23 @@ def _sigmoid_loss(evidence: Evidence) -> Series | None:
     loss = evidence.metrics.get("loss/total")
     if not sigmoid or evidence.algorithm.name not in SIGMOID_ALGORITHMS or loss is None:
         return None
-    return loss if len(loss.finite()[0]) >= MIN_VALUES else None
+    return loss if len(loss.finite()[0]) >= MIN_LEVEL else None
+
+
+def _judged_part(series: Series) -> FloatArray:
+    """Return the second half of the values, or all of a few."""
+    values = series.finite()[1]
+    return values if len(values) < FEW_VALUES else late_half(series)
+
+
+def _part(series: Series) -> str:
+    count = len(series.finite()[0])
+    return f"all {count} logged values" if count < FEW_VALUES else "the second half"
 
 
 def _by_loss(loss: Series) -> Verdict:
-    level = level_of(late_half(loss))
-    summary = (
-        f"the loss of the second half is {level.mean:.3f} ({level.low:.3f} to {level.high:.3f}), ln 2 is {LN2:.3f}"
-    )
+    level = level_of(_judged_part(loss))
+    summary = f"the loss of {_part(loss)} is {level.mean:.3f} ({level.low:.3f} to {level.high:.3f}), ln 2 is {LN2:.3f}"
     if level.high < LN2 - MIN_LEARNT:
         return Healthy(reason=summary)
     if level.low < LN2 - MIN_LEARNT:

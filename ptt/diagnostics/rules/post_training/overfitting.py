@@ -1,9 +1,10 @@
 """This run shows an evaluation loss that rises while the training loss keeps falling.
 
-What: over the last three evaluations the evaluation loss lies at least 10% (5% for a note) and 0.02 nats above its
-lowest value, and beyond its own scatter between evaluations, while the training loss is lower than it was at that
-point. A smaller rise beyond that scatter is information. Or the training loss is nearly 0 and the evaluation loss half
-a nat above it: the training data is memorised.
+What: over the last three evaluations the evaluation loss of any data set lies at least 10% (5% for a note) and 0.02
+nats above its lowest value, and beyond its own scatter between evaluations, while the training loss is lower than it
+was at that point. Where it rose by three tenths or more, the last two are enough, and the last one alone of three or
+four evaluations. A smaller rise beyond that scatter is information. Or the training loss is nearly 0 and the evaluation
+loss half a nat above it: the training data is memorised.
 Why it matters: every step since the lowest value made the model worse on unseen data.
 What it is not: a rise with the training loss, which is divergence; or a single bad evaluation.
 What to do: take the checkpoint with the lowest evaluation loss. Then use fewer epochs, more data, or a lower learning
@@ -27,8 +28,10 @@ from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
 RISE_LIMIT = 0.1  # of the lowest evaluation loss
 NOTE_RISE = 0.05
 HIGH_RISE = 0.3
-MIN_EVALUATIONS = 5  # fewer have no lowest one with a course on both sides
+MIN_EVALUATIONS = 3  # fewer have no lowest one with a value on both sides
+FEW_EVALUATIONS = 5  # of fewer, only a large rise counts: their scatter is not known
 LAST_EVALUATIONS = 3  # evaluations that must agree
+FAR_EVALUATIONS = 2  # that must where the loss rose by three tenths: no batch order does that twice
 MIN_RISE = 0.02  # nats: pairs that are all learnt have losses near 0, of which any part is nothing
 Z_LIMIT = 4.0  # times the scatter of one evaluation about its neighbours
 MEMORISED_RATIO = 0.1  # training loss over evaluation loss: an order of magnitude
@@ -53,19 +56,31 @@ class Path(NamedTuple):
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge the evaluation loss, with the training loss beside it."""
-    series = evidence.eval_loss
-    if series is None or len(series.finite()[0]) < MIN_EVALUATIONS:
-        count = 0 if series is None else len(series.finite()[0])
+    """Judge the evaluation loss of every data set, with the training loss beside it; the worst rise counts."""
+    answers = [
+        _judge(series, evidence.metrics.get("loss/total"), limits)
+        for series in (evidence.eval_loss, *evidence.eval_losses)
+        if series is not None
+    ]
+    if not answers:
+        return NotJudged(reason="no evaluation loss is logged", missing=("eval/loss",), enable=ENABLE, absent=True)
+    found = [answer for answer in answers if isinstance(answer, Finding)]
+    noted = [answer for answer in answers if isinstance(answer, Healthy) and answer.notes]
+    return next(iter((*sorted(found, key=lambda one: -(one.observed or 0.0)), *noted, *answers)))
+
+
+def _judge(series: Series, train: Series | None, limits: Limits) -> Finding | Healthy | NotJudged:
+    """Judge one evaluation loss."""
+    count = len(series.finite()[0])
+    if count < MIN_EVALUATIONS:
         few = f"{count} evaluation losses are logged; {MIN_EVALUATIONS} are needed"
-        reason = "no evaluation loss is logged" if series is None else few
-        return NotJudged(reason=reason, missing=("eval/loss",), enable=ENABLE, absent=series is None)
+        return NotJudged(reason=few, missing=("eval/loss",), enable=ENABLE)
     path = loss_path(series, limits["noted"])
     if small := path.onset is None:
         path = loss_path(series, 0.0)
-    then, now = _train(evidence.metrics.get("loss/total"), path.best_step)
+    then, now = _train(train, path.best_step)
     lowest = f"the evaluation loss is lowest at step {path.best_step} ({path.best:.3g})"
-    summary = f"{lowest}, {path.last:.3g} over the last three"
+    summary = f"{lowest}, {path.last:.3g} over the last {'three' if count >= FEW_EVALUATIONS else 'one'}"
     rose = path.onset is not None and path.rise > 0
     if then is None or now is None:
         if small or not rose:
@@ -91,14 +106,25 @@ def loss_path(series: Series, rise: float) -> Path:
     """Follow the evaluation loss from its lowest value on."""
     steps, values = series.finite()
     low = int(values.argmin())
-    noise = scatter(values)
-    best, last = float(values[low]), float(np.median(values[-LAST_EVALUATIONS:]))
-    bound = best + max(rise * abs(best), Z_LIMIT * noise, MIN_RISE)
-    below = np.flatnonzero(values <= bound)
-    first = int(below[-1]) + 1
+    few = len(values) < FEW_EVALUATIONS
+    noise = 0.0 if few else scatter(values)
+    best = float(values[low])
+    last = float(values[-1] if few else np.median(values[-LAST_EVALUATIONS:]))
+    first = _risen_from(values, best + max(rise * abs(best), Z_LIMIT * noise, MIN_RISE))
+    agreeing = LAST_EVALUATIONS
     if first > len(values) - LAST_EVALUATIONS:
+        first = _risen_from(values, best + max(HIGH_RISE * abs(best), Z_LIMIT * noise, MIN_RISE))
+        agreeing = 1 if few else FAR_EVALUATIONS
+    if first > len(values) - agreeing:
         return Path(int(steps[low]), best, last, noise, None, None)
+    if not few and agreeing == FAR_EVALUATIONS:
+        last = float(values[first:].mean())
     return Path(int(steps[low]), best, last, noise, int(steps[first]), (int(steps[low]), int(steps[first])))
+
+
+def _risen_from(values: FloatArray, bound: float) -> int:
+    """Return the place from which on all values lie above a bound; their number where the last one does not."""
+    return int(np.flatnonzero(values <= bound)[-1]) + 1
 
 
 def scatter(values: FloatArray) -> float:
@@ -119,7 +145,7 @@ def _train(series: Series | None, step: int) -> tuple[float | None, float | None
 
 def _rising(
     series: Series, path: Path, summary: str, then: float, now: float, limits: Limits, *, small: bool = False
-) -> Verdict:
+) -> Finding | Healthy:
     claim = (
         f"The evaluation loss rose from {path.best:.3g} (step {path.best_step}) to {path.last:.3g} while the training "
         f"loss fell from {then:.3g} to {now:.3g}"

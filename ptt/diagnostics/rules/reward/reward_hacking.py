@@ -1,11 +1,11 @@
 """This run shows a reward that rises while what it stands for does not.
 
 What: the mean reward rose for good, beyond its own noise, while an outcome fell, or stayed flat as side metrics
-(length, repetition, format, refusals, tool calls) shifted, and no outcome rose. An outcome is the logged share of tasks
-done in training, or a figure of a held-out evaluation, over the whole run or its later part; an evaluation that
-measures the same reward again is not one. Where answers changed in this way and a held-out figure did not follow, the
-share of tasks done in training does not count: it is rewarded, so it can be gamed. The onset is where reward and
-outcome part.
+(length, repetition, format, refusals, tool calls) shifted, or stayed below 0.05 of 1 while the reward gained 0.2; and
+no outcome rose. An outcome is the logged share of tasks done in training, a true score beside the reward, or a figure
+of a held-out evaluation, over the whole run or its later part; an evaluation that measures the same reward again is not
+one. Where answers changed in this way and a held-out figure did not follow, the share of tasks done in training does
+not count: it is rewarded, so it can be gamed. The onset is where reward and outcome part.
 Why it matters: the policy optimises what is rewarded. From the onset on, every step makes it better at earning reward
 and no better, or worse, at the task; the reward curve cannot show it.
 What it is not: a solved task, where the outcome is at its ceiling; a reward and an outcome that fall together; or an
@@ -24,7 +24,13 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import departure
-from ptt.diagnostics.evidence.outcome_agreement import Outcome, OutcomeState, judge_outcomes, recorded_outcomes
+from ptt.diagnostics.evidence.outcome_agreement import (
+    NEARLY_NOTHING,
+    Outcome,
+    OutcomeState,
+    judge_outcomes,
+    recorded_outcomes,
+)
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
@@ -101,7 +107,8 @@ def _against(
     fallen = [outcome for outcome in behind if outcome.state is OutcomeState.FELL]
     if not shifted:  # an evaluation alone that lost a part may also ask for what training does not teach
         fallen = [outcome for outcome in fallen if not outcome.evaluation or _gained_share(outcome) <= -lost]
-    return fallen or (behind if shifted else ())
+    undone = [outcome for outcome in behind if outcome.state is OutcomeState.FLAT and outcome.late <= NEARLY_NOTHING]
+    return fallen or (behind if shifted else undone)
 
 
 def _gained_share(outcome: Outcome) -> float:

@@ -26,10 +26,10 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.run_end import progress_of
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.reward import REWARD_ENABLE, mean_reward, rewards_of
+from ptt.diagnostics.rules.reward_outcome import pays_none
 from ptt.diagnostics.rules.single_series import last_mean, metric_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.small_sample import LineChange, estimate_change
@@ -52,7 +52,6 @@ RISE_SDS = 4.0  # standard errors: few runs in a thousand rise so far by chance,
 STOOD_SHARE = 0.5  # of the run: a reward that stands still for less has just arrived
 MIN_STOOD = 60  # logged values: three windows; over fewer nothing is said of a reward that rose before
 SILENT_SHARE = 0.5  # of groups without spread: no-signal-groups then says why the reward stands still
-DISTILLED = frozenset({"teacher", "distill", "distillation", "student"})  # words of what distillation logs
 
 
 class Stretch(NamedTuple):
@@ -69,7 +68,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if isinstance(reward, NotJudged):
         return reward
     values = reward.finite()[1]
-    if not values.any() and any(words_of(name) & DISTILLED for name in evidence.other):
+    if pays_none(evidence):
         return does_not_apply("distillation: it learns from its teacher, and every reward is 0")
     stretch = final_stretch(values)
     if stretch.start == 0 and len(values) < MIN_NEVER_MOVED:

@@ -1,7 +1,8 @@
 """This run shows prompt groups whose rewards are all equal, so they teach nothing.
 
 What: the share of groups with zero reward spread lies above one half over 20 steps, and stays there. Where no share is
-logged, the share of steps with a reward spread of 0, or that the trainer says it skipped, counts instead.
+logged, the share of steps with a reward spread of 0, or that the trainer says it skipped, counts instead. Or the mean
+spread of rewards within a group, under whatever name, stays below a tenth of its early level, beyond its noise.
 Why it matters: a group-relative advantage is zero in such a group; the batch shrinks to the rest.
 What it is not: a failure, where the reward is near its best: the task is solved, and the finding is low.
 What to do: where the reward is low, make prompts easier or sample more per prompt; where it is high, move on to harder
@@ -14,8 +15,9 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import passed_by_values, step_noise
+from ptt.diagnostics.evidence.baseline_shift import lasting_fall, passed_by_values, step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import (
     REWARDED_LANGUAGE,
@@ -28,7 +30,7 @@ from ptt.diagnostics.rules.interface import (
     rule,
 )
 from ptt.diagnostics.rules.reward_outcome import MIN_CHANGE, Z_LIMIT, reward_fell
-from ptt.diagnostics.rules.single_series import derived
+from ptt.diagnostics.rules.single_series import derived, measured, series_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 SHARE = "reward/zero_std_frac"
@@ -38,13 +40,26 @@ SOLVED_SHARE = 0.8  # of the way from the first to the best reward: no signal be
 SETTLED_SHARE = 0.5  # of the reward's whole climb: steps that swing by more are no solved task, whatever their mean
 MIN_RIGHT_REWARD = 0.7  # of a reward of 1: at most three groups in ten are then all wrong
 MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
+SPREAD_FACTOR = 0.1  # of the early spread: nine in ten of what was learnt from is gone
+CAUSES = (
+    "prompts that are all solved",
+    "prompts that all fail",
+    "a collapsed policy that always gives the same answer",
+)
+CONFIRM = ("plot the reward by prompt over the last 50 steps: all right, all wrong, or all the same text?",)
+NEXT = (
+    "if all right: harder prompts, or stop; if all wrong: easier prompts, or more samples per prompt",
+    "if all the same text: look at entropy and the policy update first",
+)
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge the logged share of groups without spread."""
+    """Judge the logged share of groups without spread, or their spread."""
     if evidence.algorithm.groups is False:
         return does_not_apply(f"{evidence.algorithm.title} training compares no groups")
     series = _silent_share(evidence)
+    if (series is None or series.excess(limits["limit"]) is None) and (gone := _spread_gone(evidence, limits)):
+        return gone
     if series is None:
         return NotJudged(
             reason="the share of groups with zero reward spread is not logged",
@@ -81,17 +96,39 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         onset_step=began,
         onset_interval=interval,
         evidence={"metric": series.name, "logged_as": series.raw_name, "last_reward_of_its_rise": share},
-        causes=(
-            "prompts that are all solved",
-            "prompts that all fail",
-            "a collapsed policy that always gives the same answer",
-        ),
-        confirm=("plot the reward by prompt over the last 50 steps: all right, all wrong, or all the same text?",),
-        next=(
-            "if all right: harder prompts, or stop; if all wrong: easier prompts, or more samples per prompt",
-            "if all the same text: look at entropy and the policy update first",
-        ),
+        causes=CAUSES,
+        confirm=CONFIRM,
+        next=NEXT,
     )
+
+
+def _spread_gone(evidence: Evidence, limits: Limits) -> Finding | None:
+    """Return the finding of groups whose rewards came to lie close together for good; None where they did not."""
+    for spread in _group_spreads(evidence):
+        fall = lasting_fall(spread, ceiling=math.inf, factor=limits["spread"])
+        if fall is None or fall.ended or fall.early <= 0:
+            continue
+        solved = _mostly_right(evidence, fall.onset)
+        solved = _was_solved(evidence, fall.onset) if solved is None else solved
+        return Finding(
+            severity=Severity.LOW if solved else Severity.MEDIUM,
+            claim=f"The spread of rewards within groups vanished: {fall.early:.3g} → {fall.last:.3g}"
+            + ("; the reward is near its best, so the task looks solved" if solved else ""),
+            unit="reward",
+            **measured(fall),
+            evidence=series_evidence(spread, early=fall.early),
+            causes=CAUSES,
+            confirm=CONFIRM,
+            next=NEXT,
+        )
+    return None
+
+
+def _group_spreads(evidence: Evidence) -> list[Series]:
+    """Return what is logged of the spread of rewards within groups, by its words."""
+    others = [series for name, series in sorted(evidence.other.items()) if words_of(name) >= {"group", "std"}]
+    named = evidence.metrics.get("reward/std")
+    return [*others, *([named] if named is not None else [])]
 
 
 def _silent_share(evidence: Evidence) -> Series | None:
@@ -214,4 +251,11 @@ def _was_solved(evidence: Evidence, onset: int) -> bool:
     return series is not None and MIN_FULL_REWARD <= float(np.median(series.finite()[1])) <= MAX_FULL_REWARD
 
 
-RULE = rule(check, "no-signal-groups", Link.TRAINING_SIGNAL, limit=ZERO_STD_LIMIT, families=REWARDED_LANGUAGE)
+RULE = rule(
+    check,
+    "no-signal-groups",
+    Link.TRAINING_SIGNAL,
+    limit=ZERO_STD_LIMIT,
+    spread=SPREAD_FACTOR,
+    families=REWARDED_LANGUAGE,
+)

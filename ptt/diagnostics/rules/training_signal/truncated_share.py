@@ -1,7 +1,9 @@
 """This run shows answers cut off at the length limit.
 
 What: the share of responses that end at the limit stays above one half; or it rose above a quarter and by 0.2 over its
-own early level, beyond its noise, and stays there. High where the reward fell.
+own early level, beyond its noise, and stays there. High where the reward fell. Where no such share is logged, a mean
+length that stands at exactly one value, the longest ever, for the last three logged steps and more says that every
+answer is cut there.
 Why it matters: a cut answer has no end: its reward does not measure the full answer, and a tool call or a final answer
 is missing. If it is trained on, it teaches that long answers are wrong; if it is left out, the batch shrinks.
 What it is not: a few long answers. Overlong samples are common at first and become rarer with training.
@@ -11,23 +13,32 @@ Source: DAPO (arXiv 2503.14476, section 3.4, overlong filtering and soft punishm
 veRL `response_length/clip_ratio`. The shares are our own.
 """
 
+from dataclasses import replace
+
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
-from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, requires_metric, series_evidence
+from ptt.diagnostics.rules.single_series import derived, last_mean, lasting_excess, logged, series_evidence
 
 SHARE_LIMIT = 0.5  # of the responses: more are cut than end
 RISE_FLOOR = 0.25  # of the responses: what a share that rose must reach to matter
 RISE_MARGIN = 0.2  # over its own early level
+MIN_AT_LIMIT = 3  # logged steps at the end: a mean over a batch does not hit one number so often by chance
+MIN_LIMIT = 16.0  # tokens: a task may ask for answers of one short length
+SAME_LENGTH = 1e-6  # of the length: a mean of equal numbers, in float32
 ENABLE = "log the share of responses that end at the length limit"
 
 
-@requires_metric("len/clipped_frac", what="share of cut responses", enable=ENABLE)
-def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge the share of responses cut at the limit."""
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the share of responses cut at the limit, or that of steps at which all are."""
+    series = logged(evidence, "len/clipped_frac", what="share of cut responses", enable=ENABLE)
+    if isinstance(series, NotJudged):
+        return _all_at_one_length(evidence) or series
     excess = lasting_excess(series, limits["most"])
     rise = lasting_rise(series, floor=limits["risen"], margin=RISE_MARGIN)
     last = last_mean(series)
@@ -37,6 +48,24 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if rise is not None and not rise.ended:
         return _finding(evidence, series, rise.limit, rise.onset, rise.interval, outcome(evidence))
     return Healthy(reason=f"{last:.0%} of responses are cut at the end")
+
+
+def _all_at_one_length(evidence: Evidence) -> Finding | None:
+    """Return the finding of answers that are all exactly as long as the longest to the end of the run, or None."""
+    lengths = evidence.metrics.get("len/response_mean")
+    if lengths is None or len(lengths.finite()[0]) < MIN_LOGGED:
+        return None
+    steps, values = lengths.finite()
+    longest = float(values.max())
+    shorter = np.flatnonzero(values < longest * (1 - SAME_LENGTH))
+    first = int(shorter[-1]) + 1 if len(shorter) else 0
+    if len(values) - first < MIN_AT_LIMIT or longest < MIN_LIMIT or not len(shorter):
+        return None
+    at = derived(lengths, steps, (values >= longest * (1 - SAME_LENGTH)).astype(np.float64))
+    onset = int(steps[first])
+    found = _finding(evidence, at, SHARE_LIMIT, onset, (int(steps[first - 1]), onset), outcome(evidence))
+    claim = f"All responses are {longest:.0f} tokens long, the length limit"
+    return replace(found, claim=f"{claim}{outcome_clause(outcome(evidence))}", observed=1.0, severity=Severity.HIGH)
 
 
 def _finding(evidence: Evidence, series: Series, limit: float, onset: int, interval: Steps, reward: Outcome) -> Finding:
