@@ -1,8 +1,8 @@
 """Behaviour snapshots of Microsoft's post-training toolkit, and the differences of two: answers to fixed prompts.
 
-After `post_training_toolkit/models/snapshots.py` and `diffing.py` of microsoft/post-training-toolkit: `snapshots/` holds
-one document a step with prompt, output, length and refusal of each prompt; `diffs/` what changed between two steps, and
-the prompts that it flags.
+After `post_training_toolkit/models/snapshots.py` and `diffing.py` of microsoft/post-training-toolkit: `snapshots/`
+holds one document a step with prompt, output, length and refusal of each prompt; `diffs/` what changed between two
+steps, and the prompts that it flags.
 """
 
 from __future__ import annotations
