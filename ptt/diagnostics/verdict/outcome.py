@@ -55,7 +55,7 @@ def outcome_of(evidence: Evidence) -> Outcome:
         planned=progress.planned,
         series=evidence.described[:MAX_SERIES],
         series_left_out=max(0, len(evidence.described) - MAX_SERIES),
-        best_checkpoint=_best_step(told, unit),
+        best_checkpoint=_best_step(told, unit, evidence.algorithm.family),
         how_ended=how_ended,
         did=did,
         cost=cost,
@@ -72,15 +72,16 @@ def with_checkpoint(outcome: Outcome, path: str | None, metric: str) -> Outcome:
 
 
 def _how_ended(end: RunEnd, progress: Progress) -> str:
-    if progress.step is None:
-        return {Ending.COMPLETED: "Finished; no step is recorded."}.get(end.ending, "No step is recorded.")
-    at = f"at step {progress.step:,}" + (f" of {progress.planned:,}" if progress.planned else "")
+    at = "before any step was logged" if progress.step is None else f"at step {progress.step:,}"
+    at += f" of {progress.planned:,}" if progress.planned and progress.step is not None else ""
     cause = f": {_shortened(end.known_by)}" if end.known_by else ""
     match end.ending:
         case Ending.COMPLETED if (
             progress.planned and progress.share and progress.share >= 1 - progress.spacing / max(1, progress.planned)
         ):
             text = f"Finished {progress.planned:,} of {progress.planned:,} steps"
+        case Ending.COMPLETED if progress.step is None:
+            text = "Finished; no step is recorded"
         case Ending.COMPLETED:
             text = f"Finished {at}"
         case Ending.STOPPED:
@@ -91,6 +92,8 @@ def _how_ended(end: RunEnd, progress: Progress) -> str:
             text = f"Crashed {at}{cause}"
         case Ending.OPEN:
             text = f"Still running or killed {at}: its log was never closed"
+        case _ if progress.step is None:
+            text = "No step is recorded"
         case Ending.SHORT:
             text = f"The log ends {at}, and nothing says why"
         case _:
@@ -112,6 +115,7 @@ def _cost(seconds: float | None, progress: Progress) -> str:
     return f"It took {took}."
 
 
+TOKENS: Final = "sft/token_accuracy"  # follows the loss, and tells of no task
 Role = Callable[[SeriesOutcome], bool]
 
 
@@ -120,7 +124,7 @@ def _is(*names: str, split: str = "train") -> Role:
 
 
 def _eval_score(one: SeriesOutcome) -> bool:
-    return one.split == "eval" and one.direction == "higher"
+    return one.split == "eval" and one.direction == "higher" and one.name != TOKENS
 
 
 def _eval_loss(one: SeriesOutcome) -> bool:
@@ -144,13 +148,15 @@ REWARD: Final = _is("reward/mean")
 PAIRS: Final = _is("dpo/accuracy")
 SIDE: Final[Role] = _is("kl/ref", "entropy", "len/response_mean")
 TOLD: Final[dict[Family | None, tuple[Role, ...]]] = {
-    Family.SUPERVISED: (_eval_score, _eval_loss, LOSS, _is("sft/token_accuracy", "sft/perplexity"), _loss),
+    Family.SUPERVISED: (_eval_score, _eval_loss, LOSS, _is(TOKENS, split="eval"), _is(TOKENS, "sft/perplexity"), _loss),
     Family.PREFERENCE: (_is("dpo/accuracy", split="eval"), _eval_loss, PAIRS, _is("dpo/margin"), LOSS, _loss),
     Family.REWARD_MODEL: (_eval_score, _eval_loss, PAIRS, LOSS, _is("dpo/margin"), _loss),
     Family.ONLINE: (_eval_score, REWARD, _success, _score, SIDE, LOSS, _loss),
     None: (_eval_score, REWARD, _success, _score, PAIRS, _eval_loss, LOSS, _loss, SIDE),
 }
 """What the owner of a run asks first, by kind of training; of each row one series is told."""
+BESIDE_NO_SCORE: Final = (LOSS, _loss, _score)
+"""Not told beside a score where a policy learns from rewards: the loss tells little there, parts of a reward less."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,8 @@ def choose_series(described: Iterable[SeriesOutcome], family: Family | None) -> 
     chosen: list[SeriesOutcome] = []
     for role in TOLD[family]:
         alike = [one for one in usable if role(one) and not any(_same(one, other) for other in chosen)]
-        if alike and len(chosen) < MAX_TOLD:
+        scored = family in (Family.ONLINE, None) and any(one.direction == "higher" for one in chosen)
+        if alike and len(chosen) < MAX_TOLD and not (scored and role in BESIDE_NO_SCORE):
             chosen.append(max(alike, key=lambda one: (one.movement in MOVED and role is SIDE, one.count)))
     if chosen:
         return Told(tuple(chosen), known=True)
@@ -238,7 +245,7 @@ def _course(one: SeriesOutcome) -> str:
             + _on_average(one) + _best(one) + (f", still {still} at the end" if one.still_moving else "")
         )  # fmt: skip
     if one.movement == "flat" and _by_means(one):
-        return f"{name} stayed flat ({sig(start)} → {_value(one, end)}{_on_average(one)})"
+        return f"{name} did not move beyond its noise ({sig(start)} → {_value(one, end)}{_on_average(one)})"
     return f"{name} {_arrow(one)}{_best(one)}"
 
 
@@ -265,6 +272,8 @@ def _beyond(top: float, start: float, end: float) -> bool:
 
 def _arrow(one: SeriesOutcome) -> str:
     start, end = _ends(one)
+    if sig(start) == sig(end):
+        return f"stayed near {_value(one, end)}"
     return f"{sig(start)} → {_value(one, end)}{_on_average(one)}"
 
 
@@ -308,8 +317,9 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _best_step(told: Told, unit: str) -> str | None:
+def _best_step(told: Told, unit: str, family: Family | None) -> str | None:
     """Return the step that is best by the first series told that has a direction and is no noise."""
-    goals = [one for one in told.series if one.direction == "higher" or words_of(one.name) & LOSS_WORDS]
+    goals = [one for one in told.series if one.direction == "higher" or one.split == "eval"]
+    goals.sort(key=lambda one: family is Family.SUPERVISED and not _eval_loss(one))  # its checkpoints go by that
     best = next((one for one in goals if one.best_step is not None and not _by_means(one)), None)
     return None if best is None else f"{unit} {best.best_step}"
