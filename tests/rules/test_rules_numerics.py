@@ -341,3 +341,25 @@ def test_healthy_noise_and_drift_give_nothing(likeness: float, count: int) -> No
         for rule in NUMERICS_RULES:
             for family in (Family.ONLINE, Family.SUPERVISED):
                 assert not isinstance(run(rule.id, metrics, family=family), Broken), (rule.id, seed)
+
+
+def test_a_cross_entropy_below_zero_is_found_and_one_slip_is_not() -> None:
+    losses = np.linspace(0.3, 0.001, 60)
+    broken = losses.copy()
+    broken[30:49] = -0.0002
+    found = finding(run("loss-below-zero", {"loss/total": broken}, family=Family.SUPERVISED))
+    assert (found.severity, found.onset_step) == (Severity.MEDIUM, 31)
+    assert found.claim == "The loss is below 0 at 19 of 60 logged steps, which a cross entropy cannot be"
+    slip = losses.copy()
+    slip[30] = -0.0002
+    assert isinstance(run("loss-below-zero", {"loss/total": slip}, family=Family.SUPERVISED), Healthy)
+    assert isinstance(run("loss-below-zero", {"loss/total": -losses}), NotJudged)
+    assert isinstance(run("loss-below-zero", {"grad_norm": losses}, family=Family.SUPERVISED), NotJudged)
+
+
+@pytest.mark.parametrize("rows", [3, 50])
+def test_given_answers_without_any_gradient_are_not_trained_on(rows: int) -> None:
+    found = finding(run("gradient-vanished", {"grad_norm": np.zeros(rows)}, family=Family.PREFERENCE))
+    assert found.severity is Severity.HIGH
+    assert found.claim == f"The gradient norm is exactly 0 at all {rows} logged steps: nothing is trained"
+    assert isinstance(run("gradient-vanished", {"grad_norm": np.zeros(3)}, family=Family.ONLINE), NotJudged)

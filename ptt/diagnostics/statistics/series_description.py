@@ -381,6 +381,7 @@ def _turns(points: FloatArray, ends: _Ends) -> IntArray:
     """Return where each series was beyond both its ends and came back, -1 where it was not."""
     if not ends.length:
         return np.full(len(points), -1)
+    points = _without_lone_values(points)
     course, size = _blocks(points, COURSE_POINTS)
     rows = np.arange(len(points))
     inflation = np.sqrt((1 + ends.ar1) / (1 - ends.ar1))
@@ -398,6 +399,14 @@ def _turns(points: FloatArray, ends: _Ends) -> IntArray:
     extreme = size + np.where(above >= below, within.argmax(axis=1), within.argmin(axis=1))
     beyond: IntArray = np.where(np.maximum(above, below) > reach, np.where(smooth, extreme, at), -1)
     return beyond
+
+
+def _without_lone_values(points: FloatArray) -> FloatArray:
+    """Return the median of each value and its neighbours: a lone wild one is no turn. Short series stay as they are."""
+    if points.shape[1] < COURSE_POINTS:
+        return points
+    inner = np.median(np.stack([points[:, :-2], points[:, 1:-1], points[:, 2:]]), axis=0)
+    return np.concatenate([points[:, :1], inner, points[:, -1:]], axis=1)
 
 
 def _spikes(points: FloatArray) -> IntArray:

@@ -37,7 +37,7 @@ from ptt.diagnostics.rules.post_training.likelihood_falls import MIN_FALL
 from ptt.diagnostics.rules.post_training.overfitting import MIN_EVALUATIONS, MIN_RISE, loss_path
 from ptt.diagnostics.rules.post_training.overfitting import Z_LIMIT as EVALUATION_Z
 from ptt.diagnostics.rules.single_series import derived, logarithms
-from ptt.diagnostics.verdict.green_light import WORSE, blocked_by, not_learnt
+from ptt.diagnostics.verdict.green_light import LEARNT, WORSE, blocked_by, not_learnt
 from ptt.diagnostics.wording import sig
 
 MAX_HIDDEN_FACTOR: Final = 4.0
@@ -412,9 +412,10 @@ def partly_headline(seen: Seen, checks: int) -> str:
     """Say that nothing was found, in what, and what could not be judged; a series that got worse comes first."""
     if worse := next((question for question in seen.coverage.core if question.question == WORSE), None):
         return f"{worse.why[:1].upper()}{worse.why[1:]}, and no rule judges that; no other fault seen."
-    open_ = [question for question in seen.coverage.core if not question.judged]
+    open_ = [question for question in seen.coverage.core if not question.judged and question.question != LEARNT]
+    learnt = [f"{one.question} ({one.why})" for one in seen.coverage.core if one.question == LEARNT]
     gaps = [question.question for question in open_ if question.why == UNRECORDED]
-    parts = [] if seen.coverage.core else ["no training metric was read"]
+    parts = learnt if seen.coverage.core else ["no training metric was read"]
     parts += [f"{_joined(gaps)} not recorded"] if gaps else []
     parts += _few([question for question in open_ if 0 < question.rows < FEW])
     parts += [f"{question.question}: {question.why}" for question in open_ if question.rows >= FEW]

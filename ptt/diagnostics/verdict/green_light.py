@@ -14,7 +14,7 @@ from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.outcome_series import is_bookkeeping
 from ptt.diagnostics.metrics.name_words import LOSS_WORDS, words_of
 from ptt.diagnostics.model import CoreQuestion, SeriesOutcome
-from ptt.diagnostics.verdict.outcome import called_in_prose, choose_series
+from ptt.diagnostics.verdict.outcome import called_in_prose, choose_series, is_flat
 from ptt.diagnostics.wording import pct, sig
 
 FACTOR: Final = 10.0
@@ -22,7 +22,9 @@ FACTOR: Final = 10.0
 SPREAD_GONE: Final = 0.05
 """Late noise over early noise: of a value that still answers to samples more is left."""
 STAYED: Final = 1 / 3  # of the values at a bound: fewer are a visit
-SPREAD_WORDS: Final = frozenset({"std", "var", "variance", "spread", "diversity"})  # what is worth its variation
+SPREAD_WORDS: Final = frozenset({"std", "var", "variance", "spread", "diversity"})
+SPREAD_OF: Final = frozenset({"reward", "rewards", "advantage", "advantages", "adv", "group", "score", "return"})
+"""Without the spread of these nothing is learnt; that of anything else may go."""
 SOLVED: Final = 0.9  # of a score between 0 and 1, at the end
 MIN_VALUES: Final = 10  # of which a level early and one late can be told from each other
 SMOOTH: Final = 1e-6  # noise over size: what scatters less is a schedule or a counter, and was not measured
@@ -73,7 +75,7 @@ def blocked_by(described: Sequence[SeriesOutcome], judged: Collection[str]) -> C
     """
     solved = is_solved(described)
     for series in described:
-        spread = bool(words_of(series.name) & SPREAD_WORDS)
+        spread = _is_signal_spread(series)
         if series.count < MIN_VALUES or series.name in judged or (is_bookkeeping(series) and not spread):
             continue
         moved, said = _worsened(series)
@@ -86,7 +88,7 @@ def not_learnt(described: Sequence[SeriesOutcome], family: Family | None) -> Cor
     """Return the open question that a goal which never moved leaves: whether anything was learnt; or None."""
     goals = (one for one in choose_series(described, family).series if one.direction and not _is_watched(one))
     goal = next(goals, None)
-    if goal is None or goal.movement != "flat" or is_solved([goal]):
+    if goal is None or not is_flat(goal) or is_solved([goal]):
         return None
     why = f"{called_in_prose(goal)} did not improve"
     return CoreQuestion(question=LEARNT, judged=False, rows=goal.count, metric=goal.logged_as, why=why)
@@ -121,9 +123,15 @@ def _worsened(series: SeriesOutcome) -> tuple[str, str]:
     stuck = series.bound is not None and series.at_bound >= STAYED and series.movement in ("rose", "fell")
     if stuck and (adverse is None or series.movement == adverse):
         return "bound", f"{name} stays at {sig(series.bound or 0.0)}{since}"
-    if words_of(series.name) & SPREAD_WORDS and series.spread_left is not None and series.spread_left < SPREAD_GONE:
+    if _is_signal_spread(series) and series.spread_left is not None and series.spread_left < SPREAD_GONE:
         return "spread", f"{name} no longer varies: its noise fell to {pct(series.spread_left)} of what it was"
     return "", ""
+
+
+def _is_signal_spread(series: SeriesOutcome) -> bool:
+    """Return whether a series is the spread of what a policy learns from."""
+    words = words_of(series.name)
+    return bool(words & SPREAD_WORDS and words & SPREAD_OF)
 
 
 def _is_schedule(series: SeriesOutcome) -> bool:

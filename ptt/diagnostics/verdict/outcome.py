@@ -34,6 +34,8 @@ ENDED: Final = {
     Ending.FAILED: "crashed",
     Ending.OPEN: "running",
 }
+TEACHER_WORDS: Final = frozenset({"teacher", "reverse", "forward", "distill", "distillation", "student"})
+FLAT_SHARE: Final = 0.5  # of the smallest change that would have shown: what lies further apart is not called flat
 MOVED: Final = frozenset({"rose", "fell"})
 BY_KEY: Final = re.compile(r"KeyboardInterrupt|SIGINT|keyboard", re.IGNORECASE)
 MINUTE, HOUR = 60.0, 3600.0
@@ -132,11 +134,17 @@ def _eval_loss(one: SeriesOutcome) -> bool:
 
 
 def _success(one: SeriesOutcome) -> bool:
-    return one.split == "train" and one.direction == "higher" and not one.label and is_outcome(one.name)
+    named = one.name == "task/success" or (not one.label and is_outcome(one.name))
+    return one.split == "train" and one.direction == "higher" and named
 
 
 def _score(one: SeriesOutcome) -> bool:
     return one.split == "train" and one.direction == "higher" and not one.label and is_reward(one.name)
+
+
+def _teacher_kl(one: SeriesOutcome) -> bool:
+    words = words_of(one.name)
+    return one.split == "train" and (one.name == "kl/teacher" or bool("kl" in words and words & TEACHER_WORDS))
 
 
 def _loss(one: SeriesOutcome) -> bool:
@@ -146,13 +154,16 @@ def _loss(one: SeriesOutcome) -> bool:
 LOSS: Final = _is("loss/total")
 REWARD: Final = _is("reward/mean")
 PAIRS: Final = _is("dpo/accuracy")
+TRUE_REWARD: Final = _is("reward/true")
 SIDE: Final[Role] = _is("kl/ref", "entropy", "len/response_mean")
 TOLD: Final[dict[Family | None, tuple[Role, ...]]] = {
     Family.SUPERVISED: (_eval_score, _eval_loss, LOSS, _is(TOKENS, split="eval"), _is(TOKENS, "sft/perplexity"), _loss),
     Family.PREFERENCE: (_is("dpo/accuracy", split="eval"), _eval_loss, PAIRS, _is("dpo/margin"), LOSS, _loss),
     Family.REWARD_MODEL: (_eval_score, _eval_loss, PAIRS, LOSS, _is("dpo/margin"), _loss),
-    Family.ONLINE: (_eval_score, REWARD, _success, _score, SIDE, LOSS, _loss),
-    None: (_eval_score, REWARD, _success, _score, PAIRS, _eval_loss, LOSS, _loss, SIDE),
+    Family.ONLINE: (_eval_score, REWARD, TRUE_REWARD, _success, _score, SIDE, LOSS, _loss),
+    Family.DISTILLATION: (_eval_score, _teacher_kl, _success, SIDE, LOSS, _loss),
+    Family.CLASSIC_RL: (_eval_score, REWARD, _success, _score, _is("episode/length"), _loss),
+    None: (_eval_score, REWARD, TRUE_REWARD, _success, _score, PAIRS, _eval_loss, LOSS, _loss, SIDE),
 }
 """What the owner of a run asks first, by kind of training; of each row one series is told."""
 BESIDE_NO_SCORE: Final = (LOSS, _loss, _score)
@@ -175,7 +186,7 @@ def choose_series(described: Iterable[SeriesOutcome], family: Family | None) -> 
     chosen: list[SeriesOutcome] = []
     for role in TOLD[family]:
         alike = [one for one in usable if role(one) and not any(_same(one, other) for other in chosen)]
-        scored = family in (Family.ONLINE, None) and any(one.direction == "higher" for one in chosen)
+        scored = family in (Family.ONLINE, Family.CLASSIC_RL, None) and any(one.direction == "higher" for one in chosen)
         if alike and len(chosen) < MAX_TOLD and not (scored and role in BESIDE_NO_SCORE):
             chosen.append(max(alike, key=lambda one: (one.movement in MOVED and role is SIDE, one.count)))
     if chosen:
@@ -203,7 +214,7 @@ def _did(told: Told) -> str:
         return ""
     if not told.known:
         return "; ".join(map(_unknown, series)).join(("No name is known; ", "."))
-    flat = [one for one in series if one.movement == "flat" and one.count >= FEW and not _turned(one)]
+    flat = [one for one in series if is_flat(one) and one.count >= FEW and not _turned(one)]
     flat = [one for one in flat if one.at_zero < MOSTLY]
     if len(flat) == len(series):
         return f"No curve moved beyond its noise: {'; '.join(map(_flat, flat))}."
@@ -245,8 +256,17 @@ def _course(one: SeriesOutcome) -> str:
             + _on_average(one) + _best(one) + (f", still {still} at the end" if one.still_moving else "")
         )  # fmt: skip
     if one.movement == "flat" and _by_means(one):
-        return f"{name} did not move beyond its noise ({sig(start)} → {_value(one, end)}{_on_average(one)})"
+        levels = f"{sig(start)} → {_value(one, end)}{_on_average(one)}"
+        told = f"did not move beyond its noise ({levels})" if is_flat(one) else f"{levels}, which its noise may explain"
+        return f"{name} {told}"
     return f"{name} {_arrow(one)}{_best(one)}"
+
+
+def is_flat(one: SeriesOutcome) -> bool:
+    """Return whether a series did not move, and its two levels do not look as if it had."""
+    if one.movement != "flat" or one.early is None or one.late is None:
+        return False
+    return one.detectable is None or abs(one.late - one.early) <= FLAT_SHARE * one.detectable
 
 
 def _turned(one: SeriesOutcome) -> str:
@@ -292,7 +312,8 @@ def _by_means(one: SeriesOutcome) -> bool:
         return one.count >= FEW
     if one.count < FEW or one.noise is None or one.first is None or one.last is None:
         return False
-    return one.noise > SMOOTH * abs(one.last - one.first)
+    ends = abs(one.last - one.first), abs((one.late or 0.0) - (one.early or 0.0))
+    return one.noise > SMOOTH * min(ends)
 
 
 def _on_average(one: SeriesOutcome) -> str:

@@ -1,7 +1,8 @@
 """This run shows gradient norms that fell to nearly nothing.
 
 What: the 20-step geometric mean of the gradient norm fell below a hundredth of the run's first level and stayed there,
-or the norm is exactly 0 for 20 logged steps in a row, up to the last window of the run.
+or the norm is exactly 0 for 20 logged steps in a row, up to the last window of the run; of training on given answers
+at every logged step, from three of them on.
 Why it matters: a step without a gradient costs as much as any other and teaches nothing.
 What it is not: a failure, where the reward is near its best or the loss is almost 0: there is nothing left to learn,
 and it is a note. It stays a finding where rewards still differ: half of the groups have a spread, or the norm fell a
@@ -20,16 +21,19 @@ from functools import reduce
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.baseline_shift import EARLY_MIN_VALUES, MIN_VALUES, Z_LIMIT, early_level
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.numerics import stretches
 from ptt.diagnostics.rules.reward_outcome import reward_fell, reward_range
-from ptt.diagnostics.rules.single_series import derived, logarithms, metric_evidence, negated, requires_metric
+from ptt.diagnostics.rules.single_series import derived, logarithms, logged, metric_evidence, negated
 
 FALL_FACTOR = 0.01  # of the early level: clipping, schedules and learning take a norm down tenfold, not a hundredfold
 MIN_ZEROS = 20.0  # in a row
+MIN_NEVER_FLOWED = 3  # values, all 0: a batch of given answers always has a gradient
+GIVEN = frozenset({Family.SUPERVISED, Family.PREFERENCE, Family.REWARD_MODEL})
 SOLVED_SHARE = 0.8  # of the way from the worst to the best reward
 SIGNAL_SHARE = 0.5  # of groups with a spread of rewards: the batch is half full of signal, whatever the reward is
 EXTREMES = ("critic/score/min", "critic/score/max")  # veRL, which logs no spread of rewards
@@ -50,9 +54,38 @@ class Vanishing:
     ended: bool = False
 
 
-@requires_metric("grad_norm", what="gradient norm", enable=ENABLE, minimum=MIN_VALUES)
-def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged gradient norm."""
+    logged_norm = evidence.metrics.get("grad_norm")
+    if logged_norm is not None and evidence.algorithm.family in GIVEN and _never_flowed(logged_norm):
+        return _no_gradient(logged_norm)
+    series = logged(evidence, "grad_norm", what="gradient norm", enable=ENABLE, minimum=MIN_VALUES)
+    return series if isinstance(series, NotJudged) else _judge(series, evidence, limits)
+
+
+def _never_flowed(series: Series) -> bool:
+    values = series.finite()[1]
+    return len(values) >= MIN_NEVER_FLOWED and not values.any()
+
+
+def _no_gradient(series: Series) -> Finding:
+    steps, values = series.finite()
+    return Finding(
+        severity=Severity.HIGH,
+        claim=f"The gradient norm is exactly 0 at all {len(values)} logged steps: nothing is trained",
+        observed=0.0,
+        limit=0.0,
+        unit="norm",
+        onset_step=int(steps[0]),
+        onset_interval=(int(steps[0]), int(steps[0])),
+        evidence=metric_evidence(series),
+        causes=("frozen or no trainable parameters", "a loss that does not depend on them", "an empty loss mask"),
+        confirm=("count the parameters that require a gradient, and those that have one after a backward pass",),
+        next=("switch gradients on for what is to be trained: adapters, unfrozen layers",),
+    )
+
+
+def _judge(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     zeros = _zeros(series, limits["zeros"])
     if zeros is not None and not zeros.ended:
         return _verdict(evidence, series, zeros, limits["left"])

@@ -134,11 +134,18 @@ def _chance(before: np.ndarray, stretch: Stretch) -> float:
 
 def _never_moved(reward: Series, value: float) -> Finding | Healthy:
     steps, values = reward.finite()
-    solved = MIN_FULL_REWARD <= value <= MAX_FULL_REWARD
+    full = MIN_FULL_REWARD <= value <= MAX_FULL_REWARD
+    solved = value == 1.0  # to the last digit: every answer was right
     finding = Finding(
-        severity=Severity.LOW if solved else Severity.HIGH,
+        severity=Severity.LOW if solved else Severity.MEDIUM if full else Severity.HIGH,
         claim=f"The reward is exactly {value:g} at all {len(values)} logged steps"
-        + (": the task was solved from the start" if solved else ": it does not distinguish answers"),
+        + (
+            ": the task was solved from the start"
+            if solved
+            else ": it was solved from the start, or the scorer returns a constant; either way nothing is learnt"
+            if full
+            else ": it does not distinguish answers"
+        ),
         observed=1.0,
         limit=STUCK_SHARE,
         unit="share",
