@@ -205,7 +205,7 @@ def _compare_ends(points: FloatArray) -> _Ends:
     material = np.minimum(MATERIAL_NOISE * scatter, MATERIAL_SHARE * np.abs(early))
     detectable = np.maximum(t99 * error, material)
     moved = (np.abs(amount) > detectable) & (amount != 0)
-    known = moved | (t95 * error <= FLAT_NOISE * scatter)
+    known = moved | ((t95 * error <= FLAT_NOISE * scatter) & (np.abs(amount) <= t95 * error))
     sign = np.sign(amount)
     movement = np.select([~known, moved & (sign > 0), moved], ["cannot_say", "rose", "fell"], "flat")
     half = length // 2

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ptt.diagnostics.model import STEP, Diagnosis, Link, Severity, Status
 from ptt.reports.output import finite_json, render
+from ptt.reports.run.outcome import said_beside_headline
 from ptt.reports.run.terminal import SHAPES, STATUS_STYLES
 from ptt.reports.text.consequences import first_failure
 from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, joined, sentence
@@ -63,7 +64,7 @@ class DiagnosedRun:
     outcome: str  # passed, failed, blind, unreadable or crashed: what its exit code would be
     status: Status | None = None
     headline: str = ""
-    did: str = ""  # in a few sentences, whether or not anything is wrong
+    did: str = ""  # in a few sentences, without what the headline says of it
     first_broken_link: Link | None = None
     onset_step: int | None = None
     first_step: int | None = None
@@ -106,7 +107,7 @@ def diagnosed_run(diagnosis: Diagnosis, *, name: str, path: str | None, outcome:
         outcome=outcome,
         status=verdict.status,
         headline=verdict.headline,
-        did=diagnosis.outcome.said if diagnosis.outcome else "",
+        did=said_beside_headline(diagnosis),
         first_broken_link=verdict.first_broken_link,
         onset_step=_onset(diagnosis),
         first_step=run.first_step,

@@ -13,6 +13,7 @@ from ptt.reports.figures.timeline import end_of
 from ptt.reports.output import render
 from ptt.reports.run.answers import NOTHING_TO_DO, replies
 from ptt.reports.run.handover import checkpoints_on_disk, kept_checkpoints
+from ptt.reports.run.outcome import said_beside_headline
 from ptt.reports.run.view import NO_LINK, notices
 from ptt.reports.text.consequences import chains, first_failure, limit_words, onset_words, roots, span_words
 from ptt.reports.text.markdown import Markdown, code, target
@@ -73,7 +74,7 @@ def _span(diagnosis: Diagnosis) -> str:
 def _summary(diagnosis: Diagnosis, happened: tuple[str, ...]) -> list[str]:
     """Return the verdict, what it means in plain words, how sure it is, and what the usual curves showed."""
     signature, headline = diagnosis.signature, sentence(diagnosis.verdict.headline)
-    did = [diagnosis.outcome.said] if diagnosis.outcome and diagnosis.outcome.said else []
+    did = [text] if (text := said_beside_headline(diagnosis)) else []
     if diagnosis.verdict.status is Status.CANNOT_SAY:
         return [headline, *did]
     if signature.status is not Answer.FOUND:
