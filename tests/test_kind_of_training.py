@@ -170,6 +170,11 @@ def test_settings_say_which_way_an_unknown_metric_gets_better(tmp_path: Path) ->
     settings = api.read_settings(tmp_path / "ptt.toml")
     assert settings.better == {"my/figure": "lower"}
     assert settings.metrics == {"r": "reward/mean"}
+    run = _log(tmp_path / "run", {"my/figure": _wave(9, 2), "r": _wave(0, 1)})
+    outcome = ptt.diagnose(run, settings=settings).outcome
+    assert outcome is not None
+    (figure,) = [series for series in outcome.series if series.logged_as == "my/figure"]
+    assert (figure.direction, figure.best) == ("lower", figure.low)
 
 
 def test_sources_and_the_report_say_the_kind_and_why(tmp_path: Path) -> None:

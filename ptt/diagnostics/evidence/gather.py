@@ -308,6 +308,7 @@ def gather(
             evaluation=evidence.evaluation,
             rewards=evidence.rewards,
             algorithm=algorithm,
+            better=settings.better,
         ),
     )
     seconds = topic("time", lambda: logged_seconds(metrics, wide))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -58,8 +59,12 @@ def describe_run_series(
     evaluation: Evaluation | None,
     rewards: Rewards | None,
     algorithm: Algorithm,
+    better: Mapping[str, str] = MappingProxyType({}),
 ) -> DescribedSeries:
-    """Return what every series of training and of every evaluation did; `metrics`: the rows that name evaluations."""
+    """Return what every series of training and of every evaluation did; `metrics`: the rows that name evaluations.
+
+    `better`: by a name as it was logged which way it gets better, as the user says.
+    """
     named = [(series, name, "train") for name, series in training.items()]
     named += [(series, series.name, "train") for series in other.values()]
     if REWARD not in training and (sampled := _sampled_reward(rewards)) is not None:
@@ -72,9 +77,17 @@ def describe_run_series(
         if figure.series.raw_name not in logged:
             logged.add(figure.series.raw_name)
             named.append((figure.series, figure.series.raw_name, "eval"))
+
+    def direction(series: Series, name: str, split: str) -> str | None:
+        raw = series.raw_name
+        return better.get(raw, better.get(raw.removeprefix(UNNUMBERED))) or _direction(name, split, algorithm)
+
     described = _describe_series([series for series, _, _ in named])
     outcomes = [
-        (_outcome(series, name, split, description, algorithm), series)
+        (
+            _outcome(series, split, description, name=name, direction=direction(series, name, split)),
+            series,
+        )
         for (series, name, split), description in zip(named, described, strict=True)
     ]
     outcomes.sort(key=lambda pair: _order(pair[0]))
@@ -133,9 +146,8 @@ def _groups(places: list[int], size: int) -> Iterator[list[int]]:
 
 
 def _outcome(
-    series: Series, name: str, split: str, described: SeriesDescription | None, algorithm: Algorithm
+    series: Series, split: str, described: SeriesDescription | None, *, name: str, direction: str | None
 ) -> SeriesOutcome:
-    direction = _direction(name, split, algorithm)
     named = SeriesOutcome(
         name=name,
         logged_as=series.raw_name,

@@ -95,7 +95,9 @@ def scale_columns(folder: Path, part: WidePart, factors: Mapping[str, float]) ->
     """Multiply columns of a wide part where they lie."""
     path = folder / FOLDER / part.file
     frame = _read(path, [*INDEX.values(), *(column.column for column in part.columns)])
-    _write(frame.with_columns(pl.col(column) * factor for column, factor in factors.items()), path)
+    beside = path.with_suffix(".part")  # what was read may still lie in the file
+    _write(frame.with_columns(pl.col(column) * factor for column, factor in factors.items()), beside)
+    beside.replace(path)
 
 
 @dataclass(frozen=True)

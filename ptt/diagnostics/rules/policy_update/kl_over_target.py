@@ -3,7 +3,8 @@
 What: the mean of the logged KL over 20 steps lies above 0.3 nats a token, or above twice the target in the run's own
 settings, for at least half of those steps, and stays there. Single spikes do not count: healthy runs show them. With
 fewer than ten logged values, only three in a row above 2 nats, up to the end, count. A KL logged as a sum over the
-sequence (TRL's `objective/kl`) is compared with the limit times the mean length.
+sequence (TRL's `objective/kl`) is compared with the limit times the mean length. A name that no framework logs is taken
+for a sum where it says so, or where it is several nats and far above an entropy that hardly moved.
 Why it matters: the policy has left the region where the reference and the KL penalty mean anything. This average moves
 last: the tails of the log-ratio can move hundreds of steps before it.
 What it is not: a KL that lies as high at the first log as later on. That is a note on the settings: the reference is
@@ -18,12 +19,15 @@ is in the reward. Set `limits.kl-over-target.limit` where a run's target has ano
 """
 
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import REPORTER_PREFIXES
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
@@ -53,6 +57,8 @@ FIRST_VALUES = 3  # logged values
 FIRST_STEP = 20  # a first log later than this may come after the policy left
 MAX_GROWTH = 1.5  # times the early ratio of the largest KL to the mean: KL that grows alike everywhere keeps it
 CREPT_SHARE = 1 / 3  # of the logged steps, from a quarter of the growth to three quarters: no event in the run
+SUM_WORDS = frozenset({"sum", "summed", "seq", "sequence"})
+ABOVE_ENTROPY = 2.0  # times the entropy of a token: a KL to a reference so large is no mean over tokens that answer
 SUMMED_KL = frozenset({"objective/kl"})  # TRL's PPO, RLOO and online DPO add the KL up over the sequence
 ENABLE = "log the KL to the reference: in TRL set beta > 0; in veRL actor_rollout_ref.actor.use_kl_loss=True"
 
@@ -174,7 +180,7 @@ def _crept(series: Series) -> bool:
 
 def tokens_per_value(evidence: Evidence, series: Series) -> float | NotJudged:
     """Return how many tokens a value is the KL of: 1, or the median length where it is summed over the sequence."""
-    if series.raw_name.removeprefix("train/") not in SUMMED_KL:
+    if not _is_summed(evidence, series):
         return 1.0
     lengths = evidence.metrics.get("len/response_mean")
     if lengths is None or len(lengths.finite()[0]) < MIN_LOGGED:
@@ -184,6 +190,30 @@ def tokens_per_value(evidence: Evidence, series: Series) -> float | NotJudged:
             enable="log the mean response length beside the KL",
         )
     return float(np.median(lengths.finite()[1]))
+
+
+def _is_summed(evidence: Evidence, series: Series) -> bool:
+    """Return whether a KL is a sum over the sequence: by its name, or, where nobody knows the name, by its size.
+
+    A KL of several nats a token, far above an entropy that has hardly moved, is that of no policy that still answers.
+    """
+    raw = reduce(str.removeprefix, REPORTER_PREFIXES, series.raw_name)
+    if raw in SUMMED_KL or words_of(raw) & SUM_WORDS:
+        return True
+    entropy, lengths = (evidence.metrics.get(name) for name in ("entropy", "len/response_mean"))
+    if canonical(raw) is not None or entropy is None or lengths is None:
+        return False
+    values, uncertain, tokens = (one.finite()[1] for one in (series, entropy, lengths))
+    if min(map(len, (values, uncertain, tokens))) < MIN_LOGGED:
+        return False
+    early, late = float(uncertain[: entropy.width].mean()), float(uncertain[-entropy.width :].mean())
+    level = float(np.median(values))
+    return (
+        level > CRITICAL_FACTOR * KL_LIMIT
+        and level > ABOVE_ENTROPY * late > 0
+        and late > early / 2
+        and (level / float(np.median(tokens)) < KL_LIMIT)
+    )
 
 
 def limit_in_force(evidence: Evidence, limits: Limits) -> tuple[float, str]:
