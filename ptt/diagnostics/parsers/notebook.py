@@ -122,7 +122,10 @@ def _row_cells(row: str) -> list[str]:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield what the cell with the most values logged."""
-    yield from _best(file)
+    found = _best(file)
+    if not found:
+        yield Lost(bytes=max(1, file.size), note=f"{file.rel}: no cell with a log could be read.")
+    yield from found
 
 
 PARSER = Parser(
