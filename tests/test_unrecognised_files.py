@@ -118,7 +118,8 @@ def test_what_a_parser_would_go_by_stays(line: str, shown: str) -> None:
 def _foreign(folder: Path) -> Path:
     folder.mkdir()
     (folder / "alice.config").write_text("\n".join(f"owner_{number} = alice" for number in range(5)))
-    (folder / "my.weird").write_text("".join(f"@{step}@ reward is {step / 7:.3f};; alice\n" for step in range(60)))
+    line = "@{0}@ as far as anybody could tell by then, reward is {1:.3f};; alice\n"
+    (folder / "my.weird").write_text("".join(line.format(step, step / 7) for step in range(60)))
     (folder / "weights.bin").write_bytes(b"\x80\x02\0\1")
     return folder
 
