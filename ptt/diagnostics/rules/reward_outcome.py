@@ -23,13 +23,16 @@ Z_LIMIT: Final = 3.0  # standard errors of the difference of two means
 MIN_CHANGE: Final = 0.05  # of the best level: means that differ less did not move
 
 
-DISTILLED: Final = frozenset({"teacher", "distill", "distillation", "student"})  # words of what distillation logs
+TEACHER: Final = frozenset({"teacher", "distill", "distillation"})  # words of whom distillation learns from,
+DISTANCES: Final = frozenset({"kl", "loss", "divergence"})  # and of how far it is from there
 
 
 def pays_none(evidence: Evidence) -> bool:
     """Return whether every reward is 0 because there is none: distillation learns from its teacher."""
     series = evidence.metrics.get("reward/mean")
-    taught = "kl/teacher" in evidence.metrics or any(words_of(name) & DISTILLED for name in evidence.other)
+    taught = "kl/teacher" in evidence.metrics or any(
+        words_of(name) & TEACHER and words_of(name) & DISTANCES for name in evidence.other
+    )
     return series is not None and taught and not series.finite()[1].any()
 
 

@@ -8,8 +8,8 @@ for a sum where it says so, or where it is several nats and far above an entropy
 Why it matters: the policy has left the region where the reference and the KL penalty mean anything. This average moves
 last: the tails of the log-ratio can move hundreds of steps before it.
 What it is not: a KL that lies as high at the first log as later on. That is a note on the settings: the reference is
-not the policy that training starts from. Nor one that crept up along the whole run as the reward rose, to less than 1
-nat a token: that is a note too, as is a largest KL that came to lie further above the mean.
+not the policy that training starts from. Nor one that crept up along the whole run as the reward rose, to less than
+1.5 times the limit: that is a note too, as is a largest KL that came to lie further above the mean.
 What to do: if the tails grew first, treat those. Otherwise roll back to the last healthy checkpoint. Then, one at a
 time and in this order: lower the learning rate, run fewer epochs per batch, stop updates on a batch at a target KL,
 check the scale of advantages and rewards.
@@ -56,6 +56,7 @@ GROWN_FACTOR = 1.5  # times the first values: a KL that grew by less was there b
 FIRST_VALUES = 3  # logged values
 FIRST_STEP = 20  # a first log later than this may come after the policy left
 MAX_GROWTH = 1.5  # times the early ratio of the largest KL to the mean: KL that grows alike everywhere keeps it
+CREPT_FACTOR = 1.5  # times the limit: what crept further is on its way out of it
 CREPT_SHARE = 1 / 3  # of the logged steps, from a quarter of the growth to three quarters: no event in the run
 SUM_WORDS = frozenset({"sum", "summed", "seq", "sequence"})
 ABOVE_ENTROPY = 2.0  # times the entropy of a token: a KL to a reference so large is no mean over tokens that answer
@@ -91,7 +92,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         excess = replace(excess, ended=None)
     grade = 2 if short else (excess.peak > HIGH_FACTOR * limit) + (excess.peak > CRITICAL_FACTOR * limit)
     verb = "has stayed" if excess.ended is None else "lay"
-    crept = not short and not grade and _crept(series) and outcome(evidence) is Outcome.ROSE
+    crept = not short and excess.peak <= CREPT_FACTOR * limit and _crept(series) and outcome(evidence) is Outcome.ROSE
     severity = excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade])
     finding = Finding(
         severity=Severity.LOW if crept else severity,

@@ -5,7 +5,7 @@ much. For a reward of two values that ratio only falls as the mean rises.
 Why it matters: a larger spread scales advantages up where they are not normalised, and makes them noisier where they
 are.
 What it is not: a policy that begins to succeed: as success goes from rare to half the time, the spread of a
-pass-or-fail reward grows by itself. For a spread that vanishes, see no-signal-groups.
+pass-or-fail reward grows by itself, up to half of its range. For a spread that vanishes, see no-signal-groups.
 What to do: look at the extremes and the parts of the reward; normalise or clip only once the scorer is right.
 Source: a reward of 0 or M has variance over mean M (1 - p), p its share of successes.
 """
@@ -23,6 +23,7 @@ from ptt.diagnostics.rules.reward import mean_reward
 from ptt.diagnostics.rules.single_series import aligned, derived, requires_metric, selected
 
 GROWTH_FACTOR = 2.5  # times the early spread
+MAX_FULL_REWARD = 1.1  # of a reward of 1 a task (and .1 for its format)
 NOTHING = 1e-4  # of the median spread: rewards that are equal, added up in float32
 MAX_NOTHING_SHARE = 0.1  # of the logged values: more of them are a spread that vanishes
 ENABLE = "log the standard deviation of the reward: TRL logs reward_std"
@@ -36,6 +37,10 @@ def check(spread: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if rise is None or rise.ended or rise.early <= 0:
         return Healthy(reason="the spread of rewards stays near its early level")
     reward = mean_reward(evidence)
+    if isinstance(reward, Series) and _within_bounds(reward, rise.last):
+        return Healthy(
+            reason=f"the spread of rewards ends at {rise.last:.3g}, as far as rewards of 0 and 1 can lie apart"
+        )
     index = None if isinstance(reward, NotJudged) else _dispersion_index(spread, reward)
     if index is not None:
         index_rise = lasting_rise(index, floor=0.0, factor=limits["growth"])
@@ -62,6 +67,12 @@ def check(spread: Series, evidence: Evidence, limits: Limits) -> Verdict:
         ),
         next=("fix or bound the part that grew; only then normalise",),
     )
+
+
+def _within_bounds(reward: Series, spread: float) -> bool:
+    """Return whether a reward of 0 or 1 a task (and .1 for its format) spreads so far by itself: half of its range."""
+    values = reward.finite()[1]
+    return float(values.min()) >= 0 and float(values.max()) <= MAX_FULL_REWARD and spread <= MAX_FULL_REWARD / 2
 
 
 def _measured(spread: Series) -> Series:

@@ -15,7 +15,13 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import lasting_fall, passed_by_values, step_noise
+from ptt.diagnostics.evidence.baseline_shift import (
+    MIN_VALUES,
+    BaselineShift,
+    lasting_fall,
+    passed_by_values,
+    step_noise,
+)
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import Link, Severity
@@ -32,6 +38,7 @@ from ptt.diagnostics.rules.interface import (
 from ptt.diagnostics.rules.reward_outcome import MIN_CHANGE, Z_LIMIT, reward_fell
 from ptt.diagnostics.rules.single_series import derived, measured, series_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.few_values import fall_from_best
 
 SHARE = "reward/zero_std_frac"
 SKIPPED = ("skipped", "train/skipped", "skipped_step", "train/skipped_step")  # home-made loops, where all rewards agree
@@ -41,6 +48,7 @@ SETTLED_SHARE = 0.5  # of the reward's whole climb: steps that swing by more are
 MIN_RIGHT_REWARD = 0.7  # of a reward of 1: at most three groups in ten are then all wrong
 MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
 SPREAD_FACTOR = 0.1  # of the early spread: nine in ten of what was learnt from is gone
+MAX_CHANCE = 0.01  # of so large a fall of few values by noise alone
 CAUSES = (
     "prompts that are all solved",
     "prompts that all fail",
@@ -105,7 +113,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 def _spread_gone(evidence: Evidence, limits: Limits) -> Finding | None:
     """Return the finding of groups whose rewards came to lie close together for good; None where they did not."""
     for spread in _group_spreads(evidence):
-        fall = lasting_fall(spread, ceiling=math.inf, factor=limits["spread"])
+        fall = lasting_fall(spread, ceiling=math.inf, factor=limits["spread"]) or _fall_of_few(spread, limits["spread"])
         if fall is None or fall.ended or fall.early <= 0:
             continue
         solved = _mostly_right(evidence, fall.onset)
@@ -122,6 +130,24 @@ def _spread_gone(evidence: Evidence, limits: Limits) -> Finding | None:
             next=NEXT,
         )
     return None
+
+
+def _fall_of_few(spread: Series, factor: float) -> BaselineShift | None:
+    """Return the fall of a spread that is logged too seldom for an early level, or None."""
+    steps, values = spread.finite()
+    fall = fall_from_best(values) if MIN_LOGGED <= len(values) < MIN_VALUES else None
+    if fall is None or fall.late > factor * fall.best or fall.p_value > MAX_CHANCE:
+        return None
+    onset = int(steps[fall.onset])
+    return BaselineShift(
+        onset=onset,
+        interval=(int(steps[min(fall.best_place, fall.onset)]), onset),
+        early=fall.best,
+        extreme=fall.late,
+        last=fall.late,
+        limit=factor * fall.best,
+        ended=False,
+    )
 
 
 def _group_spreads(evidence: Evidence) -> list[Series]:
