@@ -40,6 +40,7 @@ MIN_NEVER_MOVED = 20  # logged steps from the start: a hard task earns nothing f
 MAX_CHANCE = 1e-4  # of a stretch as long, from how often the value came before
 BEST_WINDOW = 3  # logged values: one lucky batch is no level
 MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
+ROUNDING = 0.01  # beyond the fullest reward: what a mean in float32, or a printed one, adds
 FLOOR_SHARE = 0.7  # of the logged steps at exactly the lowest reward: fewer than a third teach anything
 RISEN_FLOOR = 0.1  # of the steps: a floor that so many fewer touch at the end than at the start is being left
 MIN_RISE = 0.1  # of a scale from 0 to 1, or of the level: a smaller rise is hardly what a run was started for
@@ -223,7 +224,7 @@ def _stands_still(reward: Series, evidence: Evidence, limits: Limits) -> Verdict
 def _material(values: FloatArray, rise: float) -> float | None:
     """Return what a rise of this reward must reach to matter; None where it is solved."""
     level = float(np.median(values))
-    if values.min() >= 0 and values.max() <= MAX_FULL_REWARD:
+    if values.min() >= 0 and values.max() <= MAX_FULL_REWARD + ROUNDING:
         return None if level >= MIN_FULL_REWARD else rise
     return max(rise * abs(level), step_noise(values)[0])
 
@@ -277,7 +278,7 @@ def _never_rose(reward: Series, change: LineChange, material: float, evidence: E
     if change.highest < 0:
         return Healthy(reason=f"the reward went {change.early:.3g} → {change.late:.3g}")
     level = float(values.mean())
-    right = values.min() >= 0 and values.max() <= MAX_FULL_REWARD and level >= MOSTLY_RIGHT
+    right = values.min() >= 0 and values.max() <= MAX_FULL_REWARD + ROUNDING and level >= MOSTLY_RIGHT
     done = progress_of(evidence.run).share
     enough = LONG_RUN if done is not None and done >= DONE_SHARE else LONG_OPEN_RUN
     silent = evidence.metrics.get("reward/zero_std_frac")
