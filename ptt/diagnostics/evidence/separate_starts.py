@@ -16,7 +16,9 @@ import polars as pl
 
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import kind_of
+from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
+from ptt.diagnostics.parsers.io.counters import RUN_WORDS
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 MIN_CALLS: Final = 4  # log calls of a start that is a run: of fewer the later one's values count at these steps anyway
@@ -51,12 +53,16 @@ class Starts:
 
 def separate_starts(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Starts, ...]]:
     """Return the metrics without the rows of other runs in the same file, and the files that hold several."""
-    stepped = metrics.lazy().filter(
-        pl.col("step").is_not_null() & pl.col("rank").is_null() & ~pl.col("name_raw").str.starts_with(UNNUMBERED)
-    )
+    counted = pl.col("name_raw").str.starts_with(UNNUMBERED)
+    stepped = metrics.lazy().filter(pl.col("step").is_not_null() & pl.col("rank").is_null())
+    stepped = stepped.filter(~counted | counted.all().over("source"))  # beside steps, no other count is one
     calls = stepped.group_by("source", "seq").agg(pl.col("step").min()).sort("source", "seq").collect()
     found = []
     for (source,), part in calls.group_by("source", maintain_order=True):
+        named = _named_runs(str(source), part, metrics)
+        if named is not None:
+            found.append(named)
+            continue
         bounds = _candidates(part["step"].to_numpy())
         if len(bounds) > 2 and (starts := _starts(str(source), part, bounds, metrics)) is not None:
             found.append(starts)
@@ -68,6 +74,35 @@ def separate_starts(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Starts, 
         outside = ~pl.col("seq").is_between(first, end, closed="left")
         other |= (pl.col("source") == one.source) & outside
     return metrics.filter(~other), tuple(found)
+
+
+def _named_runs(source: str, calls: pl.DataFrame, metrics: pl.DataFrame) -> Starts | None:
+    """Return the runs of a file that gives each of them a number, such as its seed, and counts anew in each."""
+    if not bool((calls["step"].diff() < 0).any()):
+        return None
+    rows = metrics.filter(pl.col("source") == source)
+    for name in rows["name_raw"].unique().sort():
+        if words_of(name).isdisjoint(RUN_WORDS):
+            continue
+        named = calls.join(rows.filter(pl.col("name_raw") == name).select("seq", "value"), on="seq", how="left").sort(
+            "seq"
+        )
+        changed, fell = (named["value"].diff() != 0).fill_null(False), (named["step"].diff() <= 0).fill_null(False)
+        if named["value"].null_count() or not (changed == fell).all():
+            continue
+        bounds = [0, *changed.arg_true().to_list(), named.height]
+        starts = [int(named["seq"][at]) for at in bounds[:-1]]
+        return _judged(source, named, (*starts, int(named["seq"].max()) + 1))  # type: ignore[arg-type]
+    return None
+
+
+def _judged(source: str, calls: pl.DataFrame, edges: tuple[int, ...]) -> Starts:
+    """Choose the run that is judged: the last that is about as long as the longest."""
+    sizes = [calls.filter(pl.col("seq").is_between(one, end, closed="left")) for one, end in pairwise(edges)]
+    longest = max(size.height for size in sizes)
+    judged = max(at for at, size in enumerate(sizes) if size.height >= COMPLETE * longest)
+    steps = sizes[judged]["step"]
+    return Starts(source=source, bounds=edges, judged=judged, steps=(int(steps.min()), int(steps.max())))  # type: ignore[arg-type]
 
 
 def _candidates(steps: IntArray) -> list[int]:
@@ -97,12 +132,7 @@ def _starts(source: str, calls: pl.DataFrame, bounds: Sequence[int], metrics: pl
     if len(kept) < 2:
         return None
     starts = [seqs[whole[at]] for at in kept]
-    edges = (*starts, max(seqs[-1], int(rows["seq"].max() or 0) + 1))  # type: ignore[arg-type]
-    sizes = [calls.filter(pl.col("seq").is_between(one, end, closed="left")) for one, end in pairwise(edges)]
-    longest = max(size.height for size in sizes)
-    judged = max(at for at, size in enumerate(sizes) if size.height >= COMPLETE * longest)
-    steps = sizes[judged]["step"]
-    return Starts(source=source, bounds=edges, judged=judged, steps=(int(steps.min()), int(steps.max())))  # type: ignore[arg-type]
+    return _judged(source, calls, (*starts, max(seqs[-1], int(rows["seq"].max() or 0) + 1)))  # type: ignore[arg-type]
 
 
 def _is_another(before: pl.DataFrame, after: pl.DataFrame) -> bool:

@@ -54,6 +54,11 @@ OTHER_KINDS = (
     ".sh", ".bash", ".slurm", ".sbatch", ".tex", ".bib", ".csv", ".tsv", ".xml", ".svg", ".proto", ".sql", ".patch",
     ".diff", ".lock", ".r", ".jl", ".lua", ".jinja", ".j2", ".env", ".gitignore", ".svg", ".srt", ".po",
 )  # fmt: skip
+NOTES: Final = (".md", ".markdown", ".rst")  # in which somebody may keep what a whole run printed
+MANUALS: Final = ("readme", "changelog", "contributing", "tutorial", "usage", "install", "docs")
+FENCE: Final = re.compile(rb"(?:```|~~~).*", re.DOTALL)
+MIN_PASTED: Final = 10  # steps in the fenced parts of a text: a manual shows a few
+PASTED_SHARE: Final = 0.5  # of a text's lines, that such parts take: more words than output are a report
 DOCUMENTS = re.compile(
     rb"\s*(?:\{\s*[\"}]|\[\s*[\[{\"]|<[!?a-zA-Z]|#!|---\s*\n\w+:|diff --git|\\documentclass|%PDF|version https://git-lfs)"
 )
@@ -73,6 +78,8 @@ LAST_LINES: Final = 60  # in which an exception or a closing word ends a file, a
 def recognises(file: RunFile) -> bool:
     """Recognise a text by its log calls, or by the exception, signal or closing words that it ends in."""
     name = file.name.lower()
+    if name.endswith(NOTES) and not name.startswith(MANUALS):
+        return _is_text(file.readable_head) and _holds_pasted(file.readable_head)
     if (
         name.endswith(OTHER_KINDS)
         or not file.size
@@ -154,6 +161,23 @@ def _holds_rows(text: bytes) -> bool:
             if row.counter.unit == "step" and known > (0 if row.counter.total else 1):
                 return True
     return any(True for _ in context.uncounted.rows())
+
+
+def _holds_pasted(text: bytes) -> bool:
+    """Return whether a text is for the most part fenced output of training, of more steps than an example shows."""
+    inside = False
+    fenced: list[bytes] = []
+    lines = [line for line in text.split(b"\n") if line.strip()]
+    for line in lines:
+        if FENCE.match(line.strip()):
+            inside = not inside
+        elif inside:
+            fenced.append(line)
+    if len(fenced) < PASTED_SHARE * len(lines):
+        return False
+    context = ConsoleContext()
+    rows = [row for line in fenced if len(line) <= LINE_BYTES and (row := context.row(_segments(line)[-1]))]
+    return len({row.counter.at for row in rows if row.dialect != "uncounted"} - {None}) >= MIN_PASTED
 
 
 def _ends(text: bytes) -> bool:

@@ -83,6 +83,8 @@ MAX_CELLS = 1 << 20  # parsed at a time: cells of a byte each would take a hundr
 NAME_KEYS = ("metric", "name", "key", "tag")
 BAD_ROWS = "row(s) skipped: no step, or text where a number belongs."
 TENSORBOARD = ("wall time", "step", "value")  # the header of a curve it exports as run-RUN-tag-TAG.csv
+TORN_ROWS = "row(s) lost: torn or run together, with more or fewer fields than the header names."
+WHOLE_SHARE = 0.5  # of a block's rows, that fit their header: in other tables each row has fields without a name
 NO_LINE_END = "has no final line end: its last number may be cut, and was read as it stands."
 NULLS = ("null", "none", "no log")  # the last in the tables of Hugging Face's notebooks
 
@@ -157,7 +159,11 @@ def _counter(lines: list[bytes], header: tuple[str, ...], separator: str, *, nam
     lower = {name.lower(): name for name in reversed(header)}
     step = next((lower[key] for key in STEP_KEYS if key in lower), None) if named else None
     long = "value" in lower and not lower.keys().isdisjoint(NAME_KEYS)
-    if step is not None and not long and (is_table_of_things(rows, (step,)) or has_several_runs(rows)):
+    if (
+        step is not None
+        and not long
+        and (is_table_of_things(rows, (step,)) or (has_several_runs(rows) and not counter))
+    ):
         return None
     if step is not None and (counter is None or counter.unit == "step"):
         return Counter(keys=(step,), unit="step")
@@ -261,7 +267,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     dialect: _Dialect | None = None
     columns: Columns | None = None
     schema: pl.Schema | None = None
-    seq = bad = 0
+    seq = bad = torn = 0
     for block in blocks(file):
         if isinstance(block, Lost):
             yield block
@@ -287,6 +293,8 @@ def read(file: RunFile) -> Iterator[Piece]:
                 block = block[: len(block) - len(last)]
             elif is_number_text(cells[-1].strip()):  # a number that is cut still looks like one
                 yield Lost(note=f"{file.rel} {NO_LINE_END}")
+        block, cut = _whole_rows(block, dialect)
+        torn += cut
         large = file.size >= metric_blocks.WIDE_BYTES
         quick = columns_of(block, columns, seq, schema) if columns and large else None
         if quick is not None:
@@ -301,9 +309,29 @@ def read(file: RunFile) -> Iterator[Piece]:
             bad += wrong
             if frame.height:
                 yield Rows(table="metrics", frame=frame)
-    yield from lost_notes(file, {BAD_ROWS: bad})
+    yield from lost_notes(file, {BAD_ROWS: bad, TORN_ROWS: torn})
     if seq and dialect is not None and dialect.counter.unit != "step":
         yield Context(facts={"row_unit": dialect.counter.unit})
+
+
+def _whole_rows(block: bytes, dialect: _Dialect) -> tuple[bytes, int]:
+    """Return a block without the lines that are torn or run together, and how many these are.
+
+    Their cells would stand under the names of others. A line with an open quote goes on in the next one.
+    """
+    separator, width = dialect.separator.encode(), len(dialect.header)
+    lines = [line for line in block.split(b"\n") if line.strip()]
+    widths = [line.count(separator) + 1 for line in lines]
+    odd = [at for at, cells in enumerate(widths) if cells != width]
+    if not odd or any(lines[at].count(b'"') % 2 for at in odd):
+        return block, 0
+    for at in odd:
+        if b'"' in lines[at]:
+            widths[at] = len(_cells(lines[at].decode("utf-8", "replace"), dialect.separator))
+    if widths.count(width) < WHOLE_SHARE * len(lines):
+        return block, 0
+    kept = [line for line, cells in zip(lines, widths, strict=True) if cells == width]
+    return b"".join(line + b"\n" for line in kept), len(lines) - len(kept)
 
 
 def _parts(block: bytes, dialect: _Dialect) -> Iterator[bytes]:

@@ -17,7 +17,8 @@ from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.logged_traces import COLUMNS as TRACE_COLUMNS
 from ptt.diagnostics.parsers.io.logged_traces import add_logged
 from ptt.diagnostics.parsers.io.metric_rows import (
-    TRAINER_STEP_KEYS,
+    LOG_CALL,
+    STEP_NAMES,
     MetricColumns,
     choose_step_key,
     flatten,
@@ -120,7 +121,8 @@ class _Run:
         for row in islice(self._rows(CALLS), MAX_CALLS_FOR_STEP):
             logged = None if isinstance(row, Lost) else parse_json(row[2])
             if isinstance(logged, dict):
-                yield from ((name, as_step(logged.get(name))) for name in TRAINER_STEP_KEYS)
+                yield LOG_CALL, None
+                yield from ((name, as_step(logged.get(name))) for name in sorted(STEP_NAMES & logged.keys()))
 
     def traces(self) -> Iterator[Piece]:
         """Yield the traces as trajectories."""

@@ -24,7 +24,8 @@ from ptt.diagnostics.parsers.io.interface import (
 )
 from ptt.diagnostics.parsers.io.lines import well_formed
 from ptt.diagnostics.parsers.io.metric_rows import (
-    TRAINER_STEP_KEYS,
+    LOG_CALL,
+    STEP_NAMES,
     MetricColumns,
     choose_step_key,
     flatten,
@@ -275,8 +276,10 @@ def _logged_steps(file: RunFile, stream: Iterator[bytes | Lost]) -> Iterator[tup
             continue
         with suppress(*DAMAGE):
             for key, start, stop in fields(record, 0, len(record)):
+                if key == HISTORY:
+                    yield LOG_CALL, None
                 for name, value in items(record, (start, stop)) if key == HISTORY else ():
-                    if name in TRAINER_STEP_KEYS:
+                    if name in STEP_NAMES:
                         yield name, step_of(value)
 
 

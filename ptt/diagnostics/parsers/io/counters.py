@@ -24,8 +24,9 @@ UPDATES: Final = (
     "update", "updates", "num_updates", "update_step", "total_timesteps", "num_timesteps",
     "n_updates", "nb_updates",  # of stable-baselines3: passes over the data, logged from the second row on
     "env_step", "env_steps", "total_env_steps", "iterations", "training_iteration", "iter_num", "iteration_num", "it",
-    "iters", "timestep", "timesteps", "timesteps_total", "num_env_steps_sampled_lifetime", "total_steps", "frame",
-    "frames", "eval_step", "eval_steps", "val_step", "val_steps",
+    "iters", "global_iter", "global_iteration", "train_iter", "training_iter", "train_iteration", "current_iter",
+    "current_iteration", "timestep", "timesteps", "timesteps_total", "num_env_steps_sampled_lifetime", "total_steps",
+    "frame", "frames", "eval_step", "eval_steps", "val_step", "val_steps",
 )  # fmt: skip
 EPISODES: Final = (
     "episode", "episodes", "episode_num", "episode_number", "episode_idx", "episode_index", "episode_count", "ep",
@@ -51,6 +52,9 @@ FRONTS: Final = frozenset(
 SPACES: Final = re.compile(r"[\s-]+")
 
 DROPS: Final = 20  # in so many rows a counter may fall once: several writers, a run that was resumed
+STARTS: Final = 2  # and so often whatever their number: a log to which two more starts append
+MIN_STARTS_ROWS: Final = 12  # of a log that holds them
+MIN_RUN_ROWS: Final = 3  # of each run in a file: fewer are the results of a sweep
 CYCLE_ROWS: Final = 3  # of an inner counter, before it begins again
 CYCLE_SPREAD: Final = 0.1  # between the ends of its cycles
 ROWS_PER_COUNT: Final = 1.5  # above it most rows of a count would hide each other
@@ -135,6 +139,34 @@ def has_several_runs(calls: Sequence[Flat]) -> bool:
     return False
 
 
+def counter_of_runs(calls: Sequence[Flat]) -> Counter | None:
+    """Return what counts the rows of runs that lie below each other, where a number names each; None for a sweep.
+
+    The runs are told apart once all rows are read. Of runs that a text names nobody could: numbers alone are kept.
+    """
+    for _, name, unit in _ranked(calls):
+        for column in calls[0]:
+            runs = [as_step(call.get(column)) for call in calls]
+            if words_of(column).isdisjoint(RUN_WORDS) or None in runs:
+                continue
+            steps = [as_step(call.get(name)) for call in calls]
+            bounds = [0, *(at for at in range(1, len(runs)) if runs[at] != runs[at - 1]), len(runs)]
+            parts = [steps[one:end] for one, end in pairwise(bounds)]
+            whole = parts if len(parts) == 1 else parts[:-1]  # the last may be cut
+            rising = all(None not in part and all(one < other for one, other in pairwise(part)) for part in parts)  # type: ignore[operator]
+            if rising and len(parts) > 1 and min(map(len, whole)) >= MIN_RUN_ROWS and unit != "row":
+                return Counter(keys=(name,), unit=unit)
+    return None
+
+
+def _ranked(calls: Sequence[Flat]) -> list[tuple[int, str, Unit]]:
+    """Return the columns that go by the name of a counter, the finest first."""
+    names = dict.fromkeys(name for call in calls for name in call)
+    return sorted(
+        (*COUNTERS[spelt][:1], name, COUNTERS[spelt][1]) for name in names if (spelt := count_name(name)) in COUNTERS
+    )
+
+
 def _names_runs(column: str, calls: Sequence[Flat], falls: Sequence[int]) -> bool:
     values = [call[column] for call in calls if column in call]  # the last row of a document's head may be cut
     changes = [at for at in range(1, len(values)) if values[at] != values[at - 1]]
@@ -151,7 +183,8 @@ def _counts(steps: Sequence[int | None], rows: int, *, strict: bool = True) -> b
         return True
     falls = sum(one > other for one, other in pairwise(known))
     whole = DROPS * (len(steps) - len(known)) <= len(steps) and min(known) >= 0
-    return whole and len(set(known)) > 1 and falls <= max(1, len(known) // DROPS)
+    most = STARTS if len(known) >= MIN_STARTS_ROWS else 1
+    return whole and len(set(known)) > 1 and falls <= max(most, len(known) // DROPS)
 
 
 def _is_inner(name: str, columns: Mapping[str, Sequence[int | None]]) -> bool:

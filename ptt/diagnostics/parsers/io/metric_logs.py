@@ -21,6 +21,7 @@ from ptt.diagnostics.parsers.io.counters import (
     choose_counter,
     count_name,
     count_of,
+    counter_of_runs,
     has_several_runs,
 )
 from ptt.diagnostics.parsers.io.interface import Context, RunFile
@@ -37,7 +38,7 @@ from ptt.diagnostics.parsers.io.values import NON_FINITE, as_number, as_seconds,
 TRAINING: Final = frozenset(
     {"loss", "losses", "reward", "rewards", "rew", "kl", "kld", "kldiv", "grad", "gradient", "gradnorm", "gnorm",
      "entropy", "ppl", "perplexity", "advantage", "advantages", "adv", "clipfrac", "logp", "logps", "logprob",
-     "logprobs", "nll", "bpb", "bpc", "td"}
+     "logprobs", "nll", "bpb", "bpc", "td", "fitness"}
 )  # fmt: skip
 """Words of quantities that only training has."""
 MEASURED: Final = frozenset(
@@ -63,6 +64,9 @@ SAMPLE_TEXTS: Final = frozenset(
      "query", "conversations", "tool_calls", "source", "code", "prompts", "completions", "responses"}
 )  # fmt: skip
 """Keys of a sample where they hold a text."""
+LABELS: Final = frozenset({"source", "action", "role"})
+LABEL: Final = re.compile(r"[\w./:-]{1,40}")
+"""Keys of a sample that a log may have too, for one word that says where its row comes from."""
 MASKS: Final = frozenset({"loss_mask", "model_mask", "completion_mask"})
 """Keys of a sample unless they hold a number: Detectron2's `loss_mask` is the loss of a mask."""
 
@@ -74,6 +78,8 @@ MIN_TRAINING: Final = 2  # quantities of training, where little else tells a log
 MIN_MEASURES: Final = 3  # beside the id of a task, so that a row is an episode's and no sample's
 MAX_TEXT_CHARS: Final = 200  # a metric row may name its run or host; it holds no prose
 MAX_LIST_LENGTH: Final = 64  # nor the tokens of a sequence
+MODEL: Final = frozenset({"weight", "weights", "bias", "biases", "genome", "params", "parameters", "population"})
+"""Words of lists of any length that a log of evolution keeps beside its figures: the best model so far."""
 
 WRAPPERS: Final = ("data", "metrics", "values", "scalars", "logs")
 """Objects that hold the whole log call and are no part of its names."""
@@ -112,7 +118,7 @@ def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter 
     for row in rows:
         if len(row) > MAX_KEYS:
             row = dict(islice(row.items(), MAX_KEYS))
-        if not sample_keys(row) <= {"task_id"}:
+        if not sample_keys(row) <= {"task_id"} | _labels(row):
             return None
         call = flat_call(row)
         measured = any(_is_number(value) for value in call.values())
@@ -122,7 +128,10 @@ def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter 
         return None
     counter = choose_counter(calls)
     if has_several_runs(calls):
-        return None
+        several = counter_of_runs(calls)
+        if several is None:
+            return None
+        counter = several
     if counter.keys:
         calls = [call for call in calls if any(key in call for key in counter.keys)]
         if is_table_of_things(calls, counter.keys):
@@ -137,6 +146,13 @@ def sample_keys(row: Mapping[str, Any]) -> set[str]:
     """Return the keys that only samples of text have."""
     texts = {key for key in SAMPLE_TEXTS & row.keys() if isinstance(row[key], str | list)}
     return texts | {key for key in SAMPLE_KEYS & row.keys() if not (key in MASKS and _is_number(row[key]))}
+
+
+def _labels(row: Mapping[str, Any]) -> set[str]:
+    """Return the keys of a sample that are a mere label here, in one word beside several quantities of training."""
+    texts = {key for key in LABELS & row.keys() if isinstance(row[key], str) and LABEL.fullmatch(row[key])}
+    trained = sum(is_training_name(name) for name, value in row.items() if _is_number(value)) if texts else 0
+    return texts if trained >= MIN_TRAINING else set()
 
 
 def _is_log(calls: Sequence[Flat], counter: Counter) -> bool:
@@ -214,10 +230,10 @@ def _all_numbers(calls: Sequence[Flat]) -> bool:
 def _has_prose(calls: Sequence[Flat]) -> bool:
     """Return whether a row holds a text or a list that no logger of metrics writes."""
     for call in calls:
-        for value in call.values():
+        for name, value in call.items():
             if isinstance(value, str) and len(value) > MAX_TEXT_CHARS:
                 return True
-            if isinstance(value, list) and len(value) > MAX_LIST_LENGTH:
+            if isinstance(value, list) and len(value) > MAX_LIST_LENGTH and words_of(name).isdisjoint(MODEL):
                 return True
     return False
 

@@ -199,14 +199,35 @@ TRAINER_STEP_KEYS = (
 )  # fmt: skip
 
 
+# Names that count other things as well: the step where most log calls hold one, and it only rises.
+RISING_STEP_KEYS: Final = (
+    "iter", "iteration", "iter_num", "train/iter", "train/iteration", "global_iter", "global_iteration",
+    "trainer/iteration", "total_timesteps", "time/total_timesteps", "timesteps", "num_timesteps", "env_step",
+    "env_steps",
+)  # fmt: skip
+STEP_NAMES: Final = frozenset({*TRAINER_STEP_KEYS, *RISING_STEP_KEYS})
+LOG_CALL: Final = ""  # stands for each log call among the names that may count it
+
+
 def choose_step_key(logged: Iterable[tuple[str, int | None]]) -> tuple[str | None, int | None]:
     """Choose the name of the training step, and its first value: what is logged before it belongs there.
 
-    `logged`: names of TRAINER_STEP_KEYS with what is logged under them, None where that is no step.
+    `logged`: LOG_CALL once a call, and names of STEP_NAMES with what is logged under them, None where that is no step.
     """
     first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    fell: set[str] = set()
     for name, step in logged:
+        if step is None and name != LOG_CALL:
+            continue
+        counts[name] = counts.get(name, 0) + 1
         if step is not None:
             first.setdefault(name, step)
+            fell |= {name} if step < last.get(name, step) else set()
+            last[name] = step
     key = next((name for name in TRAINER_STEP_KEYS if name in first), None)
+    if key is None:
+        usable = [name for name in RISING_STEP_KEYS if name in first and name not in fell and first[name] < last[name]]
+        key = next((name for name in usable if 2 * counts[name] >= counts.get(LOG_CALL, 0)), None)
     return key, None if key is None else first[key]

@@ -1,0 +1,140 @@
+"""Which rows of a file are a training log's: runs below each other, torn rows, pasted output, and what is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parser_samples import losses, parser_named, pieces_of, run_file, table, takers
+
+
+def written(tmp_path: Path, name: str, text: str) -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def jsonl(rows: list[dict[str, Any]]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def curve(path: Path, name: str) -> list[tuple[int, float]]:
+    metrics = table(pieces_of(path), "metrics")
+    return [(row["step"], row["value"]) for row in metrics.rows(named=True) if row["name_raw"].endswith(name)]
+
+
+def seeds(epochs: int) -> str:
+    return jsonl(
+        [
+            {"seed": seed, "epoch": epoch, "train_loss": 1 - epoch / 8 + seed / 64}
+            for seed in (0, 1, 2)
+            for epoch in range(epochs)
+        ]
+    )
+
+
+def sb3(step: int) -> str:
+    return (
+        "-----------------------------\n"
+        "| rollout/           |      |\n"
+        f"|    ep_rew_mean     | {step / 1024} |\n"
+        "| time/              |      |\n"
+        f"|    total_timesteps | {step} |\n"
+        "-----------------------------\n"
+    )
+
+
+def notes(steps: int) -> str:
+    return "# PPO agent\n```\nUsing cpu device\n" + "".join(sb3(2048 * at) for at in range(1, steps + 1)) + "```\n"
+
+
+SET_BACK = [*range(1, 9), *range(5, 12), 1]
+WEIGHTS = [[0.25] * 8] * 80
+
+LOGS: dict[str, tuple[str, str, str, list[tuple[int, float]]]] = {
+    "the seeds of one script": (
+        "metrics.jsonl",
+        seeds(3),
+        "train_loss",
+        [(at, 1 - at / 8 + seed / 64) for seed in (0, 1, 2) for at in range(3)],
+    ),
+    "steps that begin again in each epoch, and a label": (
+        "metrics.json",
+        json.dumps(
+            [
+                {"epoch": at // 4, "step": at % 4, "raw_reward": at / 8, "loss": 0.5, "kl": 0.25, "source": "AUTO"}
+                for at in range(8)
+            ]
+        ),
+        "raw_reward",
+        [(at + 1, at / 8) for at in range(8)],
+    ),
+    "JSON lines that are called CSV, with a model in each": (
+        "log.csv",
+        jsonl(
+            [
+                {"generation": at, "best_fitness": at, "avg_fitness": at / 2, "best_weights": {"w1": WEIGHTS}}
+                for at in range(4)
+            ]
+        ),
+        "avg_fitness",
+        [(at, at / 2) for at in range(4)],
+    ),
+    "a counter that was set back twice": (
+        "metrics.csv",
+        "timestamp,global_iter,version,train_loss,eval_score\n"
+        + "".join(f"2026-04-25T09:0{at % 9}:11,{step},v{at},{at / 8},0.5\n" for at, step in enumerate(SET_BACK)),
+        "train_loss",
+        [(step, at / 8) for at, step in enumerate(SET_BACK)],
+    ),
+    "the output of a run kept in a text": (
+        "results.md",
+        notes(12),
+        "ep_rew_mean",
+        [(2048 * at, 2.0 * at) for at in range(1, 13)],
+    ),
+}  # fmt: skip
+
+NO_LOGS: dict[str, tuple[str, str]] = {
+    "a result a seed": ("results.jsonl", seeds(1)),
+    "two rows a seed": ("sizes.jsonl", seeds(2)),
+    "an example in a manual": ("README.md", notes(12)),
+    "an example in a text": ("guide.md", notes(3)),
+    "a report that quotes output": ("report.md", "A word.\n" * 100 + notes(12)),
+    "samples from a source": (
+        "data.jsonl",
+        jsonl([{"step": at, "source": "a web page with a long title", "score": 0.5, "reward": 1.0} for at in range(9)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOGS)
+def test_rows_are_read_as_they_stand(tmp_path: Path, case: str) -> None:
+    name, text, metric, expected = LOGS[case]
+    assert curve(written(tmp_path, name, text), metric) == expected
+
+
+@pytest.mark.parametrize("case", NO_LOGS)
+def test_what_is_no_log_gives_no_metric(tmp_path: Path, case: str) -> None:
+    file = run_file(written(tmp_path, *NO_LOGS[case]))
+    for taker in takers(file):
+        assert table(list(parser_named(taker).read(file)), "metrics").is_empty()
+
+
+@pytest.mark.parametrize("torn", ["4,0.25,9,9", "4,9", "4,4,0.5,0.25,5,0.5,0.25"])
+def test_a_row_with_other_fields_than_its_header_is_lost_and_counted(tmp_path: Path, torn: str) -> None:
+    rows = [f"{at},{at / 8},0.25" for at in range(1, 8)]
+    rows[3] = torn
+    path = written(tmp_path, "progress.csv", "\n".join(["step,loss,reward", *rows, ""]))
+    assert curve(path, "loss") == [(at, at / 8) for at in (1, 2, 3, 5, 6, 7)]
+    lost, _, said = losses(pieces_of(path))
+    assert lost == 1
+    assert "torn or run together" in said
+
+
+def test_a_separator_in_quotes_tears_no_row(tmp_path: Path) -> None:
+    rows = "".join(f'{at},{at / 8},"a, b"\n' if at % 3 == 0 else f"{at},{at / 8},c\n" for at in range(1, 8))
+    path = written(tmp_path, "progress.csv", f"step,loss,note\n{rows}")
+    assert curve(path, "loss") == [(at, at / 8) for at in range(1, 8)]
