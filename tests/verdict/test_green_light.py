@@ -61,7 +61,7 @@ def test_what_a_finding_speaks_of_is_not_told_twice() -> None:
 
 
 def test_a_goal_that_never_moved_leaves_open_whether_anything_was_learnt() -> None:
-    flat = replace(SOLVED, early=0.31, late=0.32, high=0.4, movement="flat")
+    flat = replace(SOLVED, early=0.31, late=0.32, high=0.4, movement="flat", detectable=0.08)
     question = not_learnt([flat], None)
     assert question is not None
     assert question.question == LEARNT

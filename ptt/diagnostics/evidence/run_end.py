@@ -70,7 +70,7 @@ class Progress:
 
 DONE_SHARE: Final = 0.999  # of the steps that were set: the last one may not have been saved
 GONE_ON_ROWS: Final = 2  # logged rows behind an event
-MIN_SCHEDULE: Final = 5  # rates, of which the last ones fall: fewer make no schedule
+MIN_SCHEDULE: Final = 10  # rates, the last of which all fall: fewer make no schedule
 SCHEDULE_END: Final = 0.02  # of the highest rate
 STATUSES: Final = ("completed", "finished", "success", "succeeded")
 CLOSING_ROW: Final = "train_runtime"  # in the last row of a Hugging Face trainer, and a fact where others say it

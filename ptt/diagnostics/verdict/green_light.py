@@ -14,7 +14,7 @@ from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.outcome_series import is_bookkeeping
 from ptt.diagnostics.metrics.name_words import LOSS_WORDS, words_of
 from ptt.diagnostics.model import CoreQuestion, SeriesOutcome
-from ptt.diagnostics.verdict.outcome import called_in_prose, choose_series, is_flat
+from ptt.diagnostics.verdict.outcome import called_in_prose, choose_series, gained
 from ptt.diagnostics.wording import pct, sig
 
 FACTOR: Final = 10.0
@@ -88,7 +88,7 @@ def not_learnt(described: Sequence[SeriesOutcome], family: Family | None) -> Cor
     """Return the open question that a goal which never moved leaves: whether anything was learnt; or None."""
     goals = (one for one in choose_series(described, family).series if one.direction and not _is_watched(one))
     goal = next(goals, None)
-    if goal is None or not is_flat(goal) or is_solved([goal]):
+    if goal is None or gained(goal) or is_solved([goal]):
         return None
     why = f"{called_in_prose(goal)} did not improve"
     return CoreQuestion(question=LEARNT, judged=False, rows=goal.count, metric=goal.logged_as, why=why)

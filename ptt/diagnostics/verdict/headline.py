@@ -152,7 +152,7 @@ def _answer(
     if nothing is not None and not (seen.coverage.core if seen else clean or findings):
         return RunVerdict(
             status=Status.CANNOT_SAY,
-            headline=nothing.headline + _end_of_run(findings, verdicts),
+            headline=_of_nothing(nothing, did) + _end_of_run(findings, verdicts),
             first_broken_link=None,
             next=(*(tokens if nothing.tokens else ()), *nothing.next),
         )
@@ -183,6 +183,14 @@ def _by_coverage(signature: Signature, seen: Seen, clean: int, tokens: Sequence[
 def _with_course(verdict: RunVerdict, did: str) -> RunVerdict:
     """Begin a headline with what the run did, where nothing is wrong with it."""
     return replace(verdict, headline=f"{did} {verdict.headline}") if did else verdict
+
+
+def _of_nothing(nothing: NothingJudged, did: str) -> str:
+    """Return why nothing was judged; behind what the curves did, where any were read."""
+    if not did:
+        return nothing.headline
+    why = nothing.headline.removeprefix("Cannot say: ")
+    return f"{did} {why[:1].upper()}{why[1:]}"
 
 
 def _end_of_run(findings: Sequence[Finding], verdicts: Sequence[RuleVerdict]) -> str:

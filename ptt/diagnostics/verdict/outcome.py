@@ -19,9 +19,10 @@ from ptt.diagnostics.wording import sig
 MAX_TOLD: Final = 3  # series of a sentence
 MAX_CAUSE: Final = 140  # characters of what ended a run
 FEW: Final = 20  # values that are told as they are: their means are of too few
-SMOOTH: Final = 0.2  # of the way from first to last: with less noise both are told as they are
+SMOOTH: Final = 0.1  # of the way from first to last: with less noise both are told as they are
 WORTH: Final = 0.05  # of the way from first to last: a best value nearer to the last is not named
 BACK: Final = 0.15  # of the way to the best: what lost so much of it again is told to have
+BEYOND_NOISE: Final = 3.0  # times the noise of a value: so far off no single evaluation lies by chance
 MIN_CONSTANT: Final = 3  # equal values that are worth a word
 MOSTLY: Final = 0.5  # of the values are exactly 0: that comes before any mean of them
 ENDED: Final = {
@@ -269,14 +270,23 @@ def is_flat(one: SeriesOutcome) -> bool:
     return one.detectable is None or abs(one.late - one.early) <= FLAT_SHARE * one.detectable
 
 
+def gained(one: SeriesOutcome) -> bool:
+    """Return whether a series got better, or looks so by half of what would have shown; True where nobody can tell."""
+    if one.early is None or one.late is None or one.detectable is None or one.movement == "cannot_say":
+        return True
+    better = (one.late - one.early) * (1 if one.direction == "higher" else -1)
+    return better > FLAT_SHARE * one.detectable
+
+
 def _turned(one: SeriesOutcome) -> str:
     """Return the course of a series that went beyond both its ends and came back, by its best or by its means."""
     start, end = _ends(one)
     top, at = one.turn, one.turn_step
     if one.split == "eval" and one.best is not None and one.best_step not in (one.first_step, one.last_step):
-        gained, lost = abs(one.best - start), abs(end - one.best)
-        if gained and lost >= BACK * gained and not _by_means(one):
-            top, at = one.best, one.best_step
+        gain, loss = abs(one.best - (one.first or 0.0)), abs((one.last or 0.0) - one.best)
+        sure = not _by_means(one) or min(gain, loss) > BEYOND_NOISE * (one.noise or 0.0)
+        if gain and loss >= BACK * gain and sure:
+            top, at, start, end = one.best, one.best_step, one.first or 0.0, one.last or 0.0
     if top is None or at is None or not _beyond(top, start, end):
         start, end = one.early or 0.0, one.late or 0.0
     if top is None or at is None or not _beyond(top, start, end):
@@ -312,8 +322,7 @@ def _by_means(one: SeriesOutcome) -> bool:
         return one.count >= FEW
     if one.count < FEW or one.noise is None or one.first is None or one.last is None:
         return False
-    ends = abs(one.last - one.first), abs((one.late or 0.0) - (one.early or 0.0))
-    return one.noise > SMOOTH * min(ends)
+    return one.noise > SMOOTH * abs(one.last - one.first)
 
 
 def _on_average(one: SeriesOutcome) -> str:

@@ -1,8 +1,9 @@
 """This run shows gradient norms far above their own usual level, again and again.
 
 What: the gradient norm exceeds ten times its usual level, at three steps or more and at least one step in a hundred.
-The usual level is the median of the 50 steps before, or of the run's first 50 where that is higher: once a task is
-solved most gradients are nearly zero, and an ordinary one is no spike.
+The usual level is the median of the 50 steps before, or of the run's first 50 where that is higher, and half of their
+upper quartile at least: where a task is solved, or most groups have no signal, most gradients are nearly zero, and an
+ordinary one is no spike.
 Why it matters: clipping hides the size of such a step but not its direction: a few tokens decide it.
 What to do: look at the batch of the first spike: outlier rewards, extreme log-ratios and padding in the loss where the
 policy samples its own data; damaged or very short examples where data are given. Fewer spikes are reported at low
@@ -24,6 +25,7 @@ from ptt.diagnostics.rules.single_series import metric_evidence
 
 SPIKE_FACTOR = 10.0  # times the median of the steps before: beyond the batch-to-batch noise of a healthy run (2 to 4)
 LEVEL_STEPS = 50  # steps that tell the usual level
+UPPER_SHARE = 0.5  # of the upper quartile: above the median only where half of the steps have hardly any gradient
 MIN_SPIKES = 3
 MIN_SHARE = 0.01
 
@@ -76,8 +78,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     advice = SAMPLED if samples_online(evidence.algorithm) else GIVEN
     steps, values = series.finite()
-    before = np.median(sliding_window_view(values[:-1], LEVEL_STEPS), axis=1)
-    usual = np.maximum(before, np.median(values[:LEVEL_STEPS]))
+    windows = sliding_window_view(values[:-1], LEVEL_STEPS)
+    middle, upper = np.quantile(windows, [0.5, 0.75], axis=1)
+    usual = np.maximum(np.maximum(middle, UPPER_SHARE * upper), max(middle[0], UPPER_SHARE * upper[0]))
     ratio = np.divide(values[LEVEL_STEPS:], usual, out=np.zeros(len(usual)), where=usual > 0)
     limit = limits["times_median"]
     spikes = np.flatnonzero(ratio > limit)
