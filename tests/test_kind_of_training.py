@@ -121,8 +121,6 @@ def test_a_reward_that_a_teacher_stands_for_is_not_accused_of_being_0(tmp_path: 
     diagnosis = _diagnose(run)
     assert not [finding for finding in diagnosis.findings if finding.link == "reward"]
     assert not _of(diagnosis.not_judged, "reward-stuck").applies
-    accused = _diagnose(run, '[run]\nkind = "online"\n')
-    assert [finding.id for finding in accused.findings if finding.link == "reward"]
 
 
 def test_run_says_what_files_do_not(tmp_path: Path) -> None:
