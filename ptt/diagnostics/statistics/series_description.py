@@ -98,7 +98,7 @@ def describe(values: FloatArray) -> list[SeriesDescription]:
     points, size = _blocks(values / scale, MAX_POINTS)
     ends = _compare_ends(points)
     noise, spread_left = _noise(values / scale, points)
-    course = _turns(points, ends)
+    turns, levels = _turns(points, ends)
     whole, factors = _extremes(values), scale[:, 0]
     spikes = _spikes(points)
     result = []
@@ -107,7 +107,7 @@ def describe(values: FloatArray) -> list[SeriesDescription]:
         error, reach = float(ends.error[row]), float(ends.reach[row])
         amount = float(ends.amount[row])
         known = math.isfinite(error)
-        turn = int(course[row])
+        turn = int(turns[row])
         result.append(
             SeriesDescription(
                 count=values.shape[1],
@@ -120,7 +120,7 @@ def describe(values: FloatArray) -> list[SeriesDescription]:
                 changed_at=None if changed_at is None else changed_at * size,
                 changed_interval=None if interval is None else (interval[0] * size, interval[1] * size),
                 still_moving=bool(ends.still[row]),
-                turn=None if turn < 0 else float(points[row, turn]) * factor,
+                turn=None if turn < 0 else float(levels[row]) * factor,
                 turn_at=None if turn < 0 else min(turn * size + size // 2, values.shape[1] - 1),
                 spikes=int(spikes[row]),
                 noise=float(noise[row]) * factor if math.isfinite(noise[row]) else None,
@@ -377,12 +377,11 @@ def _noise(values: FloatArray, points: FloatArray) -> tuple[FloatArray, FloatArr
     return np.where(noise > floor, noise, 0.0), np.sqrt(_ratio(squares[1], early, np.nan))
 
 
-def _turns(points: FloatArray, ends: _Ends) -> IntArray:
-    """Return where each series was beyond both its ends and came back, -1 where it was not."""
+def _turns(points: FloatArray, ends: _Ends) -> tuple[IntArray, FloatArray]:
+    """Return where each series was beyond both its ends and came back, -1 where it was not, and its level there."""
     if not ends.length:
-        return np.full(len(points), -1)
-    points = _without_lone_values(points)
-    course, size = _blocks(points, COURSE_POINTS)
+        return np.full(len(points), -1), points[:, 0]
+    course, size = _blocks(_without_lone_values(points), COURSE_POINTS)
     rows = np.arange(len(points))
     inflation = np.sqrt((1 + ends.ar1) / (1 - ends.ar1))
     ranked = np.sort(course, axis=1)
@@ -397,8 +396,10 @@ def _turns(points: FloatArray, ends: _Ends) -> IntArray:
     smooth = ends.scatter <= TURN_SHARE * np.ptp(points, axis=1) / TURN_ERRORS
     within = points[:, size:-size]
     extreme = size + np.where(above >= below, within.argmax(axis=1), within.argmin(axis=1))
-    beyond: IntArray = np.where(np.maximum(above, below) > reach, np.where(smooth, extreme, at), -1)
-    return beyond
+    level, value = course[rows, turned], points[rows, extreme]
+    smooth &= np.abs(value - level) <= TURN_SHARE * np.maximum(above, below)  # a wild value is no level
+    beyond = np.where(np.maximum(above, below) > reach, np.where(smooth, extreme, at), -1)
+    return beyond, np.where(smooth, value, level)
 
 
 def _without_lone_values(points: FloatArray) -> FloatArray:

@@ -17,6 +17,7 @@ from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.wording import sig
 
 MAX_TOLD: Final = 3  # series of a sentence
+MAX_NAME: Final = 60  # characters of a name as logged
 MAX_CAUSE: Final = 140  # characters of what ended a run
 FEW: Final = 20  # values that are told as they are: their means are of too few
 SMOOTH: Final = 0.1  # of the way from first to last: with less noise both are told as they are
@@ -106,9 +107,9 @@ def _how_ended(end: RunEnd, progress: Progress) -> str:
     return f"{text}{after}."
 
 
-def _shortened(text: str) -> str:
+def _shortened(text: str, most: int = MAX_CAUSE) -> str:
     text = " ".join(text.split()).rstrip(".")
-    return text if len(text) <= MAX_CAUSE else f"{text[:MAX_CAUSE].rstrip()}…"
+    return text if len(text) <= most else f"{text[:most].rstrip()}…"
 
 
 def _cost(seconds: float | None, progress: Progress) -> str:
@@ -217,7 +218,7 @@ def _did(told: Told) -> str:
         return "; ".join(map(_unknown, series)).join(("No name is known; ", "."))
     flat = [one for one in series if is_flat(one) and one.count >= FEW and not _turned(one)]
     flat = [one for one in flat if one.at_zero < MOSTLY]
-    if len(flat) == len(series):
+    if len(flat) == len(series) and any(one.low != one.high for one in flat):
         return f"No curve moved beyond its noise: {'; '.join(map(_flat, flat))}."
     return f"{_capital('; '.join(map(_clause, series)))}."
 
@@ -246,7 +247,10 @@ def _course(one: SeriesOutcome) -> str:
     if one.low == one.high:
         return f"{name} is {_value(one, one.last)} at all {one.count:,} logged steps"
     if one.at_zero >= MOSTLY:
-        return f"{name} is exactly 0 at {round(one.at_zero * one.count):,} of {one.count:,} logged steps"
+        zeros = f"exactly 0 at {round(one.at_zero * one.count):,} of {one.count:,} logged steps"
+        if one.movement not in MOVED:
+            return f"{name} is {zeros}"
+        return f"{name} {one.movement} from {sig(one.early or 0.0)} to {_value(one, one.late)} on average, {zeros}"
     if turned := _turned(one):
         return f"{name} {turned}"
     start, end = _ends(one)
@@ -340,7 +344,7 @@ def _value(one: SeriesOutcome, value: float | None) -> str:
 
 def called_in_prose(one: SeriesOutcome) -> str:
     """Call a series as a sentence does: by its label, else as it was logged."""
-    return one.label or f"`{one.logged_as.removeprefix(UNNUMBERED)}`"
+    return one.label or f"`{_shortened(one.logged_as.removeprefix(UNNUMBERED), MAX_NAME)}`"
 
 
 def _capital(text: str) -> str:
@@ -351,5 +355,7 @@ def _best_step(told: Told, unit: str, family: Family | None) -> str | None:
     """Return the step that is best by the first series told that has a direction and is no noise."""
     goals = [one for one in told.series if one.direction == "higher" or one.split == "eval"]
     goals.sort(key=lambda one: family is Family.SUPERVISED and not _eval_loss(one))  # its checkpoints go by that
-    best = next((one for one in goals if one.best_step is not None and not _by_means(one)), None)
+    best = next(
+        (one for one in goals if one.low != one.high and one.best_step is not None and not _by_means(one)), None
+    )
     return None if best is None else f"{unit} {best.best_step}"
