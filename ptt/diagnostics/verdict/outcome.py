@@ -353,9 +353,7 @@ def _capital(text: str) -> str:
 
 def _best_step(told: Told, unit: str, family: Family | None) -> str | None:
     """Return the step that is best by the first series told that has a direction and is no noise."""
-    goals = [one for one in told.series if one.direction == "higher" or one.split == "eval"]
+    goals = [one for one in told.series if one.split == "eval" or (one.direction == "higher" and not _by_means(one))]
     goals.sort(key=lambda one: family is Family.SUPERVISED and not _eval_loss(one))  # its checkpoints go by that
-    best = next(
-        (one for one in goals if one.low != one.high and one.best_step is not None and not _by_means(one)), None
-    )
+    best = next((one for one in goals if one.low != one.high and one.best_step is not None), None)
     return None if best is None else f"{unit} {best.best_step}"
