@@ -248,6 +248,7 @@ KERAS_LOG = b"epoch,accuracy,loss,val_loss\n0,0.25,1.5,1.75\n1,0.5,1.25,1.5\n2,0
 CARRIERS: dict[str, tuple[str, Make]] = {
     "wandb/offline-run-1/run-1.wandb": ("wandb", wandb_file(WANDB)),
     "mlflow.db": ("mlflow_sqlite", _mlflow),
+    "spinup/config.json": ("run_settings", b'{"epochs": 10, "ac_kwargs": {"hidden_sizes": [64]}, "gamma": 0.99}'),
     f"mlruns/1/{RUN}/metrics/train/loss": (
         "mlflow_files",
         b"1700000000000 0.25 1\n1700000001000 nan 2\n1700000002000 -inf 3\n",

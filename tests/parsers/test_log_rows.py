@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from parser_samples import losses, parser_named, pieces_of, run_file, table, takers
 
+from ptt.diagnostics.parsers.io.interface import Context
+
 
 def written(tmp_path: Path, name: str, text: str) -> Path:
     path = tmp_path / name
@@ -138,3 +140,83 @@ def test_a_separator_in_quotes_tears_no_row(tmp_path: Path) -> None:
     rows = "".join(f'{at},{at / 8},"a, b"\n' if at % 3 == 0 else f"{at},{at / 8},c\n" for at in range(1, 8))
     path = written(tmp_path, "progress.csv", f"step,loss,note\n{rows}")
     assert curve(path, "loss") == [(at, at / 8) for at in range(1, 8)]
+
+
+def facts(path: Path) -> dict[str, Any]:
+    return {key: value for piece in pieces_of(path) if isinstance(piece, Context) for key, value in piece.facts.items()}
+
+
+LENGTHS: dict[str, tuple[str, str, dict[str, int]]] = {
+    "Spinning Up": ("config.json", '{"epochs": 10, "pi_lr": 0.0003}', {"planned_epochs": 10}),
+    "Lightning": ("hparams.yaml", "lr: 0.001\nmax_epochs: 20\n", {"planned_epochs": 20}),
+    "W&B": ("config.yaml", "max_iters:\n    desc: null\n    value: 5000\n", {"planned_steps": 5000}),
+    "classic RL": ("args.json", '{"env": {"num_episodes": 500}}', {"planned_episodes": 500}),
+    "a column": ("log.csv", "step,total_steps,loss\n10,40,0.5\n20,40,0.4\n30,40,0.3\n", {"planned_steps": 40}),
+    "a header row": (
+        "log.jsonl",
+        jsonl([{"event": "config", "num_steps": 3}, *({"step": at, "loss": 0.5} for at in range(3))]),
+        {"counted_steps": 3},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LENGTHS)
+def test_how_long_a_run_was_to_be_is_read(tmp_path: Path, case: str) -> None:
+    name, text, expected = LENGTHS[case]
+    assert facts(written(tmp_path, name, text)).items() >= expected.items()
+
+
+@pytest.mark.parametrize("name", ["package.json", "config.toml"])
+def test_other_files_are_no_settings(tmp_path: Path, name: str) -> None:
+    assert not takers(run_file(written(tmp_path, name, '{"epochs": 10}')))
+
+
+def test_a_row_that_says_so_ends_a_log(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [*({"step": at, "loss": 0.5} for at in range(4)), {"event": "done"}]
+    assert facts(written(tmp_path, "log.jsonl", jsonl(rows)))["status"] == "completed"
+    assert "status" not in facts(written(tmp_path, "open.jsonl", jsonl([*rows, {"step": 4, "loss": 0.5}])))
+
+
+@pytest.mark.parametrize(
+    ("line", "closes"),
+    [
+        ("Stage 3 학습 완료!", True),
+        ("训练完成", True),
+        ("Entraînement terminé.", True),
+        ("Total training time: 3h 12m", True),
+        ("Saved final adapter to out/", True),
+        ("Epoch 3 finished", False),
+        ("체크포인트 저장 완료", False),
+        ("Loading done", False),
+    ],
+)
+def test_the_last_words_say_whether_the_run_was_whole(tmp_path: Path, line: str, *, closes: bool) -> None:
+    rows = "".join(f"step {10 * at} | loss: {at / 8}\n" for at in range(1, 4))
+    events = table(pieces_of(written(tmp_path, "train.log", f"{rows}{line}\n")), "events")
+    assert ("exit" in events["kind"].to_list()) is closes
+    gone_on = table(pieces_of(written(tmp_path, "again.log", f"{line}\n{rows}")), "events")
+    assert "exit" not in gone_on["kind"].to_list()
+
+
+def test_the_batches_of_an_epoch_do_not_hide_each_other(tmp_path: Path) -> None:
+    rows = "".join(f"epoch:  {at // 5} loss:  {at / 8}\n" for at in range(15))
+    assert curve(written(tmp_path, "nohup.out", rows), "loss") == [(at + 1, at / 8) for at in range(15)]
+
+
+def test_a_missing_library_is_the_cause_of_what_follows(tmp_path: Path) -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/app/worker.py", line 5, in start\n'
+        "    import fast_attention\n"
+        "ImportError: fast_attention.so: undefined symbol: _ZN3c10\n"
+        "\n"
+        "The above exception was the direct cause of the following exception:\n"
+        "\n"
+        "Traceback (most recent call last):\n"
+        '  File "/app/main.py", line 9, in main\n'
+        "    start()\n"
+        "RuntimeError: The actor with name Worker failed to import on the worker.\n"
+    )
+    events = table(pieces_of(written(tmp_path, "train.log", text)), "events")
+    raised = [row["text"] for row in events.rows(named=True) if row["kind"] == "exception"]
+    assert raised[0].startswith("ImportError: fast_attention.so: undefined symbol")

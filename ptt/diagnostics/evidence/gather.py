@@ -31,7 +31,7 @@ from ptt.diagnostics.evidence.recorded_calls import recorded_calls, with_recorde
 from ptt.diagnostics.evidence.reference import gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.segments import gather_segments
-from ptt.diagnostics.evidence.separate_starts import Starts, separate_starts
+from ptt.diagnostics.evidence.separate_starts import Starts, facts_of_starts, separate_starts
 from ptt.diagnostics.evidence.series import (
     Series,
     aggregate_table,
@@ -198,6 +198,7 @@ def gather(
     logged, starts = topic("separate starts", lambda: separate_starts(every)) or (every, ())
     metrics, placements = topic("placed rows", lambda: place_rows(logged, wide)) or (logged, ())
     facts = topic("facts", lambda: facts_of_placed(manifest.facts, metrics, placements)) or manifest.facts
+    facts = {**facts, **facts_of_starts(starts)}
     series = topic("series", lambda: read_series(metrics, wide)) or {}
     other = topic("other series", lambda: read_other(metrics, wide)) or {}
     trajectories = read_trajectories(folder, wide, logged)

@@ -72,6 +72,8 @@ DONE_SHARE: Final = 0.999  # of the steps that were set: the last one may not ha
 GONE_ON_ROWS: Final = 2  # logged rows behind an event
 MIN_SCHEDULE: Final = 10  # rates, the last of which all fall: fewer make no schedule
 SCHEDULE_END: Final = 0.02  # of the highest rate
+PLANNED_SHARE: Final = 0.2  # of what was set: of fewer steps it is as likely that they are counted otherwise
+OVERSHOT: Final = 1.1  # of it: the last rollout ends behind it
 STATUSES: Final = ("completed", "finished", "success", "succeeded")
 CLOSING_ROW: Final = "train_runtime"  # in the last row of a Hugging Face trainer, and a fact where others say it
 CLOSED: Final = re.compile(r"^training completed\b", re.IGNORECASE)
@@ -118,6 +120,8 @@ CONSEQUENCE: Final = re.compile(
     r"^(?:\w+\.)*(?:ChildFailedError|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|WorkerCrashedError|"
     r"ProcessRaisedException|ProcessExitedException|DistNetworkError|DistStoreError|DistBackendError|SystemExit|"
     r"ConnectionResetError|BrokenPipeError|EOFError|SignalException)\b"
+    r"|^RuntimeError: (?:The actor with name \S+ failed to import on the worker|Failed to import \S+ because of)"
+    r"|^AssertionError: failed to get register_center_actor"
 )
 INTERRUPT_CODES: Final[Mapping[int, Ending]] = {
     130: Ending.STOPPED, 137: Ending.KILLED, 143: Ending.KILLED, -9: Ending.KILLED, -15: Ending.KILLED,
@@ -127,18 +131,39 @@ WANDB_INTERRUPT: Final = 255  # `ExitHooks` of wandb/wandb: the code it writes f
 
 def progress_of(run: Run) -> Progress:
     """Return how far a run came."""
-    given = run.context.get("max_steps")
-    planned = int(given) if isinstance(given, int | float) and not isinstance(given, bool) and given > 0 else None
-    if run.step_unit != STEP:  # rows are not steps: how many of them were to come nobody knows
-        planned = None
+    planned = _planned(run)
     saved = run.context.get("global_step")
     step = run.last_step
     if planned is not None and step is not None and isinstance(saved, int | float) and saved <= planned:
         step = max(step, int(saved))  # the last steps may log nothing
+    if run.first_step == 0 and planned is not None and step == planned - 1:  # counted from 0
+        step = planned
     spacing = 1.0
     if run.first_step is not None and run.last_step is not None and run.step_count > 1:
         spacing = (run.last_step - run.first_step) / (run.step_count - 1)
     return Progress(step=step, planned=planned, spacing=spacing)
+
+
+def _planned(run: Run) -> int | None:
+    """Return how many steps were set, in the unit that the run's rows are counted in; None where nothing tells."""
+    names = {STEP: ("max_steps", "planned_steps"), "epoch": ("planned_epochs",), "episode": ("planned_episodes",)}
+    for name in names.get(run.step_unit, ()):
+        given = _count(run, name)
+        if given is not None and (name == "max_steps" or _is_same_count(run.last_step, given)):
+            return given
+    exact = _count(run, "counted_steps")
+    last = run.last_step if run.step_unit == STEP else None
+    return exact if exact is not None and last is not None and last in (exact - 1, exact) else None
+
+
+def _count(run: Run, name: str) -> int | None:
+    given = run.context.get(name)
+    return int(given) if isinstance(given, int | float) and not isinstance(given, bool) and given > 0 else None
+
+
+def _is_same_count(last: int | None, planned: int) -> bool:
+    """Return whether a setting counts what the rows do: a run's timesteps are many to each of its iterations."""
+    return last is not None and PLANNED_SHARE * planned <= last <= OVERSHOT * planned
 
 
 def read_end(

@@ -17,6 +17,7 @@ import polars as pl
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.metrics.name_words import words_of
+from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.parsers.io.counters import RUN_WORDS
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
@@ -30,6 +31,10 @@ MIN_SHARED: Final = 3  # steps at which two schedules are held against each othe
 CLEAR: Final = 2.0  # a start's way, over its scatter from call to call, from which its two ends are told apart
 CYCLE_SPREAD: Final = 0.02  # between the lengths of three cycles or more: a counter that starts again in each epoch
 PROGRESS: Final = frozenset({"epoch", "train/epoch", "progress/epoch", "progress/done_frac", "percentage", "progress"})
+
+
+RUNS: Final = "runs_in_file"
+JUDGED: Final = "run_judged"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,12 @@ class Starts:
             f"This file holds {count} runs, each from its first step on: run {self.judged + 1} of {count} is judged, "
             f"steps {self.steps[0]} to {self.steps[1]}; the rows of the others are left out."
         )
+
+
+def facts_of_starts(starts: Sequence[Starts]) -> dict[str, JsonScalar]:
+    """Return how many runs the file with the most of them holds, and which is judged."""
+    most = max(starts, key=lambda one: len(one.bounds), default=None)
+    return {} if most is None else {RUNS: len(most.bounds) - 1, JUDGED: most.judged + 1}
 
 
 def separate_starts(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Starts, ...]]:

@@ -43,6 +43,7 @@ from ptt.diagnostics.parsers import (
     rllm_episodes,
     rllm_gateway,
     roll_rollouts,
+    run_settings,
     sharegpt,
     skyrl_batches,
     skyrl_evals,
@@ -136,6 +137,7 @@ PARSERS: tuple[Parser, ...] = (
     metrics_parquet.PARSER,
     notebook.PARSER,
     console_log.PARSER,
+    run_settings.PARSER,
 )
 
 __all__ = ["PARSERS", "Context", "InPlace", "Lost", "Parser", "Piece", "Rows", "RunFile", "run_files"]

@@ -69,6 +69,7 @@ CONSOLE = re.compile(
 )
 TRACKER_BYTES: Final = 4096
 TRACKERS: Final = (b"[wandb_setup.py:", b"[wandb_init.py:", b'"logger.go', b"wandb-core", b"stream_table_client")
+CROWD: Final = 3  # rows of one metric at one epoch, on average: the lines are of its batches
 RAISED: Final = "Traceback (most recent call last)"
 MIN_CONSOLE: Final = 3  # such signs, of a text that does not quote one line of a console
 MIN_ROWS: Final = 2  # of one dialect, where no name is known
@@ -246,11 +247,13 @@ class ConsoleReader:
         self.marks: list[tuple[int, tuple[str, ...], bool]] = []  # of each its line, its names, and if it is a sample's
         self.steps: list[int | None] = []  # of each its step, where headlines tell it
         self.headed = 0  # rows that stand at the step of a headline
+        self.counted: list[pl.DataFrame] = []  # rows that count epochs or episodes, until it is known whether these do
         self.held: list[pl.DataFrame] = []  # such rows, until it is known whether bars place them
         self.placing = True
         self.step: int | None = None
         self.overwritten = 0
         self.units: set[str] = set()
+        self.crowded = False  # rows that count epochs are numbered: those of one would hide each other
         self.by_epoch: set[frozenset[str]] = set()  # names of rows that stand at their epoch, as all others then do
         self.frameworks: set[str] = set()
         self.announced: int | None = None
@@ -354,10 +357,27 @@ class ConsoleReader:
     def flush(self) -> Iterator[Piece]:
         """Yield rows whose step is known; hold the others back as long as bars may place them."""
         yield from self.columns.pieces()
-        yield from _unnumbered_pieces(self.other_units.frames(), None)
+        self.counted += self.other_units.frames()
+        if sum(frame.height for frame in self.counted) > MAX_ROWS:
+            yield from self._counted()
         self.held += self.unplaced.frames()
         if not self.placing:
             yield from self._numbered()
+
+    def _counted(self) -> Iterator[Piece]:
+        """Yield rows that count epochs or episodes at these; numbered where those of one would hide each other."""
+        frames, self.counted = self.counted, []
+        lines = _crowded(frames)
+        if lines is not None:
+            self.units, self.crowded = {"row"}, True
+            for frame in frames:
+                at = pl.Series(lines.search_sorted(frame["seq"], side="right"), dtype=pl.Int64).clip(lower_bound=1)
+                yield from _unnumbered_pieces([frame.with_columns(step=at)], None)
+            marks = pl.Series([line for line, _, _ in self.marks], dtype=pl.Int64)
+            placed = pl.Series(lines.search_sorted(marks, side="right"), dtype=pl.Int64).clip(lower_bound=1)
+            self.numbers = placed.to_list() if len(marks) else []
+        else:
+            yield from _unnumbered_pieces(frames, None)
 
     def _numbered(self) -> Iterator[Piece]:
         """Yield rows where headlines place them, or numbered in their order."""
@@ -411,6 +431,7 @@ class ConsoleReader:
         ended = self.endings.close(self.place)
         self._recurring()
         yield from self.flush()
+        yield from self._counted()
         placement = self.bars.placement(self.announced) if self.placing else None
         if placement is not None:
             steps = pl.Series(placement.steps, dtype=pl.Int64)
@@ -467,7 +488,7 @@ class ConsoleReader:
         if placement is not None:
             facts["rows_placed_by"] = placement.by
         units = self.units - {"row"} if placement is not None else self.units
-        if units and not self.columns.names and not self.headed and placement is None:
+        if units and not self.columns.names and (self.crowded or not self.headed) and placement is None:
             facts["row_unit"] = units.pop() if len(units) == 1 else "row"
         if (
             total := (placement.total if placement else None)
@@ -477,6 +498,18 @@ class ConsoleReader:
         ):
             facts["max_steps"] = total
         return facts
+
+
+def _crowded(frames: list[pl.DataFrame]) -> pl.Series | None:
+    """Return the lines of the metric that is printed many times at each count, as of each batch; None if none is."""
+    if not frames:
+        return None
+    rows = pl.concat(frames, how="vertical_relaxed")
+    tally = rows.group_by("name_raw").agg(pl.len().alias("rows"), pl.col("step").n_unique().alias("counts"))
+    crowded = tally.filter(pl.col("rows") > CROWD * pl.col("counts")).sort("rows", "name_raw", descending=[True, False])
+    if not crowded.height:
+        return None
+    return rows.filter(pl.col("name_raw") == crowded["name_raw"][0])["seq"].sort().cast(pl.Int64)
 
 
 def _is_step(row: ConsoleRow) -> bool:

@@ -37,6 +37,7 @@ from ptt.diagnostics.parsers.io.lines import BOM, PACKED, blocks, is_torn, piece
 from ptt.diagnostics.parsers.io.metric_blocks import known_names
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
+    TOTALS,
     TRAINING,
     counter_of,
     curve_name,
@@ -52,6 +53,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     metric_frame,
     metric_names,
 )
+from ptt.diagnostics.parsers.io.telemetry import Facts
 from ptt.diagnostics.parsers.io.values import NON_FINITE, as_step
 
 SUFFIXES = tuple(f"{ending}{packed}" for ending in (".csv", ".tsv") for packed in ("", *PACKED))
@@ -268,6 +270,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     columns: Columns | None = None
     schema: pl.Schema | None = None
     seq = bad = torn = 0
+    totals: set[int | None] = set()
     for block in blocks(file):
         if isinstance(block, Lost):
             yield block
@@ -304,14 +307,26 @@ def read(file: RunFile) -> Iterator[Piece]:
             continue
         for part in _parts(block, dialect):
             table = _parse(part, dialect)
+            totals |= _totals(table, dialect)
             frame, wrong = _metrics(table, dialect, file, seq)
             seq += table.height
             bad += wrong
             if frame.height:
                 yield Rows(table="metrics", frame=frame)
     yield from lost_notes(file, {BAD_ROWS: bad, TORN_ROWS: torn})
+    facts: Facts = {}
     if seq and dialect is not None and dialect.counter.unit != "step":
-        yield Context(facts={"row_unit": dialect.counter.unit})
+        facts["row_unit"] = dialect.counter.unit
+    if dialect is not None and len(totals) == 1 and (total := next(iter(totals))):
+        facts[f"planned_{dialect.counter.unit}s"] = total
+    if facts:
+        yield Context(facts=facts)
+
+
+def _totals(table: pl.DataFrame, dialect: _Dialect) -> set[int | None]:
+    """Return what the rows say of how long the run was to be."""
+    named = [name for name in dialect.header if name.lower() in TOTALS[dialect.counter.unit] and name != dialect.step]
+    return {as_step(_integral(cell)) for name in named[:1] for cell in table[name].drop_nulls().unique().to_list()}
 
 
 def _whole_rows(block: bytes, dialect: _Dialect) -> tuple[bytes, int]:

@@ -81,6 +81,9 @@ TRAINER_STEPS: Final = Counter(keys=STEP_KEYS, unit="step")
 FIRST_ROWS: Final = 100  # that tell the columns of a block; where later ones hold more, all are asked
 NO_JSON: Final = "line(s) skipped: not a JSON object."
 NO_STEP: Final = "row(s) skipped: no training step."
+DONE: Final = re.compile(
+    r"(?:train(?:ing)?|run)?[ _-]?(?:done|finish(?:ed)?|completed?|ended|end)|succe(?:ss|eded)", re.IGNORECASE
+)
 ISO: Final = "%Y-%m-%dT%H:%M:%S%.f%:z"  # as Python's isoformat writes an instant
 
 
@@ -433,6 +436,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     log = CallLog(MetricColumns(file), counter)
     schema = None
     settings: dict[str, Any] = {}
+    ended = False
     counts = {NO_JSON: 0, NO_STEP: 0}
     for block in blocks(file):
         if isinstance(block, Lost):
@@ -453,6 +457,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         if quick is not None:
             log.seq, schema = quick.behind, quick.schema
             quick.tell_length(log)
+            ended = False
             del block  # its memory is for the next one
             yield from quick.pieces(file, known_names)
             continue
@@ -461,17 +466,30 @@ def read(file: RunFile) -> Iterator[Piece]:
                 yield record
             elif record is None:
                 counts[NO_JSON] += 1
-            elif not is_closing(record) and not log.add(record):
+            elif is_closing(record):
+                continue
+            elif log.add(record):
+                ended = False
+            else:
                 header = not log.seq and safe_settings(flatten(record))
                 settings |= header or {}
-                counts[NO_STEP] += not header
+                ended = _says_done(record)
+                counts[NO_STEP] += not header and not ended
             yield from log.columns.flush()
         yield from log.columns.pieces()
     yield from lost_notes(file, counts)
     yield from framework_facts(framework)
+    if ended:
+        settings["status"] = "completed"
     if settings:
         yield Context(facts=settings)
     yield from log.facts()
+
+
+def _says_done(record: dict[str, Any]) -> bool:
+    """Return whether a row that counts nothing says that training is over."""
+    told = (record.get(key) for key in (*KINDS, "status", "message"))
+    return any(isinstance(word, str) and DONE.fullmatch(word.strip()) for word in told)
 
 
 def _calls(file: RunFile, block: bytes) -> Iterator[dict[str, Any] | Lost | None]:

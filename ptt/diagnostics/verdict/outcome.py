@@ -11,8 +11,9 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.outcome_series import LOSSES, MAX_SERIES, is_bookkeeping
 from ptt.diagnostics.evidence.run_end import Ending, Progress, RunEnd, progress_of, read_end
+from ptt.diagnostics.evidence.separate_starts import JUDGED, RUNS
 from ptt.diagnostics.metrics.name_words import LOSS_WORDS, is_outcome, is_reward, words_of
-from ptt.diagnostics.model import Outcome, SeriesOutcome, in_unit
+from ptt.diagnostics.model import Outcome, Run, SeriesOutcome, in_unit
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.wording import sig
 
@@ -49,7 +50,7 @@ def outcome_of(evidence: Evidence) -> Outcome:
     progress = progress_of(evidence.run)
     told = choose_series(evidence.described, evidence.algorithm.family)
     unit = evidence.run.step_unit
-    how_ended = in_unit(_how_ended(end, progress), unit, counts=True)
+    how_ended = in_unit(_which_run(evidence.run) + _how_ended(end, progress), unit, counts=True)
     did = in_unit(_did(told), unit, counts=True)
     cost = _cost(evidence.seconds, progress)
     first, last = evidence.run.first_step, progress.step
@@ -73,6 +74,14 @@ def with_checkpoint(outcome: Outcome, path: str | None, metric: str) -> Outcome:
         return outcome
     said = f"{outcome.said} Best checkpoint by {metric}: {path}."
     return replace(outcome, best_checkpoint=path, said=said.strip())
+
+
+def _which_run(run: Run) -> str:
+    """Say which of several runs in one file is told of; nothing where there is one."""
+    runs, judged = run.context.get(RUNS), run.context.get(JUDGED)
+    if not isinstance(runs, int) or not isinstance(judged, int):
+        return ""
+    return f"The file holds {runs} runs; {'the last' if judged == runs else f'number {judged}'} is judged. "
 
 
 def _how_ended(end: RunEnd, progress: Progress) -> str:

@@ -439,4 +439,5 @@ class RunLength:
             facts[RUNTIME] = self.runtime
         if self.last is not None and len(self.totals) == 1 and self.last <= (total := next(iter(self.totals))):
             facts |= {"max_steps": total, "global_step": self.last}
+            facts |= {} if self.unit in ("step", "row") else {f"planned_{self.unit}s": total}
         return facts

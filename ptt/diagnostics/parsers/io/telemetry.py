@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.parsers.io.interface import Rows, RunFile
-from ptt.diagnostics.parsers.io.values import as_plain_number
+from ptt.diagnostics.parsers.io.values import as_plain_number, as_step
 from ptt.diagnostics.schema import EVENTS, RANKS
 
 TEXT_CHARS = 300
@@ -164,6 +164,18 @@ SAFE_SETTINGS: Final = frozenset(
 )  # fmt: skip
 
 
+PLANNED: Final[Mapping[str, frozenset[str]]] = {
+    "planned_steps": frozenset(
+        {"total_steps", "num_training_steps", "training_steps", "train_steps", "max_iters", "total_iters",
+         "max_iterations", "total_iterations", "total_updates", "total_timesteps", "max_timesteps", "total_env_steps"}
+    ),
+    "planned_epochs": frozenset({"epochs", "num_epochs", "n_epochs", "num_train_epochs", "max_epochs", "total_epochs"}),
+    "planned_episodes": frozenset({"episodes", "num_episodes", "n_episodes", "max_episodes", "total_episodes"}),
+    "counted_steps": frozenset({"num_steps", "num_iterations", "iterations", "n_iterations", "num_updates", "steps"}),
+}  # fmt: skip
+"""How long a run was to be, by the unit; `counted_steps`: as often the length of a rollout or the passes over one."""
+PLANS: Final[Mapping[str, str]] = {name: plan for plan, names in PLANNED.items() for name in names}
+
 ROLLOUT_N: Final = re.compile(r"(?:^|[./])rollout[./]n$")
 
 
@@ -172,11 +184,18 @@ def safe_settings(settings: Mapping[str, Any]) -> Facts:
     facts: Facts = {}
     for name in sorted(settings, key=lambda name: (name.count(".") + name.count("/"), name), reverse=True):
         last = re.split(r"[./]", name)[-1]
+        if last in PLANS and (count := as_step(settings[name]) or 0) > 0:
+            facts[PLANS[last]] = count
         if last in SAFE_SETTINGS and (value := plain_setting(settings[name])) is not None:
             facts[last] = value
         elif ROLLOUT_N.search(name) and (value := plain_setting(settings[name])) is not None:
             facts["rollout_n"] = value  # `n` by itself is the name of too many things
     return facts
+
+
+def planned_length(settings: Mapping[str, Any]) -> Facts:
+    """Take of settings only how long the run was to be."""
+    return {name: value for name, value in safe_settings(settings).items() if name in PLANNED or name == "max_steps"}
 
 
 def plain_setting(value: Any) -> str | int | float | bool | None:

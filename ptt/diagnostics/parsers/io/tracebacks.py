@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +22,8 @@ LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<strin
 # Raised because another process had failed: they say that, and not why.
 CONSEQUENCES: Final = frozenset({"ChildFailedError", "RayTaskError", "CalledProcessError", "ProcessRaisedException",
                                  "ProcessExitedException", "WorkerCrashedError", "RayActorError"})  # fmt: skip
+# The first of a chain of exceptions where a library is missing or was built for another: all that follows says less.
+ROOTS: Final = frozenset({"ImportError", "ModuleNotFoundError"})
 MESSAGE_CHARS: Final = 400
 NONE: Final = " "  # of an exception without a message; where one is empty, it goes on in the next line
 MAX_TRACE_LINES: Final = 400  # of one traceback; a deeper recursion is cut by Python itself
@@ -95,6 +98,23 @@ CLOSING = re.compile(
 FORESEEN = re.compile(
     r"\b(?:after|when|once|until|before|if|while|will)\b.{0,40}(?:training|tuning)|^\s*#", re.IGNORECASE
 )
+LAST_WORDS: Final = 5  # lines at the very end of the output, in which weaker words say that it was whole
+WORDS_OF_CLOSING = re.compile(
+    r"완료|종료|完成|完了|完毕|終了|结束|\bterminé|\bterminad[oa]\b|\bfinalizad[oa]\b|\bcompletad[oa]\b|\bconcluíd[oa]\b"
+    r"|\babgeschlossen\b|\bbeendet\b|\bfertig\b|завершен|закончен"
+    r"|\b(?:total|overall) (?:training |run )?(?:time|runtime|duration)\b|\btraining (?:time|took|duration)\b"
+    r"|\b(?:run|job|experiment|pipeline|stage|distillation|pre-?training|sft|dpo|grpo|ppo|rlhf)\b.{0,30}"
+    r"\b(?:completed?|finished|done)\b"
+    r"|\b(?:final|trained) (?:model|adapter|policy|weights|checkpoint)s? (?:was |were |is )?(?:saved|exported)\b"
+    r"|\b(?:saved|saving|exported) (?:the )?(?:final|trained) (?:model|adapter|policy|weights|checkpoint)s?\b",
+    re.IGNORECASE,
+)
+OF_A_PART = re.compile(
+    r"\b(?:epoch|episode|step|iteration|round|batch|rollout|generation|eval\w*|validation|load\w*|download\w*|tokeniz\w*"
+    r"|preprocess\w*|warm-?up|setup|init\w*|compil\w*|map|mapping)\b|에폭|로드|저장|加载|保存",
+    re.IGNORECASE,
+)
+"""What a part of a run is called: that it is done says nothing of the whole."""
 RUNTIME = re.compile(r"'train_runtime': '?(\d{1,12}(?:\.\d{0,9})?)")
 COMPLETED: Final = "training completed"
 RUN_HISTORY = "Run history:"  # W&B prints it when the script ends, by an exception too
@@ -215,7 +235,7 @@ class Endings:
     def _flush(self, *, chained: bool) -> list[Ending]:
         """Tell the exception that is complete; one that another followed from its handling is not the last."""
         pending, self._pending, self._chains = self._pending, None, False
-        if pending is None or chained:
+        if pending is None or (chained and pending[0] not in ROOTS):
             return []
         name, message, trace = pending
         text = f"{name}: {message[:MESSAGE_CHARS]}" if message.strip() else name
@@ -266,6 +286,7 @@ class EndingLog:
     def __init__(self, events: EventLog) -> None:
         self._events, self._endings = events, Endings()
         self._behind = 0  # lines since something was said of an end
+        self._last: deque[str] = deque(maxlen=LAST_WORDS)
         self.completed = self.raised_after = False
         self.runtime: float | None = None  # seconds
 
@@ -277,6 +298,8 @@ class EndingLog:
     def line(self, step: int | None, wall_time: float | None, text: str) -> None:
         """Take a line of output, without escape codes."""
         self._behind = 0 if self._endings.inside else self._behind + 1
+        if text and not text.isspace():
+            self._last.append(text)
         if self._endings.inside or may_tell_ending(text.lower()):
             self._add(step, wall_time, self._endings.feed(text))
             if "train_runtime" in text and (match := RUNTIME.search(text)):
@@ -289,7 +312,8 @@ class EndingLog:
         self.completed = True
 
     def settle(self, step: int | None) -> None:
-        """Take note that a log call follows, which is no part of an exception's message."""
+        """Take note that a log call follows, which is no part of an exception's message, and no end of the run."""
+        self._last.clear()
         if self._endings.raised:
             self._add(step, None, self._endings.close())
 
@@ -301,6 +325,8 @@ class EndingLog:
     def close(self, step: int | None) -> Facts:
         """Take the end of the file; return what it means for the run."""
         self._add(step, None, self._endings.close())
+        if not self.completed and not self._endings.said and any(map(_closes, self._last)):
+            self.complete(step)
         facts: Facts = {"exception_after_training": True} if self.raised_after else {}
         return facts | ({} if self.runtime is None else {"train_runtime": self.runtime})
 
@@ -318,6 +344,11 @@ HYPOTHETICAL = re.compile(
     r"\b(?:to avoid OOM|prevent|in case of|if you|may cause|Registered|handler for|Press|TensorBoard caught)\b"
 )
 CLOSING_SIGNAL = re.compile(r"Sending process \d+ closing signal|death signal, shutting down")
+
+
+def _closes(line: str) -> bool:
+    """Return whether one of the last lines says, in weaker words or another language, that the run is done."""
+    return WORDS_OF_CLOSING.search(line) is not None and not OF_A_PART.search(line) and not FORESEEN.search(line)
 
 
 def _innermost(frames: list[tuple[str, str]]) -> str:
