@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.model import SeriesOutcome
-from ptt.diagnostics.verdict.green_light import LEARNT, WORSE, blocked_by, excuses, not_learnt
+from ptt.diagnostics.verdict.green_light import BY_HEART, LEARNT, WORSE, blocked_by, excuses, memorised, not_learnt
 from ptt.diagnostics.wording import sig
 
 RECALL = SeriesOutcome(
@@ -87,3 +88,16 @@ def test_every_excuse_gives_its_reason() -> None:
 )
 def test_a_number_in_prose_has_two_to_three_significant_digits(value: float, text: str) -> None:
     assert sig(value) == text
+
+
+def test_a_loss_near_zero_without_an_evaluation_may_be_known_by_heart() -> None:
+    loss = replace(
+        SOLVED, name="loss/total", logged_as="loss", direction="lower", early=2.8, late=0.02, movement="fell"
+    )
+    question = memorised([loss], Family.SUPERVISED)
+    assert question is not None
+    assert question.question == BY_HEART
+    assert question.why == "the loss ends at 0.020, and no evaluation is logged"
+    assert memorised([loss, replace(loss, name="eval/loss", split="eval")], Family.SUPERVISED) is None
+    assert memorised([replace(loss, late=0.5)], Family.SUPERVISED) is None
+    assert memorised([loss], Family.ONLINE) is None

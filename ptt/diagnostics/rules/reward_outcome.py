@@ -94,6 +94,9 @@ def reward_dropped_since(evidence: Evidence, step: int) -> bool:
     return lost or reward_dropped(evidence)
 
 
+MIN_TOLD_FLAT: Final = 20  # rewards: of fewer, a rise within their noise is neither a rise nor none
+
+
 class Outcome(StrEnum):
     """What the reward did over the run."""
 
@@ -129,7 +132,10 @@ def outcome(evidence: Evidence) -> Outcome:
     spread, likeness = step_noise(series.finite()[1])
     error = spread * math.sqrt((1 + likeness) / (1 - likeness) * 2 / series.width)
     least = max(MIN_RISE_SHARE * (reward.best - reward.worst), MIN_CHANGE * abs(reward.best), Z_LIMIT * error)
-    return Outcome.ROSE if reward.last - reward.first > least else Outcome.FLAT
+    gain = reward.last - reward.first
+    if 0 < gain <= least and len(series.finite()[0]) < MIN_TOLD_FLAT:
+        return Outcome.TOO_FEW
+    return Outcome.ROSE if gain > least else Outcome.FLAT
 
 
 def outcome_since(evidence: Evidence, step: int) -> Outcome:

@@ -37,7 +37,7 @@ from ptt.diagnostics.rules.post_training.likelihood_falls import MIN_FALL
 from ptt.diagnostics.rules.post_training.overfitting import MIN_EVALUATIONS, MIN_RISE, loss_path
 from ptt.diagnostics.rules.post_training.overfitting import Z_LIMIT as EVALUATION_Z
 from ptt.diagnostics.rules.single_series import derived, logarithms
-from ptt.diagnostics.verdict.green_light import LEARNT, WORSE, blocked_by, not_learnt
+from ptt.diagnostics.verdict.green_light import BY_HEART, LEARNT, WORSE, blocked_by, memorised, not_learnt
 from ptt.diagnostics.wording import sig
 
 MAX_HIDDEN_FACTOR: Final = 4.0
@@ -296,7 +296,8 @@ def what_was_seen(evidence: Evidence, verdicts: Sequence[RuleVerdict], signature
     elif family is None:
         questions.append(UNKNOWN_KIND)
     told = {str(found.evidence.get("metric")) for one in verdicts if isinstance(one, Broken) for found in one.findings}
-    open_ = (blocked_by(evidence.described, told), not_learnt(evidence.described, family))
+    described = evidence.described
+    open_ = (blocked_by(described, told), not_learnt(described, family), memorised(described, family))
     questions += [question for question in open_ if question is not None and questions]
     enable = [
         line
@@ -405,6 +406,7 @@ def healthy_headline(seen: Seen, checks: int, reason: str) -> str:
     return f"No fault seen in {_checks(checks)} of {_joined(seen.subjects)}{tails}."
 
 
+OF_GOAL: Final = (LEARNT, BY_HEART)
 MAX_GAPS: Final = 2  # named in a headline: the rest stands below it, with every change that would have shown
 
 
@@ -412,8 +414,8 @@ def partly_headline(seen: Seen, checks: int) -> str:
     """Say that nothing was found, in what, and what could not be judged; a series that got worse comes first."""
     if worse := next((question for question in seen.coverage.core if question.question == WORSE), None):
         return f"{worse.why[:1].upper()}{worse.why[1:]}, and no rule judges that; no other fault seen."
-    open_ = [question for question in seen.coverage.core if not question.judged and question.question != LEARNT]
-    learnt = [f"{one.question} ({one.why})" for one in seen.coverage.core if one.question == LEARNT]
+    open_ = [question for question in seen.coverage.core if not question.judged and question.question not in OF_GOAL]
+    learnt = [f"{one.question} ({one.why})" for one in seen.coverage.core if one.question in OF_GOAL]
     gaps = [question.question for question in open_ if question.why == UNRECORDED]
     parts = learnt if seen.coverage.core else ["no training metric was read"]
     parts += [f"{_joined(gaps)} not recorded"] if gaps else []

@@ -29,6 +29,8 @@ SOLVED: Final = 0.9  # of a score between 0 and 1, at the end
 MIN_VALUES: Final = 10  # of which a level early and one late can be told from each other
 SMOOTH: Final = 1e-6  # noise over size: what scatters less is a schedule or a counter, and was not measured
 LEARNT: Final = "whether anything was learnt"
+BY_HEART: Final = "whether it was learnt by heart"
+KNOWN_BY_HEART: Final = 0.1  # nats a token: text that is not known by heart is not predicted so surely
 WORSE: Final = "a recorded series that got worse"
 SCORES: Final = ("reward/mean", "dpo/accuracy", "sft/token_accuracy", "eval/score", "eval/accuracy")
 
@@ -92,6 +94,17 @@ def not_learnt(described: Sequence[SeriesOutcome], family: Family | None) -> Cor
         return None
     why = f"{called_in_prose(goal)} did not improve"
     return CoreQuestion(question=LEARNT, judged=False, rows=goal.count, metric=goal.logged_as, why=why)
+
+
+def memorised(described: Sequence[SeriesOutcome], family: Family | None) -> CoreQuestion | None:
+    """Return the open question that a loss near 0 leaves where nothing was evaluated: learnt, or learnt by heart."""
+    if family is not Family.SUPERVISED or any(series.split == "eval" and series.count for series in described):
+        return None
+    loss = next((one for one in described if one.name == "loss/total" and one.late is not None), None)
+    if loss is None or loss.late is None or not 0 <= loss.late <= KNOWN_BY_HEART:
+        return None
+    why = f"the loss ends at {sig(loss.late)}, and no evaluation is logged"
+    return CoreQuestion(question=BY_HEART, judged=False, rows=loss.count, metric=loss.logged_as, why=why)
 
 
 def _is_watched(series: SeriesOutcome) -> bool:

@@ -177,8 +177,9 @@ TOLD: Final[dict[Family | None, tuple[Role, ...]]] = {
     None: (_eval_score, REWARD, TRUE_REWARD, _success, _score, PAIRS, _eval_loss, LOSS, _loss, SIDE),
 }
 """What the owner of a run asks first, by kind of training; of each row one series is told."""
+LEARNT_BY_REWARD: Final = (Family.ONLINE, Family.CLASSIC_RL, None)
 BESIDE_NO_SCORE: Final = (LOSS, _loss, _score)
-"""Not told beside a score where a policy learns from rewards: the loss tells little there, parts of a reward less."""
+"""Not told beside a reward that rose: the loss of a policy tells little, parts of a reward less than the whole."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,8 @@ def choose_series(described: Iterable[SeriesOutcome], family: Family | None) -> 
     chosen: list[SeriesOutcome] = []
     for role in TOLD[family]:
         alike = [one for one in usable if role(one) and not any(_same(one, other) for other in chosen)]
-        scored = family in (Family.ONLINE, Family.CLASSIC_RL, None) and any(one.direction == "higher" for one in chosen)
+        paid = any(one.split == "train" and one.direction == "higher" and gained(one) for one in chosen)
+        scored = family in LEARNT_BY_REWARD and paid
         if alike and len(chosen) < MAX_TOLD and not (scored and role in BESIDE_NO_SCORE):
             chosen.append(max(alike, key=lambda one: (one.movement in MOVED and role is SIDE, one.count)))
     if chosen:
@@ -271,9 +273,15 @@ def _course(one: SeriesOutcome) -> str:
         )  # fmt: skip
     if one.movement == "flat" and _by_means(one):
         levels = f"{sig(start)} → {_value(one, end)}{_on_average(one)}"
-        told = f"did not move beyond its noise ({levels})" if is_flat(one) else f"{levels}, which its noise may explain"
-        return f"{name} {told}"
-    return f"{name} {_arrow(one)}{_best(one)}"
+        if is_flat(one):
+            return f"{name} did not move beyond its noise ({levels})"
+    doubt = ", which its noise may explain" if _by_means(one) and _may_be_none(one) else ""
+    return f"{name} {_arrow(one)}{_best(one)}{doubt}"
+
+
+def _may_be_none(one: SeriesOutcome) -> bool:
+    """Return whether the interval of its change contains none."""
+    return one.change is not None and one.change[0] <= 0 <= one.change[1]
 
 
 def is_flat(one: SeriesOutcome) -> bool:

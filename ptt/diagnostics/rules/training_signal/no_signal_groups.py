@@ -81,7 +81,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if onset is None:
         return Healthy(reason=f"{last:.0%} of groups have no spread at the end, limit {limit:.0%}")
     share = _risen_share(evidence)
-    best = _silent_at_best(evidence, series, onset)
+    best = None if _never_moved(evidence) else _silent_at_best(evidence, series, onset)
     solved = best >= SOLVED_SHARE if best is not None else _mostly_right(evidence, onset)
     if solved is None:
         near_best = (share is not None and share >= SOLVED_SHARE) or _was_solved(evidence, onset)
@@ -108,6 +108,12 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         confirm=CONFIRM,
         next=NEXT,
     )
+
+
+def _never_moved(evidence: Evidence) -> bool:
+    """Return whether the reward is one value throughout, of which nobody can say that it is the best."""
+    reward = evidence.metrics.get("reward/mean")
+    return reward is not None and bool(len(reward.finite()[1])) and float(np.ptp(reward.finite()[1])) == 0.0
 
 
 def _spread_gone(evidence: Evidence, limits: Limits) -> Finding | None:
