@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from parser_samples import losses, parser_named, pieces_of, run_file, table, takers
 
+import ptt
 from ptt.diagnostics.parsers.io.interface import Context
 
 
@@ -200,7 +201,14 @@ def test_the_last_words_say_whether_the_run_was_whole(tmp_path: Path, line: str,
 
 def test_the_batches_of_an_epoch_do_not_hide_each_other(tmp_path: Path) -> None:
     rows = "".join(f"epoch:  {at // 5} loss:  {at / 8}\n" for at in range(15))
-    assert curve(written(tmp_path, "nohup.out", rows), "loss") == [(at + 1, at / 8) for at in range(15)]
+    path = written(tmp_path, "nohup.out", rows)
+    assert curve(path, "loss") == [(at + 1, at / 8) for at in range(15)]
+    assert facts(path)["row_unit"] == "row"
+
+
+def test_one_of_several_seeds_in_a_file_is_judged_and_their_number_told(tmp_path: Path) -> None:
+    outcome = ptt.diagnose(written(tmp_path, "metrics.jsonl", seeds(6)).parent).outcome
+    assert outcome.said.startswith("The file holds 3 runs; the last is judged. The log ends at epoch 5")
 
 
 def test_a_missing_library_is_the_cause_of_what_follows(tmp_path: Path) -> None:

@@ -423,7 +423,7 @@ class ConsoleReader:
                 self.steps[index] = epochs.step(counter)
         rows = [*zip(self.steps, self._dropped(), strict=True)]
         self.headed += sum(step is not None and not dropped for step, dropped in rows)
-        if all(step is not None or dropped for step, dropped in rows):
+        if not self.crowded and all(step is not None or dropped for step, dropped in rows):
             self.units.discard("row")
 
     def close(self) -> Iterator[Piece]:
