@@ -208,6 +208,7 @@ def test_the_batches_of_an_epoch_do_not_hide_each_other(tmp_path: Path) -> None:
 
 def test_one_of_several_seeds_in_a_file_is_judged_and_their_number_told(tmp_path: Path) -> None:
     outcome = ptt.diagnose(written(tmp_path, "metrics.jsonl", seeds(6)).parent).outcome
+    assert outcome is not None
     assert outcome.said.startswith("The file holds 3 runs; the last is judged. The log ends at epoch 5")
 
 
