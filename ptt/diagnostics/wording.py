@@ -19,7 +19,7 @@ def sig(value: float, unit: str = "") -> str:
     elif value == 0:
         text = "0"
     elif not SMALL <= size < HUGE:
-        text = f"{value:.2g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+        text = f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
     elif size >= LARGE:
         text = f"{float(f'{value:.{DIGITS}g}'):,.0f}"
     else:

@@ -34,7 +34,7 @@ def advice(rule: str, stride: int, *, finished: bool) -> str:
 
 @pytest.mark.parametrize("rule", ["loss-divergence", "frozen-loss", "metrics-lost"])
 def test_more_rows_are_asked_for_only_as_they_can_still_be_had(rule: str) -> None:
-    going_on, finished = "let the run continue", "every step of it is logged"
+    going_on, finished = "train for more steps", "every step of it is logged"
     assert advice(rule, 5, finished=False) == f"{going_on}, or log every step, and judge it again"
     assert advice(rule, 1, finished=False) == f"{going_on}, and judge it again"
     assert advice(rule, 5, finished=True) == "log every step, and judge it again"
@@ -46,7 +46,7 @@ def test_values_that_are_no_numbers_are_not_asked_for_more_often() -> None:
     values[5:] = np.nan
     verdict = judged("loss-divergence", {"loss/total": values})
     assert isinstance(verdict, NotJudged)
-    assert "continue" not in verdict.enable
+    assert "more steps" not in verdict.enable
     assert "finite" in verdict.enable
 
 
@@ -54,7 +54,7 @@ def test_a_tail_of_many_tokens_at_every_step_is_not_told_to_record_them() -> Non
     evidence = evidence_of(sequences_of(WILD))
     assert evidence.tails is not None
     assert min(evidence.tails.post.window_tokens) >= 300
-    assert more_tokens(evidence, evidence.tails) == "let the run continue, and judge it again"
+    assert more_tokens(evidence, evidence.tails) == "train for more steps, and judge it again"
     few = judge(evidence_of(sequences_of(replace(WILD, post=steady(1.0), sequences=1, steps=12))), aggregates()).verdict
     assert isinstance(few, NotJudged)
     assert "300 post-tool tokens" in few.enable

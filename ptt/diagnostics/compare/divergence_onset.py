@@ -23,6 +23,7 @@ from ptt.diagnostics.statistics.step_matching import MatchedSpans, count_steps, 
 from ptt.diagnostics.statistics.tail_growth import LEVEL_FLOOR, MIN_BLOCK_TOKENS, TAIL_QUANTILES
 from ptt.diagnostics.statistics.trend import first_lasting_excess
 from ptt.diagnostics.statistics.windows import label_spans
+from ptt.diagnostics.wording import sig
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -379,6 +380,6 @@ def identical_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) ->
 
 def _words(onset: DivergenceOnset, figure: Figure, step: int | None) -> str:
     side, way = ("above", "higher") if onset.last > 0 else ("below", "lower")
-    size = f"×{math.exp(abs(onset.last)):.2g} {way}" if figure.logs else f"{abs(onset.last):.3g} {way}"
+    size = f"×{sig(math.exp(abs(onset.last)))} {way}" if figure.logs else f"{sig(abs(onset.last))} {way}"
     left = "" if step is not None else "since an unknown step: "
     return f"{left}{side} the baseline, {size} on average over steps {onset.since} to {onset.until}"

@@ -15,6 +15,7 @@ from ptt.diagnostics.compare.wording import metric_name
 from ptt.diagnostics.evidence.logged_metrics import Logged, Series
 from ptt.diagnostics.metrics.catalogue import document
 from ptt.diagnostics.model import JsonScalar
+from ptt.diagnostics.wording import sig
 
 NO_SETTINGS: Final = frozenset(
     {"global_step", "status", "framework", "algorithm", "train_runtime", "exit_reason", "row_unit", "rows_placed_by"}
@@ -74,7 +75,7 @@ def _course(logged: Logged) -> str | None:
     turns = list(
         dict.fromkeys((first, *(end for end in inner if not min(first, last) <= end <= max(first, last)), last))
     )
-    return " → ".join(f"{value:.3g}" for value in turns)
+    return " → ".join(f"{sig(value)}" for value in turns)
 
 
 def _same(first: Logged, second: Logged) -> bool | None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from ptt.diagnostics.compare.readings import Tail
 from ptt.diagnostics.metrics.catalogue import labels, listed
+from ptt.diagnostics.wording import sig
 
 MAX_DIGITS: Final = 9
 CLOSE_DIGITS: Final = 3  # digits of an end that two would round to 1, the value that tells nothing
@@ -55,7 +56,7 @@ class Sided:
 def sided(ratio: float, low: float, high: float, sides: tuple[str, str] = ("lower", "higher")) -> Sided:
     """Convert a ratio and its interval into factors of at least 1; `sides`: the words above 1 and below it."""
     above, below = sides
-    level = f"{max(ratio, _reciprocal(ratio)):.2g}" == "1"
+    level = sig(max(ratio, _reciprocal(ratio))) == sig(1.0)
     turned = not level and ratio < 1
     first, last = (high, low) if turned else (low, high)
     if not level and (last <= 1 if turned else first >= 1) and (first <= 1 if turned else last >= 1):
@@ -111,7 +112,7 @@ def times(value: float) -> str:
 
 def nats(value: float) -> str:
     """Write a tail in nats."""
-    return f"{value:.3g}" if math.isfinite(value) else "no value"
+    return f"{sig(value)}" if math.isfinite(value) else "no value"
 
 
 def number(value: float, digits: int = 3) -> str:

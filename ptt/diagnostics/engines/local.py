@@ -63,6 +63,7 @@ from ptt.diagnostics.store.scan import (
     write_tokens,
 )
 from ptt.diagnostics.store.single_values import SingleValues
+from ptt.diagnostics.wording import sig
 
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and say nothing
 APART_FROM = 1 << 26  # tokens: fewer are folded before other processes have begun
@@ -126,7 +127,7 @@ def _resolution(tables: TokenTables, sequences: int) -> Iterator[str]:
         steps = tables.cells["step"].n_unique()
         yield (
             f"A run of {steps:,} recorded steps: sums and means are of all tokens as ever, and percentiles of |r| are "
-            f"known to {100 * width * WIDTH:.2g}% of their value ({100 * WIDTH:.1g}% in runs of up to {WIDER[0][0]} "
+            f"known to {sig(100 * width * WIDTH)}% of their value ({100 * WIDTH:.1g}% in runs of up to {WIDER[0][0]} "
             "steps)."
         )
     if (share := share_kept(sequences)) > 1:

@@ -17,6 +17,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.guessed_names import spelt_words
 from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import JsonScalar
+from ptt.diagnostics.wording import sig
 
 
 class Family(StrEnum):
@@ -343,7 +344,7 @@ def _of_pairs(shown: Shown) -> Told | None:
         return None
     hints = [hint for text in (*shown.logged, *shown.places) for hint in _hints(text)]
     word, family = next((hint for hint in hints if hint[1] in PAIRED), ("", None))
-    return (family, f"the loss starts at {losses[0]:.3g}, near ln 2, and a name says {word}") if family else None
+    return (family, f"the loss starts at {sig(losses[0])}, near ln 2, and a name says {word}") if family else None
 
 
 def _distilled(shown: Shown) -> Told | None:

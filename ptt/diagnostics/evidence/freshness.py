@@ -11,6 +11,7 @@ from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tokens_by_step import series_from_frame
 from ptt.diagnostics.statistics.staleness import add_lags
+from ptt.diagnostics.wording import sig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,5 +75,5 @@ def _version_fault(versioned: pl.DataFrame) -> str:
     first, last = int(versions[:half].max()), int(versions[half:].max())
     pace = (last - first) / max(1, int(steps[half + versions[half:].argmax()] - steps[versions[:half].argmax()]))
     if not VERSIONS_PER_STEP[0] <= pace <= VERSIONS_PER_STEP[1]:
-        return f"versions go up by {pace:.2g} a step: they count something other than steps"
+        return f"versions go up by {sig(pace)} a step: they count something other than steps"
     return ""

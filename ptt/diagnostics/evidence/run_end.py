@@ -14,6 +14,7 @@ from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.aliases import bare_name
 from ptt.diagnostics.model import STEP, Run
+from ptt.diagnostics.wording import pct
 
 
 class Ending(StrEnum):
@@ -214,7 +215,7 @@ def _completed(
     if closing is not None and len(closing.steps) and not progress.went_on(int(closing.steps[-1])):
         return f"its trainer wrote the closing row ({CLOSING_ROW})"
     if progress.share is not None and progress.share >= done_share:
-        return f"it reached {min(1.0, progress.share):.0%} of the planned steps"
+        return f"it reached {pct(min(1.0, progress.share))} of the planned steps"
     status = run.context.get("status")
     if isinstance(status, str) and status.lower() in STATUSES:
         return "it says it completed"
@@ -232,7 +233,7 @@ def _schedule_ended(rate: Series, progress: Progress) -> str:
     falling = bool((np.diff(values[-MIN_SCHEDULE:]) < 0).all())
     next_one = values[-1] + (values[-1] - values[-2])  # on this line the next one would lie at or below zero
     if falling and values[-1] <= SCHEDULE_END * values.max() and (values[-1] == 0 or next_one <= 0):
-        return "0" if values[-1] == 0 else f"{values[-1] / values.max():.1%} of its highest"
+        return "0" if values[-1] == 0 else f"{pct(values[-1] / values.max())} of its highest"
     return ""
 
 

@@ -19,6 +19,7 @@ from ptt.diagnostics.rules import tool_tail_growth
 from ptt.diagnostics.store.damage import MAX_LOST, Damage, damage_of, percent
 from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.traces.compare import TraceSide
+from ptt.diagnostics.wording import sig
 
 
 def decide(diagnosis: Diagnosis, *, fail_on: Severity | None) -> Outcome:
@@ -73,7 +74,7 @@ def _exceeds_limit(damage: Damage, most: float | None) -> bool:
 
 def _check_damage(damage: Damage, most: float | None) -> CheckResult:
     bad, limit = _exceeds_limit(damage, most), MAX_LOST if most is None else most
-    set_it = "max_lost = 1" if damage.unmeasured else f"a max_lost above {damage.share:.2g}"
+    set_it = "max_lost = 1" if damage.unmeasured else f"a max_lost above {sig(damage.share)}"
     again = "run ptt as a user who can read every file of the run" if damage.closed else "pack or copy the run again"
     whole = "" if most is not None else ", a file of tokens or metrics lost as a whole, a file that cannot be read"
     return CheckResult(

@@ -30,6 +30,7 @@ from ptt.diagnostics.statistics.ess import pooled_ess
 from ptt.diagnostics.statistics.tail_curves import Profile, tail_curve
 from ptt.diagnostics.statistics.windows import Span, split_steps
 from ptt.diagnostics.verdict.headline import contaminated
+from ptt.diagnostics.wording import sig
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -90,7 +91,7 @@ def token_statistic(bound: Bound, subject: Tail | Ess, run: RunSeries) -> Measur
     ends = [end for end in (bound.low, bound.high) if end is not None]
     wide = statistic.high > MAX_INTERVAL_RATIO * statistic.low
     if wide and any(statistic.low <= end <= statistic.high for end in ends):
-        reach = f"anything from {statistic.low:.2g} to {statistic.high:.2g}"
+        reach = f"anything from {sig(statistic.low)} to {sig(statistic.high)}"
         return Unmeasured(
             reason=f"{levels.tokens} tokens of {subject.slice} leave it at {reach}",
             enable="record more sequences, or take a longer window"

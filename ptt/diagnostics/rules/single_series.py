@@ -4,10 +4,10 @@
     def check(entropy: Series, evidence: Evidence, limits: Limits) -> Verdict:
         rise = lasting_rise(entropy, floor=limits["floor"], factor=limits["times_early"])
         if rise is None or rise.ended:
-            return Healthy(reason=f"entropy ends at {last_mean(entropy):.3g} nats")
+            return Healthy(reason=f"entropy ends at {sig(last_mean(entropy))} nats")
         return Finding(
             severity=Severity.MEDIUM,
-            claim=f"Entropy rose from {rise.early:.3g} to {rise.last:.3g} nats",
+            claim=f"Entropy rose from {sig(rise.early)} to {sig(rise.last)} nats",
             unit="nats",
             **measured(rise),
             evidence=series_evidence(entropy, early=rise.early),

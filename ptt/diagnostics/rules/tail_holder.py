@@ -45,6 +45,7 @@ from ptt.diagnostics.model import (
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.rules.tail_conditions import JudgedTail, growth_of_percentiles, judge_tail
 from ptt.diagnostics.statistics.observation_position import FLOOR
+from ptt.diagnostics.wording import pct, sig
 
 EVERYWHERE: Final = "tail-growth-everywhere"
 HIGH: Final = "tails-high"
@@ -169,8 +170,8 @@ def about(finding: Finding, held: HeldTail, *, alone: bool = False) -> Finding:
     """Return a finding on a tail as one about the value that holds it, or within which `alone` it was looked for."""
     kind, where = kind_of(held.attribute), place(held.attribute, held.value)
     head, colon, rest = finding.claim.partition(":")
-    beyond = f"late tokens with |r| above {held.begins:.2g} nats"
-    share = f"({held.tail.share:.0%} of the {beyond}, {held.tail.token_share:.0%} of all)"
+    beyond = f"late tokens with |r| above {sig(held.begins)} nats"
+    share = f"({pct(held.tail.share)} of the {beyond}, {pct(held.tail.token_share)} of all)"
     said = f", {where} only" if alone else f", most of all {where}"
     causes, confirm, steps = advice(kind, held, where, finding.seen_step)
     kept = [line for line in finding.next if re.search(r"\bcheck the logprobs\b|\bcheckpoint\b", line)]

@@ -20,6 +20,7 @@ from ptt.diagnostics.rules.tail_conditions import (
 )
 from ptt.diagnostics.statistics.rare_tails import RareRise
 from ptt.diagnostics.statistics.tail_growth import LateRise, Percentile
+from ptt.diagnostics.wording import pct, sig
 
 MAX_TOLD_WEIGHT: Final = math.log(1e6)  # nats: a larger weight says no more to a reader
 MOST_RUNS: Final = 0.5  # a p-value above it is that of more than half of the runs
@@ -39,9 +40,8 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
     if tail.rise is not None and conditions["growth"] is not False and post.growth() < MIN_GROWTH:
         before, after = block_means_around(post, tail.rise)  # it rose before the early third was over
         first = tails.blocks[tail.rise.blocks[0]].first
-        grew = (
-            f"{slice_label(tails).lower()} {tail.name} of |r| went {before:.3g} → {after:.3g} nats from step {first} on"
-        )
+        what = f"{slice_label(tails).lower()} {tail.name} of |r|"
+        grew = f"{what} went {sig(before)} → {sig(after)} nats from step {first} on"
     if tail.since is not None:
         equal = f"0 at step {tail.since}, where policy and reference were equal,"
         grew = f"{slice_label(tails).lower()} {tail.name} of |r| went from {equal} to {_path(post)} nats"
@@ -49,15 +49,15 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
     if conditions["growth"] is False:
         return _reason_of_no_growth(tails, tail, limits)
     if conditions["material"] is False:
-        return f"{grew}, but its late p99 of {p99:.2g} nats stays below {nats(limits['material_p99'])}"
+        return f"{grew}, but its late p99 of {sig(p99)} nats stays below {nats(limits['material_p99'])}"
     if conditions["lasting"] is False:
-        return f"{grew}, then came back: {post.last_sixth:.3g} in the last sixth"
+        return f"{grew}, then came back: {sig(post.last_sixth)} in the last sixth"
     if conditions["growth"] is None and conditions["localised"] is False and no_further_than_text(tails):
         return f"{grew}, and {text}: it grew there as well, and after tools it reaches no further"
     if conditions["growth"] is None and math.isnan(tail.growth_p):
         return f"{grew}, but too few blocks of steps have such tokens to test it"
     if conditions["growth"] is None and tail.growth_p < PERCENTILES_SHARE * limits["false_alarms"]:
-        return f"{grew}: more than noise explains (p = {tail.growth_p:.2g}), but only a few blocks of steps carry it"
+        return f"{grew}: more than noise explains (p = {sig(tail.growth_p)}), but only a few blocks of steps carry it"
     if conditions["growth"] is None:
         return f"{grew}: noise in this run would give as much in {_one_of(tail.growth_p)} runs"
     if conditions["localised"] is False:
@@ -72,7 +72,7 @@ def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
         return f"{grew}; noise hides whether it outgrew {text}"
     if conditions["material"] is None:
         return (
-            f"{grew}; its late p99 of {p99:.2g} nats is too close to the limit of {nats(limits['material_p99'])} to "
+            f"{grew}; its late p99 of {sig(p99)} nats is too close to the limit of {nats(limits['material_p99'])} to "
             "judge"
         )
     return f"{grew} while {text}"
@@ -92,8 +92,8 @@ def _reason_of_no_growth(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
     if not (most.growth() >= MIN_GROWTH and tail.growth_p < MAX_NAMED_P):
         return f"{label} {tail.name} of |r| went {_path(tail.post)} nats: no growth beyond the run's own noise"
     return (
-        f"{label} {name} of |r| went {_path(most)} nats (×{most.growth():.2g}), which noise in this run gives in "
-        f"{_one_of(tail.growth_p)} runs (p = {tail.growth_p:.2g}): growth is not shown, which takes p < {rate:.2g}"
+        f"{label} {name} of |r| went {_path(most)} nats (×{sig(most.growth())}), which noise in this run gives in "
+        f"{_one_of(tail.growth_p)} runs (p = {sig(tail.growth_p)}): growth is not shown, which takes p < {sig(rate)}"
     )
 
 
@@ -101,8 +101,8 @@ def _reason_of_rare(tails: Tails, tail: JudgedTail, rise: RareRise, limits: Limi
     """Return how a few tokens beyond p99 grew, and which condition decided."""
     weight = f" (a weight of {math.exp(rise.limit):,.0f})" if rise.limit < MAX_TOLD_WEIGHT else ""
     grew = (
-        f"{slice_label(tails).lower()} tokens beyond {nats(rise.limit)}{weight} went from {rise.before:.2%} to "
-        f"{rise.after:.2%}, in {rise.units[0]} → {rise.units[1]} sequences (p = {rise.growth_p:.2g})"
+        f"{slice_label(tails).lower()} tokens beyond {nats(rise.limit)}{weight} went from {pct(rise.before)} to "
+        f"{pct(rise.after)}, in {rise.units[0]} → {rise.units[1]} sequences (p = {sig(rise.growth_p)})"
     )
     p99 = f"p99 {_path(tail.post)} nats"
     conditions = tail.conditions
@@ -132,7 +132,7 @@ def _reason_of_end(tails: Tails, tail: JudgedTail, end: LateRise) -> str:
     first = tails.blocks[end.blocks[0]].first
     left = tails.blocks[end.blocks[-1]].last - first + 1
     rose = (
-        f"{slice_label(tails).lower()} {tail.name} of |r| went {before:.3g} → {after:.3g} nats from step {first} on, "
+        f"{slice_label(tails).lower()} {tail.name} of |r| went {sig(before)} → {sig(after)} nats from step {first} on, "
         f"{left} step{'s' if left > 1 else ''} before the end"
     )
     conditions = tail.conditions
@@ -140,15 +140,15 @@ def _reason_of_end(tails: Tails, tail: JudgedTail, end: LateRise) -> str:
         return f"{rose}: too late to rule out noise, which gives as much in {_one_of(end.p_value)} runs"
     p99 = block_means_around(tails.post.percentiles["p99"], end)[1]
     if conditions["material"] is False:
-        return f"{rose}, but its p99 there is only {p99:.2g} nats"
+        return f"{rose}, but its p99 there is only {sig(p99)} nats"
     if conditions["lasting"] is False:
         return f"{rose}, then came back"
     if conditions["material"] is None:
-        return f"{rose}; its p99 of {p99:.2g} nats there is too close to the limit to judge"
+        return f"{rose}; its p99 of {sig(p99)} nats there is too close to the limit to judge"
     if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) < MIN_WINDOW_TOKENS:
         return f"{rose}, but there are too few text-only tokens to judge whether they grew as well"
     text_before, text_after = block_means_around(tails.text.percentiles[tail.name], end)
-    text = f"text-only {text_before:.3g} → {text_after:.3g}"
+    text = f"text-only {sig(text_before)} → {sig(text_after)}"
     if conditions["localised"] is None:
         return f"{rose}; noise hides whether it outgrew {text}"
     return f"{rose}, and {text} as well" if conditions["localised"] is False else f"{rose} while {text}"
@@ -179,12 +179,12 @@ def path_beside_text(tails: Tails, name: str, text_growth: TailGrowth) -> str:
     That these fell, or did not grow, is said only where every measure of their tail has it so.
     """
     post, text = tails.post.percentiles[name].windows, tails.text.percentiles[name].windows
-    beside = f"text-only {text[0]:.2g} to {text[2]:.2g}"
+    beside = f"text-only {sig(text[0])} to {sig(text[2])}"
     if text_growth.movements == {"fell"}:
         beside = "text-only fell"
     elif text_growth.movements and "rose" not in text_growth.movements:
         beside = "text-only did not grow"
-    return f"{name} of |r| went from {post[0]:.2g} to {post[2]:.2g} nats ({beside})"
+    return f"{name} of |r| went from {sig(post[0])} to {sig(post[2])} nats ({beside})"
 
 
 def slice_label(tails: Tails) -> str:
@@ -193,10 +193,10 @@ def slice_label(tails: Tails) -> str:
 
 
 def _path(percentile: Percentile) -> str:
-    return " → ".join(f"{value:.3g}" for value in percentile.windows)
+    return " → ".join(f"{sig(value)}" for value in percentile.windows)
 
 
 def nats(value: float) -> str:
     """Return a value in nats; exactly one is one nat."""
-    text = f"{value:.2g}"
+    text = f"{sig(value)}"
     return f"{text} nat" if text == "1" else f"{text} nats"

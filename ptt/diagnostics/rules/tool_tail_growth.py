@@ -61,6 +61,7 @@ from ptt.diagnostics.statistics.tail_growth import (
 )
 from ptt.diagnostics.statistics.trend import MIN_SHIFT_BLOCKS
 from ptt.diagnostics.statistics.windows import Span, covered_until
+from ptt.diagnostics.wording import pct, sig
 
 ID: Final = "tool-tail-growth"
 RECORD: Final = (
@@ -185,8 +186,8 @@ def _everywhere(
     """Return the finding of growth in both slices, from the step from which the post-tool tail grew."""
     (onset, interval), (passed, passed_interval) = (date or (None, None) for date in dated)
     policy, reference = sides(tails.pair)
-    tail = f"late tokens with |r| above ln 2 ({TAIL_NATS:.2g} nats)"
-    after_tools = f"{tails.late_tail_share:.0%} of the {tail} follow tool calls: read those samples first"
+    tail = f"late tokens with |r| above ln 2 ({sig(TAIL_NATS)} nats)"
+    after_tools = f"{pct(tails.late_tail_share)} of the {tail} follow tool calls: read those samples first"
     return Finding(
         id="tail-growth-everywhere",
         severity=severity,
@@ -230,7 +231,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits, run: Run) -> Findi
         most = p95.growth_interval()[1]
         if not critical or most <= LARGE_GROWTH:  # high all along is no finding
             return None
-        grew = f" and may have moved further by up to ×{most:.2g}"
+        grew = f" and may have moved further by up to ×{sig(most)}"
     passed = limit_passed(tails, "p95", limit, run)
     policy, reference = sides(tails.pair)
     return Finding(
@@ -242,7 +243,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits, run: Run) -> Findi
         else Severity.MEDIUM,
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
-        claim=f"{policy} is far from {reference} {where(tails)}{grew}: p95 of |r| is {late:.3g} nats in the last "
+        claim=f"{policy} is far from {reference} {where(tails)}{grew}: p95 of |r| is {sig(late)} nats in the last "
         f"{'third' if late == third else 'sixth'} (one token in twenty carries a weight beyond {math.exp(late):,.0f})",
         observed=late,
         limit=limit,
@@ -343,10 +344,10 @@ def _blocked(tails: Tails) -> str | None:
     """Return why the tails cannot be judged at all, or None."""
     share = _bad_share(tails)
     if share > MAX_BAD_SHARE:
-        return f"{share:.0%} of model tokens have no finite log-ratio"
+        return f"{pct(share)} of model tokens have no finite log-ratio"
     if tails.tokens and tails.zero_share > MAX_ZERO_SHARE:
         return (
-            f"r is 0 for {tails.zero_share:.1%} of tokens: one side of {tails.pair} is a copy of the other, or the "
+            f"r is 0 for {pct(tails.zero_share)} of tokens: one side of {tails.pair} is a copy of the other, or the "
             "policy did not move"
         )
     if not tails.post.window_tokens.sum():

@@ -17,7 +17,7 @@ from ptt.diagnostics.traces.judging import MAX_SHOWN, WHOLE, Asked, Bounds, Meas
 from ptt.diagnostics.traces.loops import looping_calls
 from ptt.diagnostics.traces.order import shift_of
 from ptt.diagnostics.traces.tables import TraceTables
-from ptt.diagnostics.wording import counted
+from ptt.diagnostics.wording import counted, pct
 
 ASKED_CALLS: Final = Asked(
     trials="tool calls",
@@ -244,7 +244,7 @@ def judge_recovery(tables: TraceTables) -> Judged:
         findings = (
             Finding(
                 severity=Severity.MEDIUM,
-                claim=f"A later call made good {fall.early:.0%} of failed calls at first, {fall.late:.0%} at the end",
+                claim=f"A later call made good {pct(fall.early)} of failed calls at first, {pct(fall.late)} at the end",
                 observed=fall.late,
                 limit=LOST_RECOVERY * fall.early,
                 unit="share",

@@ -31,6 +31,7 @@ from ptt.diagnostics.traces.parting import (
 )
 from ptt.diagnostics.traces.tables import TraceTables
 from ptt.diagnostics.traces.trace_set import STEP, scan_table
+from ptt.diagnostics.wording import pct, sig
 
 MIN_DIFFERENCE: Final = 0.2  # of success within prompts: less decides little
 MIN_DECIDES: Final = 3  # groups in which it is the turn that decides
@@ -59,7 +60,7 @@ def judge_partings(tables: TraceTables) -> Judged:
     if not found.found:
         return not_judged(
             f"among {found.episodes:,} episodes of {found.groups:,} prompts of which some {better} and some do not, "
-            f"no turn tells which beyond chance (p = {found.p_value:.2g})",
+            f"no turn tells which beyond chance (p = {sig(found.p_value)})",
             missing=("more episodes of each prompt",),
             enable=GROUPS_ENABLE,
         )
@@ -169,7 +170,7 @@ def _finding(row: dict[str, Any], found: Partings, better: str, reach: float) ->
         severity=severity,
         link=Link.ENVIRONMENT if fails else None,
         claim=f"Episodes {did} {better} {less} often than others of the same prompt: "
-        f"{row['with_rate']:.0%} against {row['without_rate']:.0%} in {row['groups']} prompt groups",
+        f"{pct(row['with_rate'])} against {pct(row['without_rate'])} in {row['groups']} prompt groups",
         observed=row["difference"],
         limit=-MIN_DIFFERENCE if row["difference"] < 0 else MIN_DIFFERENCE,
         unit="difference of success" if better == SUCCEED else "difference of shares",

@@ -140,13 +140,13 @@ def judge_latency(tables: TraceTables) -> Judged:
     values[at], weights[at] = by_episode["seconds"].to_numpy(), 1.0
     factor, floor = float(np.log(LATENCY_FACTOR)), float(np.log(MIN_SECONDS))
     rise = shift_of(tables.order, values, weights, lambda early, late: late >= max(floor, early + factor))
-    reason = f"a call takes {sig(_mean(seconds))} s (mean), {seconds.quantile(0.95) or 0.0:.3g} s (95th percentile)"
+    reason = f"a call takes {sig(_mean(seconds))} s (mean), {sig(seconds.quantile(0.95) or 0.0)} s (95th percentile)"
     if rise is None:
         return Judged(verdict=graded(reason=reason))
     early, late = float(np.exp(rise.early)), float(np.exp(rise.late))
     finding = Finding(
         severity=Severity.MEDIUM if late >= SLOW_SECONDS else Severity.LOW,
-        claim=f"A tool call took {early:.2g} s at first and {late:.2g} s at the end (median)",
+        claim=f"A tool call took {sig(early)} s at first and {sig(late)} s at the end (median)",
         observed=late,
         limit=LATENCY_FACTOR * early,
         unit="s",

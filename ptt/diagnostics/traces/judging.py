@@ -15,6 +15,7 @@ from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.traces.model import Share
 from ptt.diagnostics.traces.order import Shift, shift_of
 from ptt.diagnostics.traces.tables import TraceTables
+from ptt.diagnostics.wording import pct
 
 WHOLE: Final = 0.9  # of the trials: it is so almost every time, and there is nothing else to see
 FEW_HITS: Final = 5  # in episodes too few for an interval: then what is seen is told as it is, as a note
@@ -128,11 +129,13 @@ def _finding(
     trials = asked.trials if measured.tool is None else f"{asked.trials} of {measured.tool}"
     counts = f"{share.hits:,} of {share.trials:,}"
     if rise is not None:
-        claim = f"{rise.early:.1%} of the {trials} {asked.hits} at first, {rise.late:.1%} at the end ({counts} in all)"
+        claim = (
+            f"{pct(rise.early)} of the {trials} {asked.hits} at first, {pct(rise.late)} at the end ({counts} in all)"
+        )
     elif share.interval is not None:
         low, high = share.interval
         claim = (
-            f"{share.value or 0.0:.1%} of the {trials} {asked.hits} ({counts}; 95% interval {low:.0%} to {high:.0%})"
+            f"{pct(share.value or 0.0)} of the {trials} {asked.hits} ({counts}; 95% interval {pct(low)} to {pct(high)})"
         )
     else:
         claim = f"{counts} {trials} {asked.hits}"

@@ -13,6 +13,7 @@ from ptt.diagnostics.statistics.pair_order import PairOrder, pair_order
 from ptt.diagnostics.traces.interface import Judged, graded, not_judged
 from ptt.diagnostics.traces.success import ENABLE
 from ptt.diagnostics.traces.tables import TraceTables
+from ptt.diagnostics.wording import pct
 
 MEASURES: Final = (("n_turns", "turns"), ("tokens_out", "tokens"))
 MARGIN: Final = 0.1  # of the pairs, beyond the half that chance gives: less says nothing of an episode
@@ -51,8 +52,8 @@ def _told(found: PairOrder, what: str, repeats: bool) -> str:
     of = " of one task" if repeats else ""
     low, high = found.interval
     return (
-        f"of a failing and a succeeding episode{of} the failing one has more {what} in {found.share:.0%} "
-        f"(95% interval {low:.0%} to {high:.0%})"
+        f"of a failing and a succeeding episode{of} the failing one has more {what} in {pct(found.share)} "
+        f"(95% interval {pct(low)} to {pct(high)})"
     )
 
 

@@ -17,6 +17,7 @@ from ptt.diagnostics.traces.interface import Judged, graded, not_judged
 from ptt.diagnostics.traces.model import Share
 from ptt.diagnostics.traces.order import Shift, shift_of
 from ptt.diagnostics.traces.tables import TraceTables
+from ptt.diagnostics.wording import pct
 
 FALL: Final = 0.15  # of the episodes: what a success rate must lose to matter
 GREAT_FALL: Final = 0.4
@@ -61,7 +62,7 @@ def interval_text(share: Share) -> str:
     """Return the interval of a share, in brackets; nothing where there is none."""
     if share.interval is None:
         return ""
-    return f" (95% interval {share.interval[0]:.0%} to {share.interval[1]:.0%})"
+    return f" (95% interval {pct(share.interval[0])} to {pct(share.interval[1])})"
 
 
 def _fall(tables: TraceTables, share: Share) -> Finding | None:
@@ -75,7 +76,7 @@ def _fall(tables: TraceTables, share: Share) -> Finding | None:
     same = " on the same tasks" if tables.order.mixed else ""
     return Finding(
         severity=severity,
-        claim=f"The success rate fell from {fall.early:.0%} to {fall.late:.0%}{same}",
+        claim=f"The success rate fell from {pct(fall.early)} to {pct(fall.late)}{same}",
         observed=fall.late,
         limit=fall.early - FALL,
         unit="share",
@@ -119,8 +120,8 @@ def _few(tables: TraceTables, share: Share) -> Finding | None:
     low, high = share.interval
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{share.hits:,} of {share.trials:,} labelled episodes succeed (95% interval {low:.0%} to "
-        f"{high:.0%}); the tasks may be hard",
+        claim=f"{share.hits:,} of {share.trials:,} labelled episodes succeed (95% interval {pct(low)} to "
+        f"{pct(high)}); the tasks may be hard",
         observed=share.value,
         limit=FEW_SHARE,
         unit="share",

@@ -21,6 +21,7 @@ from ptt.diagnostics.traces.judging import Asked, Bounds, Measured, judge_share
 from ptt.diagnostics.traces.success import ENABLE
 from ptt.diagnostics.traces.tables import TraceTables
 from ptt.diagnostics.traces.trace_set import scan_table
+from ptt.diagnostics.wording import pct
 
 MAX_COMPARED: Final = 4_000  # answers that are compared with each other, drawn by the hash of their ids
 MIN_PROMPTS: Final = 5  # that a text must answer alike to be a form of its own
@@ -235,7 +236,7 @@ def _judged(tables: TraceTables, asked: Asked, name: str, hits: pl.DataFrame) ->
     measured = _measured(tables, hits)
     finding = judge_share(tables, asked, measured)
     share = measured.share
-    reason = f"{share.value or 0.0:.1%} of {share.trials:,} measured {asked.trials} {asked.hits}"
+    reason = f"{pct(share.value or 0.0)} of {share.trials:,} measured {asked.trials} {asked.hits}"
     return Judged(verdict=graded(*([finding] if finding else []), reason=reason), measured={name: share})
 
 

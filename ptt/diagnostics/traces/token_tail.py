@@ -21,6 +21,7 @@ from ptt.diagnostics.statistics.tail_share import TailShare, tail_shares
 from ptt.diagnostics.traces.error_classes import classify_errors
 from ptt.diagnostics.traces.interface import Judged, graded, not_judged
 from ptt.diagnostics.traces.tables import TraceTables
+from ptt.diagnostics.wording import pct, sig
 
 TABLE: Final = "token_tail"
 COUNTS: Final = "token_tail.parquet"
@@ -69,7 +70,7 @@ def judge_token_tail(tables: TraceTables) -> Judged:
     held = [row for row in table.iter_rows(named=True) if _holds(row, level[row["kind"]])]
     held.sort(key=lambda row: (row["token_share"] - row["tail_share"], row["kind"], row["name"]))
     p99 = _p99(tails.rows)
-    reached = f"p99 of |r| is {p99:.2g} nats" if p99 >= FLOOR else f"p99 of |r| is below {FLOOR:g} nats"
+    reached = f"p99 of |r| is {sig(p99)} nats" if p99 >= FLOOR else f"p99 of |r| is below {FLOOR:g} nats"
     reason = f"{reached} over {tails.joined:,} sequences of tokens that are joined to episodes"
     findings = [_finding(row, tails) for row in held[:1]]  # of others that overlap it the same is true
     return Judged(verdict=graded(*findings, reason=reason), tables={TABLE: table})
@@ -163,8 +164,8 @@ def _finding(row: dict[str, Any], tails: EpisodeTails) -> Finding:
     }[kind]
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{begin} {row['tail_share']:.0%} of the tail (|r| from {tails.begins:g} nats) and "
-        f"{row['token_share']:.1%} of {of}; their p99 of |r| is {row['p99']:.2g} nats",
+        claim=f"{begin} {pct(row['tail_share'])} of the tail (|r| from {tails.begins:g} nats) and "
+        f"{pct(row['token_share'])} of {of}; their p99 of |r| is {sig(row['p99'])} nats",
         observed=row["lift"],
         limit=MIN_LIFT,
         unit="times its share of the tokens",

@@ -15,7 +15,7 @@ from ptt.diagnostics.traces.interface import Judged, graded, no_calls, not_judge
 from ptt.diagnostics.traces.judging import Asked, Bounds, Measured, judge_share
 from ptt.diagnostics.traces.order import MAX_TOOLS_TESTED
 from ptt.diagnostics.traces.tables import TraceTables
-from ptt.diagnostics.wording import counted
+from ptt.diagnostics.wording import counted, pct
 
 BOUNDS: Final = Bounds(
     floor=0.1,  # of the calls: below, failures are an accident that an agent can live with
@@ -64,7 +64,7 @@ def judge_failures(tables: TraceTables) -> Judged:
         return Judged(verdict=not_judged(reason, missing=("tool_calls.ok",), enable=ENABLE).verdict, measured=measured)
     findings = [_with_error(finding, made) for finding in _by_tool(tables, made, whole)]
     share = whole.share.value or 0.0
-    reason = f"{share:.1%} of {whole.share.trials:,} tool calls with a known outcome fail"
+    reason = f"{pct(share)} of {whole.share.trials:,} tool calls with a known outcome fail"
     return Judged(verdict=graded(*findings, reason=reason), measured=measured)
 
 
@@ -132,7 +132,7 @@ def _with_error(finding: Finding, calls: pl.DataFrame) -> Finding:
         failed = failed.filter(pl.format("tool:{}", "tool") == finding.slice)
     row = error_table(classify_errors(failed.with_columns(pl.lit("all").alias("tool")))).row(0, named=True)
     error = {"error_class": row["error_class"], "error_share": row["share"], "error_example": row["example"]}
-    told = "" if row["error_class"] in {OTHER, UNTOLD} else f"; {row['share']:.0%} of the errors: {row['error_class']}"
+    told = "" if row["error_class"] in {OTHER, UNTOLD} else f"; {pct(row['share'])} of the errors: {row['error_class']}"
     return replace(finding, claim=finding.claim + told, evidence={**finding.evidence, **error})
 
 

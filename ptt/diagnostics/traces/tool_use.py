@@ -15,7 +15,7 @@ from ptt.diagnostics.traces.error_classes import classify_errors, error_table
 from ptt.diagnostics.traces.interface import Judged, graded, no_calls
 from ptt.diagnostics.traces.tables import TraceTables
 from ptt.diagnostics.traces.trace_set import scan_table
-from ptt.diagnostics.wording import counted
+from ptt.diagnostics.wording import counted, pct
 
 MAX_TOOLS: Final = 50  # by calls; an agent that makes names up has no end of them
 END_SHARE: Final = 1 / 3  # of the episodes, and the first: early and late in the table of tools
@@ -247,7 +247,7 @@ def _under_used_note(row: dict[str, float | str], gain: float) -> Finding:
     return Finding(
         severity=Severity.INFO,
         claim=f"{name} is called in {users:,} of {users + others:,} episodes that are offered it; these succeed in "
-        f"{row['with']:.0%}, the others in {row['without']:.0%}",
+        f"{pct(float(row['with']))}, the others in {pct(float(row['without']))}",
         observed=gain,
         limit=GAIN,
         unit="share",

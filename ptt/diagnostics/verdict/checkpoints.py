@@ -17,6 +17,7 @@ from ptt.diagnostics.evidence.algorithm import SAMPLED, Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity
 from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.wording import sig
 
 # checkpoint-300 (transformers), global_step_100 (veRL, SkyRL), global_step100 (DeepSpeed), iter_0000100 (Megatron),
 # epoch0epochstep9globalstep9 (AReaL)
@@ -333,7 +334,7 @@ def _best_role(checkpoints: Sequence[Checkpoint], best: Score | None) -> Role:
     if best.noise is None:
         note += "; too few to estimate noise"
     if best.ties:
-        within = f"within the noise of ±{best.noise:.2g}" if best.noise else "equal to it"
+        within = f"within the noise of ±{sig(best.noise)}" if best.noise else "equal to it"
         shown = ", ".join(map(str, best.ties[:MAX_TIES]))
         more = f" and {len(best.ties) - MAX_TIES} more" if len(best.ties) > MAX_TIES else ""
         note += f"; {within}: step{'s' if len(best.ties) > 1 else ''} {shown}{more}"

@@ -26,6 +26,7 @@ from ptt.diagnostics.verdict.checkpoints import (
 )
 from ptt.diagnostics.verdict.context import DECIDING, context_table, read_run_metadata
 from ptt.diagnostics.verdict.outcome import with_checkpoint
+from ptt.diagnostics.wording import sig
 
 SCHEMA: Final = {
     "phase": pl.String,  # before | during | after
@@ -103,7 +104,7 @@ def _reward_shape(diagnosis: Diagnosis) -> Answer:
         return Answer(NO, f"{outliers} {where} lie more than {OUTLIER_RANGES:g} times the usual range from the median")
     counts, edges = np.histogram(rewards, bins=min(len(values), REWARD_BINS))
     bars = f"counts in {len(counts)} equal bins: {', '.join(map(str, counts))}"
-    return Answer(YES, f"rewards {edges[0]:.3g} to {edges[-1]:.3g} with median {median:.3g}, {where}; {bars}")
+    return Answer(YES, f"rewards {sig(edges[0])} to {sig(edges[-1])} with median {sig(median)}, {where}; {bars}")
 
 
 def _settings_saved(evidence: Evidence, evals: pl.DataFrame, *, evaluated: bool) -> Answer:
@@ -224,7 +225,7 @@ def _audit(diagnosis: Diagnosis) -> Answer:
         return Answer(NO, f"{rewarded.height} of {frame.height} recorded samples have a reward")
     rewards, steps = rewarded["reward"].to_numpy(), rewarded["step"].drop_nulls()
     until = f", up to step {steps.to_numpy().max()}" if len(steps) else ""
-    return Answer(YES, f"{rewarded.height} samples with rewards of {rewards.min():.3g} to {rewards.max():.3g}{until}")
+    return Answer(YES, f"{rewarded.height} samples with rewards of {sig(rewards.min())} to {sig(rewards.max())}{until}")
 
 
 def _private(evals: pl.DataFrame) -> Answer:

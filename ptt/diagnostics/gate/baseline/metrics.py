@@ -25,6 +25,7 @@ from ptt.diagnostics.metrics.catalogue import metrics
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_WINDOW_VALUES
 from ptt.diagnostics.statistics.group_difference import GroupDifference, SeedPrior, group_difference
 from ptt.diagnostics.statistics.windows import Span
+from ptt.diagnostics.wording import sig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,12 +276,12 @@ def _words(
 ) -> str:
     level = _level_words(comparison)
     # where a level counts for more than it is, a reader who divides both means must be told
-    raised = f" (a level this low counts as {scale:.3g})" if scale > abs(comparison.expected or 0.0) else ""
+    raised = f" (a level this low counts as {sig(scale)})" if scale > abs(comparison.expected or 0.0) else ""
     if outcome == "failed":
         return f"{level}: beyond noise and beyond the limit of {limit:g} times{raised}; {direction.why}"
     if outcome == "blind":
         low, high = known.interval()
-        reach = f"anything from {low:.3g} to {high:.3g}" if math.isfinite(low) else "anything"
+        reach = f"anything from {sig(low)} to {sig(high)}" if math.isfinite(low) else "anything"
         return f"{level}, but with this noise the difference can be {reach}: too wide to judge"
     limit_at = comparison.limit if comparison.limit is not None else math.inf
     inside = abs(known.difference) <= abs(limit_at)
@@ -288,8 +289,8 @@ def _words(
 
 
 def _level_words(comparison: BaselineComparison) -> str:
-    mean = f"{comparison.observed:.3g}" if comparison.observed is not None else "no value"
-    expected = f"{comparison.expected:.3g}" if comparison.expected is not None else "no value"
+    mean = f"{sig(comparison.observed)}" if comparison.observed is not None else "no value"
+    expected = f"{sig(comparison.expected)}" if comparison.expected is not None else "no value"
     return f"late mean {mean}, baseline {expected}"
 
 

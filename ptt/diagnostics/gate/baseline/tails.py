@@ -28,6 +28,7 @@ from ptt.diagnostics.statistics.noninferiority import (
 from ptt.diagnostics.statistics.step_matching import MIN_SPANS
 from ptt.diagnostics.statistics.tail_curves import Curve, third_of
 from ptt.diagnostics.statistics.tail_growth import FLOOR
+from ptt.diagnostics.wording import sig
 
 QUANTILES: Final = ("p95", "p99")
 NO_TOOLS: Final = "; check whether the run still calls tools"
@@ -118,7 +119,7 @@ def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], 
             raised.append(f"{quantile} below {MATERIAL_NATS[quantile]:.2f}")
         least |= any((side[:, shared] <= AT_FLOOR).any() for side in sides)
         own, other = (math.exp(float(np.nanmean(side[:, shared], axis=0).mean())) for side in sides)
-        levels.append(f"{quantile} {own:.3g} against {other:.3g} nats, {own / other:.3g} times")
+        levels.append(f"{quantile} {sig(own)} against {sig(other)} nats, {sig(own / other)} times")
     if not raised:
         return ""
     taken = f" (each counted as at least {FLOOR:.1g} nats)" if least else ""
@@ -278,7 +279,7 @@ def _apart(seen: Noninferiority) -> str:
     """Say that the seeds' own spread counted, and how wide it is."""
     if not seen.apart:
         return ""
-    return f"; the seeds lie a log-SD of {seen.apart:.2g} apart, not the {seen.assumed:.2g} assumed, and that counts"
+    return f"; the seeds lie a log-SD of {sig(seen.apart)} apart, not the {sig(seen.assumed)} assumed, and that counts"
 
 
 def _factor(seen: Noninferiority) -> str:

@@ -18,6 +18,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, REPAIRS, critic_metric
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, negated, selected, series_evidence
+from ptt.diagnostics.wording import sig
 
 MIN_VARIANCE = -0.05  # below zero by more than an estimate from one batch scatters
 MIN_STEPS = 50  # logged steps: before that a critic may still be learning
@@ -32,13 +33,13 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     worse = lasting_excess(negated(selected(series, warm)), -limits["worse"])
     if worse is not None and last < limits["worse"]:
         severity, limit, onset, interval = Severity.MEDIUM, limits["worse"], worse.onset, worse.interval
-        claim = f"The critic predicts worse than the mean return: explained variance ends at {last:.3g}"
+        claim = f"The critic predicts worse than the mean return: explained variance ends at {sig(last)}"
     elif last < limits["learnt"] and len(steps) >= MIN_STEPS:
         severity, limit, onset = Severity.LOW, limits["learnt"], int(steps[-1])
         interval = (int(steps[-series.width]), onset)
-        claim = f"The critic has not learnt to predict the returns: explained variance ends at {last:.3g}"
+        claim = f"The critic has not learnt to predict the returns: explained variance ends at {sig(last)}"
     else:
-        return Healthy(reason=f"explained variance ends at {last:.3g}")
+        return Healthy(reason=f"explained variance ends at {sig(last)}")
     return Finding(
         severity=severity,
         claim=claim,

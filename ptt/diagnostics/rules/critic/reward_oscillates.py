@@ -23,6 +23,7 @@ from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, REPAIRS, critic_m
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward import mean_reward
 from ptt.diagnostics.rules.single_series import derived, last_mean, measured, series_evidence
+from ptt.diagnostics.wording import pct, sig
 
 WIDENED_FACTOR = 2.5  # times the early swings: six times their variance; shares of solved prompts give 2.3 at most
 MIN_SWING = 0.1  # of the reward's level: less changes no decision
@@ -38,7 +39,7 @@ def check(explained: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return reward
     ends = last_mean(explained)
     if not ends < LEARNT_VARIANCE:
-        return Healthy(reason=f"the critic explains {ends:.0%} of the returns' variance")
+        return Healthy(reason=f"the critic explains {pct(ends)} of the returns' variance")
     steps, values = reward.finite()
     window = sliding_window_view(np.pad(values, HALF_WINDOW, mode="reflect"), 2 * HALF_WINDOW + 1)
     sizes = derived(reward, steps, np.abs(values - np.median(window, axis=1)))
@@ -48,13 +49,13 @@ def check(explained: Series, evidence: Evidence, limits: Limits) -> Verdict:
     swing = SD_OF_MEAN_SIZE * math.sqrt(max(0.0, rise.last**2 - rise.early**2))
     level = float(np.abs(np.median(window, axis=1)).max())
     if swing < limits["swing"] * level:
-        return Healthy(reason=f"the reward came to swing by {swing:.2g} around a level of {level:.2g}")
+        return Healthy(reason=f"the reward came to swing by {sig(swing)} around a level of {sig(level)}")
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The reward swings {rise.last / rise.early:.2g} times as widely as at first, and the critic's "
-        f"explained variance ends at {ends:.2g}"
+        claim=f"The reward swings {sig(rise.last / rise.early)} times as widely as at first, and the critic's "
+        f"explained variance ends at {sig(ends)}"
         if rise.early > 0
-        else f"The reward now swings by {swing:.2g}, and the critic's explained variance ends at {ends:.2g}",
+        else f"The reward now swings by {sig(swing)}, and the critic's explained variance ends at {sig(ends)}",
         unit="distance from the running median",
         **measured(rise),
         evidence=series_evidence(reward, early=rise.early, swing=swing, explained_variance=ends),

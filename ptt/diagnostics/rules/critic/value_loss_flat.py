@@ -23,6 +23,7 @@ from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, MIN_LOSS, REPAIRS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
 from ptt.diagnostics.rules.single_series import last_mean, logarithms, series_evidence
+from ptt.diagnostics.wording import pct, sig
 
 MIN_STEPS = 50  # values: a new critic may need some tens of steps
 FALL = 0.25  # of the early loss: a critic that learns anything of the returns takes off more
@@ -45,7 +46,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     spread, ar1 = step_noise(values)
     error = spread * math.sqrt((1 + ar1) / (1 - ar1) * (1 / EARLY_VALUES + 1 / len(late)))
     early, last = math.exp(values[:EARLY_VALUES].mean()), math.exp(late.mean())
-    went = f"the value loss went from {early:.3g} to {last:.3g}"
+    went = f"the value loss went from {sig(early)} to {sig(last)}"
     if last < MIN_LOSS or change <= math.log(1 - limits["fall"]):
         return Healthy(reason=went)
     rise = lasting_rise(series, floor=0.0)
@@ -55,7 +56,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     known = explained is not None and len(explained.finite()[0]) >= MIN_LOGGED
     ends = last_mean(explained) if explained is not None and known else math.nan
     if known and ends >= LEARNT_VARIANCE:
-        return Healthy(reason=f"{went}, and the critic explains {ends:.0%} of the returns' variance")
+        return Healthy(reason=f"{went}, and the critic explains {pct(ends)} of the returns' variance")
     if not known and outcome(evidence) is Outcome.ROSE:
         return Healthy(reason=f"{went} while the reward rose, so the returns changed as well")
     if change - Z_LIMIT * error <= math.log(1 - limits["fall"]):
@@ -70,10 +71,10 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
 def _finding(series: Series, early: float, last: float, explained: float, fall: float) -> Finding:
     known = math.isfinite(explained)
     steps = series.finite()[0]
-    beside = f", and explained variance ends at {explained:.2g}" if known else ""
+    beside = f", and explained variance ends at {sig(explained)}" if known else ""
     return Finding(
         severity=Severity.MEDIUM if known else Severity.LOW,
-        claim=f"The value loss never fell: {early:.3g} at first, {last:.3g} in the second half{beside}",
+        claim=f"The value loss never fell: {sig(early)} at first, {sig(last)} in the second half{beside}",
         observed=1 - last / early,
         limit=fall,
         unit="share fallen",

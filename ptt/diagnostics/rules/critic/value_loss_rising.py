@@ -23,6 +23,7 @@ from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, MIN_LOSS, REPAIRS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward_outcome import reward_range
 from ptt.diagnostics.rules.single_series import last_mean, measured, peak_median, series_evidence
+from ptt.diagnostics.wording import pct, sig
 
 RISE_FACTOR = 2.0  # a loss that should fall has doubled: values are off by 1.4 times as much as at first
 HIGH_FACTOR = 10.0  # times the early level: the values are off by three times as much
@@ -44,12 +45,12 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     rise = lasting_rise(series, floor=0.0 if _unlearnt(evidence) else MIN_LOSS, factor=limits["times_early"])
     if rise is None or rise.ended or rise.early <= 0:
         early = float(values[: series.width].mean())
-        return Healthy(reason=f"the value loss went from {early:.3g} to {last_mean(series):.3g}")
+        return Healthy(reason=f"the value loss went from {sig(early)} to {sig(last_mean(series))}")
     excuse = _excuse(evidence, rise.last / rise.early)
     large = rise.last > HIGH_FACTOR * rise.early
     return Finding(
         severity=Severity.LOW if excuse else Severity.HIGH if large else Severity.MEDIUM,
-        claim=f"The value loss rose from {rise.early:.3g} to {rise.last:.3g}{excuse}",
+        claim=f"The value loss rose from {sig(rise.early)} to {sig(rise.last)}{excuse}",
         unit="loss",
         **measured(rise),
         evidence=series_evidence(series, early=rise.early, highest_mean=rise.extreme),
@@ -84,7 +85,7 @@ def _excuse(evidence: Evidence, times: float) -> str:
     explained = _explained(evidence)
     if explained is not None:
         last = last_mean(explained)
-        return f"; it still explains {last:.0%} of the returns' variance" if last >= LEARNT_VARIANCE else ""
+        return f"; it still explains {pct(last)} of the returns' variance" if last >= LEARNT_VARIANCE else ""
     reward = reward_range(evidence)
     if reward is None or not reward.last - reward.first >= MIN_REWARD_RISE * (reward.best - reward.worst) > 0:
         return ""

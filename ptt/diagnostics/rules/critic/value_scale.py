@@ -19,6 +19,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.critic import ENABLE, FIT, REPAIRS, critic_metric
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.single_series import aligned, derived, last_mean, lasting_excess, measured, series_evidence
+from ptt.diagnostics.wording import sig
 
 MAX_DISTANCE = 0.5  # of the return's usual size
 MIN_STEPS = 30  # logged steps from the onset to the end: time enough for a critic to come nearer
@@ -45,7 +46,7 @@ def check(values: Series, evidence: Evidence, limits: Limits) -> Verdict:
             enable=ENABLE,
         )
     excess = lasting_excess(derived(values, steps, np.abs(value - paid) / size), limits["off"])
-    ends = f"values end at {last_mean(values):.3g}, returns at {last_mean(returns):.3g}"
+    ends = f"values end at {sig(last_mean(values))}, returns at {sig(last_mean(returns))}"
     if excess is None or excess.last <= limits["off"] or int((steps >= excess.onset).sum()) < MIN_STEPS:
         return Healthy(reason=ends)
     return Finding(

@@ -11,6 +11,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.rules.single_series import aligned, selected
 from ptt.diagnostics.statistics.mismatch_shape import HEAD, MismatchShape
+from ptt.diagnostics.wording import pct, sig
 
 MIN_STEPS: Final = 6  # recorded steps with a lag: fewer tell of no habit
 FRESHEST_SHARE: Final = 0.1  # of the steps: so fresh that what is left of a distance is the engine's
@@ -103,14 +104,14 @@ def cause_of(shape: MismatchShape) -> Cause:
     if shape.stale > STALE_FACTOR * shape.fresh:
         return Cause(
             "a sampler with old weights",
-            f"They grow with the lag, from {shape.fresh:.2g} to {shape.stale:.2g} nats",
+            f"They grow with the lag, from {sig(shape.fresh)} to {sig(shape.stale)} nats",
             "plot the difference by lag: close to nothing at lag 0 means staleness",
             "sync the sampler's weights at every step for 50 steps: the difference should vanish",
         )
     if shape.fresh_steps > MIN_FRESH_STEPS:
         return Cause(
             "a policy that has moved since it sampled (several updates per batch, or weights that are synced late)",
-            f"They are close to nothing at {shape.fresh_steps:.0%} of the later steps",
+            f"They are close to nothing at {pct(shape.fresh_steps)} of the later steps",
             "plot the difference by step: close to nothing right after each weight sync means staleness, not mismatch",
             "make fewer updates per batch, or sync before each; compare engine and trainer right after a sync",
         )
@@ -124,14 +125,14 @@ def cause_of(shape: MismatchShape) -> Cause:
     if max(shape.negative, 1 - shape.negative) > MIN_ONE_SIDED:
         return Cause(
             "truncated sampling (top-p, top-k), for which only one side's logprobs are normalised",
-            f"{max(shape.negative, 1 - shape.negative):.0%} of them have one sign",
+            f"{pct(max(shape.negative, 1 - shape.negative))} of them have one sign",
             "sample ten prompts with top_p 1 and no top_k: the difference should vanish",
             "sample without truncation, or record raw logprobs on both sides",
         )
     if math.isfinite(shape.head) and shape.head > MIN_HEAD_LIFT * shape.head_tokens:
         return Cause(
             "tool output tokenised differently where the policy's next turn begins",
-            f"{shape.head:.0%} of them lie within {HEAD} tokens of the tool output",
+            f"{pct(shape.head)} of them lie within {HEAD} tokens of the tool output",
             "compare both sides' token ids of one tool turn, from the last token of the output on",
             "pass the engine's own token ids to the trainer instead of rendering the text again",
         )

@@ -26,6 +26,7 @@ from ptt.diagnostics.rules.data_freshness import MIN_STEPS, cause_of, freshest
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import lasting_excess, measured, peak_median, series_evidence
 from ptt.diagnostics.statistics.mismatch_shape import LARGE
+from ptt.diagnostics.wording import pct, sig
 
 PROB_DIFF = 0.01  # mean |difference of probabilities|: veRL's FAQ calls it bad
 PROB_DIFF_FINE = 0.005  # and this fine
@@ -62,7 +63,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     findings = [finding for mismatch in mismatches if (finding := _finding(mismatch)) is not None]
     if not findings:
         peaks = (
-            f"{mismatch.series.raw_name} peaks at {peak_median(mismatch.series):.3g}, limit {mismatch.limit:g}"
+            f"{mismatch.series.raw_name} peaks at {sig(peak_median(mismatch.series))}, limit {mismatch.limit:g}"
             for mismatch in mismatches
         )
         return Healthy(reason="; ".join(peaks))
@@ -73,7 +74,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     shape = evidence.mismatch
     if shape is None or shape.tail is None or shape.tail.share < MOST or shape.tail.lift_interval[0] < MIN_LIFT:
         return worst
-    where = f"; {shape.tail.share:.0%} of the recorded differences beyond {LARGE:g} nats come after tool output"
+    where = f"; {pct(shape.tail.share)} of the recorded differences beyond {LARGE:g} nats come after tool output"
     return replace(worst, claim=worst.claim + where, causes=(cause_of(shape).name, *worst.causes))
 
 
@@ -84,7 +85,7 @@ def _unseen(evidence: Evidence, limit: float) -> str:
         return ""
     peak = peak_median(pair.mean_abs)
     return (
-        "" if peak > limit else f"; the recorded tokens do not show it: mean of |{pair.pair}| peaks at {peak:.2g} nats"
+        "" if peak > limit else f"; the recorded tokens do not show it: mean of |{pair.pair}| peaks at {sig(peak)} nats"
     )
 
 

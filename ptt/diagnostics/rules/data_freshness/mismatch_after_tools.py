@@ -18,6 +18,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import cause_of
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.statistics.mismatch_shape import LARGE
+from ptt.diagnostics.wording import pct, sig
 
 MIN_LIFT = 1.5  # share of the large differences over share of the tokens, at the low end of its interval
 MIN_SHARE = 0.5  # of the large differences: most of them
@@ -33,7 +34,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("rollout_logp", "old_logp"),
             enable="record rollout_logp and old_logp of every token, and the mask that separates tool output",
         )
-    dose = f"p95 of |{shape.pair}| is {shape.post.p95:.2g} nats after tool output, {shape.text.p95:.2g} before it"
+    dose = f"p95 of |{shape.pair}| is {sig(shape.post.p95)} nats after tool output, {sig(shape.text.p95)} before it"
     tail = shape.tail
     if tail is None or tail.share < limits["share"] or tail.lift_interval[0] < limits["lift"]:
         return Healthy(reason=dose)
@@ -41,8 +42,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     low = shape.post.mean > limits["mean"]
     finding = Finding(
         severity=Severity.LOW if low else Severity.INFO,
-        claim=f"Trainer and engine disagree after tool output: {dose}; {tail.share:.0%} of the differences beyond "
-        f"{LARGE:g} nats lie there, but only {tail.token_share:.0%} of the tokens. {cause.shape}: {cause.name}",
+        claim=f"Trainer and engine disagree after tool output: {dose}; {pct(tail.share)} of the differences beyond "
+        f"{LARGE:g} nats lie there, but only {pct(tail.token_share)} of the tokens. {cause.shape}: {cause.name}",
         observed=shape.post.mean,
         limit=limits["mean"],
         unit="nats",
@@ -65,8 +66,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         confirm=(cause.confirm,),
         next=(
             cause.fix,
-            f"until then {shape.post.large:.1%} of the post-tool tokens leave the clip range before any update, and "
-            f"their weights have an effective sample size of {shape.post.ess:.1%}",
+            f"until then {pct(shape.post.large)} of the post-tool tokens leave the clip range before any update, and "
+            f"their weights have an effective sample size of {pct(shape.post.ess)}",
         ),
     )
     return finding if low else Healthy(reason=dose, notes=(finding,))

@@ -18,6 +18,7 @@ from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.data_freshness import MIN_STEPS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import aligned, series_evidence
+from ptt.diagnostics.wording import sig
 
 MAX_NEAREST_P99 = 0.2  # nats of p99: the clip range; the first update on a batch should find nothing at all
 MAX_DISTANCE_RATIO = 0.5  # times as far from the engine: the updated policy is clearly the better match
@@ -40,7 +41,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     nearest = float(p99.min())
     if nearest > limits["never_near"]:
         claim = "The policy never matches its own old logprobs: p99 of |policy - old| is "
-        claim += f"at least {nearest:.2g} nats"
+        claim += f"at least {sig(nearest)} nats"
         return _finding(claim, update.p99, nearest, limits["never_near"], "nats", (int(steps[0]),) * 2)
     if {"policy/rollout", "old/rollout"} <= set(evidence.pairs):
         old = evidence.pairs["old/rollout"].mean_abs
@@ -52,7 +53,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             claim = "The updated policy matches the engine better than the old logprobs do"
             ratio = float(np.median(near[nearer] / far[nearer]))
             return _finding(claim, old, ratio, limits["nearer"], "x", interval)
-    return Healthy(reason=f"p99 of |policy - old| is {nearest:.2g} nats where it is smallest")
+    return Healthy(reason=f"p99 of |policy - old| is {sig(nearest)} nats where it is smallest")
 
 
 def _finding(claim: str, series: Series, observed: float, limit: float, unit: str, interval: Steps) -> Finding:

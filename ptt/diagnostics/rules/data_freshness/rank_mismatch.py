@@ -24,6 +24,7 @@ from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, LO
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.single_series import Excess, lasting_excess, measured, series_evidence
 from ptt.diagnostics.statistics.mismatch_shape import LARGE
+from ptt.diagnostics.wording import pct, sig
 
 SHARE = 0.01  # of the rank's tokens beyond LARGE, more than of the others': p99 above the clip range
 MEAN = LOGP_ABS  # nats of mean |r| more than the others
@@ -59,8 +60,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     off = [found for gap in ranks.gaps if (found := _off(gap, limits)) is not None]
     if not off:
         most = max(ranks.gaps, key=lambda gap: gap.own[0])
-        reason = f"mean of |{ranks.pair}| is at most {most.own[0]:.2g} nats on {len(ranks.gaps)} ranks"
-        return Healthy(reason=f"{reason} (rank {most.rank}), {most.others[0]:.2g} in the middle of its others")
+        reason = f"mean of |{ranks.pair}| is at most {sig(most.own[0])} nats on {len(ranks.gaps)} ranks"
+        return Healthy(reason=f"{reason} (rank {most.rank}), {sig(most.others[0])} in the middle of its others")
     return _finding(sorted(off, key=lambda found: (-found.factor, found.gap.rank)), ranks.pair, len(ranks.gaps))
 
 
@@ -82,9 +83,9 @@ def _finding(off: list[OffRank], pair: str, ranks: int) -> Finding:
     named = f"rank {gap.rank}" if len(off) == 1 else "ranks " + ", ".join(str(one.gap.rank) for one in off[:MAX_NAMED])
     severity = excess.severity(Severity.HIGH if worst.factor > HIGH_FACTOR else Severity.MEDIUM)
     dose = (
-        f"{gap.own[1]:.1%} of its tokens lie beyond {LARGE:g} nats of |{pair}|, {gap.others[1]:.1%} of the others'"
+        f"{pct(gap.own[1])} of its tokens lie beyond {LARGE:g} nats of |{pair}|, {pct(gap.others[1])} of the others'"
         if large
-        else f"mean of |{pair}| is {gap.own[0]:.2g} nats, {gap.others[0]:.2g} on the others"
+        else f"mean of |{pair}| is {sig(gap.own[0])} nats, {sig(gap.others[0])} on the others"
     )
     return Finding(
         severity=severity,

@@ -27,6 +27,7 @@ from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, KL
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import Excess, last_mean, lasting_excess, series_evidence
 from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
+from ptt.diagnostics.wording import sig
 
 LAG_LIMIT = 8.0  # versions; see the source above
 STALE_SHARE = 0.25  # of the steps from the first stale one on: a sampler refreshed now and then is fresh in between
@@ -64,7 +65,7 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
     steps, lags = lag.finite()
     stale = np.flatnonzero(lags > limit)
     if not len(stale) or len(stale) < limits["share"] * (len(lags) - stale[0]):
-        average = f"{float(lags.mean()):.2g} versions behind on average, {lags.max():.3g} at most"
+        average = f"{sig(float(lags.mean()))} versions behind on average, {sig(lags.max())} at most"
         return Healthy(reason=f"the trained sequences are {average}")
     first = int(stale[0])
     interval = (int(steps[max(0, first - 1)]), int(steps[first]))
@@ -75,10 +76,12 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
     clause = "" if grows else "; they show no effect"
     if effect is not None:
         severity = Severity.HIGH if effect.stale > HIGH_P99 else severity
-        clause = f", and {effect.measured} is {effect.stale:.2g} nats at those steps, {effect.fresh:.2g} at fresh ones"
+        clause = (
+            f", and {effect.measured} is {sig(effect.stale)} nats at those steps, {sig(effect.fresh)} at fresh ones"
+        )
     return Finding(
         severity=severity,
-        claim=f"Rollouts are up to {float(lags.max()):.3g} policy versions old{clause}",
+        claim=f"Rollouts are up to {sig(float(lags.max()))} policy versions old{clause}",
         observed=float(np.median(lags[stale])),
         limit=limit,
         unit="versions",
@@ -133,7 +136,7 @@ def _rare_syncs(series: Series, syncs: Sawtooth, excess: Excess, limits: Limits)
     return Finding(
         severity=excess.severity(Severity.HIGH if high else Severity.MEDIUM),
         claim=f"The sampler gets new weights only every {syncs.interval} steps: {series.raw_name} climbs, and falls "
-        f"{syncs.factor:.2g}-fold at each sync ({times}){excess.recovery}",
+        f"{sig(syncs.factor)}-fold at each sync ({times}){excess.recovery}",
         observed=float(syncs.interval),
         limit=limits["lag"],
         unit="steps",

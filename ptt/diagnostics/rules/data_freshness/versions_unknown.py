@@ -11,6 +11,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import lag_of
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.wording import pct
 
 UNKNOWN_SHARE = 0.1  # of the sequences
 ASYNCHRONOUS = frozenset({"async_grpo"})  # algorithms by name
@@ -24,7 +25,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     fresh = evidence.freshness
     if fresh is not None and fresh.known_share < 1 - limits["unknown"]:
         unknown = 1 - fresh.known_share
-        claim = f"{unknown:.0%} of the sequences do not say which policy version sampled them"
+        claim = f"{pct(unknown)} of the sequences do not say which policy version sampled them"
         return _finding(claim, unknown, limits["unknown"])
     if fresh is not None or lag_of(evidence) is not None:
         recorded = f"{fresh.versions} versions" if fresh is not None else "the staleness of each batch"

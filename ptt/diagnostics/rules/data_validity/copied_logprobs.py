@@ -24,6 +24,7 @@ from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, NONE_RECORDED, extent, recorded_validity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.wording import pct, sig
 
 ZERO_SHARE = 0.999  # of tokens
 MOVED = ("kl/ref", "kl/old", "grad_norm")  # above 0 only where the policy leaves where it was
@@ -48,7 +49,7 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
         return Broken(findings=(_finding(tails, validity, evidence, limits, still), *copies))
     if copies:
         return Broken(findings=tuple(copies))
-    return Healthy(reason=f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens")
+    return Healthy(reason=f"r of {tails.pair} is 0 on {pct(tails.zero_share)} of tokens")
 
 
 def _same(validity: Validity, pair: str, limits: Limits) -> bool:
@@ -77,7 +78,7 @@ def _why_still(tails: Tails, validity: Validity, evidence: Evidence) -> str | No
     kl = _largest(evidence, "kl/ref")
     spacing = max((one.spacing for one in validity.rounding.values()), default=0.0)
     if kl is not None and tails.pair.endswith("/ref") and math.sqrt(2 * kl) < spacing:
-        return f"the logged KL is {kl:.2g} at most, and the recorded numbers are {spacing:.2g} nats apart"
+        return f"the logged KL is {sig(kl)} at most, and the recorded numbers are {sig(spacing)} nats apart"
     return None
 
 
@@ -93,7 +94,7 @@ def _moved(tails: Tails, validity: Validity, evidence: Evidence, limits: Limits)
     for name in MOVED:
         largest = _largest(evidence, name)
         if largest is not None and largest > MIN_KL:
-            return f"{evidence.metrics[name].raw_name} reaches {largest:.2g}"
+            return f"{evidence.metrics[name].raw_name} reaches {sig(largest)}"
     sides = set(tails.pair.split("/"))
     for pair, (whole, _) in validity.pairs.items():
         if (
@@ -107,7 +108,7 @@ def _moved(tails: Tails, validity: Validity, evidence: Evidence, limits: Limits)
 
 
 def _finding(tails: Tails, validity: Validity, evidence: Evidence, limits: Limits, still: str | None) -> Finding:
-    same = f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens"
+    same = f"r of {tails.pair} is 0 on {pct(tails.zero_share)} of tokens"
     moved = None if still else _moved(tails, validity, evidence, limits)
     if still:
         claim = f"{same}: {still}"
@@ -143,7 +144,7 @@ def _engine(pairs: list[str], validity: Validity, limits: Limits) -> Finding:
     share = max(whole.zero_share for pair in pairs if (whole := validity.pairs[pair][0]) is not None)
     return Finding(
         severity=Severity.LOW,
-        claim=f"r of {' and '.join(pairs)} is 0 on {share:.1%} of tokens: rollout_logp is a copy of the trainer's, so "
+        claim=f"r of {' and '.join(pairs)} is 0 on {pct(share)} of tokens: rollout_logp is a copy of the trainer's, so "
         "a mismatch of trainer and engine cannot show",
         observed=share,
         limit=limits["copied"],

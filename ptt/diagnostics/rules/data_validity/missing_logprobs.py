@@ -13,6 +13,7 @@ from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.wording import pct
 
 ID = "missing-logprobs"
 MAX_SHARE = 0.001  # of model tokens: fewer cannot move a p99
@@ -32,7 +33,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     claim = (
         f"No model token of {lost.pair} has a finite log-ratio, up to the end of the records"
         if dead
-        else f"{lost.tokens} model tokens ({share:.1%}) of {lost.pair} have no finite log-ratio"
+        else f"{lost.tokens} model tokens ({pct(share)}) of {lost.pair} have no finite log-ratio"
     )
     return Finding(
         severity=severity,

@@ -18,6 +18,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity, shared_column
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.statistics.pair_sample import TemperatureMixture
+from ptt.diagnostics.wording import pct, sig
 
 MIN_SCALED_SHARE = 0.08  # of fitted sequences: 0.03 at most in sound runs, 0.13 to 0.30 where three in ten are scaled
 MIN_PLAIN_SHARE = 0.15  # of fitted sequences: 0.13 at most where one temperature goes for all
@@ -65,9 +66,9 @@ def _scored(mixed: dict[str, MixedPair], validity: Validity, limits: Limits) -> 
     )
     return Finding(
         severity=Severity.HIGH,
-        claim=f"About {kinds.scaled_share:.0%} of sequences, between steps {worst.extent.first_step} and "
-        f"{worst.extent.last_step}, have one side of {pair} at {temperature:.2g} times the temperature of the "
-        f"other; in {kinds.plain_share:.0%} the two agree",
+        claim=f"About {pct(kinds.scaled_share)} of sequences, between steps {worst.extent.first_step} and "
+        f"{worst.extent.last_step}, have one side of {pair} at {sig(temperature)} times the temperature of the "
+        f"other; in {pct(kinds.plain_share)} the two agree",
         observed=kinds.scaled_share,
         limit=limits["scaled"],
         unit="share",
@@ -95,7 +96,7 @@ def _sampled(column: MixedColumn) -> Finding:
     return Finding(
         severity=Severity.MEDIUM,
         claim=f"At {column.steps} steps, between {column.extent.first_step} and {column.extent.last_step}, sequences "
-        f"are recorded at different temperatures ({known}); {column.share:.0%} of them differ from the usual one",
+        f"are recorded at different temperatures ({known}); {pct(column.share)} of them differ from the usual one",
         observed=column.share,
         limit=0.0,
         unit="share",

@@ -19,6 +19,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.statistics.fill_values import COMMON_SHARE
+from ptt.diagnostics.wording import pct
 
 KINDS = {"zero": "exactly 0", "pad": "exactly", "missing": "-9999 or below", "positive": "above 0", "fill": "exactly"}
 MIN_SHARE = 0.001  # of model tokens: below it the tokens left out cannot move a p99
@@ -39,7 +40,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
             findings.append(_finding(anomaly, share, least, blocks=share > limits["blocking_share"]))
     if findings:
         return Broken(findings=tuple(findings))
-    return Healthy(reason=f"no placeholder on more than {limits['worth_telling']:.1%} of model tokens")
+    return Healthy(reason=f"no placeholder on more than {pct(limits['worth_telling'])} of model tokens")
 
 
 def _finding(anomaly: AnomalyCount, share: float, limit: float, *, blocks: bool) -> Finding:
@@ -50,7 +51,7 @@ def _finding(anomaly: AnomalyCount, share: float, limit: float, *, blocks: bool)
     claim = f"{anomaly.column} is {told} on {anomaly.tokens} model tokens, which are left out"
     if another:
         claim = (
-            f"{anomaly.column} contains {quantity}: it is above 0 on {share:.0%} of model tokens, which are left out"
+            f"{anomaly.column} contains {quantity}: it is above 0 on {pct(share)} of model tokens, which are left out"
         )
     return Finding(
         severity=Severity.HIGH if blocks else Severity.MEDIUM,

@@ -13,6 +13,7 @@ from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, early_engine_pairs, extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.wording import pct
 
 MIN_BOUNDARY_SHARE = 0.5  # of the largest 1% of |r|
 MIN_P99 = 0.5  # nats: the 99th percentile where that share sits; kernel noise concentrates there too, far smaller
@@ -29,7 +30,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
         if early.boundary_share > limits["share"] and early.p99 > limits["material"]:
             return Finding(
                 severity=Severity.MEDIUM,
-                claim=f"{early.boundary_share:.0%} of the largest |r| of {pair} sit on the first token of a turn: the "
+                claim=f"{pct(early.boundary_share)} of the largest |r| of {pair} sit on the first token of a turn: the "
                 "trainer scores different tokens from those the engine sampled",
                 observed=early.boundary_share,
                 limit=limits["share"],

@@ -15,6 +15,7 @@ from ptt.diagnostics.evidence.validity import Rounding, Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.wording import sig
 
 ROUNDED_SHARE = 0.99  # of sampled values; of float32 logprobs one in a hundred is so by chance
 WORDS = {1: "one decimal", 2: "two decimals", 3: "three decimals", 4: "four decimals", 5: "five decimals"}
@@ -35,7 +36,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     )
     return Finding(
         severity=Severity.LOW,
-        claim=f"{claim}: r below {worst.spacing:.2g} nats is rounding at a logprob of {worst.usual:.2g}",
+        claim=f"{claim}: r below {sig(worst.spacing)} nats is rounding at a logprob of {sig(worst.usual)}",
         observed=worst.grid.share,
         limit=limits["rounded"],
         unit="share",
@@ -53,7 +54,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
         causes=(
             "the writer rounds floats" if worst.grid.decimals else f"the logprobs passed through {worst.grid.name}",
         ),
-        next=(f"ignore differences of {name} below {worst.spacing:.2g} nats, and ESS near 1, in these files",),
+        next=(f"ignore differences of {name} below {sig(worst.spacing)} nats, and ESS near 1, in these files",),
     )
 
 

@@ -20,6 +20,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity, shared_column
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.statistics.pair_sample import PairSample
+from ptt.diagnostics.wording import pct, sig
 
 MIN_R2_NEAR = 0.8  # R^2 of pairs that should agree: 0.2 at most in sound runs
 MIN_R2_DRIFT = 0.4  # R^2 against the reference: drift itself has a negative slope (r falls where ref was high)
@@ -87,16 +88,16 @@ def _claim(pair: str, early: PairSample, limits: Limits) -> str:
     base = _base_of(early, limits)
     if base is not None:
         return (
-            f"r of {pair} is {early.usual_ratio:.2g} times the logprob in the median and of one sign, as if one "
+            f"r of {pair} is {sig(early.usual_ratio)} times the logprob in the median and of one sign, as if one "
             f"side used base {base}"
         )
     if math.isfinite(early.slope) and early.r_squared > limits["fit_drift"]:
         return (
-            f"r of {pair} is {early.slope:.2g} times the logprob (R² {early.r_squared:.2f}), as if one side were "
-            f"taken at {1 / (1 + early.slope):.2g} times the temperature of the other"
+            f"r of {pair} is {sig(early.slope)} times the logprob (R² {early.r_squared:.2f}), as if one side were "
+            f"taken at {sig(1 / (1 + early.slope))} times the temperature of the other"
         )
     return (
-        f"r of {pair} is negative on {early.negative_share:.0%} of tokens early in the run, as if only the policy's "
+        f"r of {pair} is negative on {pct(early.negative_share)} of tokens early in the run, as if only the policy's "
         "side were divided by a temperature"
     )
 

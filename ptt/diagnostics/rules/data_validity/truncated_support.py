@@ -12,6 +12,7 @@ from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, early_engine_pairs, extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.wording import pct, sig
 
 ONE_SIDED_SHARE = 0.95  # of tokens: kernel noise leaves 0.5 to 0.75 on either side
 MIN_SHIFT = 0.01  # nats: S below 0.99
@@ -33,8 +34,8 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
         ):
             return Finding(
                 severity=Severity.MEDIUM,
-                claim=f"r of {pair} is negative on {early.negative_share:.0%} of tokens, by "
-                f"{early.median_r:.3g} nats in the median: the engine's logprobs are "
+                claim=f"r of {pair} is negative on {pct(early.negative_share)} of tokens, by "
+                f"{sig(early.median_r)} nats in the median: the engine's logprobs are "
                 "renormalised over fewer tokens",
                 observed=early.median_r,
                 limit=-limits["shift"],

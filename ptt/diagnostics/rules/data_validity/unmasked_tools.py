@@ -17,6 +17,7 @@ from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.wording import pct
 
 MIN_USE = 0.2  # calls a sample: with fewer there is too little to compare
 MIN_OBSERVED_SHARE = 0.25  # of the expected share
@@ -35,11 +36,11 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     expected = float(np.minimum(series.finite()[1], 1.0).mean())
     if expected < MIN_USE or validity.observed_share >= limits["observed"] * expected:
         return Healthy(
-            reason=f"{validity.observed_share:.0%} of sequences contain an observation; {expected:.0%} call a tool"
+            reason=f"{pct(validity.observed_share)} of sequences contain an observation; {pct(expected)} call a tool"
         )
     return Finding(
         severity=Severity.HIGH,
-        claim=f"Tools are called in about {expected:.0%} of samples, but only {validity.observed_share:.0%} of "
+        claim=f"Tools are called in about {pct(expected)} of samples, but only {pct(validity.observed_share)} of "
         "recorded sequences contain an observation: tool output is marked as the policy's own",
         observed=validity.observed_share,
         limit=limits["observed"] * expected,

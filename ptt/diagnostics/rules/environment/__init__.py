@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.model import JsonScalar, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged
 from ptt.diagnostics.rules.single_series import Measured, measured
-from ptt.diagnostics.wording import counted
+from ptt.diagnostics.wording import counted, pct
 
 SharesVerdict = Broken | Healthy | NotJudged
 UNRECORDED: Final = Environment(split="unknown", trajectories=0, steps=0, calls=0)
@@ -64,7 +64,7 @@ def judge_shares(question: Question, shares: Sequence[MeasuredShare], limits: Li
     first = next((share for share in shares if share.judgeable), None)
     if first is None:
         return question.unjudged(_too_few(question, shares))
-    reason = f"share of {question.what}: {first.early:.1%} at first, {first.late:.1%} at the end"
+    reason = f"share of {question.what}: {pct(first.early)} at first, {pct(first.late)} at the end"
     if first.counts is not None:
         reason += f", out of {first.counts.total}"
     return Healthy(reason=reason, notes=tuple(findings[:MAX_FINDINGS]))
@@ -100,7 +100,7 @@ def _finding(question: Question, share: MeasuredShare, limits: Limits) -> Findin
         severity = Severity.LOW if rise.ended else Severity.HIGH if level >= limits["high"] else severity
         numbers, where = measured(rise, observed=rise.extreme), f"after step {rise.onset}"
         back = ", then came back" if rise.ended else ""
-        claim = f"The share of {subject} rose from {rise.early:.1%} to {rise.extreme:.1%}{back}"
+        claim = f"The share of {subject} rose from {pct(rise.early)} to {pct(rise.extreme)}{back}"
     elif share.late_lower_bound <= limits["chronic"]:
         return None
     else:
@@ -109,7 +109,7 @@ def _finding(question: Question, share: MeasuredShare, limits: Limits) -> Findin
             severity = Severity.MEDIUM if severity is Severity.HIGH else Severity.LOW  # it is being learnt
         numbers = Measured(observed=late, limit=limits["chronic"], onset_step=int(steps[0]), onset_interval=None)
         where = f"of the last third, from step {int(steps[-max(1, len(steps) // 3)])} on"
-        claim = f"The share of {subject} is {late:.1%} at the end, {share.early:.1%} at first"
+        claim = f"The share of {subject} is {pct(late)} at the end, {pct(share.early)} at first"
     evidence: dict[str, JsonScalar] = {
         "metric": share.metric,
         "logged_as": share.series.raw_name,

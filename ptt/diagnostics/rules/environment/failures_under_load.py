@@ -18,6 +18,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.statistics.stratified_difference import StratifiedDifference, stratified_difference
+from ptt.diagnostics.wording import pct, sig
 
 FLOOR = 0.1  # of the calls under more load
 FACTOR = 2.0  # times the share under less
@@ -37,9 +38,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return comparison
     gap, by, metric = comparison
     if gap.load_high < limits["spread"] * gap.load_low:
-        reason = f"{by} vary too little: {gap.load_low:.3g} in the lower half, {gap.load_high:.3g} in the upper"
+        reason = f"{by} vary too little: {sig(gap.load_low)} in the lower half, {sig(gap.load_high)} in the upper"
         return NotJudged(reason=reason, enable="nothing to record: the load hardly varied")
-    claim = f"{gap.high:.1%} of calls fail at {gap.load_high:.3g} {by}, {gap.low:.1%} at {gap.load_low:.3g}"
+    claim = f"{pct(gap.high)} of calls fail at {sig(gap.load_high)} {by}, {pct(gap.low)} at {sig(gap.load_low)}"
     limit = max(limits["floor"], limits["factor"] * gap.low)
     if gap.high < limit or not gap.high - gap.low > limits["errors"] * gap.error:
         return Healthy(reason=claim)

@@ -16,6 +16,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import measured
+from ptt.diagnostics.wording import pct
 
 FALL_FACTOR = 0.5  # of the early share that must be left
 MIN_EARLY_SHARE = 0.2  # of the failed calls: a policy that hardly ever recovered has lost nothing
@@ -32,16 +33,16 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return _too_few(evidence, counts)
     if early < limits["was"]:
         return NotJudged(
-            reason=f"a success followed {early:.1%} of the failed calls at first: there was no recovery to lose",
+            reason=f"a success followed {pct(early)} of the failed calls at first: there was no recovery to lose",
             enable="nothing to record",
         )
     if fall is None or fall.ended:
         late = counts.late().share
-        reason = f"a success follows {late:.1%} of {counts.total} failed calls at the end, {early:.1%} at first"
+        reason = f"a success follows {pct(late)} of {counts.total} failed calls at the end, {pct(early)} at first"
         return Healthy(reason=reason)
     return Finding(
         severity=Severity.HIGH if fall.last < limits["gone"] else Severity.MEDIUM,
-        claim=f"A later call made good {early:.1%} of the failed calls at first and {fall.last:.1%} at the end",
+        claim=f"A later call made good {pct(early)} of the failed calls at first and {pct(fall.last)} at the end",
         unit="share",
         **measured(fall),
         evidence={

@@ -34,6 +34,7 @@ from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Ve
 from ptt.diagnostics.rules.reward_outcome import reward_dropped
 from ptt.diagnostics.rules.single_series import late_mean, measured
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
+from ptt.diagnostics.wording import sig
 
 LENGTH_FACTOR = 3.0  # what 95% of the early trajectories stay below
 MIN_TURNS = 8.0  # fewer are no long episode, however short the others were
@@ -134,12 +135,12 @@ def _by_metric(evidence: Evidence, limits: Limits) -> SharesVerdict:
         return QUESTION.unjudged(f"{count} values of {series.raw_name} are logged; {MIN_VALUES} are needed")
     rise = lasting_rise(series, floor=limits["turns"], factor=limits["times"])
     if rise is None or rise.ended:
-        reason = f"{late_mean(series):.3g} turns a trajectory at the end, {level.median:.3g} at first"
+        reason = f"{sig(late_mean(series))} turns a trajectory at the end, {sig(level.median)} at first"
         return Healthy(reason=reason)
     dropped = reward_dropped(evidence)
     finding = Finding(
         severity=Severity.MEDIUM if dropped else Severity.LOW,
-        claim=f"Episodes went from {rise.early:.3g} turns to {rise.last:.3g}",
+        claim=f"Episodes went from {sig(rise.early)} turns to {sig(rise.last)}",
         unit="turns",
         **measured(rise),
         evidence={"metric": series.name, "logged_as": series.raw_name, "early": rise.early},

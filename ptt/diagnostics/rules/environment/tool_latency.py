@@ -31,6 +31,7 @@ from ptt.diagnostics.rules.environment import UNRECORDED
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import aligned, late_mean, measured
 from ptt.diagnostics.rules.systems import throughput_drop
+from ptt.diagnostics.wording import pct, sig
 
 MIN_SECONDS = 1.0  # second: less is lost beside what the model itself takes for a turn
 RISE_FACTOR = 3.0  # times the early level: load alone doubles latencies now and then
@@ -67,7 +68,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return Broken(findings=serious)
     late = {name: late_mean(series[name]) for name in series if name in judged}
     worst = max(late, key=late.__getitem__)
-    return Healthy(reason=f"{worst} is slowest at the end: {late[worst]:.3g} s", notes=findings)
+    return Healthy(reason=f"{worst} is slowest at the end: {sig(late[worst])} s", notes=findings)
 
 
 def _latencies(evidence: Evidence) -> dict[str, Series]:
@@ -111,7 +112,7 @@ def _rise(latency: Series, limits: Limits) -> BaselineShift | None:
 def _finding(name: str, series: Series, rise: BaselineShift, limits: Limits) -> Finding:
     return Finding(
         severity=Severity.MEDIUM if rise.last >= limits["slow"] and not rise.ended else Severity.LOW,
-        claim=f"Latency of {name} rose from {rise.early:.2g} s to {rise.extreme:.2g} s"
+        claim=f"Latency of {name} rose from {sig(rise.early)} s to {sig(rise.extreme)} s"
         + (", then came back" if rise.ended else ""),
         unit="s",
         slice=f"tool:{name}",
@@ -154,7 +155,7 @@ def _with_lost_time(evidence: Evidence, name: str, finding: Finding) -> Finding:
     return replace(
         finding,
         severity=severity,
-        claim=f"{finding.claim}; its calls account for {min(1.0, spent / lost):.0%} of the time that steps lost",
+        claim=f"{finding.claim}; its calls account for {pct(min(1.0, spent / lost))} of the time that steps lost",
         evidence={**finding.evidence, "lost_s": lost, "spent_s": spent},
     )
 

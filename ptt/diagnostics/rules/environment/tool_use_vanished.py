@@ -17,6 +17,7 @@ from ptt.diagnostics.rules.environment import UNRECORDED
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean
 from ptt.diagnostics.statistics.trend import rolling_mean
+from ptt.diagnostics.wording import sig
 
 UNUSED_SHARE = 0.1  # share of sequences (or calls a sequence) below which tools are as good as unused
 SMOOTHING_VALUES = 5  # values a mean: a collapse may empty the slice within two dozen steps
@@ -38,16 +39,16 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     best, last = float(mean.max()), last_mean(series)
     if best < limits["was_used"]:
         return NotJudged(
-            reason=f"tools are hardly used: {best:.2g} at best", enable="nothing to record, if the task has no tools"
+            reason=f"tools are hardly used: {sig(best)} at best", enable="nothing to record, if the task has no tools"
         )
     if last >= limits["gone"]:
-        return Healthy(reason=f"tool use went from {mean[0]:.2g} to {last:.2g} (best {best:.2g})")
+        return Healthy(reason=f"tool use went from {sig(mean[0])} to {sig(last)} (best {sig(best)})")
     low = mean < limits["gone"]
     back = np.flatnonzero(~low)[-1] if not low.all() else -1  # never used as much as a user's own limit asks
     onset = int(steps[min(back + 1, len(steps) - 1)])
     return Finding(
         severity=Severity.HIGH,
-        claim=f"Tool use fell from {best:.2g} to {last:.2g} and did not come back",
+        claim=f"Tool use fell from {sig(best)} to {sig(last)} and did not come back",
         observed=last,
         limit=limits["gone"],
         unit="share",

@@ -26,6 +26,7 @@ from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, No
 from ptt.diagnostics.rules.reward_outcome import reward_dropped_since
 from ptt.diagnostics.rules.single_series import late_mean, measured
 from ptt.diagnostics.statistics.change_point import permutation_p_value, rate_change
+from ptt.diagnostics.wording import pct, sig
 
 FALL_FACTOR = 0.1  # of a tool's early calls a trajectory
 MIN_EARLY_CALLS = 0.05  # calls a trajectory: a tool called less often has hardly been tried
@@ -111,10 +112,12 @@ def _abandoned(evidence: Evidence, limits: Limits) -> Verdict:
     # summed in the order of the records, whose last digits the claim shows
     before, after = (sum(means[name] for name in calls if name in judged) for means in (early, late))
     if fallen and after < limits["others"] * before:
-        reason = f"calls of all tools fell from {before:.2g} to {after:.2g} a trajectory: tool-use-vanished judges that"
+        reason = (
+            f"calls of all tools fell from {sig(before)} to {sig(after)} a trajectory: tool-use-vanished judges that"
+        )
         return NotJudged(reason=reason, enable="nothing to record")
     if not fallen:
-        rate = ", ".join(f"{name} {early[name]:.2g} to {late[name]:.2g}" for name in list(judged)[:5])
+        rate = ", ".join(f"{name} {sig(early[name])} to {sig(late[name])}" for name in list(judged)[:5])
         return Healthy(reason=f"calls a trajectory, early to late: {rate}")
     lost = any(reward_dropped_since(evidence, fall.onset) for fall in fallen.values())
     findings = tuple(
@@ -166,10 +169,11 @@ def _failed_before(failures: Counts | None) -> float | None:
 
 def _finding(name: str, fall: BaselineShift, calls: Series, failures: Counts | None, *, lost: bool) -> Finding:
     failed = _failed_before(failures)
-    after = "" if failed is None else f", after {failed:.0%} of its last calls had failed"
+    after = "" if failed is None else f", after {pct(failed)} of its last calls had failed"
     return Finding(
         severity=Severity.MEDIUM if lost or failed is not None else Severity.LOW,
-        claim=f"Calls of {name} fell from {fall.early:.2g} to {fall.last:.2g} a trajectory; other calls did not{after}",
+        claim=f"Calls of {name} fell from {sig(fall.early)} to {sig(fall.last)} a trajectory; "
+        f"other calls did not{after}",
         unit="calls a trajectory",
         slice=f"tool:{name}",
         **measured(fall),

@@ -21,6 +21,7 @@ from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, Outcome, O
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_with
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.wording import sig
 
 FELL_LIMIT = 0.2  # of the evaluation's level: a fall this large is no mere want of carrying over
 
@@ -39,7 +40,7 @@ def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verd
     if followed:
         first = followed[0]
         how = "is near 1" if first.state is OutcomeState.SOLVED else "rose as well"
-        return Healthy(reason=f"{first.name} {how} ({first.late:.3g})")
+        return Healthy(reason=f"{first.name} {how} ({sig(first.late)})")
     behind = [pair for pair in pairs if pair[1].reward_rose and pair[1].state in (OutcomeState.FLAT, OutcomeState.FELL)]
     if behind:
         return _finding(behind, limits["fell"])
@@ -69,8 +70,8 @@ def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding
     trained = figure.twin.raw_name if figure.twin is not None else "the training reward"
     return Finding(
         severity=Severity.HIGH if fell and share <= -fell_limit else Severity.MEDIUM,
-        claim=f"{trained} rose {worst.reward_early:.3g} → {worst.reward_late:.3g} while {worst.name}"
-        f" {'fell' if fell else 'stayed flat'} ({worst.early:.3g} → {worst.late:.3g})",
+        claim=f"{trained} rose {sig(worst.reward_early)} → {sig(worst.reward_late)} while {worst.name}"
+        f" {'fell' if fell else 'stayed flat'} ({sig(worst.early)} → {sig(worst.late)})",
         observed=share,
         limit=-fell_limit if fell else MIN_AGREEMENT,
         unit="of the evaluation's level",

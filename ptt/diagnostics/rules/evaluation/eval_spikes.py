@@ -21,7 +21,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_with
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.wording import counted
+from ptt.diagnostics.wording import counted, sig
 
 SPIKE_SDS = 8.0  # of how far the other points stand off their neighbours: noise does not reach it in a long run
 MAX_FINDINGS = 3  # the highest
@@ -59,7 +59,7 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
     at = ", ".join(str(int(steps[place])) for place in sorted(places))
     return Finding(
         severity=Severity.MEDIUM if best and not equal else Severity.LOW,
-        claim=f"{figure.title} spikes to {value:.3g} at step {step}{several}, between {before:.3g} and {after:.3g}"
+        claim=f"{figure.title} spikes to {sig(value)} at step {step}{several}, between {sig(before)} and {sig(after)}"
         + ("; it is the best point of the run" if best else ""),
         observed=height / noise if noise > 0 else None,
         limit=limit,

@@ -20,6 +20,7 @@ from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, No
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS
 from ptt.diagnostics.statistics.trend import rolling_mean
+from ptt.diagnostics.wording import pct, sig
 
 CUT_GAP = 0.2  # of the answers: a score can be off by as much
 MIN_CALLS = 0.5  # calls a trajectory in training: below it tools are no matter of course
@@ -76,7 +77,7 @@ def _cut(
     share = float(evaluated[-third:].mean())
     return Finding(
         severity=Severity.MEDIUM if grew else Severity.LOW,
-        claim=f"{share:.0%} of evaluated answers are cut at the length limit, {float(trained[-third:].mean()):.0%} of "
+        claim=f"{pct(share)} of evaluated answers are cut at the length limit, {float(trained[-third:].mean()):.0%} of "
         "those in training",
         observed=late,
         limit=limit,
@@ -101,7 +102,7 @@ def _without_tools(
     onset = _since(without & (trained >= limits["calls"]))
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"Evaluation makes {float(evaluated[-third:].mean()):.2g} tool calls a trajectory, training {usual:.2g}",
+        claim=f"Evaluation makes {float(evaluated[-third:].mean()):.2g} tool calls a trajectory, training {sig(usual)}",
         observed=float(evaluated[-third:].mean()),
         limit=limits["share"] * usual,
         unit="calls",

@@ -24,7 +24,7 @@ from ptt.diagnostics.rules.single_series import aligned
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
 from ptt.diagnostics.statistics.trend import rolling_mean
-from ptt.diagnostics.wording import counted
+from ptt.diagnostics.wording import counted, sig
 
 GAP_LIMIT = 0.15  # of the figure's level: less is what a dozen points that follow one another give by chance
 HIDDEN = ("private", "heldout", "held_out", "hidden")
@@ -83,7 +83,7 @@ def _grown(pair: Pair, limit: float) -> Finding | None:
     last = int(steps[max(0, int(np.searchsorted(steps, onset)) - 1)])
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The gap between {seen} and {held_out} grew {change.early:.3g} → {change.late:.3g}",
+        claim=f"The gap between {seen} and {held_out} grew {sig(change.early)} → {sig(change.late)}",
         observed=(change.late - before) / level,
         limit=limit,
         unit="of the figure's level",

@@ -38,6 +38,7 @@ from ptt.diagnostics.rules.reward_outcome import (
     reward_range,
 )
 from ptt.diagnostics.rules.single_series import last_mean, requires_metric, series_evidence
+from ptt.diagnostics.wording import sig
 
 ENTROPY_FLOOR = 0.02  # nats a token: below what healthy, solved tool tasks keep (0.03 to 0.05)
 MAX_SILENT_SHARE = 0.5  # share of groups without spread
@@ -72,7 +73,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     early = float(series.finite()[1][: series.width].mean())
     if early <= 0:
         return NotJudged(
-            reason=f"{series.raw_name} begins at {early:.3g}: an entropy of densities has no floor",
+            reason=f"{series.raw_name} begins at {sig(early)}: an entropy of densities has no floor",
             missing=("entropy",),
             enable="log the entropy of the tokens, with its own sign",
         )
@@ -80,14 +81,14 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     bound = max(min(limits["floor"], limits["left_of_early"] * early), far)
     solved = _solved(evidence)
     if solved is not None and last_mean(series) < bound:
-        return Healthy(reason=f"entropy went from {early:.3g} to {last_mean(series):.3g} nats as {solved}")
+        return Healthy(reason=f"entropy went from {sig(early)} to {sig(last_mean(series))} nats as {solved}")
     mean = np.nan_to_num(rolling, nan=np.inf)
     last = float(rolling[np.isfinite(rolling)][-1])
     at_end = _gone_at_end(series, evidence, bound)
     if at_end is not None:
         return at_end
     if not (mean < bound).any() or last >= bound:
-        return Healthy(reason=f"entropy went from {early:.3g} to {last:.3g} nats, floor {bound:.3g}")
+        return Healthy(reason=f"entropy went from {sig(early)} to {sig(last)} nats, floor {sig(bound)}")
     onset = int(np.flatnonzero(mean >= bound)[-1]) + 1  # of the dip that did not recover
     half = int(np.flatnonzero(mean >= early / 2)[-1])
     settled = onset - half <= MAX_FALL_SHARE * len(steps) or _silent_and_unsolved(evidence)
@@ -100,7 +101,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     stuck = reward is Outcome.FLAT and (settled or stalled)
     return Finding(
         severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if stuck else Severity.LOW,
-        claim=f"Entropy fell from {early:.3g} to {last:.3g} nats{outcome_clause(reward)}",
+        claim=f"Entropy fell from {sig(early)} to {sig(last)} nats{outcome_clause(reward)}",
         observed=last,
         limit=bound,
         unit="nats",
@@ -134,7 +135,7 @@ def _gone_at_end(series: Series, evidence: Evidence, bound: float) -> Finding | 
     fell = outcome(evidence) is Outcome.FELL or _reward_fell_with_it(evidence, interval[1])
     return Finding(
         severity=Severity.HIGH if fell else Severity.MEDIUM,
-        claim=f"Entropy dropped from {level:.3g} to {end.mean():.3g} nats in the last {len(end)} logged steps"
+        claim=f"Entropy dropped from {sig(level)} to {sig(end.mean())} nats in the last {len(end)} logged steps"
         f"{outcome_clause(Outcome.FELL) if fell else ''}",
         observed=float(end.mean()),
         limit=bound,
@@ -181,7 +182,7 @@ def _solved(evidence: Evidence) -> str | None:
         values = series.finite()[1]
         top = max(1.0, float(values.max(initial=0.0)))
         if len(values) and values.min() >= 0 and top <= MAX_FULL_REWARD and last_mean(series) >= SOLVED_SHARE * top:
-            return f"the task was solved ({series.raw_name} ends at {last_mean(series):.3g})"
+            return f"the task was solved ({series.raw_name} ends at {sig(last_mean(series))})"
     return None
 
 

@@ -17,6 +17,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
 from ptt.diagnostics.rules.single_series import last_mean, measured, requires_metric, series_evidence
+from ptt.diagnostics.wording import sig
 
 RISE_FACTOR = 2.0  # twice as many choices, on the log scale
 MARGIN = 0.2  # nats: a policy nearly certain at first may double its entropy and still be certain
@@ -29,11 +30,11 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged entropy against its own beginning."""
     rise = lasting_rise(series, floor=limits["floor"], factor=limits["times_early"], margin=MARGIN)
     if rise is None or rise.ended:
-        return Healthy(reason=f"entropy ends at {last_mean(series):.3g} nats")
+        return Healthy(reason=f"entropy ends at {sig(last_mean(series))} nats")
     reward = outcome_since(evidence, rise.interval[0])
     return Finding(
         severity=SEVERITY.get(reward, Severity.LOW),
-        claim=f"Entropy rose from {rise.early:.3g} to {rise.last:.3g} nats{outcome_clause(reward)}",
+        claim=f"Entropy rose from {sig(rise.early)} to {sig(rise.last)} nats{outcome_clause(reward)}",
         unit="nats",
         **measured(rise),
         evidence=series_evidence(

@@ -18,6 +18,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause, reward_range
 from ptt.diagnostics.rules.single_series import last_mean, requires_metric, series_evidence
+from ptt.diagnostics.wording import sig
 
 HIGH_NATS = 2.0  # a token: seven choices alike
 FALL_FACTOR = 0.9  # of the early entropy: a policy that learns anything grows surer than that
@@ -30,20 +31,20 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     level, last = early_level(series), last_mean(series)
     early = level.median if level is not None else last
     if min(early, last) < limits["nats"] or last < FALL_FACTOR * early:
-        return Healthy(reason=f"entropy went from {early:.3g} to {last:.3g} nats")
+        return Healthy(reason=f"entropy went from {sig(early)} to {sig(last)} nats")
     went, reward = outcome(evidence), reward_range(evidence)
     if reward is None:
         return NotJudged(
-            reason=f"entropy stays at {last:.3g} nats{outcome_clause(went)}",
+            reason=f"entropy stays at {sig(last)} nats{outcome_clause(went)}",
             missing=("reward/mean",),
             enable="log the mean reward at every step",
         )
     if went is Outcome.ROSE:
-        return Healthy(reason=f"entropy stays at {last:.3g} nats, and the reward rose")
+        return Healthy(reason=f"entropy stays at {sig(last)} nats, and the reward rose")
     first = int(series.finite()[0][0])
     return Finding(
         severity=Severity.LOW,
-        claim=f"The entropy stays at {last:.3g} nats a token and the reward at {reward.last:.3g}: the policy learns "
+        claim=f"The entropy stays at {sig(last)} nats a token and the reward at {sig(reward.last)}: the policy learns "
         "nothing",
         observed=last,
         limit=limits["nats"],

@@ -24,6 +24,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
 from ptt.diagnostics.rules.single_series import derived, last_mean, measured, series_evidence
+from ptt.diagnostics.wording import sig
 
 SPREAD_LIMIT = 0.05  # of the mean: answers of 100 tokens lie within 95 and 105
 RANGE_FACTOR = 2.0  # times that, of shortest to longest: of a few answers the range is twice the deviation at least
@@ -89,11 +90,11 @@ def check(spread: Spread, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how far lengths differ, against the run's beginning."""
     fall = _fall(spread, limits["spread"])
     if fall is None:
-        return Healthy(reason=f"{spread.words.lower()} ends at {last_mean(spread.series):.2g} of the mean")
+        return Healthy(reason=f"{spread.words.lower()} ends at {sig(last_mean(spread.series))} of the mean")
     reward = outcome_since(evidence, fall.interval[0])
     return Finding(
         severity=Severity.MEDIUM if reward is Outcome.FELL else Severity.LOW,
-        claim=f"{spread.words} fell {fall.early:.2g} → {fall.last:.2g} of the mean{outcome_clause(reward)}",
+        claim=f"{spread.words} fell {sig(fall.early)} → {sig(fall.last)} of the mean{outcome_clause(reward)}",
         unit="of the mean length",
         **measured(fall),
         evidence=series_evidence(spread.series, early=fall.early),

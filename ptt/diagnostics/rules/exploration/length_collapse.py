@@ -21,6 +21,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
 from ptt.diagnostics.rules.single_series import last_mean, measured, requires_metric, series_evidence
+from ptt.diagnostics.wording import sig
 
 FALL_FACTOR = 0.5  # of the early length
 MAX_FALL_SHARE = 0.25  # of the logged steps, from nearly the early length to the limit: slower is learning to be short
@@ -32,12 +33,12 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the mean response length against its own beginning."""
     fall = lasting_fall(series, ceiling=math.inf, factor=limits["left_of_early"])
     if fall is None or fall.ended:
-        return Healthy(reason=f"answers end at {last_mean(series):.3g} tokens")
+        return Healthy(reason=f"answers end at {sig(last_mean(series))} tokens")
     reward = outcome_since(evidence, fall.interval[0])
     sudden = reward is Outcome.FLAT and _is_sudden(series, fall)
     return Finding(
         severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if sudden else Severity.LOW,
-        claim=f"Answers shrank from {fall.early:.3g} to {fall.last:.3g} tokens{outcome_clause(reward)}",
+        claim=f"Answers shrank from {sig(fall.early)} to {sig(fall.last)} tokens{outcome_clause(reward)}",
         unit="tokens",
         **measured(fall),
         evidence=series_evidence(

@@ -19,6 +19,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean, metric_evidence
+from ptt.diagnostics.wording import sig
 
 LEFT_SHARE = 0.2  # of the first values: entropy that fades as a task is learnt keeps more
 NEGATIVE_SHARE = 0.5  # of the logged steps
@@ -38,15 +39,15 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     steps, values = series.finite()
     negative = values < 0
     if negative.mean() < NEGATIVE_SHARE:
-        return Healthy(reason=f"the entropy bonus is {np.median(values):.3g} in the median")
+        return Healthy(reason=f"the entropy bonus is {sig(np.median(values))} in the median")
     first = int(np.argmax(negative))
     entropy = evidence.metrics.get("entropy")
     early, last = _fall(entropy, int(steps[first])) if entropy is not None else (np.nan, np.nan)
     fell = bool(last < limits["left"] * early)
     finding = Finding(
         severity=Severity.MEDIUM if fell else Severity.LOW,
-        claim=f"The entropy bonus is negative ({np.median(values[negative]):.3g}): the loss pays for certainty"
-        + (f", and entropy fell from {early:.3g} to {last:.3g} nats" if fell else ""),
+        claim=f"The entropy bonus is negative ({sig(np.median(values[negative]))}): the loss pays for certainty"
+        + (f", and entropy fell from {sig(early)} to {sig(last)} nats" if fell else ""),
         observed=float(np.median(values[negative])),
         limit=0.0,
         unit="coefficient",

@@ -25,6 +25,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_since, reward_dropped
+from ptt.diagnostics.wording import pct
 
 FLOOR = 0.3  # of the pairs: every other answer of a step is then one and the same
 MARGIN = 0.2  # over the early level: tasks with few answers have equal pairs by chance
@@ -65,8 +66,8 @@ def _of_equal(answers: AnswerAgreement | None, evidence: Evidence, limits: Limit
     if rise is None and not _chronic(answers, limits):
         if count < MIN_VALUES:
             return NotJudged(reason=f"answers are recorded at {count} steps; {MIN_VALUES} are needed", enable=ENABLE)
-        share = f"{late:.1%} of pairs of answers to different prompts are equal at the end"
-        return Healthy(reason=f"{share}, limit {limits['floor']:.0%}")
+        share = f"{pct(late)} of pairs of answers to different prompts are equal at the end"
+        return Healthy(reason=f"{share}, limit {pct(limits['floor'])}")
     finding = _finding(answers, late, rise, limits)
     if answers.length >= limits["short"] or reward_dropped(evidence):
         return finding
@@ -93,8 +94,8 @@ def _finding(answers: AnswerAgreement, late: float, rise: BaselineShift | None, 
     within = answers.within.finite()[1] if answers.within is not None else None
     return Finding(
         severity=Severity.HIGH if late >= limits["high"] else Severity.MEDIUM,
-        claim=f"{late:.0%} of pairs of answers to different prompts are {same} at the end"
-        + (f", {rise.early:.0%} at first" if rise is not None else ""),
+        claim=f"{pct(late)} of pairs of answers to different prompts are {same} at the end"
+        + (f", {pct(rise.early)} at first" if rise is not None else ""),
         observed=late,
         limit=rise.limit if rise is not None else limits["chronic"],
         unit="share",

@@ -24,6 +24,7 @@ from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, 
 from ptt.diagnostics.rules.reward_outcome import reward_dropped
 from ptt.diagnostics.rules.single_series import derived, late_mean, measured
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.wording import sig
 
 FALL_FACTOR = 0.25  # of the early entropy
 MIN_EARLY_ENTROPY = 0.3  # of what equal use would give: below, there was one main tool from the start
@@ -45,7 +46,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         reason = f"the mix of tools has {len(series.steps)} values; {MIN_VALUES} are needed"
         return NotJudged(reason=reason, enable=ENABLE)
     if level.median < limits["was"]:
-        reason = f"one of {len(names)} tools had nearly all calls from the start (entropy {level.median:.2g} of 1)"
+        reason = f"one of {len(names)} tools had nearly all calls from the start (entropy {sig(level.median)} of 1)"
         return NotJudged(reason=reason, enable="nothing to record")
     fall = lasting_fall(series, ceiling=level.median, factor=limits["left"])
     early = early_level(calls)
@@ -53,12 +54,12 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         reason = "calls of all tools fell to less than half: tool-use-vanished judges that"
         return NotJudged(reason=reason, enable="nothing to record")
     if fall is None or fall.ended:
-        spread = f"{level.median:.2g} of 1 at first, {late_mean(series):.2g} at the end"
+        spread = f"{sig(level.median)} of 1 at first, {sig(late_mean(series))} at the end"
         return Healthy(reason=f"entropy of calls over {len(names)} tools: {spread}")
     dropped = reward_dropped(evidence)
     finding = Finding(
         severity=Severity.MEDIUM if dropped else Severity.LOW,
-        claim=f"The entropy of calls over {len(names)} tools fell from {fall.early:.2g} to {fall.last:.2g} of 1",
+        claim=f"The entropy of calls over {len(names)} tools fell from {sig(fall.early)} to {sig(fall.last)} of 1",
         unit="of equal use",
         **measured(fall),
         evidence={"metric": series.name, "logged_as": series.raw_name, "early": fall.early, "tools": ", ".join(names)},

@@ -22,6 +22,7 @@ from ptt.diagnostics.evidence.algorithm import samples_online
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import metric_evidence
+from ptt.diagnostics.wording import sig
 
 SPIKE_FACTOR = 10.0  # times the median of the steps before: beyond the batch-to-batch noise of a healthy run (2 to 4)
 LEVEL_STEPS = 50  # steps that tell the usual level
@@ -87,7 +88,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     largest = float(ratio.max())
     pattern = len(spikes) >= max(MIN_SPIKES, MIN_SHARE * len(ratio))
     above = f"{len(spikes)} of {len(ratio)} steps above {limit:g} times the usual norm"
-    reason = f"{above}, the largest {largest:.2g} times"
+    reason = f"{above}, the largest {sig(largest)} times"
     if not len(spikes):
         return Healthy(reason=reason)
     step = int(steps[LEVEL_STEPS:][spikes[0] if pattern else np.argmax(ratio)])
@@ -109,7 +110,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     note = replace(
         finding,
         severity=Severity.LOW,
-        claim=f"The gradient norm jumped to {largest:.3g} times its usual level at step {step}, then came back",
+        claim=f"The gradient norm jumped to {sig(largest)} times its usual level at step {step}, then came back",
         evidence=metric_evidence(series, spikes=1),
         causes=(advice.single_cause,),
         confirm=(),

@@ -29,6 +29,7 @@ from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, Not
 from ptt.diagnostics.rules.numerics import stretches
 from ptt.diagnostics.rules.reward_outcome import reward_fell, reward_range
 from ptt.diagnostics.rules.single_series import derived, logarithms, logged, metric_evidence, negated
+from ptt.diagnostics.wording import pct, sig
 
 FALL_FACTOR = 0.01  # of the early level: clipping, schedules and learning take a norm down tenfold, not a hundredfold
 MIN_ZEROS = 20.0  # in a row
@@ -98,10 +99,10 @@ def _judge(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         _, mean = series.rolling()
         mean = mean[np.isfinite(mean)]
         return Healthy(
-            reason=f"the {series.width}-step mean of the gradient norm goes from {mean[0]:.2g} to {mean[-1]:.2g}",
+            reason=f"the {series.width}-step mean of the gradient norm goes from {sig(mean[0])} to {sig(mean[-1])}",
             notes=() if zeros is None else (_finding(series, zeros, Severity.LOW, "; it ended"),),
         )
-    claim = f"The gradient norm fell below {limits['left']:.0%} of its first level"
+    claim = f"The gradient norm fell below {pct(limits['left'])} of its first level"
     interval = turned.first_above(-bound, onset), onset
     gone = Vanishing(claim=claim, onset=onset, interval=interval, observed=math.exp(-means[-1]), limit=math.exp(bound))
     return _verdict(evidence, series, gone, limits["left"])
@@ -194,7 +195,7 @@ def _signal(evidence: Evidence, gone: Vanishing, usual: float, left: float) -> s
     early, late = float(spread.finite()[1][:EARLY_MIN_VALUES].mean()), _late(spread, gone.within)
     differ = early > 0 and late > 0 and gone.observed <= usual * left * late / early
     if without is not None and (differ or late >= SIGNAL_SHARE):
-        return f"; rewards still differ within {late:.0%} of the groups"
+        return f"; rewards still differ within {pct(late)} of the groups"
     return "; rewards still differ" if differ else ""
 
 

@@ -18,6 +18,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.single_series import metric_evidence, requires_metric
+from ptt.diagnostics.wording import sig
 
 MIN_BELOW = 2.0  # logged values: a single one may be a slip of the writer
 ROUNDING = 1e-6  # below 0: what a sum of half-precision numbers may be off by
@@ -31,7 +32,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     steps, values = series.finite()
     below = np.flatnonzero(values < -ROUNDING)
     if len(below) < limits["below"]:
-        return Healthy(reason=f"the lowest of {len(values)} losses is {values.min():.3g}")
+        return Healthy(reason=f"the lowest of {len(values)} losses is {sig(values.min())}")
     onset = int(steps[below[0]])
     return Finding(
         severity=Severity.MEDIUM,

@@ -23,6 +23,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.numerics import logged_loss
 from ptt.diagnostics.rules.single_series import GROSS_VALUES, derived, gross_excess, measured, metric_evidence
+from ptt.diagnostics.wording import sig
 
 BEST_FACTOR = 1.5  # times the best level of a loss on given data: noise of a batch, harder data later on stay below
 MARGIN = 0.2  # nats: a loss that went from 0.001 to 0.005 is still nothing
@@ -42,14 +43,14 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if rise is None or rise.ended:
         _, mean = series.rolling()
         mean = mean[np.isfinite(mean)]
-        reason = f"the mean loss goes from {mean[0]:.3g} to {mean[-1]:.3g}, and did not leave its level for good"
+        reason = f"the mean loss goes from {sig(mean[0])} to {sig(mean[-1])}, and did not leave its level for good"
         return Healthy(reason=reason)
     level = early_level(series)
     lost = given and level is not None and rise.last > level.median
     what = "its best level" if given else "its early size"
     return Finding(
         severity=Severity.HIGH if lost or not given else Severity.MEDIUM,
-        claim=f"{series.raw_name} rose from {rise.early:.3g}, {what}, to {rise.last:.3g}"
+        claim=f"{series.raw_name} rose from {sig(rise.early)}, {what}, to {sig(rise.last)}"
         + ("; that is more than the run began with" if lost else ""),
         unit="loss",
         **measured(rise),
@@ -85,7 +86,7 @@ def _gross(series: Series, limits: Limits) -> Finding | None:
         return None
     return Finding(
         severity=Severity.HIGH,
-        claim=f"{series.raw_name} rose from its best of {best:.3g} to {excess.last:.3g} and stayed there",
+        claim=f"{series.raw_name} rose from its best of {sig(best)} to {sig(excess.last)} and stayed there",
         unit="loss",
         **measured(excess),
         evidence=metric_evidence(series, best=best, highest=float(series.finite()[1].max())),

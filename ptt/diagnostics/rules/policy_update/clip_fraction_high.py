@@ -28,6 +28,7 @@ from ptt.diagnostics.rules.single_series import (
     series_evidence,
     without_zeros,
 )
+from ptt.diagnostics.wording import pct, sig
 
 CLIP_LIMIT = 0.4  # share of tokens; see the source above
 CLIP_NOTED = 0.3  # share of tokens: other guides ask for care from here on
@@ -49,13 +50,13 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         care = "try a lower learning rate or fewer epochs a batch in the next run, and compare this curve"
         notes = (replace(_finding(series, clipped, noted), severity=Severity.LOW, confirm=(), next=(care,)),)
     median = f"the {clipped.width}-step median of the clip fraction"
-    return Healthy(reason=f"{median} peaks at {peak_median(clipped):.3g}, limit {limit:g}", notes=notes)
+    return Healthy(reason=f"{median} peaks at {sig(peak_median(clipped))}, limit {limit:g}", notes=notes)
 
 
 def _finding(series: Series, clipped: Series, excess: Excess, *, by_sequence: bool = False) -> Finding:
     return Finding(
         severity=excess.severity(Severity.MEDIUM if by_sequence else Severity.HIGH),
-        claim=f"More than {excess.limit:.0%} of tokens {'are' if excess.ended is None else 'were'} clipped"
+        claim=f"More than {pct(excess.limit)} of tokens {'are' if excess.ended is None else 'were'} clipped"
         + excess.recovery
         + ("; this algorithm clips whole sequences, so more is normal" if by_sequence else ""),
         unit="share",

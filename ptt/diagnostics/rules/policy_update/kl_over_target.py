@@ -46,6 +46,7 @@ from ptt.diagnostics.rules.single_series import (
     requires_metric,
     series_evidence,
 )
+from ptt.diagnostics.wording import sig
 
 ID = "kl-over-target"
 KL_LIMIT = 0.3  # nats a token; see the source above
@@ -84,8 +85,8 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if excess is None and isinstance(enough, NotJudged):
         return enough
     if excess is None:
-        peak = f"the {series.width}-step median of KL peaks at {peak_median(series):.3g} nats a {unit}"
-        return Healthy(reason=f"{peak}, limit {limit:.3g}{source}", notes=_concentrated(evidence, series))
+        peak = f"the {series.width}-step median of KL peaks at {sig(peak_median(series))} nats a {unit}"
+        return Healthy(reason=f"{peak}, limit {sig(limit)}{source}", notes=_concentrated(evidence, series))
     limit = excess.limit
     moves = evidence.reference is not None and evidence.reference.seen is not None
     if moves:  # a fall at a sync is no recovery
@@ -96,7 +97,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     severity = excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade])
     finding = Finding(
         severity=Severity.LOW if crept else severity,
-        claim=f"Mean KL to the reference {verb} above {limit:.3g} nats a {unit}{source}{excess.recovery}"
+        claim=f"Mean KL to the reference {verb} above {sig(limit)} nats a {unit}{source}{excess.recovery}"
         + (", reset at every sync of the reference" if moves else "")
         + ("; it crept up as the reward rose" if crept else ""),
         unit="nats",
@@ -125,7 +126,8 @@ def _of_the_start(series: Series, limit: float, unit: str) -> Healthy | None:
         return None
     note = Finding(
         severity=Severity.LOW,
-        claim=f"KL to the reference is {values[0]:.3g} nats a {unit} at the first log already, {last:.3g} at the end: "
+        claim=f"KL to the reference is {sig(values[0])} nats a {unit} at the first log already, {sig(last)} at the "
+        "end: "
         "the reference is not the policy that training starts from",
         observed=first,
         limit=limit,
@@ -158,7 +160,8 @@ def _concentrated(evidence: Evidence, series: Series) -> tuple[Finding, ...]:
             continue
         note = Finding(
             severity=Severity.LOW,
-            claim=f"The largest KL ({largest.raw_name}) grew from {rise.early:.3g} to {rise.last:.3g} times the mean: "
+            claim=f"The largest KL ({largest.raw_name}) grew from {sig(rise.early)} to {sig(rise.last)} times the "
+            "mean: "
             "few tokens or samples leave the reference",
             unit="x",
             **measured(rise),

@@ -18,6 +18,7 @@ from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, 
 from ptt.diagnostics.rules.policy_update import shows_small_numbers
 from ptt.diagnostics.rules.policy_update.kl_over_target import ENABLE
 from ptt.diagnostics.rules.single_series import metric_evidence, requires_metric
+from ptt.diagnostics.wording import pct
 
 COEFFICIENTS = ("beta", "kl_coef", "kl_loss_coef", "init_kl_coef")
 MOVED_LIMIT = 0.0  # share of the logged values: one that is above 0 was measured
@@ -30,7 +31,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     steps, values = series.finite()
     moved = float((values != 0.0).mean())
     if moved > limits["moved"]:
-        return Healthy(reason=f"the KL is above 0 at {moved:.0%} of steps")
+        return Healthy(reason=f"the KL is above 0 at {pct(moved)} of steps")
     if not shows_small_numbers(evidence, besides="kl/ref"):
         return NotJudged(reason="the KL is 0, but the log shows few decimals", missing=("kl/ref",), enable=ENABLE)
     rate = evidence.metrics.get("lr")

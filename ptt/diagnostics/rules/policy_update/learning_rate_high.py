@@ -23,6 +23,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.policy_update import LOG_LEARNING_RATE
 from ptt.diagnostics.rules.single_series import metric_evidence, requires_metric
+from ptt.diagnostics.wording import sig
 
 GIVEN_RATE = 2e-3  # SFT and reward models: ten times the rate that adapters take (1e-4 to 2e-4)
 SENSITIVE_RATE = 1e-3  # RL and preference training: the same model bears less where it is pulled away from its start
@@ -47,13 +48,14 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     steps, values = series.finite()
     highest = float(values.max())
     if highest <= limit:
-        return Healthy(reason=f"the learning rate peaks at {highest:.3g}; {limit:g} would be far above what is usual")
+        return Healthy(reason=f"the learning rate peaks at {sig(highest)}; {limit:g} would be far above what is usual")
     place = int(np.argmax(values > limit))
     onset, before = int(steps[place]), int(steps[max(0, place - 1)])
     damage = _damage(evidence, before, family)
     finding = Finding(
         severity=Severity.MEDIUM if damage else Severity.LOW,
-        claim=f"The learning rate of {highest:.3g} is {highest / limit:.3g} times the most that such training usually "
+        claim=f"The learning rate of {sig(highest)} is {sig(highest / limit)} times the most that such training "
+        "usually "
         "tolerates" + (f", and {damage}" if damage else ""),
         observed=highest,
         limit=limit,
@@ -70,7 +72,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         confirm=("run the first 50 steps again at a tenth of the rate: does the loss then fall from the start?",),
         next=("lower the rate to a tenth, keep the warm-up and change nothing else",),
     )
-    return finding if damage else Healthy(reason=f"nothing shows damage at a rate of {highest:.3g}", notes=(finding,))
+    return finding if damage else Healthy(reason=f"nothing shows damage at a rate of {sig(highest)}", notes=(finding,))
 
 
 def _damage(evidence: Evidence, before: int, family: Family) -> str:
@@ -90,10 +92,10 @@ def _damage(evidence: Evidence, before: int, family: Family) -> str:
             continue
         highest = float(np.median(np.lib.stride_tricks.sliding_window_view(after, width), axis=1).max())
         if highest > factor * first:
-            return f"the {title} rose from {first:.3g} to {highest:.3g} under it"
+            return f"the {title} rose from {sig(first)} to {sig(highest)} under it"
     evaluated = None if family in SAMPLED or evidence.eval_loss is None else evidence.eval_loss.finite()[1]
     if evaluated is not None and len(evaluated) > 1 and evaluated.max() > LOSS_FACTOR * evaluated[0] > 0:
-        return f"the evaluation loss rose from {evaluated[0]:.3g} to {evaluated.max():.3g} under it"
+        return f"the evaluation loss rose from {sig(evaluated[0])} to {sig(evaluated.max())} under it"
     return ""
 
 

@@ -19,6 +19,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.policy_update import LOG_LEARNING_RATE
 from ptt.diagnostics.rules.single_series import metric_evidence, requires_metric
+from ptt.diagnostics.wording import sig
 
 JUMP_FACTOR = 5.0  # times the highest rate before: no schedule does it, and few people raise a rate so far at once
 HIGH_FACTOR = 20.0  # times the highest before: beyond the span between full fine-tuning and adapters (10 times)
@@ -36,13 +37,13 @@ def check(series: Series, _evidence: Evidence, limits: Limits) -> Verdict:
     ratio = np.divide(values[MIN_BEFORE:], before, out=np.zeros(len(before)), where=(before > 0) & ~warming)
     jumps = np.flatnonzero(ratio > limits["times_before"])
     if not len(jumps):
-        return Healthy(reason=f"the learning rate stays between {values.min():.3g} and {values.max():.3g}")
+        return Healthy(reason=f"the learning rate stays between {sig(values.min())} and {sig(values.max())}")
     place = int(jumps[0]) + MIN_BEFORE
     step, last_good, peak = int(steps[place]), int(steps[place - 1]), float(values[place:].max())
     times = peak / float(highest[place - 1])
     return Finding(
         severity=Severity.HIGH if times > HIGH_FACTOR else Severity.MEDIUM,
-        claim=f"The learning rate jumped from {values[place - 1]:.3g} to {values[place]:.3g} at step {step}, "
+        claim=f"The learning rate jumped from {sig(values[place - 1])} to {sig(values[place])} at step {step}, "
         f"{times:,.0f} times its highest earlier value",
         observed=times,
         limit=limits["times_before"],

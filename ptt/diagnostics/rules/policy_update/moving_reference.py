@@ -18,6 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.reference import Reference
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, by_kind, requires, rule
+from ptt.diagnostics.wording import pct, sig
 
 MIN_FACTOR = 1.5  # by which the distance falls at a sync: less is how KL varies from step to step
 MAX_SHOWN = 6  # syncs named in the evidence
@@ -60,13 +61,13 @@ def _finding(reference: Reference, limits: Limits) -> Finding:
         claim = (
             f"The reference is moved to the policy every {seen.interval} steps ({times}): {reference.seen_in} falls "
         )
-        claim += f"{seen.factor:.2g}-fold there, and covers only the last {seen.interval} steps"
+        claim += f"{sig(seen.factor)}-fold there, and covers only the last {seen.interval} steps"
         interval = seen.interval
     else:
         assert setting is not None, "one of the two moves the reference"
         interval = setting.interval
         claim = (
-            f"{setting.name} moves the reference towards the policy every {interval} steps by {setting.mixing:.0%} of "
+            f"{setting.name} moves the reference towards the policy every {interval} steps by {pct(setting.mixing)} of "
         )
         claim += "the way: KL and log-ratios against it cover only the last steps"
     return Finding(

@@ -20,6 +20,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import aligned, lasting_excess, measured, series_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.wording import pct
 
 ONE_SIDE_LIMIT = 0.9  # of the clipped tokens
 MIN_CLIPPED = 0.01  # share of tokens: of fewer the sides are noise
@@ -42,7 +43,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     clips = total >= limits["clipped"]
     steps_clipped, total = steps[clips], total[clips]
     if len(total) < MIN_STEPS:
-        return Healthy(reason=f"{len(total)} of {len(steps)} steps clip {limits['clipped']:.0%} of tokens or more")
+        return Healthy(reason=f"{len(total)} of {len(steps)} steps clip {pct(limits['clipped'])} of tokens or more")
     for side, part, series in (("lower", below, low), ("upper", above, high)):
         share = finite_series(series.name, steps_clipped, part[clips] / total, raw_name=series.raw_name)
         if (finding := _finding(side, share, total, limits)) is not None:
@@ -61,7 +62,7 @@ def _finding(side: str, share: Series, total: FloatArray, limits: Limits) -> Fin
     lower, amount = side == "lower", float(np.median(total[since]))
     return Finding(
         severity=Severity.MEDIUM if amount > limits["much"] else Severity.LOW,
-        claim=f"{excess.last:.0%} of the clipped tokens are clipped on the {side} side",
+        claim=f"{pct(excess.last)} of the clipped tokens are clipped on the {side} side",
         unit="share",
         **measured(excess),
         evidence=series_evidence(share, side=side, clipped_share=amount),

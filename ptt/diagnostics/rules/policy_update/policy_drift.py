@@ -15,6 +15,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, negated, requires_metric, series_evidence
+from ptt.diagnostics.wording import sig
 
 LOW_COSINE = 0.92  # cosine; see the source above
 MEDIUM_COSINE = 0.88
@@ -45,7 +46,7 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
             confirm=(f"read outputs from before step {excess.interval[0]} and of the last checkpoint side by side",),
             next=("if they are worse: roll back to the checkpoint before, and raise the KL coefficient",),
         )
-    return Healthy(reason=f"the cosine ends at {last_mean(series):.3g}, limit {limits['near']:g}")
+    return Healthy(reason=f"the cosine ends at {sig(last_mean(series))}, limit {limits['near']:g}")
 
 
 RULE = rule(

@@ -29,6 +29,7 @@ from ptt.diagnostics.rules.single_series import (
     series_evidence,
     without_zeros,
 )
+from ptt.diagnostics.wording import sig
 
 P999_LIMIT = math.log(10.0)  # nats: the widest cap in use
 RATIO_LIMIT = 10.0  # the same as a ratio
@@ -49,12 +50,12 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             continue
         series = without_zeros(evidence.pairs[pair].p999)
         if len(series.finite()[0]) >= MIN_RECORDED:
-            peaks.append(f"p99.9 of |{pair}| peaks at {peak_median(series):.3g} nats")
+            peaks.append(f"p99.9 of |{pair}| peaks at {sig(peak_median(series))} nats")
             findings += _of_tokens(series, pair, limits["p999"])
     for name in EXTREMES:
         extreme = evidence.metrics.get(name)
         if extreme is not None and len(extreme.finite()[0]) >= MIN_LOGGED:
-            peaks.append(f"{extreme.raw_name} ends at {extreme.finite()[1][-1]:.3g}")
+            peaks.append(f"{extreme.raw_name} ends at {sig(extreme.finite()[1][-1])}")
             findings += _of_extremes(extreme, limits)
     if findings:
         return min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
@@ -72,7 +73,7 @@ def _of_tokens(series: Series, pair: str, limit: float) -> list[Finding]:
     if excess is None:
         return []
     severity = excess.severity(Severity.HIGH if excess.peak > HIGH_FACTOR * limit else Severity.MEDIUM)
-    claim = f"One token in a thousand has a {pair} ratio beyond {math.exp(limit):.3g} or its inverse{excess.recovery}"
+    claim = f"One token in a thousand has a {pair} ratio beyond {sig(math.exp(limit))} or its inverse{excess.recovery}"
     evidence = series_evidence(series, pair=pair, last_mean=excess.last, **excess.recovery_evidence)
     return [_finding(claim, severity, "nats", measured(excess, observed=excess.peak), evidence)]
 
@@ -87,7 +88,7 @@ def _of_extremes(series: Series, limits: Limits) -> list[Finding]:
         return []
     early, observed = math.exp(shift.early), math.exp(min(shift.extreme, MAX_LOG))
     which = "greatest" if up else "least"
-    claim = f"The {which} importance ratio of a step went from {early:.3g} to {observed:.3g}"
+    claim = f"The {which} importance ratio of a step went from {sig(early)} to {sig(observed)}"
     evidence = series_evidence(series, early=early, last=math.exp(min(shift.last, MAX_LOG)))
     numbers = Measured(
         observed=observed, limit=math.exp(shift.limit), onset_step=shift.onset, onset_interval=shift.interval

@@ -32,6 +32,7 @@ from ptt.diagnostics.rules.single_series import (
     series_evidence,
     without_zeros,
 )
+from ptt.diagnostics.wording import sig
 
 ID = "update-too-large"
 KL_LIMIT = 0.1  # nats a token, to the policy at the start of the step; see the source above
@@ -73,7 +74,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         risen = _risen(judged[0][0], evidence, judged[0][1], limits["times_early"])
         if risen is not None:
             return risen
-    peaks = [f"{moved.raw_name} peaks at {peak_median(moved):.3g} nats, limit {limit:g}" for moved, limit in judged]
+    peaks = [f"{moved.raw_name} peaks at {sig(peak_median(moved))} nats, limit {limit:g}" for moved, limit in judged]
     return Healthy(reason="; ".join(peaks))
 
 
@@ -106,7 +107,7 @@ def _risen(series: Series, evidence: Evidence, limit: float, factor: float) -> F
     reward = outcome_since(evidence, rise.interval[0])
     return Finding(
         severity=Severity.LOW if reward is Outcome.ROSE or not reward.judged else Severity.MEDIUM,
-        claim=f"Single updates grew: {series.raw_name} rose from {rise.early:.2g} to {rise.last:.2g} nats, "
+        claim=f"Single updates grew: {series.raw_name} rose from {sig(rise.early)} to {sig(rise.last)} nats, "
         f"near the limit of {limit:g}{outcome_clause(reward)}",
         unit="nats",
         **measured(rise),

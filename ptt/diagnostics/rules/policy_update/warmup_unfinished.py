@@ -18,6 +18,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import LOG_LEARNING_RATE
 from ptt.diagnostics.rules.single_series import metric_evidence, requires_metric
+from ptt.diagnostics.wording import sig
 
 RISING_SHARE = 0.95  # of the logged steps: the rest are equal values of the logger's rounding
 MIN_VALUES = 10
@@ -42,7 +43,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return Healthy(reason=f"the run ended during its warm-up, at step {int(steps[-1])} of {int(planned)}")
     finding = Finding(
         severity=Severity.LOW,
-        claim=f"Warm-up never ended: the learning rate rose at every step, to {values[-1]:.3g} at the last one",
+        claim=f"Warm-up never ended: the learning rate rose at every step, to {sig(values[-1])} at the last one",
         observed=rising,
         limit=limits["rising"],
         unit="share",

@@ -14,6 +14,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.rules.interface import Check, Limits, NotJudged, Verdict, does_not_apply, requires
 from ptt.diagnostics.rules.single_series import aligned, last_mean, too_few
 from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.wording import sig
 
 PAIRS: Final = frozenset({Family.PREFERENCE, Family.REWARD_MODEL})
 PREFERENCE: Final = frozenset({Family.PREFERENCE})
@@ -106,7 +107,7 @@ class Side(NamedTuple):
     @property
     def path(self) -> str:
         """Where it started and ended."""
-        return f"{self.start:.3g} → {self.last:.3g}"
+        return f"{sig(self.start)} → {sig(self.last)}"
 
 
 def sides(evidence: Evidence) -> tuple[Side, Side] | NotJudged:

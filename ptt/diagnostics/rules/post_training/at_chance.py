@@ -33,6 +33,7 @@ from ptt.diagnostics.rules.post_training import (
     pair_series,
 )
 from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.wording import pct
 
 CHANCE = 0.5
 LN2 = math.log(2.0)  # nats: the sigmoid loss of a model that has no preference
@@ -88,7 +89,7 @@ def _judge(evidence: Evidence, limits: Limits) -> Verdict:
 def _ranked(level: Level) -> str:
     if level.low > 1 - ALL_WITHIN:
         return "all pairs are ranked correctly"
-    return f"{level.mean:.1%} of pairs ({level.low:.1%} to {level.high:.1%}) are ranked correctly"
+    return f"{pct(level.mean)} of pairs ({pct(level.low)} to {pct(level.high)}) are ranked correctly"
 
 
 def _sigmoid_loss(evidence: Evidence) -> Series | None:

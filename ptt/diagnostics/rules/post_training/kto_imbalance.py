@@ -15,6 +15,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, requires, rule
 from ptt.diagnostics.rules.post_training import PREFERENCE
 from ptt.diagnostics.rules.single_series import aligned, derived, last_mean, logged, negated
+from ptt.diagnostics.wording import pct
 
 MIN_SHARE = 0.2  # of both losses: one side makes four times the other's
 ENABLE = "only KTO has it: log the losses of desirable and undesirable examples separately"
@@ -43,7 +44,7 @@ def check(share: Series, _: Evidence, limits: Limits) -> Verdict:
     low, high = limits["least_share"], 1 - limits["least_share"]
     onset_low, onset_high = negated(share).excess(-low), share.excess(high)
     last = last_mean(share) if len(share.values) else 0.5
-    summary = f"desirable examples make up {last:.0%} of both losses at the end"
+    summary = f"desirable examples make up {pct(last)} of both losses at the end"
     if not (onset_low is not None and last < low) and not (onset_high is not None and last > high):
         return Healthy(reason=summary)
     return Finding(

@@ -14,6 +14,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.post_training import BLOCKS, late_half, level_of
 from ptt.diagnostics.rules.single_series import requires_metric
+from ptt.diagnostics.wording import sig
 
 WINDOW_FALL_SHARE = 0.25  # of the first level: a window that lies so far below it is no noise of a plateau
 MIN_FALL_SHARE = 0.01  # of the first level
@@ -28,7 +29,7 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Compare the loss of the second half with the first tenth."""
     values = series.finite()[1]
     first, late = level_of(values[: len(values) // BLOCKS]), level_of(late_half(series))
-    summary = f"the loss of the first tenth is {first.mean:.3g}, of the second half {late.mean:.3g}"
+    summary = f"the loss of the first tenth is {sig(first.mean)}, of the second half {sig(late.mean)}"
     fall = first.mean - late.mean
     # a loss that came back has left its level all the same
     lowest = float(series.rolling()[1][series.width - 1 :].min())

@@ -17,6 +17,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.post_training import PAIRS, requires_pairs
 from ptt.diagnostics.rules.single_series import derived, last_mean, measured
+from ptt.diagnostics.wording import pct, sig
 
 FALL_FACTOR = 0.25  # of the best margin: less is gone, not merely lower
 HIGH_MAX_ACCURACY = 0.6  # share of pairs: the ranking went with the margin
@@ -27,12 +28,12 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the margin behind its best."""
     best, fall = fall_from_best(series, limits["left"])
     if fall is None or fall.ended:
-        return Healthy(reason=f"the margin's best 20-step mean is {best:.3g}, its last {last_mean(series):.3g}")
+        return Healthy(reason=f"the margin's best 20-step mean is {sig(best)}, its last {sig(last_mean(series))}")
     accuracy = evidence.metrics.get("dpo/accuracy")
     last = last_mean(accuracy) if accuracy is not None and len(accuracy.finite()[0]) >= MIN_VALUES else None
     return Finding(
         severity=Severity.HIGH if last is None or last < HIGH_MAX_ACCURACY else Severity.MEDIUM,
-        claim=f"The margin fell from {best:.3g} to {fall.last:.3g}, below {limits['left']:.0%} of its best",
+        claim=f"The margin fell from {sig(best)} to {sig(fall.last)}, below {pct(limits['left'])} of its best",
         unit="reward",
         **measured(fall),
         evidence={"metric": series.name, "logged_as": series.raw_name, "best_mean": best, "last_accuracy": last},

@@ -17,6 +17,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, requires, rule
 from ptt.diagnostics.rules.post_training import PREFERENCE
 from ptt.diagnostics.rules.single_series import derived, logged, measured
+from ptt.diagnostics.wording import sig
 
 GROWTH_FACTOR = 3.0  # the early movement
 FLOOR = 0.25  # of the mean log sigmoid, whose level for chance is -ln 2: less turns nothing round
@@ -45,10 +46,10 @@ def check(moves: Series, _: Evidence, limits: Limits) -> Verdict:
     rise = lasting_rise(moves, floor=limits["floor"], factor=GROWTH_FACTOR)
     median = float(np.median(moves.finite()[1]))
     if rise is None or rise.ended:
-        return Healthy(reason=f"the log odds ratio moves by {median:.2g} from one logged value to the next")
+        return Healthy(reason=f"the log odds ratio moves by {sig(median)} from one logged value to the next")
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The log odds ratio swings by {rise.extreme:.2g} from step to step, up from {rise.early:.2g} early on",
+        claim=f"The log odds ratio swings by {sig(rise.extreme)} from step to step, up from {sig(rise.early)} early on",
         unit="nats",
         **measured(rise, observed=rise.extreme),
         evidence={"metric": moves.name, "logged_as": moves.raw_name, "last": rise.last},

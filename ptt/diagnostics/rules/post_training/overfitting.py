@@ -24,6 +24,7 @@ from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
+from ptt.diagnostics.wording import sig
 
 RISE_LIMIT = 0.1  # of the lowest evaluation loss
 NOTE_RISE = 0.05
@@ -79,8 +80,8 @@ def _judge(series: Series, train: Series | None, limits: Limits) -> Finding | He
     if small := path.onset is None:
         path = loss_path(series, 0.0)
     then, now = _train(train, path.best_step)
-    lowest = f"the evaluation loss is lowest at step {path.best_step} ({path.best:.3g})"
-    summary = f"{lowest}, {path.last:.3g} over the last {'three' if count >= FEW_EVALUATIONS else 'one'}"
+    lowest = f"the evaluation loss is lowest at step {path.best_step} ({sig(path.best)})"
+    summary = f"{lowest}, {sig(path.last)} over the last {'three' if count >= FEW_EVALUATIONS else 'one'}"
     rose = path.onset is not None and path.rise > 0
     if then is None or now is None:
         if small or not rose:
@@ -91,14 +92,14 @@ def _judge(series: Series, train: Series | None, limits: Limits) -> Finding | He
     if rose and now < then and not small:
         return _rising(series, path, summary, then, now, limits)
     if now < MEMORISED_RATIO * path.last and path.last - now > limits["apart"]:
-        claim = f"The training data is memorised: training loss {now:.3g}, evaluation loss {path.last:.3g}"
+        claim = f"The training data is memorised: training loss {sig(now)}, evaluation loss {sig(path.last)}"
         apart = path._replace(onset=None, interval=None)
         return _finding(series, apart, Severity.MEDIUM, claim, then, now, limits["apart"])
     if rose and now < then:
         return _rising(series, path, summary, then, now, limits, small=True)
-    also = f"; the training loss rose as well ({then:.3g} to {now:.3g})" if rose else ""
+    also = f"; the training loss rose as well ({sig(then)} to {sig(now)})" if rose else ""
     if not rose and Z_LIMIT * path.noise < path.last - path.best < MIN_RISE:
-        also = f", {path.last - path.best:.2g} above it, less than the {MIN_RISE:g} nats that would count"
+        also = f", {sig(path.last - path.best)} above it, less than the {MIN_RISE:g} nats that would count"
     return Healthy(reason=summary + also)
 
 
@@ -147,8 +148,9 @@ def _rising(
     series: Series, path: Path, summary: str, then: float, now: float, limits: Limits, *, small: bool = False
 ) -> Finding | Healthy:
     claim = (
-        f"The evaluation loss rose from {path.best:.3g} (step {path.best_step}) to {path.last:.3g} while the training "
-        f"loss fell from {then:.3g} to {now:.3g}"
+        f"The evaluation loss rose from {sig(path.best)} (step {path.best_step}) to {sig(path.last)} while the "
+        "training "
+        f"loss fell from {sig(then)} to {sig(now)}"
     )
     low = small or path.rise < limits["rise"]
     severity = Severity.LOW if low else Severity.HIGH if path.rise > HIGH_RISE else Severity.MEDIUM

@@ -23,6 +23,7 @@ from ptt.diagnostics.rules.post_training import SUPERVISED
 from ptt.diagnostics.rules.single_series import logged
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
+from ptt.diagnostics.wording import sig
 
 SIDE = 10  # values on either side
 LEAP_LIMIT = 0.5  # nats above the median around it
@@ -55,7 +56,7 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     worst = float(height.max())
     summary = (
         f"{len(spikes)} of {len(values)} losses jump by {limits['leap']:g} nats or more, the largest by "
-        f"{max(worst, 0):.2g}"
+        f"{sig(max(worst, 0))}"
     )
     if len(spikes) < max(MIN_SPIKES, MIN_SHARE * len(values)):
         return Healthy(reason=summary)

@@ -19,6 +19,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.post_training import PREFERENCE, requires_pairs
 from ptt.diagnostics.rules.single_series import metric_evidence
+from ptt.diagnostics.wording import sig
 
 MARGIN_LIMIT = 20.0  # nats of beta times the log-ratio: -log sigmoid of it is 2e-9
 CRITICAL_FACTOR = 5.0  # times the limit: no answer near the rejected ones can be sampled any more
@@ -36,13 +37,13 @@ def check(margin: Series, evidence: Evidence, limits: Limits) -> Verdict:
     loss = evidence.metrics.get("loss/total")
     left = None if loss is None or not len(loss.finite()[0]) else float(loss.finite()[1][-1])
     if late <= limits["margin"] or (left is not None and left > limits["loss"]):
-        return Healthy(reason=f"the margin ends at {late:.3g} nats" + (f", the loss at {left:.3g}" if left else ""))
+        return Healthy(reason=f"the margin ends at {sig(late)} nats" + (f", the loss at {sig(left)}" if left else ""))
     place = int(np.argmax(values > MET_MARGIN))
     onset, before = int(steps[place]), int(steps[max(0, place - 1)])
     return Finding(
         severity=Severity.CRITICAL if late > CRITICAL_FACTOR * limits["margin"] else Severity.HIGH,
-        claim=f"The pairs are driven ever further apart: the margin went from {values[0]:.3g} to {late:.3g} nats"
-        + (f", the loss to {left:.2g}" if left is not None else ""),
+        claim=f"The pairs are driven ever further apart: the margin went from {sig(values[0])} to {sig(late)} nats"
+        + (f", the loss to {sig(left)}" if left is not None else ""),
         observed=late,
         limit=limits["margin"],
         unit="nats",

@@ -24,6 +24,7 @@ from ptt.diagnostics.rules.post_training import PAIRS, late_half, requires_pairs
 from ptt.diagnostics.rules.single_series import derived
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.change_point import spread_change
+from ptt.diagnostics.wording import sig
 
 VARIANCE_FACTOR = 3.0  # the binomial variance: drawing alone stays below that in fifteen values (chi-squared, 99.9%)
 MIN_SWING = 0.1  # share of pairs, beyond the binomial part: less changes no decision
@@ -48,7 +49,7 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
         )
     swing, times = excess_swing(late_half(series), pairs)
     summary = (
-        f"with {pairs} pairs a logged value, the accuracy scatters with {times:.2g} times the variance of drawing them"
+        f"with {pairs} pairs a logged value, the accuracy scatters with {sig(times)} times the variance of drawing them"
     )
     if times <= limits["times"] or swing < MIN_SWING:
         return Healthy(reason=summary)
@@ -105,7 +106,7 @@ def _widened(series: Series, factor: float) -> Finding | None:
     onset, interval = rise.onset, rise.interval
     if (place := spread_change(((values - around) / unit) ** 2)) is not None:
         onset, interval = int(steps[place[0]]), (int(steps[place[1]]), int(steps[place[2]]))
-    summary = f"{times:.2g} times as wide as at the start of the run"
+    summary = f"{sig(times)} times as wide as at the start of the run"
     return _finding(series, swing, times, factor, onset, interval, summary)
 
 

@@ -23,6 +23,7 @@ from ptt.diagnostics.rules.reward_outcome import reward_dropped_since
 from ptt.diagnostics.rules.single_series import logged
 from ptt.diagnostics.statistics.level_crossing import change_place
 from ptt.diagnostics.statistics.small_sample import estimate_change
+from ptt.diagnostics.wording import sig
 
 REWARD_ENABLE: Final = (
     "log the mean reward at every step: TRL logs reward, veRL critic/score/mean, slime rollout/raw_reward"
@@ -54,7 +55,7 @@ class Shift:
     @property
     def words(self) -> str:
         """The move in short."""
-        return f"{self.name} went {self.change.start:.3g} → {self.change.late:.3g}"
+        return f"{self.name} went {sig(self.change.start)} → {sig(self.change.late)}"
 
 
 def mean_reward(evidence: Evidence, minimum: int = MIN_VALUES) -> Series | NotJudged:
@@ -114,7 +115,7 @@ def highest_samples(evidence: Evidence, count: int = 3) -> str:
         return ""
     late = np.flatnonzero(samples.steps >= np.quantile(samples.steps, 0.9, method="nearest"))
     ranked = sorted(late, key=lambda place: (-samples.rewards[place], samples.ids[place]))[:count]
-    names = dict.fromkeys(f"reward {samples.rewards[place]:.3g} at step {samples.steps[place]}" for place in ranked)
+    names = dict.fromkeys(f"reward {sig(samples.rewards[place])} at step {samples.steps[place]}" for place in ranked)
     files = sorted({samples.sources[place] for place in ranked})
     return f"{'; '.join(names)}, in {', '.join(files)}" if ranked else ""
 
@@ -143,7 +144,7 @@ class Gain:
     @property
     def words(self) -> str:
         """The gain in short."""
-        return f"{self.name} ({self.start:.3g} → {self.late:.3g})"
+        return f"{self.name} ({sig(self.start)} → {sig(self.late)})"
 
 
 def gains_since(evidence: Evidence, start: int, minimum: float) -> Sequence[Gain]:

@@ -21,6 +21,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward import NEW_TASKS, gains_since, with_new_tasks
 from ptt.diagnostics.rules.single_series import last_mean, requires_metric, series_evidence
+from ptt.diagnostics.wording import sig
 
 GROWTH_FACTOR = 1.5  # times the early calls: half as much work again
 MIN_CALLS = 1.5  # a sample: fewer is learning to call at all
@@ -40,8 +41,8 @@ def check(calls: Series, evidence: Evidence, limits: Limits) -> Verdict:
     ):
         early, late, onset, interval = change.start, change.late, change.onset, change.interval  # grown from the start
     else:
-        return Healthy(reason=f"a sample calls tools {last_mean(calls):.2g} times at the end")
-    grew = f"{early:.3g} → {late:.3g}"
+        return Healthy(reason=f"a sample calls tools {sig(last_mean(calls))} times at the end")
+    grew = f"{sig(early)} → {sig(late)}"
     since = interval[0] if interval is not None else int(calls.finite()[0][calls.width - 1])
     gains = gains_since(evidence, since, MIN_AGREEMENT * (1 - early / late))
     risen = [gain for gain in gains if gain.state is OutcomeState.ROSE]

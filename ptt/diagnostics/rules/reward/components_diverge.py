@@ -32,7 +32,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import rewards_of, with_values
 from ptt.diagnostics.rules.single_series import late_mean
-from ptt.diagnostics.wording import counted
+from ptt.diagnostics.wording import counted, sig
 
 MIN_FALL_SHARE = MIN_LOSS  # of its best level
 
@@ -117,10 +117,10 @@ def _finding(
     fell: bool = True,
 ) -> Finding:
     verb = "fell" if fell else "stood still"
-    gain = f" ({rise.start:.3g} → {rise.late:.3g})"
+    gain = f" ({sig(rise.start)} → {sig(rise.late)})"
     return Finding(
         severity=Severity.LOW if words_of(name) & PENALTY else Severity.MEDIUM,
-        claim=f"The reward component {name} {verb} ({fall.start:.3g} → {fall.late:.3g}) while {other} rose{gain}",
+        claim=f"The reward component {name} {verb} ({sig(fall.start)} → {sig(fall.late)}) while {other} rose{gain}",
         observed=-fall.share,
         limit=limit,
         unit="of its best level",

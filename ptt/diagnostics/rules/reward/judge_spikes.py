@@ -25,6 +25,7 @@ from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, No
 from ptt.diagnostics.rules.reward import OUTCOME_ENABLE, rewards_of, with_values
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.detrended_noise import fit_line
+from ptt.diagnostics.wording import sig
 
 JUMP_Z_LIMIT = 8.0  # standard deviations of a window's mean, with AR(1) noise of 0.8: learning does not jump so
 MIN_JUMP_SHARE = 0.1  # of the larger level
@@ -140,7 +141,7 @@ def _jumps_at(series: Series, step: int) -> bool:
 def _finding(series: Series, jump: Jump, limit: float) -> Finding:
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The judge's score {series.raw_name} jumps {jump.before:.3g} → {jump.after:.3g}, and no outcome jumps "
+        claim=f"The judge's score {series.raw_name} jumps {sig(jump.before)} → {sig(jump.after)}, and no outcome jumps "
         "with it",
         observed=jump.sds,
         limit=limit,
@@ -169,7 +170,7 @@ def _brief(series: Series, peaks: IntArray, limit: float) -> Finding:
     heights = off[np.isin(steps, peaks)]
     return Finding(
         severity=Severity.LOW,
-        claim=f"The judge's score {series.raw_name} leaps at {len(peaks)} single steps by up to {heights.max():.3g}, "
+        claim=f"The judge's score {series.raw_name} leaps at {len(peaks)} single steps by up to {sig(heights.max())}, "
         "and no outcome leaps with it",
         observed=float(heights.min()) / deviation if deviation > 0 else None,
         limit=limit,

@@ -20,6 +20,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward import NEW_TASKS, gains_since, with_new_tasks
 from ptt.diagnostics.rules.single_series import requires_metric
+from ptt.diagnostics.wording import sig
 
 # times the early length: healthy runs that learn to reason or to call tools reach less, or gain by it
 GROWTH_FACTOR = 1.5
@@ -46,7 +47,7 @@ def check(length: Series, evidence: Evidence, limits: Limits) -> Verdict:
     gains = gains_since(evidence, start, MIN_AGREEMENT * (1 - early / late))
     risen = [gain for gain in gains if gain.state is OutcomeState.ROSE]
     if risen:
-        return Healthy(reason=f"responses grew {early:.3g} → {late:.3g}, and {risen[0].words} with them")
+        return Healthy(reason=f"responses grew {sig(early)} → {sig(late)}, and {risen[0].words} with them")
     flat = [gain for gain in gains if gain.state is OutcomeState.FLAT]
     clause = f" while {flat[0].words} did not rise" if flat else ""
     at_once = with_new_tasks(evidence, length, early, late, onset)

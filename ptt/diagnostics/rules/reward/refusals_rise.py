@@ -19,6 +19,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward import AnswerShare, answer_share, logged_share
 from ptt.diagnostics.rules.single_series import late_mean, measured
+from ptt.diagnostics.wording import pct, sig
 
 SHARE_LIMIT = 0.12  # of answers
 MIN_MARGIN = 0.05  # above the early share
@@ -45,13 +46,13 @@ def check(share: AnswerShare, _: Evidence, limits: Limits) -> Verdict:
         return _finding(share, rise, Severity.HIGH if rise.last > HIGH_SHARE else Severity.MEDIUM)
     noted = share.rise(floor=0.0, margin=MIN_MARGIN)
     notes = () if noted is None else (_finding(share, noted, Severity.LOW),)
-    return Healthy(reason=f"{share.series.raw_name} ends at {late_mean(share.series):.3g}", notes=notes)
+    return Healthy(reason=f"{share.series.raw_name} ends at {sig(late_mean(share.series))}", notes=notes)
 
 
 def _finding(share: AnswerShare, rise: BaselineShift, severity: Severity) -> Finding:
     return Finding(
         severity=severity,
-        claim=f"Refusals rose {rise.early:.1%} → {rise.last:.1%} of answers",
+        claim=f"Refusals rose {pct(rise.early)} → {pct(rise.last)} of answers",
         unit="share",
         **measured(rise),
         evidence=share.facts | {"early": rise.early},

@@ -16,6 +16,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward import AnswerShare, answer_share, logged_share
 from ptt.diagnostics.rules.single_series import late_mean, measured
+from ptt.diagnostics.wording import pct, sig
 
 SHARE_LIMIT = 0.2
 MIN_MARGIN = 0.05  # above the early share
@@ -38,10 +39,10 @@ def check(share: AnswerShare, _: Evidence, limits: Limits) -> Verdict:
     """Judge the share of repetition."""
     rise = share.rise(floor=limits["share"], margin=MIN_MARGIN)
     if rise is None:
-        return Healthy(reason=f"{share.series.raw_name} ends at {late_mean(share.series):.3g}")
+        return Healthy(reason=f"{share.series.raw_name} ends at {sig(late_mean(share.series))}")
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"Repetition rose {rise.early:.1%} → {rise.last:.1%}",
+        claim=f"Repetition rose {pct(rise.early)} → {pct(rise.last)}",
         unit="share",
         **measured(rise),
         evidence=share.facts | {"early": rise.early},

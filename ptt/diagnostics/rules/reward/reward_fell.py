@@ -21,6 +21,7 @@ from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward import mean_reward, steady_decline
 from ptt.diagnostics.statistics.few_values import MAX_FEW, MIN_FEW, FewFall, fall_from_best
+from ptt.diagnostics.wording import sig
 
 MIN_FALL_SHARE = 0.3  # of the best level
 HIGH_FALL_SHARE = 0.7  # of it: little of what was learnt is left
@@ -45,10 +46,12 @@ def check(reward: Series, _: Evidence, limits: Limits) -> Verdict:
     if few is not None and _is_gone(few, short=fall is None):
         return _few_fell(reward, few, limits["fell"])
     if fall is None and few is not None:
-        return Healthy(reason=f"the reward ends at {few.late:.3g}, its best window of {len(values)} is {few.best:.3g}")
+        return Healthy(
+            reason=f"the reward ends at {sig(few.late)}, its best window of {len(values)} is {sig(few.best)}"
+        )
     if fall is None or fall.onset is None or fall.sds > -Z_LIMIT or fall.share > -limits["fell"]:
         best, late = (fall.start, fall.late) if fall else (nan, nan)
-        return Healthy(reason=f"the reward ends at {late:.3g}, its best window is {best:.3g}")
+        return Healthy(reason=f"the reward ends at {sig(late)}, its best window is {sig(best)}")
     if steady_decline(reward):
         return Healthy(reason="the reward never rose; reward-sign judges its steady decline")
     return _finding(
@@ -99,7 +102,7 @@ def _finding(
     best, late = levels
     return Finding(
         severity=severity,
-        claim=f"The reward fell from {best:.3g} to {late:.3g} and did not come back",
+        claim=f"The reward fell from {sig(best)} to {sig(late)} and did not come back",
         observed=(best - late) / max(abs(best), abs(late)),
         limit=limit,
         unit="of the best level",

@@ -28,6 +28,7 @@ from ptt.diagnostics.rules.interface import (
     rule,
 )
 from ptt.diagnostics.rules.single_series import last_mean, measured, series_evidence
+from ptt.diagnostics.wording import sig
 
 AGREEMENT_LIMIT = 0.5  # three pairs in four: a correlation of 0.7 between normal variables
 MIN_MARGIN = 0.4  # above the early level: what was always so did not appear
@@ -53,13 +54,15 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     floor = limits["agreement"]
     rise = ranked_rise(series, floor=floor, margin=MIN_MARGIN) or lasting_rise(series, floor=floor, margin=MIN_MARGIN)
     if rise is None or rise.ended:
-        return Healthy(reason=f"length and reward agree to {last_mean(series):.2g} at the end, on a scale from -1 to 1")
+        return Healthy(
+            reason=f"length and reward agree to {sig(last_mean(series))} at the end, on a scale from -1 to 1"
+        )
     length = evidence.metrics.get("len/response_mean")
     grown = lasting_rise(length, floor=0.0, factor=GROWTH_FACTOR) if length is not None else None
     grows = grown is not None and not grown.ended
     return Finding(
         severity=Severity.MEDIUM if grows else Severity.LOW,
-        claim=f"Longer answers came to earn more: tau of reward and length {rise.early:.2g} → {rise.last:.2g}"
+        claim=f"Longer answers came to earn more: tau of reward and length {sig(rise.early)} → {sig(rise.last)}"
         + (", and answers grew" if grows else ""),
         unit="tau",
         **measured(rise),

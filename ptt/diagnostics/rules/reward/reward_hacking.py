@@ -43,6 +43,7 @@ from ptt.diagnostics.rules.reward import (
     side_shifts,
 )
 from ptt.diagnostics.statistics.bootstrap import finite_or_none
+from ptt.diagnostics.wording import sig
 
 LOST_SHARE = 0.5  # of its best: an outcome that lost more is gone, and the checkpoints since are of no use
 STATE_WORDS = {
@@ -85,7 +86,8 @@ def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
             enable=OUTCOME_ENABLE,
         )
     moves = "; ".join(
-        f"{one.name} {STATE_WORDS.get(one.state, one.state)} ({one.early:.3g} → {one.late:.3g})" for one in outcomes[:2]
+        f"{one.name} {STATE_WORDS.get(one.state, one.state)} ({sig(one.early)} → {sig(one.late)})"
+        for one in outcomes[:2]
     )
     return Healthy(reason=moves + ("; no side metric shifted" if behind and not shifts else ""))
 
@@ -126,8 +128,8 @@ def _finding(
     )
     return Finding(
         severity=Severity.CRITICAL if fell and share <= -lost else Severity.HIGH,
-        claim=f"The reward rose {worst.reward_early:.3g} → {worst.reward_late:.3g} while {worst.name}"
-        f" {'fell' if fell else 'stayed flat'} ({worst.early:.3g} → {worst.late:.3g})"
+        claim=f"The reward rose {sig(worst.reward_early)} → {sig(worst.reward_late)} while {worst.name}"
+        f" {'fell' if fell else 'stayed flat'} ({sig(worst.early)} → {sig(worst.late)})"
         + (f"; {shifts[0].words}" if shifts else ""),
         observed=share,
         limit=-lost if fell else 0.0,

@@ -19,6 +19,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.rules.reward import highest_samples, mean_reward, side_shifts
+from ptt.diagnostics.wording import sig
 
 JUMP_Z_LIMIT = 8.0  # standard deviations of a window's mean
 MIN_PLATEAU_SHARE = 0.3  # of the run: shorter ones are how learning begins
@@ -36,7 +37,7 @@ def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
     outcomes = judge_outcomes(evidence, reward)
     shared = any(outcome.state in (OutcomeState.ROSE, OutcomeState.SOLVED) for outcome in outcomes)
     shifts = side_shifts(evidence)
-    claim = f"The reward rises suddenly after a long plateau ({before:.3g} → {after:.3g})"
+    claim = f"The reward rises suddenly after a long plateau ({sig(before)} → {sig(after)})"
     claim += ", and an outcome with it" if shared else "; no outcome shows why"
     samples = highest_samples(evidence)
     note = Finding(

@@ -20,6 +20,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import recorded_samples
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
+from ptt.diagnostics.wording import pct, sig
 
 DISTANCE_FACTOR = 10.0  # times the 99th percentile's distance from the median: a Gaussian's furthest of a million: 1.9
 MIN_VARIANCE_SHARE = 0.5  # of the squared deviations
@@ -64,7 +65,7 @@ def _of_steps(series: Series, factor: float) -> Finding | None:
     low, high = np.quantile(np.delete(values, place), [0.025, 0.975])
     return Finding(
         severity=Severity.LOW,
-        claim=f"{series.raw_name} is {values[place]:.3g} at one step; 95% of the others are {low:.3g} to {high:.3g}",
+        claim=f"{series.raw_name} is {sig(values[place])} at one step; 95% of the others are {sig(low)} to {sig(high)}",
         observed=float(distance[place]),
         limit=factor,
         unit="x the usual extremes",
@@ -85,12 +86,12 @@ def _of_samples(samples: Samples, limits: Limits) -> Finding | Healthy:
     if share < MIN_VARIANCE_SHARE:
         ratio = distance.max()
         return Healthy(
-            reason=f"the most extreme reward is {ratio:.2g} times as far from the median as the usual extremes"
+            reason=f"the most extreme reward is {sig(ratio)} times as far from the median as the usual extremes"
         )
     worst = min(np.flatnonzero(far), key=lambda place: (-distance[place], samples.ids[place]))
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{far.sum()} of {count} single rewards make up {share:.0%} of all variance; the most extreme is "
+        claim=f"{far.sum()} of {count} single rewards make up {pct(share)} of all variance; the most extreme is "
             f"{samples.rewards[worst]:.4g}",
         observed=float(distance[worst]),
         limit=limits["far"],

@@ -28,6 +28,7 @@ from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged,
 from ptt.diagnostics.rules.reward import mean_reward
 from ptt.diagnostics.rules.single_series import aligned, metric_evidence
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.wording import pct, sig
 
 MIN_STEPS = 20  # on either side: more than there are parts, so that an exact fit is no accident
 MAX_PARTS = 8
@@ -83,7 +84,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     _, moved, what = change
     share = moved / float(np.abs(parts.total).max())
     if share < limits["change"]:
-        return Healthy(reason=f"{what}; it changes the total by {share:.0%} of its level")
+        return Healthy(reason=f"{what}; it changes the total by {pct(share)} of its level")
     return _finding(reward, parts.steps, change, limits, parts=", ".join(parts.names))
 
 
@@ -136,7 +137,7 @@ def _rescaled(reward: Series, spread: Series | None, parts: Parts | None) -> Cha
             logged = int(np.searchsorted(reward.finite()[0], steps[place]))
             if parts is not None and _begins_to_pay(parts, logged):
                 continue
-            return logged, new - old, f"rewards became {new / old:.3g} times as large"
+            return logged, new - old, f"rewards became {sig(new / old)} times as large"
     return None
 
 

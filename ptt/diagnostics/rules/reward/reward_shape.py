@@ -19,6 +19,7 @@ from ptt.diagnostics.evidence.rewards import Samples
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.rules.reward import recorded_samples
+from ptt.diagnostics.wording import pct, sig
 
 EQUAL_SHARE_LIMIT = 0.95  # of samples: of a group of 8, two thirds then hold no difference at all
 
@@ -32,8 +33,8 @@ def check(samples: Samples, _: Evidence, limits: Limits) -> Verdict:
     tops = [float(np.mean(third >= top - 1e-12)) for third in thirds]
     sparse = min(zeros) >= limits["alike"]
     if not sparse and (top == 0 or min(tops) < limits["alike"]):
-        return Healthy(reason=f"{zeros[-1]:.0%} of the last third are zero, {tops[-1]:.0%} at the maximum")
-    what, shares = ("zero", zeros) if sparse else (f"{top:.3g}, the highest", tops)
+        return Healthy(reason=f"{pct(zeros[-1])} of the last third are zero, {pct(tops[-1])} at the maximum")
+    what, shares = ("zero", zeros) if sparse else (f"{sig(top)}, the highest", tops)
     least = math.floor(1000 * min(shares)) / 10  # per cent: not all are where a single one is not
     of_each = "All" if least == 100 else f"At least {least:.1f}% of"
     return Finding(

@@ -21,6 +21,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import OUTCOME_ENABLE, REWARD_ENABLE, mean_reward, rewards_of, steady_decline
 from ptt.diagnostics.statistics.bootstrap import finite_or_none
+from ptt.diagnostics.wording import sig
 
 ERRORS_LIMIT = 5.0  # standard errors: samples of one prompt are alike, so that two or three mean little
 MIN_EACH = 30  # samples that did the task, and that did not
@@ -43,14 +44,14 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return _paid_for_failure(samples, payment, limits["errors"])
     checked = []
     if payment is not None:
-        checked.append(f"samples that did the task earn {payment.done:.3g}, others {payment.failed:.3g}")
+        checked.append(f"samples that did the task earn {sig(payment.done)}, others {sig(payment.failed)}")
     if not isinstance(reward, NotJudged):
         decline = steady_decline(reward)
         if decline is not None:
             return Finding(
                 severity=Severity.MEDIUM,
-                claim=f"The reward falls from each fifth of the run to the next: {decline.start:.3g} → "
-                f"{decline.late:.3g}",
+                claim=f"The reward falls from each fifth of the run to the next: {sig(decline.start)} → "
+                f"{sig(decline.late)}",
                 observed=decline.amount,
                 limit=0.0,
                 unit="reward",
@@ -91,8 +92,8 @@ def _payment(samples: Samples) -> Payment | None:
 def _paid_for_failure(samples: Samples, payment: Payment, limit: float) -> Finding:
     return Finding(
         severity=Severity.HIGH,
-        claim=f"Samples that did the task ({samples.outcome_name}) earn less than the others: {payment.done:.3g} "
-            f"against {payment.failed:.3g}",
+        claim=f"Samples that did the task ({samples.outcome_name}) earn less than the others: {sig(payment.done)} "
+            f"against {sig(payment.failed)}",
         observed=-payment.z,
         limit=limit,
         unit="standard errors",

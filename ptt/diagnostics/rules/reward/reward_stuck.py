@@ -33,6 +33,7 @@ from ptt.diagnostics.rules.reward_outcome import pays_none
 from ptt.diagnostics.rules.single_series import last_mean, metric_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.small_sample import LineChange, estimate_change
+from ptt.diagnostics.wording import sig
 
 STUCK_SHARE = 0.2  # of the logged steps: shorter stretches come and go
 MIN_STUCK = 10  # logged steps
@@ -100,7 +101,7 @@ def _stuck_at_end(reward: Series, stretch: Stretch, limits: Limits) -> Finding |
     return Finding(
         severity=Severity.HIGH,
         claim=f"The reward is stuck at exactly {stretch.value:g} for the last {stretch.length} of {len(values)} "
-        f"logged steps; it had reached {best:.3g}",
+        f"logged steps; it had reached {sig(best)}",
         observed=share,
         limit=limits["share"],
         unit="share",
@@ -214,8 +215,8 @@ def _stands_still(reward: Series, evidence: Evidence, limits: Limits) -> Verdict
         reward,
         late,
         Severity.LOW,
-        f"The reward has stood still at {level:.3g} since step {steps[start]}, for {len(values) - start} of "
-        f"{len(values)} logged steps; a rise by {_would_show(late):.2g} would have shown",
+        f"The reward has stood still at {sig(level)} since step {steps[start]}, for {len(values) - start} of "
+        f"{len(values)} logged steps; a rise by {sig(_would_show(late))} would have shown",
         material,
     )
     return _noted(note)
@@ -276,7 +277,7 @@ def _other_outcome_rose(evidence: Evidence) -> bool:
 def _never_rose(reward: Series, change: LineChange, material: float, evidence: Evidence) -> Verdict:
     values = reward.finite()[1]
     if change.highest < 0:
-        return Healthy(reason=f"the reward went {change.early:.3g} → {change.late:.3g}")
+        return Healthy(reason=f"the reward went {sig(change.early)} → {sig(change.late)}")
     level = float(values.mean())
     right = values.min() >= 0 and values.max() <= MAX_FULL_REWARD + ROUNDING and level >= MOSTLY_RIGHT
     done = progress_of(evidence.run).share
@@ -285,8 +286,8 @@ def _never_rose(reward: Series, change: LineChange, material: float, evidence: E
     told = silent is not None and bool(len(silent.finite()[0])) and last_mean(silent) > SILENT_SHARE
     note = right or told or len(values) < enough or change.highest_999 > material
     claim = (
-        f"The reward never rose in {len(values)} logged steps ({change.early:.3g} → {change.late:.3g}); a rise by "
-        f"{_would_show(change):.2g} would have shown"
+        f"The reward never rose in {len(values)} logged steps ({sig(change.early)} → {sig(change.late)}); a rise by "
+        f"{sig(_would_show(change))} would have shown"
     )
     finding = _finding(reward, change, Severity.LOW if note else Severity.MEDIUM, claim, material)
     return _noted(finding) if note else finding

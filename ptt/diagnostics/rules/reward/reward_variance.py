@@ -21,6 +21,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import mean_reward
 from ptt.diagnostics.rules.single_series import aligned, derived, requires_metric, selected
+from ptt.diagnostics.wording import sig
 
 GROWTH_FACTOR = 2.5  # times the early spread
 MAX_FULL_REWARD = 1.1  # of a reward of 1 a task (and .1 for its format)
@@ -39,7 +40,7 @@ def check(spread: Series, evidence: Evidence, limits: Limits) -> Verdict:
     reward = mean_reward(evidence)
     if isinstance(reward, Series) and _within_bounds(reward, rise.last):
         return Healthy(
-            reason=f"the spread of rewards ends at {rise.last:.3g}, as far as rewards of 0 and 1 can lie apart"
+            reason=f"the spread of rewards ends at {sig(rise.last)}, as far as rewards of 0 and 1 can lie apart"
         )
     index = None if isinstance(reward, NotJudged) else _dispersion_index(spread, reward)
     if index is not None:
@@ -48,7 +49,7 @@ def check(spread: Series, evidence: Evidence, limits: Limits) -> Verdict:
             return Healthy(reason="the spread of rewards grew no more than its mean explains")
     return Finding(
         severity=Severity.LOW if index is None else Severity.MEDIUM,
-        claim=f"The spread of rewards grew {rise.early:.3g} → {rise.last:.3g}",
+        claim=f"The spread of rewards grew {sig(rise.early)} → {sig(rise.last)}",
         observed=rise.last / rise.early if math.isfinite(rise.last) else None,
         limit=limits["growth"],
         unit="x",

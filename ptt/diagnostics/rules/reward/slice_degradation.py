@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
-from ptt.diagnostics.wording import counted
+from ptt.diagnostics.wording import counted, sig
 
 MIN_FALL_SHARE = 0.08  # of the early level
 HIGH_FALL_SHARE = 0.15
@@ -75,7 +75,7 @@ def _finding(series: Series, fall: Fall, limit: float) -> Finding:
     share = (fall.early - fall.late) / fall.early
     return Finding(
         severity=Severity.HIGH if share >= HIGH_FALL_SHARE else Severity.MEDIUM,
-        claim=f"{series.raw_name} fell {fall.early:.3g} → {fall.late:.3g}",
+        claim=f"{series.raw_name} fell {sig(fall.early)} → {sig(fall.late)}",
         observed=share,
         limit=limit,
         unit="of the early level",

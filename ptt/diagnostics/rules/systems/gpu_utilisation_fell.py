@@ -27,6 +27,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.single_series import last_mean, measured, metric_evidence
 from ptt.diagnostics.rules.systems import IDLE_PERCENT, change_point, grown_part
+from ptt.diagnostics.wording import sig
 
 FALL_FACTOR = 0.5  # of the early level
 CEILING_PERCENT = 50.0  # of the time: a device that is busy more than half of it is not what a step waits for
@@ -65,7 +66,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         if len(series.finite()[0]) < MIN_VALUES:
             reason = f"the devices are sampled together at fewer than {MIN_VALUES} steps"
             return NotJudged(reason=reason, missing=("ranks",), enable="sample all devices at the same steps")
-        return Healthy(reason=f"the devices' utilisation ends at {last_mean(series):.3g}%")
+        return Healthy(reason=f"the devices' utilisation ends at {sig(last_mean(series))}%")
     onset = change_point(series, fall.onset)
     fall = replace(fall, onset=onset, interval=(min(onset, fall.interval[0]), fall.onset))
     slower = _slower(evidence)
@@ -90,19 +91,21 @@ def _slower(evidence: Evidence) -> str:
     times, tokens = evidence.metrics.get("time/step"), evidence.metrics.get("throughput/tokens")
     rise = lasting_rise(times, floor=0.0, factor=SLOWER_FACTOR) if times is not None else None
     if rise is not None and not rise.ended:
-        return f"; steps now take {rise.last:.3g} s, up from {rise.early:.3g} s"
+        return f"; steps now take {sig(rise.last)} s, up from {sig(rise.early)} s"
     less = lasting_fall(tokens, ceiling=np.inf, factor=1 / SLOWER_FACTOR) if tokens is not None else None
     return (
-        f"; throughput fell to {less.last:.3g} tokens a second from {less.early:.3g}" if less and not less.ended else ""
+        f"; throughput fell to {sig(less.last)} tokens a second from {sig(less.early)}"
+        if less and not less.ended
+        else ""
     )
 
 
 def _finding(evidence: Evidence, series: Series, fall: BaselineShift, slower: str) -> Finding:
     part = grown_part(evidence, fall.onset)
-    look = f": {part[0]} went from {part[1]:.3g} to {part[2]:.3g} s" if part is not None else ""
+    look = f": {part[0]} went from {sig(part[1])} to {sig(part[2])} s" if part is not None else ""
     return Finding(
         severity=Severity.MEDIUM if slower else Severity.LOW,
-        claim=f"The devices' utilisation fell from {fall.early:.3g}% to {fall.last:.3g}%{slower}",
+        claim=f"The devices' utilisation fell from {sig(fall.early)}% to {sig(fall.last)}%{slower}",
         unit="%",
         **measured(fall),
         evidence=metric_evidence(series, early=fall.early, grew_most=part[0] if part else None),

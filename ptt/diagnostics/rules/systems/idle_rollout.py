@@ -22,6 +22,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import aligned, derived, late_mean, metric_evidence
+from ptt.diagnostics.wording import pct
 
 WAITING_LIMIT = 0.5  # of the time of a step; see the source above
 GENERATION_LIMIT = 0.9
@@ -47,7 +48,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     for side, share in shares.items():
         _, mean = share.rolling()
         last = float(mean[np.isfinite(mean)][-1])
-        shares_at_end.append(f"{side} waits for {last:.0%} of a step at the end")
+        shares_at_end.append(f"{side} waits for {pct(last)} of a step at the end")
         onset = share.excess(limit)
         if onset is not None and last > limit:
             findings.append(_finding(side, share, onset, last, limit))
@@ -87,7 +88,7 @@ def _finding(side: str, share: Series, onset: int, last: float, limit: float) ->
     level = early_level(share)
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{side.capitalize()} waits for {WAITS_FOR[side]} for {last:.0%} of the step time",
+        claim=f"{side.capitalize()} waits for {WAITS_FOR[side]} for {pct(last)} of the step time",
         observed=last,
         limit=limit,
         unit="share",
@@ -122,7 +123,7 @@ def _generation(evidence: Evidence) -> tuple[Finding, ...]:
     last = late_mean(share)
     note = Finding(
         severity=Severity.INFO,
-        claim=f"Generation takes {last:.0%} of a step",
+        claim=f"Generation takes {pct(last)} of a step",
         observed=last,
         limit=GENERATION_LIMIT,
         unit="share",
@@ -141,7 +142,7 @@ def _scoring(evidence: Evidence, limit: float) -> tuple[Finding, ...]:
         return ()
     found = Finding(
         severity=Severity.LOW,
-        claim=f"Scoring rewards takes {last:.0%} of the step time, while sampler and trainer wait",
+        claim=f"Scoring rewards takes {pct(last)} of the step time, while sampler and trainer wait",
         observed=last,
         limit=limit,
         unit="share",

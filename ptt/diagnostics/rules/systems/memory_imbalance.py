@@ -24,6 +24,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.rules.systems import IDLE_PERCENT, device_gb
+from ptt.diagnostics.wording import pct
 
 IMBALANCE_LIMIT = 0.2  # (largest - smallest) / mean
 FULL_SHARE = 0.9  # of the device
@@ -65,8 +66,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     above = [ratio for ratio in ratios if ratio.series.excess(limits["imbalance"]) is not None]
     worst = max(above or ratios, key=lambda ratio: ratio.median)
     if not above:
-        differ = f"largest and smallest differ by {worst.median:.0%} of their mean"
-        return Healthy(reason=f"{differ}, limit {limits['imbalance']:.0%}")
+        differ = f"largest and smallest differ by {pct(worst.median)} of their mean"
+        return Healthy(reason=f"{differ}, limit {pct(limits['imbalance'])}")
     finding = _finding(worst, device_gb(evidence), limits)
     if finding.severity is Severity.MEDIUM:
         return finding
@@ -116,7 +117,7 @@ def _finding(ratio: Imbalance, known: float | None, limits: Limits) -> Finding:
     onset, median = series.excess(limit), ratio.median
     return Finding(
         severity=Severity.MEDIUM if full else Severity.LOW,
-        claim=f"{series.raw_name} differs between ranks by {median:.0%} of its mean; {place} uses most"
+        claim=f"{series.raw_name} differs between ranks by {pct(median)} of its mean; {place} uses most"
         + (", and is nearly full" if full else ""),
         observed=median,
         limit=limit,

@@ -33,6 +33,7 @@ from ptt.diagnostics.rules.interface import (
     rule,
 )
 from ptt.diagnostics.statistics.rank_scores import MIN_STEPS, RankScores, score_ranks, weighted_share
+from ptt.diagnostics.wording import sig
 
 SCORE_LIMIT = 0.75  # of the best rank, or of its own best: see the source above
 HIGH_SCORE = 0.5
@@ -133,7 +134,7 @@ def _finding(rank: SlowRank, slow_ranks: int, limit: float) -> Finding:
     severity = Severity.HIGH if rank.score < HIGH_SCORE else Severity.MEDIUM
     return Finding(
         severity=severity if rank.chronic else Severity.LOW,
-        claim=f"{rank.place} takes {1 / rank.score:.2g} times as long as {against} for {name}, {often}"
+        claim=f"{rank.place} takes {sig(1 / rank.score)} times as long as {against} for {name}, {often}"
         + ("; the time includes waiting for all ranks, so the real factor is larger" if whole else ""),
         observed=rank.score,
         limit=limit,
@@ -198,7 +199,7 @@ def _by_rows(evidence: Evidence, limit: float) -> list[Finding]:
     return [
         Finding(
             severity=Severity.MEDIUM if chronic else Severity.LOW,
-            claim=f"Microsoft's callback noted rank {rank} as the slowest {times} times, at {median:.2g} times the "
+            claim=f"Microsoft's callback noted rank {rank} as the slowest {times} times, at {sig(median)} times the "
             "mean; its times include waiting for all ranks, so the real factor is larger",
             observed=1 / median,
             limit=limit,

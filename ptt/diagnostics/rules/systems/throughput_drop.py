@@ -25,6 +25,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import logarithms, logged, metric_evidence, peak_median
 from ptt.diagnostics.rules.systems import change_point, folded, grown_part, length_of, per_token
+from ptt.diagnostics.wording import sig
 
 SLOWDOWN_FACTOR = 1.5  # times the early level; the batch-to-batch noise of a window stays well below
 HIGH_FACTOR = 3.0
@@ -46,7 +47,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if shift is None or shift.early <= 0:  # steps of no time were not timed
         _, values = times.finite()
         early, last = float(np.median(values[: times.width])), float(np.median(values[-times.width :]))
-        return Healthy(reason=f"a step takes {early:.3g} s at first and {last:.3g} s at the end")
+        return Healthy(reason=f"a step takes {sig(early)} s at first and {sig(last)} s at the end")
     onset = change_point(times, shift.onset)
     begun = replace(shift, onset=onset, interval=(min(onset, shift.interval[0]), shift.onset))
     return _judged(evidence, series, times, begun, limits)
@@ -59,7 +60,7 @@ def _judged(evidence: Evidence, series: Series, times_by_step: Series, shift: Ba
     explained = lengths is not None and longer is not None and _explained(series, lengths, late / early, longer, limits)
     notes = shift.ended or explained
     part = grown_part(evidence, shift.onset)
-    work_grew = f", while the tokens per step grew {longer:.2g}x" if longer is not None and longer >= MIN_WORK else ""
+    work_grew = f", while the tokens per step grew {sig(longer)}x" if longer is not None and longer >= MIN_WORK else ""
     why = ", then recovered" if shift.ended else work_grew
     unknown = "; the work per step is not logged" if lengths is None else ""
     work = lengths.raw_name if lengths is not None else None
@@ -69,7 +70,7 @@ def _judged(evidence: Evidence, series: Series, times_by_step: Series, shift: Ba
     times = late / early
     finding = Finding(
         severity=Severity.LOW if notes else Severity.HIGH if times >= HIGH_FACTOR else Severity.MEDIUM,
-        claim=f"Steps became {times:.2g}x slower ({early:.3g} s to {late:.3g} s){why}{unknown}",
+        claim=f"Steps became {sig(times)}x slower ({sig(early)} s to {sig(late)} s){why}{unknown}",
         observed=times,
         limit=limits["slower"],
         unit="x",
@@ -157,7 +158,7 @@ def _by_rows(evidence: Evidence) -> Verdict | None:
     last = float(np.median(values))
     finding = Finding(
         severity=Severity.MEDIUM if lasting else Severity.LOW,
-        claim=f"Microsoft's callback noted steps {last:.3g}x slower than at first, {len(values)} times",
+        claim=f"Microsoft's callback noted steps {sig(last)}x slower than at first, {len(values)} times",
         observed=last,
         limit=SLOWDOWN_FACTOR,
         unit="x",
@@ -193,7 +194,7 @@ def _causes(part: str) -> tuple[str, ...]:
 
 def _confirm(onset: int, part: tuple[str, float, float] | None) -> tuple[str, ...]:
     if part is not None:
-        look = f"plot {part[0]} around step {onset}: it went from {part[1]:.3g} to {part[2]:.3g} s"
+        look = f"plot {part[0]} around step {onset}: it went from {sig(part[1])} to {sig(part[2])} s"
         return (look, "compare device utilisation before and after: idle devices wait, busy devices work")
     return (
         f"time rollout and update separately before and after step {onset}, and see which one slowed",

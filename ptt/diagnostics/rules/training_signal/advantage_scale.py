@@ -21,6 +21,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
 from ptt.diagnostics.rules.single_series import aligned, derived, last_mean, measured, series_evidence
+from ptt.diagnostics.wording import sig
 
 GROWTH_FACTOR = 5.0  # times the early level: a learning rate five times as large
 GROWTH_FLOOR = 1.5  # normalised advantages stand near 1: up to there, only more of the groups have a spread
@@ -54,7 +55,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     for shift, verb in ((up, "grew"), (down, "vanished")):
         if shift is not None and not shift.ended and shift.early > 0:
             return _finding(series, shift, verb, what, outcome(evidence))
-    return Healthy(reason=f"the {what} of advantages ends at {last_mean(series):.3g}")
+    return Healthy(reason=f"the {what} of advantages ends at {sig(last_mean(series))}")
 
 
 def _range(evidence: Evidence) -> Series | None:
@@ -71,7 +72,7 @@ def _finding(series: Series, shift: BaselineShift, verb: str, what: str, reward:
     low = not grew and (reward is Outcome.ROSE or not reward.judged)
     return Finding(
         severity=Severity.LOW if low else Severity.MEDIUM,
-        claim=f"The {what} of advantages {verb}: {shift.early:.3g} to {shift.last:.3g}{outcome_clause(reward)}",
+        claim=f"The {what} of advantages {verb}: {sig(shift.early)} to {sig(shift.last)}{outcome_clause(reward)}",
         unit="advantage",
         **measured(shift),
         evidence=series_evidence(series, early=shift.early),

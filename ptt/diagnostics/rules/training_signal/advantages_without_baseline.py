@@ -27,6 +27,7 @@ from ptt.diagnostics.rules.interface import (
     rule,
 )
 from ptt.diagnostics.rules.single_series import aligned, logged, metric_evidence, requires_metric
+from ptt.diagnostics.wording import pct
 
 EQUAL_SHARE = 0.9  # of the steps that log both
 SAMPLES = ("rollout_n", "num_generations", "n_samples_per_prompt", "num_samples_per_prompt")
@@ -53,12 +54,12 @@ def check(advantage: Series, evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(reason=reason, missing=("reward/mean",), enable=ENABLE)
     equal = min(_equal_share(*pair) for pair in pairs)
     if equal < limits["equal"]:
-        return Healthy(reason=f"advantages equal rewards at {equal:.0%} of {len(steps)} steps")
+        return Healthy(reason=f"advantages equal rewards at {pct(equal)} of {len(steps)} steps")
     samples = next((evidence.run.context[name] for name in SAMPLES if name in evidence.run.context), None)
     why = "; the run samples one answer per prompt" if samples == 1 else ""
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"Advantages equal rewards at {equal:.0%} of steps: no baseline is subtracted{why}",
+        claim=f"Advantages equal rewards at {pct(equal)} of steps: no baseline is subtracted{why}",
         observed=equal,
         limit=limits["equal"],
         unit="share",

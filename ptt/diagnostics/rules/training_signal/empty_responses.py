@@ -13,6 +13,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, measured, series_evidence
+from ptt.diagnostics.wording import pct
 
 SHARE_LIMIT = 0.05  # of the responses: more than the odd request that fails
 HIGH_SHARE = 0.3
@@ -31,10 +32,10 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     series = usable[0]
     excess = lasting_excess(series, limits["some"])
     if excess is None or last_mean(series) <= limits["some"]:
-        return Healthy(reason=f"{last_mean(series):.1%} of responses are empty")
+        return Healthy(reason=f"{pct(last_mean(series))} of responses are empty")
     return Finding(
         severity=Severity.HIGH if excess.last > limits["many"] else Severity.MEDIUM,
-        claim=f"{excess.last:.0%} of responses are empty",
+        claim=f"{pct(excess.last)} of responses are empty",
         unit="share",
         **measured(excess),
         evidence=series_evidence(series),

@@ -16,6 +16,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, measured, peak_median, series_evidence
+from ptt.diagnostics.wording import pct
 
 SHARE_LIMIT = 0.5  # of the tokens: runs that reject by design mask 0.3 to 0.5
 HIGH_SHARE = 0.8  # of the tokens: the batch is a fifth of what was paid for
@@ -38,7 +39,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         if (finding := _finding(series, limits)) is not None:
             return finding
     share = peak_median(usable[0])
-    return Healthy(reason=f"at most {share:.0%} of the policy's tokens are masked")
+    return Healthy(reason=f"at most {pct(share)} of the policy's tokens are masked")
 
 
 def _finding(series: Series, limits: Limits) -> Finding | None:
@@ -47,7 +48,7 @@ def _finding(series: Series, limits: Limits) -> Finding | None:
         return None
     return Finding(
         severity=Severity.HIGH if excess.last > limits["most"] else Severity.MEDIUM,
-        claim=f"{excess.last:.0%} of the policy's tokens get no gradient",
+        claim=f"{pct(excess.last)} of the policy's tokens get no gradient",
         unit="share",
         **measured(excess),
         evidence=series_evidence(series),

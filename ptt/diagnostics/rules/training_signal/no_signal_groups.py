@@ -39,6 +39,7 @@ from ptt.diagnostics.rules.reward_outcome import MIN_CHANGE, Z_LIMIT, reward_fel
 from ptt.diagnostics.rules.single_series import derived, measured, series_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.few_values import fall_from_best
+from ptt.diagnostics.wording import pct, sig
 
 SHARE = "reward/zero_std_frac"
 SKIPPED = ("skipped", "train/skipped", "skipped_step", "train/skipped_step")  # home-made loops, where all rewards agree
@@ -79,7 +80,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     last = float(mean[np.isfinite(mean)][-1])
     onset = series.excess(limit)
     if onset is None:
-        return Healthy(reason=f"{last:.0%} of groups have no spread at the end, limit {limit:.0%}")
+        return Healthy(reason=f"{pct(last)} of groups have no spread at the end, limit {pct(limit)}")
     share = _risen_share(evidence)
     best = None if _never_moved(evidence) else _silent_at_best(evidence, series, onset)
     solved = best >= SOLVED_SHARE if best is not None else _mostly_right(evidence, onset)
@@ -92,9 +93,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     lost = not (solved or rising) and reward_fell(evidence)
     return Finding(
         severity=Severity.LOW if solved or rising or ended else Severity.HIGH if lost else Severity.MEDIUM,
-        claim=f"More than {limit:.0%} of {'prompt groups' if series.name == SHARE else 'steps'} give no signal"
+        claim=f"More than {pct(limit)} of {'prompt groups' if series.name == SHARE else 'steps'} give no signal"
         + ("; the reward is near its best, so the task looks solved" if solved else "")
-        + (f"; {1 - best:.0%} of these steps lie below the best reward" if best is not None and not solved else "")
+        + (f"; {pct(1 - best)} of these steps lie below the best reward" if best is not None and not solved else "")
         + ("; the reward rose anyway" if rising else "")
         + ("; most do so again at the end" if ended and not solved else "")
         + ("; the reward fell as well" if lost else ""),
@@ -126,7 +127,7 @@ def _spread_gone(evidence: Evidence, limits: Limits) -> Finding | None:
         solved = _was_solved(evidence, fall.onset) if solved is None else solved
         return Finding(
             severity=Severity.LOW if solved else Severity.MEDIUM,
-            claim=f"The spread of rewards within groups vanished: {fall.early:.3g} → {fall.last:.3g}"
+            claim=f"The spread of rewards within groups vanished: {sig(fall.early)} → {sig(fall.last)}"
             + ("; the reward is near its best, so the task looks solved" if solved else ""),
             unit="reward",
             **measured(fall),

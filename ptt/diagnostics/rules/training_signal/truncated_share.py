@@ -24,6 +24,7 @@ from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
 from ptt.diagnostics.rules.single_series import derived, last_mean, lasting_excess, logged, series_evidence
+from ptt.diagnostics.wording import pct
 
 SHARE_LIMIT = 0.5  # of the responses: more are cut than end
 RISE_FLOOR = 0.25  # of the responses: what a share that rose must reach to matter
@@ -47,7 +48,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return _finding(evidence, series, limits["most"], first.onset, first.interval, outcome(evidence))
     if rise is not None and not rise.ended:
         return _finding(evidence, series, rise.limit, rise.onset, rise.interval, outcome(evidence))
-    return Healthy(reason=f"{last:.0%} of responses are cut at the end")
+    return Healthy(reason=f"{pct(last)} of responses are cut at the end")
 
 
 def _all_at_one_length(evidence: Evidence) -> Finding | None:
@@ -73,7 +74,7 @@ def _finding(evidence: Evidence, series: Series, limit: float, onset: int, inter
     masked = evidence.run.context.get("mask_truncated_completions") is True
     return Finding(
         severity=Severity.HIGH if reward is Outcome.FELL and last > SHARE_LIMIT else Severity.MEDIUM,
-        claim=f"{last:.0%} of responses are cut at the length limit{outcome_clause(reward)}"
+        claim=f"{pct(last)} of responses are cut at the length limit{outcome_clause(reward)}"
         + ("; they are masked out of the loss" if masked else ""),
         observed=last,
         limit=limit,
