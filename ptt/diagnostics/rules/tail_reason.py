@@ -197,6 +197,5 @@ def _path(percentile: Percentile) -> str:
 
 
 def nats(value: float) -> str:
-    """Return a value in nats; exactly one is one nat."""
-    text = f"{sig(value)}"
-    return f"{text} nat" if text == "1" else f"{text} nats"
+    """Return a value in nats."""
+    return f"{sig(value)} nats"
