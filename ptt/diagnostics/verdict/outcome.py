@@ -171,7 +171,7 @@ TOLD: Final[dict[Family | None, tuple[Role, ...]]] = {
     Family.SUPERVISED: (_eval_score, _eval_loss, LOSS, _is(TOKENS, split="eval"), _is(TOKENS, "sft/perplexity"), _loss),
     Family.PREFERENCE: (_is("dpo/accuracy", split="eval"), _eval_loss, PAIRS, _is("dpo/margin"), LOSS, _loss),
     Family.REWARD_MODEL: (_eval_score, _eval_loss, PAIRS, LOSS, _is("dpo/margin"), _loss),
-    Family.ONLINE: (_eval_score, REWARD, TRUE_REWARD, _success, _score, SIDE, LOSS, _loss),
+    Family.ONLINE: (_eval_score, REWARD, TRUE_REWARD, _teacher_kl, _success, _score, SIDE, LOSS, _loss),
     Family.DISTILLATION: (_eval_score, _teacher_kl, _success, SIDE, LOSS, _loss),
     Family.CLASSIC_RL: (_eval_score, REWARD, _success, _score, _is("episode/length"), _loss),
     None: (_eval_score, REWARD, TRUE_REWARD, _success, _score, PAIRS, _eval_loss, LOSS, _loss, SIDE),
@@ -275,7 +275,8 @@ def _course(one: SeriesOutcome) -> str:
         levels = f"{sig(start)} → {_value(one, end)}{_on_average(one)}"
         if is_flat(one):
             return f"{name} did not move beyond its noise ({levels})"
-    doubt = ", which its noise may explain" if _by_means(one) and _may_be_none(one) else ""
+    moved = _by_means(one) and sig(start) != sig(end)
+    doubt = ", which its noise may explain" if moved and _may_be_none(one) else ""
     return f"{name} {_arrow(one)}{_best(one)}{doubt}"
 
 
