@@ -101,9 +101,9 @@ def kind_name(kind: str) -> str:
 
 
 def status_word(verdict: RunVerdict) -> str:
-    """Name the status; a run whose curves were read, in part, is not one of which nothing can be said."""
+    """Name the status; a run of which some checks gave an answer is not one of which nothing can be said."""
     covered = verdict.coverage
-    if verdict.status is Status.CANNOT_SAY and covered is not None and any(one.judged for one in covered.core):
+    if verdict.status is Status.CANNOT_SAY and covered is not None and covered.core and covered.judged:
         return PARTLY
     return STATUSES[verdict.status]
 
