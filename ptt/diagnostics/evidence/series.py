@@ -306,9 +306,10 @@ def _with_wide(rows: pl.DataFrame, wide: WideMetrics, spellings: Mapping[str, Se
     narrow = only_rows(rows, ~pl.col("name").is_in(wide_names))
     series_by_metric = _series(narrow) if narrow.height else {}
     logged = set(rows["name"].unique()) if wide_names else set()
+    none = rows.clear()
     for name in wide_names:
         columns = [wide.column(raw) for raw in spellings[name] if raw in order]
-        beside = rows.filter(pl.col("name") == name) if name in logged else rows.clear()
+        beside = rows.filter(pl.col("name") == name) if name in logged else none
         series = _wide_series(beside, columns, name, spellings[name][0])
         series_by_metric[name] = condense(series, MAX_SERIES_POINTS)
     return dict(sorted(series_by_metric.items()))
@@ -318,7 +319,8 @@ def _wide_series(rows: pl.DataFrame, columns: Sequence[Column], name: str, raw: 
     """Return the series of one metric from its rows and its columns; most often a single writer never went back."""
     key = ["step", "value", "flag", "priority", "source", "seq"]
     column = columns[0]
-    if len(columns) == len(column.sources) == 1 and not set(rows["source"].unique()) - set(column.sources):
+    others = set(rows["source"].unique()) - set(column.sources) if rows.height else set()
+    if len(columns) == len(column.sources) == 1 and not others:
         steps, values, flags, rises = column.steps, column.values, flags_of(column.values), column.rises
         if rows.height:
             order = np.argsort(np.concatenate([column.seqs, rows["seq"].to_numpy()]), kind="stable")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 WORD: Final = re.compile(r"[a-z]+|\d+")
@@ -39,6 +40,7 @@ NO_LEVEL: Final = frozenset(
 """Words of clocks, machines, counters and spreads: their series are no levels that the metrics of the table name."""
 
 
+@lru_cache(maxsize=1 << 14)
 def words_of(name: str) -> frozenset[str]:
     """Return the words of a name, in small letters; numbers apart."""
     return frozenset(WORD.findall(CAMEL.sub("_", name).lower()))

@@ -11,7 +11,7 @@ import polars as pl
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Finding, Severity
+from ptt.diagnostics.model import Finding, SeriesOutcome, Severity
 
 DRAWN_FROM: Final = Severity.MEDIUM  # findings of less have no plot
 TABLE: Final = "finding_series"
@@ -58,7 +58,7 @@ def _within(value: object, depth: int) -> Iterator[Series]:
     """Yield the series in a value of the evidence, however its topic holds them."""
     if isinstance(value, Series):
         yield value
-    elif depth and is_dataclass(value) and not isinstance(value, type):
+    elif depth and is_dataclass(value) and not isinstance(value, (type, SeriesOutcome)):  # of these there are thousands
         for field in fields(value):
             yield from _within(getattr(value, field.name), depth - 1)
     elif depth and isinstance(value, Mapping):
