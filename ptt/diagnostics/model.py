@@ -365,6 +365,7 @@ class SeriesOutcome:
     movement: str = "cannot_say"  # rose | fell | flat | cannot_say
     detectable: float | None = None  # smallest change that would have been told from its noise
     still_moving: bool = False  # in its last part, the way it moved before
+    settled_at: int | None = None  # step from which on it lies about its last level; None: not before its second half
     turn: float | None = None  # level beyond both ends, where it went and came back from
     turn_step: int | None = None
     changed_at: int | None = None  # step from which on it stayed at its new level

@@ -224,3 +224,17 @@ def test_each_figure_is_that_of_a_plain_calculation(seed: int) -> None:
         first, last = values[:length], values[-length:]  # each value of one lies beyond all of the other
         assert max(first) < min(last) or min(first) > max(last)
         assert one.movement in {"rose", "fell"}
+
+
+def test_a_series_settles_where_it_arrives_and_not_where_it_drifts_on() -> None:
+    rng = np.random.default_rng(20_261_127)
+    steps = np.arange(60)
+    fallen = 2.0 * np.exp(-steps / 4) + 0.02 * rng.normal(size=60)
+    drifting = 3.0 - 0.02 * steps + 0.02 * rng.normal(size=60)
+    flat = 1.0 + 0.02 * rng.normal(size=60)
+    spiked = fallen.copy()
+    spiked[45] = 2.0
+    settled, on, never, still = (one.settled_at for one in describe(np.stack([fallen, drifting, flat, spiked])))
+    assert settled is not None
+    assert 5 <= settled <= 15
+    assert (on, never, still) == (None, None, settled)

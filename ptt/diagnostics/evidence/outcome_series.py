@@ -184,6 +184,7 @@ def _outcome(
         movement=described.movement,
         detectable=described.detectable,
         still_moving=described.still_moving,
+        settled_at=step(described.settled_at),
         turn=described.turn,
         turn_step=step(described.turn_at),
         changed_at=step(described.changed_at),

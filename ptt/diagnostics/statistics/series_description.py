@@ -42,6 +42,11 @@ NEIGHBOUR_FACTOR: Final = 2.0  # times the noise that neighbours show: an AR(1) 
 COURSE_POINTS: Final = 20  # means that show where a series turned
 TURN_ERRORS: Final = 5.0  # standard errors of such a mean: of 20 the largest is seldom four from their middle
 TURN_SHARE: Final = 1 / 3  # of all that the course covers, beyond both ends
+MIN_SETTLED: Final = 8  # values: of fewer the second half is no level
+SETTLED_POINTS: Final = 40  # means that show where a series settled
+SETTLED_SHARE: Final = 0.1  # of the way from the first of them to the level
+SETTLED_SDS: Final = 2.0  # of the noise that neighbours in the second half show
+DRIFT_SHARE: Final = 0.05  # of that way, from its third quarter to its last: what moves on by more has not arrived
 SPIKE: Final = 10.0  # times what values usually lie off the mean of their neighbours
 MAD_TO_SD: Final = 1.4826
 EQUAL_WITHIN: Final = 1e-12  # of a value: means of equal values differ in their last bit
@@ -69,6 +74,7 @@ class SeriesDescription:
     changed_at: int | None  # from which on it stayed nearer to its late level
     changed_interval: tuple[int, int] | None
     still_moving: bool  # as it did, in its last part
+    settled_at: int | None  # from which on it lies within its last level; None: not before its second half
     turn: float | None  # level beyond both ends, where it went and came back from
     turn_at: int | None
     spikes: int
@@ -101,6 +107,7 @@ def describe(values: FloatArray) -> list[SeriesDescription]:
     turns, levels = _turns(points, ends)
     whole, factors = _extremes(values), scale[:, 0]
     spikes = _spikes(points)
+    settled = _settled(points)
     result = []
     for row, factor in enumerate(factors.tolist()):
         changed_at, interval = _change_place(points[row], ends, row)
@@ -120,6 +127,7 @@ def describe(values: FloatArray) -> list[SeriesDescription]:
                 changed_at=None if changed_at is None else changed_at * size,
                 changed_interval=None if interval is None else (interval[0] * size, interval[1] * size),
                 still_moving=bool(ends.still[row]),
+                settled_at=None if settled[row] < 0 else int(settled[row]) * size,
                 turn=None if turn < 0 else float(levels[row]) * factor,
                 turn_at=None if turn < 0 else min(turn * size + size // 2, values.shape[1] - 1),
                 spikes=int(spikes[row]),
@@ -400,6 +408,28 @@ def _turns(points: FloatArray, ends: _Ends) -> tuple[IntArray, FloatArray]:
     smooth &= np.abs(value - level) <= TURN_SHARE * np.maximum(above, below)  # a wild value is no level
     beyond = np.where(np.maximum(above, below) > reach, np.where(smooth, extreme, at), -1)
     return beyond, np.where(smooth, value, level)
+
+
+def _settled(points: FloatArray) -> IntArray:
+    """Return from where on each series lies about the median of its second half, -1 where not before that half.
+
+    "About" is a tenth of the way that it came, by means of blocks; a single value off it is none. What drifts on has
+    not settled, and of what scatters by as much nobody can tell.
+    """
+    if points.shape[1] < MIN_SETTLED:
+        return np.full(len(points), -1)
+    course, size = _blocks(_without_lone_values(points), SETTLED_POINTS)
+    count = course.shape[1]
+    half, quarter = count // 2, 3 * count // 4
+    level = np.median(course[:, half:], axis=1)[:, None]
+    way = np.abs(course[:, :1] - level)
+    noise = np.diff(course[:, half:], axis=1).std(axis=1, keepdims=True) / math.sqrt(2)
+    drift = np.abs(course[:, half:quarter].mean(axis=1) - course[:, quarter:].mean(axis=1))[:, None]
+    off = np.abs(course - level) > SETTLED_SHARE * way
+    last_off = np.where(off.any(axis=1), count - 1 - off[:, ::-1].argmax(axis=1), count)
+    still = (way > 0) & (SETTLED_SDS * noise <= SETTLED_SHARE * way) & (drift <= DRIFT_SHARE * way)
+    since: IntArray = np.where((last_off + 1 <= half) & still[:, 0], (last_off + 1) * size, -1)
+    return since
 
 
 def _without_lone_values(points: FloatArray) -> FloatArray:

@@ -23,6 +23,7 @@ from ptt.diagnostics.model import (
     Healthy,
     NotJudged,
     RuleVerdict,
+    SeriesOutcome,
     Signature,
 )
 from ptt.diagnostics.rules import LIMITS, tool_tail_growth
@@ -277,6 +278,7 @@ class Seen:
     subjects: tuple[str, ...]  # of the core questions that were judged, as a sentence names them
     enable: tuple[str, ...]  # what would have the others judged
     tails: str  # judged | not recorded | no tools | undecided | not asked
+    contradicted: frozenset[str] = frozenset()  # core questions whose single values moved by more than would have shown
 
 
 def what_was_seen(evidence: Evidence, verdicts: Sequence[RuleVerdict], signature: Signature) -> Seen:
@@ -311,7 +313,16 @@ def what_was_seen(evidence: Evidence, verdicts: Sequence[RuleVerdict], signature
         ),
         enable=(*enable, *((NAME_KIND,) if family is None else ())),
         tails=_tails(evidence, signature, applies=of_signature is None or of_signature.applies),
+        contradicted=frozenset(one.question for one in questions if _lies_below_best(one, described)),
     )
+
+
+def _lies_below_best(question: CoreQuestion, described: Sequence[SeriesOutcome]) -> bool:
+    """Return whether single values fell by more than would have shown of their means: that reads as a contradiction."""
+    series = next((one for one in described if one.logged_as == question.metric), None)
+    if series is None or series.best is None or series.last is None or question.detectable is None:
+        return False
+    return abs(series.best - series.last) >= question.detectable
 
 
 def _tails(evidence: Evidence, signature: Signature, *, applies: bool) -> str:
@@ -424,7 +435,7 @@ def partly_headline(seen: Seen, checks: int) -> str:
     parts += [question.why for question in open_ if question.question == KIND]
     more = len(parts) - MAX_GAPS
     parts = [*parts[:MAX_GAPS], *([f"{more} more gaps" if more > 1 else parts[MAX_GAPS]] if more > 0 else [])]
-    shown = [would_show(question) for question in seen.coverage.core if question.judged]
+    shown = [would_show(one) for one in seen.coverage.core if one.judged and one.question not in seen.contradicted]
     power = f" ({shown[0]} would have shown)" if shown else ""
     of = f" of {_joined(seen.subjects)}" if seen.subjects else ""
     return f"No fault seen in {_checks(checks)}{of}{power}; not judged: {'; '.join(parts)}."

@@ -173,7 +173,7 @@ TOLD: Final[dict[Family | None, tuple[Role, ...]]] = {
     Family.REWARD_MODEL: (_eval_score, _eval_loss, PAIRS, LOSS, _is("dpo/margin"), _loss),
     Family.ONLINE: (_eval_score, REWARD, TRUE_REWARD, _teacher_kl, _success, _score, SIDE, LOSS, _loss),
     Family.DISTILLATION: (_eval_score, _teacher_kl, _success, SIDE, LOSS, _loss),
-    Family.CLASSIC_RL: (_eval_score, REWARD, _success, _score, _is("episode/length"), _loss),
+    Family.CLASSIC_RL: (_eval_score, REWARD, _success, _score, _is("entropy"), _is("episode/length"), _loss),
     None: (_eval_score, REWARD, TRUE_REWARD, _success, _score, PAIRS, _eval_loss, LOSS, _loss, SIDE),
 }
 """What the owner of a run asks first, by kind of training; of each row one series is told."""
@@ -269,7 +269,7 @@ def _course(one: SeriesOutcome) -> str:
         still = {"rose": "rising", "fell": "falling"}[one.movement]
         return (
             f"{name} {one.movement} from {sig(start)} to {_value(one, end)}"
-            + _on_average(one) + _best(one) + (f", still {still} at the end" if one.still_moving else "")
+            + _on_average(one) + _best(one) + (f", still {still} at the end" if one.still_moving else _settled(one))
         )  # fmt: skip
     if one.movement == "flat" and _by_means(one):
         levels = f"{sig(start)} → {_value(one, end)}{_on_average(one)}"
@@ -277,7 +277,15 @@ def _course(one: SeriesOutcome) -> str:
             return f"{name} did not move beyond its noise ({levels})"
     moved = _by_means(one) and sig(start) != sig(end)
     doubt = ", which its noise may explain" if moved and _may_be_none(one) else ""
-    return f"{name} {_arrow(one)}{_best(one)}{doubt}"
+    return f"{name} {_arrow(one)}{_best(one)}{doubt or _settled(one)}"
+
+
+def _settled(one: SeriesOutcome) -> str:
+    """Return since when a series has stood still."""
+    start, end = _ends(one)
+    if one.settled_at is None or one.settled_at == one.first_step or sig(start) == sig(end):
+        return ""
+    return f", flat since step {one.settled_at:,}"
 
 
 def _may_be_none(one: SeriesOutcome) -> bool:
@@ -295,6 +303,8 @@ def is_flat(one: SeriesOutcome) -> bool:
 def gained(one: SeriesOutcome) -> bool:
     """Return whether a series got better, or looks so by half of what would have shown; True where nobody can tell."""
     if one.early is None or one.late is None or one.detectable is None or one.movement == "cannot_say":
+        return True
+    if one.movement == {"higher": "rose", "lower": "fell"}.get(one.direction or ""):
         return True
     better = (one.late - one.early) * (1 if one.direction == "higher" else -1)
     return better > FLAT_SHARE * one.detectable
@@ -333,6 +343,8 @@ def _best(one: SeriesOutcome) -> str:
     start, end = _ends(one)
     if one.best is None or _by_means(one) or abs(one.best - end) < WORTH * abs(end - start):
         return ""
+    if one.best_step == one.first_step and one.split == "eval" and one.count > 2 and sig(start) != sig(end):
+        return ", best at the first"
     if one.best_step in (one.first_step, one.last_step):
         return ""
     return f", best {_value(one, one.best)} at step {one.best_step:,}"

@@ -22,12 +22,15 @@ from ptt.diagnostics.wording import sig
 
 MIN_VARIANCE = -0.05  # below zero by more than an estimate from one batch scatters
 MIN_STEPS = 50  # logged steps: before that a critic may still be learning
+SAME_SHARE = 0.01  # of all that the reward covers: rewards that lie so close together are one
 WARM_UP_SHARE = 0.2  # of the logged steps: a new critic starts at zero and may overshoot
 
 
 @requires(critic_metric("critic/explained_variance", what="explained variance"))
-def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged explained variance after its warm-up."""
+    if _pays_one_value(evidence):
+        return Healthy(reason="the reward stays at its best, so there is no variance of returns to explain")
     steps, last = series.finite()[0], last_mean(series)
     warm = np.arange(len(series.steps)) >= int(WARM_UP_SHARE * len(series.steps))
     worse = lasting_excess(negated(selected(series, warm)), -limits["worse"])
@@ -57,6 +60,18 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
         ),
         confirm=(FIT,),
         next=REPAIRS,
+    )
+
+
+def _pays_one_value(evidence: Evidence) -> bool:
+    """Return whether every late reward is the same, the best one: a critic then explains nothing, however good."""
+    reward = evidence.metrics.get("reward/mean")
+    values = np.empty(0) if reward is None else reward.finite()[1]
+    late = values[-max(1, len(values) // 10) :]
+    return (
+        len(values) >= MIN_STEPS
+        and float(np.ptp(late)) <= SAME_SHARE * float(np.ptp(values))
+        and bool(np.median(late) >= values.max() - SAME_SHARE * float(np.ptp(values)))
     )
 
 
