@@ -37,6 +37,7 @@ ENDED: Final = {
     Ending.FAILED: "crashed",
     Ending.OPEN: "running",
 }
+ACCURACY_WORDS: Final = frozenset({"accuracy", "acc", "accuracies"})
 TEACHER_WORDS: Final = frozenset({"teacher", "reverse", "forward", "distill", "distillation", "student"})
 FLAT_SHARE: Final = 0.5  # of the smallest change that would have shown: what lies further apart is not called flat
 MOVED: Final = frozenset({"rose", "fell"})
@@ -153,6 +154,10 @@ def _score(one: SeriesOutcome) -> bool:
     return one.split == "train" and one.direction == "higher" and not one.label and is_reward(one.name)
 
 
+def _accuracy(one: SeriesOutcome) -> bool:
+    return one.split == "train" and one.direction == "higher" and bool(words_of(one.name) & ACCURACY_WORDS)
+
+
 def _teacher_kl(one: SeriesOutcome) -> bool:
     words = words_of(one.name)
     return one.split == "train" and (one.name == "kl/teacher" or bool("kl" in words and words & TEACHER_WORDS))
@@ -169,8 +174,8 @@ TRUE_REWARD: Final = _is("reward/true")
 SIDE: Final[Role] = _is("kl/ref", "entropy", "len/response_mean")
 TOLD: Final[dict[Family | None, tuple[Role, ...]]] = {
     Family.SUPERVISED: (_eval_score, _eval_loss, LOSS, _is(TOKENS, split="eval"), _is(TOKENS, "sft/perplexity"), _loss),
-    Family.PREFERENCE: (_is("dpo/accuracy", split="eval"), _eval_loss, PAIRS, _is("dpo/margin"), LOSS, _loss),
-    Family.REWARD_MODEL: (_eval_score, _eval_loss, PAIRS, LOSS, _is("dpo/margin"), _loss),
+    Family.PREFERENCE: (_is("dpo/accuracy", split="eval"), _eval_loss, _accuracy, _is("dpo/margin"), LOSS, _loss),
+    Family.REWARD_MODEL: (_eval_score, _eval_loss, _accuracy, LOSS, _is("dpo/margin"), _loss),
     Family.ONLINE: (_eval_score, REWARD, TRUE_REWARD, _teacher_kl, _success, _score, SIDE, LOSS, _loss),
     Family.DISTILLATION: (_eval_score, _teacher_kl, _success, SIDE, LOSS, _loss),
     Family.CLASSIC_RL: (_eval_score, REWARD, _success, _score, _is("entropy"), _is("episode/length"), _loss),
