@@ -9,9 +9,11 @@ one series with rows whose step is known.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from codecs import getincrementaldecoder
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Final
 
 import polars as pl
@@ -56,7 +58,8 @@ OTHER_KINDS = (
 )  # fmt: skip
 NOTES: Final = (".md", ".markdown", ".rst")  # in which somebody may keep what a whole run printed
 MANUALS: Final = ("readme", "changelog", "contributing", "tutorial", "usage", "install", "docs")
-FENCE: Final = re.compile(rb"(?:```|~~~).*", re.DOTALL)
+FENCE: Final = re.compile(rb"(?:```|~~~)\s{0,4}(\w*).*", re.DOTALL)
+BAR_STEP: Final = re.compile(rb"%\|[^|]{0,400}\|\s{0,4}(\d{1,12})/\d{1,12} \[")
 MIN_PASTED: Final = 10  # steps in the fenced parts of a text: a manual shows a few
 PASTED_SHARE: Final = 0.5  # of a text's lines, that such parts take: more words than output are a report
 DOCUMENTS = re.compile(
@@ -72,6 +75,7 @@ TRACKERS: Final = (b"[wandb_setup.py:", b"[wandb_init.py:", b'"logger.go', b"wan
 CROWD: Final = 3  # rows of one metric at one epoch, on average: the lines are of its batches
 RAISED: Final = "Traceback (most recent call last)"
 MIN_CONSOLE: Final = 3  # such signs, of a text that does not quote one line of a console
+OF_LINES: Final = -(1 << 40)  # from which places count lines down, while no row is placed
 MIN_ROWS: Final = 2  # of one dialect, where no name is known
 LAST_LINES: Final = 60  # in which an exception or a closing word ends a file, and is not quoted in its middle
 
@@ -170,15 +174,19 @@ def _holds_pasted(text: bytes) -> bool:
     fenced: list[bytes] = []
     lines = [line for line in text.split(b"\n") if line.strip()]
     for line in lines:
-        if FENCE.match(line.strip()):
-            inside = not inside
+        if fence := FENCE.match(line.strip()):
+            inside = bool(fence[1]) or not inside  # one with a language opens, also within another
         elif inside:
             fenced.append(line)
     if len(fenced) < PASTED_SHARE * len(lines):
         return False
     context = ConsoleContext()
     rows = [row for line in fenced if len(line) <= LINE_BYTES and (row := context.row(_segments(line)[-1]))]
-    return len({row.counter.at for row in rows if row.dialect != "uncounted"} - {None}) >= MIN_PASTED
+    called = [row for row in rows if row.dialect != "uncounted"]
+    steps = {row.counter.at for row in called} - {None}
+    if called and len(steps) < MIN_PASTED:  # the rows may leave it to the bars to count
+        steps |= {int(at) for line in fenced for at in BAR_STEP.findall(line)}
+    return len(steps) >= MIN_PASTED
 
 
 def _ends(text: bytes) -> bool:
@@ -246,6 +254,7 @@ class ConsoleReader:
         self.numbers: list[int] = []  # of each such row, how many training rows there are so far
         self.marks: list[tuple[int, tuple[str, ...], bool]] = []  # of each its line, its names, and if it is a sample's
         self.steps: list[int | None] = []  # of each its step, where headlines tell it
+        self.recurred: list[tuple[int, int]] = []  # lines of rows that count nothing, and where these stand
         self.headed = 0  # rows that stand at the step of a headline
         self.counted: list[pl.DataFrame] = []  # rows that count epochs or episodes, until it is known whether these do
         self.held: list[pl.DataFrame] = []  # such rows, until it is known whether bars place them
@@ -260,9 +269,11 @@ class ConsoleReader:
         self.last: bytes = b""
 
     @property
-    def place(self) -> int | None:
-        """The step where the run now is; below zero it counts rows, whose steps are known at the end of the file."""
-        return self.step if self.step is not None or not self.numbers else -len(self.numbers)
+    def place(self) -> int:
+        """The step where the run now is; below zero it counts rows or lines, whose steps are known at the end."""
+        if self.step is None:
+            return -len(self.numbers) if self.numbers else OF_LINES - self.context.number
+        return self.step
 
     def line(self, line: bytes) -> None:
         """Take a line."""
@@ -399,7 +410,11 @@ class ConsoleReader:
 
     def _recurring(self) -> None:
         """Take the lines that count nothing and recur: where a headline places them, or numbered in their order."""
+        whole = self.columns.names | self.unplaced.names
         for rows in self.context.uncounted.rows():
+            self.counted = [frame.filter(~pl.col("seq").is_in([row.line for row in rows])) for frame in self.counted]
+            if rows[0].values.keys() <= whole:  # a callback printed again some figures of the trainer's own rows
+                continue
             sampled = 2 * sum(row.sampled for row in rows) > len(rows)
             counters = None if sampled else self.context.headlines.place([row.line for row in rows])
             epochs = EpochSteps()
@@ -407,7 +422,9 @@ class ConsoleReader:
                 counter = counters[number - 1] if counters else Counter()
                 self.context.number, self.context.sampled = row.line, sampled
                 called = ConsoleRow(dialect="uncounted", values=row.values, counter=counter)
-                self._place(called, epochs.step(counter), number)
+                step = epochs.step(counter)
+                self._place(called, step, number)
+                self.recurred.append((row.line, number if step is None else step))
                 self.headed += counter.known
 
     def _by_headlines(self) -> None:
@@ -429,6 +446,7 @@ class ConsoleReader:
     def close(self) -> Iterator[Piece]:
         """Yield what had to wait for the end of the file."""
         ended = self.endings.close(self.place)
+        self.counted += self.other_units.frames()
         self._recurring()
         yield from self.flush()
         yield from self._counted()
@@ -446,6 +464,7 @@ class ConsoleReader:
             at = pl.col("step")
             placed = at.replace_strict(range(-len(places), 0), places[::-1], default=at, return_dtype=pl.Int64)
             frame = piece.frame.with_columns(step=placed) if places else piece.frame
+            frame = frame.with_columns(step=self._of_lines(frame["step"]))
             before = self.step is not None or bool(places)  # what happened before the first row was survived
             yield Rows(table="events", frame=frame.with_columns(pl.col("step").fill_null(0)) if before else frame)
         yield from self._notes(placement)
@@ -453,6 +472,15 @@ class ConsoleReader:
         yield from framework_facts(self.frameworks.pop() if len(self.frameworks) == 1 else framework_of(names))
         if facts := self.config.facts | self._facts(placement) | ended:
             yield Context(facts=facts)
+
+    def _of_lines(self, places: pl.Series) -> pl.Series:
+        """Return places with the last row above where they are lines; null where there is none."""
+        lines = [line for line, _ in sorted(self.recurred)]
+        last = [None, *accumulate((at for _, at in sorted(self.recurred)), max)]
+        found = [
+            at if at is None or at > OF_LINES else last[bisect_right(lines, OF_LINES - at)] for at in places.to_list()
+        ]
+        return pl.Series("step", found, dtype=pl.Int64)
 
     def _places(self) -> list[int]:
         """Return the step of each row without one, or its number."""

@@ -161,7 +161,7 @@ class ConsoleContext:
         listed = text.lstrip().startswith(BULLETS) or INDENTED.fullmatch(text)
         split = below is not None and "%|" not in text  # `Train: 0.25` below `Epoch 3`
         found = pairs_of(text, spaced=False)[0] or lone_pair(text)
-        if len(WORD.findall(text)) > sum(len(WORD.findall(name)) for name in found) + OTHER_WORDS:
+        if len(WORD.findall(QUOTED.sub("=", text))) > sum(len(WORD.findall(name)) for name in found) + OTHER_WORDS:
             return None  # prose
         values = {
             name: value
@@ -171,7 +171,10 @@ class ConsoleContext:
         if not values:
             return None
         if below:
-            return ConsoleRow(dialect="box", values=of_split(text, values), counter=below)
+            values = of_split(text, values)
+            if below.unit == "epoch":
+                self.uncounted.add_headed(self.number, values)
+            return ConsoleRow(dialect="box", values=values, counter=below)
         self.uncounted.add(self.number, of_split(text, values))
         return None
 
@@ -196,6 +199,7 @@ def _box_cells(text: str) -> Values:
 
 
 WORD = re.compile(r"[^\W\d_]+")
+QUOTED = re.compile(r"=\s?(?:'[^']{0,400}'|\"[^\"]{0,400}\")")  # a sample's text beside its figures
 # What Python's logging puts in front: the time, perhaps host and logger, and the level, in this order.
 TIME = re.compile(r"\[?(?:\d{4}[-/]?\d\d[-/]?\d\d[ T-])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?!\d)")
 LEVEL = re.compile(r"\b(?:INFO|DEBUG|WARNING)\b\]?(?: ?[\t:|-])?(?=\s|$)")

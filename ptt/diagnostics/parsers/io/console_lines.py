@@ -192,7 +192,7 @@ def _counter_unit(name: str) -> str:
 BAR = re.compile(
     r"(?P<label>[^|%]{0,120}?):?\s*(?:(?P<percent>\d{1,3})%\|[^|]{0,400}\|\s{0,4}(?P<at>\d{1,12})/(?P<total>\d{1,12})"
     r"|(?<![\w.])(?P<count>\d{1,12})(?:it|ba|ex)) \[(?P<times>[^\[\]{]{0,80}?)"
-    r", (?P<values>\{[^{}]{0,2000}\}|[^\[\]]{0,2000}[=:][^\[\]]{0,2000})\](?P<rest>.{0,400})"
+    r", (?P<values>\{[^{}]{0,2000}\}|[^\[\]]{0,2000}(?:[=:]|[a-z)] {1,3}[+-]?\d)[^\[\]]{0,2000})\](?P<rest>.{0,400})"
 )
 RATE = re.compile(r"\s*(?:\?|[\d.]+)\s?(?:s/\w+|\w+/s)\s*$")
 NOT_TRAINING = re.compile(r"eval|valid|test|predict|generat|sampl|load|download|map|filter|token", re.IGNORECASE)

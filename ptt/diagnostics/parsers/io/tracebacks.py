@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter as Tally
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,6 +27,9 @@ CONSEQUENCES: Final = frozenset({"ChildFailedError", "RayTaskError", "CalledProc
 ROOTS: Final = frozenset({"ImportError", "ModuleNotFoundError"})
 MESSAGE_CHARS: Final = 400
 NONE: Final = " "  # of an exception without a message; where one is empty, it goes on in the next line
+SHAPE_CHARS: Final = 60  # of an exception, by which it is known again: behind them stands a sample's text
+MANY_SURVIVED: Final = 5  # exceptions of one shape, before training went on: the next one ends nothing either
+DIGITS: Final = re.compile(r"\d+")
 MAX_TRACE_LINES: Final = 400  # of one traceback; a deeper recursion is cut by Python itself
 
 PREFIX = re.compile(
@@ -159,6 +163,8 @@ class Endings:
         self._trace: Trace | None = None
         self._pending: tuple[str, str, Trace] | None = None  # name, message: what follows may still be its cause
         self._said: set[str] = set()
+        self._raised: Tally[str] = Tally()  # exceptions by their shape
+        self._survived: set[str] = set()
         self._chains = False
 
     @property
@@ -269,12 +275,21 @@ class Endings:
         """Tell a thing once, however many ranks say it; a consequence only where nothing else was told."""
         if text in self._said or (consequence and self._said):
             return []
+        shape = _shape(text)
+        self._raised[shape] += 1
+        if shape in self._survived:
+            return []
         self._said.add(text)
         return [Ending(kind="exception", text=text, consequence=consequence)]
 
     def goes_on(self) -> None:
-        """Training logged again: what was raised before was survived, and the same may end it later."""
+        """Training logged again: what was raised before was survived; what was raised often ends nothing later."""
+        self._survived |= {shape for shape, times in self._raised.items() if times >= MANY_SURVIVED}
         self._said.clear()
+
+
+def _shape(text: str) -> str:
+    return DIGITS.sub("#", text)[:SHAPE_CHARS]
 
 
 MAX_EPILOGUE_LINES: Final = 300  # behind the last exception: what a tracker and a launcher print at an end is shorter

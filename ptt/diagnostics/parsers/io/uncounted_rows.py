@@ -82,6 +82,10 @@ class Headlines:
         return None if best is None else best[1]
 
 
+def _line(row: UncountedRow) -> int:
+    return row.line
+
+
 def _count(counter: Counter) -> tuple[int, int]:
     return (counter.epoch or 0, counter.at or 0)
 
@@ -91,6 +95,7 @@ class Uncounted:
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, ...], list[UncountedRow]] = {}
+        self._headed: dict[tuple[str, ...], list[UncountedRow]] = {}  # below the headline of an epoch
         self._sampled: dict[tuple[str, ...], list[bool]] = {}  # of the first rows of these names
         self._recent: deque[bytes] = deque(maxlen=SAMPLE_LINES)
         self._held = 0
@@ -120,8 +125,16 @@ class Uncounted:
             self._held += 1
         self.counted()
 
+    def add_headed(self, line: int, values: Values) -> None:
+        """Note a row behind the headline of an epoch: of the first step in it, if others without one follow."""
+        rows = self._headed.setdefault(tuple(values), [])
+        if len(rows) < MAX_SHAPES:
+            rows.append(UncountedRow(line, values))
+
     def rows(self) -> Iterator[list[UncountedRow]]:
         """Yield those that recur, by their names."""
-        for rows in self._rows.values():
+        for names, alone in self._rows.items():
+            headed = self._headed.get(names, []) if len(alone) >= MIN_RECURRING else []
+            rows = sorted((*alone, *(headed if MIN_RECURRING * len(headed) <= len(alone) else ())), key=_line)
             if len(rows) >= MIN_RECURRING and any(row.values != rows[0].values for row in rows):
                 yield rows
