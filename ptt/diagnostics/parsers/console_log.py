@@ -36,6 +36,11 @@ CLOSING = "train_runtime"  # only the last row of a Hugging Face run has it
 LINE_BYTES: Final = 1 << 18  # no log call prints more; beyond it a line is not looked at
 REDRAWN = re.compile(rb"\r|\x08+")
 ANNOUNCED = re.compile(r"Total (?:optimization )?steps = (\d{1,3}(?:,\d{3})+|\d{1,12})\b")
+PLANNED = re.compile(  # in any loop's words: the rows may count otherwise, so that it places none of them
+    r"(?:total|number of|num) (?:training |train |optimi[sz]ation |optimi[sz]er |gradient |update )?steps ?[:=] ?"
+    r"(\d{1,3}(?:,\d{3})+|\d{1,12})\b",
+    re.IGNORECASE,
+)
 # the picture of a bar, also tqdm's of ASCII, which ends in a digit; between other pipes stands what was logged
 BLOCKS = re.compile(r"(?<=%)\|[#\u2580-\u259f]{0,400}[1-9]?\s{0,400}\||\|[#=>\u2580-\u259f]{1,400}[ .-]{0,400}\|")
 DONE = re.compile(r"\W{0,4}(?:All )?(?:[Dd]one|DONE|[Ff]inished)\W{0,4}")
@@ -266,6 +271,7 @@ class ConsoleReader:
         self.by_epoch: set[frozenset[str]] = set()  # names of rows that stand at their epoch, as all others then do
         self.frameworks: set[str] = set()
         self.announced: int | None = None
+        self.planned: int | None = None
         self.last: bytes = b""
 
     @property
@@ -317,6 +323,8 @@ class ConsoleReader:
         text = last.decode("utf-8", "replace")
         if "teps = " in text and (match := ANNOUNCED.search(text)):
             self.announced = int(match[1].replace(",", ""))
+        elif "steps" in text and (match := PLANNED.search(text)):
+            self.planned = int(match[1].replace(",", ""))
         if spoken := without_bar(text):
             self.endings.line(self.place, None, spoken)
         if self.step and self.step == self.epochs.max_steps and DONE.fullmatch(text):
@@ -336,7 +344,7 @@ class ConsoleReader:
         if CLOSING in row.values:
             self.endings.runtime = row.values[CLOSING]
             self.endings.complete(self.place)
-        elif not self.endings.open and _is_step(row):
+        elif self.endings.told and _is_step(row):
             self.endings.trained()
 
     def _place(self, row: ConsoleRow, step: int | None, number: int | None = None) -> None:
@@ -523,6 +531,7 @@ class ConsoleReader:
             or self.announced
             or self.epochs.max_steps
             or self.bars.agreed
+            or (self.planned if self.step is not None and self.step <= (self.planned or 0) else None)
         ):
             facts["max_steps"] = total
         return facts

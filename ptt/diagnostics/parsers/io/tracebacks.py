@@ -27,8 +27,9 @@ CONSEQUENCES: Final = frozenset({"ChildFailedError", "RayTaskError", "CalledProc
 ROOTS: Final = frozenset({"ImportError", "ModuleNotFoundError"})
 MESSAGE_CHARS: Final = 400
 NONE: Final = " "  # of an exception without a message; where one is empty, it goes on in the next line
-SHAPE_CHARS: Final = 60  # of an exception, by which it is known again: behind them stands a sample's text
+SHAPE_CHARS: Final = 36  # of an exception, by which it is known again: behind them stands a sample's text
 MANY_SURVIVED: Final = 5  # exceptions of one shape, before training went on: the next one ends nothing either
+REPEATED: Final = re.compile(r"\[repeated \d+x across cluster\]")  # as Ray says of its workers
 DIGITS: Final = re.compile(r"\d+")
 MAX_TRACE_LINES: Final = 400  # of one traceback; a deeper recursion is cut by Python itself
 
@@ -289,7 +290,7 @@ class Endings:
 
 
 def _shape(text: str) -> str:
-    return DIGITS.sub("#", text)[:SHAPE_CHARS]
+    return DIGITS.sub("#", REPEATED.sub("", text))[:SHAPE_CHARS].strip()
 
 
 MAX_EPILOGUE_LINES: Final = 300  # behind the last exception: what a tracker and a launcher print at an end is shorter
@@ -309,6 +310,11 @@ class EndingLog:
     def open(self) -> bool:
         """Whether nothing has been said of an end since training logged last, or the output went on behind it."""
         return not self.completed and (not self._endings.said or self._behind > MAX_EPILOGUE_LINES)
+
+    @property
+    def told(self) -> bool:
+        """Whether anything was said of an end since training logged last."""
+        return self.completed or self._endings.said
 
     def line(self, step: int | None, wall_time: float | None, text: str) -> None:
         """Take a line of output, without escape codes."""
