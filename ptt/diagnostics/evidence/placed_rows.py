@@ -94,12 +94,21 @@ def _rows_of(wide: WideMetrics, raw: str) -> pl.DataFrame:
 
 def facts_of_placed(facts: Facts, metrics: pl.DataFrame, placements: Sequence[Placement]) -> Facts:
     """Return the facts of a run whose rows were placed so: what they were placed by, and no unit but steps."""
+    if "row_unit" in facts and not placements and _tells_steps(metrics):  # a summary beside the log counts otherwise
+        return {name: value for name, value in facts.items() if name != "row_unit"}
     if not placements:
         return facts
     placed = {**facts, "rows_placed_by": f"the same rows of {placements[0].like}"}
     if not metrics["name_raw"].str.starts_with(UNNUMBERED).any():
         placed.pop("row_unit", None)
     return placed
+
+
+def _tells_steps(metrics: pl.DataFrame) -> bool:
+    """Return whether more rows of known metrics stand at a step than at another count."""
+    named = metrics.filter(pl.col("name").is_not_null() & (pl.col("split") == "train") & pl.col("step").is_not_null())
+    counted = named["name_raw"].str.starts_with(UNNUMBERED).sum()
+    return 2 * int(counted) < named.height
 
 
 def place_events(

@@ -276,7 +276,14 @@ def logged_steps(metrics: pl.DataFrame, wide: WideMetrics) -> IntArray:
     rows = _named_rows(metrics, "train")
     chosen = {raw for raws in join_spellings(rows, wide).values() for raw in raws}
     steps = rows.lazy().filter(pl.col("name_raw").is_in(sorted(chosen))).select(pl.col("step").unique())
-    return distinct([steps.collect(engine="streaming")["step"].to_numpy(), wide.steps_of(chosen)])
+    found = distinct([steps.collect(engine="streaming")["step"].to_numpy(), wide.steps_of(chosen)])
+    if len(found):
+        return found
+    for split in ("train", "eval"):  # where no name is known, the rows count all the same
+        found = distinct([_unranked(metrics, split)["step"].unique().to_numpy()])
+        if len(found):
+            break
+    return found
 
 
 def _named_rows(metrics: pl.DataFrame, split: str) -> pl.DataFrame:
