@@ -23,6 +23,7 @@ from ptt.diagnostics.parsers.io.counters import RUN_WORDS
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 MIN_CALLS: Final = 4  # log calls of a start that is a run: of fewer the later one's values count at these steps anyway
+MIN_SHORT_STARTS: Final = 3  # that all end before so many calls: of two, one may be another process
 COMPLETE: Final = 0.5  # of the calls of the longest, from which the last start counts as whole
 FROM_START: Final = 1.5  # logging intervals within which a start begins where the first did
 MAX_FALLS: Final = 0.2  # of the calls: more are writers side by side, which go back at every step
@@ -74,6 +75,10 @@ def separate_starts(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Starts, 
         if named is not None:
             found.append(named)
             continue
+        if short := _short_starts(part["step"].to_numpy()):
+            edges = (*part["seq"].gather(short).to_list(), int(part["seq"][-1]) + 1)
+            found.append(_judged(str(source), part, edges))
+            continue
         bounds = _candidates(part["step"].to_numpy())
         if len(bounds) > 2 and (starts := _starts(str(source), part, bounds, metrics)) is not None:
             found.append(starts)
@@ -114,6 +119,19 @@ def _judged(source: str, calls: pl.DataFrame, edges: tuple[int, ...]) -> Starts:
     judged = max(at for at, size in enumerate(sizes) if size.height >= COMPLETE * longest)
     steps = sizes[judged]["step"]
     return Starts(source=source, bounds=edges, judged=judged, steps=(int(steps.min()), int(steps.max())))  # type: ignore[arg-type]
+
+
+def _short_starts(steps: IntArray) -> list[int]:
+    """Return where each start begins in a file of nothing but starts that soon ended; empty for any other.
+
+    Writers side by side repeat each step, and a counter that starts again in each epoch counts to the same each time.
+    """
+    bounds = [0, *(int(at) for at in np.flatnonzero(np.diff(steps) <= 0) + 1)]
+    lengths = np.diff([*bounds, len(steps)])
+    alike = lengths.max(initial=0) == lengths.min(initial=0)
+    if len(bounds) < MIN_SHORT_STARTS or alike or lengths.max() >= MIN_CALLS:
+        return []
+    return bounds if bool((steps[bounds] == steps.min()).all()) else []
 
 
 def _candidates(steps: IntArray) -> list[int]:

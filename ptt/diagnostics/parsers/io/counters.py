@@ -59,6 +59,9 @@ CYCLE_ROWS: Final = 3  # of an inner counter, before it begins again
 CYCLE_SPREAD: Final = 0.1  # between the ends of its cycles
 ROWS_PER_COUNT: Final = 1.5  # above it most rows of a count would hide each other
 
+COPIES: Final = 0.9  # of the rows that repeat a count, so that another process wrote them
+COPY_SPREAD: Final = 0.01  # between a figure and its copy: ranks print their own rounding
+
 RUN_WORDS: Final = frozenset({"seed", "run", "fold", "trial", "agent"})  # columns that name a run by a number
 KINDS: Final = ("type", "event", "split", "phase", "mode", "kind", "stage")
 
@@ -123,7 +126,10 @@ def choose_counter(calls: Sequence[Flat]) -> Counter:
     for (_, unit), name in ranked:
         held = [at for at, call in enumerate(calls) if call.get(name) is not None]
         usable = name not in inner and _plain(name) not in STEP_KEYS
-        if usable and _counts([columns[name][at] for at in held], len(calls)) and not _is_repeated(name, calls):
+        steps = [columns[name][at] for at in held]
+        if usable and _counts(steps, len(calls)) and not _is_repeated(name, calls):
+            return Counter(keys=(name,), unit=unit)
+        if usable and unit == "step" and _counts(steps, len(calls), strict=False) and _are_copies(name, calls):
             return Counter(keys=(name,), unit=unit)
     return ROW_NUMBERS
 
@@ -215,4 +221,21 @@ def _is_repeated(name: str, calls: Sequence[Flat]) -> bool:
                 if isinstance(value, int | float):
                     seen.setdefault((key, *kind), []).append(call[name])
     counted = max(seen.values(), key=len, default=[])
-    return len(counted) > ROWS_PER_COUNT * len(set(map(str, counted)))
+    return len(counted) > ROWS_PER_COUNT * len(set(map(str, counted))) and not _are_copies(name, calls)
+
+
+def _are_copies(name: str, calls: Sequence[Flat]) -> bool:
+    """Return whether the rows of a count say the same: two processes of a run that write one file."""
+    first: dict[Any, Flat] = {}
+    pairs = [
+        (first[at], call) for call in calls if (at := str(call.get(name))) in first or not first.setdefault(at, call)
+    ]
+    alike = sum(map(_is_copy, pairs))
+    return 2 * len(pairs) >= len(first) and alike >= COPIES * len(pairs)
+
+
+def _is_copy(pair: tuple[Flat, Flat]) -> bool:
+    one, other = ({key: at for key, at in call.items() if isinstance(at, int | float)} for call in pair)
+    return one.keys() == other.keys() and all(
+        abs(at - other[key]) <= COPY_SPREAD * abs(at) or at != at for key, at in one.items()
+    )
