@@ -23,6 +23,7 @@ OTHER_WORK = re.compile(
 CLEARED: Final = 10  # blanks that overwrite a bar; a bar is longer
 MAX_ROWS: Final = 50_000  # rows that are held back until the bars have told their steps
 MIN_ROWS: Final = 3  # two rows fit nearly any spacing
+ON_TIME: Final = 0.9  # of the bars behind which rows stand, that are drawn before the row
 EPOCH_UNIT: Final = 0.0051  # half of the last printed digit of an epoch, and what floating point adds
 
 
@@ -143,16 +144,22 @@ class ProgressBars:
         training = [index for index, row in enumerate(self.rows) if row.training]
         steps = [self.rows[index].at for index in training if self.rows[index].total == total]
         known = [step for step in steps if step is not None]
+        if len(known) != len(training):
+            return None
+        known = self._caught_up(known, training, total)
         spacing = {later - step for step, later in pairwise(known)}
-        if (
-            len(known) != len(training)
-            or len(spacing) != 1
-            or min(spacing) < 1
-            or not self._fits(known, training, total)
-        ):
+        if len(spacing) != 1 or min(spacing) < 1 or not self._fits(known, training, total):
             return None
         by = f"progress bars, one row every {spacing.pop()} steps"
         return Placement(steps=_carried(self.rows, known), by=by, total=total)
+
+    def _caught_up(self, known: list[int], training: Sequence[int], total: int) -> list[int]:
+        """Return evenly spaced steps where some bars were drawn late, as tqdm does behind a resume; else the same."""
+        spacing, left = divmod(known[-1] - known[0], len(known) - 1)
+        even = [known[0] + spacing * number for number in range(len(known))]
+        agree = sum(one == other for one, other in zip(even, known, strict=True))
+        fit = not left and agree >= ON_TIME * len(known) and self._between_bars(even, training, total)
+        return even if fit else known
 
     def _by_spacing(self, total: int) -> Placement | None:
         training = [index for index, row in enumerate(self.rows) if row.training]
