@@ -321,6 +321,7 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "ptt_run/snapshots/step_100.json": ("microsoft_snapshots", json.dumps(SNAPSHOT, indent=2).encode()),
     "ptt_run/diffs/0_100.json": ("microsoft_snapshots", json.dumps(DIFF, indent=2).encode()),
     "wide.csv": ("metrics_csv", WIDE.encode()),
+    "rewards.json": ("plain_tables", json.dumps([at % 3 / 2 for at in range(8)]).encode()),
     "long.tsv": ("metrics_csv", LONG.encode()),
     "train.ipynb": ("notebook", json.dumps(NOTEBOOK).encode()),
     "weights/model.safetensors": ("git_lfs_pointer", lfs_pointer(4_976_698_672)),
@@ -333,6 +334,11 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     **samples_token_lines.TOKEN_LINES,
 }
 ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
+    "rewards.json": (
+        "metrics",
+        ("step", "name_raw", "value"),
+        [(at + 1, "console:rewards", at % 3 / 2) for at in range(8)],
+    ),
     "tokens/step_000001.jsonl": (
         "sequences",
         ("step", "reward", "token_ids", "model_mask", "policy_logp", "ref_logp"),
@@ -452,7 +458,8 @@ def parser_named(name: str) -> Parser:
 
 
 def takers(file: RunFile) -> list[str]:
-    return [parser.name for parser in PARSERS if parser.recognises(file)]
+    named = [parser.name for parser in PARSERS if not parser.last_resort and parser.recognises(file)]
+    return named or [parser.name for parser in PARSERS if parser.last_resort and parser.recognises(file)]
 
 
 def pieces_of(path: Path, name: str | None = None) -> list[Piece]:

@@ -253,7 +253,10 @@ def gather(
         )
         or Algorithm()
     )
-    run = describe_run(name, facts, series, tokens, topic("logged steps", lambda: logged_steps(metrics, wide)))
+    logged_at = topic("logged steps", lambda: logged_steps(metrics, wide))
+    if logged_at is None or not len(logged_at):  # of names that nobody knows, the steps are known all the same
+        logged_at = distinct([metric.steps for metric in other.values()])
+    run = describe_run(name, facts, series, tokens, logged_at)
     eval_losses = topic("evaluation losses", lambda: read_series(metrics, WideMetrics(folder), split="eval")) or {}
     eval_loss = eval_losses.get("eval/loss")
     evidence = Evidence(

@@ -93,22 +93,29 @@ def _rows_of(wide: WideMetrics, raw: str) -> pl.DataFrame:
 
 
 def facts_of_placed(facts: Facts, metrics: pl.DataFrame, placements: Sequence[Placement]) -> Facts:
-    """Return the facts of a run whose rows were placed so: what they were placed by, and no unit but steps."""
-    if "row_unit" in facts and not placements and _tells_steps(metrics):  # a summary beside the log counts otherwise
-        return {name: value for name, value in facts.items() if name != "row_unit"}
+    """Return the facts of a run whose rows were placed so: what they were placed by, and no unit but steps.
+
+    Nor is there another unit where metrics with a step reach further than the rows of the file that has none.
+    """
     if not placements:
-        return facts
+        return _in_steps(facts, metrics)
     placed = {**facts, "rows_placed_by": f"the same rows of {placements[0].like}"}
     if not metrics["name_raw"].str.starts_with(UNNUMBERED).any():
         placed.pop("row_unit", None)
-    return placed
+    return _in_steps(placed, metrics)
 
 
-def _tells_steps(metrics: pl.DataFrame) -> bool:
-    """Return whether more rows of known metrics stand at a step than at another count."""
-    named = metrics.filter(pl.col("name").is_not_null() & (pl.col("split") == "train") & pl.col("step").is_not_null())
-    counted = named["name_raw"].str.starts_with(UNNUMBERED).sum()
-    return 2 * int(counted) < named.height
+def _in_steps(facts: Facts, metrics: pl.DataFrame) -> Facts:
+    """Return the facts without the unit of a minor file's rows, which the steps of the others leave behind."""
+    numbered = pl.col("name_raw").str.starts_with(UNNUMBERED)
+    last = {
+        bare: metrics.filter(~numbered if bare else numbered, pl.col("name").is_not_null())["step"].max()
+        for bare in (True, False)
+    }
+    stepped, counted = last[True], last[False]
+    if not isinstance(stepped, int) or (isinstance(counted, int) and counted >= stepped):
+        return facts
+    return {key: fact for key, fact in facts.items() if key != "row_unit"}
 
 
 def place_events(

@@ -37,6 +37,7 @@ from ptt.diagnostics.parsers import (
     openai_responses,
     openhands,
     otel_spans,
+    plain_tables,
     prime_tokens,
     recorder,
     recorder_jsonl,
@@ -138,6 +139,7 @@ PARSERS: tuple[Parser, ...] = (
     notebook.PARSER,
     console_log.PARSER,
     run_settings.PARSER,
+    plain_tables.PARSER,  # asked once the whole run is known to hold no other log
 )
 
 __all__ = ["PARSERS", "Context", "InPlace", "Lost", "Parser", "Piece", "Rows", "RunFile", "run_files"]

@@ -215,6 +215,26 @@ class _Writer:
                 self.read(file, parsers)
             if on_file is not None:
                 on_file(number, len(files))
+        self._read_left(named, parsers)
+
+    def _read_left(self, files: Sequence[RunFile], parsers: Sequence[Parser]) -> None:
+        """Read plain tables of a run in which nothing else is a training log."""
+        training = {parser.name for parser in parsers if parser.of_training}
+        if any(kind in training and int(ok or 0) for _, kind, _, ok, *_ in self._sources):
+            return
+        for file in files:
+            at = self._source_of[file.rel]
+            if self._sources[at][1] != UNRECOGNISED or not file.size:
+                continue
+            try:
+                parser = parser_of(file, parsers, self.fault, last_resort=True)
+            except BudgetSpent:
+                return
+            if parser is not None:
+                self._take(file, parser, pieces_of(file, parser, self.fault))
+                self._sources[at] = self._sources.pop()
+                self._source_of[file.rel] = at
+            file.looks.clear()
 
     def finish(self, notes: Sequence[str], state: str, ptt_version: str, metric_names: Mapping[str, str]) -> Manifest:
         """Write what is still waiting, and describe the store."""

@@ -20,9 +20,16 @@ def _pass(_: str, __: str) -> None:
     """Drop a fault: the ingest meets it again, and reports it."""
 
 
-def parser_of(file: RunFile, parsers: Iterable[Parser], on_fault: OnFault = _pass) -> Parser | None:
-    """Return the first parser that recognises a file; one that fails on its beginning does not recognise it."""
+def parser_of(
+    file: RunFile, parsers: Iterable[Parser], on_fault: OnFault = _pass, *, last_resort: bool = False
+) -> Parser | None:
+    """Return the first parser that recognises a file; one that fails on its beginning does not recognise it.
+
+    `last_resort`: ask only those that take what is left of a run without a training log; else only the others.
+    """
     for parser in parsers:
+        if parser.last_resort != last_resort:
+            continue
         try:
             if parser.recognises(file):
                 return parser

@@ -176,6 +176,7 @@ class Parser:
     held_against: str  # for the docs: "real: " files of the writer itself, or "source: " its code, read field by field
     priority: int  # on the same metric at the same step the lower number wins
     general: bool = False  # True: takes any file of its shape, where none of the parsers before it does
+    last_resort: bool = False  # True: takes files only of a run in which no other file is a training log
     of_training: bool = True  # False: samples, spans or evaluations alone; a lost file of them counts by its size
     splits: Callable[[bytes, bytes], bool] | None = (
         None  # whether a file may be cut between these two lines; None: never
