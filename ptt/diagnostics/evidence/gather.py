@@ -197,8 +197,8 @@ def gather(
     every, wide = read_metrics(folder), read_wide(folder, manifest)
     logged, starts = topic("separate starts", lambda: separate_starts(every)) or (every, ())
     metrics, placements = topic("placed rows", lambda: place_rows(logged, wide)) or (logged, ())
-    facts = topic("facts", lambda: facts_of_placed(manifest.facts, metrics, placements)) or manifest.facts
-    facts = {**facts, **facts_of_starts(starts)}
+    placed = topic("facts", lambda: facts_of_placed(manifest.facts, metrics, placements))
+    facts = {**(manifest.facts if placed is None else placed), **facts_of_starts(starts)}
     series = topic("series", lambda: read_series(metrics, wide)) or {}
     other = topic("other series", lambda: read_other(metrics, wide)) or {}
     trajectories = read_trajectories(folder, wide, logged)

@@ -59,6 +59,9 @@ IDENTITIES: Final = frozenset(
      "seed", "arm", "trial"}
 )  # fmt: skip
 """Columns that tell one row from another where nothing is counted: a table of things, not of a course."""
+COUNTED: Final = frozenset({"batch", "epoch", "episode", "step", "iteration", "iter", "update", "round", "query"})
+COUNT_NAME: Final = COUNTED | {"idx", "index", "global", "train", "current", "total", "mini"}
+"""Words of names like `global_batch_idx`."""
 SAMPLE_TEXTS: Final = frozenset(
     {"question", "answer", "instruction", "chosen", "rejected", "observation", "obs", "action", "thought", "role",
      "query", "conversations", "tool_calls", "source", "code", "prompts", "completions", "responses"}
@@ -248,12 +251,19 @@ def _tell_things(calls: Sequence[Flat]) -> bool:
     """Return whether a column tells the rows apart, so that they are of things and not of a course."""
     for name in calls[0]:
         values = [call.get(name) for call in calls]
-        if name not in ("", "task_id") and words_of(name) & IDENTITIES and len(set(map(str, values))) > 1:
+        if name not in ("", "task_id") and _is_identity(name) and len(set(map(str, values))) > 1:
             return True
         texts = [value for value in values if _is_text(name, value)]
         if len(texts) > 1 and as_seconds(texts[0]) is None and 2 * len(set(map(str, texts))) > len(calls):
             return True
     return False
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def _is_identity(name: str) -> bool:
+    """Return whether a column tells things apart; the index of a batch, an epoch or an episode counts."""
+    words = words_of(name)
+    return bool(words & IDENTITIES) and not (words & {"idx", "index"} and words & COUNTED and words <= COUNT_NAME)
 
 
 def _is_timed(calls: Sequence[Flat]) -> bool:
