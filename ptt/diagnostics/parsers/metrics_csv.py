@@ -42,6 +42,7 @@ from ptt.diagnostics.parsers.io.metric_logs import (
     counter_of,
     curve_name,
     is_number_text,
+    is_of_update,
     is_table_of_things,
 )
 from ptt.diagnostics.parsers.io.metric_rows import (
@@ -116,7 +117,11 @@ def _dialect(lines: list[bytes], file: RunFile) -> _Dialect | None:
         header = tuple(MONITOR.get(name, name) for name in header) if set(header) == MONITOR.keys() else header
         lower = {name.lower(): name for name in reversed(header)}
         usual = 2 <= len(header) <= MAX_COLUMNS and len(set(header)) == len(header)
-        if not usual or SAMPLE_KEYS & lower.keys() or all(map(is_number_text, filter(None, header))):
+        if (
+            not usual
+            or (SAMPLE_KEYS & lower.keys() and not is_of_update(dict.fromkeys(lower, 0)))
+            or all(map(is_number_text, filter(None, header)))
+        ):
             continue
         counter = _counter(lines, header, separator, named=named)
         if counter is None:

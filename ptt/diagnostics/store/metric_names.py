@@ -235,6 +235,8 @@ def _factor(
     words = frozenset(spelt_words(bare))
     if reading.name == ENTROPY and LOSS_WORD in words and most <= 0:
         return TURNED
+    if reading.name == ENTROPY and LOSS_WORD not in words and not reading.alone and most >= 0:
+        return 1.0  # of a continuous policy it lies below 0, and one estimate of it may
     percent = bool(words & PERCENT_WORDS) or (reading.name in SHARES_OF_TASKS and not whole)
     return PERCENT if percent and low <= least * PERCENT and most * PERCENT <= high == 1.0 else None
 

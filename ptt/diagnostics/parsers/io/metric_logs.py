@@ -70,6 +70,9 @@ SAMPLE_TEXTS: Final = frozenset(
 LABELS: Final = frozenset({"source", "action", "role"})
 LABEL: Final = re.compile(r"[\w./:-]{1,40}")
 """Keys of a sample that a log may have too, for one word that says where its row comes from."""
+OF_UPDATE: Final = frozenset({"loss", "grad", "gradnorm", "kl"})
+OF_REWARD: Final = frozenset({"reward", "rewards", "return", "returns"})
+"""Words of quantities that no sample has together: what was paid for it, and what the update on it came to."""
 MASKS: Final = frozenset({"loss_mask", "model_mask", "completion_mask"})
 """Keys of a sample unless they hold a number: Detectron2's `loss_mask` is the loss of a mask."""
 
@@ -121,7 +124,7 @@ def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter 
     for row in rows:
         if len(row) > MAX_KEYS:
             row = dict(islice(row.items(), MAX_KEYS))
-        if not sample_keys(row) <= {"task_id"} | _labels(row):
+        if not sample_keys(row) <= {"task_id"} | _labels(row) and not is_of_update(row):
             return None
         call = flat_call(row)
         measured = any(_is_number(value) for value in call.values())
@@ -151,6 +154,12 @@ def sample_keys(row: Mapping[str, Any]) -> set[str]:
     return texts | {key for key in SAMPLE_KEYS & row.keys() if not (key in MASKS and _is_number(row[key]))}
 
 
+def is_of_update(row: Mapping[str, Any]) -> bool:
+    """Return whether a row with a sample's texts is of the update made on it: with a loss or gradient, and a reward."""
+    words = [words_of(name) for name, value in row.items() if _is_number(value) and len(row) <= MAX_KEYS]
+    return any(one & OF_UPDATE and not one & SETTING for one in words) and any(one & OF_REWARD for one in words)
+
+
 def _labels(row: Mapping[str, Any]) -> set[str]:
     """Return the keys of a sample that are a mere label here, in one word beside several quantities of training."""
     texts = {key for key in LABELS & row.keys() if isinstance(row[key], str) and LABEL.fullmatch(row[key])}
@@ -172,6 +181,9 @@ def _is_log(calls: Sequence[Flat], counter: Counter) -> bool:
     counted = counter.unit != "row" or (_is_count_restarted(calls) and not _tell_things(calls))
     if "task_id" in calls[0] and not (counted and len(names) >= MIN_MEASURES):
         return False
+    updates = all(map(is_of_update, calls))
+    if updates and _has_prose(calls):
+        return True
     if _has_prose(calls) and not (_is_row_acount_of(calls, counter) and len(training) >= MIN_TRAINING):
         return False
     texts = sum(_is_text(name, value) for call in calls for name, value in call.items())

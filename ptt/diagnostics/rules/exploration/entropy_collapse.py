@@ -70,7 +70,16 @@ NEXT = (
 def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged entropy."""
     steps, rolling = series.rolling()
-    early = float(series.finite()[1][: series.width].mean())
+    values = series.finite()[1]
+    early = float(values[: series.width].mean())
+    if early < 0:  # one estimate before the first update may lie anywhere
+        early = float(np.median(values[: series.width]))
+    if not values.any():
+        return NotJudged(
+            reason=f"{series.raw_name} is 0 at all {len(values)} logged steps",
+            missing=(),
+            enable="check that the policy samples, and that the logged figure is its entropy",
+        )
     if early <= 0:
         return NotJudged(
             reason=f"{series.raw_name} begins at {sig(early)}: an entropy of densities has no floor",
