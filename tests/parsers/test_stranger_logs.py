@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
-from parser_samples import losses, pieces_of, table
+from parser_samples import losses, pieces_of, run_file, table, takers
 
 
 class Form(NamedTuple):
@@ -887,3 +887,80 @@ def test_the_curves_of_a_form_are_read_as_they_are_printed(tmp_path: Path, form:
             metric
         )
     assert losses(pieces_of(path))[1] == 0
+
+
+PRINTED: dict[str, tuple[str, dict[str, str]]] = {
+    "loguru": ("2024-05-01 12:00:0{at}.123 | INFO     | __main__:train:42 - step {at} loss {loss}", {"loss": ""}),
+    "root logger": ("INFO:root:epoch={at} loss={loss} acc={high}", {"loss": "console:", "acc": "console:"}),
+    "emoji": ("📊 Step {at} | Loss {loss} | 🎯 Reward {high}", {"Loss": "", "Reward": ""}),
+    "Chinese": ("第 {at} 步: 损失：{loss}，奖励：{high}", {"loss": "", "reward": ""}),
+    "Chinese, counted": ("训练轮次 [{at}/12], 训练损失: {loss}", {"train_loss": "console:"}),
+    "Japanese": ("エポック {at}/12 損失: {loss} 精度: {high}", {"loss": "console:", "accuracy": "console:"}),
+    "Korean": ("에폭 {at}/12 - 손실: {loss}, 정확도: {high}", {"loss": "console:", "accuracy": "console:"}),
+    "German": ("Schritt {at}: Verlust = {loss}", {"loss": ""}),
+    "French": ("Étape {at} - perte : {loss} - récompense : {high}", {"loss": "", "reward": ""}),
+    "Portuguese": ("Passo {at}: perda={loss} recompensa={high}", {"loss": "", "reward": ""}),
+    "Russian": ("Шаг {at}: потери {loss}, точность {high}", {"loss": "", "accuracy": ""}),
+    "arrows": ("[   {at}/12] loss -> {loss}  reward → {high}", {"loss": "", "reward": ""}),
+    "brackets": ("(TaskRunner pid=123) [score] {loss}", {"score": "console:"}),
+    "bar with blanks": ("SFT:   2%|▎   | {at}/375 [02:09<1:13:19, 12.05s/it, loss {loss}]", {"loss": ""}),
+    "YAML": ("---\nstep: {at}\nloss: {loss}\nreward: {high}", {"loss": "", "reward": ""}),
+}
+
+
+@pytest.mark.parametrize("form", PRINTED)
+def test_a_line_that_recurs_is_a_curve_in_any_language(tmp_path: Path, form: str) -> None:
+    line, fronts = PRINTED[form]
+    path = tmp_path / "train.log"
+    rows = [(at, 4.5 - at / 4, 0.5 + at / 16) for at in range(1, 7)]
+    path.write_text(lines("Device: cuda", *(line.format(at=at, loss=loss, high=high) for at, loss, high in rows)))
+    found = curves_of(path)
+    for name, front in fronts.items():
+        which = 2 if name.lower() in ("reward", "acc", "accuracy") else 1
+        assert found[front + name] == [(row[0], row[which]) for row in rows]
+
+
+BAR = "\r 10%|#   | {at}/43 [01:40<1:10:29, 100.69s/it]"
+ROW = "{{'loss': {loss}, 'grad_norm': 0.3, 'learning_rate': 1e-06, 'epoch': {epoch}}}"
+
+
+def _note(steps: int, words: int) -> str:
+    body = lines(*(BAR.format(at=at) + "\n" + ROW.format(loss=4 / at, epoch=at / 43) for at in range(1, steps + 1)))
+    return f"# Training logs\n\n```text\n# Training logs\n\n```text\n{body}```\n```\n" + "A word on it.\n" * words
+
+
+def test_a_console_kept_as_markdown_is_a_log_and_a_manual_is_none(tmp_path: Path) -> None:
+    kept, manual, report = (tmp_path / name for name in ("run_terminal.md", "README.md", "report.md"))
+    kept.write_text(_note(12, 0))
+    manual.write_text(_note(12, 0))
+    report.write_text(_note(12, 60))
+    assert [step for step, _ in curves_of(kept)["loss"]] == list(range(1, 13))
+    assert not takers(run_file(manual))
+    assert not takers(run_file(report))
+    kept.write_text(_note(4, 0))
+    assert not takers(run_file(kept))
+
+
+def test_an_exception_that_workers_survive_at_every_step_ends_no_run(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    failed = 'Traceback (most recent call last):\n  File "env.py", line 7, in step\nValueError: no answer in: text {}\n'
+    steps = "".join(failed.format(at * 10 + part) for at in (0,) for part in range(6))
+    path.write_text(steps + "step 1 loss 2.5 reward 0.5\nstep 2 loss 2.25 reward 0.5\n" + failed.format(99))
+    assert "exception" not in _kinds(path, after=2)
+    path.write_text("step 1 loss 2.5 reward 0.5\nstep 2 loss 2.25 reward 0.5\n" + failed.format(99))
+    assert "exception" in _kinds(path, after=2)
+
+
+def _kinds(path: Path, after: int) -> list[str]:
+    events = table(pieces_of(path), "events")
+    return events.filter(pl.col("step") >= after)["kind"].to_list()
+
+
+def test_rows_behind_the_headline_of_an_epoch_belong_to_those_that_follow(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    steps = "".join(
+        f"  Q{at}: What is it...\n  Expected: a thing...\n    Loss: {4.5 - at / 4}\n\n" for at in range(1, 9)
+    )
+    path.write_text("--- Epoch 1/3 ---\n\n" + steps + "Traceback (most recent call last):\nKeyboardInterrupt\n")
+    assert curves_of(path)["console:Loss"] == [(at, 4.5 - at / 4) for at in range(1, 9)]
+    assert "exception" in _kinds(path, after=8)

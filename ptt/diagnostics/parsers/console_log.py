@@ -175,13 +175,13 @@ def _holds_rows(text: bytes) -> bool:
 
 def _holds_pasted(text: bytes) -> bool:
     """Return whether a text is for the most part fenced output of training, of more steps than an example shows."""
-    inside = False
+    depth = 0
     fenced: list[bytes] = []
     lines = [line for line in text.split(b"\n") if line.strip()]
     for line in lines:
         if fence := FENCE.match(line.strip()):
-            inside = bool(fence[1]) or not inside  # one with a language opens, also within another
-        elif inside:
+            depth = depth - 1 if depth and not fence[1] else depth + 1  # one with a language opens within another too
+        elif depth:
             fenced.append(line)
     if len(fenced) < PASTED_SHARE * len(lines):
         return False

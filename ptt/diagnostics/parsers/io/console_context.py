@@ -31,6 +31,7 @@ from ptt.diagnostics.parsers.io.console_pairs import (
     pairs_of,
     printed_number,
 )
+from ptt.diagnostics.parsers.io.foreign_words import in_english
 from ptt.diagnostics.parsers.io.printed_dicts import OpenDict
 from ptt.diagnostics.parsers.io.text_tables import TextTable, is_rule
 from ptt.diagnostics.parsers.io.uncounted_rows import Headlines, Uncounted
@@ -68,6 +69,7 @@ class ConsoleContext:
     def row(self, line: bytes) -> ConsoleRow | None:
         """Read one line, or what stands between two carriage returns, as a log call; None if it is none."""
         self.number += 1
+        line = in_english(line, line.lower())
         if self._dict.open:
             whole = self._dict.add(line)
             if whole is not None:

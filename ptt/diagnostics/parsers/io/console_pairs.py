@@ -61,6 +61,7 @@ PROSE = re.compile(rf"((?:{NAME} )?{NAME}) (?:is|was|of) (?:now )?({NUMBER}){NO_
 SEPARATORS = re.compile(r"[|;\t]|, |,$|\] \[|(?<![:= ]) {2,}+(?![\d.+-])| [-–•] ")
 SENTENCES = re.compile(rf"{SEPARATORS.pattern}|\. (?=[A-Z])")
 TABBED = re.compile(rf"({NAME}(?: [\w/.@%+#-]{{1,40}}){{0,3}})\t\s{{0,12}}({NUMBER}%?)(?=\s{{0,8}}(?:\t|$))")
+ARROWS = re.compile(rf"(?:\[({NAME})\]|({NAME}) (?:->|=>|→)) {{0,4}}({NUMBER}%?)(?=\s|[,;|)]|$)")
 ARTICLES: Final = frozenset({"the", "a", "an", "and", "with", "its"})
 METRIC_WORDS: Final = frozenset(
     {
@@ -201,6 +202,8 @@ def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
     `spaced`: a blank alone may stand between name and number, as in `loss 4.2`.
     """
     values: Values = {}
+    if ARROWS.search(text):
+        text = ARROWS.sub(_arrow, text)
     if "\t" in text:
         text = TABBED.sub(r"\1: \2", text)
     segments = (SENTENCES if spaced else SEPARATORS).split(text)
@@ -224,6 +227,10 @@ def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
     for name in SHOWN_ONLY & values.keys():
         del values[name]
     return values, compact or "|" in text
+
+
+def _arrow(match: re.Match[str]) -> str:
+    return f"{match[1] or match[2]}: {match[3]}, "
 
 
 def lone_pair(text: str) -> Values:
