@@ -42,6 +42,8 @@ MAX_PER_COUNT: Final = 1.5  # rows of one count, above which they are numbered i
 WHOLE: Final = 0.9  # of the lines that fit the table's width
 SEPARATORS: Final = (",", "\t", ";")
 BLANKS: Final = re.compile(r"[ \t]+")
+LIST: Final = re.compile(r"[,;\s]+")
+UNNAMED: Final = "0"  # what pandas calls a column without a name
 NAME: Final = re.compile(r"[^\W\d][\w ./%()\[\]#@+-]{0,80}")
 ROW: Final = "__row"  # the key that numbers rows which count nothing
 
@@ -52,7 +54,9 @@ COURSE: Final = frozenset(
      "update", "updates", "generation", "timesteps", "nashconv", "validation", "val", "rating", "loss", "advantage"}
 )  # fmt: skip
 """Words of a log's name or of its columns, besides those of what is measured."""
-TELLING: Final = TRAINING | MEASURED | COURSE
+KNOWN: Final = TRAINING | MEASURED | {"elo", "exploitability", "nashconv", "rating", "regret", "winrate", "wins"}
+"""Words of what is measured: a column of them may stand without a count."""
+TELLING: Final = KNOWN | COURSE
 OUTPUT: Final = frozenset({"output", "out", "run", "stats", "results", "result"})  # names of logs and of others
 NO_LOG: Final = frozenset(
     {"dataset", "datasets", "data", "prediction", "predictions", "submission", "benchmark", "benchmarks", "leaderboard",
@@ -120,7 +124,7 @@ def _text(file: RunFile) -> str | Lost:
 def _tables(text: str, file: RunFile) -> list[Table]:
     """Return what of a text could be tables: JSON, JSON lines, or cells."""
     if not text.lstrip().startswith(("{", "[")):
-        table = _cell_table(text)
+        table = _cell_table(text, curve_name(file))
         return [table] if table else []
     whole = parse_json(text.encode("utf-8", "replace"))
     if whole is None:
@@ -140,7 +144,7 @@ def _json_tables(found: Any, name: str, level: int) -> Iterator[Table]:
     by_length: dict[int, dict[str, list[Any]]] = {}
     for key, inner in islice(found.items(), MAX_COLUMNS):
         if isinstance(inner, list) and inner and all(map(_is_cell, inner)):
-            by_length.setdefault(len(inner), {})[key if not level else f"{name}/{key}"] = inner
+            by_length.setdefault(len(inner), {})[f"{name}/{key}" if level or key.isdecimal() else key] = inner
         elif isinstance(inner, dict | list):
             yield from _json_tables(inner, key if not level else f"{name}/{key}", level + 1)
     for columns in by_length.values():
@@ -170,10 +174,14 @@ def _places(width: int, name: str) -> list[str]:
     return ["column 1", name] if width == 2 else [f"column {place}" for place in range(1, width + 1)]
 
 
-def _cell_table(text: str) -> Table | None:
-    """Return a table of lines of cells, with a header or without one."""
+def _cell_table(text: str, name: str) -> Table | None:
+    """Return a table of lines of cells, with a header or without one; `name`: of a value that has none."""
     lines = [line for line in text.splitlines() if line.strip()]
-    for separator in (*SEPARATORS, " "):
+    if len(lines) == 1:
+        values = [cell for cell in LIST.split(lines[0].strip().rstrip(",;")) if cell]
+        plain = len(values) >= MIN_ROWS and all(map(is_number_text, values))
+        return Table([{name: float(value)} for value in values], False) if plain else None
+    for separator in sorted((*SEPARATORS, " "), key=lambda one: one != ";" or ";" not in lines[0]):  # 1;0,5
         rows = [_cells(line, separator) for line in lines[:MIN_ROWS]]
         width = len(rows[-1]) if rows else 0
         if not 1 <= width <= MAX_COLUMNS or (width == 1 and separator != SEPARATORS[0]) or (width > 1 and _odd(rows)):
@@ -184,7 +192,9 @@ def _cell_table(text: str) -> Table | None:
         body = [cells for line in lines[bool(header) :] if len(cells := _cells(line, separator)) == width]
         if len(body) < WHOLE * (len(lines) - 1) or (not header and not _numbers_first(body)):
             continue
-        names = header or (["value"] if width == 1 else _places(width, "column 2"))
+        names = [cell if cell != UNNAMED else name for cell in header] or (
+            [name] if width == 1 else _places(width, name)
+        )
         values = [[_value(cell) for cell in row] for row in body]
         return Table([dict(zip(names, row, strict=True)) for row in values], bool(header))
     return None
@@ -197,7 +207,8 @@ def _odd(rows: Sequence[Sequence[str]]) -> bool:
 def _header(cells: Sequence[str], width: int) -> list[str]:
     """Return the names of a first line; empty where it is a row like the others."""
     names = [cell.lstrip("#").strip() for cell in cells]
-    names = names[1:] if len(names) == width + 1 and not names[0] else names
+    if names == ["", UNNAMED]:  # of a pandas series without a name
+        return names
     named = [name for name in names if NAME.fullmatch(name) and not is_number_text(name)]
     unnamed = len(names) - len(named)
     good = len(names) == width == len(set(names)) and unnamed <= 1 and (not unnamed or "" in names)
@@ -219,7 +230,11 @@ def _cells(line: str, separator: str) -> list[str]:
 
 
 def _value(cell: str) -> Any:
-    return float(cell) if is_number_text(cell) else cell or None
+    """Return the number that a cell spells, in percent or with a decimal comma too; else its text."""
+    for spelt in (cell, cell.removesuffix("%"), cell.replace(",", ".", 1)):
+        if is_number_text(spelt):
+            return float(spelt)
+    return cell or None
 
 
 def _is_cell(value: Any) -> bool:
@@ -246,7 +261,7 @@ def _counter(table: Table, file: RunFile) -> Counter | None:
         return None
     plain = not table.named and len(numbers) == 1
     timed = any(name in TIME_KEYS for name in rising)
-    known = bool(frozenset[str]().union(*map(words_of, measured)) & (TRAINING | MEASURED))
+    known = bool(frozenset[str]().union(*map(words_of, measured)) & KNOWN)
     if not (rising or plain or (known and len(numbers) == len(names))):
         return None
     counters = [name for name in rising if name not in TIME_KEYS and (not table.named or _unit(name))]
