@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from parser_samples import pieces_of, takers
 from typer.testing import CliRunner
@@ -114,3 +115,14 @@ def test_a_plain_table_beside_a_log_is_left_alone(tmp_path: Path, log: bool) -> 
     result = CliRunner().invoke(app, ["sources", str(run)])
     assert result.exit_code == 0
     assert ("plain_tables" in result.stdout) is not log
+
+
+def test_evaluations_of_stable_baselines3_are_read_from_their_archive(tmp_path: Path) -> None:
+    path = tmp_path / "evaluations.npz"
+    np.savez(
+        path, timesteps=np.arange(COUNT) * 500, results=np.array([VALUES, VALUES]).T, ep_lengths=np.ones((COUNT, 2))
+    )
+    assert takers(RunFile(path=path, rel=path.name, size=path.stat().st_size)) == ["plain_tables"]
+    frame = next(piece.frame for piece in pieces_of(path) if isinstance(piece, Rows))
+    found = frame.filter(frame["name_raw"] == "eval/mean_reward")
+    assert found.select("step", "value").rows() == [(500 * at, value) for at, value in ROWS]

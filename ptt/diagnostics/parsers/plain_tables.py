@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, Final
 
+import numpy as np
+
 from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.parsers.io.counters import COUNTERS, EPISODES, EPOCHS, Counter, Unit, count_name
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, lost_notes
@@ -30,6 +32,7 @@ from ptt.diagnostics.parsers.io.metric_logs import (
     sample_keys,
 )
 from ptt.diagnostics.parsers.io.metric_rows import TIME_KEYS, MetricColumns
+from ptt.diagnostics.parsers.io.token_dumps import content, names_in
 from ptt.diagnostics.parsers.io.values import as_number, as_seconds, as_step
 
 MAX_BYTES: Final = 32 << 20  # unpacked: rows are objects here, a hundred times their text
@@ -42,6 +45,11 @@ MAX_PER_COUNT: Final = 1.5  # rows of one count, above which they are numbered i
 WHOLE: Final = 0.9  # of the lines that fit the table's width
 SEPARATORS: Final = (",", "\t", ";")
 BLANKS: Final = re.compile(r"[ \t]+")
+ARRAYS: Final = frozenset(
+    {"timesteps", "results", "ep_lengths", "rewards", "episode_rewards", "returns", "scores", "losses", "loss"}
+)
+"""Names of arrays in NumPy's archives that are curves."""
+EVALUATED: Final = {"results": "eval/mean_reward", "ep_lengths": "eval/mean_ep_length"}  # of stable-baselines3
 LIST: Final = re.compile(r"[,;\s]+")
 UNNAMED: Final = "0"  # what pandas calls a column without a name
 NAME: Final = re.compile(r"[^\W\d][\w ./%()\[\]#@+-]{0,80}")
@@ -90,6 +98,8 @@ class Table:
 
 def recognises(file: RunFile) -> bool:
     """Recognise a table that counts on, or a plain series, in a text whose words are of training."""
+    if names_in(file, ARRAYS):
+        return True
     if file.size > MAX_BYTES or b"\0" in text_head(file):
         return False
     return bool(_courses(file))
@@ -99,8 +109,7 @@ def _courses(file: RunFile) -> list[tuple[Table, Counter]]:
     """Return the tables of a file, and what counts their rows; looked into once."""
     key = "plain tables"
     if key not in file.looks:
-        text = _text(file)
-        tables = [] if isinstance(text, Lost) else _tables(text, file)
+        tables = _array_tables(file) if names_in(file, ARRAYS) else _text_tables(file)
         found = [(table, _counter(table, file)) for table in tables]
         file.looks[key] = [(table, counter) for table, counter in found if counter is not None]
     courses: list[tuple[Table, Counter]] = file.looks[key]
@@ -119,6 +128,26 @@ def _text(file: RunFile) -> str | Lost:
     if why := too_large_to_parse(file, content, "the document"):
         return Lost(bytes=file.size, note=f"{file.rel}: {why}; it was not read.")
     return content.removeprefix(BOM).decode("utf-8", "replace")
+
+
+def _text_tables(file: RunFile) -> list[Table]:
+    text = _text(file)
+    return [] if isinstance(text, Lost) else _tables(text, file)
+
+
+def _array_tables(file: RunFile) -> list[Table]:
+    """Return the arrays of one length as columns; of several values a row, as stable-baselines3 evaluates, the mean."""
+    found, _ = content(file)
+    lengths: dict[int, dict[str, list[Any]]] = {}
+    for name, array in found.items() if isinstance(found, dict) else ():
+        if isinstance(array, np.ndarray) and array.dtype.kind in "fiu" and 1 <= array.ndim <= 2 and array.size:
+            with np.errstate(all="ignore"):  # the mean of infinities is NaN
+                column = array if array.ndim == 1 else array.astype(np.float64).mean(axis=1)
+            lengths.setdefault(len(column), {})[EVALUATED.get(str(name), str(name))] = column.tolist()
+    return [
+        Table([dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)], True)
+        for columns in lengths.values()
+    ]
 
 
 def _tables(text: str, file: RunFile) -> list[Table]:
@@ -339,7 +368,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     columns = MetricColumns(file)
     courses = _courses(file)
     if not courses:
-        text = _text(file)
+        text = _text(file) if not names_in(file, ARRAYS) else None
         yield text if isinstance(text, Lost) else Lost(bytes=file.size, note=f"{file.rel} has no course of numbers.")
     bad = seq = 0
     for table, counter in courses:
