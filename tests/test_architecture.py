@@ -61,8 +61,8 @@ ALLOWED = {
         "gate.baseline", "traces", "verdict", "custom", "rules", "evidence", "store", "statistics",
         "metrics", "model", "schema", "documents", "errors", "wording",
     },
-    "gate.baseline": {"evidence", "store", "statistics", "metrics", "model", "documents", "errors"},
-    "compare": {"evidence", "store", "statistics", "metrics", "model", "errors"},
+    "gate.baseline": {"evidence", "store", "statistics", "metrics", "model", "documents", "errors", "wording"},
+    "compare": {"evidence", "store", "statistics", "metrics", "model", "errors", "wording"},
     "traces": {"rules", "evidence", "statistics", "metrics", "model", "schema", "errors", "stopping", "wording"},
     "verdict": {
         "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io", "metrics",
@@ -74,7 +74,7 @@ ALLOWED = {
         "engines", "store", "statistics", "parsers", "parsers.io", "metrics", "config", "model", "schema",
         "errors", "wording",
     },
-    "engines": {"store", "statistics", "config", "schema"},
+    "engines": {"store", "statistics", "config", "schema", "wording"},
     "store": {
         "statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents", "errors",
         "budget_limits", "scrub", "stopping", "wording",

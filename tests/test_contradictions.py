@@ -115,7 +115,7 @@ def test_what_a_check_noted_is_not_listed_as_healthy() -> None:
 def test_text_only_is_said_to_fall_only_where_no_measure_of_its_tail_rose() -> None:
     diagnosis = judged_run(FOUND)
     assert diagnosis.signature.growth["text_only"].movements == {"fell", "flat", "rose"}
-    assert "(text-only 0.17 to 0.041)" in diagnosis.verdict.headline
+    assert "(text-only 0.17 to 0.0412)" in diagnosis.verdict.headline
     assert tail_title(diagnosis).endswith("; text-only p95 fell")
 
 
@@ -145,6 +145,6 @@ def test_a_small_rise_of_the_evaluation_loss_beyond_its_scatter_is_information()
     verdict = rule.run(evidence)
     assert isinstance(verdict, Healthy)
     assert [note.severity for note in verdict.notes] == [Severity.INFO]
-    assert "rose from 1 (step 150) to 1.03" in verdict.notes[0].claim
+    assert "rose from 1.0 (step 150) to 1.03" in verdict.notes[0].claim
     learnt = {"loss/total": series_of("loss/total", 2 / np.arange(1, 601))}
     assert isinstance(rule.run(replace(evidence, metrics=learnt)), Broken), "memorised, whatever the small rise"

@@ -59,7 +59,7 @@ def test_the_catalogue_and_a_page_as_json() -> None:
     (page,) = json.loads(ptt("rules", "kl-over-target", "--json").stdout)["rules"]
     assert page["link"] == "policy_update"
     assert page["limits"] == {"limit": 0.3}
-    assert list(page["sections"]) == ["What", "Why it matters", "What to do", "Source"]
+    assert list(page["sections"]) == ["What", "Why it matters", "What it is not", "What to do", "Source"]
     assert "learning rate" in page["sections"]["What to do"]
 
 

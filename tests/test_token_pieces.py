@@ -424,6 +424,6 @@ def test_what_is_coarser_in_a_long_run_is_said(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(local, "SINGLE_SEQUENCES", 100)
     steps, sequences = tokens_of_run(tmp_path, manifest, tmp_path / "b").notes
     assert "5 recorded steps" in steps
-    assert "known to 1.6% of their value" in steps
+    assert "known to 1.56% of their value" in steps
     assert "150 sequences" in sequences
     assert "are of 75, one prompt group in 2 of each step" in sequences

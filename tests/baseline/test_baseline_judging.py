@@ -203,7 +203,7 @@ def test_a_few_values_that_are_no_numbers_are_told_where_the_rest_passes() -> No
 def test_a_level_that_counts_for_more_than_it_is_says_so() -> None:
     found = judged(measured({"clip/frac": 0.002 * values(1)}), base("clip/frac", level=0.0002), "clip/frac")
     assert found.outcome == "passed"  # ten times the baseline's
-    assert "within the limit (a level this low counts as 0.02)" in found.words
+    assert "within the limit (a level this low counts as 0.020)" in found.words
 
 
 def test_metrics_that_a_run_logs_do_not_hide_its_tails() -> None:
@@ -305,7 +305,7 @@ def test_a_tail_that_counts_as_its_floor_says_so_beside_what_it_is() -> None:
         assert one.ratio == pytest.approx(1.0, abs=0.05)
         assert "1.00 times the baseline's" in one.words
         assert "(spans with p95 below 0.35 or p99 below 0.69 nats count as that;" in one.words
-        assert "p95 0.3 against 0.1 nats, 3 times; p99 0.6 against 0.2 nats, 3 times)" in one.words
+        assert "p95 0.30 against 0.10 nats, 3.0 times; p99 0.60 against 0.20 nats, 3.0 times)" in one.words
     rising = np.array([0.1] * 8 + [0.4] * 4)
     higher = against(with_tails("run", curves_at(2 * rising)), baseline_with(with_tails("seed", curves_at(rising))))
     late = next(one for one in higher if one.id.endswith(".late"))

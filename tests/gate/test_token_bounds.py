@@ -111,7 +111,7 @@ def test_a_bound_inside_an_order_of_magnitude_divides_nothing(tmp_path: Path) ->
     assert checked(run, name, f"max = 0.001{whole}").outcome is Outcome.FAILED
     inside = checked(run, name, f"max = 1{whole}")
     assert inside.outcome is Outcome.BLIND
-    assert "leave it at anything from 0.08 to 2.5" in inside.claim
+    assert "leave it at anything from 0.0802 to 2.49" in inside.claim
     assert inside.title == f"{name} over the last 15 recorded steps is at most 1"
 
 

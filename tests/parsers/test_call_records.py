@@ -532,7 +532,7 @@ def test_a_run_with_one_log_probability_is_told_which_other_it_takes_and_how(tmp
     (run / "r_rollouts_000000.jsonl").write_bytes(made.lines(rows))
     diagnosis = ptt.diagnose(run, out=tmp_path / "out")
     assert diagnosis.verdict.status == "cannot_say"
-    assert "only rollout_logp is recorded" in diagnosis.verdict.headline
+    assert "Only rollout_logp is recorded" in diagnosis.verdict.headline
     (asked,) = [item for item in diagnosis.not_judged if item.id == "tool-tail-growth"]
     assert asked.missing == ("policy_logp", "old_logp")
     assert "from ptt.recorders import Recorder" in (asked.enable or "")

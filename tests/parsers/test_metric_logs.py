@@ -258,7 +258,7 @@ NEGATIVES: dict[str, Any] = {
     "settings.json": {"columns": ["name", "loss"], "data": [["a", 0.5], ["b", 0.25], ["c", 0.5]]},
     "compared.json": {"matched": [{"steps": 100, "tokens": 5}, {"steps": 200, "tokens": 9}]},
     "arms.json": [{"agent": name, "env_step": at, "rew": 0.5} for name in ("a", "b", "c") for at in range(4)],
-    "seeds.csv": "seed,step,loss\n" + "".join(f"{seed},{at},0.5\n" for seed in (1, 2) for at in range(3)),
+    "seeds.csv": "seed,step,loss\n" + "".join(f"{seed},{at},0.5\n" for seed in (1, 2, 3) for at in range(2)),
     "by_seeds.json": {str(seed): {"reward": 0.5, "loss": 0.1} for seed in (42, 43, 44)},
     "per_depth.json": {"depths": {str(depth): {"loss": 0.5, "reward": 0.5} for depth in (8, 16)}},
     "scored.json": {"prompts": ["a", "b", "c"], "responses": ["d", "e", "f"], "reward_scores": [0.5, 0.25, 0.75]},

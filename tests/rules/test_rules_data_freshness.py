@@ -77,7 +77,7 @@ def test_lags_are_counted_from_the_freshest_sequence_whatever_versions_start_at(
     [
         (lambda step: 0, "every sequence carries version 0"),
         (lambda step: step // 4, "0.25 a step"),
-        (lambda step: 3 * step, "3 a step"),
+        (lambda step: 3 * step, "3.0 a step"),
     ],
 )
 def test_versions_that_do_not_count_steps_give_no_lag_and_say_so(versions: Any, why: str) -> None:

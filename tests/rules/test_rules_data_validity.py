@@ -199,6 +199,6 @@ def test_logprobs_to_another_base_are_told_by_the_first_steps(pair: str, base: i
 def test_a_slope_names_the_temperature() -> None:
     line = replace(PAIR, slope=1 / 0.7 - 1, r_squared=0.99, negative_share=0.99)
     assert (
-        "0.7 times the temperature" in only(run("scaled-logprobs", validity(pairs={"policy/ref": (line, line)}))).claim
+        "0.70 times the temperature" in only(run("scaled-logprobs", validity(pairs={"policy/ref": (line, line)}))).claim
     )
     assert isinstance(run("scaled-logprobs", validity()), Healthy)

@@ -342,7 +342,7 @@ def test_settings_tell_a_reference_that_moves_where_no_fall_does() -> None:
     settings: dict[str, Any] = {"sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.05}
     note = only_note(reference({"kl/ref": level(0.02, 300)}, **settings))
     assert note.evidence["mixing"] == 0.05
-    assert "by 5% of the way" in note.claim
+    assert "by 5.0% of the way" in note.claim
     assert healthy(reference({"kl/ref": level(0.02, 300)}, sync_ref_model=True)).notes == ()  # only after 512 steps
     assert healthy(reference({"kl/ref": level(0.02, 300)}, sync_ref_model=False)).notes == ()
     assert only_note(reference({"kl/ref": level(0.02, 300)}, ref_update_interval=20)).evidence["set_interval"] == 20

@@ -562,7 +562,7 @@ def test_refusals_that_rise_below_the_limit_are_a_note() -> None:
     assert isinstance(verdict, Healthy)
     (note,) = verdict.notes
     assert note.severity is Severity.LOW
-    assert note.claim.startswith("Refusals rose 1.0% → 9.9%")
+    assert note.claim.startswith("Refusals rose 1.01% → 9.89%")
 
 
 @pytest.mark.parametrize("case", FEW)
@@ -692,7 +692,7 @@ def test_a_reward_that_never_rose_says_how_small_a_rise_would_have_shown() -> No
     would_show = found.evidence["would_show"]
     assert isinstance(would_show, float)
     assert 0.001 < would_show < 0.1
-    assert f"a rise by {would_show:.2g} would have shown" in found.claim
+    assert f"a rise by {would_show:.3g} would have shown" in found.claim
 
 
 @pytest.mark.parametrize(("count", "level"), [(12, 0.05), (60, 0.05), (300, 0.75)])

@@ -76,7 +76,7 @@ def test_times_slower_are_of_medians_on_both_sides() -> None:
     draw = np.random.default_rng(3).permutation
     early, late = draw(np.repeat([1.0, 2.0], [75, 25])), draw(np.repeat([4.0, 12.0], [75, 25]))
     found = finding(run("throughput-drop", {"time/step": np.r_[early, late]}))
-    assert found.claim.startswith("Steps became 4x slower (1 s to 4 s)")
+    assert found.claim.startswith("Steps became 4.0x slower (1.0 s to 4.0 s)")
     assert found.observed == pytest.approx(4.0)
 
 
@@ -116,7 +116,7 @@ def test_work_that_hardly_grew_explains_no_slower_steps(growth: float) -> None:
     assert found.severity is Severity.MEDIUM
     assert found.evidence["work_ratio"] == pytest.approx(growth, abs=0.05)
     assert "as much" not in found.claim
-    assert ("1.2x" in found.claim) is (growth == 1.2)
+    assert ("1.21x" in found.claim) is (growth == 1.2)
 
 
 def test_the_part_of_the_step_that_grew_is_named() -> None:

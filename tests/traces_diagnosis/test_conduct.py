@@ -25,7 +25,7 @@ def unread(number: int, share: float, *, read: int = 1) -> list[Step]:
 def test_parse_errors_in_every_episode_are_the_headline(tmp_path: Path) -> None:
     diagnosis = judge(tmp_path, make(60, lambda at: unread(at, 1.0, read=2)))
     assert diagnosis.verdict.status is Status.UNSTABLE
-    assert diagnosis.verdict.headline.startswith("100.0% of the episodes contain a call that could not be parsed")
+    assert diagnosis.verdict.headline.startswith("100% of the episodes contain a call that could not be parsed")
     (finding,) = found(diagnosis, "malformed-calls")
     assert finding.severity is Severity.CRITICAL
     assert diagnosis.measured["malformed_rate"].value == pytest.approx(1 / 3)
@@ -53,7 +53,7 @@ def test_parse_errors_in_every_episode_lead_before_other_failures(tmp_path: Path
     assert diagnosis.findings[0].id == "malformed-calls"
     assert diagnosis.findings[0].severity is Severity.HIGH
     assert {finding.id for finding in diagnosis.findings} >= {"malformed-calls", "tool-failures"}
-    assert diagnosis.verdict.headline.startswith("100.0% of the episodes contain a call that could not be parsed")
+    assert diagnosis.verdict.headline.startswith("100% of the episodes contain a call that could not be parsed")
 
 
 def test_a_parse_error_now_and_then_is_none(tmp_path: Path) -> None:

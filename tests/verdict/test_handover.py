@@ -255,7 +255,7 @@ def test_ties_and_noise_are_said() -> None:
     assert (found.step, found.ties, found.samples) == (100, (50,), 200)
     role = roles_of(handed(diagnosis_of(), "checkpoint-50/model.safetensors", evals=evals))["best"]
     assert role["path"] == "checkpoint-50"
-    assert "n = 200; within the noise of ±0.097: step 50" in str(role["note"])
+    assert "n = 200; within the noise of ±0.0973: step 50" in str(role["note"])
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=40), st.booleans())
@@ -359,7 +359,7 @@ def test_the_first_rewards_are_counted_in_bins() -> None:
     frame = pl.DataFrame({"step": [1] * 100, "split": [None] * 100, "reward": rewards})
     made = handed(dataclasses.replace(diagnosis_of(), tables={"trajectories": frame})).tables["checklists"]
     (told,) = made.filter(pl.col("item") == "The first rewards have a usable spread")["evidence"]
-    assert told == "rewards 0 to 1 with median 0, of 100 samples up to step 1; counts in 3 equal bins: 60, 10, 30"
+    assert told == "rewards 0 to 1.0 with median 0, of 100 samples up to step 1; counts in 3 equal bins: 60, 10, 30"
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,13 @@ def stuck(run: Made, generator: Generator, _size: float) -> int:
     return int(run.steps[0])
 
 
+def negative(run: Made, generator: Generator, size: float) -> int:
+    """A cross entropy falls below 0, where none can be."""
+    onset = begin(run, generator)
+    run.change("loss", plus=-1.2 * size * float(np.median(run.train["loss"])) * run.ramp(onset, 0.1))
+    return onset
+
+
 def odds(run: Made, generator: Generator, size: float) -> int:
     """ORPO's log odds swing by more than they are."""
     onset = begin(run, generator)
@@ -177,6 +184,8 @@ FAULTS: Final = (
     _of("perplexity-spikes", "one batch in twelve has 2.8 times the loss", spikes, SFT, link=Link.NUMERICS),
     _of("loss-plateau", "the loss never falls", stuck, SFT, "loss-plateau",
         link=Link.TRAINING_SIGNAL, least=Severity.INFO, of_start=True),
+    _of("loss-below-zero", "the training loss falls by 1.2 times what it is, to below 0", negative, SFT,
+        link=Link.NUMERICS),
     _of("odds-ratio-unstable", "log odds swing by 1.5", odds, DPO, link=Link.NUMERICS),
     _of("kto-imbalance", "one side's loss is a seventh of the other's", imbalanced, DPO, link=Link.TRAINING_SIGNAL),
 )  # fmt: skip

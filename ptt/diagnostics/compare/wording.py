@@ -56,7 +56,7 @@ class Sided:
 def sided(ratio: float, low: float, high: float, sides: tuple[str, str] = ("lower", "higher")) -> Sided:
     """Convert a ratio and its interval into factors of at least 1; `sides`: the words above 1 and below it."""
     above, below = sides
-    level = sig(max(ratio, _reciprocal(ratio))) == sig(1.0)
+    level = bare_factor(max(ratio, _reciprocal(ratio))) == bare_factor(1.0)
     turned = not level and ratio < 1
     first, last = (high, low) if turned else (low, high)
     if not level and (last <= 1 if turned else first >= 1) and (first <= 1 if turned else last >= 1):

@@ -21,7 +21,6 @@ from ptt.diagnostics.statistics.detrended_noise import (
 from ptt.diagnostics.statistics.dot_product import dot
 from ptt.diagnostics.statistics.small_sample import MAX_AR1, MAX_BLOCKS, T975, T999
 from ptt.diagnostics.statistics.windows import Span
-from ptt.diagnostics.wording import sig
 
 MIN_MEAN_VALUES: Final = 20
 """In a stretch: with fewer, autocorrelation cannot be separated from a trend, and intervals come out short."""
@@ -263,7 +262,8 @@ def _summarize_ratio(values: FloatArray, noise: float, t: float) -> Summary | st
     third = len(values) // 3
     early, late = float(values[:third].mean()), float(values[-third:].mean())
     if early <= 0 or late < 0:
-        return f"its first third has a mean of {sig(early)} and its last one of {sig(late)}: their ratio says nothing"
+        which = "first third is not above" if early <= 0 else "last third is below"
+        return f"the mean of its {which} 0: a ratio of the two says nothing"
     error = noise / math.sqrt(third)
     value = late / early
     if late == 0:

@@ -21,10 +21,11 @@ from ptt.diagnostics.rules.single_series import metric_evidence, requires_metric
 from ptt.diagnostics.wording import sig
 
 MIN_BELOW = 2.0  # logged values: a single one may be a slip of the writer
+MIN_LOSSES = 3  # logged: of fewer, none below 0 says nothing of the run
 ROUNDING = 1e-6  # below 0: what a sum of half-precision numbers may be off by
 
 
-@requires_metric("loss/total", what="loss", enable="log the loss every step", minimum=int(MIN_BELOW))
+@requires_metric("loss/total", what="loss", enable="log the loss every step", minimum=MIN_LOSSES)
 def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the signs of the logged losses."""
     if evidence.algorithm.family is not Family.SUPERVISED:
