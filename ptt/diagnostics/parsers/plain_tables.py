@@ -65,12 +65,15 @@ COURSE: Final = frozenset(
 KNOWN: Final = TRAINING | MEASURED | {"elo", "exploitability", "nashconv", "rating", "regret", "winrate", "wins"}
 """Words of what is measured: a column of them may stand without a count."""
 TELLING: Final = KNOWN | COURSE
+SERIES: Final = KNOWN | {"curve", "episode", "episodes", "history", "length", "lengths", "q", "steps"}
+"""Words of a file that holds nothing but one series: `train` alone could be of a data set."""
+ENDS: Final = frozenset({"best", "final"})  # of a sweep, a row each
 OUTPUT: Final = frozenset({"output", "out", "run", "stats", "results", "result"})  # names of logs and of others
 NO_LOG: Final = frozenset(
     {"dataset", "datasets", "data", "prediction", "predictions", "submission", "benchmark", "benchmarks", "leaderboard",
      "sweep", "sweeps", "grid", "answers", "answer", "samples", "ablation", "ablations", "vocab", "vocabulary",
      "features", "labels", "embedding", "embeddings", "confusion", "comparison", "weights", "map", "tokens", "config",
-     "confidence", "questions", "prices"}
+     "confidence", "questions", "prices", "id", "ids", "idx", "index", "indices", "split", "splits"}
 )  # fmt: skip
 """Words of files that hold no course of training, whatever their columns are called."""
 NO_COURSE: Final = frozenset(
@@ -206,6 +209,8 @@ def _places(width: int, name: str) -> list[str]:
 def _cell_table(text: str, name: str) -> Table | None:
     """Return a table of lines of cells, with a header or without one; `name`: of a value that has none."""
     lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        return None
     if len(lines) == 1:
         values = [cell for cell in LIST.split(lines[0].strip().rstrip(",;")) if cell]
         plain = len(values) >= MIN_ROWS and all(map(is_number_text, values))
@@ -288,10 +293,10 @@ def _counter(table: Table, file: RunFile) -> Counter | None:
     measured = [name for name in numbers if name not in rising]
     if not (telling or twice) or not measured:
         return None
-    plain = not table.named and len(numbers) == 1
+    plain = not table.named and len(numbers) == 1 and bool((stem | words_of(numbers[0])) & SERIES)
     timed = any(name in TIME_KEYS for name in rising)
     known = bool(frozenset[str]().union(*map(words_of, measured)) & KNOWN)
-    if not (rising or plain or (known and len(numbers) == len(names))):
+    if not (rising or plain or (known and len(numbers) == len(names) and not words & ENDS)):
         return None
     counters = [name for name in rising if name not in TIME_KEYS and (not table.named or _unit(name))]
     if table.named and not counters and not timed and not known:
@@ -346,7 +351,9 @@ def _tells_things(table: Table, *, counted: bool) -> bool:
     for name in table.names if table.named else ():
         words = words_of(name)
         texts = [value for row in table.rows if isinstance(value := row.get(name), str)]
-        if (words & NO_COURSE and not words & TRAINING) or (words & IDENTITIES and not paid and len(set(texts)) > 1):
+        if (words & NO_COURSE and not words & TRAINING) or (
+            words & IDENTITIES and not paid and (len(set(texts)) > 1 or "id" in words)
+        ):
             return True
     return False
 

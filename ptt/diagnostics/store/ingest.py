@@ -218,9 +218,8 @@ class _Writer:
         self._read_left(named, parsers)
 
     def _read_left(self, files: Sequence[RunFile], parsers: Sequence[Parser]) -> None:
-        """Read plain tables of a run in which nothing else is a training log."""
-        training = {parser.name for parser in parsers if parser.of_training}
-        if any(kind in training and int(ok or 0) for _, kind, _, ok, *_ in self._sources):
+        """Read plain tables of a run in which no other file gave a row: neither a log nor samples."""
+        if any(int(ok or 0) for _, _, _, ok, *_ in self._sources):
             return
         for file in files:
             at = self._source_of[file.rel]
