@@ -116,7 +116,12 @@ def test_an_environment_is_asked_for_no_reference_and_no_tools(tmp_path: Path) -
 
 
 def test_a_reward_that_a_teacher_stands_for_is_not_accused_of_being_0(tmp_path: Path) -> None:
-    courses = {"teacher_kl": _wave(4.5, 0.1), "reward": 0.0, "entropy": _wave(2, 1), "resp_len": _wave(90, 99)}
+    courses: dict[str, Callable[[int], float] | float] = {
+        "teacher_kl": _wave(4.5, 0.1),
+        "reward": 0.0,
+        "entropy": _wave(2, 1),
+        "resp_len": _wave(90, 99),
+    }
     run = _log(tmp_path / "run", courses)
     diagnosis = _diagnose(run)
     assert not [finding for finding in diagnosis.findings if finding.link == "reward"]

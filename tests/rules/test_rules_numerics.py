@@ -363,3 +363,16 @@ def test_given_answers_without_any_gradient_are_not_trained_on(rows: int) -> Non
     assert found.severity is Severity.HIGH
     assert found.claim == f"The gradient norm is exactly 0 at all {rows} logged steps: nothing is trained"
     assert isinstance(run("gradient-vanished", {"grad_norm": np.zeros(3)}, family=Family.ONLINE), NotJudged)
+
+
+def test_one_overflow_of_half_precision_is_a_note_and_a_column_never_filled_was_not_lost() -> None:
+    norms = noise(1.0, 70)
+    norms[33] = NAN
+    evidence = evidence_of(metrics={"grad_norm": norms, "loss/total": noise(1.0, 70)})
+    flags = np.where(np.isnan(norms), Flag.POS_INF, Flag.FINITE).astype(np.uint8)
+    infinite = replace(evidence.metrics["grad_norm"], flags=flags)
+    overflown = replace(evidence, metrics={**evidence.metrics, "grad_norm": infinite})
+    assert finding(BY_ID["metrics-lost"].run(overflown)).severity is Severity.LOW
+    empty = replace(infinite, name="kl/ref", values=np.full(70, NAN), flags=np.full(70, Flag.NULL_IN_SOURCE, np.uint8))
+    unfilled = replace(evidence, metrics={"loss/total": evidence.metrics["loss/total"], "kl/ref": empty})
+    assert isinstance(BY_ID["metrics-lost"].run(unfilled), Healthy)

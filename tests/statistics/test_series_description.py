@@ -137,7 +137,8 @@ def test_spikes_zeros_and_bounds_are_counted() -> None:
     full = np.minimum(1.0, np.linspace(0.2, 2.0, 100))
     zero, bounded = describe(np.array([sparse, full]))
     assert zero.at_zero == pytest.approx(0.87)
-    assert (bounded.bound, bounded.at_bound) == (1.0, pytest.approx(0.56))
+    assert bounded.bound == 1.0
+    assert bounded.at_bound == pytest.approx(0.56)
 
 
 def test_a_spread_that_vanishes_is_measured() -> None:

@@ -49,7 +49,7 @@ def shapes(rng: np.random.Generator, number: int, count: int) -> list[float]:
         course[rng.random(count) < 0.2] = math.nan
     if number % 7 == 0:
         course[rng.integers(count)] = math.inf
-    return course.tolist()
+    return [float(value) for value in course]
 
 
 def test_first_last_and_best_of_100_series_are_those_of_the_file(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ ALARM_DRAWS: Final = 200
 ALARM_PARTS: Final = 8  # one after the other: all draws of a long series at once take tens of MB
 ALARM_WINDOW: Final = 1000  # logged values on either side of an alarm that are redrawn
 ALARM_SEED: Final = 20_260_128
+INFINITE_FLAGS: Final = (2, 3)  # flags of the infinities (schema.Flag)
 NAN_FLAGS: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
 MIN_DEAD_VALUES: Final = 3  # at the end, all NaN: a single one may be the last row's own trouble
 LOST_SHARE: Final = 0.2  # of what was logged: so much missing, the rest is a selection

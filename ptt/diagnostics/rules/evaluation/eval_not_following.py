@@ -42,6 +42,10 @@ def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verd
         how = "is near 1" if first.state is OutcomeState.SOLVED else "rose as well"
         return Healthy(reason=f"{first.name} {how} ({sig(first.late)})")
     behind = [pair for pair in pairs if pair[1].reward_rose and pair[1].state in (OutcomeState.FLAT, OutcomeState.FELL)]
+    ahead = [pair for pair in behind if pair[1].state is OutcomeState.FLAT and pair[1].early >= pair[1].reward_late]
+    if ahead and len(ahead) == len(behind):
+        first = ahead[0][1]
+        return Healthy(reason=f"{first.name} was there before the training reward ({sig(first.late)})")
     if behind:
         return _finding(behind, limits["fell"])
     if any(outcome.reward_rose for _, outcome in pairs):

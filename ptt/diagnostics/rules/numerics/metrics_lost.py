@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import MIN_LOGGED, NAN_FLAGS, Series
+from ptt.diagnostics.evidence.series import INFINITE_FLAGS, MIN_LOGGED, NAN_FLAGS, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.rules.numerics import CORE, core_series, dead_tail
@@ -65,7 +65,11 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
     dead = len(tail) > 0
     first = int(series.steps[tail[0] if dead else bad[0]])
     what = "NaN or infinite" if np.isin(series.flags[bad], NAN_FLAGS).any() else "null"
-    alone = len(bad) == 1 and what == "null"
+    if what == "null" and not len(steps):  # a column that the writer never fills was not lost
+        return None
+    infinite = bool(np.isin(series.flags[bad], INFINITE_FLAGS).all())
+    overflow = series.name == "grad_norm" and infinite and not dead  # of half precision: the scaler skips such a step
+    alone = len(bad) == 1 and (what == "null" or overflow)
     hidden = _hidden(metrics.get("loss/total"), series.steps[bad]) if series.name == "grad_norm" else 0
     scored = not dead and series.name.startswith("reward/")
     return Finding(
