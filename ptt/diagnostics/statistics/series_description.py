@@ -44,8 +44,8 @@ TURN_ERRORS: Final = 5.0  # standard errors of such a mean: of 20 the largest is
 TURN_SHARE: Final = 1 / 3  # of all that the course covers, beyond both ends
 MIN_SETTLED: Final = 8  # values: of fewer the second half is no level
 SETTLED_POINTS: Final = 40  # means that show where a series settled
-SETTLED_SHARE: Final = 0.1  # of the way from the first of them to the level
-SETTLED_SDS: Final = 2.0  # of the noise that neighbours in the second half show
+SETTLED_SHARE: Final = 0.05  # of the way from the first of them to the level
+SETTLED_SDS: Final = 1.0  # of the noise that neighbours in the second half show
 DRIFT_SHARE: Final = 0.05  # of that way, from its third quarter to its last: what moves on by more has not arrived
 SPIKE: Final = 10.0  # times what values usually lie off the mean of their neighbours
 MAD_TO_SD: Final = 1.4826
@@ -413,7 +413,7 @@ def _turns(points: FloatArray, ends: _Ends) -> tuple[IntArray, FloatArray]:
 def _settled(points: FloatArray) -> IntArray:
     """Return from where on each series lies about the median of its second half, -1 where not before that half.
 
-    "About" is a tenth of the way that it came, by means of blocks; a single value off it is none. What drifts on has
+    "About" is a twentieth of the way it came, by means of blocks; a single value off it is none. What drifts on has
     not settled, and of what scatters by as much nobody can tell.
     """
     if points.shape[1] < MIN_SETTLED:

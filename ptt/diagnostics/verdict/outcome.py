@@ -24,6 +24,7 @@ FEW: Final = 20  # values that are told as they are: their means are of too few
 SMOOTH: Final = 0.1  # of the way from first to last: with less noise both are told as they are
 WORTH: Final = 0.05  # of the way from first to last: a best value nearer to the last is not named
 BACK: Final = 0.15  # of the way to the best: what lost so much of it again is told to have
+LAST_NOISE: Final = 5.0  # times the noise of a value, off the mean of its last part
 BEYOND_NOISE: Final = 3.0  # times the noise of a value: so far off no single evaluation lies by chance
 MIN_CONSTANT: Final = 3  # equal values that are worth a word
 MOSTLY: Final = 0.5  # of the values are exactly 0: that comes before any mean of them
@@ -361,7 +362,10 @@ def _by_means(one: SeriesOutcome) -> bool:
         return one.count >= FEW
     if one.count < FEW or one.noise is None or one.first is None or one.last is None:
         return False
-    return one.noise > SMOOTH * abs(one.last - one.first)
+    early, late = one.early or 0.0, one.late or 0.0
+    off = abs(one.last - late)
+    wild = off > LAST_NOISE * one.noise and off > abs(late - early)  # the last value is not where it ends
+    return wild or one.noise > SMOOTH * abs(one.last - one.first)
 
 
 def _on_average(one: SeriesOutcome) -> str:

@@ -97,13 +97,15 @@ def happened(diagnosis: Diagnosis, *, short: bool = False) -> list[str]:
         means = "" if short and followed else _meaning(first, sentences=1 if short else 2)
         sentences = [first_failure_sentence(diagnosis), _moved(first, diagnosis), means, followed, tail]
     else:
-        told = short and diagnosis.outcome is not None  # what the curves did; of tokens that nobody recorded no word
-        judged = diagnosis.signature.aggregates.status != "cannot_say" and not told
-        tails = not told or diagnosis.run.sequences > 0
+        outcome = diagnosis.outcome  # what the curves did stands beside it; of tokens that nobody recorded no word
+        judged = diagnosis.signature.aggregates.status != "cannot_say" and not (short and outcome is not None)
+        tails = outcome is None or diagnosis.run.sequences > 0
         sentences = [
             aggregates_sentence(diagnosis.signature) if judged else "",
             no_signature(diagnosis) if tails else "",
         ]
+        if outcome is not None and not short and not any(sentences):
+            sentences = [outcome.how_ended]
     return [text for text in (crashes(diagnosis), *sentences) if text]
 
 
