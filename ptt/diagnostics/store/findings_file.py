@@ -130,6 +130,7 @@ class _SeriesOutcome(_Part):
     detectable: Number | None = None
     changed_interval: StepInterval | None = None
     still_moving: bool = False
+    settled_at: Integer | None = None
     turn: Number | None = None
     turn_step: Integer | None = None
     spikes: Count = 0

@@ -54,8 +54,8 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     ),
     model.SeriesOutcome: _columns(
         "name label split unit direction count not_finite first_step last_step first last best best_step low high "
-        "early late change movement detectable still_moving turn turn_step changed_at changed_interval spikes noise "
-        "at_zero bound at_bound spread_left",
+        "early late change movement detectable still_moving settled_at turn turn_step changed_at changed_interval "
+        "spikes noise at_zero bound at_bound spread_left",
         logged_as=S,
     ),
     model.Signature: _columns(

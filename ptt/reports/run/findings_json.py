@@ -12,7 +12,8 @@ SERIES = (
     "name", "logged_as", "split", "direction", "unit", "count", "not_finite", "first_step", "last_step", "first",
     "last",
     "best", "best_step", "low", "high", "early", "late", "change", "movement", "detectable", "changed_at",
-    "changed_interval", "still_moving", "turn", "turn_step", "spikes", "noise", "at_zero", "bound", "at_bound",
+    "changed_interval", "still_moving", "settled_at", "turn", "turn_step", "spikes", "noise", "at_zero",
+    "bound", "at_bound",
     "spread_left",
 )  # fmt: skip
 SOURCE = ("path", "kind", "rows_ok", "rows_bad", "bytes_lost", "note")
