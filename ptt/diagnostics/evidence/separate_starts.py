@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -114,11 +113,11 @@ def _named_runs(source: str, calls: pl.DataFrame, metrics: pl.DataFrame) -> Star
 
 def _judged(source: str, calls: pl.DataFrame, edges: tuple[int, ...]) -> Starts:
     """Choose the run that is judged: the last that is about as long as the longest."""
-    sizes = [calls.filter(pl.col("seq").is_between(one, end, closed="left")) for one, end in pairwise(edges)]
-    longest = max(size.height for size in sizes)
-    judged = max(at for at, size in enumerate(sizes) if size.height >= COMPLETE * longest)
-    steps = sizes[judged]["step"]
-    return Starts(source=source, bounds=edges, judged=judged, steps=(int(steps.min()), int(steps.max())))  # type: ignore[arg-type]
+    bounds = np.searchsorted(calls["seq"].to_numpy(), edges)
+    lengths = np.diff(bounds)
+    judged = int(np.flatnonzero(lengths >= COMPLETE * lengths.max())[-1])
+    steps = calls["step"].to_numpy()[bounds[judged] : bounds[judged + 1]]
+    return Starts(source=source, bounds=edges, judged=judged, steps=(int(steps.min()), int(steps.max())))
 
 
 def _short_starts(steps: IntArray) -> list[int]:
@@ -126,12 +125,11 @@ def _short_starts(steps: IntArray) -> list[int]:
 
     Writers side by side repeat each step, and a counter that starts again in each epoch counts to the same each time.
     """
-    bounds = [0, *(int(at) for at in np.flatnonzero(np.diff(steps) <= 0) + 1)]
-    lengths = np.diff([*bounds, len(steps)])
-    alike = lengths.max(initial=0) == lengths.min(initial=0)
-    if len(bounds) < MIN_SHORT_STARTS or alike or lengths.max() >= MIN_CALLS:
+    bounds = np.flatnonzero(np.diff(steps, prepend=steps[:1]) <= 0)
+    lengths = np.diff(bounds, append=len(steps))
+    if len(bounds) < MIN_SHORT_STARTS or np.ptp(lengths) == 0 or lengths.max() >= MIN_CALLS:
         return []
-    return bounds if bool((steps[bounds] == steps.min()).all()) else []
+    return bounds.tolist() if bool((steps[bounds] == steps.min()).all()) else []
 
 
 def _candidates(steps: IntArray) -> list[int]:
