@@ -202,7 +202,7 @@ def _run_facts(table: _Run, known: Known) -> dict[str, str | int]:
 
 
 def _better(raw: str, entry: object) -> str:
-    """Return which way a metric gets better, of which no more is known."""
+    """Return the direction in which a metric improves, where the user gives that and no name."""
     if not isinstance(entry, dict) or set(entry) != {BETTER}:
         raise DocumentError(f"metrics.{raw[:MAX_KEY]}", "must be a text")
     if entry[BETTER] not in DIRECTIONS:

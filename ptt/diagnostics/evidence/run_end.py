@@ -71,7 +71,7 @@ class Progress:
 
 DONE_SHARE: Final = 0.999  # of the steps that were set: the last one may not have been saved
 GONE_ON_ROWS: Final = 2  # logged rows behind an event
-MIN_SCHEDULE: Final = 10  # rates, the last of which all fall: fewer make no schedule
+MIN_SCHEDULE: Final = 10  # logged rates, falling at the end: fewer do not show a schedule
 SCHEDULE_END: Final = 0.02  # of the highest rate
 PLANNED_SHARE: Final = 0.2  # of what was set: of fewer steps it is as likely that they are counted otherwise
 OVERSHOT: Final = 1.1  # of it: the last rollout ends behind it

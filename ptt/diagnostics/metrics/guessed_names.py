@@ -35,7 +35,7 @@ class Reading:
     allowed: frozenset[str]
     alone: bool = False  # whether it counts only where nothing else in the run is that metric
     unless: frozenset[str] = frozenset()  # names, canonical or as spelt, beside which it means something else
-    beside: frozenset[str] = frozenset()  # names of which one has to be logged too
+    beside: frozenset[str] = frozenset()  # at least one of these must be logged too
     tag: str = ""  # what the name holds besides: a data set or an environment
 
     @property

@@ -359,7 +359,7 @@ def _tells_things(table: Table, *, counted: bool) -> bool:
 
 
 def _is_of_samples(table: Table) -> bool:
-    """Return whether rows hold prose, or texts of which most are their own."""
+    """Return whether rows hold prose, lists, or a text column whose values mostly differ: samples, not metrics."""
     for name in table.names:
         texts = [value for row in table.rows if isinstance(value := row.get(name), str)]
         if any(len(text) > MAX_TEXT_CHARS for text in texts):

@@ -30,7 +30,7 @@ class TextTable:
 
     @classmethod
     def headed(cls, text: str) -> TextTable | None:
-        """Return the table that a header begins: names alone, of which one counts and one is of a metric."""
+        """Return the table that a header begins: only names, one of them a counter and one a known metric."""
         if len(text) > MAX_CHARS:
             return None
         names = cells_of(text)

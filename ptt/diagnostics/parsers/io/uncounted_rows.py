@@ -41,7 +41,7 @@ class UncountedRow:
 
     line: int
     values: Values
-    sampled: bool = False  # printed with a sample, of which it is
+    sampled: bool = False  # printed beside a sample, and describes that sample
 
 
 @dataclass
