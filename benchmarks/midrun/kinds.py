@@ -379,6 +379,12 @@ def sound(run: Run, _: Generator) -> dict[str, Any]:
     return {"allowed": ("tails-high",) if high else ()}
 
 
+def fewer_tools(run: Run, generator: Generator) -> dict[str, Any]:
+    """An agent that gives its tools up may be told so; its tails are what they were."""
+    told = sound(run, generator)
+    return told | {"allowed": (*told["allowed"], "tool-use-vanished")}
+
+
 def higher_in_some(plan: Plan, generator: Generator) -> None:
     """Let a third of sound runs have large tails, level all along, so that a growth seen would be material."""
     if generator.random() < 1 / 3:
@@ -554,9 +560,9 @@ KINDS: Final = (
     Kind("reference re-anchored", "faulty", reanchored, reference_reanchored),
     Kind("sound", "sound", higher_in_some, sound),
     Kind("tools rise", "sound", tool_use(0.05, 0.95, by_group=False), sound),
-    Kind("tools fall", "sound", tool_use(0.95, 0.05, by_group=False), sound),
+    Kind("tools fall", "sound", tool_use(0.95, 0.05, by_group=False), fewer_tools),
     Kind("tools rise by group", "sound", tool_use(0.05, 0.95, by_group=True), sound),
-    Kind("tools fall by group", "sound", tool_use(0.95, 0.05, by_group=True), sound),
+    Kind("tools fall by group", "sound", tool_use(0.95, 0.05, by_group=True), fewer_tools),
     Kind("harder environment", "sound", new_environment, sound),
     Kind("batch size", "sound", batch_change, sound),
     Kind("rate restarts", "sound", rate_restarts, sound),

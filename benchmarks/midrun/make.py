@@ -325,8 +325,8 @@ def _ids(g: Generator, row: IntArray, segment: IntArray, choice: IntArray, sampl
 
 def _rewards(g: Generator, plan: Plan, place: IntArray, group: IntArray, env: IntArray) -> FloatArray:
     u = place / max(1, len(plan.steps) - 1)
-    hard = 0.8 * g.normal(size=int(group[-1]) + 1)[group] - 0.6 * plan.env_open[env]
-    logit = g.uniform(-0.8, 0.2) + g.uniform(0.8, 1.6) * u + hard
+    hard = 0.5 * g.normal(size=int(group[-1]) + 1)[group] - 0.6 * plan.env_open[env]
+    logit = g.uniform(-0.8, 0.2) + g.uniform(1.4, 2.4) * u + hard
     right = g.random(len(place)) < 1 / (1 + np.exp(-logit))
     return np.asarray(np.round(right + 0.2 * g.beta(2, 2, len(place)), 4))
 
