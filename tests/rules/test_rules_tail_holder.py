@@ -194,3 +194,50 @@ def test_a_hostile_name_reaches_no_page_as_markup(tmp_path: Path) -> None:
     hidden = findings_json(redacted(found, salt="s"), "1")
     assert "alert" not in hidden
     assert "data_source" not in hidden
+
+
+def passing(column: str, heavy: Any, others: tuple[Any, ...], *, there: pl.Expr, post: Scale) -> pl.DataFrame:
+    """Give a run with one heavy value that is recorded at some steps only."""
+    stories = {heavy: story(steady(1.5)), **{other: story(post) for other in others}}
+    frame = run_of_values(stories, column)
+    has = pl.col(column).list.contains(heavy) if column == "tool_names" else pl.col(column) == heavy
+    frame = frame.filter(~has | there).drop("seq").with_row_index("seq")
+    return frame.with_columns(pl.col("seq").cast(pl.UInt32))
+
+
+PARTS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
+    "rank": (3, (0, 1, 2), "rank 3"),
+    "env": ("maze", ("shop", "web"), "environment `maze`"),
+    "tool_names": ("sql", ("calc", "search"), "tool `sql`"),
+    "attribute:prompt_source": ("code", ("math", "web"), "`prompt_source` `code`"),
+}
+
+
+@pytest.mark.parametrize("column", PARTS)
+def test_a_heavy_value_that_is_not_recorded_early_is_no_growth(column: str) -> None:
+    heavy, others, words = PARTS[column]
+    judgement = judge(evidence_of(passing(column, heavy, others, there=pl.col("step") > 30, post=STAYS)), aggregates())
+    assert judgement.signature.status is Answer.NOT_FOUND
+    assert f"judged without {words} (from step 31 on)" in judgement.signature.reason
+
+
+@pytest.mark.parametrize("column", PARTS)
+def test_growth_of_the_values_that_are_there_all_along_is_found(column: str) -> None:
+    """A heavy value that vanishes hides it."""
+    heavy, others, words = PARTS[column]
+    judgement = judge(evidence_of(passing(column, heavy, others, there=pl.col("step") <= 30, post=GROWS)), aggregates())
+    assert judgement.signature.status is Answer.FOUND
+    assert only_finding(judgement).evidence["left_out"] == f"{words} (up to step 30)"
+
+
+def test_values_of_which_none_is_there_all_along_leave_nothing_to_compare() -> None:
+    frame = run_of_values({"old": story(STAYS), "new": story(steady(1.5))}, "env")
+    frame = frame.filter((pl.col("env") == "new") == (pl.col("step") > 30)).drop("seq").with_row_index("seq")
+    judgement = judge(evidence_of(frame.with_columns(pl.col("seq").cast(pl.UInt32))), aggregates())
+    assert judgement.signature.status is Answer.CANNOT_SAY
+    assert "environment `new` (from step 31 on)" in judgement.signature.reason
+
+
+def test_a_column_that_numbers_the_times_of_a_run_is_none_of_its_parts() -> None:
+    frame = sequences_of(story(GROWS)).with_columns((pl.col("step") // 20).cast(pl.String).alias("attribute:epoch"))
+    assert judge(evidence_of(frame), aggregates()).signature.status is Answer.FOUND

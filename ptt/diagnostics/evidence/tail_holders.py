@@ -1,7 +1,8 @@
 """Which value of a recorded attribute holds the tail: a tool, a rank, an environment, a version, a source of prompts.
 
 Two questions, of every value that is recorded beside others: which share of the late tail it holds, and how its own
-tails went over the run, where those of all tokens may hide them.
+tails went over the run, where those of all tokens may hide them. Where values are not there all along, both are asked
+of the rest alone, as the run's own tails are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.completions import Completions
+from ptt.diagnostics.evidence.passing_values import PassingValue, passing_values
 from ptt.diagnostics.evidence.tail_details import RESULT_NAMES, observations_of
 from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails, add_units, step_tails
 from ptt.diagnostics.evidence.validity import with_ranks
@@ -54,6 +56,10 @@ MIN_VALUE_TOKENS: Final = 100  # of the late window: fewer have no p99
 MAX_TOKEN_SHARE: Final = 2 / 3  # of the late tokens: what holds more of them cannot hold the tail at a lift of 1.5
 MIN_SPAN: Final = 0.5  # of the late window's steps: a value that comes and goes within them is a time, not a place
 MIN_WINDOW_TOKENS: Final = 300  # of the early and the late window each, for a value's own tails
+NOT_PARTS: Final = (VERSION, LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND, RESULT)
+"""Attributes whose values come and go with the time, or are no part of a run."""
+PARTS: Final = (ENVIRONMENT, RANK, TOOL)  # what a run consists of; a column of its own may number its times
+MAX_PASSING: Final = 0.5  # of the tokens: where a column's values pass for more of them, it tells the time
 SCREEN_P99: Final = 0.6  # nats: a value whose late p99 is clearly immaterial has nothing to be found in it
 
 
@@ -79,12 +85,24 @@ class ValueTails:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Throughout:
+    """The values that are not there all along, and the run's tails without them.
+
+    tails: None where too little is left of the early or the late window.
+    """
+
+    passing: tuple[PassingValue, ...]
+    tails: Tails | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Holders:
-    """What the recorded attributes say of the tail."""
+    """What the recorded attributes say of the tail; of the sequences `throughout`, where its tails are known."""
 
     shares: Mapping[tuple[str, float], tuple[HeldTail, ...]]  # by "post" or "all" tokens, and one of LIMITS or LATE_P99
     within: tuple[ValueTails, ...]  # of values with enough tokens and a late p99 that is not immaterial
     tested: int  # values with enough tokens
+    throughout: Throughout | None = None  # None: every value is there all along
 
     def of(self, scope: str, limit: float) -> tuple[HeldTail, ...]:
         """Return the shares of the tail that begins nearest to `limit` nats, of LATE_P99 at the late p99."""
@@ -115,6 +133,21 @@ def gather_holders(tokens: Tokens, completions: Completions, tails: Tails) -> Ho
     if len(tails.windows) < 3:
         return None
     every, by_tool = _by_sequence(tokens), _by_tool(tokens, completions)
+    throughout = None
+    if tails.periods is None and (passing := _passing(every, by_tool)):
+        left = _without(every, by_tool, passing)
+        own = _tails_throughout(left[0], tails)
+        throughout = Throughout(passing=passing, tails=own)
+        if own is not None:
+            (every, by_tool), tails = left, own
+    found = _held(every, by_tool, tails)
+    if found is None and throughout is not None:
+        found = Holders(shares={}, within=(), tested=0)
+    return found and replace(found, throughout=throughout)
+
+
+def _held(every: _Rows, by_tool: _Rows, tails: Tails) -> Holders | None:
+    """Return who holds the tail; None where no attribute sets sequences apart."""
     in_sequence = _late(every.without_histograms(), tails.windows[-1])
     wanted = {
         "all": [_all_candidates(in_sequence)] if every.values else [],
@@ -136,6 +169,50 @@ def gather_holders(tokens: Tokens, completions: Completions, tails: Tails) -> Ho
     if not within and not any(shares.values()):
         return None
     return Holders(shares=shares, within=tuple(part for part in within if part is not None), tested=len(within))
+
+
+def _passing(every: _Rows, by_tool: _Rows) -> tuple[PassingValue, ...]:
+    """Return the values that are not there all along, of what sequences and tools are told apart by."""
+    found: list[PassingValue] = []
+    for part in (every, by_tool):
+        if not part.values:
+            continue
+        step, unit = part.frame["step"].to_numpy(), part.frame["unit"].to_numpy().astype(np.int64)
+        tokens = part.frame["n"].to_numpy().astype(np.float64)
+        for name, values in part.values.items():
+            if name in NOT_PARTS:
+                continue
+            passing = tuple(passing_values(name, values, step, unit))
+            theirs = np.isin(values, [one.value for one in passing]) if passing else np.zeros(len(values), np.bool_)
+            if name in PARTS or tokens[theirs].sum() <= MAX_PASSING * tokens.sum():
+                found += passing
+    return tuple(found)
+
+
+def _without(every: _Rows, by_tool: _Rows, passing: tuple[PassingValue, ...]) -> tuple[_Rows, _Rows]:
+    """Return the rows of the sequences that have none of these values."""
+    dropped = [
+        part.frame["seq"].to_numpy()[part.values[one.attribute] == one.value]
+        for one in passing
+        for part in (every, by_tool)
+        if one.attribute in part.values
+    ]
+    gone = np.unique(np.concatenate(dropped))
+    left = [part.take(~np.isin(part.frame["seq"].to_numpy(), gone)) for part in (every, by_tool)]
+    return left[0], left[1]
+
+
+def _tails_throughout(every: _Rows, tails: Tails) -> Tails | None:
+    """Return the tails of these sequences, over the run's own blocks and windows where they hold enough tokens."""
+    post, text = (every.take(_in_slice(every, number)).frame for number in (POST_TOOL, TEXT_ONLY))
+    held = [
+        int(post.filter(pl.col("step").is_between(span.first, span.last))["n"].cast(pl.Int64).sum())
+        for span in (tails.windows[0], tails.windows[-1])
+    ]
+    if min(held) < MIN_WINDOW_TOKENS or text.is_empty():
+        return None
+    own = _tails_of(post, text, tails, [])
+    return replace(own, bad_tokens=tails.bad_tokens, zero_share=tails.zero_share, equal_at=tails.equal_at)
 
 
 def _by_sequence(tokens: Tokens) -> _Rows:

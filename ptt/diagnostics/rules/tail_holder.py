@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.evidence.passing_values import PassingValue
 from ptt.diagnostics.evidence.tail_holders import (
     ENVIRONMENT,
     GROUP,
@@ -113,6 +114,33 @@ def place(attribute: str, value: str) -> str:
         LOGP_KIND: f"in samples with {value} logprobs",
     }
     return places.get(attribute, f"where {shown(attribute)} is {quoted}")
+
+
+MAX_NAMED: Final = 3  # values: more are counted
+
+
+def passing_words(passing: Sequence[PassingValue]) -> str:
+    """Return values that are not there all along, each with when it is: "rank 3 (from step 61 on)"."""
+    named = [f"{_value_words(one)} ({_when(one)})" for one in passing[:MAX_NAMED]]
+    more = len(passing) - MAX_NAMED
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+
+
+def _value_words(one: PassingValue) -> str:
+    names = {
+        RANK: f"rank {one.value}",
+        ENVIRONMENT: f"environment {shown(one.value)}",
+        TOOL: f"tool {shown(one.value)}",
+    }
+    return names.get(one.attribute, f"{shown(one.attribute)} {shown(one.value)}")
+
+
+def _when(one: PassingValue) -> str:
+    if one.last_before is None:
+        return f"from step {one.first_after} on"
+    if one.first_after is None:
+        return f"up to step {one.last_before}"
+    return f"not from step {one.away.since} to {one.away.until}"
 
 
 def shown(name: str) -> str:

@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.tail_holders import Holders, Throughout
 from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails
 from ptt.diagnostics.model import (
     Aggregates,
@@ -49,7 +50,7 @@ from ptt.diagnostics.rules.tail_conditions import (
     block_means_around,
     judge_tail,
 )
-from ptt.diagnostics.rules.tail_holder import judge_values, name_holders, rate_left
+from ptt.diagnostics.rules.tail_holder import judge_values, name_holders, passing_words, rate_left
 from ptt.diagnostics.rules.tail_onset import Dated, Dates, dates, lead_over_aggregates, limit_passed, tail_alarm
 from ptt.diagnostics.rules.tail_reason import nats, no_further_than_text, path_beside_text, reason, sides, where
 from ptt.diagnostics.statistics.bootstrap import interval
@@ -68,6 +69,7 @@ RECORD: Final = (
     "write recorder files (tokens/step_000001.parquet: step, model_mask, policy_logp, ref_logp) from the training "
     "loop; docs/recorder.md shows how"
 )
+SAME_PARTS: Final = "record the same ranks, environments and tools at all steps, or judge the steps that have them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,6 +316,48 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
         return cannot_say(reason, None, aggregates, missing=evidence.tails_missing, enable=RECORD)
     if holders is None:
         return _judge_tails(tails, limits, aggregates, evidence)
+    if (throughout := holders.throughout) is None:
+        return _judge_values(tails, holders, limits, aggregates, evidence)
+    return _judge_throughout(tails, throughout, holders, limits, aggregates, evidence)
+
+
+def _judge_throughout(
+    tails: Tails, throughout: Throughout, holders: Holders, limits: Limits, aggregates: Aggregates, evidence: Evidence
+) -> Judgement:
+    """Judge the tails without the values that are not there all along: what they bring or take away is not growth.
+
+    Where too few tokens are left, growth of all is none that can be told from theirs.
+    """
+    values = passing_words(throughout.passing)
+    if throughout.tails is not None:
+        judgement = _judge_values(throughout.tails, holders, limits, aggregates, evidence)
+        if judgement.signature.status is not Answer.CANNOT_SAY:
+            return _left_out(judgement, values)
+    whole = _judge_tails(tails, limits, aggregates, evidence)
+    if whole.signature.status is Answer.NOT_FOUND:
+        return whole
+    if throughout.tails is not None:
+        return _left_out(judgement, values)
+    reason = f"too few tokens are left without what is not recorded all along: {values}"
+    return cannot_say(reason, tails.pair, aggregates, enable=SAME_PARTS)
+
+
+def _left_out(judgement: Judgement, values: str) -> Judgement:
+    """Say what a judgement leaves out."""
+    reason = f"{judgement.signature.reason}; judged without {values}"
+    verdict = judgement.verdict
+    if isinstance(verdict, NotJudged):
+        verdict = replace(verdict, reason=reason)
+    elif isinstance(verdict, Broken):
+        told = [replace(one, evidence={**one.evidence, "left_out": values}) for one in verdict.findings]
+        verdict = replace(verdict, findings=tuple(told))
+    return Judgement(signature=replace(judgement.signature, reason=reason), verdict=verdict)
+
+
+def _judge_values(
+    tails: Tails, holders: Holders, limits: Limits, aggregates: Aggregates, evidence: Evidence
+) -> Judgement:
+    """Judge the tails of the run, or of the value that holds them."""
     if _blocked(tails) is not None:
         judgement = _judge_tails(tails, limits, aggregates, evidence)
         return replace(judgement, verdict=name_holders(judgement.verdict, holders))

@@ -1,0 +1,113 @@
+"""Which values of recorded attributes are not there all along: ranks, environments, tools that come late or vanish.
+
+What changes at the step where such a value comes or goes is the mixture's, not growth. A value that is only rare for a
+while, or comes and goes all the time, is not one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span, weigh_counts
+
+MIN_EXPECTED: Final = (
+    16.0  # prompt groups or sequences that lack it, by its rate elsewhere: chance leaves out no so many
+)
+MAX_LEFT: Final = 0.01  # of these: a value that is left in a few odd samples is away
+MIN_STEPS: Final = 3  # a step or two without a value are a writer that was late
+MIN_STEP_SHARE: Final = 0.05  # of the recorded steps: a shorter absence moves no third
+MIN_LONGER: Final = 3.0  # times the longest other absence: what is drawn in turns is away all the time
+ROUNDS: Final = 3  # of estimating its rate where it is there
+MIN_THERE: Final = 8.0  # prompt groups or sequences with it: fewer are no habit to miss
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassingValue:
+    """One value of an attribute, and the recorded steps at which it is away."""
+
+    attribute: str
+    value: str
+    away: FaultSpan
+    steps: int  # recorded ones among these
+    last_before: int | None  # recorded step, None where it is away from the start
+    first_after: int | None  # likewise to the end
+    rate: float  # of the prompt groups or sequences of the other steps: those with it
+
+
+def passing_values(
+    attribute: str, values: npt.NDArray[np.object_], step: IntArray, unit: IntArray
+) -> Iterator[PassingValue]:
+    """Yield the values of one attribute that are away from the start, to the end, or for a third of the steps.
+
+    values, step, unit: of each row; rows of one unit (prompt group or sequence) count once.
+    """
+    known = np.array([value is not None for value in values], np.bool_)
+    if not known.any():
+        return
+    names, code = np.unique(values[known].astype(str), return_inverse=True)
+    steps, place = np.unique(step[known], return_inverse=True)
+    trials = _distinct(place, unit[known], len(steps))
+    for number, name in enumerate(names.tolist()):
+        of_value = code == number
+        if of_value.sum() < MIN_THERE:
+            continue
+        hits = _distinct(place[of_value], unit[known][of_value], len(steps))
+        away = _longest_absence(steps, hits, trials)
+        if away is None:
+            continue
+        inside = away.holds(steps)
+        rate = float(hits[~inside].sum() / trials[~inside].sum())
+        before, after = steps[steps < away.since], steps[steps > away.until]
+        yield PassingValue(
+            attribute=attribute,
+            value=name,
+            away=away,
+            steps=int(inside.sum()),
+            last_before=int(before[-1]) if len(before) else None,
+            first_after=int(after[0]) if len(after) else None,
+            rate=rate,
+        )
+
+
+def _distinct(place: IntArray, unit: IntArray, count: int) -> FloatArray:
+    """Count the distinct units of each place."""
+    pairs = np.unique(np.stack([place, unit], axis=1), axis=0)
+    return np.bincount(pairs[:, 0], minlength=count).astype(np.float64)
+
+
+def _longest_absence(steps: IntArray, hits: FloatArray, trials: FloatArray) -> FaultSpan | None:
+    """Return the stretch of steps that a value most surely lacks; None where chance or a habit explains it."""
+    rate, span = float(hits.sum() / trials.sum()), None
+    for _ in range(ROUNDS):
+        span = fault_span(steps, weigh_counts(hits, trials, rate, 0.0))
+        if span is None or span.holds(steps).all():
+            return None
+        inside = span.holds(steps)
+        rate = float(hits[~inside].sum() / trials[~inside].sum())
+    if span is None:
+        return None
+    inside = span.holds(steps)
+    expected = rate * float(trials[inside].sum())
+    third = inside.sum() >= len(steps) / 3
+    if not (span.from_start or span.to_end or third) or hits[~inside].sum() < MIN_THERE:
+        return None
+    if inside.sum() < max(MIN_STEPS, MIN_STEP_SHARE * len(steps)) or expected < MIN_EXPECTED:
+        return None
+    if hits[inside].sum() > MAX_LEFT * expected or expected < MIN_LONGER * rate * _longest_gap(hits, trials, ~inside):
+        return None
+    return span
+
+
+def _longest_gap(hits: FloatArray, trials: FloatArray, chosen: BoolArray) -> float:
+    """Return the most trials in a row of the chosen steps without a hit."""
+    longest = held = 0.0
+    for hit, trial in zip(hits[chosen], trials[chosen], strict=True):
+        held = 0.0 if hit else held + trial
+        longest = max(longest, held)
+    return longest
