@@ -13,6 +13,7 @@ from ptt.diagnostics.evidence.freshness import Freshness
 from ptt.diagnostics.evidence.lengths import Lengths
 from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.mismatch import RankMismatch
+from ptt.diagnostics.evidence.recorded_batches import RecordedBatches
 from ptt.diagnostics.evidence.reference import Reference
 from ptt.diagnostics.evidence.rewards import Rewards
 from ptt.diagnostics.evidence.segments import Segments
@@ -56,6 +57,7 @@ class Evidence:
     tails_reason: str = ""
     tool_use: ToolUse | None = None
     validity: Validity | None = None
+    batches: RecordedBatches | None = None  # None: no sequence is recorded
     segments: Segments | None = None  # None: no step is recorded at all
     required_tools: tuple[str, ...] = ()  # of the settings
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

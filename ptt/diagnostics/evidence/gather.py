@@ -27,6 +27,7 @@ from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_tabl
 from ptt.diagnostics.evidence.mismatch import gather_mismatch, gather_rank_mismatch
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
+from ptt.diagnostics.evidence.recorded_batches import gather_batches
 from ptt.diagnostics.evidence.recorded_calls import recorded_calls, with_recorded
 from ptt.diagnostics.evidence.reference import gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
@@ -298,6 +299,7 @@ def gather(
         tails_reason="" if tails else unpaired or _why_no_tails(sources, tokens),
         tool_use=topic("tool use", lambda: tool_use_by_step(tokens)) if tokens is not None else None,
         validity=topic("validity", lambda: gather_validity(tokens)) if tokens is not None else None,
+        batches=topic("batches", lambda: gather_batches(tokens, series)) if tokens is not None else None,
         segments=topic("segments", lambda: gather_segments(wide.rows(metrics), tokens, local)),
         required_tools=settings.required_tools,
         limits=settings.limits,

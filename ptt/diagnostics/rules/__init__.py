@@ -19,6 +19,7 @@ from ptt.diagnostics.rules.data_freshness import (
 from ptt.diagnostics.rules.data_validity import (
     copied_logprobs,
     filled_rows,
+    incomplete_batches,
     missing_logprobs,
     missing_parts,
     mixed_temperatures,
@@ -154,6 +155,7 @@ VALIDITY_RULES: tuple[Rule, ...] = (
     repeated_sequences.RULE,
     resumed_segments.RULE,
     missing_parts.RULE,
+    incomplete_batches.RULE,
 )
 ENVIRONMENT_RULES: tuple[Rule, ...] = (
     tool_use_vanished.RULE,
