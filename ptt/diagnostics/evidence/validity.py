@@ -15,6 +15,7 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.statistics.cells import LOGP_COLUMNS
+from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span
 from ptt.diagnostics.statistics.fill_values import SENTINELS, Fills, SampledTokens, find_fills, sampled_tokens
 from ptt.diagnostics.statistics.logprob_pairs import available_pairs
 from ptt.diagnostics.statistics.number_grid import Grid, grid_of
@@ -73,6 +74,7 @@ class Coverage:
     last_step_missing_rank: int
     usual_sequences: float  # of a rank (of all, where ranks are not known) at a step, in the median
     usual_tokens: float
+    without_rank: FaultSpan | None = None  # the stretch of steps that most surely lack one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,7 +360,9 @@ def _coverage(tokens: Tokens, rows: pl.DataFrame) -> Coverage:
         alike = table.filter(_may_repeat(table, ids, sequences=tokens.scan.rows))
         again = alike.join(ids, on="seq", how="inner", maintain_order="left")
         again = again.filter(~pl.struct("step", "sample_id").is_first_distinct())
-    ranks, lacking, without = _missing_ranks(table.filter(pl.col("rank").is_not_null()))
+    ranked = table.filter(pl.col("rank").is_not_null())
+    ranks, lacking, without = _missing_ranks(ranked)
+    steps = ranked["step"].unique().sort().to_numpy()
     usual = table.group_by("step", "rank").agg(pl.len(), pl.col("n_model").cast(pl.Int64).sum())
     return Coverage(
         repeated=measure_extent(tokens, again),
@@ -370,6 +374,7 @@ def _coverage(tokens: Tokens, rows: pl.DataFrame) -> Coverage:
         last_step_missing_rank=without[-1] if without else -1,
         usual_sequences=_median(usual["len"]),
         usual_tokens=_median(usual["n_model"]),
+        without_rank=fault_span(steps, np.where(np.isin(steps, without), 1.0, -1.0)) if without else None,
     )
 
 

@@ -121,12 +121,13 @@ MAX_NAMED: Final = 3  # values: more are counted
 
 def passing_words(passing: Sequence[PassingValue]) -> str:
     """Return values that are not there all along, each with when it is: "rank 3 (from step 61 on)"."""
-    named = [f"{_value_words(one)} ({_when(one)})" for one in passing[:MAX_NAMED]]
+    named = [f"{value_words(one)} ({_when(one)})" for one in passing[:MAX_NAMED]]
     more = len(passing) - MAX_NAMED
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
-def _value_words(one: PassingValue) -> str:
+def value_words(one: PassingValue) -> str:
+    """Return what a value is: "rank 3", "tool `sql`"."""
     names = {
         RANK: f"rank {one.value}",
         ENVIRONMENT: f"environment {shown(one.value)}",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import AnomalyCount, Extent, MissingLogprobs, Validity
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.rules.interface import NotJudged
+from ptt.diagnostics.statistics.fault_since import FaultSpan
 from ptt.diagnostics.statistics.pair_sample import PairSample
 
 BLOCKS = "contaminates"
@@ -41,6 +43,20 @@ NONE_RECORDED = NotJudged(
 def recorded_validity(evidence: Evidence) -> Validity | NotJudged:
     """Return what is known of the recorded logprobs, or that none are recorded."""
     return evidence.validity if evidence.validity is not None and evidence.validity.sequences else NONE_RECORDED
+
+
+def when_words(span: FaultSpan) -> str:
+    """Say when a fault holds, as a sentence goes on: "from step 61 on", "up to step 60"."""
+    if span.from_start:
+        return "at all steps" if span.to_end else f"up to step {span.until}"
+    return f"from step {span.since} on" if span.to_end else f"from step {span.since} to {span.until}"
+
+
+def dates_of(span: FaultSpan) -> dict[str, Any]:
+    """Return since when a fault holds, as a finding has it: what holds at the first recorded step has no onset."""
+    if span.from_start:
+        return {"held_from_step": span.since}
+    return {"onset_step": span.since, "onset_interval": span.since_interval}
 
 
 def early_engine_pairs(validity: Validity, pairs: Iterable[str]) -> dict[str, PairSample] | NotJudged:

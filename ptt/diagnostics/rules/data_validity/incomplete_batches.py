@@ -10,14 +10,10 @@ What to do: find what was changed in the recorder at that step; record all sampl
 Source: our own; recorders and trainers give equal means to three digits where both have the whole batch.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.recorded_batches import Part, PartialGroups, RecordedBatches, RowsChange, Witness
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, NONE_RECORDED, extent
+from ptt.diagnostics.rules.data_validity import BLOCKS, NONE_RECORDED, dates_of, extent, when_words
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.statistics.fault_since import FaultSpan
 from ptt.diagnostics.wording import sig
@@ -75,11 +71,11 @@ def _finding(part: Part, apart: list[Witness], groups: PartialGroups | None, row
         ]
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{_when(part.span)} only part of each batch is recorded: {', '.join(told)}",
+        claim=f"{_when(part)} only part of each batch is recorded: {', '.join(told)}",
         observed=None if rows is None else rows.few / rows.usual,
         limit=1.0,
         unit="share of the rows",
-        **_dates(part.span),
+        **dates_of(part.span),
         evidence={
             **extent(
                 part.extent, "they may be a selection: tails, means and who holds them are of these samples alone"
@@ -101,12 +97,12 @@ def _other_tokens(witness: Witness) -> Finding:
     assert witness.part is not None
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{_when(witness.part.span)} recorded samples have {sig(witness.recorded)} tokens in the mean where the "
+        claim=f"{_when(witness.part)} recorded samples have {sig(witness.recorded)} tokens in the mean where the "
         f"log says {sig(witness.logged)}; at all other steps both agree",
         observed=witness.recorded / witness.logged if witness.logged else None,
         limit=1.0,
         unit="x",
-        **_dates(witness.part.span),
+        **dates_of(witness.part.span),
         evidence={
             **extent(witness.part.extent, "tokens that nobody sampled enter tails, or sampled ones are missing"),
             BLOCKS: "all",
@@ -116,16 +112,8 @@ def _other_tokens(witness: Witness) -> Finding:
     )
 
 
-def _when(span: FaultSpan) -> str:
-    if span.from_start:
-        return f"Up to step {span.until}"
-    return f"From step {span.since} on" if span.to_end else f"From step {span.since} to {span.until}"
-
-
-def _dates(span: FaultSpan) -> dict[str, Any]:
-    if span.from_start:
-        return {"held_from_step": span.since}
-    return {"onset_step": span.since, "onset_interval": span.since_interval}
+def _when(part: Part) -> str:
+    return when_words(part.span).capitalize()
 
 
 def _reason(equal: list[Witness]) -> str:
@@ -143,11 +131,11 @@ def _notes(batches: RecordedBatches) -> tuple[Finding, ...]:
     return (
         Finding(
             severity=Severity.INFO,
-            claim=f"{_when(rows.part.span)} {sig(rows.few)} rows a step are recorded instead of {sig(rows.usual)}",
+            claim=f"{_when(rows.part)} {sig(rows.few)} rows a step are recorded instead of {sig(rows.usual)}",
             observed=rows.few / rows.usual,
             limit=None,
             unit="share of the rows",
-            **_dates(rows.part.span),
+            **dates_of(rows.part.span),
             evidence=extent(rows.part.extent, "their steps weigh less in windows; a smaller batch scatters more"),
         ),
     )

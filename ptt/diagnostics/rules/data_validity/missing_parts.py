@@ -1,44 +1,118 @@
-"""This run shows ranks or steps that are missing from its records.
+"""This run shows ranks, environments, tools or steps that are missing from its records.
 
-What: a rank that writes at some steps is absent at others; or a gap between recorded steps five times the usual one.
-Why it matters: what a missing rank held is in no figure. If ranks hold different prompts or environments, the rest is a
-different mixture: a tail may seem to grow or vanish.
-What to do: look at that rank's log at the first step it lacks; compare only figures from the other ranks.
+What: a rank that writes at some steps is absent at others; an environment, a tool or a source of prompts is not
+recorded any more while the log still has its figures; or a gap between recorded steps five times the usual one.
+Why it matters: what a missing part held is in no figure. If parts differ, the rest is a different mixture: a tail may
+seem to grow or vanish. Growth is therefore judged without them.
+What it is not: an environment or tool that comes later or goes, in the log as in the records (a note).
+What to do: look at that rank's log at the first step it lacks; compare only figures from the other parts.
 Source: a run continues when one of its writers dies.
 """
 
+import math
+import re
+
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.passing_values import PassingValue
+from ptt.diagnostics.evidence.tail_holders import RANK
 from ptt.diagnostics.evidence.validity import Coverage, Validity
 from ptt.diagnostics.model import JsonScalar, Link, Severity
-from ptt.diagnostics.rules.data_validity import recorded_validity
+from ptt.diagnostics.rules.data_validity import dates_of, recorded_validity, when_words
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.tail_holder import shown, value_words
 
 MAX_GAPS = 0.0  # a gap is one; the usual distance is the run's own
+MIN_LOGGED = 3  # values: fewer may belong to the steps before
+MIN_LOGGED_SHARE = 0.5  # of the stretch that they are logged over
 
 
 @requires(recorded_validity)
-def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
-    """Judge the coverage of ranks and steps."""
+def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the coverage of ranks, steps, and what is recorded of the run's parts."""
     coverage = validity.coverage
     findings = [_rank_finding(coverage)] if coverage.missing_ranks else []
+    throughout = evidence.holders.throughout if evidence.holders is not None else None
+    passing = [one for one in throughout.passing if one.attribute != RANK] if throughout is not None else []
+    logged = {one: name for one in passing if (name := _still_logged(one, evidence))}
+    findings += [_vanished(one, name, validity) for one, name in logged.items()]
     if len(coverage.step_gaps) > limits["gaps"]:
         findings.append(_gap_finding(coverage))
     if findings:
         return Broken(findings=tuple(findings))
     known = f"all {coverage.ranks} ranks are present at every step" if coverage.ranks else "no ranks are recorded"
-    return Healthy(reason=f"{known}; recorded steps have no unusual gap")
+    return Healthy(reason=f"{known}; recorded steps have no unusual gap", notes=tuple(map(_note, passing)))
+
+
+def _still_logged(one: PassingValue, evidence: Evidence) -> str:
+    """Return a figure of this value that is logged at most of the steps that lack it in the records; else nothing."""
+    for series in (*evidence.metrics.values(), *evidence.other.values()):
+        if one.value not in re.split(r"[/.:]", series.raw_name):
+            continue
+        steps, values = series.finite()
+        steps = steps[values != 0]
+        spacing = float(np.median(np.diff(steps))) if len(steps) > 1 else math.inf
+        length = one.away.until - one.away.since + 1
+        inside = int(one.away.holds(steps).sum())
+        if inside >= MIN_LOGGED and inside * spacing >= MIN_LOGGED_SHARE * length and inside < len(steps):
+            return series.raw_name
+    return ""
+
+
+def _vanished(one: PassingValue, logged_as: str, validity: Validity) -> Finding:
+    coverage, span = validity.coverage, one.away
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"Nothing of {value_words(one)} is recorded {when_words(span)}, while the log has {shown(logged_as)} "
+        "there",
+        observed=float(one.steps),
+        limit=0.0,
+        unit="steps",
+        **dates_of(span),
+        evidence={
+            "attribute": one.attribute,
+            "value": one.value,
+            "logged_as": logged_as,
+            **_extent(
+                coverage,
+                one.rate * one.steps,
+                (span.since, span.until),
+                "in no statistic (judged by its share at other steps); growth is judged without it",
+            ),
+        },
+        causes=("a filter of the recorder", "its writer died"),
+        next=(f"find where {value_words(one)} was written before",),
+    )
+
+
+def _note(one: PassingValue) -> Finding:
+    span = one.away
+    return Finding(
+        severity=Severity.INFO,
+        claim=f"Nothing of {value_words(one)} is recorded {when_words(span)}: means over all tokens are of another "
+        "mixture there",
+        observed=one.rate,
+        limit=None,
+        unit="share of the samples elsewhere",
+        **dates_of(span),
+        evidence={"attribute": one.attribute, "value": one.value},
+    )
 
 
 def _rank_finding(coverage: Coverage) -> Finding:
     names = ", ".join(str(rank) for rank in coverage.missing_ranks)
-    first = coverage.first_step_missing_rank
+    first, count = coverage.first_step_missing_rank, coverage.steps_missing_ranks
+    span = coverage.without_rank
+    lasts = span is not None and (span.from_start or span.to_end)
+    when = f"{when_words(span)} ({count} recorded steps)" if span and lasts else f"at {count} recorded steps"
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"Rank {names} of {coverage.ranks} is missing at {coverage.steps_missing_ranks} recorded steps",
+        claim=f"Rank {names} of {coverage.ranks} is missing {when}",
         observed=float(coverage.steps_missing_ranks),
         limit=0.0,
         unit="steps",
-        onset_step=first,
+        **(dates_of(span) if span and lasts else {"onset_step": first}),
         evidence={
             "ranks": names,
             **_extent(
@@ -54,7 +128,7 @@ def _rank_finding(coverage: Coverage) -> Finding:
     )
 
 
-def _extent(coverage: Coverage, parts: int | None, steps: tuple[int, int], effect: str) -> dict[str, JsonScalar]:
+def _extent(coverage: Coverage, parts: float | None, steps: tuple[int, int], effect: str) -> dict[str, JsonScalar]:
     """Estimate what `parts` missing parts held by what the others do, as `extent` says it; no file holds them."""
     return {
         "tokens": None if parts is None else round(parts * coverage.usual_tokens),
