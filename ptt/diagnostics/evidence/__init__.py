@@ -15,6 +15,7 @@ from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.mismatch import RankMismatch
 from ptt.diagnostics.evidence.recorded_batches import RecordedBatches
 from ptt.diagnostics.evidence.reference import Reference
+from ptt.diagnostics.evidence.repeated_content import Copies
 from ptt.diagnostics.evidence.rewards import Rewards
 from ptt.diagnostics.evidence.segments import Segments
 from ptt.diagnostics.evidence.series import Series
@@ -57,6 +58,7 @@ class Evidence:
     tails_reason: str = ""
     tool_use: ToolUse | None = None
     validity: Validity | None = None
+    copies: Copies | None = None  # None: sequences repeat no others
     batches: RecordedBatches | None = None  # None: no sequence is recorded
     segments: Segments | None = None  # None: no step is recorded at all
     required_tools: tuple[str, ...] = ()  # of the settings

@@ -30,6 +30,7 @@ from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, pla
 from ptt.diagnostics.evidence.recorded_batches import gather_batches
 from ptt.diagnostics.evidence.recorded_calls import recorded_calls, with_recorded
 from ptt.diagnostics.evidence.reference import gather_reference
+from ptt.diagnostics.evidence.repeated_content import find_copies
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.evidence.separate_starts import Starts, facts_of_starts, separate_starts
@@ -299,6 +300,7 @@ def gather(
         tails_reason="" if tails else unpaired or _why_no_tails(sources, tokens),
         tool_use=topic("tool use", lambda: tool_use_by_step(tokens)) if tokens is not None else None,
         validity=topic("validity", lambda: gather_validity(tokens)) if tokens is not None else None,
+        copies=topic("repeated content", lambda: find_copies(tokens)) if tokens is not None else None,
         batches=topic("batches", lambda: gather_batches(tokens, series)) if tokens is not None else None,
         segments=topic("segments", lambda: gather_segments(wide.rows(metrics), tokens, local)),
         required_tools=settings.required_tools,

@@ -30,6 +30,7 @@ MIN_SOUND: Final = 6  # steps with equal means: they show that the log speaks of
 MIN_SOUND_SHARE: Final = 0.9
 MIN_FAULTY: Final = 3  # steps in a row
 MIN_FAULTY_SHARE: Final = 0.6
+MAX_APART: Final = 0.05  # of all steps, where whole batches are recorded all along
 MIN_GROUP: Final = 2
 FULL_RATE: Final = 0.05  # of the prompt groups of unusual size, where groups are whole
 PARTIAL_RATE: Final = 0.5  # and where they are not
@@ -147,6 +148,8 @@ def _compared(name: str, by_step: pl.DataFrame, column: str, series: Series, tok
     if (~off).sum() < MIN_SOUND or (~apart[~off]).mean() < MIN_SOUND_SHARE:
         return None
     if off.sum() < MIN_FAULTY or apart[off].mean() < MIN_FAULTY_SHARE:
+        if apart.mean() > MAX_APART:  # some steps agree by chance
+            return None
         return Witness(name=name, part=None, recorded=float(recorded.mean()), logged=float(logged.mean()))
     assert span is not None
     part = _part(span, tokens)
