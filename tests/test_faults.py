@@ -42,6 +42,10 @@ def drop_a_rank(frame: pl.DataFrame, _: np.random.Generator) -> pl.DataFrame:
     return ranked.filter(~((pl.col("rank") == 3) & (pl.col("step") > 200)))
 
 
+def keep_the_worst(frame: pl.DataFrame, _: np.random.Generator) -> pl.DataFrame:
+    return frame.filter((pl.col("step") <= 200) | (pl.col("reward").rank("ordinal") <= pl.len() / 4))
+
+
 def round_to_four(frame: pl.DataFrame, _: np.random.Generator) -> pl.DataFrame:
     return frame.with_columns(pl.col("policy_logp", "ref_logp").list.eval(pl.element().round(4)))
 
@@ -89,6 +93,7 @@ FAULTS: dict[str, tuple[Harm, str]] = {
     "raw against scaled": (temperature, "scaled-logprobs"),
     "tool tokens as model tokens": (unmask_tools, "unmasked-tools"),
     "a dropped rank": (drop_a_rank, "missing-parts"),
+    "the worst quarter alone": (keep_the_worst, "incomplete-batches"),
     "four decimals": (round_to_four, "rounded-logprobs"),
     "written twice": (write_twice, "repeated-sequences"),
     "padded with -1": (pad_with_minus_one, "placeholder-logprobs"),
