@@ -43,6 +43,7 @@ RIGHT = Judged(
     shape="step",
     spacing="every",
     precision="float32",
+    tool_use="",
     recorded=100,
     span=100,
     truth=TRUE,
@@ -152,6 +153,23 @@ def test_every_plan_and_precision_is_drawn() -> None:
     assert len({one.plan for one in drawn}) == 10
     assert {one.layout.precision for one in drawn} == {"float32", "bfloat16", "float16", "4 decimals"}
     assert len({one.layout.spacing for one in drawn}) == 4
+
+
+def test_tool_use_goes_both_ways_between_next_to_none_and_next_to_all_in_a_quarter_of_the_runs() -> None:
+    drawn = [one for one in map(draw, range(FIRST, FIRST + 300)) if one.tool_use]
+    assert 45 < len(drawn) < 105
+    assert {one.tool_use for one in drawn} == {"rising", "falling"}
+    for one in drawn:
+        first, last = (one.tools[0], one.tools[-1]) if one.tool_use == "rising" else (one.tools[-1], one.tools[0])
+        assert first < last
+    assert any(one.tools.min() < 0.02 for one in drawn)
+    assert any(one.by_group for one in drawn)
+    assert any(not one.by_group for one in drawn)
+
+
+def test_growth_of_text_by_the_same_factor_is_not_localised_however_many_nats_it_is_after_tools() -> None:
+    assert truth_of(plain(post=STEP, text=STEP, text_p99=0.05)).why == "localised"
+    assert truth_of(plain(post=STEP, text=STEP, text_p99=0.05)).signature is False
 
 
 def test_bfloat16_is_the_upper_half_of_a_float32_rounded() -> None:

@@ -32,6 +32,7 @@ PLANS: Final[dict[Plan, float]] = {
 """What a run's tails do, and in what share of the runs: more than a third show no signature."""
 PRECISIONS: Final = ("float32", "bfloat16", "float16", "4 decimals")
 BLINDNESS: Final = ("no tools", "tools vanish", "too short", "degenerate")
+LEARNS_TOOLS: Final = 0.25  # of the runs: tool use goes from next to none to next to all, or back
 ATTRIBUTES: Final = ("tool", "tool result", "rank", "env", "version", "source")
 
 
@@ -45,6 +46,7 @@ def draw(seed: int) -> Drawn:
     noise = _noise(generator, layout)
     attributes = _attributes(generator, count, ranks=int(min(8, layout.per_step.min())))
     tools, after = _tools(generator, layout, blindness)
+    tools, tool_use, by_group = _learned_tools(np.random.default_rng([seed, 17]), layout, tools, blindness)
     spread = math.hypot(noise.group_sd, noise.sequence_sd)
     unit = np.abs(generator.standard_t(noise.freedom, UNIT_DRAWS)) * np.exp(spread * generator.normal(size=UNIT_DRAWS))
     post, text = _growths(generator, plan, attributes)
@@ -56,6 +58,8 @@ def draw(seed: int) -> Drawn:
         noise=noise,
         attributes=attributes,
         tools=tools,
+        tool_use=tool_use,
+        by_group=by_group,
         after=after,
         observations=int(generator.integers(1, 4)),
         p99=log_uniform(generator, 0.05, 8.0),
@@ -191,6 +195,23 @@ def _tools(generator: Generator, layout: Layout, blindness: str) -> tuple[FloatA
     if blindness == "tools vanish":
         share, curve = max(share, 0.5), (u < generator.uniform(0.3, 0.6)).astype(np.float64)
     return share * curve, generator.uniform(0.2, 0.8)
+
+
+def _learned_tools(
+    generator: Generator, layout: Layout, tools: FloatArray, blindness: str
+) -> tuple[FloatArray, str, bool]:
+    """Let tool use go between 1% to 20% and 80% to 99% of the sequences in some runs: straight, in an S, or at once."""
+    by_group, learns = bool(generator.random() < 0.3), bool(generator.random() < LEARNS_TOOLS)
+    few, most = log_uniform(generator, 0.01, 0.2), 1 - log_uniform(generator, 0.01, 0.2)
+    turn, width = generator.uniform(0.2, 0.8), log_uniform(generator, 0.02, 0.2)
+    form = str(generator.choice(["straight", "S", "at once"], p=[0.5, 0.3, 0.2]))
+    falls = bool(generator.random() < 0.35)
+    if blindness or not learns:
+        return tools, "", False
+    u = layout.u
+    done = {"straight": u, "S": 1 / (1 + np.exp((turn - u) / width)), "at once": (u >= turn).astype(np.float64)}[form]
+    done = 1 - done if falls else done
+    return few + (most - few) * done, "falling" if falls else "rising", by_group
 
 
 def _regime(generator: Generator, u: FloatArray) -> FloatArray:

@@ -61,7 +61,10 @@ def _parts(generator: Generator, drawn: Drawn, place: IntArray) -> tuple[IntArra
     """Give the token counts of text, answer, text, answer, ... by sequence, and the tool of each answer (-1: none)."""
     rows, most = len(place), drawn.observations
     length = np.maximum(4, np.rint(drawn.layout.length[place] * generator.uniform(0.5, 1.5, rows))).astype(np.int64)
-    used = generator.random(rows) < drawn.tools[place]
+    chance = generator.random(rows)
+    if drawn.by_group:
+        chance = chance[np.arange(rows) // drawn.layout.group * drawn.layout.group]
+    used = chance < drawn.tools[place]
     after = np.where(used, np.clip(np.rint(length * drawn.after), 1, length - 1), 0).astype(np.int64)
     count = np.where(used, np.minimum(generator.integers(1, most + 1, rows), after), 0)
     parts = np.zeros((rows, 1 + 2 * most), np.int64)

@@ -36,6 +36,7 @@ class Judged:
     shape: str
     spacing: str
     precision: str
+    tool_use: str  # rising, falling, or neither
     recorded: int  # steps
     span: int  # from the first recorded step to the last
     truth: Truth
@@ -82,6 +83,7 @@ def _judged(drawn: Drawn, fault: str, table: pa.Table, found: api.Diagnosis) -> 
         shape=drawn.post.shape,
         spacing=drawn.layout.spacing,
         precision=drawn.layout.precision,
+        tool_use=drawn.tool_use,
         recorded=len(drawn.layout.steps),
         span=int(drawn.layout.steps[-1] - drawn.layout.steps[0]),
         truth=truth,

@@ -92,6 +92,8 @@ class Drawn:
     noise: Noise
     attributes: tuple[Attribute, ...]
     tools: FloatArray  # share of sequences with an observation, by recorded step
+    tool_use: str  # whether an agent learns to call tools (rising), or gives it up (falling); empty: neither
+    by_group: bool  # all sequences of a prompt group call tools, or none does
     after: float  # share of the model tokens of such a sequence that come after it
     observations: int  # at most, in a sequence
     p99: float  # of post-tool |r| where nothing has moved yet, in nats

@@ -18,6 +18,7 @@ from benchmarks.span.run import Plan
 
 Z: Final = 1.959963984540054  # two-sided 95 %
 LARGE: Final = 2.5  # after over before
+MEDIUM: Final = 1.6
 LEAST: Final = 10  # runs of a stratum: fewer are not held against an aim
 ONSET_SLACK: Final = 0.10  # of the run
 FLAT: Final[tuple[Plan, ...]] = ("quiet", "text", "small")
@@ -160,9 +161,13 @@ def required(runs: Sorted) -> list[Rate]:
     found = [one for one in runs.with_it if is_found(one)]
     flat = [one for one in runs.without if one.plan in FLAT]
     blind = [one for one in runs.sound if one.plan == "blind"]
+    learning = [one for one in runs.without if one.tool_use]
+    medium = [one for one in runs.ordinary if MEDIUM <= one.truth.size < LARGE]
     return [
         rate("false alarms", runs.without, is_found, 0.01, at_most=True),
+        rate("false alarms where tool use rises or falls", learning, is_found, 0.01, at_most=True),
         rate("recall at 2.5x or more", large, is_found, 0.97),
+        rate("recall at 1.6x to 2.5x", medium, is_found, 0.85),
         rate("growth in the last fifth found", late, is_found, 0.60),
         rate("growth in the last fifth missed, lateness given as the reason", unfound, is_late_reason, 1.0),
         rate("growth in the last fifth called healthy", late, lambda one: one.verdict == "healthy", 0.0, at_most=True),
@@ -194,6 +199,7 @@ def recall_strata(runs: Sorted) -> list[Rate]:
         "recorded steps": lambda one: _band(one.recorded, (0, 20, 40, 80, 160), ""),
         "dumped": lambda one: one.spacing,
         "precision": lambda one: one.precision,
+        "tool use": lambda one: one.tool_use or "as drawn",
         "confined to": lambda one: one.truth.holder[0] if one.truth.holder else "nothing",
     }
     rates = []

@@ -109,6 +109,10 @@ def _signature(drawn: Drawn) -> tuple[bool | None, str]:
     by_nats = _clear(excess, EXCESS, EXCESS_NOT), _clear(held, HELD, HELD_NOT)
     by_ratio = _clear(outgrew, OUTGREW, OUTGREW_NOT)
     localised = True if by_ratio or all(by_nats) else False if by_ratio is False and False in by_nats else None
+    if by_ratio is not True:  # growth of both by as much is growth everywhere, whatever it is in nats
+        grown = _clear(grew / outgrew, GREW, GREW_NOT)
+        alike = False if by_ratio is False and grown is True else None
+        localised = alike if grown is not False and localised is not False else localised
     asked = {
         "growth": _clear(grew, GREW, GREW_NOT),
         "lasting": drawn.post.shape not in ("spike", "swing"),

@@ -34,6 +34,7 @@ STORIES: dict[str, Story] = {
     "more tools, same tails": Story(post=steady(1.0), tool_share=lambda done: 0.2 + 0.8 * done),
     "alike": Story(text=GROWS, post=GROWS),
     "both, more nats after tools": Story(text=rising(0.05, 0.2), post=rising(0.6, 2.4)),
+    "from the first step on": Story(text=rising(0.05, 0.06), post=rising(0.6, 2.4)),
     "late": Story(post=lambda done: 0.2 if done < 0.92 else 1.2),
     "early": Story(post=lambda done: 0.2 if done < 0.1 else 1.2),
     "swelling": Story(post=rising(0.5, 0.9), post_noise=0.5, steps=20, seed=1),
@@ -139,7 +140,7 @@ def test_a_ramp_begins_before_it_passes_its_limit() -> None:
 
 
 def test_growth_from_the_first_step_on_begins_there() -> None:
-    signature = judged("both, more nats after tools").signature
+    signature = judged("from the first step on").signature
     assert signature.onset_interval is not None
     assert signature.onset_interval[0] == 1
     assert signature.onset_step is not None
@@ -248,12 +249,41 @@ def test_growth_everywhere_is_a_finding_of_its_own() -> None:
     assert [(one.id, one.severity) for one in verdict.findings] == [("tail-growth-everywhere", Severity.CRITICAL)]
 
 
-def test_tails_that_treble_from_little_in_text_do_not_excuse_nats_after_tools() -> None:
+def test_growth_by_the_same_factor_is_growth_everywhere_however_many_nats_more_it_is_after_tools() -> None:
     judgement = judged("both, more nats after tools")
-    assert judgement.signature.status is Answer.FOUND
-    growth = judgement.signature.growth
-    assert growth["text_only"].p95 is not None
-    assert growth["text_only"].p95 > 2.0
+    assert judgement.signature.conditions["localised"] is False
+    assert judgement.signature.status is Answer.NOT_FOUND
+    assert isinstance(judgement.verdict, Broken)
+    assert [one.id for one in judgement.verdict.findings] == ["tail-growth-everywhere"]
+
+
+@pytest.mark.parametrize("story", ["found", "medium", "late", "early", "late by nats", "rare and extreme"])
+def test_what_is_found_is_found_at_the_stated_rate_by_both_tests(story: str) -> None:
+    signature = judged(story).signature
+    assert signature.status is Answer.FOUND
+    assert signature.p_value is not None
+    assert signature.p_value < signature.false_alarm_rate
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "last"), [(0.05, 0.95), (0.01, 0.99), (0.95, 0.05)])
+def test_tool_use_that_rises_or_falls_is_no_growth_of_a_tail(first: float, last: float) -> None:
+    for seed in range(8):
+        story = Story(
+            sequences=20, head=10, tail=12, post=steady(0.5), text=steady(0.2), likeness=0.5, step_noise=0.1,
+            tool_share=lambda done: first + (last - first) * done, seed=seed,
+        )  # fmt: skip
+        assert judge(evidence_of(sequences_of(story)), aggregates()).signature.status is not Answer.FOUND
+
+
+def test_growth_that_the_pooled_thirds_do_not_show_is_not_found() -> None:
+    held = evidence("found")
+    assert held.tails is not None
+    post = held.tails.post
+    turned = {name: replace(one, windows=one.windows[::-1].copy()) for name, one in post.percentiles.items()}
+    judgement = judge(replace(held, tails=replace(held.tails, post=replace(post, percentiles=turned))), aggregates())
+    assert judgement.signature.conditions["growth"] is None
+    assert judgement.signature.status is not Answer.FOUND
 
 
 def test_a_rise_in_the_last_twelfth_is_found_with_the_step_it_began_at() -> None:
@@ -496,10 +526,10 @@ def test_growth_that_could_not_be_tested_is_not_called_no_growth() -> None:
     assert held.tails is not None
     post = held.tails.post
     few = {
-        name: replace(one, blocks=np.where(np.arange(len(one.blocks)) % 9 == 0, one.blocks, np.nan))
+        name: replace(one, equal=np.where(np.arange(len(one.equal)) % 9 == 0, one.equal, np.nan))
         for name, one in post.percentiles.items()
     }
-    p99 = {**few, "p99": replace(few["p99"], blocks=post.percentiles["p99"].blocks)}  # p95 alone has gaps
+    p99 = {**few, "p99": replace(few["p99"], equal=post.percentiles["p99"].equal)}  # p95 alone has gaps
     judgement = judge(replace(held, tails=replace(held.tails, post=replace(post, percentiles=p99))), aggregates())
     assert judgement.signature.conditions["growth"] is None
     assert judgement.signature.status is Answer.CANNOT_SAY

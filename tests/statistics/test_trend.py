@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ptt.diagnostics.statistics.trend import classify_trend, first_lasting_excess, rolling_mean, trend_p_value
+from ptt.diagnostics.statistics.trend import (
+    block_correlation,
+    block_covariance,
+    classify_trend,
+    first_lasting_excess,
+    rolling_mean,
+    trend_p_value,
+)
 
 
 @pytest.mark.parametrize(
@@ -166,3 +173,12 @@ def test_the_first_lasting_place_is_that_of_a_plain_search(exceeds: list[bool], 
         None,
     )
     assert first_lasting_excess(np.array(exceeds, np.bool_), share=share) == wanted
+
+
+def test_blocks_of_unequal_length_covary_as_the_means_of_their_steps_do() -> None:
+    steps, likeness = np.array([1, 4, 2, 7]), 0.6
+    apart = np.abs(np.subtract.outer(np.arange(14), np.arange(14)))
+    means = np.repeat(np.eye(4), steps, axis=1) / steps[:, None]
+    assert block_covariance(steps, likeness) == pytest.approx(means @ likeness**apart @ means.T)
+    equal = block_covariance(np.full(3, 5), likeness)
+    assert block_correlation(3, 5, likeness) == pytest.approx(equal / equal[0, 0])

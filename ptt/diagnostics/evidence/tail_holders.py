@@ -19,7 +19,7 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.passing_values import PassingValue, passing_values
-from ptt.diagnostics.evidence.tail_details import RESULT_NAMES, observations_of
+from ptt.diagnostics.evidence.tail_details import MAX_TURN, RESULT_NAMES, observations_of
 from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails, add_units, step_tails
 from ptt.diagnostics.evidence.validity import with_ranks
 from ptt.diagnostics.statistics import bins
@@ -33,6 +33,8 @@ from ptt.diagnostics.statistics.tail_growth import (
     TAIL_QUANTILES,
     SliceTails,
     block_count,
+    count_within,
+    even_blocks,
     far_block_count,
     slice_tails,
 )
@@ -41,6 +43,7 @@ from ptt.diagnostics.statistics.windows import Span, bursts, join_spans, split_s
 from ptt.diagnostics.store.scan import ATTRIBUTE
 
 TOOL, RESULT, ENVIRONMENT, RANK, VERSION = "tool", "tool result", "environment", "rank", "policy version"
+OBSERVATION: Final = "observation"  # its number: of the tool results of a sequence, which came last before a token
 LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND = "lag", "prompt group", "temperature", "top_p", "logprob kind"
 COLUMNS: Final = {
     ENVIRONMENT: "env", RANK: "rank", VERSION: "policy_version", LAG: "bucket", TEMPERATURE: "temperature",
@@ -56,7 +59,7 @@ MIN_VALUE_TOKENS: Final = 100  # of the late window: fewer have no p99
 MAX_TOKEN_SHARE: Final = 2 / 3  # of the late tokens: what holds more of them cannot hold the tail at a lift of 1.5
 MIN_SPAN: Final = 0.5  # of the late window's steps: a value that comes and goes within them is a time, not a place
 MIN_WINDOW_TOKENS: Final = 300  # of the early and the late window each, for a value's own tails
-NOT_PARTS: Final = (VERSION, LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND, RESULT)
+NOT_PARTS: Final = (VERSION, LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND, RESULT, OBSERVATION)
 """Attributes whose values come and go with the time, or are no part of a run."""
 PARTS: Final = (ENVIRONMENT, RANK, TOOL)  # what a run consists of; a column of its own may number its times
 MAX_PASSING: Final = 0.5  # of the tokens: where a column's values pass for more of them, it tells the time
@@ -251,15 +254,15 @@ def _in_slice(part: _Rows, number: int) -> BoolArray:
 
 
 def _by_tool(tokens: Tokens, completions: Completions) -> _Rows:
-    """Return post-tool rows by the observation before them, with its tool and whether it failed.
+    """Return post-tool rows by the observation before them, with its number, its tool and whether it failed.
 
     Tokens below FLOOR are counted in the last bin below it: a tool's tails are seen from there on.
     """
     stretches = tokens.tables.stretches.filter(pl.col("turn") > 0)
+    if stretches.is_empty():
+        return _Rows(stretches, {})
     rows = tokens.single_rows
     known = observations_of(tokens, completions, rows)
-    if stretches.is_empty() or not known.select(pl.col("tool", "failed").is_not_null().any()).row(0).count(True):
-        return _Rows(stretches, {})
     below = pl.col("n") - pl.col("coarse_n").list.sum()
     last = int(np.searchsorted(bins.coarse_edges(), FLOOR)) - 1
     units = add_units(rows.select("seq").join(tokens.single_scalars, on="seq", how="left", maintain_order="left"))[0]
@@ -271,7 +274,10 @@ def _by_tool(tokens: Tokens, completions: Completions) -> _Rows:
     frame = frame.join(rows.select("seq", "step"), on="seq", how="left", maintain_order="left")
     frame = frame.join(units.select("seq", "unit"), on="seq", how="left", maintain_order="left")
     failed = frame["failed"].replace_strict({True: RESULT_NAMES[0], False: RESULT_NAMES[1]}, return_dtype=pl.String)
-    values = {TOOL: frame["tool"].to_numpy().astype(object), RESULT: failed.to_numpy().astype(object)}
+    turn = pl.col("turn").cast(pl.String)
+    number = frame.select(pl.when(pl.col("turn") >= MAX_TURN).then(pl.lit(f"{MAX_TURN}+")).otherwise(turn)).to_series()
+    columns = {TOOL: frame["tool"], RESULT: failed, OBSERVATION: number}
+    values = {name: column.to_numpy().astype(object) for name, column in columns.items()}
     return _Rows(frame, {name: value for name, value in values.items() if len(set(value.tolist()) - {None}) > 1})
 
 
@@ -414,7 +420,7 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
     if text is not None:
         units = int(rows.select(pl.struct("step", "unit").n_unique()).item())
         fewest = min(int(part["n"].cast(pl.Int64).sum()) for part in (rows, text))
-        blocks = join_spans(observed, block_count(steps=len(steps), units=units, tokens=fewest))
+        blocks = even_blocks(observed, block_count(steps=len(steps), units=units, tokens=fewest), (text, rows))
         far_blocks = join_spans(observed, far_block_count(observations=len(observed), tokens=fewest))
         windows, observations = split_steps(steps, 3), len(observed)
     sixths = split_steps(steps, 6)
@@ -445,6 +451,7 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
         tokens=int(own.tokens.sum()),
         steps=len(steps),
         observations=observations,
+        observed_in_blocks=count_within(observed, blocks),
         beyond={},
         equal_at=None,
         bad_tokens=0,

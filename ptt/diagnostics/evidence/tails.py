@@ -26,6 +26,8 @@ from ptt.diagnostics.statistics.tail_growth import (
     TAIL_QUANTILES,
     SliceTails,
     block_count,
+    count_within,
+    even_blocks,
     far_block_count,
     percentiles_by_span,
     slice_tails,
@@ -78,6 +80,7 @@ class Tails:
     steps: int  # with tokens
     recorded: IntArray  # these steps, ascending
     observations: int  # steps, or bursts of steps on one batch of rollouts
+    observed_in_blocks: IntArray  # (blocks,) of these
     gap: float  # training steps from one observation to the next (median)
     tool_free_tokens: int  # text-only tokens of sequences without any observation
     unit: str  # what was resampled as a whole: "prompt group" or "sequence"
@@ -138,7 +141,7 @@ def _cut_steps(tokens: Tokens, cells: pl.DataFrame, sequences: pl.DataFrame, ref
         observed=observed,
         windows=windows,
         sixths=split_steps(steps, 6),
-        blocks=join_spans(observed, count),
+        blocks=even_blocks(observed, count, [cells.filter(pl.col("slice") == part) for part in (TEXT_ONLY, POST_TOOL)]),
         far_blocks=join_spans(observed, far_block_count(observations=len(observed), tokens=fewest)),
         by_period=bool(starts),
     )
@@ -208,6 +211,7 @@ def _describe(
         steps=len(cuts.steps),
         recorded=np.array(cuts.steps, dtype=np.int64),
         observations=len(observed),
+        observed_in_blocks=count_within(observed, cuts.blocks),
         gap=float(np.median(np.diff([span.first for span in observed]))) if len(observed) > 1 else 1.0,
         tool_free_tokens=int(free["n_model"].cast(pl.Int64).sum()),
         unit=unit,

@@ -16,6 +16,7 @@ from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import rank_shift
+from ptt.diagnostics.statistics.noninferiority import MATERIAL_NATS
 from ptt.diagnostics.statistics.rare_tails import (
     BlockCounts,
     RareRise,
@@ -33,6 +34,7 @@ from ptt.diagnostics.statistics.tail_growth import (
     SliceTails,
     TailShift,
     excess_growth,
+    grouped_blocks,
     merge_blocks,
     tail_growth,
     tail_shift,
@@ -41,7 +43,6 @@ from ptt.diagnostics.statistics.trend import MIN_PART, NULL_DRAWS, Contrast, Ste
 
 PERCENTILES_SHARE: Final = 0.7  # of the rate of false alarms; the two sum to it (Bonferroni)
 RARE_SHARE: Final = 0.3
-MERGED: Final = 3  # blocks of a group
 MIN_WINDOW_TOKENS: Final = 300  # three tokens above p99: fewer, and a window's p99 is an anecdote
 MIN_GROWTH: Final = 1.2  # late over early, of the tail and of its ratio to text: less is no alarm
 MIN_RANK_SHIFT: Final = 1.645  # standard deviations (p of 0.05) of ranks: a few wild blocks are no growth
@@ -53,11 +54,9 @@ MAX_LATE_P: Final = 0.02  # of a rise by LARGE_GROWTH: so clear, it may not be c
 MAX_END_SHARE: Final = 0.2  # of the blocks: a rise that began later is told with the step it began at
 MIN_RARE_GROWTH: Final = 1.5  # share of tokens so far out, after over before
 MIN_RARE_UNITS: Final = 4  # sequences or groups so far out, after: fewer are anecdotes
-MAX_RARE_PLACE_P: Final = 0.02  # of more growth than text-only's: growth is shown at its own rate, this places it
 MAX_TEXT_P: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
 MIN_DRAWN_SHARE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
-MAX_PLACE_P: Final = 0.1  # of an excess over text-only growth by nats: growth is shown at its own rate, this places it
-MAX_LEVEL_P: Final = 0.05  # likewise, of an excess that is counted from 0 nats for both slices
+MAX_OUTGREW_P: Final = 0.05  # of more growth by ratio: above it text-only tails that grew did so by the same factor
 MIN_LEFT: Final = 0.5  # of the highest window: what grew from 0 nats and lies below half of it came back
 EXCESS_NATS: Final = math.log(2.0)  # post-tool over text-only growth: another factor of two on the weights
 
@@ -117,24 +116,21 @@ def judge_tail(tails: Tails, limits: Limits) -> JudgedTail:
 
 def growth_of_percentiles(tails: Tails, *, draws: int = NULL_DRAWS) -> TailShift:
     """Return how p95 and p99 grew, by single blocks of steps or by groups of them, whichever shows it more clearly."""
-    groups = _groups(tails)
-    noise = StepNoise(observations=tails.observations / len(tails.blocks), gap=tails.gap)
-    return tail_growth(tails.post, merge_blocks(tails.post, groups), groups, noise=noise, draws=draws)
+    return tail_growth(tails.post, noise=_noise(tails), draws=draws)
 
 
-def _groups(tails: Tails) -> list[IntArray]:
-    count = len(tails.blocks)
-    return np.array_split(np.arange(count), max(1, count // MERGED))
+def _noise(tails: Tails) -> StepNoise:
+    return StepNoise(observations=tails.observed_in_blocks, gap=tails.gap)
 
 
 def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
     """Return the tail as p95 and p99 have it."""
     shift = growth_of_percentiles(tails)
-    groups = _groups(tails) if shift.grouped else [np.array([block]) for block in range(len(tails.blocks))]
+    count, noise = len(tails.blocks), _noise(tails)
+    groups = grouped_blocks(count) if shift.grouped else [np.array([block]) for block in range(count)]
     post, text = tails.post, tails.text
     if shift.grouped:
-        post, text = merge_blocks(post, groups), merge_blocks(text, groups)
-    noise = StepNoise(observations=tails.observations / len(groups), gap=tails.gap)
+        post, text, noise = merge_blocks(post), merge_blocks(text), noise.merged(groups)
     rate = PERCENTILES_SHARE * limits["false_alarms"]
     percentiles, p_value = tails.post.percentiles, shift.p_value
     localised: bool | None = None
@@ -180,7 +176,8 @@ def _since_equal(tails: Tails, tail: JudgedTail, step: int, limits: Limits) -> J
     """
     late = {name: part.windows_drawn[2] for name, part in tails.post.percentiles.items()}
     growth_p = _p_above(late["p99"], LEVEL_FLOOR)
-    if not growth_p < PERCENTILES_SHARE * limits["false_alarms"] or not _text_is_known(tails):
+    rate = PERCENTILES_SHARE * limits["false_alarms"]
+    if not growth_p < rate or not _text_is_known(tails):
         return tail
     text = tails.text.percentiles
     excess = {name: drawn - text[name].windows_drawn[2] for name, drawn in late.items()}
@@ -189,7 +186,7 @@ def _since_equal(tails: Tails, tail: JudgedTail, step: int, limits: Limits) -> J
     blocks = np.array([place for place, span in enumerate(tails.blocks) if span.first >= tails.windows[-1].first])
     held = _holds_nats(tails.post.counts, tails.text.counts, blocks, beyond=EXCESS_NATS)
     apart = max(float(part.windows[2] - text[each].windows[2]) for each, part in tails.post.percentiles.items())
-    localised = True if held and excess_p < MAX_LEVEL_P else False if apart <= EXCESS_NATS else None
+    localised = True if held and excess_p < rate else False if apart <= EXCESS_NATS else None
     if localised is False and tail.conditions["localised"] is True:
         return tail
     lasting = any(_left(part) for part in tails.post.percentiles.values())
@@ -231,7 +228,7 @@ def _rise(shift: TailShift, contrast: Contrast | None) -> LateRise | None:
 
 def _is_late(post: SliceTails, rise: LateRise) -> bool:
     """Return whether a rise begins in the last fifth of the blocks."""
-    count = int(np.isfinite(post.percentiles["p99"].blocks).sum())
+    count = int(np.isfinite(post.percentiles["p99"].equal).sum())
     return len(rise.blocks) <= max(MIN_PART, round(MAX_END_SHARE * count))
 
 
@@ -241,9 +238,9 @@ def _jump_at_the_end(post: SliceTails, p_value: float) -> LateRise | None:
     Too few for a test to tell them from noise, and what a reader has to hear all the same.
     """
     for part in post.percentiles.values():
-        usable = np.flatnonzero(np.isfinite(part.blocks))
+        usable = np.flatnonzero(np.isfinite(part.equal))
         last = max(1, round(MAX_END_SHARE * len(usable)))
-        before, after = (np.maximum(part.blocks[blocks], FLOOR) for blocks in (usable[:-last], usable[-last:]))
+        before, after = (np.maximum(part.equal[blocks], FLOOR) for blocks in (usable[:-last], usable[-last:]))
         above = np.flatnonzero(after > before.max(initial=0.0))
         if not len(above) or after[above[0] :].min() < before.max():
             continue
@@ -268,17 +265,17 @@ def _rare(tails: Tails, limits: Limits) -> JudgedTail | None:
     rise = rare_rise(tails.post.far, text, min_tokens=MIN_BLOCK_TOKENS)
     if rise is None or rise.growth_p >= rate or rise.units[1] < MIN_RARE_UNITS:
         return None
-    if rise.after < MIN_RARE_GROWTH * rise.before:
+    if rise.after < MIN_RARE_GROWTH * rise.before or not _pooled_far_rose(tails.post.far, rise.limit):
         return None
     p99 = tails.post.percentiles["p99"]
     return JudgedTail(
         name="p99",
         post=p99,
-        p_value=rise.growth_p,
+        p_value=float(np.fmax(rise.growth_p, rise.excess_p)),
         growth_p=rise.growth_p,
         conditions={
             "growth": True,
-            "localised": None if text is None else _rare_is_localised(tails, rise, text),
+            "localised": None if text is None else _rare_is_localised(tails, rise, text, rate),
             "lasting": _rare_lasts(tails.post.far, rise),
             "material": _rare_is_material(tails, rise, limits["material_p99"]),
         },
@@ -286,12 +283,20 @@ def _rare(tails: Tails, limits: Limits) -> JudgedTail | None:
     )
 
 
-def _rare_is_localised(tails: Tails, rise: RareRise, text: BlockCounts) -> bool | None:
+def _pooled_far_rose(counts: BlockCounts, limit: float) -> bool:
+    """Return whether more of the pooled late third's tokens lie beyond a limit than of the early one's."""
+    third = max(1, len(counts.tokens) // 3)
+    early, late = (counts.tokens[part].sum(axis=0)[None] for part in (slice(None, third), slice(-third, None)))
+    shares = [float(share_beyond(part, limit)[0]) / max(1.0, float(part.sum())) for part in (early, late)]
+    return shares[1] > shares[0]
+
+
+def _rare_is_localised(tails: Tails, rise: RareRise, text: BlockCounts, rate: float) -> bool | None:
     """Return whether such tokens grew more after tools than in text, where they grew as well most of them late."""
     of_text = rare_rise(text, None, min_tokens=MIN_BLOCK_TOKENS)
     text_grew = of_text is not None and of_text.growth_p < MAX_TEXT_P
     held = _holds_tail(tails.post.far, text, np.array(rise.blocks), beyond=rise.limit)
-    if rise.excess_p < MAX_RARE_PLACE_P and (held or not text_grew):
+    if rise.excess_p < rate and (held or not text_grew):
         return True
     return False if text_grew else None
 
@@ -326,21 +331,23 @@ def _localised(
 ) -> tuple[bool | None, float]:
     """Return whether post-tool tails outgrew text-only tails, by ratio or by nats, and the p-value of the clearer one.
 
-    By nats only where most of the later tail lies after tools, and more of it than of the tokens.
+    By nats only where most of the later tail lies after tools, and more of it than of the tokens, and where text-only
+    tails did not grow by the same factor within noise: that is growth everywhere.
     """
     ratio = tail_shift(post, text, contrast, noise=noise)
     if math.isnan(ratio.p_value):
         return None, math.nan
+    of_text = tail_shift(text, None, contrast, noise=noise)  # that text grew as well takes proof of its own
+    text_grew = of_text.p_value < MAX_TEXT_P and of_text.factor >= MIN_GROWTH
+    if text_grew and not ratio.p_value < MAX_OUTGREW_P:
+        return (False if ratio.factor < LARGE_GROWTH else None), ratio.p_value
     held = _holds_tail(post.counts, text.counts, contrast.after, beyond=EXCESS_NATS)
     excess = excess_growth(post, text, contrast, noise=noise, margin=EXCESS_NATS) if held else None
-    by_nats = excess is not None and excess.p_value < MAX_PLACE_P
-    p_value = ratio.p_value if excess is None else min(ratio.p_value, excess.p_value)
-    if by_nats or _moved(ratio, rate):
+    p_value = ratio.p_value if excess is None else float(np.fmin(ratio.p_value, excess.p_value))
+    if _moved(ratio, rate) or (excess is not None and excess.p_value < rate):
         return True, p_value
     if excess is not None and excess.nats > EXCESS_NATS:  # so much more, but noise could have done it
         return None, p_value
-    of_text = tail_shift(text, None, contrast, noise=noise)  # that text grew as well takes proof of its own
-    text_grew = of_text.p_value < MAX_TEXT_P and of_text.factor >= MIN_GROWTH
     return False if text_grew else None, p_value
 
 
@@ -364,12 +371,12 @@ def _is_mostly_post(post: BlockCounts, text: BlockCounts, blocks: IntArray, far:
 def _grew(post: SliceTails, shift: TailShift, rate: float, *, material: bool | None) -> bool | None:
     """Return whether the tail grew; None where it could not be tested, or much growth is not quite beyond noise.
 
-    A significant test that a few blocks could owe is not proof, nor is it none.
+    A significant test that a few blocks could owe, or that the pooled thirds do not show, is not proof, nor is it none.
     """
     if shift.contrast is None or math.isnan(shift.p_value):  # too few blocks with tokens: no test was made
         return None
     if _moved(shift, rate):
-        return True if _by_rank(post, shift.contrast) else None
+        return True if _by_rank(post, shift.contrast) and _pooled_rose(post) else None
     if material is False:  # an immaterial tail that wobbles raises no doubt
         return False
     if shift.p_value < MAX_LATE_P and shift.factor >= LARGE_GROWTH and _by_rank(post, shift.contrast):
@@ -377,6 +384,11 @@ def _grew(post: SliceTails, shift: TailShift, rate: float, *, material: bool | N
     most = max(part.growth() for part in post.percentiles.values())
     unsure = MAX_DOUBLED_P if _doubled(post) else MAX_UNSURE_P
     return None if most >= LARGE_GROWTH and shift.p_value < unsure else False
+
+
+def _pooled_rose(post: SliceTails) -> bool:
+    """Return whether the pooled late third lies above the early one, p95 and p99 together."""
+    return math.prod(part.growth() for part in post.percentiles.values()) > 1.0
 
 
 def _doubled(post: SliceTails) -> bool:
@@ -403,7 +415,7 @@ def _moved(shift: TailShift, rate: float) -> bool:
 def _by_rank(post: SliceTails, contrast: Contrast) -> bool:
     """Return whether the later blocks lie above the earlier ones by rank as well, in p95 or p99: no few wild ones."""
     for percentile in post.percentiles.values():
-        before, after = (percentile.blocks[blocks] for blocks in (contrast.before, contrast.after))
+        before, after = (percentile.equal[blocks] for blocks in (contrast.before, contrast.after))
         if rank_shift(before[np.isfinite(before)], after[np.isfinite(after)]) > MIN_RANK_SHIFT:
             return True
     return False
@@ -412,10 +424,12 @@ def _by_rank(post: SliceTails, contrast: Contrast) -> bool:
 def _lasting(post: SliceTails, contrast: Contrast | None) -> dict[str, bool]:
     """Return for each percentile that rose whether its last sixth is still high; empty where that cannot be told.
 
-    Each by itself: a p99 that stays is no less high for a p95 that was never much.
+    Each by itself: a p99 that stays is no less high for a p95 that was never much. One that matters decides alone.
     """
     answers = {name: _lasts(part, contrast) for name, part in post.percentiles.items()}
-    return {name: answer for name, answer in answers.items() if answer is not None}
+    known = {name: answer for name, answer in answers.items() if answer is not None}
+    matters = {name: known[name] for name in known if np.nanmax(post.percentiles[name].windows) > MATERIAL_NATS[name]}
+    return matters or known
 
 
 def _lasts(part: Percentile, contrast: Contrast | None) -> bool | None:
@@ -429,7 +443,7 @@ def _lasts(part: Percentile, contrast: Contrast | None) -> bool | None:
     windows = np.maximum(part.windows, FLOOR)
     before, peak = float(windows[0]), float(np.nanmax(windows))
     if contrast is not None:
-        level = np.log(np.maximum(part.blocks, FLOOR))
+        level = np.log(np.maximum(part.equal, FLOOR))
         thirds = np.array_split(level[contrast.after], max(1, min(3, len(contrast.after) // 3)))
         before, *after = (math.exp(_mean(values)) for values in (level[contrast.before], *thirds))
         peak, last = float(np.max(after, initial=0.0, where=np.isfinite(after))), float(np.fmax(last, after[-1]))

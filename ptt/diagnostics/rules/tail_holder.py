@@ -21,6 +21,7 @@ from ptt.diagnostics.evidence.tail_holders import (
     LAG,
     LATE_P99,
     LOGP_KIND,
+    OBSERVATION,
     RANK,
     RESULT,
     TEMPERATURE,
@@ -69,6 +70,7 @@ LINKS: Final = {
     ENVIRONMENT: Link.ENVIRONMENT,
 }
 """Where the root is looked for; the others' tail is the policy's, in the contexts that the value makes."""
+ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 MAX_SHOWN: Final = 60  # letters of a value in a sentence
 PROMPTS: Final = "source of prompts"
 WORDS: Final[Mapping[str, frozenset[str]]] = {
@@ -87,7 +89,7 @@ WORDS: Final[Mapping[str, frozenset[str]]] = {
 
 def kind_of(attribute: str) -> str:
     """Return what an attribute is, of the run's own columns by words of their names; empty where they do not say."""
-    if attribute in {TOOL, RESULT, ENVIRONMENT, RANK, VERSION, LAG}:
+    if attribute in {TOOL, RESULT, OBSERVATION, ENVIRONMENT, RANK, VERSION, LAG}:
         return attribute
     if attribute == GROUP:
         return PROMPTS
@@ -104,6 +106,7 @@ def place(attribute: str, value: str) -> str:
     places = {
         TOOL: f"after {quoted} calls",
         RESULT: f"after tool calls that {'failed' if value == 'failed' else 'did not fail'}",
+        OBSERVATION: f"after the {_ordinal(value)}",
         ENVIRONMENT: f"in environment {quoted}",
         RANK: f"on rank {value}",
         VERSION: f"in samples of policy version {value}",
@@ -142,6 +145,12 @@ def _when(one: PassingValue) -> str:
     if one.first_after is None:
         return f"up to step {one.last_before}"
     return f"not from step {one.away.since} to {one.away.until}"
+
+
+def _ordinal(value: str) -> str:
+    """Return which observation a number is, in words: "third tool result", "eighth tool result and later ones"."""
+    number = int(value.removesuffix("+"))
+    return f"{ORDINALS[number - 1]} tool result{' and later ones' if value.endswith('+') else ''}"
 
 
 def shown(name: str) -> str:
@@ -257,6 +266,17 @@ ADVICE: Final[Mapping[str, Advice]] = {
         (
             "make failed calls return one short, fixed message, or fix what makes them fail",
             "then mask or truncate the ratio of what is left, change nothing else, and compare the same figure",
+        ),
+    ),
+    OBSERVATION: (
+        (
+            "contexts {where} are longer than what the reference was trained on",
+            "what the policy does {where} differs from before: it retries, gives up or repeats itself",
+        ),
+        ("read the samples with the largest |r| {where}, and the same samples before it: what changed there?",),
+        (
+            "end episodes before that tool result for 50 steps and change nothing else: the tail should vanish",
+            "then shorten what tools return, or add episodes of that length to the data of the reference",
         ),
     ),
     RANK: (
@@ -409,7 +429,7 @@ def _rests_on_floor(part: ValueTails, tail: JudgedTail) -> bool:
     Tokens after a tool count from FLOOR on, and blocks without one beyond it are all alike: against noise that is not
     seen, one sequence in the last blocks is a sure rise.
     """
-    if tail.end is None or part.attribute not in (TOOL, RESULT):
+    if tail.end is None or part.attribute not in (TOOL, RESULT, OBSERVATION):
         return False
     others = np.delete(tail.post.blocks, list(tail.end.blocks))
     others = others[np.isfinite(others)]

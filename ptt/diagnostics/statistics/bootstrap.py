@@ -53,7 +53,7 @@ def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: i
     drawn = np.zeros((blocks, draws, bins.COARSE_COUNT))
     units = np.zeros(blocks, np.int64)
     generator = np.random.default_rng(seed)
-    for block, count, table in _unit_histograms(sequences, seed=seed):
+    for block, count, table in unit_histograms(sequences, seed=seed):
         units[block] = count
         recorded[block] = table.sum(axis=0)
         at_a_time = max(1, MAX_DRAWN // len(table))
@@ -86,7 +86,7 @@ def draw_counts(units: int, draws: int, generator: np.random.Generator, dtype: t
     return np.bincount(chosen.ravel(), minlength=draws * units).reshape(draws, units)
 
 
-def _unit_histograms(sequences: pl.DataFrame, *, seed: int) -> Iterator[tuple[int, int, FloatArray]]:
+def unit_histograms(sequences: pl.DataFrame, *, seed: int) -> Iterator[tuple[int, int, FloatArray]]:
     """Yield, block by block, how many units it has, and the (units, COARSE_COUNT) token counts of what is redrawn.
 
     Units stand in ascending order; those of a block that has too many are bundled.

@@ -23,9 +23,11 @@ from ptt.diagnostics.statistics.bootstrap import (
     resample_blocks,
 )
 from ptt.diagnostics.statistics.detrended_noise import block_means
+from ptt.diagnostics.statistics.equal_tokens import UNEQUAL, fill_blocks, thin_blocks, thin_histograms
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.rare_tails import BlockCounts, count_maxima
 from ptt.diagnostics.statistics.trend import (
+    MIN_SHIFT_BLOCKS,
     NULL_DRAWS,
     Contrast,
     StepNoise,
@@ -33,10 +35,11 @@ from ptt.diagnostics.statistics.trend import (
     shift_p_value,
     trend_p_value,
 )
-from ptt.diagnostics.statistics.windows import Span, label_spans
+from ptt.diagnostics.statistics.windows import Span, join_spans, label_spans
 
 TAIL_QUANTILES: Final = {"p95": 0.95, "p99": 0.99}
 MAX_BLOCKS: Final = 40
+MERGED: Final = 3  # blocks of a group
 MAX_FAR_BLOCKS: Final = 60
 MIN_BLOCKS: Final = 12  # never fewer where the steps suffice: growth is judged by how blocks scatter
 MIN_BLOCK_UNITS: Final = 4  # sequences or groups that a block holds, beyond MIN_BLOCKS
@@ -60,11 +63,14 @@ owe its scatter to its first steps, and no growth could be distinguished from it
 class Percentile:
     """One percentile of |r| of one slice over a run.
 
-    blocks: (blocks,) values, NaN where a block holds too few tokens; drawn: (blocks, draws); windows: early, mid and
-    late values; windows_drawn: (3, draws), blocks redrawn as well; sixth: the last sixth, with its draws.
+    blocks: (blocks,) values, NaN where a block holds too few tokens; equal: of as many tokens in each block, which is
+    what blocks are compared by; grouped: likewise of groups of blocks; drawn: (blocks, draws); windows: early, mid and
+    late values; windows_drawn: (3, draws), blocks redrawn as well; last_sixth: of the run.
     """
 
     blocks: FloatArray
+    equal: FloatArray
+    grouped: FloatArray
     drawn: FloatArray
     windows: FloatArray
     windows_drawn: FloatArray
@@ -93,11 +99,17 @@ class SliceTails:
     far: BlockCounts  # over the spans that growth of a few tokens is looked for in, finer than the blocks
 
 
-def merge_blocks(part: SliceTails, groups: Sequence[IntArray]) -> SliceTails:
-    """Return the tails over groups of neighbouring blocks, from their coarse histograms, without redrawings.
+def grouped_blocks(count: int) -> list[IntArray]:
+    """Return groups of MERGED neighbouring blocks.
 
     A percentile of more tokens scatters less where a share of the sequences is far heavier than the others.
     """
+    return np.array_split(np.arange(count), max(1, count // MERGED))
+
+
+def merge_blocks(part: SliceTails) -> SliceTails:
+    """Return the tails over groups of neighbouring blocks, from their coarse histograms, without redrawings."""
+    groups = grouped_blocks(len(part.tokens))
     tokens, maxima = (
         np.array([counts[group].sum(axis=0) for group in groups]) for counts in (part.counts.tokens, part.counts.maxima)
     )
@@ -106,6 +118,7 @@ def merge_blocks(part: SliceTails, groups: Sequence[IntArray]) -> SliceTails:
         name: replace(
             percentile,
             blocks=np.where(enough, coarse_percentile(tokens, TAIL_QUANTILES[name]), np.nan),
+            equal=percentile.grouped,
             drawn=np.full((len(groups), 1), np.nan),
         )
         for name, percentile in part.percentiles.items()
@@ -138,14 +151,13 @@ class LateRise:
     p_value: float
 
 
-def tail_growth(
-    post: SliceTails, merged: SliceTails, groups: Sequence[IntArray], *, noise: StepNoise, draws: int = NULL_DRAWS
-) -> TailShift:
+def tail_growth(post: SliceTails, *, noise: StepNoise, draws: int = NULL_DRAWS) -> TailShift:
     """Return the clearest rise of one slice's tail, wherever in the run it begins, by blocks or by groups of them.
 
-    The tail is the geometric mean of its percentiles: one figure, one test. merged: `merge_blocks` of `groups`.
+    The tail is the geometric mean of its percentiles: one figure, one test.
     """
     level, own = _growth_level(post)
+    merged, groups = merge_blocks(post), grouped_blocks(len(post.tokens))
     wide = _growth_level(merged)[0]
     scan = scan_shifts(level, wide, groups, own=own, noise=noise, most_own=MAX_OWN_SHARE, seed=SEED + 20, draws=draws)
     factor = _factor(_level(merged if scan.grouped else post)[0], scan.contrast)
@@ -197,7 +209,7 @@ def excess_growth(
     """
     grown = []
     for name, percentile in post.percentiles.items():
-        difference, own = _difference(percentile, text.percentiles[name])
+        difference, own = _difference(percentile, text.percentiles[name], post.tokens)
         before, after = _means(difference, contrast)
         p_value = shift_p_value(
             difference,
@@ -213,30 +225,42 @@ def excess_growth(
     return min(grown, key=lambda growth: (math.isnan(growth.p_value), growth.p_value, -growth.nats))
 
 
-def _difference(percentile: Percentile, other: Percentile) -> tuple[FloatArray, float]:
-    """Return the blocks' difference in nats, and the mean variance that redrawing units gives it."""
-    difference = percentile.blocks - other.blocks
+def _difference(percentile: Percentile, other: Percentile, tokens: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the blocks' difference in nats, and the variance that redrawing units gives each."""
+    difference = percentile.equal - other.equal
     drawn = percentile.drawn - other.drawn
     drawn = drawn[np.isfinite(difference) & np.isfinite(drawn).all(axis=1)]
-    return difference, float(drawn.var(axis=1).mean()) if len(drawn) else math.nan
+    return difference, _own_variances(float(drawn.var(axis=1).mean()) if len(drawn) else math.nan, tokens)
 
 
-def _growth_level(part: SliceTails) -> tuple[FloatArray, float]:
+def _growth_level(part: SliceTails) -> tuple[FloatArray, FloatArray]:
     """Return `_level` on log(x + GROWTH_OFFSET): what a run gains from nothing in its first steps is no noise."""
     return _level(part, lambda nats: np.log(nats + GROWTH_OFFSET))
 
 
 def _level(
     part: SliceTails, scale: Callable[[FloatArray], FloatArray] = lambda nats: np.log(np.maximum(nats, LEVEL_FLOOR))
-) -> tuple[FloatArray, float]:
-    """Return the blocks' mean log percentile, and the mean variance that redrawing a block's units gives it."""
+) -> tuple[FloatArray, FloatArray]:
+    """Return the blocks' mean log percentile, and the variance that redrawing its units gives each block."""
     levels, variances = [], []
     for percentile in part.percentiles.values():
-        levels.append(scale(percentile.blocks))
-        usable = np.isfinite(percentile.blocks) & np.isfinite(percentile.drawn).all(axis=1)
+        levels.append(scale(percentile.equal))
+        usable = np.isfinite(percentile.equal) & np.isfinite(percentile.drawn).all(axis=1)
         if usable.any():
             variances.append(float(scale(percentile.drawn[usable]).var(axis=1).mean()))
-    return np.mean(levels, axis=0), float(np.mean(variances)) if variances else math.nan
+    mean = float(np.mean(variances)) if variances else math.nan
+    return np.mean(levels, axis=0), _own_variances(mean, part.tokens)
+
+
+def _own_variances(mean: float, tokens: IntArray) -> FloatArray:
+    """Return each block's variance by its tokens, so that they are `mean` on average.
+
+    By tokens alone: a block in which no sequence of the tail was drawn would seem to know its level best.
+    """
+    inverse = np.where(tokens >= MIN_BLOCK_TOKENS, 1 / np.maximum(tokens, MIN_BLOCK_TOKENS), np.nan)
+    if not np.isfinite(inverse).any():
+        return np.full(len(tokens), mean)
+    return np.asarray(mean * inverse / np.nanmean(inverse))
 
 
 def block_count(*, steps: int, units: int, tokens: int) -> int:
@@ -277,6 +301,7 @@ def slice_tails(
     by_block, by_window, by_sixth = (percentiles_by_span(cells, spans) for spans in (blocks, windows, sixths))
     tokens = by_block["n"].to_numpy()
     enough = tokens >= MIN_BLOCK_TOKENS
+    equal = _equal_percentiles(in_blocks, redrawn.recorded, seed=seed + 30)
     member = np.array([sum(span.first <= block.first for span in windows) - 1 for block in blocks])
     quantiles = list(TAIL_QUANTILES.values())
     coarse_drawn, coarse = (coarse_percentiles(each, quantiles) for each in (redrawn.drawn, redrawn.recorded))
@@ -285,12 +310,17 @@ def slice_tails(
         for window in range(len(by_window))
     ]
     percentile_tails = {}
-    for number, column in enumerate(TAIL_QUANTILES):
+    groups = grouped_blocks(len(blocks))
+    merged = np.array([redrawn.recorded[group].sum(axis=0) for group in groups])
+    merged[merged.sum(axis=1) < MIN_BLOCK_TOKENS] = 0.0  # without a percentile
+    for number, (column, q) in enumerate(TAIL_QUANTILES.items()):
         fine = np.where(enough, by_block[column].to_numpy(), np.nan)
         levels = np.log(_floored(fine[np.isfinite(fine)]))
         in_windows = zip(coarse_windows, by_window[column].to_numpy(), strict=True)
         percentile_tails[column] = Percentile(
             blocks=fine,
+            equal=fine if equal is None else equal[number][0],
+            grouped=coarse_percentile(merged, q) if equal is None else equal[number][1],
             drawn=rescale(coarse_drawn[number], coarse[number], fine),
             windows=by_window[column].to_numpy(),
             windows_drawn=np.array([rescale(*window[number], np.asarray(value)) for window, value in in_windows]),
@@ -306,6 +336,58 @@ def slice_tails(
         counts=BlockCounts(tokens=redrawn.recorded, maxima=count_maxima(in_blocks, blocks=len(blocks))),
         far=count_blocks(sequences, far or blocks),
     )
+
+
+def _equal_percentiles(
+    in_blocks: pl.DataFrame, recorded: FloatArray, *, seed: int
+) -> list[tuple[FloatArray, FloatArray]] | None:
+    """Return each percentile of as many tokens of each block, and of each group of them; None where all hold as many.
+
+    It is the mean over draws, on the scale of growth.
+    """
+    held = recorded.sum(axis=1)
+    usable = np.flatnonzero(held >= MIN_BLOCK_TOKENS)
+    if len(usable) < MIN_SHIFT_BLOCKS or held[usable].max() <= UNEQUAL * held[usable].min():
+        return None
+    tokens = int(held[usable].min())
+    by_sequence = in_blocks.with_columns(unit=pl.col("seq"))
+    thinned = thin_blocks(by_sequence, blocks=len(held), tokens=tokens, seed=seed)
+    groups = [[thinned[block] for block in group.tolist() if block in thinned] for group in grouped_blocks(len(held))]
+    full = {place: np.sum(group, axis=0) for place, group in enumerate(groups) if len(group) >= MERGED - 1}
+    generator = np.random.default_rng(seed + 1)
+    fewest = tokens * min((len(groups[place]) for place in full), default=1)
+    pooled = {place: thin_histograms(each, fewest, generator) for place, each in full.items()}
+    return list(zip(_mean_percentiles(thinned, len(held)), _mean_percentiles(pooled, len(groups)), strict=True))
+
+
+def _mean_percentiles(drawn: Mapping[int, FloatArray], count: int) -> list[FloatArray]:
+    """Return each percentile's mean over draws, where there are any, on the scale of growth."""
+    found = [np.full(count, np.nan) for _ in TAIL_QUANTILES]
+    if drawn:
+        of_draws = coarse_percentiles(np.stack(list(drawn.values())), list(TAIL_QUANTILES.values()))
+        for values, of_quantile in zip(found, of_draws, strict=True):
+            values[list(drawn)] = np.exp(np.log(of_quantile + GROWTH_OFFSET).mean(axis=1)) - GROWTH_OFFSET
+    return found
+
+
+def even_blocks(observed: Sequence[Span], count: int, slices: Sequence[pl.DataFrame]) -> tuple[Span, ...]:
+    """Join observations to at most `count` blocks of as many steps each, and these where they hold few tokens.
+
+    slices: step and n of each slice's tokens, in any number of rows.
+    """
+    spans = join_spans(observed, count)
+    tokens = np.zeros((len(slices), len(spans)), np.int64)
+    for row, part in zip(tokens, slices, strict=True):
+        labelled = label_spans(part.select("step", "n"), spans, name="block")
+        row += np.bincount(labelled["block"].to_numpy(), labelled["n"].to_numpy(), len(spans)).astype(np.int64)
+    groups = fill_blocks(spans, tokens, least=MIN_BLOCK_TOKENS)
+    return tuple(Span(spans[group[0]].first, spans[group[-1]].last) for group in groups)
+
+
+def count_within(observed: Sequence[Span], blocks: Sequence[Span]) -> IntArray:
+    """Return how many of the observations each block holds."""
+    firsts = np.array([span.first for span in observed])
+    return np.array([int(np.count_nonzero((firsts >= b.first) & (firsts <= b.last))) for b in blocks], dtype=np.int64)
 
 
 def _pooled(

@@ -29,15 +29,19 @@ T95_DF10: Final = 2.228
 
 @dataclass(frozen=True, kw_only=True)
 class StepNoise:
-    """How noise that all sequences of a step share goes on: observations a block, and training steps between them."""
+    """How noise that all sequences of a step share goes on: observations of each block, training steps between them."""
 
-    observations: float
+    observations: IntArray
     gap: float = 1.0
 
     @property
     def correlation(self) -> float:
         """Of one observation with the next; MIN_AR1 at least, since noise of batches and drift outlasts a few steps."""
         return max(MIN_AR1, math.pow(STEP_AR1, self.gap))
+
+    def merged(self, groups: Sequence[IntArray]) -> StepNoise:
+        """Return the noise of groups of blocks."""
+        return StepNoise(observations=np.array([self.observations[group].sum() for group in groups]), gap=self.gap)
 
 
 def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) -> float:
@@ -76,7 +80,7 @@ def shift_p_value(
     values: FloatArray,
     contrast: Contrast,
     *,
-    own: float,
+    own: FloatArray,
     noise: StepNoise,
     most_own: float,
     seed: int,
@@ -85,11 +89,11 @@ def shift_p_value(
 ) -> float:
     """Return the one-sided p-value of later blocks more than `margin` above earlier ones.
 
-    values: block values on a scale where noise adds up; own: the variance a block has by itself, from redrawing its
-    sequences; noise: what its steps share. The statistic is Student's, its scatter from how neighbouring blocks differ
-    within either part: growth, whatever its shape, then hardly passes for noise. Its null is drawn: the share `own` of
-    the scatter (`most_own` at most) independent from block to block, the rest the AR(1) of `noise`. Blocks without a
-    value are left out.
+    values: block values on a scale where noise adds up; own: the variance that each block has by itself, from redrawing
+    its sequences; noise: what its steps share. The statistic is Student's, its scatter from how neighbouring blocks
+    differ within either part: growth, whatever its shape, then hardly passes for noise. Its null is drawn: the share
+    `own` of the scatter (`most_own` at most) independent from block to block, the rest the AR(1) of `noise`. Blocks
+    without a value are left out.
     """
     usable = np.flatnonzero(np.isfinite(values))
     held = Contrast(before=np.searchsorted(usable, np.intersect1d(usable, contrast.before)),
@@ -100,9 +104,8 @@ def shift_p_value(
     observed, scatter = (float(value) for value in _contrast_statistic(values[usable], held, margin))
     if scatter <= MIN_VARIANCE:  # no noise at all: any shift is one
         return 1.0 if observed <= 0 else 1 / (1 + draws)
-    drawn, _ = _contrast_statistic(
-        _draw_noise(len(usable), own / scatter, noise=noise, most_own=most_own, seed=seed, draws=draws), held
-    )
+    draw = _draw_noise(own, scatter, usable, noise=noise, most_own=most_own, seed=seed, draws=draws)
+    drawn, _ = _contrast_statistic(draw[:, usable], held)
     return float((1 + np.count_nonzero(drawn >= observed - 1e-9)) / (1 + draws))
 
 
@@ -120,7 +123,7 @@ def scan_shifts(
     grouped: FloatArray,
     groups: Sequence[IntArray],
     *,
-    own: float,
+    own: FloatArray,
     noise: StepNoise,
     most_own: float,
     seed: int,
@@ -140,7 +143,7 @@ def scan_shifts(
     contrast = Contrast(before=usable[shown.before], after=usable[shown.after])
     if scatter <= MIN_VARIANCE:  # no noise at all: any shift is one
         return Scan(p_value=1.0 if best <= 0 else 1 / (1 + draws), contrast=contrast)
-    draw = _draw_noise(len(values), own / scatter, noise=noise, most_own=most_own, seed=seed, draws=draws)
+    draw = _draw_noise(own, scatter, usable, noise=noise, most_own=most_own, seed=seed, draws=draws)
     fine = _exceedance(best, np.max([each for each, _ in _scan_statistics(draw[:, usable])], axis=0))
     if len(wide) < MIN_SHIFT_BLOCKS:
         return Scan(p_value=float(fine[0]), contrast=contrast)
@@ -196,13 +199,19 @@ def _places(count: int) -> list[Contrast]:
 
 
 def _draw_noise(
-    count: int, own_share: float, *, noise: StepNoise, most_own: float, seed: int, draws: int
+    own: FloatArray, scatter: float, usable: IntArray, *, noise: StepNoise, most_own: float, seed: int, draws: int
 ) -> FloatArray:
-    """Draw block noise without any shift, (draws, count): the blocks' own, and what steps share."""
-    share = min(most_own, own_share) if math.isfinite(own_share) else 0.0
-    shared = block_correlation(count, max(1, round(noise.observations)), noise.correlation)
-    correlation = (1 - share) * shared + share * np.eye(count)
-    return product(np.random.default_rng(seed).normal(size=(draws, count)), np.linalg.cholesky(correlation).T)
+    """Draw block noise without any shift, (draws, blocks): the blocks' own, and what steps share.
+
+    Of the blocks that are `usable` the variance is 1 on average. A block of few tokens or steps has more than others.
+    """
+    mean = float(np.mean(own[usable]))
+    share = min(most_own, mean / scatter) if math.isfinite(mean) else 0.0
+    relative = np.divide(own, mean, out=np.ones(len(own)), where=np.isfinite(own) & (mean > 0))
+    shared = block_covariance(np.maximum(noise.observations, 1), noise.correlation)
+    shared /= np.diag(shared)[usable].mean()
+    covariance = (1 - share) * shared + share * np.diag(relative)
+    return product(np.random.default_rng(seed).normal(size=(draws, len(own))), np.linalg.cholesky(covariance).T)
 
 
 def _contrast_statistic(values: FloatArray, contrast: Contrast, margin: float = 0.0) -> tuple[FloatArray, FloatArray]:
@@ -216,13 +225,20 @@ def _contrast_statistic(values: FloatArray, contrast: Contrast, margin: float = 
 
 def block_correlation(count: int, steps: int, likeness: float = STEP_AR1) -> FloatArray:
     """Return the correlations of `count` means of `steps` steps each, where single steps follow an AR(1)."""
-    apart = np.arange(1, steps)
-    own = (steps + 2 * float(((steps - apart) * likeness**apart).sum())) / steps**2
-    shared = ((1 - likeness**steps) / (1 - likeness) / steps) ** 2
-    lag = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
-    between = shared * likeness ** np.maximum((lag - 1) * steps + 1, 0)
-    correlation: FloatArray = np.where(lag == 0, 1.0, between / own)
+    covariance = block_covariance(np.full(count, steps), likeness)
+    correlation: FloatArray = covariance / covariance[0, 0]
     return correlation
+
+
+def block_covariance(steps: IntArray, likeness: float = STEP_AR1) -> FloatArray:
+    """Return the covariances of means of so many steps each, one after the other, where steps follow an AR(1)."""
+    first = np.cumsum(steps) - steps
+    decayed = (1 - likeness**steps) / (1 - likeness)
+    between = first[None, :] - (first + steps - 1)[:, None]
+    shared = decayed[:, None] * decayed[None, :] * likeness ** np.maximum(np.where(between > 0, between, between.T), 0)
+    inner = (steps * (1 + likeness) - 2 * likeness * decayed) / (1 - likeness)
+    covariance: FloatArray = np.where(np.eye(len(steps), dtype=np.bool_), inner, shared) / np.outer(steps, steps)
+    return covariance
 
 
 def classify_trend(values: FloatArray) -> str:

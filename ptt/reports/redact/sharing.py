@@ -173,7 +173,9 @@ HOLDERS: Final[Mapping[str, Treat]] = {
 HOLDERS_OF: Final[Mapping[str, Treat]] = {
     "tool": Treat.TOOL,
     "environment": Treat.ENVIRONMENT,
-    **dict.fromkeys(("tool result", "policy version", "lag", "rank", "temperature", "top_p", "logprob kind"), K),
+    **dict.fromkeys(
+        ("tool result", "observation", "policy version", "lag", "rank", "temperature", "top_p", "logprob kind"), K
+    ),
 }
 """What a finding's `holder_value` names, by its `holder_attribute`; of any other it names a group of samples."""
 

@@ -1,0 +1,98 @@
+"""Percentiles of equally many tokens in each block of steps: few tokens read a tail too small.
+
+The 99th percentile of 30 tokens is 0.6 of what it is for many, so blocks that hold more and more tokens rise by
+themselves. So many whole sequences are drawn from a block as hold about as many tokens as its smallest fellow does: the
+mean over such draws is that of a block of this size, whatever size the block has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.bootstrap import unit_histograms
+from ptt.diagnostics.statistics.dot_product import product
+from ptt.diagnostics.statistics.windows import Span
+
+DRAWS: Final = 100  # their mean is known ten times as well as one draw
+UNEQUAL: Final = 1.25  # largest over smallest block: below it percentiles of 50 tokens are alike within 2%
+FULL_SHARE: Final = 0.25  # of the median block's tokens, that a block is filled up to by joining neighbours
+LEAST_PER_THIRD: Final = 4  # blocks that each third of the run keeps, however few its tokens
+LEAST_BLOCKS: Final = 8  # blocks are not joined to fewer
+
+
+def thin_blocks(
+    sequences: pl.DataFrame, *, blocks: int, tokens: int, seed: int, draws: int = DRAWS
+) -> dict[int, FloatArray]:
+    """Return coarse histograms of so many tokens of each block that holds as many, (draws, COARSE_COUNT) each.
+
+    `sequences`: as `resample_blocks` takes them; their `unit` is what is drawn as a whole.
+    """
+    generator = np.random.default_rng(seed)
+    return {
+        block: thin_units(table, tokens, generator, draws=draws)
+        for block, _, table in unit_histograms(sequences, seed=seed)
+        if block < blocks and table.sum() >= tokens
+    }
+
+
+def thin_units(table: FloatArray, tokens: int, generator: np.random.Generator, *, draws: int) -> FloatArray:
+    """Return histograms of about `tokens` tokens of some of the units, (units, bins), drawn without replacement.
+
+    As many whole units as come nearest; tokens of these are left out only where even so there are far too many.
+    """
+    totals = table.sum(axis=1)
+    if totals.sum() == tokens:
+        return np.repeat(table.sum(axis=0)[None], draws, axis=0)
+    order = generator.permuted(np.tile(np.arange(len(table)), (draws, 1)), axis=1)
+    reached = np.cumsum(totals[order], axis=1)
+    needed = np.argmin(np.abs(reached - tokens), axis=1)
+    chosen = np.zeros((draws, len(table)))
+    np.put_along_axis(chosen, order, (np.arange(len(table)) <= needed[:, None]).astype(np.float64), axis=1)
+    return thin_histograms(product(chosen, table), tokens, generator)
+
+
+def thin_histograms(histograms: FloatArray, tokens: int, generator: np.random.Generator) -> FloatArray:
+    """Return histograms, (n, bins), those that hold far more than `tokens` with so many of theirs, any as likely."""
+    thinned = histograms.copy()
+    for row in np.flatnonzero(histograms.sum(axis=1) > UNEQUAL * tokens):
+        thinned[row] = generator.multivariate_hypergeometric(np.rint(histograms[row]).astype(np.int64), tokens)
+    return thinned
+
+
+def fill_blocks(spans: Sequence[Span], tokens: IntArray, *, least: int) -> list[IntArray]:
+    """Return which neighbouring spans to join so that no block holds few tokens, (slices, spans), of any slice.
+
+    Few: fewer than `least`, or than FULL_SHARE of the median's, as far as each third of the spans keeps some blocks. A
+    span without any token of a slice stays as it is: it has no tail of it.
+    """
+    groups = [np.array([place]) for place in range(len(spans))]
+    held = [tokens[:, place].astype(np.float64) for place in range(len(spans))]
+    full = np.array([_full(counts, least) for counts in tokens])
+    while len(groups) > LEAST_BLOCKS:
+        filled = np.array([np.min(np.where(count > 0, count / np.maximum(full, 1.0), np.inf)) for count in held])
+        joins = [
+            (filled[place], min(filled[other], 1.0), place, other)
+            for place in np.flatnonzero(filled < 1).tolist()
+            for other in (place - 1, place + 1)
+            if 0 <= other < len(groups) and (held[other] > 0).tolist() == (held[place] > 0).tolist()
+        ]
+        if not joins:
+            break
+        *_, place, other = min(joins)
+        first, second = sorted((place, other))
+        groups[first] = np.concatenate([groups[first], groups.pop(second)])
+        held[first] = held[first] + held.pop(second)
+    return groups
+
+
+def _full(counts: IntArray, least: int) -> float:
+    """Return the tokens of one slice that a block is to hold; 0 where a third has too few for any tail."""
+    thirds = [float(part.sum()) for part in np.array_split(counts, 3)]
+    if min(thirds) < LEAST_PER_THIRD * least:
+        return 0.0
+    return max(float(least), min(FULL_SHARE * float(np.median(counts[counts > 0])), min(thirds) / LEAST_PER_THIRD))
