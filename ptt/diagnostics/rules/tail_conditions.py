@@ -147,7 +147,8 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
     if end is None and growth is None and contrast is not None:
         end = _jump_at_the_end(tails.post, shift.p_value)
     lasting = _lasting(tails.post, contrast if growth else None)
-    name = "p95" if percentiles["p95"].growth() >= MIN_GROWTH else "p99"
+    p95, p99 = (percentiles[each].growth() for each in ("p95", "p99"))
+    name = "p95" if p95 >= MIN_GROWTH or p95 > 1.0 >= p99 else "p99"
     if lasting and not any(lasting.values()):
         name = next(iter(lasting))  # what is told to have come back is what rose
     if end is not None:

@@ -110,9 +110,10 @@ def finding(
     `p99_passed`: when p99 passed its own limit, whichever percentile made the severity.
     """
     rise = signature.growth[tails.post.name]
+    level_rose = tails.post.percentiles[level.name].growth() > 1.0
     grew = (
         path_beside_text(tails, level.name, signature.growth[tails.text.name])
-        if tail.end is None and tail.rare is None and tail.since is None
+        if tail.end is None and tail.rare is None and tail.since is None and level_rose
         else f"{signature.reason}; {level.name} is past {nats(level.limit)}"
     )
     policy, reference = sides(tails.pair)
