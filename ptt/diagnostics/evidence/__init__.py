@@ -10,6 +10,7 @@ from ptt.diagnostics.evidence.answers import Answers
 from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.freshness import Freshness
+from ptt.diagnostics.evidence.kl_witness import KlWitness
 from ptt.diagnostics.evidence.lengths import Lengths
 from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.mismatch import RankMismatch
@@ -49,6 +50,7 @@ class Evidence:
     rank_mismatch: RankMismatch | None = None  # None: no engine's logprobs, or fewer than two ranks are known
     pairs: Mapping[str, PairSteps] = field(default_factory=dict)  # by name of the pair, those that have tokens
     reference: Reference | None = None  # None: not looked for
+    kl_witness: KlWitness | None = None  # None: no KL is logged, or no logprobs of policy and reference are recorded
     signal: Signal = field(default_factory=Signal)
     machines: Machines | None = None  # None: nothing is recorded by rank
     events: tuple[Event, ...] = ()

@@ -22,6 +22,7 @@ from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
 from ptt.diagnostics.evidence.freshness import gather_freshness
+from ptt.diagnostics.evidence.kl_witness import gather_kl_witness
 from ptt.diagnostics.evidence.lengths import gather_lengths
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mismatch import gather_mismatch, gather_rank_mismatch
@@ -288,6 +289,7 @@ def gather(
         rank_mismatch=topic("mismatch by rank", lambda: gather_rank_mismatch(tokens)),
         pairs=pairs,
         reference=reference,
+        kl_witness=topic("witness of the KL", lambda: gather_kl_witness(tokens, series)),
         signal=topic("signal", lambda: gather_signal(tokens, trajectories)) or Signal(),
         machines=machines,
         events=topic(
