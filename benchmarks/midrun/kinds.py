@@ -388,7 +388,9 @@ def fewer_tools(run: Run, generator: Generator) -> dict[str, Any]:
 def higher_in_some(plan: Plan, generator: Generator) -> None:
     """Let a third of sound runs have large tails, level all along, so that a growth seen would be material."""
     if generator.random() < 1 / 3:
-        plan.text_p99, plan.post_p99 = (level * generator.uniform(2, 6) for level in (plan.text_p99, plan.post_p99))
+        count = len(plan.steps)  # level from the first step on: a tail that comes out of nothing does grow
+        plan.text_p99 = np.full(count, plan.text_p99[-1] * generator.uniform(2, 6))
+        plan.post_p99 = np.full(count, plan.post_p99[-1] * generator.uniform(2, 6))
 
 
 def tool_use(low: float, high: float, *, by_group: bool) -> Prepare:
@@ -431,7 +433,7 @@ def rate_restarts(plan: Plan, generator: Generator) -> None:
     plan.rate = float(generator.choice([1e-5, 5e-5])) * (0.05 + 0.95 * 0.5 * (1 + np.cos(np.pi * phase)))
     wave = phase if generator.random() < 0.5 else 1 - phase
     size = generator.uniform(1.3, 2.2) ** (wave - 0.5)
-    plan.text_p99, plan.post_p99 = plan.text_p99 * size, plan.post_p99 * size
+    plan.text_p99, plan.post_p99 = plan.text_p99[-1] * size, plan.post_p99[-1] * size
     if generator.random() < 0.5:
         plan.text_p99, plan.post_p99 = 3 * plan.text_p99, 3 * plan.post_p99
 
