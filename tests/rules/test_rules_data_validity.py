@@ -19,7 +19,7 @@ from ptt.diagnostics.statistics.pair_sample import PairSample
 
 SOME = Extent(tokens=10_000, sequences=100, first_step=1, last_step=60, files=1, example="tokens/all.parquet")
 PAIR = PairSample(
-    tokens=10_000, lag_correlation={0: 0.9}, slope=0.0, r_squared=0.0, median_r=0.0, p99=0.1, negative_share=0.5,
+    tokens=10_000, slope=0.0, r_squared=0.0, median_r=0.0, p99=0.1, negative_share=0.5,
     boundary_share=0.0, boundary_tokens=0.01, zero_share=0.0, usual_ratio=0.0,
 )  # fmt: skip
 

@@ -39,15 +39,6 @@ def noisy(rows: list[np.ndarray], scale: float = 0.05) -> list[np.ndarray]:
     return [np.minimum(row + scale * generator.standard_normal(len(row)), -1e-6) for row in rows]
 
 
-@pytest.mark.parametrize("lag", [-2, -1, 0, 1, 2])
-def test_the_best_lag_is_the_shift_between_the_columns(lag: int) -> None:
-    policy = text()
-    ref = [np.roll(row, lag) for row in noisy(policy)]
-    found = facts(samples(policy, ref)).lag_correlation
-    assert max(found, key=lambda at: found[at]) == lag
-    assert found[lag] > 0.9
-
-
 def test_slope_and_fit_are_those_of_scipy() -> None:
     policy, ref = text(), noisy(text())
     found = facts(samples(policy, ref))
@@ -101,5 +92,4 @@ def test_a_copy_is_told_by_tokens_that_are_not_sure() -> None:
 def test_too_few_tokens_give_no_answer() -> None:
     found = facts(samples(text(1, 10), text(1, 10)))
     assert np.isnan(found.slope)
-    assert all(np.isnan(one) for one in found.lag_correlation.values())
     assert pair_sample(samples(text(1), text(1)).clear(), numerator="policy_logp", denominator="ref_logp") is None

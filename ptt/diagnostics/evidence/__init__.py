@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ptt.diagnostics.evidence.algorithm import Algorithm
 from ptt.diagnostics.evidence.answers import Answers
+from ptt.diagnostics.evidence.column_faults import ColumnFault
 from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.freshness import Freshness
@@ -62,6 +63,7 @@ class Evidence:
     validity: Validity | None = None
     copies: Copies | None = None  # None: sequences repeat no others
     batches: RecordedBatches | None = None  # None: no sequence is recorded
+    column_faults: tuple[ColumnFault, ...] = ()  # of logprobs, over a stretch of steps or all along
     segments: Segments | None = None  # None: no step is recorded at all
     required_tools: tuple[str, ...] = ()  # of the settings
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

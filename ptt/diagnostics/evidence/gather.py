@@ -18,6 +18,7 @@ from ptt.diagnostics.errors import is_caught
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import KIND, Algorithm, detect_algorithm
 from ptt.diagnostics.evidence.answers import gather_answers
+from ptt.diagnostics.evidence.column_faults import gather_column_faults
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
@@ -262,6 +263,7 @@ def gather(
     run = describe_run(name, facts, series, tokens, logged_at)
     eval_losses = topic("evaluation losses", lambda: read_series(metrics, WideMetrics(folder), split="eval")) or {}
     eval_loss = eval_losses.get("eval/loss")
+    validity = topic("validity", lambda: gather_validity(tokens)) if tokens is not None else None
     evidence = Evidence(
         run=replace(
             run,
@@ -301,9 +303,14 @@ def gather(
         tails_missing=() if tails else missing if unpaired else REQUIRED_COLUMNS,
         tails_reason="" if tails else unpaired or _why_no_tails(sources, tokens),
         tool_use=topic("tool use", lambda: tool_use_by_step(tokens)) if tokens is not None else None,
-        validity=topic("validity", lambda: gather_validity(tokens)) if tokens is not None else None,
         copies=topic("repeated content", lambda: find_copies(tokens)) if tokens is not None else None,
         batches=topic("batches", lambda: gather_batches(tokens, series)) if tokens is not None else None,
+        validity=validity,
+        column_faults=(
+            topic("column faults", lambda: gather_column_faults(tokens, tokens.sound_rows, validity.fills)) or ()
+            if tokens is not None and validity is not None
+            else ()
+        ),
         segments=topic("segments", lambda: gather_segments(wide.rows(metrics), tokens, local)),
         required_tools=settings.required_tools,
         limits=settings.limits,

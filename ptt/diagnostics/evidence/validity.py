@@ -119,6 +119,7 @@ class Validity:
     first: Mapping[str, PairSample] = field(default_factory=dict)  # by pair: of the first steps that hold enough tokens
     mixed_column: MixedColumn | None = None
     mixed_pairs: Mapping[str, MixedPair] = field(default_factory=dict)
+    fills: Mapping[str, Fills] = field(default_factory=dict)  # by column: what stands in place of logprobs
 
     @property
     def sequences(self) -> int:
@@ -267,6 +268,7 @@ def gather_validity(tokens: Tokens) -> Validity:
         },
         mixed_column=mixed_column(tokens, rows),
         mixed_pairs=mixed_pairs(tokens, rows, fills),
+        fills=fills,
     )
 
 

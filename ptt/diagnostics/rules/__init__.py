@@ -33,6 +33,7 @@ from ptt.diagnostics.rules.data_validity import (
     shifted_logprobs,
     truncated_support,
     unmasked_tools,
+    unrelated_logprobs,
 )
 from ptt.diagnostics.rules.environment import (
     failures_under_load,
@@ -147,6 +148,7 @@ VALIDITY_RULES: tuple[Rule, ...] = (
     filled_rows.RULE,
     placeholder_logprobs.RULE,
     shifted_logprobs.RULE,
+    unrelated_logprobs.RULE,
     scaled_logprobs.RULE,
     mixed_temperatures.RULE,
     truncated_support.RULE,

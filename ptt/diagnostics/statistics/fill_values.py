@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.number_grid import grid_of
 
 Values = npt.NDArray[np.float32]
@@ -187,11 +187,11 @@ def _repeats(step: IntArray, values: Values) -> bool:
     return len(off) > 0 and float(off.mean()) < MAX_ALIKE * spread
 
 
-def distance(first: Values, second: Values) -> float:
+def distance(first: Values | FloatArray, second: Values | FloatArray) -> float:
     """Return Kolmogorov's distance of two samples: the largest difference of their distribution functions."""
-    first, second = np.sort(first), np.sort(second)
-    every = np.concatenate([first, second])
-    below = [np.searchsorted(part, every, side="right") / len(part) for part in (first, second)]
+    parts = [np.sort(first), np.sort(second)]
+    every = np.concatenate(parts)
+    below = [np.searchsorted(part, every, side="right") / len(part) for part in parts]
     return float(np.abs(below[0] - below[1]).max())
 
 

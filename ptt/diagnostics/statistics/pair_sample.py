@@ -20,7 +20,6 @@ from ptt.diagnostics.statistics.dot_product import dot
 from ptt.diagnostics.statistics.fill_values import Fills
 from ptt.diagnostics.statistics.placeholder_values import IMPOSSIBLE_ABOVE, MISSING_BELOW, NO_FILLS
 
-LAGS: Final = (-2, -1, 0, 1, 2)
 MIN_TOKENS: Final = 200
 CERTAIN_ABOVE: Final = (
     -0.05
@@ -30,17 +29,15 @@ NO_MOVE: Final = 1e-12  # nats: below it the two logprobs are one number
 
 @dataclass(frozen=True, kw_only=True)
 class PairSample:
-    """Facts on one pair from sampled model tokens; correlations are over tokens that are not nearly certain.
+    """Facts on one pair from sampled model tokens; lines are over tokens that are not nearly certain.
 
-    lag_correlation: of numerator at t with denominator at t + lag. slope, r_squared: r on the denominator's logprob.
-    p99: of |r|. negative_share: of tokens with |r| above 1e-6. boundary_share: of the largest 1% of |r|, the share at
-    the first token after an observation; boundary_tokens: of all tokens; zero_share: of tokens whose r is 0,
-    those that both columns are sure of left out where others are; usual_ratio: median of r over the denominator's
-    logprob. NaN: too few tokens sampled.
+    slope, r_squared: r on the denominator's logprob. p99: of |r|. negative_share: of tokens with |r| above 1e-6.
+    boundary_share: of the largest 1% of |r|, the share at the first token after an observation; boundary_tokens: of all
+    tokens; zero_share: of tokens whose r is 0, those that both columns are sure of left out where others are;
+    usual_ratio: median of r over the denominator's logprob. NaN: too few tokens sampled.
     """
 
     tokens: int
-    lag_correlation: dict[int, float]
     slope: float
     r_squared: float
     median_r: float
@@ -81,7 +78,7 @@ def _model_tokens(samples: pl.DataFrame, numerator: str, denominator: str, fills
     seen = np.cumsum(mask) - mask  # before each token, of all rows
     first = mask & ~np.append(False, mask[:-1]) & (seen > seen[begins][row])
     top, bottom = (
-        _without_placeholders(
+        without_placeholders(
             rows[name].explode(empty_as_null=False).cast(pl.Float64).fill_null(np.nan).to_numpy(writable=True),
             fills.get(name, NO_FILLS),
         )
@@ -103,10 +100,10 @@ def _sampled_pairs(
 
 def mask_placeholders(values: list[float | None], fills: Fills = NO_FILLS) -> FloatArray:
     """Return the values with placeholders as NaN: they have a finding of their own and would rule every fit."""
-    return _without_placeholders(np.array(values, dtype=np.float64), fills)
+    return without_placeholders(np.array(values, dtype=np.float64), fills)
 
 
-def _without_placeholders(values: FloatArray, fills: Fills) -> FloatArray:
+def without_placeholders(values: FloatArray, fills: Fills) -> FloatArray:
     """Turn placeholders into NaN, in place."""
     with np.errstate(invalid="ignore"):
         values[(values <= MISSING_BELOW) | (values > IMPOSSIBLE_ABOVE)] = np.nan
@@ -128,7 +125,6 @@ def _summarize_pair(tokens: _ModelTokens) -> PairSample:
     moved = finite & (magnitude > 1e-6)
     return PairSample(
         tokens=int(finite.sum()),
-        lag_correlation={lag: _lag_correlation(tokens, lag) for lag in LAGS},
         slope=slope,
         r_squared=r_squared,
         median_r=float(np.median(r[moved])) if moved.any() else 0.0,
@@ -156,24 +152,6 @@ def _zero_share(top: FloatArray, bottom: FloatArray) -> float:
 
 def _share(flags: BoolArray) -> float:
     return float(flags.mean()) if len(flags) else np.nan
-
-
-def _lag_correlation(tokens: _ModelTokens, lag: int) -> float:
-    """Correlate numerator at t with denominator at t + lag, within sequences."""
-    end = len(tokens.row)
-    here, there = slice(max(0, -lag), end - max(0, lag)), slice(max(0, lag), end - max(0, -lag))
-    together = tokens.row[here] == tokens.row[there]
-    return _correlation(tokens.top[here][together], tokens.bottom[there][together])
-
-
-def _correlation(x: FloatArray, y: FloatArray) -> float:
-    with np.errstate(invalid="ignore"):
-        usable = np.isfinite(x) & np.isfinite(y) & ((x < CERTAIN_ABOVE) | (y < CERTAIN_ABOVE))
-    if usable.sum() < MIN_TOKENS:
-        return np.nan
-    x, y = x[usable] - x[usable].mean(), y[usable] - y[usable].mean()
-    scale = math.sqrt(dot(x, x) * dot(y, y))
-    return dot(x, y) / scale if scale > 0 else np.nan
 
 
 def _fit_slope(x: FloatArray, y: FloatArray) -> tuple[float, float]:

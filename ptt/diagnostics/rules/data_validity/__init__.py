@@ -6,11 +6,13 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.column_faults import ColumnFault
 from ptt.diagnostics.evidence.validity import AnomalyCount, Extent, MissingLogprobs, Validity
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.rules.interface import NotJudged
 from ptt.diagnostics.statistics.fault_since import FaultSpan
 from ptt.diagnostics.statistics.pair_sample import PairSample
+from ptt.diagnostics.statistics.slices import SLICES
 
 BLOCKS = "contaminates"
 """Key of a finding's evidence: the pairs whose tails are not to be judged while it stands, or "all"."""
@@ -68,6 +70,18 @@ def early_engine_pairs(validity: Validity, pairs: Iterable[str]) -> dict[str, Pa
         enable="record the inference engine's own logprobs as rollout_logp",
         absent=True,
     )
+
+
+def since_when(fault: ColumnFault) -> str:
+    """Return, as a part of a sentence, where and when a fault holds: " after the first observation from step 61 on"."""
+    places = {None: "", SLICES[0]: " before any observation", SLICES[1]: " after the first observation"}
+    place = places[fault.found.slice]
+    return place if fault.whole_run else f"{place} {when_words(fault.span)}"
+
+
+def blocked_by(fault: ColumnFault) -> str:
+    """Return what the fault contaminates: the column that several pairs have in common, or the pair."""
+    return fault.column or fault.pairs[0]
 
 
 def shared_column(pairs: Collection[str], otherwise: str) -> str:

@@ -2,7 +2,8 @@
 
 What: r is exactly 0 (below 1e-12) on 99.9% of tokens of a pair, over the whole run, although the policy moved: a KL or
 a gradient is logged, or another pair differs. It holds for the pair in use, and (as a low finding) for the engine's
-logprobs beside the trainer's. Where nothing recorded shows whether the policy moved, the finding says so.
+logprobs beside the trainer's. Where nothing recorded shows whether the policy moved, the finding says so. Or r is 0 on
+as many tokens that are not nearly certain from a step on, until a step, or in one slice, and differs otherwise.
 Why it matters: the pair then carries no information: no tail, no ratio, an ESS of 1 by construction. It looks perfectly
 healthy.
 What it is not: a policy that does not move (the learning rate is 0, or only steps before the first update are
@@ -19,10 +20,19 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.column_faults import ColumnFault
 from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, NONE_RECORDED, extent, recorded_validity
+from ptt.diagnostics.rules.data_validity import (
+    BLOCKS,
+    NONE_RECORDED,
+    blocked_by,
+    dates_of,
+    extent,
+    recorded_validity,
+    since_when,
+)
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.wording import pct, sig
 
@@ -30,6 +40,7 @@ ZERO_SHARE = 0.999  # of tokens
 MOVED = ("kl/ref", "kl/old", "grad_norm")  # above 0 only where the policy leaves where it was
 MIN_KL = 1e-7  # nats a token: below it a logged KL is rounding
 ENGINE_PAIRS = ("old/rollout", "policy/rollout")
+MIN_EDGE = 0.5  # of the usual |r|, next to a copy: a policy that only begins to move starts at a small part of it
 MIN_COARSE_TOKENS = (
     10_000  # so many agree to the last bit of a coarse type in copies alone: noise crosses some boundary
 )
@@ -42,14 +53,69 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     tails = evidence.tails
     if tails is None or not tails.tokens:
         return NONE_RECORDED
+    parts = tuple(_part(fault) for fault in evidence.column_faults if _is_part(fault, validity, evidence, limits))
     engine = [pair for pair in ENGINE_PAIRS if pair != tails.pair and _same(validity, pair, limits)]
     copies = [_engine(engine, validity, limits)] if engine else []
     if tails.zero_share > limits["copied"]:
         still = _why_still(tails, validity, evidence)
-        return Broken(findings=(_finding(tails, validity, evidence, limits, still), *copies))
-    if copies:
-        return Broken(findings=tuple(copies))
+        return Broken(findings=(_finding(tails, validity, evidence, limits, still), *copies, *parts))
+    if copies or parts:
+        return Broken(findings=(*parts, *copies))
     return Healthy(reason=f"r of {tails.pair} is 0 on {pct(tails.zero_share)} of tokens")
+
+
+def _is_part(fault: ColumnFault, validity: Validity, evidence: Evidence, limits: Limits) -> bool:
+    """Return whether columns that are not equal all along are copies at some steps or in a slice."""
+    found, pair = fault.found, fault.pairs[0]
+    if found.kind != "copied" or found.during <= limits["copied"] or pair == "policy/old":
+        return False
+    if fault.whole_run and found.slice is None:
+        return pair == "old/ref" and evidence.tails is not None and evidence.tails.pair != pair
+    return not fault.span.from_start or _moved_meanwhile(fault, validity, evidence)
+
+
+def _moved_meanwhile(fault: ColumnFault, validity: Validity, evidence: Evidence) -> bool:
+    """Return whether a policy that equals the other column from the start had left it all the same.
+
+    A policy that only then begins to move is near it in the next steps; one that was copied is where it got to.
+    """
+    pair, kl = fault.pairs[0], evidence.metrics.get("kl/ref")
+    coarse = any(f"{side}_logp" in validity.rounding for side in pair.split("/"))
+    if kl is not None and pair.endswith("/ref") and not coarse:
+        steps, values = kl.finite()
+        inside = values[(steps >= fault.span.since) & (steps <= fault.span.until)]
+        if len(inside):
+            return float(np.median(np.abs(inside))) > MIN_KL
+    return fault.found.edge > MIN_EDGE
+
+
+def _part(fault: ColumnFault) -> Finding:
+    found, pair = fault.found, fault.pairs[0]
+    top, bottom = (f"{side}_logp" for side in pair.split("/"))
+    otherwise = f", and on {pct(found.otherwise)} otherwise" if math.isfinite(found.otherwise) else ""
+    engine = pair in ENGINE_PAIRS
+    return Finding(
+        severity=Severity.LOW if engine else Severity.MEDIUM,
+        claim=f"{top} and {bottom} are one number{since_when(fault)} (r is 0 on {pct(found.during)} of tokens that "
+        f"are not nearly certain{otherwise}): one is a copy of the other",
+        observed=found.during,
+        limit=ZERO_SHARE,
+        unit="share",
+        slice=found.slice,
+        **dates_of(fault.span),
+        evidence={
+            "pair": pair,
+            "share_otherwise": found.otherwise if math.isfinite(found.otherwise) else None,
+            **extent(fault.extent, EFFECT),
+            BLOCKS: blocked_by(fault),
+        },
+        causes=("the writer takes one column from the other from a restart or a switch on",)
+        if not fault.whole_run
+        else ("old logprobs are taken from the reference's pass, or the reference is the old policy",),
+        next=(f"compare how {top} and {bottom} are filled before and after that step",)
+        if not fault.whole_run
+        else (f"look which forward pass {top} and {bottom} are taken from",),
+    )
 
 
 def _same(validity: Validity, pair: str, limits: Limits) -> bool:

@@ -3,7 +3,9 @@
 What: r is proportional to the logprob itself: R^2 above 0.8 for pairs that should agree (engine, old and current
 policy). Against the reference, early in the run: a clearly positive slope with R^2 above 0.4; r negative on more than
 85% of tokens, which cannot happen on tokens that the policy sampled (their mean r is a KL, never negative); or, in the
-first steps, r of one sign on as many tokens and the fraction of the logprob that base 2 or 10 gives.
+first steps, r of one sign on as many tokens and the fraction of the logprob that base 2 or 10 gives. Or, from a step on
+or until one, the ratio of both logprobs jumps by a third or more, while the other column stays what it was and tokens
+lie as close to the new curve as to the old.
 Why it matters: raw logprobs (before temperature) against scaled ones leave r = (1/T - 1) log p on every token, a heavy
 tail without any learning; importance weights then punish rare tokens.
 What to do: have the engine return processed logprobs, or divide the trainer's logits by the temperature as well.
@@ -15,10 +17,20 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.column_faults import ColumnFault
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity, shared_column
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.data_validity import (
+    BLOCKS,
+    blocked_by,
+    dates_of,
+    extent,
+    recorded_validity,
+    shared_column,
+    since_when,
+)
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.statistics.column_faults import MIN_JUMP
 from ptt.diagnostics.statistics.pair_sample import PairSample
 from ptt.diagnostics.wording import pct, sig
 
@@ -28,13 +40,14 @@ MIN_SLOPE_NEAR = 0.05  # T = 0.95: smaller mismatches drown in kernel noise
 MIN_SLOPE_DRIFT = 0.2
 MIN_NEGATIVE_SHARE = 0.85  # of tokens early in the run: 0.47 to 0.62 in sound runs
 MIN_TOKENS = 1000
+MIN_FACTOR = math.exp(MIN_JUMP)  # by which the ratio of both logprobs jumps
 BASES = {2: math.log(2), 10: math.log(10)}  # a logprob to base b is 1 / log(b) times the natural one
 MAX_BASE_ERROR = 0.06  # of r over the logprob, around that of a base: what a few steps' drift moves its median by
 DRIFT_PAIRS = ("policy/ref", "old/ref")
 
 
 @requires(recorded_validity)
-def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
+def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the line of r on the logprob."""
     bases = {pair: first for pair, first in validity.first.items() if _base_of(first, limits) is not None}
     scaled = bases | {
@@ -42,8 +55,17 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
         for pair, (_, early) in validity.pairs.items()
         if early is not None and pair not in bases and _is_scaled(pair, early, limits)
     }
+    parts = tuple(
+        _part(fault)
+        for fault in evidence.column_faults
+        if fault.found.kind == "scaled" and abs(math.log(fault.found.during)) >= math.log(limits["jump"])
+    )
     if not scaled:
-        return Healthy(reason="no pair's r is proportional to its logprob")
+        return Broken(findings=parts) if parts else Healthy(reason="no pair's r is proportional to its logprob")
+    return Broken(findings=(_whole(scaled, validity, limits), *parts))
+
+
+def _whole(scaled: dict[str, PairSample], validity: Validity, limits: Limits) -> Finding:
     pair, early = max(scaled.items(), key=lambda item: np.nan_to_num(item[1].r_squared))
     fitted = math.isfinite(early.slope)
     return Finding(
@@ -64,6 +86,29 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
         },
         causes=("raw logprobs on one side, temperature-scaled ones on the other", "logarithms to base 2 on one side"),
         next=("set the engine's logprobs mode to processed, or apply the temperature to the trainer's logits",),
+    )
+
+
+def _part(fault: ColumnFault) -> Finding:
+    found, pair = fault.found, fault.pairs[0]
+    top, bottom = (f"{side}_logp" for side in pair.split("/"))
+    return Finding(
+        severity=Severity.HIGH,
+        claim=f"{bottom} is {sig(found.during)} times what goes with {top}{since_when(fault)}, in the median: "
+        f"{fault.column or 'one of them'} is taken at another temperature or to another base there",
+        observed=found.during,
+        limit=1.0,
+        unit="x",
+        slice=found.slice,
+        **dates_of(fault.span),
+        evidence={
+            "pair": pair,
+            "pairs": ", ".join(fault.pairs),
+            **extent(fault.extent, "r = (1/T - 1) log p on every token: it is in tails, ESS, E[rho^2] and KL"),
+            BLOCKS: blocked_by(fault),
+        },
+        causes=("the temperature of sampling or scoring was changed on one side", "logarithms to base 2 on one side"),
+        next=("compare the temperature and the logprobs mode of both sides before and after that step",),
     )
 
 
@@ -109,4 +154,5 @@ RULE = rule(
     fit_near=MIN_R2_NEAR,
     fit_drift=MIN_R2_DRIFT,
     negative_share=MIN_NEGATIVE_SHARE,
+    jump=MIN_FACTOR,
 )

@@ -17,6 +17,7 @@ import math
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_fall, lasting_rise
+from ptt.diagnostics.evidence.column_faults import fault_of
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
@@ -46,7 +47,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     peaks: list[str] = []
     findings: list[Finding] = []
     for pair in PAIRS:
-        if pair not in evidence.pairs:
+        if pair not in evidence.pairs or fault_of(evidence.column_faults, pair) is not None:
             continue
         series = without_zeros(evidence.pairs[pair].p999)
         if len(series.finite()[0]) >= MIN_RECORDED:

@@ -19,6 +19,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
+from ptt.diagnostics.evidence.column_faults import fault_of
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
@@ -54,7 +55,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         if len(moved.finite()[0]) >= MIN_LOGGED or gross_excess(moved, gross) is not None:
             judged.append((moved, _kl_limit(evidence, limits)))
     pair = evidence.pairs.get("policy/old")
-    if pair is not None:
+    if pair is not None and fault_of(evidence.column_faults, "policy/old") is None:
         moved = without_zeros(pair.p99)
         if len(moved.finite()[0]) >= MIN_RECORDED and np.nanmax(moved.values) > 0:
             judged.append((moved, limits["p99"]))
