@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from builders import Scale, Story, aggregates, evidence_of, rising, sequences_of, steady, write_recorder_run
@@ -82,6 +83,42 @@ def test_a_tail_confined_to_one_value_is_a_finding_about_it(attribute: str) -> N
     assert evidence["holder_lift"] == pytest.approx(evidence["holder_share"] / evidence["holder_token_share"])  # type: ignore[operator]
     assert any(where in line or f"`{value}`" in line for line in (*finding.causes, *finding.confirm, *finding.next))
     assert any("checkpoint" in line for line in finding.next)
+
+
+def with_observations(frame: pl.DataFrame, count: int, *, tail: int) -> pl.DataFrame:
+    """Cut what follows the observation of each sequence by more observations into `count` parts of as many tokens."""
+    masks = []
+    for mask in frame["model_mask"].to_list():
+        if not all(mask):
+            first = len(mask) - tail
+            for place in range(1, count):
+                start = first + place * tail // count
+                mask[start : start + 4] = [False] * 4
+        masks.append(mask)
+    return frame.with_columns(pl.Series("model_mask", masks))
+
+
+def test_a_tail_after_the_third_tool_result_is_a_finding_about_it() -> None:
+    heavy = with_observations(sequences_of(story(STAYS, sequences=16, tail=60, tool_share=steady(1.0))), 3, tail=60)
+    generator = np.random.default_rng(0)
+    rows = []
+    for step, policy in zip(heavy["step"].to_list(), heavy["policy_logp"].to_list(), strict=True):
+        scale = GROWS((step - 1) / 59)
+        rows.append(policy[:-20] + [value - scale * abs(generator.normal()) for value in policy[-20:]])
+    finding = only_finding(judge(evidence_of(heavy.with_columns(policy_logp=pl.Series(rows))), aggregates()))
+    assert "after the third tool result" in finding.claim
+    assert (finding.evidence["holder_attribute"], finding.evidence["holder_value"]) == ("observation", "3")
+    assert any("third tool result" in line for line in finding.causes)
+
+
+def test_tails_that_grow_alike_after_every_tool_result_name_none() -> None:
+    frame = with_observations(sequences_of(story(GROWS, sequences=16, tail=60, tool_share=steady(1.0))), 3, tail=60)
+    assert "holder_value" not in only_finding(judge(evidence_of(frame), aggregates())).evidence
+
+
+@pytest.mark.parametrize(("value", "said"), [("1", "first tool result"), ("8+", "eighth tool result and later ones")])
+def test_an_observation_is_told_by_its_number(value: str, said: str) -> None:
+    assert place("observation", value) == f"after the {said}"
 
 
 def test_the_advice_for_a_rank_is_about_its_machine() -> None:

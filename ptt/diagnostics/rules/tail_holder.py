@@ -103,10 +103,11 @@ def kind_of(attribute: str) -> str:
 def place(attribute: str, value: str) -> str:
     """Return where a value's tokens are, as it ends a sentence: "after `sql` calls", "on rank 3"."""
     quoted = shown(value)
+    if attribute == OBSERVATION:
+        return f"after the {_ordinal(value)}"
     places = {
         TOOL: f"after {quoted} calls",
         RESULT: f"after tool calls that {'failed' if value == 'failed' else 'did not fail'}",
-        OBSERVATION: f"after the {_ordinal(value)}",
         ENVIRONMENT: f"in environment {quoted}",
         RANK: f"on rank {value}",
         VERSION: f"in samples of policy version {value}",
