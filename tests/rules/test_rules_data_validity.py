@@ -12,8 +12,11 @@ from builders import evidence_of, frame_of_r
 from rule_cases import BY_ID, level
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.column_faults import ColumnFault, fault_of
 from ptt.diagnostics.evidence.validity import AnomalyCount, Coverage, Extent, MissingLogprobs, Rounding, Validity
 from ptt.diagnostics.model import Broken, Finding, Healthy, Severity
+from ptt.diagnostics.statistics.column_faults import Found
+from ptt.diagnostics.statistics.fault_since import FaultSpan
 from ptt.diagnostics.statistics.number_grid import Grid
 from ptt.diagnostics.statistics.pair_sample import PairSample
 
@@ -202,3 +205,95 @@ def test_a_slope_names_the_temperature() -> None:
         "0.70 times the temperature" in only(run("scaled-logprobs", validity(pairs={"policy/ref": (line, line)}))).claim
     )
     assert isinstance(run("scaled-logprobs", validity()), Healthy)
+
+
+SPAN = FaultSpan(since=61, since_interval=(60, 61), until=120, until_interval=(120, 120), from_start=False, to_end=True)
+EARLY = replace(SPAN, since=1, since_interval=(1, 1), until=40, until_interval=(40, 41), from_start=True, to_end=False)
+ALL_ALONG = replace(EARLY, until=120, until_interval=(120, 120), to_end=True)
+
+
+def fault(kind: Any, *pairs: str, column: str | None = None, **parts: Any) -> ColumnFault:
+    told: dict[str, Any] = {"slice": None, "span": SPAN, "during": 0.9, "otherwise": 0.1, "here": 0.2}
+    return ColumnFault(found=Found(kind=kind, **told | parts), pairs=pairs, column=column, extent=SOME)
+
+
+def faulty(rule: str, *faults: ColumnFault, metrics: dict[str, np.ndarray] | None = None, **parts: Any) -> Any:
+    base = evidence_of(frame_of_r(np.linspace(-0.2, 0.3, 50)), metrics=metrics or {})
+    return run(rule, validity(**parts), replace(base, column_faults=faults))
+
+
+def test_a_shift_says_since_when_where_and_of_which_column() -> None:
+    found = only(
+        faulty(
+            "shifted-logprobs",
+            fault("shifted", "policy/ref", "old/ref", column="ref_logp", slice="post_tool", lag=-3),
+        )
+    )
+    assert "t-3 after the first observation from step 61 on: ref_logp is shifted" in found.claim
+    assert (found.onset_step, found.onset_interval, found.slice) == (61, (60, 61), "post_tool")
+    assert found.evidence["contaminates"] == "ref_logp"
+    all_along = only(faulty("shifted-logprobs", fault("shifted", "policy/ref", span=ALL_ALONG, lag=1)))
+    assert (all_along.onset_step, all_along.held_from_step) == (None, 1)
+    assert all_along.evidence["contaminates"] == "policy/ref"
+
+
+def test_rows_of_other_sequences_say_since_when() -> None:
+    found = only(faulty("unrelated-logprobs", fault("unrelated", "policy/ref", during=0.3, otherwise=0.95)))
+    assert (found.severity, found.onset_step) == (Severity.HIGH, 61)
+    assert isinstance(faulty("unrelated-logprobs", fault("shifted", "policy/ref")), Healthy)
+
+
+def test_another_scale_says_until_when() -> None:
+    found = only(faulty("scaled-logprobs", fault("scaled", "policy/ref", during=1.5, otherwise=1.0, span=EARLY)))
+    assert (found.observed, found.held_from_step, found.onset_step) == (1.5, 1, None)
+    assert "up to step 40" in found.claim
+    assert isinstance(faulty("scaled-logprobs", fault("scaled", "policy/ref", during=1.2, otherwise=1.0)), Healthy)
+
+
+def copy(*pairs: str, **parts: Any) -> ColumnFault:
+    return fault("copied", *pairs, **{"during": 1.0, "otherwise": 0.02, "edge": 0.9} | parts)
+
+
+def test_a_copy_from_a_step_on_is_named() -> None:
+    found = only(faulty("copied-logprobs", copy("policy/ref")))
+    assert (found.severity, found.onset_step) == (Severity.MEDIUM, 61)
+    assert found.evidence["contaminates"] == "policy/ref"
+    engine = only(faulty("copied-logprobs", copy("policy/rollout")))
+    assert engine.severity is Severity.LOW
+
+
+@pytest.mark.parametrize(
+    ("early", "metrics", "named"),
+    [
+        (copy("policy/ref", span=EARLY), {"kl/ref": level(0.05)}, True),
+        (copy("policy/ref", span=EARLY), {"kl/ref": np.zeros(60)}, False),
+        (copy("policy/ref", span=EARLY), {}, True),
+        (copy("policy/ref", span=EARLY, edge=0.1), {}, False),  # the policy begins to move there
+        (copy("policy/old"), {}, False),  # a single update a batch, and then two
+    ],
+    ids=["a KL meanwhile", "no KL meanwhile", "no log", "warm-up", "one update"],
+)
+def test_a_policy_that_does_not_move_yet_is_no_copy(
+    early: ColumnFault, metrics: dict[str, np.ndarray], named: bool
+) -> None:
+    verdict = faulty("copied-logprobs", early, metrics=metrics)
+    assert isinstance(verdict, Broken) == named
+
+
+def test_old_logprobs_of_the_reference_are_named_and_no_update() -> None:
+    reference = copy("old/ref", column="old_logp", span=ALL_ALONG, otherwise=math.nan)
+    found = only(faulty("copied-logprobs", reference))
+    assert found.evidence["contaminates"] == "old_logp"
+    assert found.held_from_step == 1
+    assert fault_of((reference,), "policy/old") is reference
+    assert fault_of((reference,), "policy/ref") is None
+    assert fault_of((copy("policy/old"),), "policy/old") is None
+
+
+def test_a_fill_value_says_since_when() -> None:
+    filled = AnomalyCount(**vars(SOME) | {"tokens": 300}, column="ref_logp", kind="fill", values=(-20.0,), span=SPAN)
+    found = only(run("placeholder-logprobs", validity(anomalies=(filled,))))
+    assert "from step 61 on" in found.claim
+    assert (found.onset_step, found.onset_interval) == (61, (60, 61))
+    held = only(run("placeholder-logprobs", validity(anomalies=(replace(filled, span=ALL_ALONG),))))
+    assert (held.onset_step, held.held_from_step) == (None, 1)

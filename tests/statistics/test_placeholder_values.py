@@ -84,8 +84,58 @@ def test_a_fill_value_is_told_by_the_run_and_left_out(value: float, every: int, 
     assert {(column, kind) for _, column, kind, _ in told} == {(3, name)}
     count = sum(n for *_, n in told)
     planted = sum(len(ref[::every]) for _, ref in rows)
-    assert count >= 0.2 * planted if value == 0 else count == planted
+    assert count >= 0.6 * planted if value == 0 else count == planted
     assert int(tables.cells["n"].sum()) + int(tables.bad["n_bad"].sum()) == 60 * 40
+
+
+@pytest.mark.parametrize("value", [-20.0, -7.25, -1.2345])
+def test_any_value_that_begins_in_mid_run_is_a_fill(value: float) -> None:
+    """Six in a thousand tokens, in the last fifth of the run alone, at places of their own."""
+    rows = sound_rows(200)
+    for index in range(160, 200):
+        for place in {index % 40, (7 * index + 3) % 40}:
+            rows[index][1][place] = value
+    told = kinds(fold(rows, sample_every=1, per_step=10))
+    assert {(column, kind) for _, column, kind, _ in told} == {(3, "FILL")}
+    assert min(seq for seq, *_ in told) == 160
+
+
+def test_a_part_of_a_column_in_a_coarse_type_is_no_fill() -> None:
+    """Its values come again at any place, many of them."""
+    rows = sound_rows(400)
+    for _, ref in rows[200:]:
+        ref[:] = np.round(ref, 2).tolist()  # type: ignore[arg-type]
+    assert kinds(fold(rows, sample_every=1, per_step=10)) == []
+
+
+def test_a_token_that_one_column_proves_unsampled_leaves_every_pair() -> None:
+    rows = sound_rows()
+    policy, ref = ([row[side] for row in rows] for side in (0, 1))
+    generator = np.random.default_rng(4)
+    engine = [[one * (1 + 1e-3 * generator.normal()) for one in row] for row in policy]  # type: ignore[operator]
+    for row in ref:
+        row[::9] = [-7.25] * len(row[::9])
+    frame = pl.DataFrame(
+        {
+            "seq": pl.Series(range(len(rows)), dtype=pl.UInt32),
+            "step": [1 + index // 10 for index in range(len(rows))],
+            "model_mask": [[True] * 40] * len(rows),
+            "policy_logp": pl.Series(policy, dtype=pl.List(pl.Float32)),
+            "ref_logp": pl.Series(ref, dtype=pl.List(pl.Float32)),
+            "rollout_logp": pl.Series(engine, dtype=pl.List(pl.Float32)),
+        }
+    )
+    pairs = available_pairs({"policy_logp", "ref_logp", "rollout_logp"})
+    for missing in (False, True):  # rows that lack a column go another way
+        lacking = pl.col("seq") == 3 if missing else pl.lit(value=False)
+        nothing = pl.lit(None, pl.List(pl.Float32))
+        given = frame.with_columns(
+            pl.when(lacking).then(nothing).otherwise(pl.col("rollout_logp")).alias("rollout_logp")
+        )
+        tables = token_pass(given.lazy(), pairs=pairs, min_observation=4, sample_every=1)
+        for number, pair in enumerate(pairs):
+            held = len(rows) - (missing and "rollout" in pair.name)
+            assert int(tables.cells_of(number)["n"].sum()) == held * (40 - 5), pair.name
 
 
 def test_a_row_of_zeros_among_sound_ones_is_filled() -> None:

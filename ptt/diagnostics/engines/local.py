@@ -71,7 +71,7 @@ COMPILED_FROM = 1 << 26  # tokens: of fewer, compiled loops save less than the h
 COMPILED_APART_FROM = 1 << 30  # tokens: elsewhere each process loads them
 LONE_UNITS = np.uint64(1 << 32)  # sequences without a prompt group have numbers below this, as CRC-32s have
 MEMORY_KEPT_FROM = 1 << 26  # tokens: of fewer, the pages that are mapped anew cost less than 0.1 s
-PLACEHOLDERS = 3  # tables kept by an earlier version left out every -1.0 and every lone 0, or had all sequences
+PLACEHOLDERS = 4  # tables kept by an earlier version left out other tokens, or had all sequences
 
 SCALARS = ("sample_id", "group_id", "trajectory_id", "env", "rank", "reward", "policy_version", "temperature",
            "top_p", "logp_kind", "tool_names", "tool_failed")  # fmt: skip

@@ -15,7 +15,7 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.statistics.cells import LOGP_COLUMNS
-from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span
+from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span, weigh_counts
 from ptt.diagnostics.statistics.fill_values import SENTINELS, Fills, SampledTokens, find_fills, sampled_tokens
 from ptt.diagnostics.statistics.logprob_pairs import available_pairs
 from ptt.diagnostics.statistics.number_grid import Grid, grid_of
@@ -49,6 +49,7 @@ class AnomalyCount(Extent):
     column: str
     kind: str
     values: tuple[float, ...] = ()  # of kind pad or fill: which
+    span: FaultSpan | None = None  # the steps that hold most of them
     highest: float = math.nan  # of kind positive: the greatest sampled value
 
 
@@ -235,6 +236,7 @@ def missing_pair(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
 
 FIRST_TOKENS = 2000  # sampled: a policy has hardly moved over the few steps that hold so many
 MIXED: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two steps leave the same of a number
+FEWER: Final = 20.0  # times fewer placeholders at a step are not of the fault: a sure policy has some zeros
 EARLY_SHARE = 0.2  # of the recorded steps: before a policy has moved far, r of a sound pair is small
 
 
@@ -291,6 +293,7 @@ def _anomalies(tokens: Tokens, sampled: SampledTokens, fills: Mapping[str, Fills
     table = tokens.tables.anomalies
     if table.is_empty():
         return ()
+    held = tokens.sound_rows.group_by("step").agg(pl.col("n_model").cast(pl.Int64).sum().alias("of")).sort("step")
     counted = table.with_columns(file_names(tokens, table["seq"])).group_by("column", "kind")
     rows = counted.agg(
         pl.col("n").cast(pl.Int64).sum().alias("tokens"),
@@ -309,11 +312,20 @@ def _anomalies(tokens: Tokens, sampled: SampledTokens, fills: Mapping[str, Fills
         facts = {
             "column": column,
             "kind": kind.name.lower(),
+            "span": _span_of(table.filter((pl.col("column") == row["column"]) & (pl.col("kind") == row["kind"])), held),
             "values": shown if kind in (Anomaly.PAD, Anomaly.FILL) else (),
             "highest": float(finite.max()) if len(finite) else math.nan,
         }
         counts.append(AnomalyCount(**row | facts))
     return tuple(counts)
+
+
+def _span_of(anomalies: pl.DataFrame, held: pl.DataFrame) -> FaultSpan | None:
+    """Return the steps at which such values are far more than elsewhere: they begin where the fault does."""
+    counts = held.join(anomalies.group_by("step").agg(pl.col("n").cast(pl.Int64).sum()), on="step", how="left")
+    hits, trials = (counts[name].fill_null(0).to_numpy().astype(np.float64) for name in ("n", "of"))
+    usual = float(np.median(hits[hits > 0] / np.maximum(trials[hits > 0], 1.0))) if hits.any() else 0.0
+    return fault_span(counts["step"].to_numpy(), weigh_counts(hits, trials, usual / FEWER, usual))
 
 
 def _missing(tokens: Tokens) -> MissingLogprobs:
@@ -323,9 +335,7 @@ def _missing(tokens: Tokens) -> MissingLogprobs:
     count = pl.col("n").cast(pl.Int64).sum()
     finite = tables.cells_of(0).lazy().group_by("step").agg(count.alias("finite")).collect(engine="streaming")
     lost = tables.bad.filter(pl.col("pair") == 0).group_by("step").agg(pl.col("n_bad").cast(pl.Int64).sum())
-    placeholders = (
-        tables.anomalies.filter(pl.col("column").is_in(sides)).group_by("step").agg(count.alias("placeholders"))
-    )
+    placeholders = tables.anomalies.filter(_leaves_pair(sides)).group_by("step").agg(count.alias("placeholders"))
     by_step = (
         lost.join(placeholders, on="step", how="left")
         .join(finite, on="step", how="full", coalesce=True)
@@ -343,9 +353,17 @@ def _missing(tokens: Tokens) -> MissingLogprobs:
     return MissingLogprobs(**vars(extent) | missing_steps | counts, pair=pair.name)
 
 
+OF_EVERY_PAIR: Final = (Anomaly.ZERO, Anomaly.PAD, Anomaly.FILL)  # one column proves that the token was not sampled
+
+
+def _leaves_pair(sides: list[int]) -> pl.Expr:
+    """Tell placeholders that take a token out of the pair with these columns."""
+    return pl.col("column").is_in(sides) | pl.col("kind").is_in([int(kind) for kind in OF_EVERY_PAIR])
+
+
 def _sequences_losing_tokens(tokens: Tokens, sides: list[int]) -> pl.DataFrame:
     """Return the sequences with tokens that have no finite log-ratio and no placeholder either."""
-    placeholders = tokens.tables.anomalies.filter(pl.col("column").is_in(sides)).group_by("seq").agg(pl.col("n").sum())
+    placeholders = tokens.tables.anomalies.filter(_leaves_pair(sides)).group_by("seq").agg(pl.col("n").sum())
     return (
         tokens.tables.losing.join(placeholders, on="seq", how="left")
         .filter(pl.col("n_bad") > pl.col("n").cast(pl.Int64).fill_null(0))

@@ -23,6 +23,11 @@ Values = npt.NDArray[np.float32]
 SENTINELS: Final = (-1.0, -100.0, -999.0, -1000.0)
 """Older veRL pads with -1, losses ignore labels of -100, tables write -999; -9999 and below is no logprob anywhere."""
 COMMON_SHARE: Final = 0.02  # of model tokens: so often one value of any size asks for a reason
+FINE_SHARE: Final = 0.001  # of a column as fine as float32, where two equal values are a coincidence already
+MAX_FILLS: Final = 6  # values that are so common: of more, a part of the column went through a coarser type
+MIN_PLACES: Final = 4  # in their sequences
+MAX_SAME_PLACE: Final = 0.5  # of the tokens at one place: a context that comes again has one
+MIN_DISTINCT: Final = 0.7  # of another column's values at them
 MAX_COMMON_VALUE: Final = -0.01  # nats: values this close to 0 do repeat in sure models
 MIN_FILLS: Final = 4  # tokens: fewer equal values are a coincidence, and move no percentile
 TIMES_NEIGHBOURS: Final = 4.0  # as common as the values beside it: of the tokens with it, most are then no logprobs
@@ -35,7 +40,8 @@ MIN_EARLY_SIZE: Final = 0.3  # nats between the value and the other column there
 MIN_RUN_SHARE: Final = 0.5  # of the tokens with it, beside another one: padding comes in runs
 
 SURE_ABOVE: Final = -1e-3  # nats: tokens as good as certain, among which exact zeros of a sure policy lie
-UNLIKELY: Final = (-1.0, -2.0, -5.0)  # nats: what another column says of tokens that this one is sure of
+UNLIKELY: Final = (-0.01, -0.03, -0.1, -0.3, -1.0, -2.0, -5.0)
+"""Nats: what another column says of tokens that this one is sure of; nearer to 0 a zero is as good as a logprob."""
 TIMES_EXPECTED: Final = 3.0  # as many contradicted zeros as near-zeros lead to expect
 MIN_CONTRADICTED: Final = 2  # zeros beyond that
 SURE_ROW_ABOVE: Final = -0.05  # nats: a row all of whose tokens are as good as certain
@@ -49,26 +55,28 @@ COPY_SHARE: Final = 0.9  # of tokens with one value in both: the one column was 
 class Fills:
     """What stands in one column in place of logprobs.
 
-    values: exact ones, sentinels first; zeros: exactly 0 at tokens another column finds unlikely; zero_rows: 0 (or as
-    good as) on all tokens of some sequences; confirm: columns that speak for a zero where they are near it.
+    values: exact ones, sentinels first; zeros_below: exactly 0 at tokens to which another column gives less than this,
+    None where zeros are logprobs; zero_rows: 0 (or as good as) on all tokens of some sequences; confirm: columns that
+    speak for a zero where they are near it.
     """
 
     values: tuple[float, ...] = ()
-    zeros: bool = False
+    zeros_below: float | None = None
     zero_rows: bool = False
     confirm: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether anything was found."""
-        return bool(self.values) or self.zeros or self.zero_rows
+        return bool(self.values) or self.zeros_below is not None or self.zero_rows
 
 
 @dataclass(frozen=True)
 class SampledTokens:
-    """Model tokens of whole sequences, end to end: their sequence, their step, and each column's values."""
+    """Model tokens of whole sequences, end to end: their sequence, step and place in it, and each column's values."""
 
     row: IntArray
     step: IntArray
+    place: IntArray
     values: Mapping[str, Values]
 
 
@@ -83,13 +91,14 @@ def sampled_tokens(samples: pl.DataFrame, columns: Collection[str]) -> SampledTo
         samples.lazy()
         .filter(pl.col("model_mask").is_not_null() & pl.col("step").is_not_null() & (length > 0))
         .with_row_index("row")
-        .select("row", "step", "model_mask", *fitted)
-        .explode("model_mask", *columns)
+        .select("row", "step", "model_mask", pl.int_ranges(length).alias("place"), *fitted)
+        .explode("model_mask", "place", *columns)
         .filter("model_mask")
         .collect()
     )
     values = {name: flat[name].fill_null(np.nan).to_numpy().astype(np.float32) for name in columns}
-    return SampledTokens(flat["row"].to_numpy().astype(np.int64), flat["step"].to_numpy(), values)
+    row, step, place = (flat[name].to_numpy().astype(np.int64) for name in ("row", "step", "place"))
+    return SampledTokens(row, step, place, values)
 
 
 def find_fills(tokens: SampledTokens) -> dict[str, Fills]:
@@ -102,7 +111,10 @@ def find_fills(tokens: SampledTokens) -> dict[str, Fills]:
         confirm = tuple(name for name in others if not _copied(tokens.values[column], tokens.values[name]))
         found = Fills(
             values=tuple(_fill_values(tokens, column, others)),
-            zeros=any(_zeros_contradicted(tokens, column, other, confirm) for other in others),
+            zeros_below=max(
+                (told for other in others if (told := _zeros_contradicted(tokens, column, other, confirm))),
+                default=None,
+            ),
             zero_rows=any(_rows_filled(tokens, column, other, confirm) for other in others),
             confirm=confirm,
         )
@@ -120,24 +132,38 @@ def _fill_values(tokens: SampledTokens, column: str, others: list[str]) -> Itera
     """Yield the values that are no logprobs, sentinels first."""
     values = tokens.values[column]
     finite = values[np.isfinite(values)]
-    grid = grid_of(finite)
     distinct, counts = np.unique(finite[finite < MAX_COMMON_VALUE], return_counts=True)
     known = np.isin(distinct, np.array(SENTINELS, np.float32))
-    suspect = (counts >= MIN_FILLS) & (known | (counts > COMMON_SHARE * len(finite)))
-    for place in sorted(np.flatnonzero(suspect).tolist(), key=lambda at: (not known[at], -counts[at])):
-        beside = np.abs(distinct - distinct[place]) <= NEIGHBOURHOOD * abs(distinct[place])
-        beside[place] = False
+    common = (counts > FINE_SHARE * len(finite)) & (counts >= MIN_FILLS)
+    coarse = grid_of(finite) is not None or int(common.sum()) > MAX_FILLS  # all of it, or a part
+    if coarse:
+        common &= counts > COMMON_SHARE * len(finite)
+    suspect = (counts >= MIN_FILLS) & (known | common)
+    for at in sorted(np.flatnonzero(suspect).tolist(), key=lambda at: (not known[at], -counts[at])):
+        beside = np.abs(distinct - distinct[at]) <= NEIGHBOURHOOD * abs(distinct[at])
+        beside[at] = False
         usual = float(np.quantile(counts[beside], 0.95)) if beside.any() else 0.0
-        if counts[place] <= TIMES_NEIGHBOURS * max(usual, 0.5):
+        if counts[at] <= TIMES_NEIGHBOURS * max(usual, 0.5):
             continue
-        fine = bool(known[place]) and grid is None  # no two tokens are exactly -1 by chance
-        there = values == distinct[place]
+        fine = bool(known[at]) and not coarse  # no two tokens are exactly -1 by chance
+        there = values == distinct[at]
         near = np.isin(values, distinct[beside])
         padding = _in_runs(tokens.row, there) and any(
             (tokens.values[name][there] == values[there]).all() for name in others
         )
-        if padding or any(_contradicts(tokens, column, tokens.values[name], there, near, fine=fine) for name in others):
-            yield float(distinct[place])
+        scattered = not coarse and _in_many_places(tokens.place[there])
+        told = (
+            _contradicts(tokens, column, tokens.values[name], there, near, fine=fine, scattered=scattered)
+            for name in others
+        )
+        if padding or any(told):
+            yield float(distinct[at])
+
+
+def _in_many_places(place: IntArray) -> bool:
+    """Return whether tokens stand at many places of their sequences: one context that comes again has one place."""
+    count = np.unique(place, return_counts=True)[1]
+    return len(count) >= MIN_PLACES and float(count.max()) < MAX_SAME_PLACE * len(place)
 
 
 def _in_runs(row: IntArray, there: BoolArray) -> bool:
@@ -149,14 +175,26 @@ def _in_runs(row: IntArray, there: BoolArray) -> bool:
 
 
 def _contradicts(
-    tokens: SampledTokens, column: str, other: Values, there: BoolArray, near: BoolArray, *, fine: bool
+    tokens: SampledTokens,
+    column: str,
+    other: Values,
+    there: BoolArray,
+    near: BoolArray,
+    *,
+    fine: bool,
+    scattered: bool,
 ) -> bool:
-    """Return whether another column is, at tokens with a value, not what it is beside it."""
+    """Return whether another column is, at tokens with a value, not what it is beside it.
+
+    scattered: no law gives these tokens one value, so it is enough that the other column gives them many.
+    """
     values = tokens.values[column]
     finite = np.isfinite(other)
     there, near, anywhere = there & finite, near & finite, finite & np.isfinite(values)
     if there.sum() < MIN_FILLS:
         return False
+    if scattered and len(np.unique(other[there])) > MIN_DISTINCT * there.sum():
+        return True
     with np.errstate(invalid="ignore"):
         apart = other - values
     beside = apart[near] if near.any() else np.zeros(1, np.float32)
@@ -195,10 +233,11 @@ def distance(first: Values | FloatArray, second: Values | FloatArray) -> float:
     return float(np.abs(below[0] - below[1]).max())
 
 
-def _zeros_contradicted(tokens: SampledTokens, column: str, other: str, confirm: tuple[str, ...]) -> bool:
-    """Return whether contradicted zeros are far more than contradicted near-zeros of the same column lead to expect.
+def _zeros_contradicted(tokens: SampledTokens, column: str, other: str, confirm: tuple[str, ...]) -> float | None:
+    """Return below which logprob of another column zeros are far more than near-zeros of this one lead to expect.
 
-    A policy that is sure of what the reference finds unlikely gives near-zeros as well as zeros; a fill gives zeros.
+    The highest such logprob, None where there is none. A policy that is sure of what the reference finds unlikely
+    gives near-zeros as well as zeros; a fill gives zeros.
     """
     values, against = tokens.values[column], tokens.values[other]
     starts, count = _rows(tokens)
@@ -213,8 +252,8 @@ def _zeros_contradicted(tokens: SampledTokens, column: str, other: str, confirm:
             told = (against < unlikely) & open_
         expected = (int((near & told).sum()) + 1) * max(1.0, zero.sum() / max(1, near.sum()))
         if int((zero & told).sum()) > TIMES_EXPECTED * expected + MIN_CONTRADICTED:
-            return True
-    return False
+            return unlikely
+    return None
 
 
 def confirmed(thirds: Collection[Values], against: Values) -> BoolArray:

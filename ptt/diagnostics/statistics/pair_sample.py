@@ -109,7 +109,7 @@ def without_placeholders(values: FloatArray, fills: Fills) -> FloatArray:
         values[(values <= MISSING_BELOW) | (values > IMPOSSIBLE_ABOVE)] = np.nan
     if fills.values:
         values[np.isin(values, fills.values)] = np.nan
-    if fills.zeros or fills.zero_rows:
+    if fills.zeros_below is not None or fills.zero_rows:
         values[values == 0] = np.nan
     return values
 

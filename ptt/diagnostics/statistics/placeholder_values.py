@@ -21,7 +21,6 @@ from ptt.diagnostics.statistics.fill_values import (
     MIN_ROW_TOKENS,
     SENTINELS,
     SURE_ABOVE,
-    UNLIKELY,
     Fills,
     confirmed,
 )
@@ -83,8 +82,8 @@ def find_placeholders(
         if constant.any():
             placeholders.records.append((name, Anomaly.FILLED_ROW, rows[constant], count[constant]))
             placeholders.unusable[np.repeat(constant, count)] = True
-        if known.zeros:
-            zero = (side == 0) & (against < UNLIKELY[0]) & ~confirmed(thirds, against)
+        if known.zeros_below is not None:
+            zero = (side == 0) & (against < known.zeros_below) & ~confirmed(thirds, against)
             _mark_tokens(placeholders, name, Anomaly.ZERO, zero, rows, count)
         for value in known.values:
             kind = Anomaly.PAD if value in SENTINELS else Anomaly.FILL
@@ -94,6 +93,26 @@ def find_placeholders(
         if np.fmax.reduce(high[at]) > IMPOSSIBLE_ABOVE:
             _mark_tokens(placeholders, name, Anomaly.POSITIVE, side > IMPOSSIBLE_ABOVE, rows, count)
     return placeholders if placeholders.records else None
+
+
+def unsampled_tokens(logps: Mapping[str, Values], fills: Mapping[str, Fills]) -> BoolArray | None:
+    """Return the tokens that a fill value of any column proves not to be sampled; None where no column has one.
+
+    A row that could not be scored is none: its tokens were sampled, and other columns hold their logprobs.
+    """
+    found: BoolArray | None = None
+    for name in logps.keys() & fills.keys():
+        values, known = logps[name], fills[name]
+        mask = np.isin(values, np.array(known.values, values.dtype))
+        if known.zeros_below is not None:
+            zero = values == 0
+            thirds = [logps[third] for third in known.confirm if third in logps]
+            for against in (logps[other] for other in logps if other != name):
+                with np.errstate(invalid="ignore"):
+                    told = zero & (against < known.zeros_below)
+                mask = mask | (told & ~confirmed([third for third in thirds if third is not against], against))
+        found = mask if found is None else found | mask
+    return found
 
 
 def _mark_tokens(

@@ -55,7 +55,7 @@ from ptt.diagnostics.statistics.partial_tables import (
     merge_signed,
     sum_by_step,
 )
-from ptt.diagnostics.statistics.placeholder_values import find_placeholders, placeholder_records
+from ptt.diagnostics.statistics.placeholder_values import find_placeholders, placeholder_records, unsampled_tokens
 from ptt.diagnostics.statistics.token_sums import (
     SIGNED_BINS,
     ArrayPool,
@@ -113,7 +113,8 @@ def _aggregate_chunk(frame: pl.DataFrame, context: FoldContext) -> Iterator[Reco
     yield "rows", _row_records(masks)
     for number, pair in enumerate(pairs):
         both = [pair.numerator, pair.denominator]
-        thirds = {name for column in both if column in fills for name in fills[column].confirm} - set(both)
+        thirds = {one for name in fills for one in (name, *fills[name].confirm)} - set(both)
+        thirds &= set(frame.columns)
         rows = frame.drop_nulls(both).with_columns(_nan_where_null(name) for name in sorted(thirds))
         part = lay_out(rows, [*both, *sorted(thirds)], min_observation)
         assert part is not None, "rows with both logprobs must lay out"
@@ -150,7 +151,7 @@ def _aggregate_pair(batch: Batch, pair: Pair, number: int, context: FoldContext)
     r = pool.of_length(int(stretch[-1])).floats("s_r")
     loops = loops_of(compiled=plan.compiled)
     bad, finite = np.zeros(2 * len(batch.seq), np.int64), None
-    if not (plan.fills.keys().isdisjoint(pair.columns) and loops.clean_differences(batch, pair, r)):
+    if plan.fills or not loops.clean_differences(batch, pair, r):
         yield from _differences(batch, pair, plan.fills, r)
         usable = np.isfinite(r, out=pool.flags("finite"))
         if not usable.all():
@@ -188,6 +189,11 @@ def _differences(batch: Batch, pair: Pair, fills: Mapping[str, Fills], out: Floa
     if placeholders is not None:
         yield "anomalies", placeholder_records(placeholders, batch.seq, batch.step, LOGP_COLUMNS)
         out[placeholders.unusable] = np.nan
+    if fills:
+        sampled = {name: values[batch.is_model] for name, values in batch.logps.items()}
+        unsampled = unsampled_tokens(sampled, fills)
+        if unsampled is not None:
+            out[unsampled] = np.nan
 
 
 def _cell_records(folded: TokenSums, steps: IntArray, number: int) -> Columns:

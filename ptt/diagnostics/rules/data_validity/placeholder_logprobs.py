@@ -2,10 +2,11 @@
 
 What: -9999 and below, or above 0; and values that could be logprobs but, as the run shows, are not: exactly 0, where
 another column finds the token unlikely more often than it does for nearly certain tokens; -1, -100, -999 or -1000, or
-any one value on more than 2% of tokens, where it is four times as common as its neighbours on the column's own grid and
-the other columns contradict it. A column that is above 0 throughout holds probabilities or negated logprobs.
+any one value, where it is four times as common as its neighbours on the column's own grid and the other columns
+contradict it: on more than 2% of tokens, or on more than 0.1% of float32 ones at many places of their sequences, where
+no law gives two tokens one value. A column that is above 0 throughout holds probabilities or negated logprobs.
 Why it matters: each such token is an outlier of several nats in r, and a few of them make the tail. They are counted,
-and left out of every statistic.
+and left out of every statistic, in every pair.
 What it is not: a token of probability 1, which a third column confirms or which stands beside nearly certain tokens;
 -1.0 in bfloat16 or in rounded numbers, which is as common as -0.996 and -1.008.
 What to do: write null where there is no logprob; check that prompt, tool and padding tokens are masked.
@@ -16,9 +17,8 @@ send -9999.0, prime-rl puts log(1/V) at index 0.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import AnomalyCount, Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
+from ptt.diagnostics.rules.data_validity import BLOCKS, dates_of, extent, recorded_validity, when_words
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
-from ptt.diagnostics.statistics.fill_values import COMMON_SHARE
 from ptt.diagnostics.wording import pct
 
 KINDS = {"zero": "exactly 0", "pad": "exactly", "missing": "-9999 or below", "positive": "above 0", "fill": "exactly"}
@@ -35,7 +35,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     findings = []
     for anomaly in validity.anomalies:
         share = anomaly.tokens / max(1, validity.model_tokens)
-        least = limits["common_share"] if anomaly.kind == "fill" else limits["worth_telling"]
+        least = limits["worth_telling"]
         if anomaly.kind in KINDS and share >= least:
             findings.append(_finding(anomaly, share, least, blocks=share > limits["blocking_share"]))
     if findings:
@@ -48,7 +48,9 @@ def _finding(anomaly: AnomalyCount, share: float, limit: float, *, blocks: bool)
     quantity = "probabilities" if anomaly.highest <= 1 else "negated logprobs"
     shown = " or ".join(f"{value:.6g}" for value in anomaly.values[:MAX_SHOWN])
     told = f"{KINDS[anomaly.kind]} {shown}".rstrip()
-    claim = f"{anomaly.column} is {told} on {anomaly.tokens} model tokens, which are left out"
+    mostly = anomaly.span is not None and not (anomaly.span.from_start and anomaly.span.to_end)
+    when = f" {when_words(anomaly.span)}" if anomaly.span is not None and mostly else ""
+    claim = f"{anomaly.column} is {told} on {anomaly.tokens} model tokens{when}, which are left out"
     if another:
         claim = (
             f"{anomaly.column} contains {quantity}: it is above 0 on {pct(share)} of model tokens, which are left out"
@@ -59,7 +61,7 @@ def _finding(anomaly: AnomalyCount, share: float, limit: float, *, blocks: bool)
         observed=share,
         limit=limit,
         unit="share",
-        onset_step=anomaly.first_step,
+        **(dates_of(anomaly.span) if anomaly.span is not None else {"onset_step": anomaly.first_step}),
         evidence={
             "column": anomaly.column,
             "value": anomaly.values[0] if anomaly.values else None,
@@ -81,5 +83,4 @@ RULE = rule(
     Link.DATA_VALIDITY,
     worth_telling=MIN_SHARE,
     blocking_share=BLOCKING_SHARE,
-    common_share=COMMON_SHARE,
 )
