@@ -14,6 +14,7 @@ from ptt.diagnostics.evidence.freshness import Freshness
 from ptt.diagnostics.evidence.kl_witness import KlWitness
 from ptt.diagnostics.evidence.lengths import Lengths
 from ptt.diagnostics.evidence.machines import Event, Machines
+from ptt.diagnostics.evidence.mask import MaskEvidence
 from ptt.diagnostics.evidence.mismatch import RankMismatch
 from ptt.diagnostics.evidence.recorded_batches import RecordedBatches
 from ptt.diagnostics.evidence.reference import Reference
@@ -64,6 +65,7 @@ class Evidence:
     copies: Copies | None = None  # None: sequences repeat no others
     batches: RecordedBatches | None = None  # None: no sequence is recorded
     column_faults: tuple[ColumnFault, ...] = ()  # of logprobs, over a stretch of steps or all along
+    mask: MaskEvidence | None = None
     segments: Segments | None = None  # None: no step is recorded at all
     required_tools: tuple[str, ...] = ()  # of the settings
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -26,6 +26,7 @@ from ptt.diagnostics.evidence.freshness import gather_freshness
 from ptt.diagnostics.evidence.kl_witness import gather_kl_witness
 from ptt.diagnostics.evidence.lengths import gather_lengths
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
+from ptt.diagnostics.evidence.mask import gather_mask
 from ptt.diagnostics.evidence.mismatch import gather_mismatch, gather_rank_mismatch
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
@@ -311,6 +312,9 @@ def gather(
             if tokens is not None and validity is not None
             else ()
         ),
+        mask=topic("masks", lambda: gather_mask(tokens, facts, series.get("tools/call_frequency")))
+        if tokens is not None
+        else None,
         segments=topic("segments", lambda: gather_segments(wide.rows(metrics), tokens, local)),
         required_tools=settings.required_tools,
         limits=settings.limits,

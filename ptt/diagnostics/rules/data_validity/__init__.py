@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.column_faults import ColumnFault
+from ptt.diagnostics.evidence.mask import SampledMasks
 from ptt.diagnostics.evidence.validity import AnomalyCount, Extent, MissingLogprobs, Validity
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.rules.interface import NotJudged
@@ -59,6 +60,12 @@ def dates_of(span: FaultSpan) -> dict[str, Any]:
     if span.from_start:
         return {"held_from_step": span.since}
     return {"onset_step": span.since, "onset_interval": span.since_interval}
+
+
+def sampled_masks(evidence: Evidence) -> tuple[SampledMasks, Mapping[FaultSpan, Extent]] | NotJudged:
+    """Return what sequences spread over the run show of the masks, or that none could be read."""
+    mask = evidence.mask
+    return (mask.sampled, mask.extents) if mask is not None and mask.sampled is not None else NONE_RECORDED
 
 
 def early_engine_pairs(validity: Validity, pairs: Iterable[str]) -> dict[str, PairSample] | NotJudged:
