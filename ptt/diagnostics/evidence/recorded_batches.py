@@ -30,6 +30,9 @@ MIN_SOUND: Final = 6  # steps with equal means: they show that the log speaks of
 MIN_SOUND_SHARE: Final = 0.9
 MIN_FAULTY: Final = 3  # steps in a row
 MIN_FAULTY_SHARE: Final = 0.6
+MIN_ERROR: Final = 3.0  # times what counts as equal, of a mean: of samples that are all alike any part has the same
+MIN_TELLING: Final = 0.5  # of the steps, with so large a standard error
+ERROR: Final = "error of "
 MAX_APART: Final = 0.05  # of all steps, where whole batches are recorded all along
 MIN_GROUP: Final = 2
 FULL_RATE: Final = 0.05  # of the prompt groups of unusual size, where groups are whole
@@ -96,7 +99,9 @@ def gather_batches(tokens: Tokens, metrics: Mapping[str, Series]) -> RecordedBat
     if rows.is_empty():
         return None
     means = [name for name in ("reward", "n_model", "length", "calls", "n_obs") if name in rows.columns]
-    by_step = rows.group_by("step").agg(pl.len().alias("rows"), *(pl.col(name).mean() for name in means)).sort("step")
+    errors = ((pl.col(name).std() / pl.len().sqrt()).alias(ERROR + name) for name in means)
+    levels = (pl.col(name).mean() for name in means)
+    by_step = rows.group_by("step").agg(pl.len().alias("rows"), *levels, *errors).sort("step")
     found = (_witness(name, by_step, metrics, tokens) for name in LOGGED)
     return RecordedBatches(
         witnesses=tuple(one for one in found if one is not None),
@@ -140,8 +145,10 @@ def _compared(name: str, by_step: pl.DataFrame, column: str, series: Series, tok
     at, values = series.finite()
     steps, own, others = np.intersect1d(known["step"].to_numpy(), at, return_indices=True)
     recorded, logged = known[column].to_numpy()[own].astype(np.float64), values[others]
-    apart = np.abs(recorded - logged) > np.maximum(LEAST, EQUAL * np.abs(logged))
-    if (~apart).sum() < MIN_SOUND:
+    limit = np.maximum(LEAST, EQUAL * np.abs(logged))
+    apart = np.abs(recorded - logged) > limit
+    error = known[ERROR + column].fill_null(0.0).to_numpy()[own]
+    if (~apart).sum() < MIN_SOUND or np.mean(error > MIN_ERROR * limit) < MIN_TELLING:
         return None
     span = fault_span(steps, weigh_counts(apart.astype(np.float64), np.ones(len(steps)), SOUND_RATE, FAULTY_RATE))
     off = span.holds(steps) if span is not None else np.zeros(len(steps), np.bool_)
@@ -217,11 +224,11 @@ def _rows_change(by_step: pl.DataFrame, means: Sequence[str], tokens: Tokens) ->
 
 
 def _mean_ratio(tokens: Tokens, steps: IntArray) -> dict[str, FloatArray]:
-    """Return the mean |r| of the main pair at these steps, as the logarithm that its noise goes with."""
+    """Return the mean |r| of the main pair at these steps."""
     sums = tokens.tables.cells_of(0).group_by("step").agg(pl.col("s_abs").sum(), pl.col("n").cast(pl.Int64).sum())
     known = dict(sums.select("step", pl.col("s_abs") / pl.col("n")).iter_rows())
     values = np.array([known.get(step, np.nan) for step in steps.tolist()], np.float64)
-    return {"|r|": np.where(values > 0, values, np.nan)}
+    return {"|r|": values}
 
 
 def _jump(values: FloatArray, at: int) -> tuple[float, float] | None:

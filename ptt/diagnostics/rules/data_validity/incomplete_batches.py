@@ -47,7 +47,8 @@ def check(batches: RecordedBatches, evidence: Evidence, limits: Limits) -> Verdi
         apart = []  # one mean alone may be of another reward
     parts = [one.part for one in (*apart, groups, few) if one is not None and one.part is not None]
     if not parts or _is_of_ranks(evidence, parts[0].span):
-        return Healthy(reason=_reason(equal), notes=_notes(batches))
+        told = rows is not None and not _is_of_ranks(evidence, rows.part.span)
+        return Healthy(reason=_reason(equal), notes=_notes(rows) if rows is not None and told else ())
     return _finding(parts[0], apart, groups, rows if few is not None or apart or groups else None)
 
 
@@ -123,11 +124,8 @@ def _reason(equal: list[Witness]) -> str:
     return "batches show no change of what is recorded of them"
 
 
-def _notes(batches: RecordedBatches) -> tuple[Finding, ...]:
+def _notes(rows: RowsChange) -> tuple[Finding, ...]:
     """Say where a part of the run has fewer rows a step, and nothing tells that they are a part of the batch."""
-    rows = batches.rows
-    if rows is None:
-        return ()
     return (
         Finding(
             severity=Severity.INFO,
