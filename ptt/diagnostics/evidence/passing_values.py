@@ -19,7 +19,8 @@ from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span, weigh_
 MIN_EXPECTED: Final = (
     16.0  # prompt groups or sequences that lack it, by its rate elsewhere: chance leaves out no so many
 )
-HABIT: Final = 0.95  # of the other steps have it, as of a rank: then a few steps without it are no chance
+MIN_EXPECTED_OF_HABIT: Final = 6.0
+HABIT: Final = 0.95  # of the other steps have it, as of a rank: then fewer are no chance
 MAX_LEFT: Final = 0.01  # of these: a value that is left in a few odd samples is away
 MIN_STEPS: Final = 3  # a step or two without a value are a writer that was late
 MIN_STEP_SHARE: Final = 0.05  # of the recorded steps: a shorter absence moves no third
@@ -99,7 +100,9 @@ def _longest_absence(steps: IntArray, hits: FloatArray, trials: FloatArray) -> F
     if not (span.from_start or span.to_end or third) or hits[~inside].sum() < MIN_THERE:
         return None
     habit = (hits > 0)[~inside & (trials > 0)].mean() >= HABIT
-    if inside.sum() < max(MIN_STEPS, MIN_STEP_SHARE * len(steps)) or not (habit or expected >= MIN_EXPECTED):
+    if inside.sum() < max(MIN_STEPS, MIN_STEP_SHARE * len(steps)):
+        return None
+    if expected < (MIN_EXPECTED_OF_HABIT if habit else MIN_EXPECTED):
         return None
     if hits[inside].sum() > MAX_LEFT * expected or expected < MIN_LONGER * rate * _longest_gap(hits, trials, ~inside):
         return None

@@ -43,6 +43,8 @@ STEADY: Final = 0.15  # log-SD of rows a step on either side: batches of no fixe
 MIN_SIDE: Final = 4  # steps on either side of a jump
 MAX_SIDE: Final = 12
 MIN_JUMP_SDS: Final = 5.0  # standard errors: the highest of some hundred places of sound noise stays below
+NEAR: Final = 3  # values on either side that already show it
+AT_ONCE: Final = 0.75  # of the jump: a ramp has a third there
 CLEARER: Final = 1.5  # times the largest change of the same length anywhere else
 
 
@@ -244,7 +246,8 @@ def _jump(values: FloatArray, at: int) -> tuple[float, float] | None:
     near: BoolArray = np.abs(places - at) < width
     elsewhere = float(np.abs(change[~near]).max(initial=0.0))
     parts = values[at - width : at], values[at : at + width]
+    at_once = float(parts[1][:NEAR].mean() - parts[0][-NEAR:].mean()) / here if here else 0.0
     error = float(np.sqrt(sum(part.var(ddof=1) for part in parts) / width))
-    if abs(here) <= max(MIN_JUMP_SDS * error, CLEARER * elsewhere) or not here:
+    if abs(here) <= max(MIN_JUMP_SDS * error, CLEARER * elsewhere) or at_once < AT_ONCE:
         return None
     return float(parts[0].mean()), float(parts[1].mean())
