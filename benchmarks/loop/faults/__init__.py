@@ -24,6 +24,7 @@ NOT_MADE: Final = (
     "reward-jump",
     "mismatch-after-tools",
     "moving-reference",
+    "reference-swapped",
     "rank-mismatch",
     "negative-entropy-bonus",
 )

@@ -12,13 +12,13 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.reference import REF_PAIRS
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.tokens_by_step import SLICES
 from ptt.diagnostics.evidence.validity import Extent, measure_extent
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.cells import EXPONENT_CAP, grouped_sums
 from ptt.diagnostics.statistics.ratio_jump import RatioJump, find_ratio_jump
 
 LEAST_KL: Final = 1e-4  # nats a token: below it rounded logprobs and two estimators may differ by any factor
-SLICES: Final = ("text_only", "post_tool")  # by their number in cells
 MEASURES: Final = {"k3": 1.0, "k2": 1.0, "mean |r|": 0.5, "k3 a sequence": 1.0}
 """Estimates of a KL, each with the power of it that it goes with: trainers log any of them."""
 MOST_LOGGED: Final = 1.5  # times the last recorded step: a log that goes further may count other steps

@@ -1,20 +1,26 @@
-"""Where policy and reference were equal, and whether the reference moves.
+"""Where policy and reference were equal, whether the reference moves, and whether it was swapped for another.
 
-It moves by the run's settings, or by a distance to it that falls back at regular steps.
+It moves by the run's settings, or by a distance to it that falls back at regular steps, unless the learning rate
+restarts there. It was swapped where all distances to it jump at one step and nothing that the policy does jumps too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.level_jump import AFTER, BEFORE, MIN_SDS, find_level_jump, fresh_starts
+from ptt.diagnostics.statistics.ratio_jump import scatter_of
 from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
 from ptt.diagnostics.statistics.windows import bursts
 
@@ -27,6 +33,18 @@ MIN_PERIOD: Final = 4  # steps: a reference that moves more often follows the po
 MAX_EQUAL: Final = 1e-4  # mean KL, nats: of two copies of one model, scored by one trainer, rounding leaves less
 MAX_EQUAL_ABS: Final = 0.01  # mean |r|, nats: likewise
 MIN_MOVED: Final = 10.0  # times that: a distance that never comes so far may not be measured at all
+RESTART_RISE: Final = 1.5  # times, within RESTART_VALUES logged values: a restart; schedules fall by less a step
+RESTART_VALUES: Final = 4  # a restart may warm up again
+RESTART_HEIGHT: Final = 0.4  # of the highest rate so far, that it comes back to
+MAX_RESTART_FACTOR: Final = 10.0  # of a fall: further at once no policy comes back, whatever its learning rate
+NEAR_RESTART: Final = 0.1  # of the interval, and two steps at least: the fall follows the restart
+AT_RESTARTS: Final = 0.8  # of the falls
+SWAP_FACTOR: Final = 2.0  # of the mean |r| of each slice: a KL of four times, which no single update makes
+SWAP_KL_FACTOR: Final = 3.0  # of the logged KL: the two need not be the same estimate
+BEHAVIOUR: Final = ("entropy", "reward/mean", "len/response_mean", "tools/call_frequency")
+"""What shows that the policy itself jumped: its distance to the reference then says so, and no swap is needed."""
+BEHAVIOUR_FACTOR: Final = 1.3  # of its level, at that step
+MOVED_UPDATE: Final = 2.0  # times the usual |policy/old| at that step: an update so large may have moved the policy
 SAME_SHARE: Final = 0.5  # of the falls of the distance to the reference: the engine's fall too, and it is the engine
 
 
@@ -45,6 +63,24 @@ class SyncSetting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Swap:
+    """A step at which the distance to the reference jumped, in all slices at once, and the policy did not."""
+
+    step: int  # the first recorded one of the other reference
+    interval: tuple[int, int]
+    pair: str
+    fresh: bool  # the distances start over from about 0: the policy of that step became the reference
+    slices: Mapping[str, tuple[float, float]]  # mean |r| before and after, nats
+    logged: tuple[float, float] | None  # the logged KL before and after; None where none is logged
+    still: tuple[str, ...]  # what the policy does, as logged, that did not jump
+
+    @property
+    def factor(self) -> float:
+        """Of the mean |r|, after over before, in the slice that jumped least."""
+        return min((after / before for before, after in self.slices.values()), key=lambda one: abs(math.log(one)))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reference:
     """What shows whether the reference moves; `seen` is None where no distance to it falls at regular steps."""
 
@@ -53,6 +89,13 @@ class Reference:
     seen_in: str | None  # the metric or pair
     watched: tuple[str, ...]  # the distances to the reference that are recorded
     equal_at: int | None = None  # the first recorded step, where policy and reference were equal there
+    swapped: Swap | None = None
+    restarts: Sawtooth | None = None  # falls of `seen_in` where the learning rate restarts: no reference that moves
+
+    @property
+    def swapped_at(self) -> int | None:
+        """The first recorded step of another reference, None where it was not swapped."""
+        return None if self.swapped is None else self.swapped.step
 
     def period_starts(self, first: int, last: int) -> tuple[int, ...]:
         """Return the steps between two at which a period begins: as seen, else as the settings count them."""
@@ -71,19 +114,140 @@ def gather_reference(
     """Look for a moving reference in the settings, the logged KL and the recorded tokens."""
     distances = [metrics["kl/ref"]] if "kl/ref" in metrics else []
     distances += [pairs[name].mean_abs for name in REF_PAIRS if name in pairs]
-    seen, seen_in = None, None
+    rate_restarts = restarts_of(metrics["lr"]) if "lr" in metrics else ()
+    setting = sync_setting(context)
+    seen, seen_in, restarts = None, None, None
     for series in distances:
         found = find_sawtooth(*_by_burst(*series.finite()))
-        if found is not None and not _engine_falls_too(found, pairs):
-            seen, seen_in = found, series.raw_name
+        if found is None or _engine_falls_too(found, pairs):
+            continue
+        seen_in = series.raw_name
+        if setting is None and _at_restarts(found, rate_restarts):
+            restarts = restarts or found
+        else:
+            seen, restarts = found, None
             break
+    swapped = None if setting is not None else _swap(metrics, pairs, rate_restarts)
+    if swapped is not None and seen is not None:
+        one = swapped.fresh and len(seen.falls) > 1  # a distance that starts over once makes no regular falls
+        seen, swapped = (None, swapped) if one else (seen, None)
     return Reference(
-        setting=sync_setting(context),
+        setting=setting,
         seen=seen,
         seen_in=seen_in,
         watched=tuple(series.raw_name for series in distances),
         equal_at=_equal_at(metrics, pairs),
+        swapped=swapped,
+        restarts=restarts,
     )
+
+
+def restarts_of(rate: Series) -> tuple[int, ...]:
+    """Return the steps at which a learning rate that had fallen comes back to a height it had before."""
+    steps, values = rate.finite()
+    if len(values) <= RESTART_VALUES:
+        return ()
+    highest = np.maximum.accumulate(values)
+    ahead = sliding_window_view(values[1:], RESTART_VALUES).max(axis=1)
+    ahead = np.append(ahead, np.full(len(values) - len(ahead), values[-1]))  # the last few values see less
+    restarts = (
+        (ahead >= RESTART_RISE * values)
+        & (ahead >= RESTART_HEIGHT * highest)
+        & (ahead <= RESTART_RISE * highest)
+        & (values < highest / RESTART_RISE)
+    )
+    rises = np.append(np.diff(values) > 0, False)
+    at = np.flatnonzero(restarts & rises)
+    firsts = at[np.append(True, np.diff(at) > RESTART_VALUES)] if len(at) else at
+    return tuple(steps[firsts + 1].tolist())
+
+
+def _at_restarts(found: Sawtooth, restarts: tuple[int, ...]) -> bool:
+    """Return whether the falls of a distance are those of a learning rate that begins anew."""
+    if not restarts or found.factor >= MAX_RESTART_FACTOR:
+        return False
+    reach = max(2.0, NEAR_RESTART * found.interval)
+    near = [min(abs(fall - restart) for restart in restarts) <= reach for fall in found.falls]
+    return float(np.mean(near)) >= AT_RESTARTS
+
+
+def _swap(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps], rate_restarts: tuple[int, ...]) -> Swap | None:
+    """Return the step at which all distances to the reference jump together, None where the policy may have jumped."""
+    pair = next((pairs[name] for name in REF_PAIRS if name in pairs), None)
+    if pair is None or not pair.slices:
+        return None
+    logged = [metrics["kl/ref"].finite()] if "kl/ref" in metrics else []
+    parts = [*(part.finite() for part in pair.slices.values()), *logged]
+    steps = reduce(np.intersect1d, (own for own, _ in parts))
+    if not len(steps):
+        return None
+    levels = [np.abs(values[np.searchsorted(own, steps)]) for own, values in parts]
+    starts = fresh_starts(levels)
+    if len(starts) == 1:
+        place = int(starts[0])
+    else:
+        least = [SWAP_FACTOR] * len(pair.slices) + [SWAP_KL_FACTOR] * len(logged)
+        jump = find_level_jump(levels, least, followers=len(logged))
+        if jump is None:
+            return None
+        place = jump.place
+    step, before = int(steps[place]), int(steps[place - 1])
+    still = _still(metrics, step)
+    if not still or _rate_rose(metrics, rate_restarts, before, step) or _large_update(pairs, before, step):
+        return None
+    around = [_around(values, place) for values in levels]
+    return Swap(
+        step=step,
+        interval=(before + 1, step),
+        pair=pair.pair,
+        fresh=len(starts) == 1,
+        slices=dict(zip(pair.slices, around, strict=False)),
+        logged=around[-1] if logged else None,
+        still=still,
+    )
+
+
+def _around(values: FloatArray, place: int) -> tuple[float, float]:
+    before, after = values[max(0, place - BEFORE) : place], values[place : place + AFTER]
+    return max(float(np.median(before)), 1e-12), max(float(np.median(after)), 1e-12)
+
+
+def _still(metrics: Mapping[str, Series], step: int) -> tuple[str, ...]:
+    """Return what the policy does, as logged, where none of it jumps at a step; nothing where any does."""
+    names = []
+    for name in BEHAVIOUR:
+        steps, values = metrics[name].finite() if name in metrics else (np.empty(0), np.empty(0))
+        place = int(np.searchsorted(steps, step))
+        before, after = values[max(0, place - BEFORE) : place], values[place : place + AFTER]
+        if len(before) < AFTER or len(after) < AFTER:
+            continue
+        moved = abs(float(np.median(after) - np.median(before)))
+        level = max(abs(float(np.median(before))), abs(float(np.median(after))))
+        beyond = moved > MIN_SDS * scatter_of(values)
+        if beyond and moved > (BEHAVIOUR_FACTOR - 1) * level:
+            return ()
+        names.append(metrics[name].raw_name)
+    return tuple(names)
+
+
+def _rate_rose(metrics: Mapping[str, Series], rate_restarts: tuple[int, ...], before: int, step: int) -> bool:
+    """Return whether the learning rate began anew, or rose at once, about a step: the policy then moves at once."""
+    reach = 2 * (step - before)
+    if any(before - reach <= restart <= step for restart in rate_restarts):
+        return True
+    steps, values = metrics["lr"].finite() if "lr" in metrics else (np.empty(0, np.int64), np.empty(0))
+    near = values[(steps >= before - reach) & (steps <= step)]
+    return bool(len(near) > 1 and near[-1] > RESTART_RISE * near[0] > 0)
+
+
+def _large_update(pairs: Mapping[str, PairSteps], before: int, step: int) -> bool:
+    """Return whether the update at a step was far larger than those before it."""
+    if "policy/old" not in pairs:
+        return False
+    steps, values = pairs["policy/old"].mean_abs.finite()
+    usual = float(np.median(values[steps < before])) if (steps < before).any() else 0.0
+    here = values[(steps >= before) & (steps <= step)]
+    return bool(usual > 0 and len(here) and here.max() > MOVED_UPDATE * max(usual, float(np.quantile(values, 0.9))))
 
 
 def _by_burst(steps: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:

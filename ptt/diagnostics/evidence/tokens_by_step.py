@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,7 @@ class PairSteps:
     p99: Series  # of |r|, nats
     p999: Series
     mean_abs: Series
+    slices: Mapping[str, Series] = field(default_factory=dict)  # the mean of |r| by slice, of those that have tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,7 @@ class Signal:
     empty: Series | None = None  # share of sequences with at most one token of the policy's
 
 
+SLICES: Final = ("text_only", "post_tool")  # by their number in cells
 MIN_SAMPLES: Final = 4  # of a step: a standard deviation of fewer is an anecdote
 MAX_EMPTY_TOKENS: Final = 1  # tokens: an end-of-sequence alone is no answer, where answers are usually
 USUAL_TOKENS: Final = 8  # tokens or more; where a task asks for a single token, only nothing at all is empty
@@ -66,8 +69,19 @@ def gather_pairs(tokens: Tokens | None) -> dict[str, PairSteps]:
                 ("mean_abs", "mean_abs_r", "mean"),
             )
         )
-        pairs[pair.name] = PairSteps(pair=pair.name, p99=p99, p999=p999, mean_abs=mean_abs)
+        slices = _mean_by_slice(cells, pair.name)
+        pairs[pair.name] = PairSteps(pair=pair.name, p99=p99, p999=p999, mean_abs=mean_abs, slices=slices)
     return pairs
+
+
+def _mean_by_slice(cells: pl.DataFrame, pair: str) -> dict[str, Series]:
+    sums = grouped_sums(cells, ["step", "slice"], ("n", "s_abs")).with_columns(mean=pl.col("s_abs") / pl.col("n"))
+    parts = {name: sums.filter(pl.col("slice") == number) for number, name in enumerate(SLICES)}
+    return {
+        name: series_from_frame(part, "mean", name=f"{pair} mean_abs {name}", raw_name=f"mean of |{pair}|, {name}")
+        for name, part in parts.items()
+        if part.height
+    }
 
 
 def gather_signal(tokens: Tokens | None, trajectories: pl.DataFrame) -> Signal:

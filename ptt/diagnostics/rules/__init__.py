@@ -89,6 +89,7 @@ from ptt.diagnostics.rules.policy_update import (
     one_sided_clipping,
     policy_drift,
     ratio_explosion,
+    reference_swapped,
     update_too_large,
     warmup_unfinished,
 )
@@ -220,6 +221,7 @@ POLICY_UPDATE_RULES: tuple[Rule, ...] = (
     learning_rate_jump.RULE,
     learning_rate_zero.RULE,
     moving_reference.RULE,
+    reference_swapped.RULE,
     one_sided_clipping.RULE,
     policy_drift.RULE,
     ratio_explosion.RULE,

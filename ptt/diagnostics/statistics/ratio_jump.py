@@ -59,7 +59,7 @@ def find_ratio_jump(
     scaled = np.stack([_contrasts(ratio) for ratio in ratios]) / powers[:, None]
     alike = (np.sign(scaled) == np.sign(scaled[0])).all(axis=0)
     agreed = np.where(alike, np.abs(scaled).min(axis=0), 0.0)
-    best = int(np.argmin([_scatter(ratio) for ratio in ratios]))
+    best = int(np.argmin([scatter_of(ratio) for ratio in ratios]))
     for place in np.argsort(-agreed, kind="stable")[:SIDE].tolist():
         if agreed[place] < math.log(TIGHT_FACTOR):
             return None
@@ -96,7 +96,7 @@ def _contrasts(values: FloatArray) -> FloatArray:
     return result
 
 
-def _scatter(values: FloatArray) -> float:
+def scatter_of(values: FloatArray) -> float:
     """Return the robust standard deviation of values about their running median."""
     width = min(len(values), SIDE - 1)
     middle = np.median(sliding_window_view(values, width), axis=1)
@@ -133,7 +133,7 @@ def _described(
     sound = ~off
     if sound.sum() < LEAST_SIDE or off.sum() < LEAST_SIDE:
         return None
-    ratio, scatter = ratios[best], _scatter(ratios[best][sound])
+    ratio, scatter = ratios[best], scatter_of(ratios[best][sound])
     together = scatter <= TIGHT_SD or _agreement(table[:, sound]) >= LEAST_AGREEMENT
     needed = TIGHT_FACTOR if scatter <= TIGHT_SD else FACTOR if together else LOOSE_FACTOR
     logs = np.log(np.maximum(table[[0, 1 + best]], np.finfo(np.float64).tiny))
@@ -160,7 +160,7 @@ def _later_is_off(measured: FloatArray, ratios: FloatArray, best: int, place: in
     copied = [not float(np.median(side)) for side in (measured[:place], measured[place:])]
     if copied[0] != copied[1]:
         return copied[1]
-    scatter = [_scatter(side[best]) if side.shape[1] >= LEAST_AGREED else math.nan for side in sides]
+    scatter = [scatter_of(side[best]) if side.shape[1] >= LEAST_AGREED else math.nan for side in sides]
     return not scatter[0] > WIDER * scatter[1]
 
 

@@ -26,6 +26,8 @@ MIN_FALL: Final = math.log(1.5)  # of the level, in the mean over the falls
 MIN_EACH: Final = math.log(1.15)  # at nearly every one
 ROUNDING: Final = 1e-9  # by which a mean may lie above all of its values
 MIN_MEDIAN_SHARE: Final = 0.5  # of the mean fall, that their median is: one outlier makes no pattern
+FEW_FALLS: Final = 3  # of so many one may make the mean, the median, and the whole of the pattern
+MIN_LEAST_SHARE: Final = 0.4  # of the mean fall, that the least of so few is
 KEPT_SHARE: Final = 0.8  # of the falls and of the climbs, that must be there
 MIN_Z: Final = 6.0  # of the mean fall over its error: some 10^4 intervals and phases are tried
 LIKE_SHARE: Final = 0.7  # of the mean fall: falls so large elsewhere, and rises as regular, speak against a reset
@@ -88,7 +90,7 @@ def _search(steps: IntArray, levels: FloatArray) -> Sawtooth | None:
             continue
         at = places[phase][valid[phase]]
         rise = -float(np.min(mean[count >= MIN_COUNTED]))  # at the phase that rises most
-        typical = float(np.median(contrasts[side][at])) > MIN_MEDIAN_SHARE * mean[phase]
+        typical = _are_alike(contrasts[side][at], float(mean[phase]))
         regular = typical and rise < LIKE_SHARE * mean[phase] and _climbs(levels, at)
         if regular and _alone(contrasts[side], at, side, max(LIKE_SHARE * float(mean[phase]), MANY_SD * noise[side])):
             best = Sawtooth(
@@ -98,6 +100,12 @@ def _search(steps: IntArray, levels: FloatArray) -> Sawtooth | None:
                 z=float(z[phase]),
             )
     return best
+
+
+def _are_alike(falls: FloatArray, mean: float) -> bool:
+    """Return whether the falls are of about one size, and not one of them the pattern."""
+    few = len(falls) <= FEW_FALLS
+    return float(np.median(falls)) > MIN_MEDIAN_SHARE * mean and not (few and falls.min() < MIN_LEAST_SHARE * mean)
 
 
 def _intervals(shortest: int, longest: int) -> Iterator[int]:

@@ -5,9 +5,10 @@ back at three or more regularly spaced steps (two where the spacing counts from 
 engine agree there; or the run's settings sync the reference.
 Why it matters: such a reference hides drift. A policy that moves 0.3 nats in every period is far from its start after
 ten periods, and its KL still reads 0.3. A fall at a sync is no recovery.
-What it is not: a fault. It is a choice (TR-DPO, ProRL), reported so that you read figures against the reference within
-a period. Tails are compared between whole periods; with fewer than nine, growth stays undecided. A reference that
-follows a little at every step (a moving average) shows no falls: only the settings reveal it.
+What it is not: falls where the learning rate restarts, which are the schedule's. And no fault: it is a choice (TR-DPO,
+ProRL), reported so that you read figures against the reference within a period. Tails are compared between whole
+periods; with fewer than nine, growth stays undecided. A reference that follows a little at every step (a moving
+average) shows no falls: only the settings reveal it.
 What to do: also measure drift against a frozen copy of the starting policy, or by evaluations that do not use the
 reference.
 Source: TRL `sync_ref_model`, `ref_model_sync_steps` (default 512) and `ref_model_mixup_alpha` (default 0.6), slime
@@ -18,6 +19,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.reference import Reference
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, by_kind, requires, rule
+from ptt.diagnostics.statistics.sawtooth import Sawtooth
 from ptt.diagnostics.wording import pct, sig
 
 MIN_FACTOR = 1.5  # by which the distance falls at a sync: less is how KL varies from step to step
@@ -44,6 +46,9 @@ def check(reference: Reference, evidence: Evidence, limits: Limits) -> Verdict:
     """Tell a reference that moves."""
     seen = reference.seen if reference.seen is not None and reference.seen.factor >= limits["factor"] else None
     setting, last = reference.setting, evidence.run.last_step
+    if seen is None and setting is None and reference.restarts is not None:
+        note = _of_the_rate(reference, reference.restarts)
+        return Healthy(reason=note.claim, notes=(note,))
     if seen is None and setting is None:
         return Healthy(reason=f"{' and '.join(reference.watched)} never fall back at regular steps")
     if seen is None and setting is not None and last is not None and last < setting.interval:
@@ -52,6 +57,20 @@ def check(reference: Reference, evidence: Evidence, limits: Limits) -> Verdict:
         )
     note = _finding(reference, limits)
     return Healthy(reason=note.claim, notes=(note,))
+
+
+def _of_the_rate(reference: Reference, falls: Sawtooth) -> Finding:
+    return Finding(
+        severity=Severity.INFO,
+        claim=f"{reference.seen_in} falls back {sig(falls.factor)}-fold about every {falls.interval} steps, where the "
+        "learning rate restarts: that is the schedule's, and the reference stays",
+        observed=falls.factor,
+        limit=None,
+        unit="x",
+        onset_step=falls.falls[0],
+        evidence={"interval": falls.interval, "falls": len(falls.falls), "seen_in": reference.seen_in},
+        causes=("a schedule with restarts of the learning rate",),
+    )
 
 
 def _finding(reference: Reference, limits: Limits) -> Finding:
