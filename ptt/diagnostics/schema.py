@@ -64,6 +64,12 @@ SEQUENCES: Final[dict[str, pl.DataType]] = {
     "token_hash": pl.UInt64(),  # of all token ids of the sample: ties a token dump to a trace of the same sample
 }
 
+FIGURE: Final = "figure:"
+"""Begins a column of sequences beside these: what the recorder's format has as one number a sequence, such as the
+components of the reward (`figure:rewards/correct`) and an advantage a sequence (`figure:advantage`)."""
+ADVANTAGE: Final = FIGURE + "advantage"
+COMPONENT: Final = FIGURE + "rewards/"
+
 TRAJECTORIES: Final[dict[str, pl.DataType]] = {
     "trajectory_id": pl.String(),
     "sample_id": pl.String(),  # as the sequences call it, where the sample says so

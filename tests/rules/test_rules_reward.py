@@ -58,6 +58,7 @@ def samples(rewards: Array, outcomes: Array | None = None) -> Samples:
     return Samples(
         steps=np.arange(1, count + 1) // 8,
         rewards=np.asarray(rewards, np.float64),
+        advantages=np.full(count, np.nan),
         outcomes=np.asarray(held, np.float64),
         outcome_name=None if outcomes is None else "success",
         ids=tuple(f"t{place:05d}" for place in range(count)),

@@ -32,7 +32,7 @@ from ptt.diagnostics.engines.pieces import (
     needed,
 )
 from ptt.diagnostics.engines.summing import RunSum, Summand, in_order
-from ptt.diagnostics.schema import LOGPS
+from ptt.diagnostics.schema import FIGURE, LOGPS
 from ptt.diagnostics.statistics.arrays import BoolArray
 from ptt.diagnostics.statistics.bins import WIDTH
 from ptt.diagnostics.statistics.cells import LOGP_COLUMNS, cell_width
@@ -143,14 +143,18 @@ def read_scalars(scan: SequenceScan, single: SingleValues | None = None) -> pl.D
     """Read the steps and the columns of single values, by `seq`; or take them from what was read before."""
     columns = ["seq", *scalar_columns(scan)]
     held = single.take(scan, columns) if single is not None else None
-    rows = scan.frame.select(columns).collect(engine="streaming") if held is None else held.collect()
+    try:
+        rows = scan.frame.select(columns).collect(engine="streaming") if held is None else held.collect()
+    except READ_ERRORS:  # damage in a figure costs the figures alone; any other is raised again
+        columns = [name for name in columns if not name.startswith(FIGURE)]
+        rows = scan.frame.select(columns).collect(engine="streaming")
     return rows.rechunk()  # a piece for each of 10,000 files makes one join take 2 s and 1 GB
 
 
 def scalar_columns(scan: SequenceScan) -> list[str]:
     """Return the columns of single values of a run."""
     columns = ["step", *(name for name in SCALARS if name in scan.columns)]
-    return columns + sorted(name for name in scan.columns if name.startswith(ATTRIBUTE))
+    return columns + sorted(name for name in scan.columns if name.startswith((ATTRIBUTE, FIGURE)))
 
 
 def read_token_tables(

@@ -32,6 +32,7 @@ from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.recorded_batches import gather_batches
 from ptt.diagnostics.evidence.recorded_calls import recorded_calls, with_recorded
+from ptt.diagnostics.evidence.recorded_rewards import recorded_rewards, with_recorded_rewards
 from ptt.diagnostics.evidence.reference import gather_reference
 from ptt.diagnostics.evidence.repeated_content import find_copies
 from ptt.diagnostics.evidence.rewards import gather_rewards
@@ -212,6 +213,8 @@ def gather(
     ranks, events = read_table(folder, "ranks"), read_table(folder, "events")
     recorded = topic("recorded calls", lambda: recorded_calls(tokens)) or recorded_calls(None)
     called = (trajectories, calls) if calls["ok"].is_not_null().any() else recorded
+    kept = topic("recorded rewards", lambda: recorded_rewards(tokens)) or recorded_rewards(None)
+    earned, parts = with_recorded_rewards(trajectories, rewards, kept)
     makers: dict[str, Callable[[], pl.DataFrame]] = {
         "aggregates": lambda: aggregate_table(series, drawn_limits),
         "series": lambda: series_table(series),
@@ -286,14 +289,14 @@ def gather(
         answers=topic("answers", lambda: gather_answers(trajectories, answers)),
         lengths=topic("lengths", lambda: gather_lengths(trajectories, turns)),
         evaluation=topic("evaluation", lambda: gather_evaluation(metrics, evals, trajectories, wide)),
-        rewards=topic("rewards", lambda: gather_rewards(metrics, trajectories, rewards, wide)),
+        rewards=topic("rewards", lambda: gather_rewards(metrics, earned, parts, wide)),
         freshness=topic("freshness", lambda: gather_freshness(tokens)),
         mismatch=topic("mismatch", lambda: gather_mismatch(tokens, post_name=post_name)),
         rank_mismatch=topic("mismatch by rank", lambda: gather_rank_mismatch(tokens)),
         pairs=pairs,
         reference=reference,
         kl_witness=topic("witness of the KL", lambda: gather_kl_witness(tokens, series)),
-        signal=topic("signal", lambda: gather_signal(tokens, trajectories)) or Signal(),
+        signal=topic("signal", lambda: gather_signal(tokens, earned)) or Signal(),
         machines=machines,
         events=topic(
             "events", lambda: _events(place_events(events, metrics, placements, wide), consoles_aside(sources, metrics))

@@ -33,7 +33,7 @@ def recorded_calls(tokens: Tokens | None) -> tuple[pl.DataFrame, pl.DataFrame]:
     named = shapes.join(tokens.scalars, on="seq").filter(pl.col("tool_names").is_not_null()).sort("step", "seq")
     if named.is_empty():
         return nothing
-    samples = _once(named)
+    samples = distinct_samples(named)
     trajectories = samples.unique("trajectory_id", keep="first", maintain_order=True)
     trajectories = trajectories.with_columns(pl.lit("unknown").alias("split"))
     return conform(trajectories, TRAJECTORIES), _calls(samples)
@@ -52,7 +52,7 @@ def with_recorded(logged: Environment | None, recorded: Environment | None) -> E
     return logged if logged.failures is not None else replace(logged, **of_calls)
 
 
-def _once(named: pl.DataFrame) -> pl.DataFrame:
+def distinct_samples(named: pl.DataFrame) -> pl.DataFrame:
     """Keep each sample's first row, under a name of its own in `trajectory_id`."""
     content = [name for name in CONTENT if name in named.columns]
     ids = [name for name in ("trajectory_id", "sample_id") if name in named.columns]

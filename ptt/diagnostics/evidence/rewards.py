@@ -32,6 +32,7 @@ class Samples:
 
     steps: IntArray
     rewards: FloatArray
+    advantages: FloatArray
     outcomes: FloatArray  # 1 where the task was done, 0 where not, or the score of the one outcome component
     outcome_name: str | None
     ids: tuple[str, ...]
@@ -45,8 +46,11 @@ class Rewards:
     components: Mapping[str, Series] = field(default_factory=dict)  # mean by step, by the component's own name
     outcomes: Mapping[str, Series] = field(default_factory=dict)  # figures of training that say the task was done
     samples: Samples | None = None
+    silent_groups: Series | None = None  # share of prompt groups with equal rewards, where groups are recorded
 
 
+MIN_GROUPS: Final = 2  # of a step: a share of one group is all or nothing
+EQUAL: Final = 1e-6  # rewards that differ by no more are one
 COMPONENTS: Final = (
     re.compile(r"^rewards/(?P<name>[^/]+)/mean$"),  # TRL, ms-swift
     re.compile(r"^(?:train|rollout)/.*/rewards/(?P<name>[^/]+)/mean$"),  # prime-rl
@@ -81,7 +85,21 @@ def gather_rewards(
     samples = _samples(trained, scored)
     if not (components or outcomes or samples):
         return None
-    return Rewards(components=components, outcomes=outcomes, samples=samples)
+    return Rewards(components=components, outcomes=outcomes, samples=samples, silent_groups=_silent_groups(trained))
+
+
+def _silent_groups(trained: pl.DataFrame) -> Series | None:
+    """Return the share of each step's prompt groups, of two samples and more, whose rewards are all equal."""
+    usable = trained.filter(pl.col("reward").is_finite() & pl.col("group_id").is_not_null())
+    groups = usable.group_by("step", "group_id").agg(
+        pl.len(), (pl.col("reward").max() - pl.col("reward").min() <= EQUAL).alias("silent")
+    )
+    shares = groups.filter(pl.col("len") > 1).group_by("step").agg(pl.len(), pl.col("silent").mean().alias("share"))
+    shares = shares.filter(pl.col("len") >= MIN_GROUPS).sort("step")
+    if shares.is_empty():
+        return None
+    name = "share of recorded prompt groups with equal rewards"
+    return finite_series("reward/zero_std_frac", shares["step"].to_numpy(), shares["share"].to_numpy(), raw_name=name)
 
 
 def _logged_rewards(metrics: pl.DataFrame, wide: WideMetrics) -> tuple[dict[str, Series], dict[str, Series]]:
@@ -142,6 +160,7 @@ def _samples(trained: pl.DataFrame, scored: pl.DataFrame) -> Samples | None:
     return Samples(
         steps=rows["step"].to_numpy(),
         rewards=rows["reward"].to_numpy(),
+        advantages=rows["advantage"].fill_null(np.nan).to_numpy(),
         outcomes=rows["outcome"].fill_null(np.nan).to_numpy(),
         outcome_name=title,
         ids=tuple(rows["trajectory_id"].fill_null("")),

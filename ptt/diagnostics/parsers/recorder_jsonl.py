@@ -12,10 +12,11 @@ from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunF
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
 from ptt.diagnostics.parsers.io.values import INT32, as_number, as_step
 from ptt.diagnostics.parsers.recorder import PAIR, has_recorder_keys
-from ptt.diagnostics.schema import LOGPS, SEQUENCES
+from ptt.diagnostics.schema import ADVANTAGE, COMPONENT, FIGURE, LOGPS, SEQUENCES
 
 MASKS = ("model_mask", "train_mask", "tool_failed")
 IDS = ("sample_id", "group_id", "trajectory_id")
+MAX_FIGURES = 17  # of a sequence: an advantage and sixteen components; more are a table of something else
 UNUSABLE = "row(s) skipped: no usable step, mask or pair of log-probabilities."
 
 
@@ -54,12 +55,16 @@ def _fast(block: bytes) -> pl.DataFrame | None:
         shape[name] = kind
         if isinstance(kind, pl.List) and not isinstance(value, list) and value is not None:
             del shape[name]  # one advantage a sequence; a foreign type is judged by the other way
+            if name == "advantage" and as_number(value) is not None:
+                shape[name] = pl.Float64()
         elif name in MASKS and isinstance(value, list) and not any(isinstance(entry, bool) for entry in value):
             shape[name] = pl.List(pl.Int64())
         elif name in IDS and isinstance(value, int):
             shape[name] = pl.Int64()
         elif name == "policy_version" and isinstance(value, list):
             del shape[name]
+    if parts := [part for part, value in _parts(first).items() if value is not None]:
+        shape["rewards"] = pl.Struct({part: pl.Float64() for part in parts})
     if "model_mask" not in shape:
         return None  # the first row's mask is no list
     try:
@@ -78,6 +83,13 @@ def _cast(frame: pl.DataFrame) -> pl.DataFrame:
     kept = [name for name in frame.columns if frame[name].null_count() < frame.height]
     casts = []
     for name in kept:
+        if name == "rewards":
+            fields = frame[name].struct.fields
+            casts += [pl.col(name).struct.field(field).alias(COMPONENT + field) for field in fields]
+            continue
+        if name == "advantage" and frame.schema[name] == pl.Float64():
+            casts.append(pl.col(name).alias(ADVANTAGE))
+            continue
         column = pl.col(name)
         if name in MASKS and frame.schema[name] != SEQUENCES[name]:
             column = column.list.eval(pl.element() != 0)
@@ -91,7 +103,7 @@ def _by_line(block: bytes) -> tuple[pl.DataFrame, int]:
     rows = [row for record in records if record is not None and (row := _row(record)) is not None]
     columns = {
         name: pl.Series([row.get(name) for row in rows], dtype=kind)
-        for name, kind in SEQUENCES.items()
+        for name, kind in (SEQUENCES | _figure_columns(rows)).items()
         if any(row.get(name) is not None for row in rows)
     }
     return pl.DataFrame(columns), len(records) - len(rows)
@@ -100,9 +112,22 @@ def _by_line(block: bytes) -> tuple[pl.DataFrame, int]:
 def _row(record: dict[str, Any]) -> dict[str, Any] | None:
     """Convert one object; None if its step, mask or log-probabilities cannot be used."""
     row = {name: _converted(name, record[name]) for name in SEQUENCES if name in record}
+    row |= {COMPONENT + part: value for part, value in _parts(record).items()}
+    row[ADVANTAGE] = as_number(record.get("advantage"))
     if row.get("step") is None or row.get("model_mask") is None:
         return None
     return row if sum(row.get(name) is not None for name in LOGPS) >= PAIR else None
+
+
+def _parts(record: dict[str, Any]) -> dict[str, float | None]:
+    """Return the components of the reward by name."""
+    rewards = record.get("rewards")
+    return {str(part): as_number(value) for part, value in rewards.items()} if isinstance(rewards, dict) else {}
+
+
+def _figure_columns(rows: list[dict[str, Any]]) -> dict[str, pl.DataType]:
+    names = dict.fromkeys(name for row in rows for name in row if name.startswith(FIGURE))
+    return {name: pl.Float64() for name in list(names)[:MAX_FIGURES]}
 
 
 def _converted(name: str, value: Any) -> Any:

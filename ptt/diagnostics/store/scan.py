@@ -16,7 +16,7 @@ from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.parquet_files import column_called, known_schema, polars_schema
-from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
+from ptt.diagnostics.schema import COMPONENT, FIGURE, LOGPS, SEQUENCES, TABLES
 from ptt.diagnostics.statistics.partial_tables import TokenTables
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile, choose_sources, fill_from_duplicates
 from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, Part, read_manifest
@@ -31,6 +31,7 @@ ATTRIBUTE: Final = "attribute:"
 """Begins a column of what recorder files hold beside the canonical columns: text, whole numbers or truth values of a
 sequence, such as the data set of its prompt. As text, from files that are scanned where they lie."""
 RECORDER: Final = "recorder"  # the parser whose files are scanned where they lie
+RECORDER_LINES: Final = "recorder_jsonl"  # the parser of the same format in lines
 MAX_ATTRIBUTES: Final = 16  # of a file, by name: a wider one is a table of something else
 SHOWN_ALONE: Final = frozenset({"token_ids", "entropy", "advantage"})
 """Columns of tokens that no conclusion reads, and ptt show alone does: damage in them costs none."""
@@ -192,7 +193,8 @@ def _scan_groups(files: list[SequenceFile]) -> list[pl.LazyFrame]:
         key = (id(schema), file.columns, file.kind)
         if key not in kinds:
             schemas.append(schema)
-            kinds[key] = tuple((name, str(schema[name])) for name in (*file.columns, *attributes(file, schema)))
+            further = (*attributes(file, schema), *figure_columns(file.kind, schema))
+            kinds[key] = tuple((name, str(schema[name])) for name in (*file.columns, *further))
         return (file.skipped, *kinds[key])
 
     return [scan_files(list(group)) for _, group in groupby(files, key=shape)]
@@ -243,6 +245,7 @@ def scan_files(
         column_called(name).cast(pl.String, strict=False).alias(ATTRIBUTE + name.removeprefix(ATTRIBUTE))
         for name in attributes(files[0], schema)
     ]
+    columns += figures(files[0].kind, schema)
     chosen = scan.select(pl.col(ROW).cast(pl.UInt32).alias("seq"), *columns)
     skipped = sorted(files[0].skipped)
     return chosen.filter(~pl.col("step").is_in(skipped)) if skipped else chosen
@@ -258,6 +261,32 @@ def attributes(file: SequenceFile | InPlaceFile, schema: pl.Schema) -> list[str]
     free = [name for name in schema.names() if name not in file.columns and not name.startswith(("__", ROW))]
     free = [name for name in free if not name.startswith(ATTRIBUTE) or name.removeprefix(ATTRIBUTE) not in schema]
     return sorted(name for name in free if _sets_apart(schema[name]))[:MAX_ATTRIBUTES]
+
+
+def figure_columns(kind: str, schema: pl.Schema) -> list[str]:
+    """Return the columns of a recorder's file that figures of its sequences are taken from."""
+    if kind not in (RECORDER, RECORDER_LINES):
+        return []
+    own = [name for name in ("advantage", "rewards") if name in schema and _holds_figures(schema[name])]
+    return [*own, *(name for name in schema.names() if name.startswith(FIGURE) and schema[name].is_numeric())]
+
+
+def figures(kind: str, schema: pl.Schema) -> list[pl.Expr]:
+    """Return the figures of a file's sequences, by name; of two of one name the first."""
+    found: dict[str, pl.Expr] = {}
+    for name in figure_columns(kind, schema):
+        column, dtype = column_called(name), schema[name]
+        if isinstance(dtype, pl.Struct):
+            parts = [field.name for field in dtype.fields if field.dtype.is_numeric()]
+            found |= {COMPONENT + part: column.struct.field(part) for part in parts[:MAX_ATTRIBUTES]}
+        else:
+            found.setdefault(name if name.startswith(FIGURE) else FIGURE + name, column)
+    return [found[name].cast(pl.Float64, strict=False).alias(name) for name in sorted(found)]
+
+
+def _holds_figures(dtype: pl.DataType) -> bool:
+    parts = [part.dtype for part in dtype.fields] if isinstance(dtype, pl.Struct) else [dtype]
+    return any(part.is_numeric() for part in parts)
 
 
 def _sets_apart(dtype: pl.DataType) -> bool:

@@ -12,14 +12,14 @@ import polars as pl
 
 from ptt.diagnostics.schema import SEQUENCES
 from ptt.diagnostics.store.manifest import InPlaceFile
-from ptt.diagnostics.store.scan import SequenceScan, attributes, scan_files
+from ptt.diagnostics.store.scan import SequenceScan, attributes, figure_columns, scan_files
 
 
 def single_columns(file: InPlaceFile, schema: pl.Schema) -> list[str]:
     """Return the columns of a file with a value a sequence, or one a tool call, and none a token."""
     canonical = [name for name in SEQUENCES if name in file.columns]
     single = [name for name in canonical if not isinstance(SEQUENCES[name], pl.List) or name.startswith("tool_")]
-    return [*single, *attributes(file, schema)]
+    return list(dict.fromkeys([*single, *attributes(file, schema), *figure_columns(file.kind, schema)]))
 
 
 class SingleValues:

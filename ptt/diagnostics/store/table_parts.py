@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.schema import TABLES
+from ptt.diagnostics.schema import FIGURE, TABLES
 from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store.metric_names import Renames, names_in
 from ptt.diagnostics.store.scrub_pieces import scrub_frame
@@ -44,9 +44,12 @@ class TableParts:
 
     def add_sequences(self, frame: pl.DataFrame) -> tuple[Path, tuple[str, ...], int]:
         """Write sequences as a part of their own; return it, its columns, and how many values are too large."""
-        names = [name for name in TABLES["sequences"] if name in frame.columns]
+        schema = TABLES["sequences"] | {name: pl.Float64() for name in frame.columns if name.startswith(FIGURE)}
+        names = [name for name in schema if name in frame.columns]
         names = [name for name in names if frame[name].null_count() < frame.height]  # nulls alone: nothing recorded
-        frame = _matched(frame.select(names), {name: TABLES["sequences"][name] for name in names})
+        frame = _matched(
+            pl.DataFrame([frame.get_column(name) for name in names]), {name: schema[name] for name in names}
+        )
         frame, beyond = bounded_values(frame)
         self._wait("sequences", frame)
         return self._flush("sequences"), tuple(frame.columns), beyond

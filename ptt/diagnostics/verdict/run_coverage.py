@@ -21,7 +21,7 @@ from ptt.diagnostics.metrics.recording import Switch, switches_for
 from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.unrecognised import logged_names
-from ptt.diagnostics.schema import LOGPS
+from ptt.diagnostics.schema import COMPONENT, LOGPS
 from ptt.diagnostics.scrub.scrub import Scrubber, Sort
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
@@ -117,6 +117,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 STAND_INS: Final[Mapping[tuple[str, ...], str]] = {("policy_logp", "ref_logp"): "old_logp"}
 """Of a pair the first side may be stood in for: drift of pi_old is drift, a step late."""
+MAX_PARTS: Final = 4  # components of the reward named
 CURVES: Final = listed("curves")
 ANYWHERE: Final = frozenset({"metrics", "evals"})
 """What any training leaves; where nothing is sampled, only questions that need no more than these are asked."""
@@ -186,6 +187,9 @@ def _recorded(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dic
         recorded = {side: f"{rows[side]} sequences" for side in LOGPS if rows[side]}
         others = ("model_mask", "policy_version", "reward", "tool_names")
         recorded |= {column: f"{scan.rows} sequences" for column in others if column in scan.columns}
+        parts = sorted(name.removeprefix(COMPONENT) for name in scan.columns if name.startswith(COMPONENT))
+        if parts:
+            recorded["rewards"] = f"{', '.join(parts[:MAX_PARTS])} of {scan.rows} sequences"
     recorded |= _sampled(folder)
     metrics = read_table(folder, "metrics")
     names = {*metrics["name"].drop_nulls(), *wide.spellings()["name"].drop_nulls()}

@@ -1,7 +1,9 @@
 """This run shows advantages that equal the rewards: no baseline is subtracted.
 
-What: the largest and the smallest advantage of a step equal those of the rewards at nine steps in ten, within a
-hundredth, while the reward moves. Where they are not logged or never move, the means are compared.
+What: of the recorded samples that earned something, or have an advantage, nine in ten have an advantage in one
+proportion to their reward, within a hundredth, at nine steps in ten. Without single ones: the largest and the smallest
+advantage of a step equal those of the rewards, likewise, while the reward moves. Where they are not logged or never
+move, the means are compared.
 Why it matters: every sample, good or bad, is pushed up by what it earned. The gradient is mostly noise, and with
 rewards of one sign the policy is pulled towards whatever it samples.
 What it is not: REINFORCE, which has no baseline by choice.
@@ -11,11 +13,15 @@ Source: GRPO subtracts the mean of the group (arXiv 2402.03300); with a group of
 (`compute_grpo_outcome_advantage`), so the advantage is the score.
 """
 
+from dataclasses import dataclass
+from typing import Final, TypedDict
+
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.rewards import Samples
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import (
     REWARDED_LANGUAGE,
     Finding,
@@ -26,21 +32,115 @@ from ptt.diagnostics.rules.interface import (
     does_not_apply,
     rule,
 )
-from ptt.diagnostics.rules.single_series import aligned, logged, metric_evidence, requires_metric
-from ptt.diagnostics.wording import pct
+from ptt.diagnostics.rules.single_series import aligned, logged, metric_evidence
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.wording import pct, sig
 
-EQUAL_SHARE = 0.9  # of the steps that log both
+EQUAL_SHARE = 0.9  # of the steps that log both, and of the samples of a step
+MIN_STEPS = 10  # with samples that tell: a handful may agree by how few they are
+MIN_SAMPLES = 4  # of a step
 SAMPLES = ("rollout_n", "num_generations", "n_samples_per_prompt", "num_samples_per_prompt")
 SIDES = ("max", "min")
 TOLERANCE = 0.01  # of the spread of the rewards: a normalising epsilon and rounding stay below
 ENABLE = "log the mean advantage of each step: veRL logs critic/advantages/mean"
 
 
-@requires_metric("advantage/mean", what="mean advantage", enable=ENABLE)
-def check(advantage: Series, evidence: Evidence, limits: Limits) -> Verdict:
-    """Hold the mean advantage against the mean reward, step by step."""
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Hold advantages against rewards: of single samples where these are recorded, else those logged of each step."""
     if evidence.algorithm.name == "reinforce":
         return does_not_apply("REINFORCE")
+    samples = evidence.rewards.samples if evidence.rewards is not None else None
+    proportions = _proportions(samples) if samples is not None else None
+    if samples is None or proportions is None or len(proportions.steps) < MIN_STEPS:
+        return _of_means(evidence, limits)
+    return _of_samples(samples, proportions, evidence, limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proportions:
+    """By step: the advantage for a reward of 1, and the share of samples that have their advantage by it."""
+
+    steps: IntArray
+    factors: FloatArray
+    equal: FloatArray
+    samples: int
+
+
+def _proportions(samples: Samples) -> Proportions | None:
+    """Return how single advantages go with single rewards, at steps with samples enough; None where there are none.
+
+    Samples that earned nothing and have no advantage fit anything, and tell nothing.
+    """
+    both = np.isfinite(samples.rewards) & np.isfinite(samples.advantages)
+    telling = both & ((np.abs(samples.rewards) > 0) | (np.abs(samples.advantages) > 0))
+    steps, first = np.unique(samples.steps[telling], return_index=True)
+    rewards, advantages = samples.rewards[telling], samples.advantages[telling]
+    found = []
+    for step, reward, advantage in zip(
+        steps.tolist(), np.split(rewards, first[1:]), np.split(advantages, first[1:]), strict=True
+    ):
+        paid = reward != 0
+        if len(reward) < MIN_SAMPLES or not paid.any():
+            continue
+        factor = float(np.median(advantage[paid] / reward[paid]))
+        off = np.abs(advantage - factor * reward)
+        equal = off <= TOLERANCE * max(abs(factor) * float(np.abs(reward).mean()), float(np.abs(advantage).mean()))
+        found.append((step, factor, float(equal.mean()) if factor > 0 else 0.0))
+    if not found:
+        return None
+    columns = list(zip(*found, strict=True))
+    return Proportions(
+        steps=np.array(columns[0]), factors=np.array(columns[1]), equal=np.array(columns[2]), samples=int(telling.sum())
+    )
+
+
+def _of_samples(samples: Samples, found: Proportions, evidence: Evidence, limits: Limits) -> Verdict:
+    wrong = found.equal >= EQUAL_SHARE
+    since = _lasting_since(wrong, limits["equal"])
+    if since is None:
+        return Healthy(
+            reason=f"single advantages are in one proportion to rewards at {pct(float(wrong.mean()))} of "
+            f"{len(wrong)} steps"
+        )
+    step, share = int(found.steps[since]), float(wrong[since:].mean())
+    factor = float(np.median(found.factors[since:]))
+    same = abs(factor - 1) <= TOLERANCE
+    begins = since > 0
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"Advantages are {'the rewards themselves' if same else f'{sig(factor)} times the rewards'} at "
+        f"{pct(share)} of steps{f' from step {step} on' if begins else ''}, sample by sample: no baseline is subtracted"
+        f"{_one_answer(evidence)}",
+        observed=share,
+        limit=limits["equal"],
+        unit="share",
+        onset_step=step if begins else None,
+        onset_interval=(int(found.steps[since - 1]) + 1, step) if begins else None,
+        held_from_step=None if begins else step,
+        evidence={
+            "metric": "advantage",
+            "compared_with": "reward",
+            "samples": found.samples,
+            "mean_advantage": float(np.nanmean(samples.advantages)),
+            "samples_a_prompt": _samples_a_prompt(evidence),
+        },
+        **ADVICE,
+    )
+
+
+def _lasting_since(wrong: BoolArray, share: float) -> int | None:
+    """Return the first of the steps from which on, up to the end, so large a share is wrong; None where too few are."""
+    tail = np.cumsum(wrong[::-1])[::-1] / np.arange(len(wrong), 0, -1)
+    lasting = np.flatnonzero((tail >= share) & wrong)
+    lasting = lasting[len(wrong) - lasting >= MIN_STEPS]
+    return int(lasting[0]) if len(lasting) else None
+
+
+def _of_means(evidence: Evidence, limits: Limits) -> Verdict:
+    """Hold what is logged of advantages against what is logged of rewards, step by step."""
+    advantage = logged(evidence, "advantage/mean", what="mean advantage", enable=ENABLE)
+    if isinstance(advantage, NotJudged):
+        return advantage
     reward = logged(evidence, "reward/mean", what="mean reward", enable="log the mean reward at every step")
     if isinstance(reward, NotJudged):
         return reward
@@ -55,21 +155,42 @@ def check(advantage: Series, evidence: Evidence, limits: Limits) -> Verdict:
     equal = min(_equal_share(*pair) for pair in pairs)
     if equal < limits["equal"]:
         return Healthy(reason=f"advantages equal rewards at {pct(equal)} of {len(steps)} steps")
-    samples = next((evidence.run.context[name] for name in SAMPLES if name in evidence.run.context), None)
-    why = "; the run samples one answer per prompt" if samples == 1 else ""
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"Advantages equal rewards at {pct(equal)} of steps: no baseline is subtracted{why}",
+        claim=f"Advantages equal rewards at {pct(equal)} of steps: no baseline is subtracted{_one_answer(evidence)}",
         observed=equal,
         limit=limits["equal"],
         unit="share",
         onset_step=int(steps[0]),
         onset_interval=(int(steps[0]), int(steps[0])),
-        evidence=metric_evidence(advantage, compared_with=reward.raw_name, samples_a_prompt=samples),
-        causes=("a group of one sample per prompt", "a baseline that is always 0"),
-        confirm=("check how many samples per prompt the configuration asks for (rollout.n, num_generations)",),
-        next=("sample four to sixteen answers per prompt, or use an estimator with a baseline",),
+        evidence=metric_evidence(
+            advantage, compared_with=reward.raw_name, samples_a_prompt=_samples_a_prompt(evidence)
+        ),
+        **ADVICE,
     )
+
+
+class Advice(TypedDict):
+    """What is said of either."""
+
+    causes: tuple[str, ...]
+    confirm: tuple[str, ...]
+    next: tuple[str, ...]
+
+
+ADVICE: Final[Advice] = {
+    "causes": ("a group of one sample per prompt", "a baseline that is always 0, or an advantage that skips it"),
+    "confirm": ("check how many samples per prompt the configuration asks for (rollout.n, num_generations)",),
+    "next": ("sample four to sixteen answers per prompt, or use an estimator with a baseline",),
+}
+
+
+def _samples_a_prompt(evidence: Evidence) -> JsonScalar:
+    return next((evidence.run.context[name] for name in SAMPLES if name in evidence.run.context), None)
+
+
+def _one_answer(evidence: Evidence) -> str:
+    return "; the run samples one answer per prompt" if _samples_a_prompt(evidence) == 1 else ""
 
 
 def _pair(evidence: Evidence, side: str) -> tuple[Series, Series] | None:

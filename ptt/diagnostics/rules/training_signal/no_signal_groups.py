@@ -1,8 +1,9 @@
 """This run shows prompt groups whose rewards are all equal, so they teach nothing.
 
 What: the share of groups with zero reward spread lies above one half over 20 steps, and stays there. Where no share is
-logged, the share of steps with a reward spread of 0, or that the trainer says it skipped, counts instead. Or the mean
-spread of rewards within a group, under whatever name, stays below a tenth of its early level, beyond its noise.
+logged, it is counted in the recorded rewards of prompt groups; without these, the share of steps with a reward spread
+of 0, or that the trainer says it skipped, counts instead. Or the mean spread of rewards within a group, under whatever
+name, stays below a tenth of its early level, beyond its noise.
 Why it matters: a group-relative advantage is zero in such a group; the batch shrinks to the rest.
 What it is not: a failure, where the reward is near its best: the task is solved, and the finding is low.
 What to do: where the reward is low, make prompts easier or sample more per prompt; where it is high, move on to harder
@@ -73,7 +74,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(
             reason="the share of groups with zero reward spread is not logged",
             missing=("reward/zero_std_frac",),
-            enable="only group-relative methods have it: TRL logs frac_reward_zero_std, slime rollout/zero_std",
+            enable="only group-relative methods have it: TRL logs frac_reward_zero_std, slime rollout/zero_std; "
+            "recorder files tell it by reward and group_id",
         )
     limit = limits["limit"]
     _, mean = series.rolling()
@@ -172,6 +174,9 @@ def _silent_share(evidence: Evidence) -> Series | None:
     share = evidence.metrics.get(SHARE)
     if share is not None and len(share.finite()[0]) >= MIN_LOGGED:
         return share
+    counted = evidence.rewards.silent_groups if evidence.rewards is not None else None
+    if share is None and counted is not None and len(counted.finite()[0]) >= MIN_LOGGED:
+        return counted
     skipped = next((evidence.other[name] for name in SKIPPED if name in evidence.other), None)
     if skipped is not None and len(skipped.finite()[0]) >= MIN_LOGGED and set(skipped.finite()[1]) <= {0.0, 1.0}:
         return skipped
