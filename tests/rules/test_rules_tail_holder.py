@@ -107,7 +107,7 @@ def test_a_tail_after_the_third_tool_result_is_a_finding_about_it() -> None:
         rows.append(policy[:-20] + [value - scale * abs(generator.normal()) for value in policy[-20:]])
     finding = only_finding(judge(evidence_of(heavy.with_columns(policy_logp=pl.Series(rows))), aggregates()))
     assert "after the third tool result" in finding.claim
-    assert (finding.evidence["holder_attribute"], finding.evidence["holder_value"]) == ("observation", "3")
+    assert (finding.evidence["holder_attribute"], finding.evidence["holder_value"]) == ("observation number", "3")
     assert any("third tool result" in line for line in finding.causes)
 
 
@@ -118,7 +118,7 @@ def test_tails_that_grow_alike_after_every_tool_result_name_none() -> None:
 
 @pytest.mark.parametrize(("value", "said"), [("1", "first tool result"), ("8+", "eighth tool result and later ones")])
 def test_an_observation_is_told_by_its_number(value: str, said: str) -> None:
-    assert place("observation", value) == f"after the {said}"
+    assert place("observation number", value) == f"after the {said}"
 
 
 def test_the_advice_for_a_rank_is_about_its_machine() -> None:

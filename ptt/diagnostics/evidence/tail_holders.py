@@ -43,7 +43,8 @@ from ptt.diagnostics.statistics.windows import Span, bursts, join_spans, split_s
 from ptt.diagnostics.store.scan import ATTRIBUTE
 
 TOOL, RESULT, ENVIRONMENT, RANK, VERSION = "tool", "tool result", "environment", "rank", "policy version"
-OBSERVATION: Final = "observation"  # its number: of the tool results of a sequence, which came last before a token
+OBSERVATION: Final = "observation number"  # which tool result of its sequence came last before a token: 3, or 3+
+FROM: Final = f"{OBSERVATION}, from "  # likewise, of this one and all later ones
 LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND = "lag", "prompt group", "temperature", "top_p", "logprob kind"
 COLUMNS: Final = {
     ENVIRONMENT: "env", RANK: "rank", VERSION: "policy_version", LAG: "bucket", TEMPERATURE: "temperature",
@@ -53,13 +54,14 @@ LIMITS: Final = (0.75, 1.0, 2.0)
 """Nats, edges of coarse bins: where a tail begins that is material, high, critical; 0.75 is the nearest above ln 2."""
 LATE_P99: Final = math.inf
 """Stands for the late p99: where the level was high before, what lies beyond a limit is not what was gained."""
+MAX_FROM: Final = 4  # an observation from which on a tail is looked for: later ones hold few tokens
 MAX_VALUES: Final = 64  # of an attribute: those with most tokens of the late window
 MAX_LAGS: Final = 16  # distinct: more are put into buckets
 MIN_VALUE_TOKENS: Final = 100  # of the late window: fewer have no p99
 MAX_TOKEN_SHARE: Final = 2 / 3  # of the late tokens: what holds more of them cannot hold the tail at a lift of 1.5
 MIN_SPAN: Final = 0.5  # of the late window's steps: a value that comes and goes within them is a time, not a place
 MIN_WINDOW_TOKENS: Final = 300  # of the early and the late window each, for a value's own tails
-NOT_PARTS: Final = (VERSION, LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND, RESULT, OBSERVATION)
+NOT_PARTS: Final = (VERSION, LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND, RESULT)
 """Attributes whose values come and go with the time, or are no part of a run."""
 PARTS: Final = (ENVIRONMENT, RANK, TOOL)  # what a run consists of; a column of its own may number its times
 MAX_PASSING: Final = 0.5  # of the tokens: where a column's values pass for more of them, it tells the time
@@ -183,7 +185,7 @@ def _passing(every: _Rows, by_tool: _Rows) -> tuple[PassingValue, ...]:
         step, unit = part.frame["step"].to_numpy(), part.frame["unit"].to_numpy().astype(np.int64)
         tokens = part.frame["n"].to_numpy().astype(np.float64)
         for name, values in part.values.items():
-            if name in NOT_PARTS:
+            if name in NOT_PARTS or name.startswith(OBSERVATION):
                 continue
             passing = tuple(passing_values(name, values, step, unit))
             theirs = np.isin(values, [one.value for one in passing]) if passing else np.zeros(len(values), np.bool_)
@@ -274,11 +276,28 @@ def _by_tool(tokens: Tokens, completions: Completions) -> _Rows:
     frame = frame.join(rows.select("seq", "step"), on="seq", how="left", maintain_order="left")
     frame = frame.join(units.select("seq", "unit"), on="seq", how="left", maintain_order="left")
     failed = frame["failed"].replace_strict({True: RESULT_NAMES[0], False: RESULT_NAMES[1]}, return_dtype=pl.String)
-    turn = pl.col("turn").cast(pl.String)
-    number = frame.select(pl.when(pl.col("turn") >= MAX_TURN).then(pl.lit(f"{MAX_TURN}+")).otherwise(turn)).to_series()
-    columns = {TOOL: frame["tool"], RESULT: failed, OBSERVATION: number}
-    values = {name: column.to_numpy().astype(object) for name, column in columns.items()}
-    return _Rows(frame, {name: value for name, value in values.items() if len(set(value.tolist()) - {None}) > 1})
+    of_turn, later = _observation_numbers(frame["turn"].to_numpy().astype(np.int64))
+    columns = {TOOL: frame["tool"], RESULT: failed}
+    values = {name: column.to_numpy().astype(object) for name, column in columns.items()} | {OBSERVATION: of_turn}
+    several = {name: value for name, value in values.items() if len(set(value.tolist()) - {None}) > 1}
+    return _Rows(frame, several | later)
+
+
+Values = npt.NDArray[np.object_]
+
+
+def _observation_numbers(turn: IntArray) -> tuple[Values, dict[str, Values]]:
+    """Return the number of the observation before, and of the first few whether it is that one or a later one."""
+    names = np.array([*map(str, range(MAX_TURN)), f"{MAX_TURN}+"], dtype=object)
+    later = {}
+    for number in range(2, min(int(turn.max(initial=0)), MAX_FROM + 1)):
+        later[f"{FROM}{number}"] = np.array([None, f"{number}+"], dtype=object)[(turn >= number).astype(np.int64)]
+    return names[np.minimum(turn, MAX_TURN)], later
+
+
+def attribute_of(name: str) -> str:
+    """Return the attribute that a column of values tells of."""
+    return OBSERVATION if name.startswith(FROM) else name
 
 
 def _late(part: _Rows, window: Span) -> _Rows:
@@ -352,7 +371,9 @@ def _held_tails(
                 if share is not None:
                     own, others = _percentiles(part, name, value, tails)
                     edge = float(bins.coarse_edges()[first])
-                    yield HeldTail(attribute=name, value=value, begins=edge, tail=share, own=own, others=others)
+                    yield HeldTail(
+                        attribute=attribute_of(name), value=value, begins=edge, tail=share, own=own, others=others
+                    )
 
 
 def _percentiles(
@@ -381,7 +402,8 @@ def _within(
     after: list[_Rows], late_rows: list[_Rows], wanted: list[Wanted], every: _Rows, tails: Tails
 ) -> Iterator[ValueTails | None]:
     """Yield the tails of each value with enough tokens, None where a late p99 below SCREEN_P99 says all there is."""
-    whole_text = every.take(_in_slice(every, TEXT_ONLY)) if every.values else None
+    text_rows = every.take(_in_slice(every, TEXT_ONLY))
+    whole_text, all_text = text_rows if every.values else None, text_rows.frame
     all_steps = every.frame["step"].unique().sort().to_list()
     for part, of_late, candidates in zip(after, late_rows, wanted, strict=True):
         of_early = _late(part, tails.windows[0])
@@ -398,7 +420,8 @@ def _within(
                 text = None
                 if whole_text is not None and name in whole_text.values:
                     text = whole_text.frame.filter(pl.Series(whole_text.values[name] == value, dtype=pl.Boolean))
-                yield ValueTails(attribute=name, value=value, tails=_tails_of(rows, text, tails, all_steps))
+                own_tails = _tails_of(rows, text, tails, all_steps, every=all_text)
+                yield ValueTails(attribute=attribute_of(name), value=value, tails=own_tails)
 
 
 def _p99(rows: pl.DataFrame) -> float:
@@ -407,10 +430,18 @@ def _p99(rows: pl.DataFrame) -> float:
     return float(coarse_percentile(histogram, TAIL_QUANTILES["p99"]))
 
 
-def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_steps: list[int]) -> Tails:
+def _tails_of(
+    rows: pl.DataFrame,
+    text: pl.DataFrame | None,
+    tails: Tails,
+    all_steps: list[int],
+    *,
+    every: pl.DataFrame | None = None,
+) -> Tails:
     """Return the tails of one value's rows, in blocks that it fills.
 
-    Of a tool, before which no token stands, the text-only tails are those of all sequences, in the run's own blocks.
+    Of a tool, before which no token stands, the text-only tails are those of all sequences, in the run's own blocks or
+    in these joined (`every`: their rows).
     """
     blocks, windows, steps, observations = tails.blocks, tails.windows, all_steps, tails.observations
     far_blocks = tails.far_blocks
@@ -423,6 +454,9 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
         blocks = even_blocks(observed, block_count(steps=len(steps), units=units, tokens=fewest), (text, rows))
         far_blocks = join_spans(observed, far_block_count(observations=len(observed), tokens=fewest))
         windows, observations = split_steps(steps, 3), len(observed)
+    elif every is not None:
+        blocks = even_blocks(tails.blocks, len(tails.blocks), (every, rows))
+    beside = text if len(blocks) == len(tails.blocks) or text is not None else every
     sixths = split_steps(steps, 6)
 
     def measured(part: pl.DataFrame, name: str) -> SliceTails:
@@ -437,7 +471,7 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
         )
 
     own = measured(rows, tails.post.name)
-    beside = measured(text, tails.text.name) if text is not None else tails.text
+    of_text = tails.text if beside is None else measured(beside, tails.text.name)
     late = [_late_counts(part, windows[-1]) for part in (rows, text) if part is not None]
     tail, count = (np.array(column, dtype=np.float64) for column in zip(*late, strict=True))
     return replace(
@@ -447,7 +481,7 @@ def _tails_of(rows: pl.DataFrame, text: pl.DataFrame | None, tails: Tails, all_s
         windows=windows,
         post=own,
         post_steps=step_tails(coarse_cells(rows), observed),
-        text=beside,
+        text=of_text,
         tokens=int(own.tokens.sum()),
         steps=len(steps),
         observations=observations,

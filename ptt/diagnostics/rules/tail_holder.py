@@ -103,7 +103,7 @@ def kind_of(attribute: str) -> str:
 def place(attribute: str, value: str) -> str:
     """Return where a value's tokens are, as it ends a sentence: "after `sql` calls", "on rank 3"."""
     quoted = shown(value)
-    if attribute == OBSERVATION:
+    if attribute == OBSERVATION and value.removesuffix("+").isdecimal():
         return f"after the {_ordinal(value)}"
     places = {
         TOOL: f"after {quoted} calls",
@@ -151,7 +151,8 @@ def _when(one: PassingValue) -> str:
 def _ordinal(value: str) -> str:
     """Return which observation a number is, in words: "third tool result", "eighth tool result and later ones"."""
     number = int(value.removesuffix("+"))
-    return f"{ORDINALS[number - 1]} tool result{' and later ones' if value.endswith('+') else ''}"
+    ordinal = ORDINALS[number - 1] if 0 < number <= len(ORDINALS) else f"{number}th"
+    return f"{ordinal} tool result{' and later ones' if value.endswith('+') else ''}"
 
 
 def shown(name: str) -> str:

@@ -174,7 +174,8 @@ HOLDERS_OF: Final[Mapping[str, Treat]] = {
     "tool": Treat.TOOL,
     "environment": Treat.ENVIRONMENT,
     **dict.fromkeys(
-        ("tool result", "observation", "policy version", "lag", "rank", "temperature", "top_p", "logprob kind"), K
+        ("tool result", "observation number", "policy version", "lag", "rank", "temperature", "top_p", "logprob kind"),
+        K,
     ),
 }
 """What a finding's `holder_value` names, by its `holder_attribute`; of any other it names a group of samples."""
