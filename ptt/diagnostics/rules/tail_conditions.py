@@ -16,7 +16,6 @@ from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import rank_shift
-from ptt.diagnostics.statistics.noninferiority import MATERIAL_NATS
 from ptt.diagnostics.statistics.rare_tails import (
     BlockCounts,
     RareRise,
@@ -425,12 +424,10 @@ def _by_rank(post: SliceTails, contrast: Contrast) -> bool:
 def _lasting(post: SliceTails, contrast: Contrast | None) -> dict[str, bool]:
     """Return for each percentile that rose whether its last sixth is still high; empty where that cannot be told.
 
-    Each by itself: a p99 that stays is no less high for a p95 that was never much. One that matters decides alone.
+    Each by itself: a p99 that stays is no less high for a p95 that was never much.
     """
     answers = {name: _lasts(part, contrast) for name, part in post.percentiles.items()}
-    known = {name: answer for name, answer in answers.items() if answer is not None}
-    matters = {name: known[name] for name in known if np.nanmax(post.percentiles[name].windows) > MATERIAL_NATS[name]}
-    return matters or known
+    return {name: answer for name, answer in answers.items() if answer is not None}
 
 
 def _lasts(part: Percentile, contrast: Contrast | None) -> bool | None:
