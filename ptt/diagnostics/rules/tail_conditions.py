@@ -292,11 +292,19 @@ def _pooled_far_rose(counts: BlockCounts, limit: float) -> bool:
 
 
 def _rare_is_localised(tails: Tails, rise: RareRise, text: BlockCounts, rate: float) -> bool | None:
-    """Return whether such tokens grew more after tools than in text, where they grew as well most of them late."""
+    """Return whether such tokens grew more after tools than in text, where they grew as well most of them late.
+
+    Where text-only ones grew beyond as many times their own bulk, they must have grown less so too: by the same factor
+    within noise is growth everywhere.
+    """
+    grew_alike = rise.other_p < MAX_TEXT_P
+    if grew_alike and not rise.outgrew_p < MAX_OUTGREW_P:
+        return False
     of_text = rare_rise(text, None, min_tokens=MIN_BLOCK_TOKENS)
     text_grew = of_text is not None and of_text.growth_p < MAX_TEXT_P
     held = _holds_tail(tails.post.far, text, np.array(rise.blocks), beyond=rise.limit)
-    if rise.excess_p < rate and (held or not text_grew):
+    least = max(rise.excess_p, rise.outgrew_p) if grew_alike else rise.excess_p
+    if least < rate and (held or not text_grew):
         return True
     return False if text_grew else None
 

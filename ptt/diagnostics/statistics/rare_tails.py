@@ -86,6 +86,8 @@ class RareRise:
 
     before, after: of the blocks that are set against each other most clearly; units likewise. growth_p: the larger of
     the tests in nats and in multiples of the bulk. excess_p: of more growth than the other slice's; NaN without one.
+    Beyond as many times its own bulk as the limit is of this slice's: other_p of the other slice's growth, outgrew_p of
+    more growth than that.
     """
 
     limit: float
@@ -95,6 +97,8 @@ class RareRise:
     blocks: tuple[int, ...]  # indices of the later ones
     growth_p: float
     excess_p: float
+    other_p: float = math.nan
+    outgrew_p: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,12 +124,18 @@ def rare_rise(post: BlockCounts, text: BlockCounts | None, *, min_tokens: int, s
     relative = _exceedances(counts, [limit * scale for limit in limits])
     growth_p = max(growth_p, max_shift_p_value(relative, contrasts, orders)[0])
     limit = limits[figure % len(limits)]
-    excess_p = math.nan
+    excess_p = other_p = outgrew_p = math.nan
     later, earlier = contrasts[contrast] > 0, contrasts[contrast] < 0
     known = np.zeros(len(usable), np.bool_) if text is None else text.tokens[usable].sum(axis=1) > 0
     if text is not None and (known & later).any() and (known & earlier).any():
         own, other = (_tokens_beyond(_take(part, usable[known]), limit) for part in (post, text))
-        excess_p = excess_p_value(own, other, contrasts[contrast][known], _orders(int(known.sum()), seed))
+        orders_of_both, both = _orders(int(known.sum()), seed), contrasts[contrast][known]
+        excess_p = excess_p_value(own, other, both, orders_of_both)
+        before = [part.tokens[usable[known & earlier]].sum(axis=0) for part in (post, text)]
+        bulks = [max(MIN_BULK, float(coarse_percentile(counts_before, BULK))) for counts_before in before]
+        scaled = _tokens_beyond(_take(text, usable[known]), limit * bulks[1] / bulks[0])
+        other_p = max_shift_p_value([scaled], both[None], orders_of_both)[0]
+        outgrew_p = excess_p_value(own, scaled, both, orders_of_both)
     beyond, units = share_beyond(counts.tokens, limit), share_beyond(counts.maxima, limit)
     n = counts.tokens.sum(axis=1)
     return RareRise(
@@ -136,6 +146,8 @@ def rare_rise(post: BlockCounts, text: BlockCounts | None, *, min_tokens: int, s
         blocks=tuple(int(index) for index in usable[later]),
         growth_p=growth_p,
         excess_p=excess_p,
+        other_p=other_p,
+        outgrew_p=outgrew_p,
     )
 
 
