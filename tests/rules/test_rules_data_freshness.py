@@ -23,8 +23,14 @@ STEPS = 100
 
 
 def pair(name: str, *, p99: Array, mean_abs: Array | None = None) -> dict[str, PairSteps]:
-    held = {"p99": p99, "p999": 2 * p99, "mean_abs": p99 / 20 if mean_abs is None else mean_abs}
-    return {name: PairSteps(pair=name, **{key: series_of(f"{name} {key}", value) for key, value in held.items()})}
+    return {
+        name: PairSteps(
+            pair=name,
+            p99=series_of(f"{name} p99", p99),
+            p999=series_of(f"{name} p999", 2 * p99),
+            mean_abs=series_of(f"{name} mean_abs", p99 / 20 if mean_abs is None else mean_abs),
+        )
+    }
 
 
 def recorded(versions: Any, *, steps: int = STEPS, spread: Any = None, each: int = 4) -> pl.DataFrame:

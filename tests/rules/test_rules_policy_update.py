@@ -26,12 +26,14 @@ MU = 4  # updates a batch: the first has a ratio of 1
 
 
 def pair(name: str, p99: Array, *, p999: Array | None = None, mean_abs: Array | None = None) -> dict[str, PairSteps]:
-    held = {
-        "p99": p99,
-        "p999": 2 * p99 if p999 is None else p999,
-        "mean_abs": p99 / 10 if mean_abs is None else mean_abs,
+    return {
+        name: PairSteps(
+            pair=name,
+            p99=series_of(f"{name} p99", p99),
+            p999=series_of(f"{name} p999", 2 * p99 if p999 is None else p999),
+            mean_abs=series_of(f"{name} mean_abs", p99 / 10 if mean_abs is None else mean_abs),
+        )
     }
-    return {name: PairSteps(pair=name, **{key: series_of(f"{name} {key}", value) for key, value in held.items()})}
 
 
 def run_with(framework: str | None = None, **context: JsonScalar) -> Run:

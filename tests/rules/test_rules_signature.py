@@ -262,6 +262,7 @@ def test_what_is_found_is_found_at_the_stated_rate_by_both_tests(story: str) -> 
     signature = judged(story).signature
     assert signature.status is Answer.FOUND
     assert signature.p_value is not None
+    assert signature.false_alarm_rate is not None
     assert signature.p_value < signature.false_alarm_rate
 
 
