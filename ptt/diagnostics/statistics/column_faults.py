@@ -303,6 +303,7 @@ MIN_CLEAR: Final = 2.0  # times what levels to either side of a jump lie from th
 LEAST_NOISE: Final = 0.01
 MAX_OTHER_JUMP: Final = 0.35  # of the jump, by which the other column's own level may move: tokens are of the same kind
 MAX_OTHER_MOVE: Final = 0.3  # or so much: what a policy does while the windows last
+TIMES_ERROR: Final = 2.0  # standard errors of both medians, as if tokens were independent
 LIKE_BEFORE: Final = (0.6, 1.4)  # of how far tokens lie from the curve of both columns: a growing tail widens it
 MAX_LEFT: Final = 0.25  # or of how far the columns are apart, once one is scaled back
 CURVE_PLACES: Final = 12  # that a curve of one column over the other has
@@ -345,7 +346,7 @@ def _scaled(
     beside = [(window >= first) & (window < end) for first, end in nearest]
     sound, wrong = beside[::-1] if from_start else beside
     moved = abs(float(np.median(still[wrong]) - np.median(still[sound])))
-    if moved > max(MAX_OTHER_JUMP * abs(jump.size), MAX_OTHER_MOVE) or not _is_scaling(still, column, sound, wrong):
+    if moved > _most_moved(still, sound, wrong, jump.size) or not _is_scaling(still, column, sound, wrong):
         return None
     right, off = (late, early) if from_start else (early, late)
     own = medians(ratio, row, len(columns.step), MIN_SEQUENCE_TOKENS)
@@ -355,6 +356,12 @@ def _scaled(
         return None
     factor = math.exp(sign * (off - right))
     return moved, Found(kind="scaled", slice=None, span=span, during=factor, otherwise=1.0)
+
+
+def _most_moved(still: FloatArray, sound: BoolArray, wrong: BoolArray, jump: float) -> float:
+    """Return by how much the level of the sound column may differ between the two sides."""
+    error = math.sqrt(np.pi / 2 * float(still.var()) * (1 / sound.sum() + 1 / wrong.sum()))
+    return max(MAX_OTHER_JUMP * abs(jump), MAX_OTHER_MOVE) + TIMES_ERROR * error
 
 
 def _is_scaling(still: FloatArray, column: FloatArray, sound: BoolArray, wrong: BoolArray) -> bool:
@@ -445,7 +452,9 @@ def medians(values: FloatArray, group: IntArray, groups: int, least: int) -> Flo
 
 MIN_FALL: Final = 0.2  # of correlation from one window to the next: what a policy does to it takes many
 MAX_OWN: Final = 0.3  # of what a correlation is beyond that of other sequences' tokens at the same place
-MAX_MOVED: Final = 0.2  # Kolmogorov's distance of each column's own values: they are the same ones, elsewhere
+MAX_MOVED: Final = (0.2, 0.4)
+"""Kolmogorov's distance between a column's own values: of the rows that stay, and of the others, which bring along
+tokens of tools."""
 
 
 def find_unrelated(pairing: Pairing) -> tuple[Found, ...]:
@@ -461,7 +470,8 @@ def find_unrelated(pairing: Pairing) -> tuple[Found, ...]:
     at, top, bottom = pairing.matched(0)
     window = number[columns.row[at]]
     inside = [(window >= first) & (window < end) for first, end in sides]
-    if any(distance(values[inside[0]], values[inside[1]]) > MAX_MOVED for values in (top, bottom)):
+    moved = sorted(distance(values[inside[0]], values[inside[1]]) for values in (top, bottom))
+    if moved[0] > MAX_MOVED[0] or moved[1] > MAX_MOVED[1]:
         return ()
     near = np.abs(here - low) < np.abs(here - sound)
     row, sequences = columns.row[at], len(columns.step)

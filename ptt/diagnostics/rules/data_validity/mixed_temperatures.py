@@ -3,8 +3,9 @@
 What: the recorded `temperature` differs between sequences of one step. Or, whatever is recorded, the sequences of a
 pair fall into two kinds: in 8% or more, r is proportional to the logprob (a line with R^2 above 0.8 and a slope beyond
 0.1 within the sequence, and similar slopes between sequences), while in 15% or more the two logprobs agree. What one
-step alone of several shows is an update. Against the reference, only the first 64 sequences that can
-be fitted are used, and only T below 1 shows, because drift has negative slopes of its own.
+step alone of several shows is an update, and what holds from a step on is another scale. Against the reference, only
+the first 64 sequences that can be fitted are used, and only T below 1 shows, because drift has negative slopes of its
+own.
 Why it matters: where scores are taken at two temperatures, r = (1/T - 1) log p on every token of some sequences: a
 heavy tail without any learning, which no single temperature can correct. Where only sampling differs, KL, ESS and the
 share of rare tokens describe a mixture: a growing share of hot sequences looks like a growing tail.
@@ -13,6 +14,7 @@ Source: mixed or annealed exploration temperatures, evaluation samples that got 
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.column_faults import fault_of
 from ptt.diagnostics.evidence.validity import MixedColumn, MixedPair, Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity, shared_column
@@ -28,12 +30,14 @@ MAX_SPREAD = 0.6  # interquartile range of the slopes over their median: chance 
 
 
 @requires(recorded_validity)
-def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
+def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the recorded temperatures, and the kinds of sequences each pair falls into."""
     mixed = {
         pair: kinds
         for pair, kinds in validity.mixed_pairs.items()
-        if _two_kinds(kinds.mixture, limits) and _lasts(kinds, validity)
+        if _two_kinds(kinds.mixture, limits)
+        and _lasts(kinds, validity)
+        and fault_of(evidence.column_faults, pair) is None
     }
     findings = [_scored(mixed, validity, limits)] if mixed else []
     if validity.mixed_column is not None:
