@@ -440,13 +440,13 @@ def _level_of(values: FloatArray) -> float:
 
 def medians(values: FloatArray, group: IntArray, groups: int, least: int) -> FloatArray:
     """Return the median of each group's values, NaN where it has fewer than `least`."""
-    order = np.lexsort((values, group))
-    count = np.bincount(group, minlength=groups)
-    start = np.cumsum(count) - count
+    if (group[1:] < group[:-1]).any():
+        order = np.argsort(group, kind="stable")
+        values, group = values[order], group[order]
+    start = np.searchsorted(group, np.arange(groups + 1))
     found = np.full(groups, np.nan)
-    full = count >= max(1, least)
-    middle = values[order]
-    found[full] = (middle[(start + (count - 1) // 2)[full]] + middle[(start + count // 2)[full]]) / 2
+    for at in np.flatnonzero(np.diff(start) >= max(1, least)).tolist():
+        found[at] = np.median(values[start[at] : start[at + 1]])
     return found
 
 
