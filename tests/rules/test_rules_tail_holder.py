@@ -278,3 +278,15 @@ def test_values_of_which_none_is_there_all_along_leave_nothing_to_compare() -> N
 def test_a_column_that_numbers_the_times_of_a_run_is_none_of_its_parts() -> None:
     frame = sequences_of(story(GROWS)).with_columns((pl.col("step") // 20).cast(pl.String).alias("attribute:epoch"))
     assert judge(evidence_of(frame), aggregates()).signature.status is Answer.FOUND
+
+
+@pytest.mark.parametrize("column", ["env", "attribute:prompt_source"])
+def test_a_value_that_comes_late_and_grows_since_is_found_as_its_own(column: str) -> None:
+    stories = {"new": story(rising(0.02, 2.5)), "old": story(STAYS), "older": story(STAYS)}
+    frame = run_of_values(stories, column).filter((pl.col(column) != "new") | (pl.col("step") > 15)).drop("seq")
+    made = frame.with_row_index("seq").with_columns(pl.col("seq").cast(pl.UInt32))
+    judgement = judge(evidence_of(made), aggregates())
+    assert judgement.signature.status is Answer.FOUND
+    evidence = only_finding(judgement).evidence
+    assert evidence["holder_value"] == "new"
+    assert "left_out" not in evidence

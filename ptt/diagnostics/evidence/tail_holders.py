@@ -55,6 +55,7 @@ LIMITS: Final = (0.75, 1.0, 2.0)
 LATE_P99: Final = math.inf
 """Stands for the late p99: where the level was high before, what lies beyond a limit is not what was gained."""
 MAX_FROM: Final = 4  # an observation from which on a tail is looked for: later ones hold few tokens
+PASSING: Final = "passing"
 MAX_VALUES: Final = 64  # of an attribute: those with most tokens of the late window
 MAX_LAGS: Final = 16  # distinct: more are put into buckets
 MIN_VALUE_TOKENS: Final = 100  # of the late window: fewer have no p99
@@ -104,7 +105,8 @@ class Throughout:
 class Holders:
     """What the recorded attributes say of the tail; of the sequences `throughout`, where its tails are known."""
 
-    shares: Mapping[tuple[str, float], tuple[HeldTail, ...]]  # by "post" or "all" tokens, and one of LIMITS or LATE_P99
+    shares: Mapping[tuple[str, float], tuple[HeldTail, ...]]
+    """By "post" or "all" tokens, or of PASSING values, and one of LIMITS or LATE_P99."""
     within: tuple[ValueTails, ...]  # of values with enough tokens and a late p99 that is not immaterial
     tested: int  # values with enough tokens
     throughout: Throughout | None = None  # None: every value is there all along
@@ -113,6 +115,9 @@ class Holders:
         """Return the shares of the tail that begins nearest to `limit` nats, of LATE_P99 at the late p99."""
         known = LIMITS if limit < LATE_P99 else (LATE_P99,)
         return self.shares.get((scope, min(known, key=lambda begin: abs(begin - limit) if limit < LATE_P99 else 0)), ())
+
+
+NOBODY: Final = Holders(shares={}, within=(), tested=0)
 
 
 @dataclass(frozen=True)
@@ -138,17 +143,48 @@ def gather_holders(tokens: Tokens, completions: Completions, tails: Tails) -> Ho
     if len(tails.windows) < 3:
         return None
     every, by_tool = _by_sequence(tokens), _by_tool(tokens, completions)
-    throughout = None
-    if tails.periods is None and (passing := _passing(every, by_tool)):
-        left = _without(every, by_tool, passing)
-        own = _tails_throughout(left[0], tails)
-        throughout = Throughout(passing=passing, tails=own)
-        if own is not None:
-            (every, by_tool), tails = left, own
-    found = _held(every, by_tool, tails)
-    if found is None and throughout is not None:
-        found = Holders(shares={}, within=(), tested=0)
-    return found and replace(found, throughout=throughout)
+    passing = _passing(every, by_tool) if tails.periods is None else ()
+    if not passing:
+        return _held(every, by_tool, tails)
+    left = _without(every, by_tool, passing)
+    own = _tails_throughout(left[0], tails)
+    throughout = Throughout(passing=passing, tails=own)
+    if own is None:
+        found = _held(every, by_tool, tails)
+        return replace(found or NOBODY, throughout=throughout)
+    found = _held(*left, own) or NOBODY
+    shares, within = _in_their_time(every, passing, tails)
+    return Holders(
+        shares={**found.shares, (PASSING, LIMITS[0]): shares},
+        within=(*found.within, *within),
+        tested=found.tested + len(within),
+        throughout=throughout,
+    )
+
+
+def _in_their_time(
+    every: _Rows, passing: tuple[PassingValue, ...], tails: Tails
+) -> tuple[tuple[HeldTail, ...], tuple[ValueTails, ...]]:
+    """Return what values hold that came late and stayed, and how their tails went since: that is their own growth."""
+    post, text = (every.take(_in_slice(every, number)) for number in (POST_TOOL, TEXT_ONLY))
+    within: list[ValueTails] = []
+    for one in passing:
+        if one.attribute not in every.values or one.away.to_end:
+            continue
+        rows, before = (
+            part.frame.filter(pl.Series(part.values[one.attribute] == one.value, dtype=pl.Boolean))
+            for part in (post, text)
+        )
+        if rows.is_empty() or before.is_empty():
+            continue
+        own = _tails_of(rows, before, tails, [])
+        if len(own.windows) == len(tails.windows) and own.post.window_tokens[[0, -1]].min() >= MIN_WINDOW_TOKENS:
+            within.append(ValueTails(attribute=one.attribute, value=one.value, tails=own))
+    wanted: dict[str, list[str]] = {}
+    for part in within:
+        wanted.setdefault(part.attribute, []).append(part.value)
+    held = _held_tails([post], [_late(post, tails.windows[-1])], [wanted], tails, LIMITS[0])
+    return tuple(held), tuple(within)
 
 
 def _held(every: _Rows, by_tool: _Rows, tails: Tails) -> Holders | None:

@@ -22,6 +22,7 @@ from ptt.diagnostics.evidence.tail_holders import (
     LATE_P99,
     LOGP_KIND,
     OBSERVATION,
+    PASSING,
     RANK,
     RESULT,
     TEMPERATURE,
@@ -389,7 +390,8 @@ def judge_values(
         return signature, name_holders(verdict, holders)
     rate = RATE_SHARE * limits["false_alarms"] / max(1, holders.tested)
     strict = {**limits, "false_alarms": max(rate, MIN_RATE)}
-    shares = {(held.attribute, held.value): held for held in holders.of("post", 0.0)}
+    both = (*holders.of("post", 0.0), *holders.of(PASSING, 0.0))
+    shares = {(held.attribute, held.value): held for held in both}
     found: list[tuple[float, Judged]] = []
     doubts: list[tuple[float, Judged]] = []
     for part in holders.within:

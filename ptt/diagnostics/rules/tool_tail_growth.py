@@ -16,13 +16,14 @@ Source: Challapally 2026 (figures 1 to 3); the statistics are our own, see docs/
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.passing_values import PassingValue
 from ptt.diagnostics.evidence.tail_holders import Holders, Throughout
 from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails
 from ptt.diagnostics.model import (
@@ -50,7 +51,7 @@ from ptt.diagnostics.rules.tail_conditions import (
     block_means_around,
     judge_tail,
 )
-from ptt.diagnostics.rules.tail_holder import judge_values, name_holders, passing_words, rate_left
+from ptt.diagnostics.rules.tail_holder import judge_values, name_holders, passing_words, place, rate_left
 from ptt.diagnostics.rules.tail_onset import Dated, Dates, dates, lead_over_aggregates, limit_passed, tail_alarm
 from ptt.diagnostics.rules.tail_reason import nats, no_further_than_text, path_beside_text, reason, sides, where
 from ptt.diagnostics.statistics.bootstrap import interval
@@ -329,22 +330,25 @@ def _judge_throughout(
 
     Where too few tokens are left, growth of all is none that can be told from theirs.
     """
-    values = passing_words(throughout.passing)
     if throughout.tails is not None:
         judgement = _judge_values(throughout.tails, holders, limits, aggregates, evidence)
         if judgement.signature.status is not Answer.CANNOT_SAY:
-            return _left_out(judgement, values)
+            return _left_out(judgement, throughout.passing)
     whole = _judge_tails(tails, limits, aggregates, evidence)
     if whole.signature.status is Answer.NOT_FOUND:
         return whole
     if throughout.tails is not None:
-        return _left_out(judgement, values)
+        return _left_out(judgement, throughout.passing)
+    values = passing_words(throughout.passing)
     reason = f"too few tokens are left without what is not recorded all along: {values}"
     return cannot_say(reason, tails.pair, aggregates, enable=SAME_PARTS)
 
 
-def _left_out(judgement: Judgement, values: str) -> Judgement:
-    """Say what a judgement leaves out."""
+def _left_out(judgement: Judgement, passing: Sequence[PassingValue]) -> Judgement:
+    """Say what a judgement leaves out; one about such a value, since it is there, is its own."""
+    if any(place(one.attribute, one.value) in judgement.signature.reason for one in passing):
+        return judgement
+    values = passing_words(passing)
     reason = f"{judgement.signature.reason}; judged without {values}"
     verdict = judgement.verdict
     if isinstance(verdict, NotJudged):
