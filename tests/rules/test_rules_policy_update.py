@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.reference import gather_reference
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
-from ptt.diagnostics.model import JsonScalar, Link, Run, Severity
+from ptt.diagnostics.model import Broken, JsonScalar, Link, Run, Severity
 
 MU = 4  # updates a batch: the first has a ratio of 1
 
@@ -317,6 +317,95 @@ def synced(interval: int, steps: int = 300) -> Array:
     since = np.arange(steps) % interval
     noise: Array = np.exp(0.2 * np.random.default_rng(8).normal(size=steps))
     return 0.01 * (since + 1) * noise
+
+
+def restarting(period: int, steps: int = 300) -> Array:
+    """Return a cosine of the learning rate that begins anew every `period` steps."""
+    phase = (np.arange(steps) % period) / period
+    return np.asarray(1e-5 * (0.05 + 0.95 * 0.5 * (1 + np.cos(np.pi * phase))))
+
+
+def test_falls_at_restarts_of_the_learning_rate_are_the_schedules() -> None:
+    climbing = 0.02 * 3 ** ((np.arange(300) % 60) / 60) * level(1.0, 300)
+    note = only_note(reference({"kl/ref": climbing, "lr": restarting(60)}))
+    assert "learning rate restarts" in note.claim
+    assert note.evidence["interval"] == 60
+    made = evidence_of(metrics={"kl/ref": climbing, "lr": restarting(60)})
+    found = gather_reference(made.metrics, {}, {})
+    assert found.seen is None
+    assert found.restarts is not None
+    assert found.period_starts(1, 300) == ()
+    moved = only_note(reference({"kl/ref": climbing, "lr": restarting(45)}))
+    assert "reference is moved" in moved.claim
+    told = only_note(
+        reference({"kl/ref": climbing, "lr": restarting(60)}, sync_ref_model=True, ref_model_sync_steps=60)
+    )
+    assert "reference is moved" in told.claim
+
+
+SWAPPED = "reference-swapped"
+QUIET = {"entropy": level(1.0, 100, seed=3), "reward/mean": level(0.6, 100, seed=4)}
+
+
+def with_slices(text: Array, post: Array, **metrics: Array) -> Evidence:
+    """Return what is gathered of a reference at these means of |r| before and after tool output."""
+    slices = {"text_only": series_of("text", text), "post_tool": series_of("post", post)}
+    pairs = {"policy/ref": replace(pair("policy/ref", text)["policy/ref"], slices=slices)}
+    made = evidence_of(metrics={"kl/ref": text**2 / 2, **QUIET, **metrics})
+    return replace(made, pairs=pairs, reference=gather_reference(made.metrics, pairs, {}))
+
+
+def swapped(evidence: Evidence) -> Any:
+    return BY_ID[SWAPPED].run(evidence)
+
+
+def test_a_reference_that_is_swapped_in_one_step_is_named_with_it() -> None:
+    made = with_slices(jump(0.05, 0.15), jump(0.1, 0.3))
+    assert made.reference is not None
+    assert made.reference.swapped_at == 51
+    verdict = swapped(made)
+    assert isinstance(verdict, Broken)
+    (finding,) = verdict.findings
+    assert (finding.severity, finding.onset_step, finding.onset_interval) == (Severity.MEDIUM, 51, (51, 51))
+    assert finding.evidence["contaminates"] == "policy/ref"
+    assert "swapped" in finding.claim
+
+
+def test_a_reference_that_is_set_to_the_policy_once_is_told_as_low() -> None:
+    since = np.where(np.arange(100) < 40, np.arange(100) + 1.0, np.arange(100) - 40 + 0.001)
+    course = 0.02 * np.sqrt(since)
+    verdict = swapped(with_slices(course * level(1.0), 2 * course * level(1.0, seed=9)))
+    assert isinstance(verdict, Broken)
+    (finding,) = verdict.findings
+    assert (finding.severity, finding.onset_step) == (Severity.LOW, 41)
+    assert "set to a policy of this run" in finding.claim
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"entropy": jump(1.0, 0.4)},
+        {"reward/mean": jump(0.6, 0.2)},
+        {"kl/ref": level(0.02)},
+        {"lr": jump(1e-6, 1e-4)},
+    ],
+    ids=["entropy jumps too", "the reward falls too", "the logged KL stays", "the learning rate leaps"],
+)
+def test_a_jump_that_the_policy_may_have_made_is_no_swap(metrics: dict[str, Array]) -> None:
+    healthy(swapped(with_slices(jump(0.05, 0.15), jump(0.1, 0.3), **metrics)))
+
+
+def test_growth_after_tools_alone_or_over_many_steps_is_no_swap() -> None:
+    healthy(swapped(with_slices(level(0.05), jump(0.1, 0.5))))
+    slow = np.linspace(0.05, 0.3, 100) * level(1.0)
+    healthy(swapped(with_slices(slow, 2 * slow)))
+
+
+def test_without_a_reference_or_what_the_policy_does_no_swap_is_judged_or_found() -> None:
+    assert not_judged(swapped(evidence_of())).absent
+    silent = with_slices(jump(0.05, 0.15), jump(0.1, 0.3))
+    found = gather_reference({"kl/ref": silent.metrics["kl/ref"]}, silent.pairs, {})
+    healthy(swapped(replace(silent, reference=found)))
 
 
 def test_a_reference_that_is_synced_is_told_with_interval_and_steps() -> None:
