@@ -78,6 +78,13 @@ def test_centred_advantages_are_none_and_single_rewards_are_judged(form: str, tm
     assert {"advantages-without-baseline", "reward-outliers", "no-signal-groups"} <= answered
 
 
+def test_rewards_without_advantages_leave_the_baseline_to_the_log(tmp_path: Path) -> None:
+    made = [{name: value for name, value in row.items() if name != "advantage"} for row in rows()]
+    found = ptt.diagnose(run(tmp_path, made, "parquet"))
+    assert without_baseline(found) == []
+    assert "advantages-without-baseline" in {one.id for one in found.not_judged}
+
+
 def test_a_baseline_that_is_lost_in_mid_run_is_dated(tmp_path: Path) -> None:
     (finding,) = without_baseline(ptt.diagnose(run(tmp_path, rows(centred=False, since=16), "parquet")))
     assert finding.onset_step == 16

@@ -40,6 +40,7 @@ MAX_RESTART_FACTOR: Final = 10.0  # of a fall: further at once no policy comes b
 NEAR_RESTART: Final = 0.1  # of the interval, and two steps at least: the fall follows the restart
 AT_RESTARTS: Final = 0.8  # of the falls
 SWAP_FACTOR: Final = 2.0  # of the mean |r| of each slice: a KL of four times, which no single update makes
+COPIED: Final = 1e-9  # nats: where the two columns are one, no reference is recorded, and copied-logprobs says so
 SWAP_KL_FACTOR: Final = 3.0  # of the logged KL: the two need not be the same estimate
 BEHAVIOUR: Final = ("entropy", "reward/mean", "len/response_mean", "tools/call_frequency")
 """What shows that the policy itself jumped: its distance to the reference then says so, and no swap is needed."""
@@ -196,6 +197,8 @@ def _swap(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps], rate_re
     if not still or _rate_rose(metrics, rate_restarts, before, step) or _large_update(pairs, before, step):
         return None
     around = [_around(values, place) for values in levels]
+    if any(min(pair_of) <= COPIED for pair_of in around):
+        return None
     return Swap(
         step=step,
         interval=(before + 1, step),

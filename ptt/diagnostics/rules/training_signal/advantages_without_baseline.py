@@ -73,6 +73,8 @@ def _proportions(samples: Samples) -> Proportions | None:
     """
     both = np.isfinite(samples.rewards) & np.isfinite(samples.advantages)
     telling = both & ((np.abs(samples.rewards) > 0) | (np.abs(samples.advantages) > 0))
+    if not telling.any():
+        return None
     steps, first = np.unique(samples.steps[telling], return_index=True)
     rewards, advantages = samples.rewards[telling], samples.advantages[telling]
     found = []
