@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import polars as pl
 import pytest
@@ -126,3 +128,16 @@ def test_tool_use_that_changes_moves_no_tail_of_equally_many_tokens(first: float
     assert sign * np.mean(raw) > 0.05
     assert abs(np.mean(equal)) < max(0.05, 3 * np.std(equal) / np.sqrt(8))
     assert abs(np.mean(equal)) < abs(np.mean(raw))
+
+
+def test_a_lone_block_of_few_tokens_is_left_out_rather_than_all_thinned_to_as_few() -> None:
+    def once_then_often(done: float) -> float:
+        return 0.06 if done == 0 else 0.0 if done < 0.12 else 0.5 + 0.5 * done
+
+    story = Story(sequences=48, head=10, tail=20, post=lambda _: 0.5, tool_share=once_then_often)
+    p99 = tails_of(sequences_of(story)).post.percentiles["p99"]
+    assert math.isfinite(p99.blocks[0])
+    assert math.isnan(p99.equal[0])
+    usable = np.isfinite(p99.equal)
+    assert usable.sum() > 30
+    assert p99.equal[usable] == pytest.approx(p99.blocks[usable], rel=0.15)

@@ -72,7 +72,7 @@ def fill_blocks(spans: Sequence[Span], tokens: IntArray, *, least: int) -> list[
     """
     groups = [np.array([place]) for place in range(len(spans))]
     held = [tokens[:, place].astype(np.float64) for place in range(len(spans))]
-    full = np.array([_full(counts, least) for counts in tokens])
+    full = np.array([full_block(counts.astype(np.float64), _thirds(counts), least=least) for counts in tokens])
     while len(groups) > LEAST_BLOCKS:
         filled = np.array([np.min(np.where(count > 0, count / np.maximum(full, 1.0), np.inf)) for count in held])
         joins = [
@@ -90,9 +90,13 @@ def fill_blocks(spans: Sequence[Span], tokens: IntArray, *, least: int) -> list[
     return groups
 
 
-def _full(counts: IntArray, least: int) -> float:
-    """Return the tokens of one slice that a block is to hold; 0 where a third has too few for any tail."""
-    thirds = [float(part.sum()) for part in np.array_split(counts, 3)]
-    if min(thirds) < LEAST_PER_THIRD * least:
+def full_block(counts: FloatArray, thirds: FloatArray, *, least: int) -> float:
+    """Return the tokens of one slice that a block is to hold; 0 where a third of the run has too few for any tail."""
+    fewest = float(thirds.min()) / LEAST_PER_THIRD
+    if fewest < least:
         return 0.0
-    return max(float(least), min(FULL_SHARE * float(np.median(counts[counts > 0])), min(thirds) / LEAST_PER_THIRD))
+    return max(float(least), min(FULL_SHARE * float(np.median(counts[counts > 0])), fewest))
+
+
+def _thirds(counts: IntArray) -> FloatArray:
+    return np.array([float(part.sum()) for part in np.array_split(counts, 3)])

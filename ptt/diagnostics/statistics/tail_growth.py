@@ -23,7 +23,7 @@ from ptt.diagnostics.statistics.bootstrap import (
     resample_blocks,
 )
 from ptt.diagnostics.statistics.detrended_noise import block_means
-from ptt.diagnostics.statistics.equal_tokens import UNEQUAL, fill_blocks, thin_blocks, thin_histograms
+from ptt.diagnostics.statistics.equal_tokens import UNEQUAL, fill_blocks, full_block, thin_blocks, thin_histograms
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.rare_tails import BlockCounts, count_maxima
 from ptt.diagnostics.statistics.trend import (
@@ -50,6 +50,7 @@ MAX_OWN_SHARE_DIFFERENCE: Final = (
     0.5  # the same for two slices' difference: sequences share their own level between slices
 )
 MIN_BLOCK_TOKENS: Final = 50  # below it a block's p99 is its largest token or two
+MIN_FULL_SHARE: Final = 0.5  # of the tokens that a block is to hold: one with fewer could not be joined to any
 FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 """Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
 GROWTH_OFFSET: Final = 0.2
@@ -301,8 +302,8 @@ def slice_tails(
     by_block, by_window, by_sixth = (percentiles_by_span(cells, spans) for spans in (blocks, windows, sixths))
     tokens = by_block["n"].to_numpy()
     enough = tokens >= MIN_BLOCK_TOKENS
-    equal = _equal_percentiles(in_blocks, redrawn.recorded, seed=seed + 30)
     member = np.array([sum(span.first <= block.first for span in windows) - 1 for block in blocks])
+    equal = _equal_percentiles(in_blocks, redrawn.recorded, member, seed=seed + 30)
     quantiles = list(TAIL_QUANTILES.values())
     coarse_drawn, coarse = (coarse_percentiles(each, quantiles) for each in (redrawn.drawn, redrawn.recorded))
     coarse_windows = [
@@ -339,24 +340,28 @@ def slice_tails(
 
 
 def _equal_percentiles(
-    in_blocks: pl.DataFrame, recorded: FloatArray, *, seed: int
+    in_blocks: pl.DataFrame, recorded: FloatArray, window: IntArray, *, seed: int
 ) -> list[tuple[FloatArray, FloatArray]] | None:
     """Return each percentile of as many tokens of each block, and of each group of them; None where all hold as many.
 
-    It is the mean over draws, on the scale of growth.
+    It is the mean over draws, on the scale of growth. `window`: of the run, that each block begins in. A block that
+    holds few tokens though others of its window hold many has no value: all others would be thinned to as few.
     """
     held = recorded.sum(axis=1)
-    usable = np.flatnonzero(held >= MIN_BLOCK_TOKENS)
-    if len(usable) < MIN_SHIFT_BLOCKS or held[usable].max() <= UNEQUAL * held[usable].min():
+    full = full_block(held, np.bincount(window, held).astype(np.float64), least=MIN_BLOCK_TOKENS)
+    usable = np.flatnonzero(held >= max(MIN_BLOCK_TOKENS, MIN_FULL_SHARE * full))
+    if len(usable) < MIN_SHIFT_BLOCKS:
+        return None
+    if len(usable) == np.count_nonzero(held >= MIN_BLOCK_TOKENS) and held[usable].max() <= UNEQUAL * held[usable].min():
         return None
     tokens = int(held[usable].min())
     by_sequence = in_blocks.with_columns(unit=pl.col("seq"))
     thinned = thin_blocks(by_sequence, blocks=len(held), tokens=tokens, seed=seed)
     groups = [[thinned[block] for block in group.tolist() if block in thinned] for group in grouped_blocks(len(held))]
-    full = {place: np.sum(group, axis=0) for place, group in enumerate(groups) if len(group) >= MERGED - 1}
+    whole = {place: np.sum(group, axis=0) for place, group in enumerate(groups) if len(group) >= MERGED - 1}
     generator = np.random.default_rng(seed + 1)
-    fewest = tokens * min((len(groups[place]) for place in full), default=1)
-    pooled = {place: thin_histograms(each, fewest, generator) for place, each in full.items()}
+    fewest = tokens * min((len(groups[place]) for place in whole), default=1)
+    pooled = {place: thin_histograms(each, fewest, generator) for place, each in whole.items()}
     return list(zip(_mean_percentiles(thinned, len(held)), _mean_percentiles(pooled, len(groups)), strict=True))
 
 
