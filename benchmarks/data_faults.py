@@ -128,6 +128,33 @@ def _mixed(values: Values, run: Tokens, generator: np.random.Generator) -> Value
     return np.where((generator.random(len(run.step)) < 0.3)[run.row], values / 0.7, values)
 
 
+def late(harm: Harm) -> Harm:
+    """Return a harm that begins at the middle step."""
+
+    def from_half(run: Tokens, generator: np.random.Generator) -> Tokens:
+        harmed, since = harm(run, generator), (run.step > STEPS // 2)[run.row]
+        logps = {name: np.where(since, harmed.logps[name], values) for name, values in run.logps.items()}
+        return Tokens(run.row, run.step, run.mask, logps, run.temperature)
+
+    return from_half
+
+
+def _after_tools(run: Tokens, generator: np.random.Generator) -> Tokens:
+    """Shift the reference after the first observation alone."""
+    seen = np.cumsum(~run.mask)
+    post = seen > seen[np.flatnonzero(np.diff(run.row, prepend=-1))][run.row]
+    ref = np.where(post, _shifted(run.logps["ref"], run, generator), run.logps["ref"])
+    return Tokens(run.row, run.step, run.mask, run.logps | {"ref": ref}, run.temperature)
+
+
+def _of_other_rows(values: Values, run: Tokens, _: np.random.Generator) -> Values:
+    """Give each sequence the values of the one before it, as far as they reach."""
+    start = np.flatnonzero(np.diff(run.row, prepend=-1))
+    place, length = np.arange(len(values)) - start[run.row], np.bincount(run.row)
+    before = np.maximum(run.row - 1, 0)
+    return values[start[before] + place % length[before]]
+
+
 def copied(column: str, of: str) -> Harm:
     """Return a harm that writes one column in place of another."""
     return on(column, lambda _, run, __: run.logps[of].copy())
@@ -162,6 +189,15 @@ FAULTS: Final[dict[str, tuple[Harm, str]]] = {
         on("rollout", lambda values, *_: np.minimum(values + 0.03, 0.0)), "truncated-support",
     ),
     "tool output in the mask": (_unmasked, "unmasked-tools"),
+    "the reference shifted by a token, late": (late(on("ref", _shifted)), "shifted-logprobs"),
+    "the reference shifted after tools, late": (late(_after_tools), "shifted-logprobs"),
+    "the policy as its own reference, late": (late(copied("ref", "policy")), "copied-logprobs"),
+    "the reference as the old logprobs": (copied("old", "ref"), "copied-logprobs"),
+    "1.5 times the reference, late": (late(on("ref", lambda values, *_: 1.5 * values)), "scaled-logprobs"),
+    "the engine at temperature 0.7, late": (late(on("rollout", lambda values, *_: values / 0.7)), "scaled-logprobs"),
+    "the reference's rows exchanged, late": (late(on("ref", _of_other_rows)), "unrelated-logprobs"),
+    "-7.25 on 1% of the reference's tokens, late": (late(on("ref", some(-7.25, 0.01))), "placeholder-logprobs"),
+    "-20 on 5% of the policy's tokens, late": (late(on("policy", some(-20.0, 0.05))), "placeholder-logprobs"),
 }  # fmt: skip
 
 

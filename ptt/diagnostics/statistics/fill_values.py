@@ -24,7 +24,8 @@ SENTINELS: Final = (-1.0, -100.0, -999.0, -1000.0)
 """Older veRL pads with -1, losses ignore labels of -100, tables write -999; -9999 and below is no logprob anywhere."""
 COMMON_SHARE: Final = 0.02  # of model tokens: so often one value of any size asks for a reason
 FINE_SHARE: Final = 0.001  # of a column as fine as float32, where two equal values are a coincidence already
-MAX_FILLS: Final = 6  # values that are so common: of more, a part of the column went through a coarser type
+MAX_FILLS: Final = 6  # values that are so common, at many places
+MAX_CONTEXTS: Final = 200  # values that are so common, at places of their own: first tokens of prompts that come again
 MIN_PLACES: Final = 4  # in their sequences
 MAX_SAME_PLACE: Final = 0.5  # of the tokens at one place: a context that comes again has one
 MIN_DISTINCT: Final = 0.7  # of another column's values at them
@@ -135,7 +136,7 @@ def _fill_values(tokens: SampledTokens, column: str, others: list[str]) -> Itera
     distinct, counts = np.unique(finite[finite < MAX_COMMON_VALUE], return_counts=True)
     known = np.isin(distinct, np.array(SENTINELS, np.float32))
     common = (counts > FINE_SHARE * len(finite)) & (counts >= MIN_FILLS)
-    coarse = grid_of(finite) is not None or int(common.sum()) > MAX_FILLS  # all of it, or a part
+    coarse = grid_of(finite) is not None or _partly_coarse(tokens, column, distinct[common])
     if coarse:
         common &= counts > COMMON_SHARE * len(finite)
     suspect = (counts >= MIN_FILLS) & (known | common)
@@ -158,6 +159,14 @@ def _fill_values(tokens: SampledTokens, column: str, others: list[str]) -> Itera
         )
         if padding or any(told):
             yield float(distinct[at])
+
+
+def _partly_coarse(tokens: SampledTokens, column: str, common: Values) -> bool:
+    """Return whether a part of a column went through a coarser type: many values come again, at any place."""
+    if len(common) > MAX_CONTEXTS:
+        return True
+    values = tokens.values[column]
+    return sum(_in_many_places(tokens.place[values == value]) for value in common) > MAX_FILLS
 
 
 def _in_many_places(place: IntArray) -> bool:

@@ -22,6 +22,7 @@ from ptt.diagnostics.statistics.placeholder_values import MISSING_BELOW
 
 NEAR: Final = 8  # tokens on either side of an observation, and at the end, that are looked at place by place
 NOWHERE: Final = 99  # a place further away, or none
+LEAST_NATS: Final = 0.01  # a token, added to both sides of a ratio: of steps that are sure of all it is 1
 UNLIKELY_NATS: Final = 5.0  # of surprisal: one sampled token in 150 is less likely, of a policy that is sure of most
 BEYOND_ENTROPY: Final = 3.0  # nats above the entropy, where that is known: one in twenty of an open choice at most
 
@@ -229,12 +230,18 @@ class SurprisalSums:
             z=float(apart.sum()) / scatter if scatter > 0 else 0.0,
         )
 
-    @property
-    def apart(self) -> FloatArray:
-        """How many nats a token's surprisal lies above its entropy in the mean of each sequence; NaN without tokens."""
-        total = self.surprisal - self.entropy
-        result: FloatArray = np.divide(total, self.count, out=np.full(len(total), math.nan), where=self.count > 0)
-        return result
+    def by_step(self, step: IntArray) -> tuple[IntArray, FloatArray]:
+        """Return the steps of the sequences, and log surprisal over entropy of each; NaN without tokens.
+
+        A step holds many sequences, few of which show how a sampler differs: in most no unlikely token is drawn.
+        """
+        distinct, place = np.unique(step, return_inverse=True)
+        count, surprisal, entropy = (
+            np.bincount(place, values, len(distinct)) for values in (self.count, self.surprisal, self.entropy)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.log((surprisal + LEAST_NATS * count) / (entropy + LEAST_NATS * count))
+        return distinct, np.where(count > 0, ratio, math.nan)
 
 
 def surprisal_sums(tokens: MarkedTokens, chosen: BoolArray) -> SurprisalSums:

@@ -129,7 +129,7 @@ def find_excess(rest: JudgedTokens, windows: Sequence[SurprisalWindow], sampling
     if wrong.count(True) < (MIN_WINDOWS if len(windows) >= 2 * MIN_WINDOWS else 1):
         return None
     spans = [Span(window.first, window.last) for window in windows]
-    span = locate_fault(step, rest.sums.apart, spans, wrong)
+    span = locate_fault(*rest.sums.by_step(step), spans, wrong)
     excess = None if span is None else _describe_excess(rest, span)
     if excess is None or (wrong is low and not _is_cold(excess)):
         return None
