@@ -451,6 +451,7 @@ def medians(values: FloatArray, group: IntArray, groups: int, least: int) -> Flo
 
 
 MIN_FALL: Final = 0.2  # of correlation from one window to the next: what a policy does to it takes many
+TOGETHER: Final = 0.7  # of correlation at the other steps: with less, a tail that begins at once does the same
 MAX_OWN: Final = 0.3  # of what a correlation is beyond that of other sequences' tokens at the same place
 MAX_MOVED: Final = (0.2, 0.4)
 """Kolmogorov's distance between a column's own values: of the rows that stay, and of the others, which bring along
@@ -488,7 +489,7 @@ def find_unrelated(pairing: Pairing) -> tuple[Found, ...]:
     group = held.astype(np.int64)
     otherwise, during = pairing.correlations(0, ALL, group, 2).tolist()
     others = _of_other_sequences(pairing, group)
-    if not during - others < MAX_OWN * (otherwise - others):
+    if not (otherwise > TOGETHER and during - others < MAX_OWN * (otherwise - others)):
         return ()
     return (Found(kind="unrelated", slice=None, span=span, during=during, otherwise=otherwise, here=others),)
 
