@@ -40,7 +40,6 @@ from ptt.diagnostics.statistics.surprisal_excess import (
     JudgedTokens,
     Sampling,
     SurprisalExcess,
-    SurprisalWindow,
     find_excess,
 )
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
@@ -61,7 +60,6 @@ class SampledMasks:
     tokens: int  # marked ones of these
     sampling: Sampling
     whole: Surprisal  # of all tokens but for those at faulty places, and padding
-    windows: tuple[SurprisalWindow, ...]
     places: tuple[PlaceFault, ...]
     padding: Padding | None
     inversion: Inversion | None
@@ -157,18 +155,16 @@ def _sampled_masks(scan: SequenceScan, facts: Mapping[str, JsonScalar]) -> Sampl
         temperatures=_recorded(frame, "temperature", facts, TEMPERATURES),
         top_ps=_recorded(frame, "top_p", facts, TOP_PS),
     )
-    windows = judged.windows()
     return SampledMasks(
         columns=columns,
         sequences=marked.sequences,
         tokens=int(marked.marked.sum()),
         sampling=sampling,
         whole=judged.sums.over(np.ones(marked.sequences, np.bool_)),
-        windows=windows,
         places=faults,
         padding=padded,
         inversion=find_inversion(marked),
-        excess=find_excess(judged, windows, sampling),
+        excess=find_excess(judged, sampling),
     )
 
 

@@ -84,16 +84,19 @@ def place_faults(marked: MarkedTokens, places: Places) -> Iterator[PlaceFault]:
             continue
         wrong = _faulty_places(marked, there, kind, numbers, windows)
         chosen = np.flatnonzero(wrong.any(axis=1))
-        if len(chosen) < (MIN_END if kind == "end" else 1):
-            continue
+        first = 0 if kind == "after" else 1
+        if not len(chosen) or chosen[0] > first + 1 or len(chosen) < (MIN_END if kind == "end" else 1):
+            continue  # templates stand beside an observation; one token of them may be a likely one
         at = there & np.isin(numbers, chosen)
         values = by_sequence(marked, at, np.minimum(marked.surprisal, MAX_SURPRISAL))
         span = locate_fault(marked.step, values, windows, [bool(column.any()) for column in wrong.T])
         if span is None:
             continue
-        inside = span.holds(marked.step)[marked.row]
-        if _of_places(marked, at & inside, marked.marked & ~at & inside):
-            yield _place_fault(marked, places, kind, chosen, at & inside, span)
+        inside = there & span.holds(marked.step)[marked.row]
+        chosen = np.flatnonzero(_faulty_places(marked, inside, kind, numbers, [Span(span.since, span.until)])[:, 0])
+        at = inside & np.isin(numbers, chosen)
+        if len(chosen) and _of_places(marked, at, marked.marked & ~at & span.holds(marked.step)[marked.row]):
+            yield _place_fault(marked, places, kind, chosen, at, span)
 
 
 def _faulty_places(

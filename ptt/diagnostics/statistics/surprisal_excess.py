@@ -76,8 +76,10 @@ UNKNOWN_RATIO: Final = 2.0  # where no temperature is recorded: one of 1.3 in th
 MIN_UNKNOWN: Final = 1.4  # then of the temperature that explains all: nobody is known to train at more than 1.3
 CHANGED: Final = 1.25  # of the temperature that explains a window, over the early one
 AGREES: Final = (0.85, 1.15)  # ratio early in the run: then the sampler's temperature is the scores', recorded or not
-MIN_Z: Final = 5.0  # standard errors: 24 windows of a thousand sound runs pass 4 by chance
-MIN_EXCESS: Final = 0.05  # nats a token: less is lost among sure tokens, and moves no percentile
+MIN_Z: Final = 4.0  # standard errors, of each of MIN_WINDOWS windows
+MIN_Z_ALONE: Final = 6.0  # of a single one, in a run that has hardly more
+MIN_EXCESS: Final = 0.02  # nats a token: less is lost among sure tokens, and moves no percentile
+WINDOWS: Final = (24, 8)  # of a run, at most: of a policy that is sure of most tokens, only wide ones tell
 EARLY_SHARE: Final = 0.25  # of the windows
 MIN_WINDOWS: Final = 2  # that show it, where there are four or more
 
@@ -95,9 +97,9 @@ class JudgedTokens:
         """Add up what is needed of them."""
         return cls(tokens, chosen, surprisal_sums(tokens, chosen))
 
-    def windows(self) -> tuple[SurprisalWindow, ...]:
+    def windows(self, most: int) -> tuple[SurprisalWindow, ...]:
         """Hold the two against each other window by window; windows without an entropy are left out."""
-        spans = cut_windows(self.tokens.step, least=MIN_WINDOW)
+        spans = cut_windows(self.tokens.step, least=MIN_WINDOW, most=most)
         number = window_numbers(self.tokens.step, spans)
         windows = (
             SurprisalWindow(first=span.first, last=span.last, both=self.sums.over(number == at))
@@ -112,10 +114,18 @@ class JudgedTokens:
         return sampling_temperature(tokens.surprisal[usable], tokens.entropy[usable], tokens.row[usable])
 
 
-def find_excess(rest: JudgedTokens, windows: Sequence[SurprisalWindow], sampling: Sampling) -> SurprisalExcess | None:
+def find_excess(rest: JudgedTokens, sampling: Sampling) -> SurprisalExcess | None:
     """Find the windows in which the two part, and since when; None where they agree or no entropy is recorded."""
-    if not windows or len(sampling.temperatures) > 1:  # a mixture that changes is no fault
+    if len(sampling.temperatures) > 1:  # a mixture that changes is no fault
         return None
+    for most in WINDOWS:
+        windows = rest.windows(most)
+        if windows and (excess := _excess_of(rest, windows, sampling)) is not None:
+            return excess
+    return None
+
+
+def _excess_of(rest: JudgedTokens, windows: Sequence[SurprisalWindow], sampling: Sampling) -> SurprisalExcess | None:
     step = rest.tokens.step
     early = windows[: max(1, int(EARLY_SHARE * len(windows)))]
     start = rest.sums.over(step <= early[-1].last).ratio
@@ -126,7 +136,8 @@ def find_excess(rest: JudgedTokens, windows: Sequence[SurprisalWindow], sampling
     else:
         high, low = _left_early(rest, windows, len(early))
     wrong = high if high.count(True) >= low.count(True) else low
-    if wrong.count(True) < (MIN_WINDOWS if len(windows) >= 2 * MIN_WINDOWS else 1):
+    alone = len(windows) < 2 * MIN_WINDOWS and any(abs(window.both.z) >= MIN_Z_ALONE for window in windows)
+    if wrong.count(True) < (1 if alone else MIN_WINDOWS):
         return None
     spans = [Span(window.first, window.last) for window in windows]
     span = locate_fault(*rest.sums.by_step(step), spans, wrong)

@@ -87,16 +87,16 @@ def _misplaced(place: PlaceFault, held: Extent, limits: Limits) -> Finding:
 
 def _named(place: PlaceFault) -> tuple[str, str]:
     """Return what is marked by where it stands, and what that makes of it."""
-    count = counted(len(place.numbers), "token(s)")
+    count = counted(len(place.numbers), "token(s)") if len(place.numbers) > 1 else "token"
     if place.kind == "end":
-        return "the last tokens of sequences", "they are padding"
+        return "the last tokens of sequences", "this is padding"
     if place.kind == "before":
         if place.numbers == (1,):
-            return "the first token of each observation", "it is one token late"
-        return f"the last {count} before each observation", "they are the template's"
+            return "the first token of each observation", "the mask is one token late"
+        return f"the last {count} before each observation", "this is the template's"
     if place.numbers == (0,) and place.opens and place.ends and place.opens.id == place.ends.id:
-        return "the last token of each observation", "it is one token early, and leaves out the token that ends a turn"
-    return f"the first {count} after each observation", "they are the template's or the tool's"
+        return "the last token of each observation", "the mask is one token early, and leaves out what ends a turn"
+    return f"the first {count} after each observation", "this is the template's or the tool's"
 
 
 def _padded(padding: Padding, held: Extent) -> Finding:

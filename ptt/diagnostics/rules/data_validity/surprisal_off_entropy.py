@@ -2,11 +2,11 @@
 
 What: in the mean, a token that a policy samples has a surprisal, -logp, of the entropy of its distribution, whatever
 the policy is: 0.9 to 1.2 times as much in windows of sound runs. Here it is 1.3 times or more, or 0.85 or less with a
-temperature of 0.8 or less that explains it, by 5 standard errors over sequences and 0.05 nats a token. Only columns
-that claim to be the sampling policy's are judged: `rollout_logp` and `old_logp`, or `policy_logp` alone. Where a
-temperature other than 1 or a `top_p` below 1 is recorded, the temperature that explains the tokens is held against the
-one early in the run; where nothing is recorded, and the run does not begin at 1, a temperature of 1.4 or more counts,
-or twice the entropy. Places that misplaced-mask names, and padding, are left out.
+temperature of 0.8 or less that explains it, by 4 standard errors over sequences and 0.02 nats a token, in two windows
+or more. Only columns that claim to be the sampling policy's are judged: `rollout_logp` and `old_logp`, or `policy_logp`
+alone. Where a temperature other than 1 or a `top_p` below 1 is recorded, the temperature that explains the tokens is
+held against the one early in the run; where nothing is recorded, and the run does not begin at 1, a temperature of 1.4
+or more counts, or twice the entropy. Places that misplaced-mask names, and padding, are left out.
 Why it matters: gradients, KL and importance weights presume that the tokens were sampled by the policy that scores
 them. A sampler at another temperature, weights that were not loaded, or text that nobody sampled break this silently:
 the reward stalls, and every tail is one of foreign tokens.
@@ -88,14 +88,12 @@ def _temperature(excess: SurprisalExcess) -> dict[str, JsonScalar]:
 def _why(sampled: SampledMasks, excess: SurprisalExcess) -> str:
     if in_runs(excess):
         return "whole runs of them are text that the policy did not write"
-    temperatures = sampled.sampling.temperatures
-    said = f", not at the {temperatures[0]:g} recorded" if len(temperatures) == 1 else ""
-    one = excess.temperature
-    if one is not None and excess.inside.ratio < 1:
-        return f"they were sampled at about T = {sig(one.value)}{said}, or the unlikely ones were left out"
-    if one is None or not one.consistent:
+    one, temperatures = excess.temperature, sampled.sampling.temperatures
+    if one is None or not (one.consistent or excess.inside.ratio < 1):
         return "they were not sampled by the policy that scores them"
-    return f"they were sampled at about T = {sig(one.value)}{said}"
+    said = f", where `temperature` says {temperatures[0]:g}" if len(temperatures) == 1 else ""
+    others = ", or unlikely tokens are never sampled" if excess.inside.ratio < 1 else ""
+    return f"they were sampled at about {sig(one.value)} times the temperature of their scores{said}{others}"
 
 
 def _causes(excess: SurprisalExcess) -> tuple[str, ...]:
