@@ -10,15 +10,21 @@ What to do: find what was changed in the recorder at that step; record all sampl
 Source: our own; recorders and trainers give equal means to three digits where both have the whole batch.
 """
 
+from collections.abc import Sequence
+
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.passing_values import PassingValue
 from ptt.diagnostics.evidence.recorded_batches import Part, PartialGroups, RecordedBatches, RowsChange, Witness
+from ptt.diagnostics.evidence.tail_holders import RANK
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, NONE_RECORDED, dates_of, extent, when_words
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.tail_holder import value_words
 from ptt.diagnostics.statistics.fault_since import FaultSpan
 from ptt.diagnostics.wording import sig
 
 MAX_ROWS_SHARE = 1 / 3  # of the rows a step before: batch sizes are doubled or halved, seldom cut to a third
+MIN_EXPLAINED = 0.8  # of the rows that are missing: what a missing rank or environment had
 WORDS = {"reward": "mean reward", "length": "mean length", "calls": "tool calls a sample"}
 JUMPS = {
     "reward": "mean reward", "n_model": "mean number of tokens", "length": "mean length",
@@ -46,23 +52,41 @@ def check(batches: RecordedBatches, evidence: Evidence, limits: Limits) -> Verdi
     elif len(apart) == 1 and not (groups or rows):
         apart = []  # one mean alone may be of another reward
     parts = [one.part for one in (*apart, groups, few) if one is not None and one.part is not None]
-    if not parts or _is_of_ranks(evidence, parts[0].span):
-        told = rows is not None and not _is_of_ranks(evidence, rows.part.span)
-        return Healthy(reason=_reason(equal), notes=_notes(rows) if rows is not None and told else ())
-    return _finding(parts[0], apart, groups, rows if few is not None or apart or groups else None)
+    span = parts[0].span if parts else rows.part.span if rows is not None else None
+    missing = _missing_at(evidence, span) if span is not None else ()
+    explained = _explain(missing, rows)
+    if not parts or (explained and any(one.attribute == RANK for one in missing)):  # missing-parts says so
+        return Healthy(reason=_reason(equal), notes=_notes(rows) if rows is not None and not explained else ())
+    told = rows if few is not None or apart or groups else None
+    return _finding(parts[0], apart, groups, told, missing if explained else ())
 
 
-def _is_of_ranks(evidence: Evidence, span: FaultSpan) -> bool:
-    """Return whether ranks are missing at the same steps: missing-parts says so, and tails are judged without them."""
-    coverage = evidence.validity.coverage if evidence.validity is not None else None
-    if coverage is None or not coverage.missing_ranks:
-        return False
-    first, last = coverage.first_step_missing_rank, coverage.last_step_missing_rank
-    return first <= span.since_interval[1] and last >= span.until_interval[0]
+def _missing_at(evidence: Evidence, span: FaultSpan) -> tuple[PassingValue, ...]:
+    """Return the ranks, environments, tools and the like that are not recorded at the same steps."""
+    throughout = evidence.holders.throughout if evidence.holders is not None else None
+    return tuple(
+        one
+        for one in (throughout.passing if throughout is not None else ())
+        if one.away.since <= span.since_interval[1] and one.away.until >= span.until_interval[0]
+    )
 
 
-def _finding(part: Part, apart: list[Witness], groups: PartialGroups | None, rows: RowsChange | None) -> Finding:
-    told = [] if rows is None else [f"{sig(rows.few)} rows a step instead of {sig(rows.usual)}"]
+def _explain(missing: Sequence[PassingValue], rows: RowsChange | None) -> bool:
+    """Return whether what is missing makes up most of the rows that are: the rest is then whole."""
+    lost = 0.0 if rows is None else 1 - rows.few / rows.usual
+    return bool(missing) and sum(one.rate for one in missing) >= MIN_EXPLAINED * lost
+
+
+def _finding(
+    part: Part,
+    apart: list[Witness],
+    groups: PartialGroups | None,
+    rows: RowsChange | None,
+    missing: Sequence[PassingValue],
+) -> Finding:
+    """Say what is recorded of a batch; where it is all but some `missing` values, tails are judged without them."""
+    told = [f"nothing of {' and '.join(map(value_words, missing))}"] if missing else []
+    told += [] if rows is None else [f"{sig(rows.few)} rows a step instead of {sig(rows.usual)}"]
     if groups is not None:
         told.append(f"prompt groups of {sig(groups.mean)} instead of {groups.usual}")
     told += [f"{WORDS[one.name]} {sig(one.recorded)} where the log says {sig(one.logged)}" for one in apart]
@@ -81,7 +105,7 @@ def _finding(part: Part, apart: list[Witness], groups: PartialGroups | None, row
             **extent(
                 part.extent, "they may be a selection: tails, means and who holds them are of these samples alone"
             ),
-            BLOCKS: "all",
+            BLOCKS: None if missing else "all",
         },
         causes=(
             "the recorder keeps a selection: the worst samples, the longest, the failures",
