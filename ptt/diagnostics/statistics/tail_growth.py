@@ -23,7 +23,15 @@ from ptt.diagnostics.statistics.bootstrap import (
     resample_blocks,
 )
 from ptt.diagnostics.statistics.detrended_noise import block_means
-from ptt.diagnostics.statistics.equal_tokens import UNEQUAL, fill_blocks, full_block, thin_blocks, thin_histograms
+from ptt.diagnostics.statistics.equal_tokens import (
+    PLENTY_TOKENS,
+    PLENTY_UNITS,
+    UNEQUAL,
+    fill_blocks,
+    full_block,
+    thin_blocks,
+    thin_histograms,
+)
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.rare_tails import BlockCounts, count_maxima
 from ptt.diagnostics.statistics.trend import (
@@ -352,9 +360,11 @@ def _equal_percentiles(
     usable = np.flatnonzero(held >= max(MIN_BLOCK_TOKENS, MIN_FULL_SHARE * full))
     if len(usable) < MIN_SHIFT_BLOCKS:
         return None
-    if len(usable) == np.count_nonzero(held >= MIN_BLOCK_TOKENS) and held[usable].max() <= UNEQUAL * held[usable].min():
+    tokens, sequences = int(held[usable].min()), np.bincount(in_blocks["block"].to_numpy(), minlength=len(held))
+    alike = held[usable].max() <= UNEQUAL * tokens
+    many = tokens >= PLENTY_TOKENS and sequences[usable].min() >= PLENTY_UNITS
+    if len(usable) == np.count_nonzero(held >= MIN_BLOCK_TOKENS) and (alike or many):
         return None
-    tokens = int(held[usable].min())
     by_sequence = in_blocks.with_columns(unit=pl.col("seq"))
     thinned = thin_blocks(by_sequence, blocks=len(held), tokens=tokens, seed=seed)
     groups = [[thinned[block] for block in group.tolist() if block in thinned] for group in grouped_blocks(len(held))]
