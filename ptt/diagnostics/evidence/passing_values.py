@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span, weigh_counts
@@ -26,6 +27,7 @@ MIN_STEPS: Final = 3  # a step or two without a value are a writer that was late
 MIN_STEP_SHARE: Final = 0.05  # of the recorded steps: a shorter absence moves no third
 MIN_LONGER: Final = 3.0  # times the longest other absence: what is drawn in turns is away all the time
 ROUNDS: Final = 3  # of estimating its rate where it is there
+MAX_VALUES: Final = 64  # of an attribute, the commonest
 MIN_THERE: Final = 8.0  # prompt groups or sequences with it: fewer are no habit to miss
 
 
@@ -49,17 +51,21 @@ def passing_values(
 
     values, step, unit: of each row; rows of one unit (prompt group or sequence) count once.
     """
-    known = np.array([value is not None for value in values], np.bool_)
+    ranks = pl.Series(values.tolist(), dtype=pl.String).rank("dense")
+    known = ranks.is_not_null().to_numpy()
     if not known.any():
         return
-    names, code = np.unique(values[known].astype(str), return_inverse=True)
+    names, code = values[known], ranks.drop_nulls().to_numpy().astype(np.int64) - 1
     steps, place = np.unique(step[known], return_inverse=True)
-    trials = _distinct(place, unit[known], len(steps))
-    for number, name in enumerate(names.tolist()):
+    unit = np.unique(unit[known], return_inverse=True)[1]
+    trials = _distinct(place, unit, len(steps))
+    counts = np.bincount(code)
+    for number in np.argsort(-counts, kind="stable")[:MAX_VALUES].tolist():
+        if counts[number] < MIN_THERE:
+            break
         of_value = code == number
-        if of_value.sum() < MIN_THERE:
-            continue
-        hits = _distinct(place[of_value], unit[known][of_value], len(steps))
+        name = str(names[np.argmax(of_value)])
+        hits = _distinct(place[of_value], unit[of_value], len(steps))
         away = _longest_absence(steps, hits, trials)
         if away is None:
             continue
@@ -79,8 +85,8 @@ def passing_values(
 
 def _distinct(place: IntArray, unit: IntArray, count: int) -> FloatArray:
     """Count the distinct units of each place."""
-    pairs = np.unique(np.stack([place, unit], axis=1), axis=0)
-    return np.bincount(pairs[:, 0], minlength=count).astype(np.float64)
+    pairs = np.unique(unit * count + place)
+    return np.bincount(pairs % count, minlength=count).astype(np.float64)
 
 
 def _longest_absence(steps: IntArray, hits: FloatArray, trials: FloatArray) -> FaultSpan | None:

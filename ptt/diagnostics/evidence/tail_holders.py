@@ -220,10 +220,12 @@ def _passing(every: _Rows, by_tool: _Rows) -> tuple[PassingValue, ...]:
             continue
         step, unit = part.frame["step"].to_numpy(), part.frame["unit"].to_numpy().astype(np.int64)
         tokens = part.frame["n"].to_numpy().astype(np.float64)
+        once = np.flatnonzero(np.diff(part.frame["seq"].to_numpy().astype(np.int64), prepend=-1))
+        once = np.arange(len(step)) if part is by_tool else once  # a sequence may call several tools
         for name, values in part.values.items():
             if name in NOT_PARTS or name.startswith(OBSERVATION):
                 continue
-            passing = tuple(passing_values(name, values, step, unit))
+            passing = tuple(passing_values(name, values[once], step[once], unit[once]))
             theirs = np.isin(values, [one.value for one in passing]) if passing else np.zeros(len(values), np.bool_)
             if name in PARTS or tokens[theirs].sum() <= MAX_PASSING * tokens.sum():
                 found += passing
