@@ -395,6 +395,18 @@ def test_a_jump_that_the_policy_may_have_made_is_no_swap(metrics: dict[str, Arra
     healthy(swapped(with_slices(jump(0.05, 0.15), jump(0.1, 0.3), **metrics)))
 
 
+def test_a_swap_is_seen_where_only_every_tenth_logged_step_is_recorded() -> None:
+    recorded = list(range(10, 1001, 10))
+    slow = np.interp(np.arange(1, 1001), recorded, np.where(np.arange(100) % 2 == 0, 0.35, 0.8))
+    slices = {
+        name: series_of(name, jump(early, 4 * early), steps=recorded)
+        for name, early in (("text_only", 0.05), ("post_tool", 0.1))
+    }
+    pairs = {"policy/ref": replace(pair("policy/ref", level(0.1))["policy/ref"], slices=slices)}
+    found = gather_reference({"reward/mean": series_of("reward/mean", slow)}, pairs, {})
+    assert found.swapped_at == 510
+
+
 def test_growth_after_tools_alone_or_over_many_steps_is_no_swap() -> None:
     healthy(swapped(with_slices(level(0.05), jump(0.1, 0.5))))
     slow = np.linspace(0.05, 0.3, 100) * level(1.0)

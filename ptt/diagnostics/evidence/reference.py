@@ -193,7 +193,7 @@ def _swap(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps], rate_re
             return None
         place = jump.place
     step, before = int(steps[place]), int(steps[place - 1])
-    still = _still(metrics, step)
+    still = _still(metrics, steps, step)
     if not still or _rate_rose(metrics, rate_restarts, before, step) or _large_update(pairs, before, step):
         return None
     around = [_around(values, place) for values in levels]
@@ -215,11 +215,18 @@ def _around(values: FloatArray, place: int) -> tuple[float, float]:
     return max(float(np.median(before)), 1e-12), max(float(np.median(after)), 1e-12)
 
 
-def _still(metrics: Mapping[str, Series], step: int) -> tuple[str, ...]:
-    """Return what the policy does, as logged, where none of it jumps at a step; nothing where any does."""
+def _still(metrics: Mapping[str, Series], recorded: IntArray, step: int) -> tuple[str, ...]:
+    """Return what the policy does, as logged, where none of it jumps at a step; nothing where any does.
+
+    Where recorded steps are logged, by these alone: values of neighbouring steps are alike, and scatter too little.
+    """
     names = []
     for name in BEHAVIOUR:
-        steps, values = metrics[name].finite() if name in metrics else (np.empty(0), np.empty(0))
+        if name not in metrics:
+            continue
+        steps, values = metrics[name].finite()
+        both = np.isin(steps, recorded)
+        steps, values = (steps[both], values[both]) if both.sum() >= BEFORE + AFTER else (steps, values)
         place = int(np.searchsorted(steps, step))
         before, after = values[max(0, place - BEFORE) : place], values[place : place + AFTER]
         if len(before) < AFTER or len(after) < AFTER:
