@@ -32,12 +32,13 @@ ABOUT: Final = """\
 Each run is drawn at random (`benchmarks/span/draw.py`). It has 15 to 400 recorded steps: every step, steps at a fixed
 interval, bursts, or first one of these and then another. A step has 4 to 192 sequences in prompt groups of 1 to 32; up
 to a third of them repeat another of their group. A run has 15,000 to 400,000 model tokens, one to three tool answers a
-sequence, and lengths and batch sizes that may change mid-run. Values are float32, bfloat16, float16 or four decimals,
-with and without the sampler's own logprobs; up to 60% of the tokens have a probability of almost one. Tokens of a
-sequence share its scale. Tails are Student t with 3 to 8 degrees of freedom. Steps carry AR(1) noise of 0 to 0.85 from
-one training step to the next, with a log-SD of 0.03 to 0.22 that may change mid-run. Tools are always recorded; tool
-results, ranks, environments, policy versions and prompt sources are each recorded in half of the runs, and their values
-come, go and fade.
+sequence, and lengths and batch sizes that may change mid-run. In a quarter of the runs tool use goes from 1% to 20% of
+the sequences to 80% to 99%, or back: straight, in an S or at once, by sequence or by prompt group. Values are float32,
+bfloat16, float16 or four decimals, with and without the sampler's own logprobs; up to 60% of the tokens have a
+probability of almost one. Tokens of a sequence share its scale. Tails are Student t with 3 to 8 degrees of freedom.
+Steps carry AR(1) noise of 0 to 0.85 from one training step to the next, with a log-SD of 0.03 to 0.22 that may change
+mid-run. Tools are always recorded; tool results, ranks, environments, policy versions and prompt sources are each
+recorded in half of the runs, and their values come, go and fade.
 
 Tails stay flat, rise and return, swing, or rise in text only, in both slices or by too little to matter. Or they grow
 1.4-fold to 16-fold: at once, linearly, fast and then slower, faster and faster, or unevenly. Growth starts anywhere. It
