@@ -75,7 +75,7 @@ MAX_COLDER: Final = 0.85  # where it was 1 before or after
 UNKNOWN_RATIO: Final = 2.0  # where no temperature is recorded: one of 1.3 in the sampler alone leaves 1.5
 MIN_UNKNOWN: Final = 1.4  # then of the temperature that explains all: nobody is known to train at more than 1.3
 CHANGED: Final = 1.25  # of the temperature that explains a window, over the early one
-AGREES: Final = (0.85, 1.15)  # ratio early in the run: then the sampler's temperature is the scores', recorded or not
+AGREES: Final = (0.92, 1.1)  # temperature that explains the first windows: then it is the scores', recorded or not
 MIN_Z: Final = 4.0  # standard errors, of each of MIN_WINDOWS windows
 MIN_Z_ALONE: Final = 6.0  # of a single one, in a run that has hardly more
 MIN_EXCESS: Final = 0.02  # nats a token: less is lost among sure tokens, and moves no percentile
@@ -128,8 +128,8 @@ def find_excess(rest: JudgedTokens, sampling: Sampling) -> SurprisalExcess | Non
 def _excess_of(rest: JudgedTokens, windows: Sequence[SurprisalWindow], sampling: Sampling) -> SurprisalExcess | None:
     step = rest.tokens.step
     early = windows[: max(1, int(EARLY_SHARE * len(windows)))]
-    start = rest.sums.over(step <= early[-1].last).ratio
-    at_one = sampling.at_one or (sampling.unknown and AGREES[0] <= start <= AGREES[1])
+    start = rest.temperature(step <= early[-1].last) if sampling.unknown else None
+    at_one = sampling.at_one or (start is not None and AGREES[0] <= start.value <= AGREES[1])
     if at_one or sampling.unknown:
         least = MAX_RATIO if at_one else 0.0
         high, low = ([_beyond(window.both, bound) for window in windows] for bound in (MIN_RATIO, least))

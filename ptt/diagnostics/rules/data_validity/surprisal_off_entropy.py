@@ -87,7 +87,7 @@ def _temperature(excess: SurprisalExcess) -> dict[str, JsonScalar]:
 
 def _why(sampled: SampledMasks, excess: SurprisalExcess) -> str:
     if in_runs(excess):
-        return "whole runs of them are text that the policy did not write"
+        return "whole runs of them are text that this policy does not write"
     one, temperatures = excess.temperature, sampled.sampling.temperatures
     if one is None or not (one.consistent or excess.inside.ratio < 1):
         return "they were not sampled by the policy that scores them"

@@ -24,6 +24,7 @@ from ptt.diagnostics.statistics.fault_since import FaultSpan
 from ptt.diagnostics.wording import pct, sig
 
 MIN_UNLIKELY = 0.05  # of marked tokens: 0.03 at most where the policy sampled all of them
+MIN_LAG = 1.0  # versions behind, in the mean: older than the freshest rollouts of the run
 CLAIM = "tool output is marked as the policy's own"
 
 
@@ -31,7 +32,7 @@ CLAIM = "tool output is marked as the policy's own"
 def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     """Hold the masks against the tools that are named, the surprisal of what they mark, and logged tool calls."""
     mask = evidence.mask
-    verdicts = [_named(mask, limits), _surprising(mask, limits)] if mask is not None else []
+    verdicts = [_named(mask, limits), _surprising(mask, evidence, limits)] if mask is not None else []
     verdicts.append(_logged(validity, evidence, limits))
     for kind in (Finding, Healthy):
         for verdict in verdicts:
@@ -72,11 +73,13 @@ def _all_sampled(mask: MaskEvidence) -> bool:
     return sampled is not None and sampled.whole.tokens > 0 and sampled.excess is None
 
 
-def _surprising(mask: MaskEvidence, limits: Limits) -> Finding | None:
+def _surprising(mask: MaskEvidence, evidence: Evidence, limits: Limits) -> Finding | None:
     """Judge the runs of tokens that the policy rarely samples."""
     sampled = mask.sampled
     excess = sampled.excess if sampled is not None and sampled.inversion is None else None
     if excess is None or excess.unlikely < limits["unlikely"] or not in_runs(excess):
+        return None
+    if _is_stale(evidence, excess.span):
         return None
     return _finding(
         f"Whole runs of marked tokens are ones that the policy all but never samples {when_words(excess.span)} "
@@ -87,6 +90,16 @@ def _surprising(mask: MaskEvidence, limits: Limits) -> Finding | None:
         mask.extents[excess.span],
         {"witness": "entropy"},
     )
+
+
+def _is_stale(evidence: Evidence, span: FaultSpan) -> bool:
+    """Return whether an older policy sampled the tokens, which makes whole sequences unlikely."""
+    lag = evidence.freshness.lag if evidence.freshness is not None else None
+    if lag is None:
+        return False
+    steps, values = lag.finite()
+    inside = values[span.holds(steps)]
+    return len(inside) > 0 and float(inside.mean()) >= MIN_LAG
 
 
 def _logged(validity: Validity, evidence: Evidence, limits: Limits) -> Finding | Healthy | None:
