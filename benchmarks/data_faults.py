@@ -196,7 +196,7 @@ FAULTS: Final[dict[str, tuple[Harm, str]]] = {
     "1.5 times the reference, late": (late(on("ref", lambda values, *_: 1.5 * values)), "scaled-logprobs"),
     "the engine at temperature 0.7, late": (late(on("rollout", lambda values, *_: values / 0.7)), "scaled-logprobs"),
     "the reference's rows exchanged, late": (late(on("ref", _of_other_rows)), "unrelated-logprobs"),
-    "-7.25 on 1% of the reference's tokens, late": (late(on("ref", some(-7.25, 0.01))), "placeholder-logprobs"),
+    "-7.25 on 6% of the reference's tokens, late": (late(on("ref", some(-7.25, 0.06))), "placeholder-logprobs"),
     "-20 on 5% of the policy's tokens, late": (late(on("policy", some(-20.0, 0.05))), "placeholder-logprobs"),
 }  # fmt: skip
 

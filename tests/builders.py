@@ -148,6 +148,12 @@ def logps_of(r: Sequence[float] | Array) -> tuple[list[float], list[float]]:
     return np.where(wanted > 0, top, low).tolist(), np.where(wanted > 0, low, top).tolist()
 
 
+def sampled_logps_of(r: Array, generator: np.random.Generator) -> tuple[list[float], list[float]]:
+    """Give policy and reference logprobs that differ by r, the higher of the two drawn as tokens' logprobs are."""
+    top = -0.01 - generator.exponential(0.8, len(r))
+    return np.minimum(top, top + r).tolist(), np.minimum(top, top - r).tolist()
+
+
 def frame_of(rows: Sequence[Mapping[str, Any]], *, logps: Sequence[str] = ()) -> pl.DataFrame:
     """Lay hand-written rows out as sequences; `seq` counts, `step` is 1; `r` stands for both logprobs."""
     names = [*dict.fromkeys(["policy_logp", "ref_logp", *logps])]

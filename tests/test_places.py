@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 import pytest
-from builders import logps_of, write_recorder_run
+from builders import sampled_logps_of, write_recorder_run
 from typer.testing import CliRunner
 
 import ptt
@@ -39,7 +39,7 @@ def rows_of(change: Callable[[int, dict[str, Any]], None] = lambda _, row: None)
         r = generator.normal(size=len(mask)) * 0.1
         if fails:
             r[-AFTER + 2 : -AFTER + 4] = 4.0 + number / 1000
-        policy, ref = logps_of(r)
+        policy, ref = sampled_logps_of(r, generator)
         row = {
             "seq": number,
             "step": 1 + number // EACH,

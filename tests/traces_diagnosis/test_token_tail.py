@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from builders import logps_of, write_recorder_run
+from builders import sampled_logps_of, write_recorder_run
 from trace_stories import ask, call, end, found, judge, make, not_judged, say
 from typer.testing import CliRunner
 
@@ -41,7 +41,7 @@ def write_run(folder: Path, *, height: float, ids: bool = True, hit: Any = fails
         r = generator.normal(size=len(mask)) * 0.05
         if hit(number):
             r[-AFTER + 2 : -AFTER + 6] = height
-        policy, ref = logps_of(r)
+        policy, ref = sampled_logps_of(r, generator)
         step = 1 + number // EACH
         names = {"step": step, "sample_id": f"s{number}", "group_id": f"g{number // 4}"}
         rows.append({**names, "seq": number, "model_mask": mask, "policy_logp": policy, "ref_logp": ref})

@@ -22,6 +22,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import LANGUAGE
 from ptt.diagnostics.evidence.kl_witness import KlWitness
+from ptt.diagnostics.evidence.reference import REF_PAIRS
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
@@ -39,9 +40,11 @@ EFFECT: Final = "r is not the distance that was trained on: tails, ESS, E[rho^2]
 def _compared(evidence: Evidence) -> KlWitness | NotJudged:
     witness = evidence.kl_witness
     if witness is None:
+        pairs = evidence.validity.pairs if evidence.validity is not None else {}
+        recorded = {"kl/ref": "kl/ref" in evidence.metrics, "ref_logp": any(pair in REF_PAIRS for pair in pairs)}
         return NotJudged(
             reason="no logged KL stands beside recorded logprobs of policy and reference",
-            missing=("kl/ref", "ref_logp"),
+            missing=tuple(name for name, there in recorded.items() if not there),
             enable="log the KL to the reference: in TRL set beta > 0; in veRL use_kl_loss=True",
             absent=True,
         )
@@ -49,7 +52,7 @@ def _compared(evidence: Evidence) -> KlWitness | NotJudged:
         return NotJudged(
             reason=f"{len(witness.steps)} steps have both a logged KL and recorded tokens that left the reference; "
             f"{MIN_COMPARED} are needed",
-            missing=("kl/ref",),
+            missing=("kl/ref at more recorded steps",),
             enable="log the KL at every step that is recorded",
         )
     return witness
@@ -82,8 +85,8 @@ def _parted(witness: KlWitness, jump: RatioJump) -> Finding:
     span, times = jump.span, jump.off / jump.sound
     moved = f"{witness.pair} of the recorded tokens" if jump.measured_moved else "the logged KL alone"
     place, levels = _moved_slice(witness, jump), _levels(witness, jump)
-    when = f"at step {span.since}" if not span.from_start else f"up to step {span.until}"
-    until = "" if span.to_end or span.from_start else f" to {span.until}"
+    when = f"from step {span.since}" if not span.from_start else f"up to step {span.until}"
+    until = "" if span.from_start else " on" if span.to_end else f" to {span.until}"
     claim = (
         f"The recorded logprobs and the trainer's own {witness.logged_as} part {when}{until}: {moved} moved there"
         f"{f', most of it in {place} tokens' if place else ''}; k3 of the records is "
