@@ -5,8 +5,9 @@ then no outcome rose by a third of that growth; where no outcome can be judged, 
 Why it matters: each call costs time and context. A reward that pays for calls, or for what they return, is pleased by
 calls alone, whether or not the task gets done.
 What it is not: more calls that solve more tasks, or a policy that only now learns to call once. Where noise hides
-whether they do, or nothing logged shows it, the finding is low; likewise where they grow from one step to the next and
-the reward does not fall, as with longer tasks.
+whether they do, or nothing logged shows it, the finding is low; likewise where an agent that called nothing learns to
+call up to three times, and where calls grow from one step to the next and the reward does not fall, as with longer
+tasks.
 What to do: read what the added calls return and whether the answer uses it; compare reward with the number of calls
 within prompts. If calls are paid for, pay for the state they leave instead.
 Source: the same test as for length (arXiv 2310.03716), put to calls; the levels are our own.
@@ -25,6 +26,8 @@ from ptt.diagnostics.wording import sig
 
 GROWTH_FACTOR = 1.5  # times the early calls: half as much work again
 MIN_CALLS = 1.5  # a sample: fewer is learning to call at all
+FEW_CALLS = 0.5  # a sample, early: most samples called nothing, and an agent that learns to call tools is not sick
+LEARNT_CALLS = 3.0  # a sample: up to so many, one that called nothing has learnt to call
 ENABLE = "log it: TRL logs tools/call_frequency, veRL tool_call_counts/mean"
 
 
@@ -51,8 +54,9 @@ def check(calls: Series, evidence: Evidence, limits: Limits) -> Verdict:
     flat = [gain for gain in gains if gain.state is OutcomeState.FLAT]
     clause = f" while {flat[0].words} did not rise" if flat else ""
     at_once = with_new_tasks(evidence, calls, early, late, onset)
+    learnt = early < FEW_CALLS and late < LEARNT_CALLS
     return Finding(
-        severity=Severity.MEDIUM if flat and not at_once else Severity.LOW,
+        severity=Severity.MEDIUM if flat and not at_once and not learnt else Severity.LOW,
         claim=f"Tool calls grew {grew} a sample{' at once' if at_once else ''}{clause}",
         observed=late,
         limit=max(MIN_CALLS, limits["growth"] * early),
