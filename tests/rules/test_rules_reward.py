@@ -310,6 +310,13 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
         made({"len/response_mean": noisy(step_at(200, 400), sd=15, seed=2), "reward/mean": noisy(step_at(0.5, 0.2))}),
         Severity.MEDIUM,
     ),
+    "calls-inflation/tools are learnt, and nothing rises": (
+        made(
+            {"tools/call_frequency": noisy(ramp(0.1, 1.9), sd=0.1, seed=2)},
+            outcomes={"env/accuracy": noisy(0.4)},
+        ),
+        Severity.LOW,
+    ),
     "calls-inflation/with longer tasks": (
         made({"tools/call_frequency": noisy(step_at(1.5, 3.0), sd=0.1, seed=2), "reward/mean": noisy(0.5, seed=3)}),
         Severity.LOW,
