@@ -179,7 +179,11 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         group_id=pl.format("Acme Corp zqorblat {}", pl.col("i") // 4),
         trajectory_id=pl.format("zqorblat-t{}", "i"),
         env=pl.when(pl.col("i") % 2 == 0).then(pl.lit("zqorblat env")).otherwise(pl.lit("Acme Corp desk")),
-        tool_names=pl.when(pl.col("i") % 3 == 0).then(pl.lit(["zqorblat_pay"])).otherwise(pl.lit(["search"])),
+        tool_names=pl.when(pl.col("model_mask").list.all())
+        .then(pl.lit([], pl.List(pl.String)))
+        .when(pl.col("i") % 3 == 0)
+        .then(pl.lit(["zqorblat_pay"]))
+        .otherwise(pl.lit(["search"])),
     )  # fmt: skip
     frame.drop("i").write_parquet(tokens / "step_zqorblat.parquet")
     lines = [
@@ -210,7 +214,7 @@ def test_a_run_full_of_secrets_gives_none_away(planted: tuple[Path, Path], tmp_p
     whole = opened.diagnosis
     before = shared(whole, tmp_path / "before")
     assert before.lower().count(MARK) > 100  # else nothing was planted
-    assert {"custom:zqorblat-watch", "tool-tail-growth"} <= {finding.id for finding in whole.findings}
+    assert {"custom:zqorblat-watch"} < {finding.id for finding in whole.findings}
     salt = default_salt(opened.source, findings_json(whole, __version__))
     after = shared(redacted(whole, salt=salt), tmp_path / "after")
     for secret in (MARK, "acme", "991199", "Jo "):
