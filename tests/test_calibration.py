@@ -250,7 +250,7 @@ def test_runs_without_the_signature_raise_no_alarm_and_large_growth_is_found() -
     assert [judge((seed, "")).status for seed in quiet].count("found") == 0
     told = [judge((seed, "")).status for seed in large]
     assert "not_found" not in told
-    assert told.count("found") >= 0.6 * len(large) >= 2
+    assert told.count("found") >= 0.7 * len(large) >= 2
     assert len(quiet) == 12
 
 

@@ -187,7 +187,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     )  # fmt: skip
     frame.drop("i").write_parquet(tokens / "step_zqorblat.parquet")
     lines = [
-        {"step": s, "kl": 0.01 * s, "zqorblat/bonus": s / 60, "reward": 1 - s / 70,
+        {"step": s, "zqorblat/bonus": s / 60, "reward": 1 - s / 70,
          "tools/zqorblat_pay/failure": s / 60,
          "reward/zqorblat_style": s / 60, "tool/zqorblat_pay/latency": 1 + s, "eval/slice_zqorblat": 1 - s / 60}
         for s in range(1, 61)
@@ -214,7 +214,7 @@ def test_a_run_full_of_secrets_gives_none_away(planted: tuple[Path, Path], tmp_p
     whole = opened.diagnosis
     before = shared(whole, tmp_path / "before")
     assert before.lower().count(MARK) > 100  # else nothing was planted
-    assert {"custom:zqorblat-watch"} < {finding.id for finding in whole.findings}
+    assert {"custom:zqorblat-watch", "tool-tail-growth"} <= {finding.id for finding in whole.findings}
     salt = default_salt(opened.source, findings_json(whole, __version__))
     after = shared(redacted(whole, salt=salt), tmp_path / "after")
     for secret in (MARK, "acme", "991199", "Jo "):
