@@ -54,6 +54,13 @@ def test_a_rank_that_vanishes_is_told_with_the_step_from_which_on(tmp_path: Path
     assert finding.onset_step == SINCE
 
 
+def test_a_run_that_continues_on_more_ranks_with_the_same_batch_is_a_note(tmp_path: Path) -> None:
+    few, many = batches([0, 1], "rank").filter(~LATE), batches([0, 1, 2, 3], "rank").filter(LATE)
+    finding = only(diagnosed(tmp_path, pl.concat([few, many])), "missing-parts")
+    assert finding.severity == "info"
+    assert finding.claim.startswith(f"2 of 4 ranks record up to step {SINCE - 1}, as many sequences a step")
+
+
 @pytest.mark.parametrize(
     ("logged", "severity"), [("env/maze/reward", "medium"), ("env/shop/reward", "info"), ("", "info")]
 )

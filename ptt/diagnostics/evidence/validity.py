@@ -76,6 +76,7 @@ class Coverage:
     usual_sequences: float  # of a rank (of all, where ranks are not known) at a step, in the median
     usual_tokens: float
     without_rank: FaultSpan | None = None  # the stretch of steps that most surely lack one
+    sequences_without_rank: float = math.nan  # of a step that lacks a rank, over those of a step with all: medians
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,6 +385,8 @@ def _coverage(tokens: Tokens, rows: pl.DataFrame) -> Coverage:
     ranks, lacking, without = _missing_ranks(ranked)
     steps = ranked["step"].unique().sort().to_numpy()
     usual = table.group_by("step", "rank").agg(pl.len(), pl.col("n_model").cast(pl.Int64).sum())
+    lacks = pl.col("step").is_in(without)
+    whole = ranked.group_by("step").agg(pl.len())
     return Coverage(
         repeated=measure_extent(tokens, again),
         step_gaps=_step_gaps(table["step"].unique().sort().to_list()),
@@ -395,6 +398,9 @@ def _coverage(tokens: Tokens, rows: pl.DataFrame) -> Coverage:
         usual_sequences=_median(usual["len"]),
         usual_tokens=_median(usual["n_model"]),
         without_rank=fault_span(steps, np.where(np.isin(steps, without), 1.0, -1.0)) if without else None,
+        sequences_without_rank=_median(whole.filter(lacks)["len"]) / _median(whole.filter(~lacks)["len"])
+        if without
+        else math.nan,
     )
 
 

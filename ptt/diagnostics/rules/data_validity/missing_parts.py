@@ -4,7 +4,8 @@ What: a rank that writes at some steps is absent at others; an environment, a to
 recorded any more while the log still has its figures; or a gap between recorded steps five times the usual one.
 Why it matters: what a missing part held is in no figure. If parts differ, the rest is a different mixture: a tail may
 seem to grow or vanish. Growth is therefore judged without them.
-What it is not: an environment or tool that comes later or goes, in the log as in the records (a note).
+What it is not: an environment or tool that comes later or goes, in the log as in the records; a run that continues on
+more or fewer ranks, which share as many sequences a step (notes).
 What to do: look at that rank's log at the first step it lacks; compare only figures from the other parts.
 Source: a run continues when one of its writers dies.
 """
@@ -32,7 +33,8 @@ MIN_LOGGED_SHARE = 0.5  # of the stretch that they are logged over
 def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the coverage of ranks, steps, and what is recorded of the run's parts."""
     coverage = validity.coverage
-    findings = [_rank_finding(coverage)] if coverage.missing_ranks else []
+    resized = _resized(coverage)
+    findings = [_rank_finding(coverage)] if coverage.missing_ranks and not resized else []
     throughout = evidence.holders.throughout if evidence.holders is not None else None
     passing = [one for one in throughout.passing if one.attribute != RANK] if throughout is not None else []
     logged = {one: name for one in passing if (name := _still_logged(one, evidence))}
@@ -42,7 +44,24 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     if findings:
         return Broken(findings=tuple(findings))
     known = f"all {coverage.ranks} ranks are present at every step" if coverage.ranks else "no ranks are recorded"
-    return Healthy(reason=f"{known}; recorded steps have no unusual gap", notes=tuple(map(_note, passing)))
+    known = "the ranks share as many sequences a step all along" if resized else known
+    notes = ([_resized_note(coverage)] if resized else []) + [_note(one) for one in passing]
+    return Healthy(reason=f"{known}; recorded steps have no unusual gap", notes=tuple(notes))
+
+
+def _resized(coverage: Coverage) -> bool:
+    """Tell a run that continues on more or fewer ranks: a step's sequences are those of all ranks, not of the rest.
+
+    What ranks that are lost wrote is missing from the step; where a run is resumed on another number of ranks with the
+    same batch, each rank has more or fewer.
+    """
+    span = coverage.without_rank
+    if span is None or not (span.from_start or span.to_end):
+        return False
+    if coverage.first_step_missing_rank < span.since or coverage.last_step_missing_rank > span.until:
+        return False
+    left = 1 - len(coverage.missing_ranks) / coverage.ranks
+    return coverage.sequences_without_rank > (1 + left) / 2
 
 
 def _still_logged(one: PassingValue, evidence: Evidence) -> str:
@@ -97,6 +116,21 @@ def _note(one: PassingValue) -> Finding:
         unit="share of the samples elsewhere",
         **dates_of(span),
         evidence={"attribute": one.attribute, "value": one.value},
+    )
+
+
+def _resized_note(coverage: Coverage) -> Finding:
+    assert coverage.without_rank is not None
+    ranks = coverage.ranks - len(coverage.missing_ranks)
+    return Finding(
+        severity=Severity.INFO,
+        claim=f"{ranks} of {coverage.ranks} ranks record {when_words(coverage.without_rank)}, as many sequences a step "
+        "as all do elsewhere",
+        observed=float(ranks),
+        limit=None,
+        unit="ranks",
+        **dates_of(coverage.without_rank),
+        evidence={"ranks": ranks, "sequences": coverage.sequences_without_rank},
     )
 
 
