@@ -83,7 +83,7 @@ def bare_log(folder: Path) -> None:
         frame.select(pl.all().sum()).collect(engine="streaming")
 
 
-def token_pass(folder: Path, *, compiled: bool = False) -> pl.DataFrame:
+def token_pass(folder: Path) -> pl.DataFrame:
     """The token pass: cells, single sequences of a share in long runs, and positions after an observation."""
     import polars as pl
 
@@ -104,7 +104,6 @@ def token_pass(folder: Path, *, compiled: bool = False) -> pl.DataFrame:
         tokens_per_row=TOKENS_PER_ROW,
         steps=len(list(folder.glob("step_*.parquet"))),
         kept=kept_one_by_one(folder),
-        compiled=compiled,
     )
     found = percentiles(tables.cells_of(0), by=("step", "slice"))
     return found.with_columns((pl.col("slice") == 1).alias("post"))
@@ -121,22 +120,8 @@ def kept_one_by_one(folder: Path) -> Any:
     return kept_sequences(ids["step"].to_numpy(), ids["group_id"].hash(seed=0).to_numpy())
 
 
-def token_pass_compiled(folder: Path) -> pl.DataFrame:
-    """The same with numba's loops, which are compiled before."""
-    return token_pass(folder, compiled=True)
-
-
 def diagnose(folder: Path) -> None:
     """The whole diagnosis from files to verdict, with resampling, without figures."""
-    import ptt
-    from ptt.diagnostics.engines import local
-
-    local.COMPILED_FROM = sys.maxsize  # as without numba
-    ptt.diagnose(folder)
-
-
-def diagnose_compiled(folder: Path) -> None:
-    """The same with numba, which long runs use where it is installed."""
     import ptt
 
     ptt.diagnose(folder)
@@ -270,9 +255,7 @@ WORK: Final[dict[str, Work]] = {
     "bare_labelled": bare_labelled,
     "bare_log": bare_log,
     "token_pass": token_pass,
-    "token_pass_compiled": token_pass_compiled,
     "diagnose": diagnose,
-    "diagnose_compiled": diagnose_compiled,
     "diagnose_kept": diagnose_kept,
     "duckdb_approx": duckdb_approx,
     "duckdb_exact": duckdb_exact,

@@ -25,9 +25,7 @@ seconds.
 NAMES: Final = {
     "bare": "bare scan and sum (Polars)",
     "token_pass": "**token pass**",
-    "token_pass_compiled": "**token pass**, compiled",
     "diagnose": "**whole diagnosis**",
-    "diagnose_compiled": "**whole diagnosis**, compiled",
     "duckdb_approx": "DuckDB `approx_quantile`",
     "duckdb_exact": "DuckDB exact quantiles",
     "polars_exact": "Polars exact quantiles",
@@ -47,7 +45,7 @@ The files are zstd Parquet, one per step, with `step`, `model_mask`, `policy_log
 columns and sums each. The *token pass* computes the sums and histograms of |r| by step and slice, each sequence's share
 of them, and where large |r| lie after an observation. The *diagnosis* includes the pass, the resampling and the
 verdict, but no figures; of more than 131,072 sequences both keep a share one by one, by ids and steps that a diagnosis
-has read before its pass. *Compiled*: with `ptt-forensics[compiled]`, the compiled code being kept from an earlier run.
+has read before its pass.
 
 The other tools compute only four percentiles of |r| by step and slice. They read either the same files, and derive
 text-only and post-tool tokens from the mask as ptt does, or *labelled* files made for them: one row per model token

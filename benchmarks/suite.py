@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -34,7 +33,6 @@ from benchmarks.traces import family
 Row = dict[str, Any]
 
 PTT: Final = ("bare", "token_pass", "diagnose")
-COMPILED: Final = ("token_pass_compiled", "diagnose_compiled")  # of runs that are long enough for it
 OTHERS: Final = ("duckdb_approx", "duckdb_approx_labelled", "duckdb_exact", "duckdb_exact_labelled", "bare_labelled")
 IN_MEMORY: Final = ("polars_exact", "polars_exact_labelled", "pandas_exact", "pandas_exact_labelled")
 """These hold all tokens in memory, so they are measured at 20M only."""
@@ -47,7 +45,7 @@ GROWN: Final = {
     "environments": ("slices", (1, 4, 16, 64)),
 }
 SCRATCH: Final = "{scratch}"  # in a command: a folder that is its own each time
-LIBRARIES: Final = ("polars", "numpy", "pyarrow", "duckdb", "pandas", "numba")
+LIBRARIES: Final = ("polars", "numpy", "pyarrow", "duckdb", "pandas")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +149,7 @@ def token_section(scale: Scale, rounds: int) -> Iterator[Row]:
         if others:
             write_labelled(TOKENS[data])
         counts = core_counts() if data != "1B" else core_counts()[-1:]  # one core takes minutes
-        own = PTT if data == "20M" or find_spec("numba") is None else (*PTT, *COMPILED)
-        cases = [contender("tokens", data, count, name, folder) for count in counts for name in own]
+        cases = [contender("tokens", data, count, name, folder) for count in counts for name in PTT]
         for count in counts if data == "20M" and scale.everything else counts[-1:]:
             cases += [contender("tokens", data, count, name, folder) for name in others]
         yield from in_turn(cases, rounds)

@@ -67,8 +67,6 @@ from ptt.diagnostics.wording import sig
 
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and say nothing
 APART_FROM = 1 << 26  # tokens: fewer are folded before other processes have begun
-COMPILED_FROM = 1 << 26  # tokens: of fewer, compiled loops save less than the half second that loading them takes
-COMPILED_APART_FROM = 1 << 30  # tokens: elsewhere each process loads them
 LONE_UNITS = np.uint64(1 << 32)  # sequences without a prompt group have numbers below this, as CRC-32s have
 MEMORY_KEPT_FROM = 1 << 26  # tokens: of fewer, the pages that are mapped anew cost less than 0.1 s
 PLACEHOLDERS = 4  # tables kept by an earlier version left out other tokens, or had all sequences
@@ -391,16 +389,13 @@ class Folding:
         missing = [piece for unit in units for piece in unit.pieces]
         tokens = sum(piece.end - piece.first for piece in missing) * scan.tokens_per_row
         if self._run_pieces is not None and len(missing) > 1 and tokens >= APART_FROM:
-            sent = _planned(missing, compiled=tokens >= COMPILED_APART_FROM)
             places = accumulate((len(unit.pieces) for unit in units), initial=0)
             groups = {place: unit.group for place, unit in zip(places, units, strict=False) if unit.group is not None}
-            with closing(self._run_pieces(sent, groups)) as results:
+            with closing(self._run_pieces(missing, groups)) as results:
                 yield from in_order(results, missing, groups, on_rows)
         elif missing:
-            planned = _planned(missing, compiled=tokens >= COMPILED_FROM)
-            own = dict(zip((piece.first for piece in planned), missing, strict=True))
-            for piece, part in self._folded_here(scan, planned, on_rows):
-                yield Summand(pieces=(own[piece.first],), tables=part)
+            for piece, part in self._folded_here(scan, missing, on_rows):
+                yield Summand(pieces=(piece,), tables=part)
 
     def _folded_here(
         self, scan: SequenceScan, pieces: Sequence[Piece], on_rows: Callable[[int], None]
@@ -459,12 +454,6 @@ class Folding:
         except READ_ERRORS:
             self.suspects = piece.files
             raise
-
-
-def _planned(pieces: Sequence[Piece], *, compiled: bool) -> list[Piece]:
-    """Return the pieces to be folded with compiled loops, or without: their tables are the same."""
-    plan = replace(pieces[0].plan, compiled=compiled)
-    return [replace(piece, plan=plan) for piece in pieces]
 
 
 def _sample_every(scan: SequenceScan) -> int:

@@ -75,8 +75,7 @@ class Piece:
             status = file.path.stat()
             where = (file.name, file.first_row, file.start, file.rows, sorted(file.skipped), sorted(file.columns))
             marks.append((*where, status.st_size, status.st_mtime_ns))
-        deciding = [field.name for field in fields(self.plan) if field.name != "compiled"]
-        plan = sorted((name, _written(getattr(self.plan, name))) for name in deciding)
+        plan = sorted((field.name, _written(getattr(self.plan, field.name))) for field in fields(self.plan))
         said = (KEPT_BY, marks, self.first, self.end, "tool_names" in self.columns, plan)
         return sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()
 

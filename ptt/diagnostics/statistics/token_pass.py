@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib.util import find_spec
 from itertools import groupby, pairwise
 from typing import Any, Final
 
@@ -145,21 +142,19 @@ def _unsound_records(rows: pl.DataFrame) -> Columns:
 
 
 def _aggregate_pair(batch: Batch, pair: Pair, number: int, context: FoldContext) -> Iterator[Records]:
-    stretch, plan, pool = batch.stretch, context.plan, context.pool
+    stretch, pool = batch.stretch, context.pool
     if not stretch[-1]:
         return
     r = pool.of_length(int(stretch[-1])).floats("s_r")
-    loops = loops_of(compiled=plan.compiled)
+    yield from _differences(batch, pair, context.plan.fills, r)
     bad, finite = np.zeros(2 * len(batch.seq), np.int64), None
-    if plan.fills or not loops.clean_differences(batch, pair, r):
-        yield from _differences(batch, pair, plan.fills, r)
-        usable = np.isfinite(r, out=pool.flags("finite"))
-        if not usable.all():
-            finite = usable
-            lost = np.append(0, np.cumsum(~finite))
-            bad = np.diff(lost[stretch])
-            yield "bad", _bad_records(batch, bad, number)
-            r, stretch = r[finite], stretch - lost[stretch]
+    usable = np.isfinite(r, out=pool.flags("finite"))
+    if not usable.all():
+        finite = usable
+        lost = np.append(0, np.cumsum(~finite))
+        bad = np.diff(lost[stretch])
+        yield "bad", _bad_records(batch, bad, number)
+        r, stretch = r[finite], stretch - lost[stretch]
     if not len(r):
         return
     steps, step_index = np.unique(batch.step, return_inverse=True)
@@ -167,7 +162,7 @@ def _aggregate_pair(batch: Batch, pair: Pair, number: int, context: FoldContext)
     kept = context.single.of(batch.seq) if number == 0 else None
     wanted = None if kept is None else np.repeat(kept, 2)
     segments = Segments(r=r, stretch=stretch, group=group, groups=2 * len(steps), kept=wanted)
-    folded = loops.sum_tokens(segments, pool, number == 0)
+    folded = sum_tokens(segments, pool, main=number == 0)
     yield "cells", _cell_records(folded, steps, number)
     yield "powers", _power_records(folded, steps, group, number)
     if folded.single is not None:
@@ -250,29 +245,6 @@ def _single_records(single: SingleSums) -> Columns:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loops:
-    """The two loops over tokens.
-
-    clean_differences: writes r of all model tokens; False where one may be no logprob, or not finite, and `out` is not
-    to be used. sum_tokens: adds up; the last argument tells the main pair.
-    """
-
-    clean_differences: Callable[[Batch, Pair, FloatArray], bool]
-    sum_tokens: Callable[[Segments, ArrayPool, bool], TokenSums]
-
-
-@cache
-def loops_of(*, compiled: bool) -> Loops:
-    """Return NumPy's loops, or compiled ones where they are asked for and numba can keep them: compiling takes 3 s."""
-    with suppress(RuntimeError, ImportError):  # no folder to keep them in; numba that does not fit NumPy
-        if compiled and find_spec("numba") is not None:
-            from ptt.diagnostics.statistics import compiled_token_sums as numba_loops  # a fifth of a second
-
-            return Loops(clean_differences=numba_loops.clean_differences, sum_tokens=numba_loops.sum_tokens)
-    return Loops(clean_differences=lambda *_: False, sum_tokens=sum_tokens)  # NumPy looks at each token in any case
-
-
 BATCH_TOKENS: Final = 1 << 18
 PIECE_BATCHES: Final = 16  # some four million tokens: a hundredth of a second to merge, half a second to fold anew
 
@@ -283,8 +255,7 @@ class PassPlan:
 
     pairs: the first is the main one. sample_every: of the sequences, every so many-th is kept whole (0: none).
     bits_dropped: see partial_tables.WIDER; a run that grows keeps its pieces until its steps need wider cells.
-    fills: values that stand for no logprob, by column. doubles: logprobs to read in 64 bits. compiled: whether to add
-    up with numba where it is installed, which changes no bit of them.
+    fills: values that stand for no logprob, by column. doubles: logprobs to read in 64 bits.
     """
 
     pairs: tuple[Pair, ...]
@@ -294,7 +265,6 @@ class PassPlan:
     bits_dropped: int = 0
     fills: Mapping[str, Fills] = field(default_factory=dict)
     doubles: frozenset[str] = frozenset()
-    compiled: bool = False
 
     @property
     def piece_rows(self) -> int:
@@ -317,15 +287,13 @@ def token_pass(
     sample_every: int = 0,
     kept: BoolArray | None = None,
     on_rows: Callable[[int], None] | None = None,
-    compiled: bool = False,
 ) -> TokenTables:
     """Fold `frame` (seq, step, model_mask, logp lists, optional tool_count) for `pairs`, the first being the main one.
 
     `tokens_per_row` only sets how many rows are taken at a time; `steps`: how many the frame has, if known; every
     `sample_every`-th row is kept whole (0: none); `kept`: of every row, whether it is kept one by one (None: all are);
-    `on_rows` hears how many were done; `compiled`:
-    see PassPlan. Only the whole run tells a fill value from a logprob: where the sample shows one, the frame is folded
-    again without it.
+    `on_rows` hears how many were done. Only the whole run tells a fill value from a logprob: where the sample shows
+    one, the frame is folded again without it.
     """
     if steps is None:
         steps = frame.select(pl.col("step").n_unique()).collect(engine="streaming").item()
@@ -335,7 +303,6 @@ def token_pass(
         batch_rows=batch_rows(tokens_per_row),
         sample_every=sample_every,
         bits_dropped=bits_dropped(steps),
-        compiled=compiled,
     )
 
     def merged(plan: PassPlan) -> TokenTables:

@@ -1,4 +1,4 @@
-"""Sums over the tokens of a batch, with NumPy; `compiled_token_sums` has the same ones to the last bit, compiled."""
+"""Sums over the tokens of a batch: by step, slice and bin, and of each sequence."""
 
 from __future__ import annotations
 
@@ -34,11 +34,6 @@ class Segments:
     group: IntArray
     groups: int
     kept: BoolArray | None = None
-
-    @property
-    def dense(self) -> bool:
-        """Whether a table with a place for each bin of each group is worth its size."""
-        return self.groups * SIGNED_BINS <= SPARSE * len(self.r)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,13 +98,6 @@ class ArrayPool:
         """Return the integer array `name`; what it held before is gone."""
         return self._array(name, np.int64)
 
-    def zeros(self, name: str, length: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
-        """Return an array of zeros; who writes into it leaves zeros behind."""
-        array = self._arrays.get(name)
-        if array is None or len(array) < length:
-            array = self._arrays[name] = np.zeros(length, dtype)
-        return array
-
     def _array(self, name: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
         array = self._arrays.get(name)
         if array is None or len(array) < self._length:
@@ -117,7 +105,7 @@ class ArrayPool:
         return array[: self._length]
 
 
-def sum_tokens(segments: Segments, pool: ArrayPool, main: bool) -> TokenSums:
+def sum_tokens(segments: Segments, pool: ArrayPool, *, main: bool) -> TokenSums:
     """Add up the tokens of a batch."""
     r, stretch = segments.r, segments.stretch
     magnitude = np.abs(r, out=pool.of_length(len(r)).floats("magnitude"))
@@ -161,15 +149,10 @@ def _end_to_end(fine: IntArray, kept: BoolArray, stretch: IntArray, out: IntArra
     return out
 
 
-def exponentials(r: FloatArray, peak: float, out: FloatArray) -> FloatArray:
-    """Write rho = exp(r); `peak`: the greatest |r|."""
-    capped = r if peak <= EXPONENT_CAP else np.clip(r, -EXPONENT_CAP, EXPONENT_CAP, out=out)
-    return np.exp(capped, out=out)
-
-
 def _weights(r: FloatArray, magnitude: FloatArray, pool: ArrayPool, *, inverse: bool) -> dict[str, FloatArray]:
     """Return r, rho and their squares, token by token, and with `inverse` those of 1 / rho."""
-    rho = exponentials(r, magnitude.max(), pool.floats("s_rho"))
+    rho = pool.floats("s_rho")
+    np.exp(r if magnitude.max() <= EXPONENT_CAP else np.clip(r, -EXPONENT_CAP, EXPONENT_CAP, out=rho), out=rho)
     rho2, r2 = np.square(rho, out=pool.floats("s_rho2")), np.square(r, out=pool.floats("s_r2"))
     weights = {"s_r": r, "s_r2": r2, "s_rho": rho, "s_rho2": rho2}
     if inverse:
@@ -178,21 +161,15 @@ def _weights(r: FloatArray, magnitude: FloatArray, pool: ArrayPool, *, inverse: 
     return weights
 
 
-def sparse_cells(key: IntArray, magnitude: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Count the tokens of each key that there is, and add up their |r| in the order they come."""
-    place, key = np.unique(key, return_inverse=True)
-    s_abs = np.bincount(key, weights=magnitude).astype(np.float64, copy=False)
-    return place, np.bincount(key), s_abs
-
-
 def _cells(
     segments: Segments, magnitude: FloatArray, fine: IntArray, pool: ArrayPool
 ) -> tuple[IntArray, IntArray, FloatArray]:
     key = np.repeat(segments.group * SIGNED_BINS, np.diff(segments.stretch))
     key += np.left_shift(fine, 1, out=pool.integers("shifted"))
     key += np.less(segments.r, 0.0, out=pool.flags("flags"))
-    if not segments.dense:
-        return sparse_cells(key, magnitude)
+    if segments.groups * SIGNED_BINS > SPARSE * len(key):
+        place, key = np.unique(key, return_inverse=True)
+        return place, np.bincount(key), np.bincount(key, weights=magnitude).astype(np.float64, copy=False)
     count = np.bincount(key)
     place = np.flatnonzero(count != 0)  # of truth values: a third of the time
     s_abs = np.bincount(key, weights=magnitude).astype(np.float64, copy=False)
