@@ -28,9 +28,8 @@ from ptt.diagnostics.evidence.tails import TAIL_NATS
 from ptt.diagnostics.model import MOVED, Answer, Diagnosis, Finding, Severity, Status
 from ptt.diagnostics.rules.evaluation import NO_EVALUATION
 from ptt.diagnostics.verdict.catalogue import OF_ONE_RULE
-from ptt.diagnostics.verdict.context import SEEDS
 from ptt.diagnostics.verdict.coverage import CORE, UNRECORDED
-from ptt.diagnostics.verdict.handover import DURING, NO, YES
+from ptt.diagnostics.verdict.handover import DURING, NO, SEEDS, YES
 from ptt.reports.figures.tail_emergence import ends
 from ptt.reports.figures.windowed_cdf import shares_above_two
 from ptt.reports.run.answers import levels

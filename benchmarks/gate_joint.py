@@ -49,7 +49,7 @@ from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Run, RunVerdict, Signature, Status
 from ptt.diagnostics.statistics.noninferiority import MATERIAL_NATS
 from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.version import __version__
 
 FIRST: Final = 60_000  # of the block: seeds from here on are used by this bench alone

@@ -39,7 +39,7 @@ from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Answer, Severity
 from ptt.diagnostics.statistics.noninferiority import RATIO_LIMIT
 from ptt.diagnostics.statistics.tail_curves import split_thirds
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.version import __version__
 
 TAIL_FINDINGS: Final = ("tool-tail-growth", "tail-growth-everywhere", "tails-high")

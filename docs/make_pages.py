@@ -23,9 +23,8 @@ from ptt.diagnostics.parsers.io.lines import TOTAL_BYTES
 from ptt.diagnostics.parsers.io.run_files import MAX_FILES
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.schema import LOGPS, TABLES
-from ptt.diagnostics.scrub.certain_shapes import DOUBTFUL, certain_shapes
-from ptt.diagnostics.scrub.shapes import shapes, source
-from ptt.diagnostics.scrub.words import words
+from ptt.diagnostics.scrub.scrub import DOUBTFUL, certain_shapes
+from ptt.diagnostics.scrub.shapes import shapes, source, words
 from ptt.diagnostics.statistics import attribution, clipping_replay, exceedance, exposure_intensity, pareto_k, staleness
 from ptt.diagnostics.store.archives import ALWAYS_MEMBERS, PACKED_MEMBER
 from ptt.diagnostics.verdict.causes import explains

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from builders import Array, evidence_of
 
+from ptt.diagnostics.custom.files import toml_rules
 from ptt.diagnostics.custom.judge import Lookup, judge
 from ptt.diagnostics.custom.terms import CustomRule
-from ptt.diagnostics.custom.toml_rules import toml_rules
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, RuleVerdict

@@ -31,7 +31,7 @@ from ptt.diagnostics.model import (
     Signature,
 )
 from ptt.diagnostics.statistics.tail_curves import Profile
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 from ptt.diagnostics.verdict.headline import verdict_of
 

@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ptt
-from ptt.diagnostics.custom import comparisons
-from ptt.diagnostics.custom.comparisons import comparison_of
-from ptt.diagnostics.custom.files import check_rules, load_rules
+from ptt.diagnostics.custom import terms
+from ptt.diagnostics.custom.files import check_rules, load_rules, toml_rules
 from ptt.diagnostics.custom.microsoft_yaml import flat_yaml, heuristic_of
 from ptt.diagnostics.custom.terms import (
     Between,
@@ -31,8 +30,8 @@ from ptt.diagnostics.custom.terms import (
     Spike,
     Statement,
     TimesEarly,
+    comparison_of,
 )
-from ptt.diagnostics.custom.toml_rules import toml_rules
 from ptt.diagnostics.model import Broken, Healthy, NotJudged, Severity
 
 
@@ -146,18 +145,18 @@ def test_nesting_ends_after_one_level() -> None:
 @repeatable
 def test_a_message_is_filled_or_refused_and_never_looks_anything_up(text: str) -> None:
     try:
-        comparisons.check(text)
+        terms.check_template(text)
     except RuleError:
         return
-    filled = comparisons.filled(text, {"value": 0.25, "limit": None, "early": 1.0, "onset": 7})
+    filled = terms.fill_template(text, {"value": 0.25, "limit": None, "early": 1.0, "onset": 7})
     assert "__" not in filled or "__" in text
 
 
 def test_messages_are_filled() -> None:
     values = {"value": 0.2512, "limit": None, "onset": 1234567}
-    assert comparisons.filled("{value:.1%} {limit} {onset} {{x}}", values) == "25.1% unknown 1234567 {x}"
+    assert terms.fill_template("{value:.1%} {limit} {onset} {{x}}", values) == "25.1% unknown 1234567 {x}"
     assert (
-        comparisons.filled("{onset:.3} {onset:.1e} {onset:,} {value:,}", values) == "1.23e+06 1.2e+06 1,234,567 0.2512"
+        terms.fill_template("{onset:.3} {onset:.1e} {onset:,} {value:,}", values) == "1.23e+06 1.2e+06 1,234,567 0.2512"
     )
 
 

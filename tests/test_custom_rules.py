@@ -14,11 +14,10 @@ from builders import Array, Story, evidence_of, growing, sequences_of, series_of
 from custom_rules import DPO, GRPO, STEP, THEIRS, WHOLE, judged, their_file
 
 import ptt
-from ptt.diagnostics.custom.comparisons import comparison_of
+from ptt.diagnostics.custom.files import alert_of, toml_rules
 from ptt.diagnostics.custom.judge import Lookup, judge
 from ptt.diagnostics.custom.microsoft_yaml import heuristic_of
-from ptt.diagnostics.custom.terms import Comparison, CustomRule
-from ptt.diagnostics.custom.toml_rules import alert_of, toml_rules
+from ptt.diagnostics.custom.terms import Comparison, CustomRule, comparison_of
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Healthy, Link, NotJudged, RuleVerdict
 
@@ -53,8 +52,8 @@ def test_every_form_of_the_page_is_a_comparison(form: str) -> None:
 
 
 def test_the_page_names_every_key_aggregate_and_statistic() -> None:
+    from ptt.diagnostics.custom.files import RULE_KEYS
     from ptt.diagnostics.custom.terms import PLAIN_AGGREGATES, STATISTICS
-    from ptt.diagnostics.custom.toml_rules import RULE_KEYS
 
     for word in (*RULE_KEYS, *PLAIN_AGGREGATES, *STATISTICS):
         assert f"`{word}`" in PAGE, word

@@ -23,7 +23,7 @@ from ptt.diagnostics.engines import local
 from ptt.diagnostics.evidence import gather
 from ptt.diagnostics.model import Diagnosis, Source
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
-from ptt.diagnostics.store import ingest, scrub_pieces
+from ptt.diagnostics.store import ingest, table_parts
 from ptt.reports.figures import aggregates
 from ptt.reports.figures.panels import Panel
 from ptt.reports.run.html import render_page
@@ -198,7 +198,7 @@ def test_a_token_file_that_goes_away_before_it_is_copied_is_lost(tokens: Path, m
         table = pq.read_table(path)
         pq.write_table(table.append_column("owner", pa.array(["jane.doe@example.org"] * table.num_rows)), path)
     victim, rows = paths[5], pl.read_parquet(paths[5]).height
-    copied = scrub_pieces.copy_masked
+    copied = table_parts.copy_masked
 
     def gone(path: Path, *rest: Any) -> None:
         victim.unlink(missing_ok=True)

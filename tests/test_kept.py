@@ -14,8 +14,7 @@ import pytest
 
 from ptt import InputError, Settings, api
 from ptt.diagnostics.model import Diagnosis, JsonScalar, Severity
-from ptt.diagnostics.store.diagnosis import Conditions, read_kept, write_kept
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import Conditions, LoadedRun, read_kept, write_kept
 from ptt.diagnostics.store.run_identity import END
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from ptt import InputError, Settings, api
 from ptt.cli.app import app
 from ptt.diagnostics.pipeline import OTHER_SETTINGS, OTHER_VERSION
-from ptt.diagnostics.store.exclusive_lock import exclusive_lock
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
+from ptt.diagnostics.store.folders import exclusive_lock
 
 STRICT = Settings(limits={"kl-over-target": {"limit": 0.01}})
 
@@ -301,7 +301,7 @@ def test_a_store_that_is_replaced_meanwhile_gives_the_old_or_a_sentence(tmp_path
 LOCKING = """
 import sys
 from pathlib import Path
-from ptt.diagnostics.store.exclusive_lock import exclusive_lock
+from ptt.diagnostics.store.folders import exclusive_lock
 with exclusive_lock(Path(sys.argv[1]), on_wait=lambda: print("waits", flush=True)):
     print("in")
 """

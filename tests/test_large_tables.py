@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ptt.diagnostics.store.large_tables import Tables, with_tables, write_table
+from ptt.diagnostics.store.diagnosis import Tables, with_tables, write_table
 
 SMALL = pl.DataFrame({"a": [1]})
 PARTS = [pl.DataFrame({"a": [2, 3]}), pl.DataFrame({"a": [4]})]

@@ -41,7 +41,7 @@ from ptt.diagnostics.store import file_readings
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.file_readings import Task
 from ptt.diagnostics.store.ingest import PIECES
-from ptt.executors import Engine, executor, ray_cluster, ray_driver, remote_tasks
+from ptt.executors import Engine, executor, ray_cluster, ray_driver
 from ptt.processes import Died
 
 without_ray = pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
@@ -352,7 +352,7 @@ def test_a_worker_folds_and_reads_only_the_files_of_the_run(tmp_path: Path, monk
     piece = Piece(files=(file,), first=0, end=1, columns=frozenset(), plan=plan)
     monkeypatch.setattr(ray_cluster, "fold_one", lambda _: "folded")
     monkeypatch.setattr(ray_cluster, "read_task", lambda _: "read")
-    sized = remote_tasks.SizedPiece.of(piece)
+    sized = ray_cluster.SizedPiece.of(piece)
     task = Task(files=(RunFile(path=path, rel=path.name, size=4),), limits=DEFAULT_LIMITS)
 
     def answers() -> tuple[object, object]:
@@ -363,7 +363,7 @@ def test_a_worker_folds_and_reads_only_the_files_of_the_run(tmp_path: Path, monk
     assert answers() == (None, None)
     path.unlink()
     assert [*map(type, answers())] == [ray_cluster.Unseen] * 2
-    assert remote_tasks.SizedPiece.of(piece).sizes == ()
+    assert ray_cluster.SizedPiece.of(piece).sizes == ()
 
 
 def copies(count: int) -> list[str]:

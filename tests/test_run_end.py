@@ -22,7 +22,7 @@ from ptt.diagnostics.gate.policy import Extent, Policy
 from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Broken, Diagnosis, Finding, Healthy, Link, RuleVerdict, Severity, Status
 from ptt.diagnostics.rules import SYSTEMS_RULES
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 
 RULE = next(rule for rule in SYSTEMS_RULES if rule.id == "run-cut-short")
 MEMORY = next(rule for rule in SYSTEMS_RULES if rule.id == "out-of-memory")

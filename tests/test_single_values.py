@@ -12,8 +12,7 @@ from builders import Story, rising, sequences_of
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import read_scalars, scalar_columns
 from ptt.diagnostics.pipeline import RunLocation, ingest
-from ptt.diagnostics.store.scan import SequenceScan, scan_sequences
-from ptt.diagnostics.store.single_values import SingleValues
+from ptt.diagnostics.store.scan import SequenceScan, SingleValues, scan_sequences
 
 STEPS = 6
 SECRET = "sk-ant-api03-" + "Zx9qT4vLm2Rk7Wn3" * 3

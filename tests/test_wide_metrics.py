@@ -20,7 +20,7 @@ from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.metrics_jsonl import fast_block
 from ptt.diagnostics.store import ingest, wide_metrics
 from ptt.diagnostics.store.manifest import read_manifest
-from ptt.diagnostics.store.run_histories import History
+from ptt.diagnostics.store.run_places import History
 from ptt.diagnostics.store.wide_metrics import read_wide
 
 

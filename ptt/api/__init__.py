@@ -1,14 +1,12 @@
 """The entry point for notebooks and commands: from a path to a diagnosis, its tables and its figures."""
 
-from ptt.api.agent_traces import export_traces, traces
-from ptt.api.compare_runs import compare, compare_kept
-from ptt.api.gate_runs import gate, gate_policy
 from ptt.api.runs import (
     REPORT,
     Diagnosis,
     check_rules,
     diagnose,
     diagnose_runs,
+    finding_samples,
     ingest,
     kept_run,
     open_run,
@@ -16,9 +14,10 @@ from ptt.api.runs import (
     rule_page,
     rule_pages,
     sample,
+    show,
     sources,
 )
-from ptt.api.show_samples import finding_samples, show
+from ptt.api.sets_of_runs import compare, compare_kept, export_traces, gate, gate_policy, traces
 from ptt.diagnostics.compare.comparison import Comparison
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError, SeveralRunsError

@@ -40,8 +40,8 @@ from ptt.diagnostics.gate.results import Outcome, worst
 from ptt.diagnostics.gate.traces import decide_traces
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.store.archives import run_name
-from ptt.diagnostics.store.exclusive_lock import note_run
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
+from ptt.diagnostics.store.folders import note_run
 from ptt.diagnostics.traces.as_run import as_run
 from ptt.executors import Executor
 from ptt.object_stores.remote_paths import RemotePaths, shown

@@ -29,7 +29,7 @@ from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome
 from ptt.diagnostics.gate.traces import judge_trace_set
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.executors import Executor
 from ptt.reports.gate import FORMATS
 from ptt.reports.gate.index import index_html

@@ -21,8 +21,8 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError, no_room
 from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.scrub.scrub import Scrubber
-from ptt.diagnostics.store.exclusive_lock import LOCK_FILE, acquire
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
+from ptt.diagnostics.store.folders import LOCK_FILE, acquire
 from ptt.diagnostics.traces.compare import TraceSide
 from ptt.executors import Executor
 from ptt.object_stores.remote_paths import room_advice, url_of

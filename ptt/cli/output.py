@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ptt.cli.options import EngineName
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import is_archive, run_name
-from ptt.diagnostics.store.exclusive_lock import NOTE, hash_location, noted_run
+from ptt.diagnostics.store.folders import NOTE, hash_location, noted_run
 from ptt.processes import ends_with_us, leave_signals_to_the_parent, set_for_children, uninterrupted
 from ptt.reports.text.sanitize import safe
 
@@ -187,8 +187,7 @@ def artist() -> Iterator[Artist]:
 
 def _without_rows(diagnosis: Diagnosis) -> Diagnosis:
     """Return a diagnosis without the tables that no figure is drawn from, and that grow with the run's rows."""
-    from ptt.diagnostics.store.diagnosis import STORE_TABLES
-    from ptt.diagnostics.store.large_tables import Tables
+    from ptt.diagnostics.store.diagnosis import STORE_TABLES, Tables
 
     tables = diagnosis.tables.made if isinstance(diagnosis.tables, Tables) else diagnosis.tables
     if not isinstance(tables, dict):  # those of a kept one are read when they are asked for

@@ -20,7 +20,7 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Diagnosis, Status
 from ptt.diagnostics.store.archives import run_name
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.object_stores.client import is_url
 from ptt.object_stores.remote_paths import shown

@@ -34,27 +34,26 @@ from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.store import archives
 from ptt.diagnostics.store import ingest as store_ingest
-from ptt.diagnostics.store.diagnosis import Conditions, KeptDiagnosis, read_kept, write_kept
-from ptt.diagnostics.store.exclusive_lock import exclusive_lock
+from ptt.diagnostics.store.diagnosis import Conditions, KeptDiagnosis, read_kept, write_kept, write_profile
 from ptt.diagnostics.store.file_readings import ReadApart, RunTasks
+from ptt.diagnostics.store.folders import exclusive_lock
 from ptt.diagnostics.store.ingest import IN_PART, UNREADABLE, UNRECOGNISED
-from ptt.diagnostics.store.loaded_run import write_profile
 from ptt.diagnostics.store.manifest import Manifest, read_manifest
-from ptt.diagnostics.store.recorded_sequences import copy_sequences
 from ptt.diagnostics.store.run_identity import hash_settings, identity, mark_of, source_hash
 from ptt.diagnostics.store.sample_rows import open_index
 from ptt.diagnostics.store.scan import (
     ANEW,
     READ_ERRORS,
+    SingleValues,
     check_entries,
+    copy_sequences,
     find_damaged,
     open_existing,
     read_table,
     scan_readable,
 )
-from ptt.diagnostics.store.single_values import SingleValues
 from ptt.diagnostics.verdict.handover import with_handover
-from ptt.diagnostics.verdict.nothing_judged import LFS_POINTER
+from ptt.diagnostics.verdict.headline import LFS_POINTER
 from ptt.diagnostics.verdict.run_coverage import RunCoverage, run_coverage
 from ptt.diagnostics.verdict.run_rules import diagnosis_of
 from ptt.stopping import temporary_folder

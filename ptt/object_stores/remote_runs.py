@@ -25,7 +25,7 @@ from ptt.diagnostics.parsers.recorder import has_recorder_keys, of_texts
 from ptt.diagnostics.schema import SEQUENCES
 from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store.scan import SHOWN_ALONE
-from ptt.diagnostics.store.scrub_pieces import masks_in_place
+from ptt.diagnostics.store.table_parts import masks_in_place
 from ptt.diagnostics.wording import counted
 from ptt.object_stores.client import CONNECTIONS, Listed, ObjectError, ObjectStore, Url
 from ptt.stopping import temporary_folder

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.hooks import hook, need, once
-from ptt.recorders.plan import Plan, announce, setting
 from ptt.recorders.recorder import Recorder, to_numpy
+from ptt.recorders.trainer_hooks import Plan, announce, hook, need, once, setting
 
 MADE_FOR: Final = "PPOTrainer of AReaL 1.0"
 SETTINGS: Final = {

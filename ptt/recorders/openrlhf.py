@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.hooks import around, hook, need, once
-from ptt.recorders.plan import Plan, announce, setting
 from ptt.recorders.recorder import Recorder, to_numpy
+from ptt.recorders.trainer_hooks import Plan, announce, around, hook, need, once, setting
 
 MADE_FOR: Final = "BasePPOTrainer of OpenRLHF 0.11"
 SETTINGS: Final = {

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.hooks import around, hook, need, once
-from ptt.recorders.plan import Plan, announce, setting
 from ptt.recorders.recorder import Recorder, to_numpy
+from ptt.recorders.trainer_hooks import Plan, announce, around, hook, need, once, setting
 
 MADE_FOR: Final = "GRPOTrainer of TRL 1.16 and its subclasses"
 PLACE: Final = "ptt_place"  # a column of ours in the batch: TRL shuffles and splits it with the rest

@@ -19,9 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.hooks import hook, need, once
-from ptt.recorders.plan import Plan, announce, setting
 from ptt.recorders.recorder import Recorder, to_numpy
+from ptt.recorders.trainer_hooks import Plan, announce, hook, need, once, setting
 
 MADE_FOR: Final = "the PPO trainers of veRL 0.9 (v0: RayPPOTrainer, v1: those of verl.trainer.ppo.v1)"
 LISTS: Final = {

@@ -11,7 +11,7 @@ from builders import run_of
 from ptt.diagnostics.compare.arms import arms_of, group_of, names_of, planned
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Aggregates, Answer, Signature
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.verdict.headline import verdict_of
 
 

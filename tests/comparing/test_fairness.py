@@ -18,9 +18,8 @@ from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.compare.comparison import Arm, Comparison, Member, NotCompared
 from ptt.diagnostics.compare.divergence_onset import Figure, divergence_table
-from ptt.diagnostics.compare.readings import Tail
+from ptt.diagnostics.compare.readings import Tail, pair, ratio_words
 from ptt.diagnostics.compare.sentences import headline_of, sentences_of
-from ptt.diagnostics.compare.wording import pair, ratio_words
 from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means, subtract_means
 from ptt.reports.compare.html import growth_tables
 from ptt.reports.compare.markdown import compare_markdown
@@ -276,7 +275,7 @@ def test_ten_arms_are_drawn_in_ten_ways() -> None:
 
 
 def test_all_paths_are_looked_for_before_any_run_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ptt.api.compare_runs.open_run", lambda *_, **__: pytest.fail("a run was opened"))
+    monkeypatch.setattr("ptt.api.sets_of_runs.open_run", lambda *_, **__: pytest.fail("a run was opened"))
     place = str(tmp_path / "nowhere")
     done = CliRunner().invoke(app, ["compare", str(SAMPLES / "healthy"), place, "--out", str(tmp_path / "out")])
     assert done.exit_code == 5

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.scrub.scrub import Scrubber
-from ptt.diagnostics.store.scrub_pieces import scrub_frame
+from ptt.diagnostics.store.table_parts import scrub_frame
 from ptt.diagnostics.traces.exports.options import ExportKind
 from ptt.reports.traces.export_card import card_json, card_lines, card_markdown
 

@@ -21,7 +21,7 @@ from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Policy as GatePolicy
 from ptt.diagnostics.gate.results import CheckKind, GatedRun, Outcome
 from ptt.diagnostics.parsers.io import lines, metric_blocks
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 TODAY = date(2031, 5, 1)

@@ -14,7 +14,7 @@ from ptt.diagnostics.gate.baseline.measure import baseline_of, measure
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
 from ptt.diagnostics.gate.results import GatedRun, Outcome
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.reports.gate.checks import measured
 
 STEPS = 60

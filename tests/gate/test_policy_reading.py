@@ -15,9 +15,19 @@ from gate_samples import policy
 
 from ptt import api
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.gate.policy import MAX_SEVERITY, Allowance, Extent, Known, Policy, Window
+from ptt.diagnostics.gate.policy import (
+    MAX_SEVERITY,
+    MAX_SLOPE,
+    Allowance,
+    Ess,
+    Extent,
+    Known,
+    Logged,
+    Policy,
+    Tail,
+    Window,
+)
 from ptt.diagnostics.gate.read_policy import KEYS, read_policy
-from ptt.diagnostics.gate.subjects import MAX_SLOPE, Ess, Logged, Tail
 from ptt.diagnostics.metrics.catalogue import metrics
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.rules import LIMITS, RULES

@@ -20,7 +20,7 @@ from ptt.diagnostics.gate.baseline.moves import ESS, spreads
 from ptt.diagnostics.gate.results import CheckResult, Outcome
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.statistics.ess import jackknife_ess
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 
 Array = npt.NDArray[np.float64]
 

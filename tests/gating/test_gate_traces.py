@@ -16,9 +16,8 @@ from typer.testing import CliRunner, Result
 from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.gate.policy import Policy
+from ptt.diagnostics.gate.policy import Policy, ShareBound, TraceBaseline, TraceDemands, TracesTable
 from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome
-from ptt.diagnostics.gate.trace_bounds import ShareBound, TraceBaseline, TraceDemands, TracesTable
 from ptt.diagnostics.gate.traces import judge_trace_set, stretched
 from ptt.diagnostics.traces.compare import TraceSide
 from ptt.diagnostics.traces.measures import MEASURES

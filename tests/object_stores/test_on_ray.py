@@ -21,7 +21,7 @@ from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store import file_readings
 from ptt.executors import Engine, executor, ray_cluster, ray_driver
-from ptt.executors.remote_tasks import origin_of
+from ptt.executors.ray_cluster import origin_of
 
 pytestmark = pytest.mark.s3
 NAMES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")

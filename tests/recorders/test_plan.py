@@ -13,7 +13,7 @@ import pytest
 from trainers import AReaL, OpenRLHF, VerlV0
 
 from ptt.recorders import areal, openrlhf, trl, verl
-from ptt.recorders.plan import Plan, announce
+from ptt.recorders.trainer_hooks import Plan, announce
 
 
 def grpo(**changed: Any) -> Any:

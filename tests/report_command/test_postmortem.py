@@ -20,8 +20,8 @@ from ptt import api
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Status
+from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.store.findings_file import read_findings
-from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.reports.run.postmortem import postmortem
 from ptt.reports.text.markdown import Markdown, code, md, target
 

@@ -24,8 +24,7 @@ from made_runs import (
 )
 from parser_samples import make_samples
 
-from ptt.diagnostics.store.close_histories import owners_before
-from ptt.diagnostics.store.run_histories import History, Relation, relate_histories
+from ptt.diagnostics.store.run_places import History, Relation, owners_before, relate_histories
 from ptt.diagnostics.store.sibling_runs import find_runs
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from ptt.diagnostics.gate.judge import decide
 from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Status
 from ptt.diagnostics.store.wide_metrics import WideMetrics
-from ptt.diagnostics.verdict.nothing_judged import why_nothing_was_judged
+from ptt.diagnostics.verdict.headline import why_nothing_was_judged
 
 DUMPS = Path(__file__).parents[1] / "fixtures" / "dumps"
 METRICS = pl.DataFrame(schema={"name_raw": pl.String})

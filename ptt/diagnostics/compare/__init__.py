@@ -8,13 +8,11 @@ import polars as pl
 
 from ptt.diagnostics.compare.comparable import Comparable, WithTails, comparable, with_tails
 from ptt.diagnostics.compare.comparison import Arm, Comparison, NotCompared
-from ptt.diagnostics.compare.distributions import ECDF, ESS, distribution_tables
+from ptt.diagnostics.compare.confounders import compare_settings
 from ptt.diagnostics.compare.divergence_onset import Figure, divergence_table, metric_figures, tail_figures
 from ptt.diagnostics.compare.metric_differences import compare_aggregates, logged_by_some
 from ptt.diagnostics.compare.sentences import headline_of, sentences_of
-from ptt.diagnostics.compare.settings import compare_settings
-from ptt.diagnostics.compare.tail_measures import Axis, measure
-from ptt.diagnostics.compare.tails import tail_tables, vanished
+from ptt.diagnostics.compare.tails import ECDF, ESS, Axis, distribution_tables, measure, tail_tables, vanished
 from ptt.diagnostics.evidence.logged_metrics import Series, logged_metrics
 from ptt.diagnostics.statistics.step_matching import NotMatched
 

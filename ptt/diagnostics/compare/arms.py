@@ -10,7 +10,7 @@ from typing import Final
 from ptt.diagnostics.compare.comparison import Arm, Member
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import run_name
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 
 MAX_ARMS: Final = 24  # more than a reader can tell apart in any table or figure
 MAX_PARENTS: Final = 4  # parents that are named to tell two runs of one name apart

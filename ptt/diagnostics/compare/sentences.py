@@ -12,27 +12,25 @@ import polars as pl
 from ptt.diagnostics.compare.comparison import Arm, NotCompared
 from ptt.diagnostics.compare.confounders import confounders_of, confounders_of_training, means
 from ptt.diagnostics.compare.readings import (
+    ASKED_FIRST,
+    LABELS,
     MIN_LOG_RATIO,
     SAME,
     Tail,
+    by_interest,
+    figure_name,
+    first_of,
     identical,
     late_reach,
     late_steps,
     late_words,
-    post_slice,
-    tail_of,
-)
-from ptt.diagnostics.compare.wording import (
-    ASKED_FIRST,
-    LABELS,
-    by_interest,
-    figure_name,
-    first_of,
     metric_name,
     nats,
+    post_slice,
     ratio_words,
     sided,
     sided_words,
+    tail_of,
     times,
 )
 

@@ -9,8 +9,6 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.custom import comparisons
-from ptt.diagnostics.custom.comparisons import in_words
 from ptt.diagnostics.custom.conditions import Evaluated, Outcome, outcome_of
 from ptt.diagnostics.custom.terms import (
     TOKENS,
@@ -27,6 +25,8 @@ from ptt.diagnostics.custom.terms import (
     Statement,
     TimesEarly,
     closest,
+    fill_template,
+    in_words,
     is_for,
     tests_of,
 )
@@ -124,7 +124,7 @@ def finding_of(rule: CustomRule, outcome: Outcome, onset: int) -> Finding:
     index = _find_worst(test, evaluated, onset)
     observed, limit = float(evaluated.values[index]), float(evaluated.limits[index])
     values = {"value": observed, "limit": limit, "early": evaluated.early, "onset": onset}
-    claim = comparisons.filled(rule.claim, values) if rule.claim else words(rule.condition)
+    claim = fill_template(rule.claim, values) if rule.claim else words(rule.condition)
     name = series.name
     return Finding(
         id=rule.name,

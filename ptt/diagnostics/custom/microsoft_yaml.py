@@ -8,8 +8,6 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from ptt.diagnostics.custom import comparisons
-from ptt.diagnostics.custom.comparisons import comparison_of
 from ptt.diagnostics.custom.terms import (
     DEFAULT_WIDTH,
     MAX_WIDTH,
@@ -18,9 +16,11 @@ from ptt.diagnostics.custom.terms import (
     Last,
     RuleError,
     Statement,
+    check_template,
     checked_algorithms,
     checked_id,
     checked_metric,
+    comparison_of,
     link_of,
     unknown,
 )
@@ -220,7 +220,7 @@ def heuristic_of(text: str, *, file: str) -> CustomRule:
     except DocumentError as error:
         raise RuleError(f"{error.key} {error.problem}".strip()) from error
     message = given.message.strip()
-    comparisons.check(message)
+    check_template(message)
     metric = checked_metric(given.metric)
     return CustomRule(
         id=checked_id(given.name),

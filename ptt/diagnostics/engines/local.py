@@ -56,13 +56,13 @@ from ptt.diagnostics.store.scan import (
     ATTRIBUTE,
     READ_ERRORS,
     SequenceScan,
+    SingleValues,
     find_damaged,
     read_tokens,
     scan_readable,
     unreadable_files,
     write_tokens,
 )
-from ptt.diagnostics.store.single_values import SingleValues
 from ptt.diagnostics.wording import sig
 
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and say nothing

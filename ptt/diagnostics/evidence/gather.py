@@ -57,8 +57,8 @@ from ptt.diagnostics.evidence.tokens_by_step import Signal, gather_pairs, gather
 from ptt.diagnostics.evidence.validity import REQUIRED_COLUMNS, gather_validity, missing_pair
 from ptt.diagnostics.model import STEP, JsonScalar, Run
 from ptt.diagnostics.statistics.arrays import IntArray
+from ptt.diagnostics.store.diagnosis import Tables
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
-from ptt.diagnostics.store.large_tables import Tables
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
 from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct, read_wide

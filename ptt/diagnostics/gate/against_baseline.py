@@ -18,14 +18,14 @@ from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS, Chosen
 from ptt.diagnostics.gate.baseline.moves import drift, drifted
 from ptt.diagnostics.gate.baseline.tails import WHERE
 from ptt.diagnostics.gate.baseline.values import Baseline, BaselineComparison, Draft, Figures, MetricFigures, settle
+from ptt.diagnostics.gate.bounds import distrusted
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, Outcome
-from ptt.diagnostics.gate.token_bounds import distrusted
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_WINDOW_VALUES
 from ptt.diagnostics.statistics.group_difference import holm_adjust, hommel_adjust
 from ptt.diagnostics.statistics.noninferiority import RATIO_LIMIT
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 
 
 def against(

@@ -9,7 +9,7 @@ from ptt.diagnostics.gate.baseline.measure import anything_judged
 from ptt.diagnostics.gate.policy import Allowance, Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome, Waiver
 from ptt.diagnostics.model import Diagnosis, Finding, Severity, since_words
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 
 ID = "severity"
 

@@ -17,7 +17,7 @@ from ptt.diagnostics.gate.traces import check_traces
 from ptt.diagnostics.model import STEP, Diagnosis, Severity, in_unit
 from ptt.diagnostics.rules import tool_tail_growth
 from ptt.diagnostics.store.damage import MAX_LOST, Damage, damage_of, percent
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.traces.compare import TraceSide
 from ptt.diagnostics.wording import sig
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -11,13 +12,30 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
+from ptt.diagnostics.documents import MAX_INTEGER, DocumentError, closest
 from ptt.diagnostics.gate.baseline.values import Baseline
-from ptt.diagnostics.gate.subjects import Subject, name_of
-from ptt.diagnostics.gate.trace_bounds import TraceDemands
+from ptt.diagnostics.metrics.aliases import canonical_names
+from ptt.diagnostics.metrics.catalogue import ANY, known
 from ptt.diagnostics.model import JsonScalar, Severity
 from ptt.diagnostics.rules import LIMITS, RULES
+from ptt.diagnostics.statistics.bins import HIGHEST_EXPONENT
+from ptt.diagnostics.traces.compare import TraceSide
 from ptt.diagnostics.traces.diagnose import CHECKS
+from ptt.diagnostics.traces.measures import MEASURES
 from ptt.diagnostics.verdict.catalogue import OF_ONE_RULE
+
+SLICES: Final = ("text_only", "post_tool", "post_observation")
+QUANTILES: Final = ("p95", "p99")
+POOLED: Final = "pooled"
+"""The only level of a tail or an effective sample size: that of all tokens of the window together."""
+TAIL, ESS, LOGGED = "tail.", "ess.", "logged:"
+
+MARGIN: Final = 0.05  # of the trials: five points less success is what people call a loss
+MAX_MARGIN: Final = 0.5
+KEY: Final = "traces"
+
+Unit = Annotated[float, Meta(ge=0, le=1)]
+Margin = Annotated[float, Meta(gt=0, le=MAX_MARGIN)]
 
 MIN_STEPS: Final = 20
 """Logged steps. Rules judge by means over 20 of them: a shorter run passes most rules because it ended, not because it
@@ -26,6 +44,194 @@ BASELINE_LIMIT: Final = 1.25
 """Times the baseline. Two seeds of one setting differ by less in most tails; a tail 1.6 times as high fails."""
 
 Text = Annotated[str, Meta(pattern=r"\S", max_length=500)]  # a reason is a sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """A metric by its canonical name, or as its writer spelt it."""
+
+    name: str
+    exact: bool = False  # only as its writer spelt it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tail:
+    """A percentile of |r| over the tokens of one slice."""
+
+    slice: str
+    quantile: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ess:
+    """The effective sample size of one slice's token weights, as a share of its tokens."""
+
+    slice: str
+
+
+Subject = Logged | Tail | Ess
+
+
+def name_of(subject: Subject) -> str:
+    """Spell a subject as the settings do."""
+    match subject:
+        case Logged(name=name, exact=exact):
+            return LOGGED + name if exact else name
+        case Tail(slice=slice_, quantile=quantile):
+            return f"{TAIL}{slice_}.{quantile}"
+        case Ess(slice=slice_):
+            return ESS + slice_
+
+
+_SHARE: Final = (0.0, 1.0)
+_NOT_NEGATIVE: Final = (0.0, math.inf)
+SHARES: Final = "accuracy"
+"""How the last part of a name ends that is a share or a percentage, whoever logs it: never negative."""
+MAX_TAIL: Final = 2.0**HIGHEST_EXPONENT  # nats: bins of |r| end there, larger ones are placeholders
+MAX_LEVEL: Final = 1e6
+"""Of a level without a known end. Rewards, KL, losses and norms are of the order of one, and of some thousand in a run
+that comes apart; a bound beyond a million lies there to let everything pass."""
+MAX_COUNT: Final = 1e15
+"""Of what counts, and of names that are the writer's own and may: the longest trainings see some 1e14 tokens."""
+MAX_SLOPE: Final = 25 / 165
+"""Of the range of a metric: the steepest straight line through ten values (the least a window has) a step apart is that
+of five at one end of the range and five at the other."""
+
+
+def largest_of(subject: Subject, canonical: str | None) -> float:
+    """Return the largest bound, of either sign, that could be meant where a statistic has no known end."""
+    own_name = isinstance(subject, Logged) and canonical not in canonical_names()
+    return MAX_COUNT if own_name or known(canonical).counts else MAX_LEVEL
+
+
+def range_of(subject: Subject, statistic: str, canonical: str | None) -> tuple[float, float]:
+    """Return between which values a statistic of a subject lies, whatever the run."""
+    match subject:
+        case Tail():
+            low, high = 0.0, MAX_TAIL
+        case Ess():
+            low, high = _SHARE
+        case Logged():
+            share = subject.name.rsplit("/", 1)[-1].endswith(SHARES)
+            low, high = known(canonical).range or (_NOT_NEGATIVE if share else ANY)
+    match statistic:
+        case "change":
+            return low - high, high - low
+        case "ratio":
+            return 0.0, math.inf
+        case "slope":
+            return MAX_SLOPE * (low - high), MAX_SLOPE * (high - low)
+        case _:
+            return low, high
+
+
+class ShareTable(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """`[gate.traces] NAME = { min = ..., max = ..., confidence = ... }`."""
+
+    min: Unit | None = None
+    max: Unit | None = None
+    confidence: Annotated[float, Meta(ge=0.5, lt=1)] | None = None
+
+
+class TraceBaselineTable(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """`[gate.traces.baseline]`."""
+
+    path: Text
+    margin: Margin | dict[str, Margin] = MARGIN
+
+
+class TracesTable(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """`[gate.traces]`: beside its own keys one for each share of MEASURES."""
+
+    min_episodes: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
+    baseline: TraceBaselineTable | None = None
+    success_rate: ShareTable | None = None
+    tool_failure_rate: ShareTable | None = None
+    malformed_rate: ShareTable | None = None
+    loop_rate: ShareTable | None = None
+    truncated_rate: ShareTable | None = None
+    void_rate: ShareTable | None = None
+    recovery_rate: ShareTable | None = None
+    refusal_rate: ShareTable | None = None
+    repetition_rate: ShareTable | None = None
+    duplicate_rate: ShareTable | None = None
+    pseudo_success_rate: ShareTable | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareBound:
+    """What a share must not pass; with `confidence`, as sure as that."""
+
+    name: str
+    low: float | None
+    high: float | None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceBaseline:
+    """The traces that others must not be worse than, by more than the margin of each share."""
+
+    path: Path
+    margins: Mapping[str, float]
+    named: bool  # the policy names the shares: each must be judged
+    held: TraceSide | None = None  # what lies there, once it was read
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceDemands:
+    """What traces must show to pass."""
+
+    min_episodes: int | None = None
+    bounds: tuple[ShareBound, ...] = ()
+    baseline: TraceBaseline | None = None
+
+    def flat(self) -> dict[str, JsonScalar]:
+        """Return what is demanded as plain values by name, for the record."""
+        flat: dict[str, JsonScalar] = {} if self.min_episodes is None else {"traces.min_episodes": self.min_episodes}
+        for bound in self.bounds:
+            ends = {"min": bound.low, "max": bound.high, "confidence": bound.confidence}
+            flat |= {f"traces.{bound.name}.{key}": value for key, value in ends.items() if value is not None}
+        if self.baseline is not None:
+            flat |= {f"traces.baseline.margin.{name}": margin for name, margin in self.baseline.margins.items()}
+        return flat
+
+
+def read_demands(table: TracesTable | None, path: Path) -> TraceDemands | None:
+    """Return the demands of a settings file's table; None where it has none. DocumentError names what is wrong."""
+    if table is None:
+        return None
+    given = {name: getattr(table, name) for name in MEASURES}
+    bounds = tuple(_bound(name, share) for name, share in given.items() if share is not None)
+    if not bounds and table.baseline is None and table.min_episodes is None:
+        names = ", ".join(MEASURES)
+        raise DocumentError(KEY, f"demands nothing; name a share, such as success_rate = {{ min = 0.6 }}: {names}")
+    baseline = None if table.baseline is None else _baseline(table.baseline, path)
+    return TraceDemands(min_episodes=table.min_episodes, bounds=bounds, baseline=baseline)
+
+
+def _bound(name: str, table: ShareTable) -> ShareBound:
+    key = f"{KEY}.{name}"
+    if table.min is None and table.max is None:
+        raise DocumentError(key, "has neither max nor min: no traces could ever fail it")
+    if table.min is not None and table.max is not None and table.min > table.max:
+        raise DocumentError(f"{key}.min", f"is {table.min:g}, above max, {table.max:g}: no traces could ever pass")
+    if table.min == 0 or table.max == 1:
+        which = "min" if table.min == 0 else "max"
+        raise DocumentError(f"{key}.{which}", "is passed by every share: leave it out")
+    return ShareBound(name=name, low=table.min, high=table.max, confidence=table.confidence)
+
+
+def _baseline(table: TraceBaselineTable, path: Path) -> TraceBaseline:
+    margin = table.margin
+    if isinstance(margin, float | int):
+        margins, named = dict.fromkeys(MEASURES, float(margin)), False
+    else:
+        margins, named = dict(margin), True
+        for name in margins:
+            if name not in MEASURES:
+                raise DocumentError(f"{KEY}.baseline.margin", f"{name!r} is no share; {closest(name, MEASURES)}")
+    return TraceBaseline(path=path.parent / table.path.strip(), margins=margins, named=named)
 
 
 class Allowance(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

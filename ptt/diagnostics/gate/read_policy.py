@@ -15,33 +15,32 @@ from ptt.diagnostics.documents import MAX_INTEGER, DocumentError, Finite, closes
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.policy import (
     BASELINE_LIMIT,
-    MIN_STEPS,
-    AgainstBaseline,
-    Allowance,
-    Bound,
-    Extent,
-    Known,
-    Policy,
-    Text,
-    Window,
-    rule_of,
-)
-from ptt.diagnostics.gate.subjects import (
     ESS,
     LOGGED,
+    MIN_STEPS,
     POOLED,
     QUANTILES,
     SLICES,
     TAIL,
+    AgainstBaseline,
+    Allowance,
+    Bound,
     Ess,
+    Extent,
+    Known,
     Logged,
+    Policy,
     Subject,
     Tail,
+    Text,
+    TracesTable,
+    Window,
     largest_of,
     name_of,
     range_of,
+    read_demands,
+    rule_of,
 )
-from ptt.diagnostics.gate.trace_bounds import TracesTable, read_demands
 from ptt.diagnostics.metrics import catalogue
 from ptt.diagnostics.metrics.aliases import canonical, canonical_names, spellings
 from ptt.diagnostics.model import Severity

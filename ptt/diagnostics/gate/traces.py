@@ -10,12 +10,11 @@ from statistics import NormalDist
 from typing import Final
 
 from ptt.diagnostics.gate.findings import check_findings, idle_allowances
-from ptt.diagnostics.gate.policy import Policy
+from ptt.diagnostics.gate.policy import Policy, ShareBound, TraceBaseline
 from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, Outcome, worst
-from ptt.diagnostics.gate.trace_bounds import ShareBound, TraceBaseline
 from ptt.diagnostics.model import Interval, Severity, in_unit
 from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.traces.as_run import as_run
 from ptt.diagnostics.traces.compare import UNKNOWN, TraceDifference, TraceSide, compare_traces
 from ptt.diagnostics.traces.measures import MEASURES

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
+from ptt.diagnostics.documents import parse_json, read_at_most
+from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.parsers.io.interface import RunFile
-from ptt.diagnostics.samples import transcript
 from ptt.diagnostics.samples.finding_samples import Measured, measure_tails
-from ptt.diagnostics.samples.lookup import find_sample, key_of
-from ptt.diagnostics.samples.sample import Missing, Sample, Sibling, ToolCall, Turn
-from ptt.diagnostics.samples.token_table import shortest_observation, token_table
-from ptt.diagnostics.samples.token_texts import scrubbed
-from ptt.diagnostics.samples.tokenizer import read_tokenizer
+from ptt.diagnostics.samples.sample import (
+    Missing,
+    Sample,
+    Sibling,
+    ToolCall,
+    Turn,
+    scrubbed,
+    shortest_observation,
+    token_table,
+)
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
 from ptt.diagnostics.statistics.tail_curves import Profile
+from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.sample_rows import (
     SINGLE,
     advantages_of,
@@ -31,6 +41,21 @@ from ptt.diagnostics.store.sample_rows import (
 )
 from ptt.diagnostics.store.scan import ATTRIBUTE, SequenceScan
 
+PLACE: Final = re.compile(r"(-?\d{1,18}):(\d{1,18})")
+MAX_NAMED: Final = 8  # samples that an error names
+MAX_COMPARED: Final = 20_000  # ids that a misspelt one is compared with: difflib takes a second for these
+
+NAMES: Final = ("trajectory_id", "sample_id", "step", "group_id", "prompt_hash", "token_hash", "source")
+MAX_TURNS: Final = 5_000  # messages of one sample; beyond it no transcript is read
+
+NAME: Final = "tokenizer.json"
+MAX_BYTES: Final = 64 << 20  # the largest in use, of a vocabulary of 260,000 words, has 33 MB
+MAX_TOKENS: Final = 4_000_000  # ids beyond it are no vocabulary's
+MAX_LETTERS: Final = 200  # of one token: the longest in use are runs of 128 spaces
+SPACE: Final = "\u2581"  # what SentencePiece writes for a space
+BYTE: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+REPLACEMENT: Final = "backslashreplace"
+
 OF_TRAJECTORY: Final = (
     "reward", "advantage", "split", "env", "policy_version", "success", "truncated", "stop_reason", "error_type",
 )  # fmt: skip
@@ -39,6 +64,278 @@ READ_SAMPLES: Final = "log samples in a format that ptt reads (docs/formats.md)"
 MAX_SIBLINGS: Final = 256  # of a prompt group; the largest in use have 64
 ReadTexts = Callable[[str], Path | None]
 """From a file of samples to a store that holds their texts; None where it cannot be read again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The number of a sequence, or the id of a trajectory without tokens."""
+
+    seq: int | None = None
+    trajectory: str | None = None
+
+
+def find_sample(name: str, index: pl.DataFrame, files: Sequence[SequenceFile], trajectories: pl.DataFrame) -> Found:
+    """Return what `name` stands for; SettingsError where it stands for nothing, or for several samples.
+
+    `index`: the sequences with step, place and ids. `trajectories`: trajectory_id, sample_id, step and group_id, in the
+    order of their files.
+    """
+    for column in ("sample_id", "trajectory_id"):
+        if column in index.columns and (found := index.filter(pl.col(column) == name)).height:
+            return Found(seq=_only(name, column, found))
+    if (seq := _in_file(name, files)) is not None:
+        return Found(seq=seq)
+    if match := PLACE.fullmatch(name):
+        step, place = int(match[1]), int(match[2])
+        if not (rows := index.filter(pl.col("step") == step)).is_empty():
+            return Found(seq=_at(rows, step, place))
+        if not (samples := trajectories.filter(pl.col("step") == step)).is_empty():
+            if place >= samples.height:
+                raise SettingsError(f"step {step} has samples 0 to {samples.height - 1}, and no {place}.")
+            return Found(trajectory=samples["trajectory_id"][place])
+    for column in ("trajectory_id", "sample_id"):
+        found = trajectories.filter(pl.col(column) == name)
+        if found.height == 1:
+            return Found(trajectory=found["trajectory_id"][0])
+        if found.height:
+            ids = found["trajectory_id"].to_list()
+            raise SettingsError(f"{name} is the {column} of {found.height} samples: {_named(ids)}; give one of these.")
+    raise SettingsError(f"{name}: no sample has this name; {_near(name, index, trajectories)}")
+
+
+def _only(name: str, column: str, found: pl.DataFrame) -> int:
+    if found.height > 1:
+        keys = [key_of(row) for row in found.head(MAX_NAMED + 1).iter_rows(named=True)]
+        raise SettingsError(
+            f"{name} is the {column} of {found.height} sequences, as STEP:ROW: {_named(keys, found.height)}; "
+            "give one of these."
+        )
+    return int(found["seq"][0])
+
+
+def _at(rows: pl.DataFrame, step: int, place: int) -> int:
+    found = rows.filter(pl.col("place") == place)
+    if found.is_empty():
+        raise SettingsError(f"step {step} has rows 0 to {rows.height - 1}, and no {place}.")
+    return int(found["seq"][0])
+
+
+def _in_file(name: str, files: Sequence[SequenceFile]) -> int | None:
+    path, _, number = name.rpartition(":")
+    parts = [file for file in files if file.name == path]
+    if not parts or not number.isdecimal() or len(number) > 18:
+        return None
+    row = int(number)
+    for file in parts:
+        if file.first_row <= row < file.first_row + file.rows:
+            return file.start + row - file.first_row
+    last = max(file.first_row + file.rows for file in parts) - 1
+    raise SettingsError(f"{path} has rows 0 to {last}, and no {row}.")
+
+
+def key_of(row: dict[str, object]) -> str:
+    """Return STEP:ROW of a row of the index."""
+    return f"{row['step']}:{row['place']}"
+
+
+def _near(name: str, index: pl.DataFrame, trajectories: pl.DataFrame) -> str:
+    """Say what may be meant: samples of the prompt group of this name, ids like it, or a name that there is."""
+    if "group_id" in index.columns and (group := index.filter(pl.col("group_id") == name)).height:
+        keys = [key_of(row) for row in group.head(MAX_NAMED + 1).iter_rows(named=True)]
+        return f"it is a prompt group with the sequences {_named(keys, group.height)}."
+    if match := PLACE.fullmatch(name):
+        steps = pl.concat([index["step"], trajectories["step"]]).drop_nulls().unique().sort()
+        if len(steps):
+            near = steps[int((steps - int(match[1])).abs().arg_min() or 0)]
+            return f"no samples recorded for step {match[1]}; the nearest step is {near}."
+    ids = [frame[column].drop_nulls() for frame, column in _id_columns(index, trajectories)]
+    known = pl.concat(ids).unique(maintain_order=True).head(MAX_COMPARED).to_list() if ids else []
+    if near_ids := get_close_matches(name, known, n=3, cutoff=0.5):
+        return f"is {_named(near_ids, last=' or ')} meant?"
+    examples = known[:3] or [key_of(row) for row in index.head(3).iter_rows(named=True)]
+    if not examples:
+        return "this run has no samples; ptt sources shows how to record them."
+    return f"names look like {_named(examples)}, or STEP:ROW; ptt show RUN lists the samples behind the findings."
+
+
+def _id_columns(index: pl.DataFrame, trajectories: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
+    columns = ("sample_id", "trajectory_id")
+    return [(frame, column) for frame in (index, trajectories) for column in columns if column in frame.columns]
+
+
+def _named(names: Sequence[str], total: int | None = None, *, last: str = ", ") -> str:
+    shown = names[:MAX_NAMED]
+    more = (total or len(names)) - len(shown)
+    return last.join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def trajectory_names(folder: Path) -> pl.DataFrame:
+    """Read what tells the samples of a store apart, in the order of their files."""
+    return scan_table(folder, "trajectories").select(NAMES).collect()
+
+
+def tied_trajectory(row: Mapping[str, Any], index: pl.DataFrame, trajectories: pl.DataFrame) -> str | None:
+    """Return the trajectory that a sequence is of: by its id, the hash of its tokens, or the sample's id.
+
+    A sample's id ties at the same step; at another only where it is of one sequence and of one sample. An id that
+    several samples carry ties nothing.
+    """
+    if row.get("trajectory_id") is not None:
+        found = trajectories.filter(pl.col("trajectory_id") == row["trajectory_id"])
+        if found.height == 1:
+            return str(found["trajectory_id"][0])
+    for column in ("token_hash", "sample_id"):
+        value = row.get(column)
+        if value is None:
+            continue
+        named = trajectories.filter(pl.col(column) == value)
+        at_step = named.filter(pl.col("step") == row.get("step"))
+        once = index.filter(pl.col(column) == value).height == 1
+        for found in (at_step, named if once else at_step):
+            if found.height == 1:
+                return str(found["trajectory_id"][0])
+    return None
+
+
+def read_values(folder: Path, trajectory: str) -> dict[str, Any]:
+    """Return the row of one trajectory; empty where it is not there."""
+    rows = _rows(folder, "trajectories", trajectory)
+    return rows.row(0, named=True) if rows.height else {}
+
+
+def read_rewards(folder: Path, trajectory: str) -> dict[str, float | None]:
+    """Return the parts of a sample's reward by name."""
+    return {row["name"]: row["score"] for row in _rows(folder, "rewards", trajectory).to_dicts()}
+
+
+def read_siblings(folder: Path, values: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the trajectories of the same prompt at the same step, in the order of their files."""
+    key = next((name for name in ("group_id", "prompt_hash") if values.get(name) is not None), None)
+    if key is None or values.get("step") is None:
+        return pl.DataFrame(schema=scan_table(folder, "trajectories").collect_schema())
+    same = (pl.col(key) == values[key]) & (pl.col("step") == values["step"])
+    return scan_table(folder, "trajectories").filter(same).collect()
+
+
+def read_turns(folder: Path, trajectory: str, *, texts: bool) -> tuple[Turn, ...]:
+    """Return the messages of a sample, with what was said where that is asked for and kept."""
+    rows = _rows(folder, "turns", trajectory).sort("turn_idx").head(MAX_TURNS)
+    return tuple(
+        Turn(
+            number=row["turn_idx"],
+            role=row["role"],
+            letters=row["text_len"],
+            tokens=row["n_tokens"],
+            text=row["text"] if texts else None,
+        )
+        for row in rows.to_dicts()
+    )
+
+
+def read_calls(folder: Path, trajectory: str, *, texts: bool) -> tuple[ToolCall, ...]:
+    """Return the tool calls of a sample in their order, with their arguments where texts are asked for."""
+    rows = _rows(folder, "tool_calls", trajectory).sort("turn_idx", "call_idx").head(MAX_TURNS)
+    return tuple(
+        ToolCall(
+            turn=row["turn_idx"],
+            name=row["name"],
+            ok=row["ok"] if row["ok_source"] != "unknown" or row["ok"] is False else None,
+            error=row["error_type"],
+            result_letters=row["result_len"],
+            seconds=row["latency_s"],
+            arguments=row["args_json"] if texts else None,
+        )
+        for row in rows.to_dicts()
+    )
+
+
+def _rows(folder: Path, table: str, trajectory: str) -> pl.DataFrame:
+    return scan_table(folder, table).filter(pl.col("trajectory_id") == trajectory).collect()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokenizer:
+    """The words of a tokenizer by id, and the file they are from."""
+
+    file: str
+    words: Mapping[int, str]
+    bytelevel: bool
+
+    def decode(self, ids: Iterable[int | None]) -> list[str | None]:
+        """Return the text of each token; None for an id that the tokenizer does not have."""
+        return [None if number is None else self._word(number) for number in ids]
+
+    def _word(self, number: int) -> str | None:
+        word = self.words.get(number)
+        if word is None:
+            return None
+        word = word[:MAX_LETTERS]
+        if self.bytelevel:
+            table = _bytes_of_letters()
+            if all(letter in table for letter in word):
+                return bytes(table[letter] for letter in word).decode("utf-8", REPLACEMENT)
+            return word
+        if match := BYTE.fullmatch(word):
+            return bytes([int(match[1], 16)]).decode("utf-8", REPLACEMENT)
+        return word.replace(SPACE, " ")
+
+
+def read_tokenizer(files: Sequence[RunFile]) -> tuple[Tokenizer | None, str]:
+    """Read the tokenizer of a run, that nearest to its top; or None, and why."""
+    named = [file for file in files if file.name == NAME]
+    if not named:
+        return None, f"the run has no {NAME}"
+    file = min(named, key=lambda file: file.rel.count("/"))
+    try:
+        document = parse_json(read_at_most(file.path, MAX_BYTES), finite=False)
+    except (OSError, ValueError) as error:
+        return None, f"{file.rel} cannot be read ({str(error)[:MAX_LETTERS]})"
+    words = _words(document) if isinstance(document, dict) else {}
+    if not words:
+        return None, f"{file.rel} has no vocabulary"
+    bytelevel = any(_is_bytelevel(document.get(part)) for part in ("decoder", "pre_tokenizer"))
+    return Tokenizer(file=file.rel, words=words, bytelevel=bytelevel), ""
+
+
+def _words(document: Mapping[str, Any]) -> dict[int, str]:
+    """Return the words by id: of BPE and WordPiece a table, of Unigram a list with scores; then added tokens."""
+    model = document.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    pairs: list[tuple[Any, Any]] = []
+    if isinstance(vocabulary, dict):
+        pairs = [(number, word) for word, number in vocabulary.items()]
+    elif isinstance(vocabulary, list):
+        pairs = [(at, entry[0]) for at, entry in enumerate(vocabulary) if isinstance(entry, list) and entry]
+    added = document.get("added_tokens")
+    for entry in added if isinstance(added, list) else []:
+        if isinstance(entry, dict):
+            pairs.append((entry.get("id"), entry.get("content")))
+    return {
+        number: word
+        for number, word in pairs
+        if isinstance(number, int) and 0 <= number < MAX_TOKENS and isinstance(word, str)
+    }
+
+
+def _is_bytelevel(part: Any) -> bool:
+    if not isinstance(part, dict):
+        return False
+    inner = [*_listed(part.get("decoders")), *_listed(part.get("pretokenizers"))]
+    return part.get("type") == "ByteLevel" or any(
+        isinstance(entry, dict) and entry.get("type") == "ByteLevel" for entry in inner
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+@cache
+def _bytes_of_letters() -> Mapping[str, int]:
+    """Return which byte each letter of a byte-level vocabulary stands for, as GPT-2 chose them."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(plain)]
+    return {chr(byte): byte for byte in plain} | {chr(256 + at): byte for at, byte in enumerate(others)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +358,14 @@ def read_sample(run: OpenRun, name: str, *, pair: str | None = None, texts: bool
     `pair`: the two logprobs whose log-ratio is given; by default the first that the sample holds. `texts`: with what
     was said, where the run tells it.
     """
-    index, trajectories = run.index, transcript.trajectory_names(run.store)
+    index, trajectories = run.index, trajectory_names(run.store)
     found = find_sample(name, index, run.scan.files if run.scan else (), trajectories)
     if found.seq is None or run.scan is None:
         return _of_trajectory(run, str(found.trajectory), texts=texts)
     (place,) = index.filter(pl.col("seq") == found.seq).to_dicts()
     rows = rows_of_step(run.scan, place["step"])
     (row,) = rows.filter(pl.col("seq") == found.seq).to_dicts()
-    trajectory = transcript.tied_trajectory(row, index, trajectories)
+    trajectory = tied_trajectory(row, index, trajectories)
     of_file, extra = file_of(run.scan, found.seq), beside(run.scan, found.seq)
     file_row = found.seq - of_file.start + of_file.first_row
     logged = _Logged.read(run, trajectory, texts=texts)
@@ -161,17 +458,17 @@ class _Logged:
 
     @staticmethod
     def read(run: OpenRun, trajectory: str | None, *, texts: bool) -> _Logged:
-        values = transcript.read_values(run.store, trajectory) if trajectory is not None else {}
+        values = read_values(run.store, trajectory) if trajectory is not None else {}
         if trajectory is None or not values:
             return _Logged(values={}, rewards={}, group=(), turns=(), calls=())
-        turns = transcript.read_turns(run.store, trajectory, texts=texts)
-        calls = transcript.read_calls(run.store, trajectory, texts=texts)
+        turns = read_turns(run.store, trajectory, texts=texts)
+        calls = read_calls(run.store, trajectory, texts=texts)
         if texts and _untold(turns) and (store := run.read_texts(values["source"])) is not None:
-            turns = transcript.read_turns(store, trajectory, texts=True) or turns
+            turns = read_turns(store, trajectory, texts=True) or turns
         return _Logged(
             values=values,
-            rewards=transcript.read_rewards(run.store, trajectory),
-            group=_logged_group(values, transcript.read_siblings(run.store, values)),
+            rewards=read_rewards(run.store, trajectory),
+            group=_logged_group(values, read_siblings(run.store, values)),
             turns=turns,
             calls=calls,
         )

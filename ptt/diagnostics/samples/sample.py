@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from typing import Any, Final
 
+import numpy as np
 import polars as pl
+
+from ptt.diagnostics.schema import LOGPS
+from ptt.diagnostics.scrub.scrub import MASK, Scrubber
+from ptt.diagnostics.statistics.arrays import BoolArray
+from ptt.diagnostics.statistics.logprob_pairs import PAIRS, Pair, available_pairs
+from ptt.diagnostics.statistics.slices import model_runs
+
+MASKED: Final = "[masked]"
+UNKNOWN: Final = " "  # stands for a token that no tokenizer knows, so that what is beside it is read apart
+SPLIT: Final = re.compile(f"{MASK.pattern}|~")  # a home folder becomes ~
+MIN_PIECE: Final = 8  # letters between two masks: fewer may stand in what is masked as well
+
+PEAKS: Final = 5  # tokens that windows are laid around
+SHARE: Final = 0.1  # of the largest |r|: a token below it is not what stands out
+BESIDE: Final = 4  # tokens on either side: what came before and what it led to
+
+OBSERVATION: Final = "observation"  # tool output: not sampled, with sampled tokens on both sides
+NOT_SAMPLED: Final = "not_sampled"  # prompt, template or padding
+TEXT_ONLY: Final = "text_only"
+MASKS: Final = ("model_mask", "train_mask")
+OURS: Final = frozenset({"position", "token_id", "token", "r", "slice"})  # columns of the table that are made here
+MAX_BESIDE: Final = 8  # lists of a recorder file that no table knows, such as value and return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,3 +127,161 @@ class FindingSamples:
     claim: str
     measure: str
     samples: tuple[ListedSample, ...]
+
+
+def scrubbed(tokens: Sequence[str | None]) -> list[str | None]:
+    """Return the tokens' texts; those that a mask of their joined text covers, in whole or in part, are masked."""
+    pieces = [UNKNOWN if token is None else token for token in tokens]
+    text = "".join(pieces)
+    covered = _covered(text, Scrubber().text(text))
+    if not covered:
+        return list(tokens)
+    ends = list(accumulate(map(len, pieces)))
+    starts = [end - len(piece) for end, piece in zip(ends, pieces, strict=True)]
+    return [
+        token if token is None or not any(low < end and start < high for low, high in covered) else MASKED
+        for token, start, end in zip(tokens, starts, ends, strict=True)
+    ]
+
+
+def _covered(text: str, masked: str) -> list[tuple[int, int]]:
+    """Return the ranges of a text that stand under a mask; all of it where what is left cannot be found in it."""
+    if text == masked:
+        return []
+    head, *inner, tail = SPLIT.split(masked)
+    if not text.startswith(head) or not text.endswith(tail) or len(head) + len(tail) > len(text):
+        return [(0, len(text))]
+    ranges, at = [], len(head)
+    for piece in (piece for piece in inner if len(piece) >= MIN_PIECE):
+        start = text.find(piece, at, len(text) - len(tail))
+        if start < 0:
+            break
+        ranges.append((at, start))
+        at = start + len(piece)
+    return [*ranges, (at, len(text) - len(tail))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Positions from `first` to `last`, both included, and the largest |r| there; null where none is finite."""
+
+    first: int
+    last: int
+    largest: float | None
+
+
+def windows(r: pl.Series) -> list[Window]:
+    """Return the windows around the largest |r|, the largest first; overlapping ones are one.
+
+    The beginning of the sample where no r is finite.
+    """
+    size = r.abs()
+    usable = pl.DataFrame({"at": range(len(r)), "size": size}).filter(pl.col("size").is_finite())
+    if usable.is_empty():
+        return [Window(first=0, last=min(len(r), 2 * BESIDE + 1) - 1, largest=None)] if len(r) else []
+    peaks = usable.sort("size", "at", descending=[True, False]).head(PEAKS)
+    peaks = peaks.filter(pl.col("size") >= SHARE * pl.col("size").max()).sort("at")
+    spans: list[tuple[int, int]] = []
+    for at in peaks["at"].to_list():
+        first, last = max(0, at - BESIDE), min(len(r) - 1, at + BESIDE)
+        if spans and first <= spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], last)
+        else:
+            spans.append((first, last))
+    found = []
+    for first, last in spans:
+        inside = usable.filter(pl.col("at").is_between(first, last))["size"]
+        found.append(Window(first=first, last=last, largest=float(inside.to_numpy().max())))
+    return sorted(found, key=lambda window: (-(window.largest or 0.0), window.first))
+
+
+def token_table(
+    lists: Mapping[str, pl.Series | None],
+    beside: Mapping[str, Any],
+    *,
+    pair: str | None,
+    min_observation: int,
+    post_name: str,
+) -> tuple[pl.DataFrame, str | None, tuple[str, ...], list[str]]:
+    """Return the table, the pair of its `r`, the pairs that could be chosen, and notes on lists that do not fit."""
+    recorded = {name: values for name, values in lists.items() if values is not None}
+    recorded |= _lists_beside(beside)
+    length = max((len(values) for values in recorded.values()), default=0)
+    notes = _uneven(recorded, length)
+    columns: dict[str, pl.Series] = {"position": pl.Series(range(length), dtype=pl.Int64())}
+    if "token_ids" in recorded:
+        columns["token_id"] = _padded(recorded["token_ids"], length)
+    order: list[str] = [name for name in (*MASKS, *LOGPS, "entropy", "advantage") if name in recorded]
+    order += [name for name in recorded if name not in (*order, "token_ids")]
+    columns |= {name: _padded(recorded[name], length) for name in order}
+    frame = pl.DataFrame({name: values.alias(name) for name, values in columns.items()})
+    pairs = available_pairs({name for name in LOGPS if name in recorded})
+    chosen = next((known for known in (PAIRS if pair else pairs) if pair in (None, known.name)), None)
+    if chosen is not None and not {chosen.numerator, chosen.denominator} <= recorded.keys():
+        chosen = None
+    mask = _mask(frame)
+    frame = frame.with_columns(_ratio(frame, chosen, mask).alias("r"))
+    frame = frame.with_columns(_slices(mask, length, min_observation, post_name).alias("slice"))
+    return frame, None if chosen is None else chosen.name, tuple(known.name for known in pairs), notes
+
+
+def _lists_beside(beside: Mapping[str, Any]) -> dict[str, pl.Series]:
+    """Return the lists of numbers that stand beside the canonical columns, such as `value` and `return`."""
+    lists = {name: values for name, values in beside.items() if isinstance(values, list) and name not in OURS}
+    numbers = {
+        name: values for name, values in lists.items() if all(isinstance(value, int | float | None) for value in values)
+    }
+    return {name: pl.Series(values, strict=False) for name, values in list(numbers.items())[:MAX_BESIDE] if values}
+
+
+def _uneven(recorded: Mapping[str, pl.Series], length: int) -> list[str]:
+    short = {name: len(values) for name, values in recorded.items() if len(values) != length}
+    if not short:
+        return []
+    named = ", ".join(f"{name} has {count}" for name, count in sorted(short.items()))
+    return [f"The lists of this sequence differ in length: {named}, others have {length}. It was not judged."]
+
+
+def _padded(values: pl.Series, length: int) -> pl.Series:
+    return values if len(values) == length else values.extend_constant(None, length - len(values))
+
+
+def _mask(frame: pl.DataFrame) -> BoolArray | None:
+    """Return which tokens were sampled, or None where a token's mask is missing."""
+    if "model_mask" not in frame.columns or frame["model_mask"].null_count():
+        return None
+    return frame["model_mask"].cast(pl.Boolean).to_numpy().astype(np.bool_)
+
+
+def _ratio(frame: pl.DataFrame, pair: Pair | None, mask: BoolArray | None) -> pl.Series:
+    """Subtract in float64, of sampled tokens alone: what stands for others is no probability of the policy."""
+    if pair is None:
+        return pl.Series([None] * frame.height, dtype=pl.Float64())
+    both = (pl.col(name).cast(pl.Float64) for name in (pair.numerator, pair.denominator))
+    ratio = frame.select((next(both) - next(both)).alias("r"))["r"]
+    if mask is None:
+        return ratio
+    return ratio.to_frame().select(pl.when(pl.Series(mask)).then(pl.col("r")))["r"]
+
+
+def _slices(mask: BoolArray | None, length: int, min_observation: int, post_name: str) -> pl.Series:
+    """Name the slice of each token as judging does; null where the mask does not tell."""
+    if mask is None or not length:
+        return pl.Series([None] * length, dtype=pl.String())
+    runs = model_runs(mask, np.array([0, length]), np.array([min_observation]))
+    names = np.full(length, NOT_SAMPLED, dtype=object)
+    before: int | None = None
+    turn = 0
+    for place, size, observed in zip(runs.place.tolist(), runs.length.tolist(), runs.turn.tolist(), strict=True):
+        if before is not None and observed > turn:
+            names[before:place] = OBSERVATION
+        names[place : place + size] = post_name if observed else TEXT_ONLY
+        before, turn = place + size, observed
+    return pl.Series(names.tolist(), dtype=pl.String())
+
+
+def shortest_observation(tool_names: Sequence[Any] | None, *, recorded: bool, default: int) -> int:
+    """Return the least length of an observation: any gap where the sequence names tools, no gap where it has none."""
+    if not recorded or tool_names is None:
+        return default
+    return 1 if len(tool_names) else int(np.iinfo(np.int64).max)

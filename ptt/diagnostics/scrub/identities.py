@@ -6,8 +6,7 @@ import ipaddress
 import re
 from typing import Final
 
-from ptt.diagnostics.scrub.shapes import Replace
-from ptt.diagnostics.scrub.words import words
+from ptt.diagnostics.scrub.shapes import Replace, words
 
 LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 OF_SITES: Final = words("sites")

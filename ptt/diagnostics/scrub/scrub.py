@@ -5,19 +5,281 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache, partial
 from pathlib import PurePosixPath
 from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.scrub.certain_shapes import beginnings, mask_certain
-from ptt.diagnostics.scrub.credentials import kind_of, mask_credentials, mask_setting
 from ptt.diagnostics.scrub.identities import ENDINGS, HOME_FOLDER, mask_hosts, mask_people
-from ptt.diagnostics.scrub.shapes import keywords, mask_random, mask_shapes
+from ptt.diagnostics.scrub.shapes import (
+    OF_AN_ID,
+    Replace,
+    Shape,
+    entropy,
+    keywords,
+    mask_random,
+    mask_shapes,
+    shapes,
+    words,
+)
+
+NAMED: Final = re.compile(
+    r"(?<![A-Za-z0-9_.-])(?P<option>--?)?(?P<name>[A-Za-z_][\w.-]{0,79}(?: (?:keys?|tokens?|secret|id))?)\\?[\"'`]?"
+    r"(?:\s{0,3}(?:=>|:=|=|:)\s{0,3}|(?(option)\s{1,3}|(?!)))"
+)
+JUDGED: Final = 256  # characters of a value that tell what it is
+VALUE_OF: Final = r"""(?P<quote>\\?["'`])?(?P<value>(?(quote)[^"'`\\\n]{{1,{most}}}|[^\s"'`]{{1,{most}}}))"""
+VALUE: Final = re.compile(VALUE_OF.format(most=4096))
+BEGINNING: Final = re.compile(VALUE_OF.format(most=JUDGED))
+USER_OPTION: Final = re.compile(
+    r"(?<=\s)(?:-u|--(?:proxy-)?user)[ =]{1,3}[\"']?(?P<value>[^\s:\"'/]{1,80}:[^\s\"']{3,200})"
+)
+SPOKEN: Final = re.compile(
+    r"(?i)\b(?:password|passphrase|passwd)\s+(?:(?:is|was|set to|for [\w.@-]{1,60} is)\s+[\"'`]?|[\"'`])"
+    r"(?P<value>[^\s\"'`]{4,200})"
+)
+LOGIN: Final = re.compile(r"(?i)\blogin\s+(?P<value>\S{1,100}\s+password\s+\S{1,200})")  # of a netrc file
+HEADER: Final = re.compile(
+    r"(?i)\bauthorization\\?[\"']?\s{0,3}[:=]\s{0,3}\\?[\"']?(?P<value>(?:[a-z]{3,20} )?[^\s\"',;}\\]{6,4096})"
+)
+SCHEME: Final = re.compile(r"(?i)\b(?:bearer|basic|token|digest|apikey)\s{1,3}(?P<value>[A-Za-z0-9._~+/=-]{8,4096})")
+COOKIE: Final = re.compile(r"(?i)\bcookie\\?[\"']?\s{0,3}:\s{0,3}\\?[\"']?(?P<value>[^\"'\n\\]{6,4096})")
+USERINFO: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,30}://(?P<value>[^\s/\"'<>\[\]]{1,300})@(?=[^\s/@])")
+
+PASSWORDS: Final = words("passwords")
+SECRETS: Final = words("secrets")
+KEYS_OF: Final = words("keys_of")
+TOKENS_OF: Final = words("tokens_of")
+WEAK: Final = words("weak")
+OF_A_MODEL: Final = words("of_a_model")
+FUSED: Final = ("connection_string", "conn_str", "webhook_url", "sas_url", "amz_credential", "access_key_id")
+ENDING: Final = re.compile(r"(?:_(?:base64|b64|hex|value|str|string|plain|env|\d{1,2}))+$")
+WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+[a-z]?")
+PLACEHOLDER: Final = re.compile(
+    r"none|null|nil|true|false|yes|no|unset|not[_ -]?set|missing|empty|invalid|expired|required|redacted|hidden|"
+    r"optional|default|auto|str|string|int|bytes|env|environ|os\.environ.*|os\.getenv.*|your[_-].*|change_?me|x{3,}|"
+    r"\.{2,}|…+|-+|_+|file|path|self|args?|kwargs?|object|authentication|auth|provided|error|failed",
+    re.IGNORECASE,
+)
+OPENERS: Final = ("<", "[", "{", "(", "$", "*", "%", "|")
+"""Begin what is filled in elsewhere, what is no literal, and what is masked already."""
+PATH: Final = re.compile(r"(?:~|\.{0,2})/|[A-Za-z]:\\|.*\.(?:json|pem|key|ya?ml|toml|txt|env|crt|safetensors|jsonl?)$")
+HEX: Final = re.compile(r"[0-9a-f]+", re.IGNORECASE)
+NUMBER: Final = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?%?", re.IGNORECASE)
+TRAILING: Final = ",;)]}>&"
+MIN_PASSWORD, MIN_KEY, MIN_WEAK, MIN_BITS = 3, 8, 16, 3.0
+"""Characters of a value, and its entropy: a shorter `token` is a word, a number or a token of the model."""
+
+DOUBTFUL: Final = frozenset(
+    {
+        "1password-secret-key",  # `A3-` and short groups, as in numbers of products
+        "artifactory-reference-token",  # any base64 of a text that begins with `ref`
+        "clickhouse-cloud-api-secret-key",  # begins as one hexadecimal number in 65,536 does
+        "flutterwave-public-key",
+        "google-token",
+        "grafana-api-key",  # base64 of any object whose first key is `k`
+        "huggingface-access-token",  # names of Python; `huggingface-token` has those that are none
+        "huggingface-organization-api-token",
+        "jwt",
+        "jwt-base64",
+        "mailchimp-key",  # a hash and a region
+        "mailgun-key",  # `key-` and a hash
+        "octopus-deploy-api-key",  # `API-` and capitals
+        "private-key",
+        "sendgrid-api-token",
+        "sendgrid-key",
+        "square-access-token",  # `EAAA` begins base64 of any number
+        "ssh-key",  # a public one
+    }
+)
+"""Shapes that texts of programs also have; some are below, as they are when nothing is cut off."""
+
+_GAP: Final = r"[\s\"'`,+\\]{1,40}"  # between the lines of a key: also as a program or JSON spells them
+_LINE: Final = r"[A-Za-z0-9+/=]"
+STRICT: Final = (
+    Shape(
+        "private-key",
+        ("PRIVATE KEY",),
+        rf"-----BEGIN[ A-Z0-9_-]{{0,60}}PRIVATE KEY(?: BLOCK)?-----"
+        rf"(?:{_GAP}[A-Za-z][A-Za-z-]{{2,20}}: [^\n\\]{{1,200}}){{0,4}}(?:{_GAP}{_LINE}{{16,}}){{1,2000}}"
+        rf"(?:(?:{_GAP}{_LINE}{{1,76}})?{_GAP}-----END[ A-Z0-9_-]{{0,60}}-----)?",
+        3.0,
+    ),
+    Shape("jwt", ("eyJ",), r"(?<![\w-])eyJ[\w-]{10,}\.ey[IJ][\w-]{10,}\.[\w-]{20,}", 3.0),
+    Shape("sendgrid-key", ("SG.",), r"(?<![A-Za-z0-9])SG\.(?:[\w-]{16,32}\.[\w-]{30,64}|[\w-]{60,70})(?![\w-])", 3.0),
+    Shape("google-token", ("ya29.",), r"(?<![A-Za-z0-9])ya29\.[\w-]{20,}", 3.0),
+)
+BEGINNINGS: Final = {
+    "SK": "SK[0-9a-fA-F]{32}",
+    "sk-": "sk-[A-Za-z0-9_-]{12}",
+    "pat.": r"pat\.[A-Za-z0-9_-]{22}",
+    "sat.": r"sat\.[A-Za-z0-9_-]{22}",
+    "hf_": "hf_[A-Za-z0-9]{12}",
+    "fw_": "fw_[A-Za-z0-9_-]{12}",
+    "eyJ": r"eyJ[\w-]{10,}\.ey",
+}
+"""What follows keywords that words also end in (task-, that.): so that most conversations are not looked at further."""
+EXAMPLE: Final = re.compile(r"example|x{6}|0{8}|1234567890ab|abcdef123456|your[-_]", re.IGNORECASE)
+MIN_PART: Final = 12  # characters made at random behind a prefix, of keys that the pattern does not give the length of
 
 Value = str | int | float | bool | None
 MASK: Final = re.compile(r"\[[a-z0-9-]+-\d+\]")
+
+
+@lru_cache(maxsize=4096)
+def kind_of(name: str) -> str | None:
+    """Return which credential a setting of this name holds: password, secret, weak (it may be none), or None."""
+    joined = ENDING.sub("", "_".join(WORD.findall(name)).lower())
+    before, _, last = joined.rpartition("_")
+    before = before.rpartition("_")[2]
+    if last in PASSWORDS or (last == "pass" and before in ("db", "user", "ssh", "smtp", "admin", "root", "redis")):
+        return "password"
+    if last in SECRETS or joined.endswith(FUSED):
+        return "secret"
+    if (last in ("key", "keys") and before in KEYS_OF) or (last in ("token", "tokens") and before in TOKENS_OF):
+        return "secret"
+    if before == "amz" and last in ("signature", "token"):
+        return "secret"
+    return "weak" if last in WEAK and before not in OF_A_MODEL else None
+
+
+def is_credential(name: str, kind: str, value: str) -> bool:
+    """Return whether a value is what a setting of this name and kind keeps secret."""
+    value = value[:JUDGED]
+    if value.startswith(OPENERS) or PLACEHOLDER.fullmatch(value.rstrip(".,;:!")):
+        return False
+    if NUMBER.fullmatch(value) and not value.isdigit():  # of a metric
+        return False
+    if kind == "password":
+        return len(value) >= MIN_PASSWORD and not (name.lower().endswith("pwd") and PATH.match(value))
+    if PATH.match(value) or (value.startswith("http") and "webhook" not in name.lower()):
+        return False
+    letters, digits = any(map(str.isalpha, value)), any(map(str.isdigit, value))
+    if kind == "secret":
+        return len(value) >= MIN_KEY and (digits or len(value) >= MIN_WEAK or value.lower() != value)
+    if len(value) < MIN_WEAK or not (letters and digits) or entropy(value) < MIN_BITS or OF_AN_ID.match(value):
+        return False
+    of_table = name.lower().endswith(("key", "keys", "signature", "sig"))  # whose keys are hashes and numbers
+    return not (of_table and (HEX.fullmatch(value) or "/" in value or "." in value or " " in value))
+
+
+def mask_credentials(text: str, replace: Replace) -> str:
+    """Mask what stands where a credential does."""
+    lowered = text.lower()
+    if "://" in text and "@" in text:
+        text = _inside(USERINFO, text, "login", replace)
+    if "cookie" in lowered:
+        text = _inside(COOKIE, text, "cookie", replace)
+    if "authorization" in lowered:
+        text = _inside(HEADER, text, "authorization", replace)
+    if any(scheme in lowered for scheme in ("bearer", "basic", "digest", "token", "apikey")):
+        text = SCHEME.sub(lambda match: _scheme(match, replace), text)
+    if "login" in lowered and "password" in lowered:
+        text = _inside(LOGIN, text, "login", replace)
+    text = _named(text, replace)
+    if "user" in lowered or "-u" in lowered:
+        text = _inside(USER_OPTION, text, "login", replace)
+    return _inside(SPOKEN, text, "password", replace) if "pass" in lowered else text
+
+
+def _inside(pattern: re.Pattern[str], text: str, kind: str, replace: Replace) -> str:
+    """Mask the value of each match, unless it is masked already."""
+    return pattern.sub(lambda match: _with_value(match, kind, replace), text)
+
+
+def _with_value(match: re.Match[str], kind: str, replace: Replace) -> str:
+    value = match["value"]
+    if value.startswith(OPENERS) or PLACEHOLDER.fullmatch(value) or (kind != "password" and "[" in value):
+        return match[0]
+    start, end = match.span("value")
+    at = match.start()
+    return match[0][: start - at] + replace(kind, value) + match[0][end - at :]
+
+
+def _scheme(match: re.Match[str], replace: Replace) -> str:
+    """Mask what follows `Bearer` or `Basic`, where it is no word of a sentence."""
+    value = match["value"]
+    mixed = any(map(str.isdigit, value)) or (value.lower() != value and value[1:].lower() != value[1:]) or "=" in value
+    if not mixed or (match[0].lower().startswith("token") and len(value) < MIN_WEAK) or OF_AN_ID.match(value):
+        return match[0]
+    return _with_value(match, "authorization", replace)
+
+
+def _named(text: str, replace: Replace) -> str:
+    """Mask the values of settings and options whose names tell that they are secret."""
+    parts, done = [], 0
+    for match in NAMED.finditer(text):
+        kind = kind_of(match["name"])
+        if kind is None or match.end() < done:
+            continue
+        begins = BEGINNING.match(text, match.end())  # what is none is not read to its end: names stand in it as well
+        if begins is None or not is_credential(match["name"], kind, _value(begins, kind)):
+            continue
+        found = VALUE.match(text, match.end()) or begins
+        start, value = found.start("value"), _value(found, kind)
+        parts += [text[done:start], replace(_spelt(kind, match["name"]), value)]
+        done = start + len(value)
+    return "".join((*parts, text[done:])) if parts else text
+
+
+def _value(found: re.Match[str], kind: str) -> str:
+    """Return the value of a setting without what ends it in a list or a sentence."""
+    if found["quote"]:
+        return found["value"]
+    value = found["value"].rstrip(TRAILING)
+    return value if kind == "password" else re.split("[,;&]", value, maxsplit=1)[0]
+
+
+def _spelt(kind: str, name: str) -> str:
+    return "password" if kind == "password" else "token" if "token" in name.lower() else "key"
+
+
+def mask_setting(name: str, value: str, replace: Replace) -> str | None:
+    """Mask a setting's whole value where its name tells that it is secret; None where it does not."""
+    kind = kind_of(name)
+    if kind is None or not is_credential(name, kind, value):
+        return None
+    return replace(_spelt(kind, name), value)
+
+
+@cache
+def certain_shapes() -> tuple[Shape, ...]:
+    """Return all shapes that leave no doubt; private keys first, which may hold others."""
+    return (*STRICT, *(shape for shape in shapes() if shape.id not in DOUBTFUL))
+
+
+@cache
+def _keywords() -> frozenset[str]:
+    return frozenset(keyword for shape in certain_shapes() for keyword in shape.keywords)
+
+
+@cache
+def beginnings() -> str:
+    """Return a pattern, in Rust's syntax, of what stands in any text that holds such a key."""
+    return "|".join(BEGINNINGS.get(keyword, re.escape(keyword)) for keyword in sorted(_keywords()))
+
+
+def mask_certain(text: str, replace: Replace) -> str:
+    """Mask all keys and tokens whose shape leaves no doubt."""
+    present = {keyword for keyword in _keywords() if keyword in text}
+    for shape in certain_shapes() if present else ():
+        if not present.isdisjoint(shape.keywords):
+            text = shape.regex.sub(partial(_shape, shape, replace), text)
+    return text
+
+
+def _shape(shape: Shape, replace: Replace, match: re.Match[str]) -> str:
+    found = match[0]
+    drawn = entropy(found) >= min(shape.entropy, 3.0) and (not shape.cut or _has_drawn_part(found))
+    return replace(shape.id, found) if drawn and not EXAMPLE.search(found) else found
+
+
+def _has_drawn_part(found: str) -> bool:
+    """Return whether the longest part without a joint is as a generator makes it: with digits, and no word."""
+    part = max(re.split(r"[^A-Za-z0-9]", found), key=len)
+    upper, lower, digits = (sum(map(test, part)) for test in (str.isupper, str.islower, str.isdigit))
+    return len(part) >= MIN_PART and digits > 0 and upper + lower > 0 and digits + min(upper, lower) > 2
 
 
 class Sort(Enum):

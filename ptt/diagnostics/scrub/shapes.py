@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -189,3 +190,13 @@ def entropy(text: str) -> float:
     """Return Shannon's entropy of the characters, in bits a character."""
     total = len(text)
     return -sum(count / total * math.log2(count / total) for count in Counter(text).values()) if total else 0.0
+
+
+def words(name: str) -> frozenset[str]:
+    """Return one list."""
+    return frozenset(_lists()[name].split())
+
+
+@cache
+def _lists() -> dict[str, str]:
+    return tomllib.loads(resources.files(__package__).joinpath("words.toml").read_text(encoding="utf-8"))

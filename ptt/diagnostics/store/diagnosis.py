@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from hashlib import file_digest, sha256
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
+import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 
 from ptt.diagnostics.documents import convert_document, parse_json, read_at_most
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.model import Diagnosis, DiagnosisRecord
+from ptt.diagnostics.statistics.cells import CELL, SEQUENCE
+from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.store.findings_file import MAX_BYTES, check_chains
-from ptt.diagnostics.store.large_tables import write_table
+from ptt.diagnostics.store.folders import replaced
 from ptt.diagnostics.store.manifest import read_manifest
-from ptt.diagnostics.store.replace_folder import replaced
 from ptt.diagnostics.store.scan import read_table, read_trajectories
 from ptt.diagnostics.store.wide_metrics import read_wide
 
@@ -29,6 +32,8 @@ VERSION: Final = 2
 STORE_TABLES: Final = ("metrics", "trajectories", "tool_calls")
 """Tables of a diagnosis that the store has anyway, and that grow with the run."""
 MAX_ROWS: Final = 200_000_000  # of one table: thirty metrics of a million steps are a sixth of it
+
+Parts = Callable[[], Iterable[pl.DataFrame]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,3 +189,113 @@ class _Tables(Mapping[str, pl.DataFrame]):
         if read_manifest(self._store) != self._manifest:
             raise InputError(f"{self._store}: was replaced while being read; run the command again.")
         return frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedRun:
+    """What a path given on the command line turned out to be, judged."""
+
+    diagnosis: Diagnosis
+    profile: Profile | None
+    why_no_profile: str  # empty where there is one
+    source: str  # sha256 of what it was made from, the same on every machine
+    kind: Literal["run", "archive", "store", "findings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ProfileFacts:
+    pair: str
+    slices: tuple[str, ...]
+    unit: str
+    tokens: str  # the key of the token tables it belongs to
+
+
+UNITS: Final = "units.parquet"
+FACTS: Final = "profile.json"
+CELLS: Final = pl.Schema(CELL)
+
+
+def write_profile(folder: Path, *, store: Path, profile: Profile) -> None:
+    """Write into `folder` what the store's token tables do not hold: units, and what the slices are called."""
+    units = profile.sequences.select("seq", "unit").unique(maintain_order=True)
+    units.write_parquet(folder / UNITS, compression="lz4", statistics=False)
+    facts = _ProfileFacts(
+        pair=profile.pair, slices=tuple(profile.slices.values()), unit=profile.unit, tokens=_key(store)
+    )
+    (folder / FACTS).write_text(json.dumps(asdict(facts)), encoding="ascii")
+
+
+def read_profile(store: Path) -> Profile | None:
+    """Read the profile of a store, or None where its tokens were not kept."""
+    try:
+        content = (store / FOLDER / FACTS).read_bytes()
+        facts = convert_document(parse_json(content), _ProfileFacts)
+        if facts.tokens != _key(store):  # another look at the run left other tokens here
+            return None
+        cells = pl.read_parquet(store / "tokens" / "cells.parquet", glob=False)
+        if "wide" not in cells.columns:  # of a store from before runs of many steps had wider cells
+            cells = cells.with_columns(wide=pl.lit(0, pl.UInt8)).select(list(CELLS))
+        sequences = pl.read_parquet(store / "tokens" / "sequences.parquet", glob=False)
+        units = pl.read_parquet(store / FOLDER / UNITS, glob=False).sort("seq")
+        rows = np.searchsorted(units["seq"].to_numpy(), sequences["seq"].to_numpy())
+        if cells.schema != CELLS or sequences.schema != pl.Schema(SEQUENCE):
+            return None
+        if not units["seq"].gather(rows).equals(sequences["seq"]):
+            return None
+        if facts.tokens != _key(store) or content != (store / FOLDER / FACTS).read_bytes():
+            return None  # another look at the run wrote here while these were read
+        return Profile(
+            pair=facts.pair,
+            slices=dict(enumerate(facts.slices)),
+            cells=cells.filter(pl.col("pair") == 0).drop("pair"),
+            sequences=sequences.with_columns(units["unit"].gather(rows)),
+            unit=facts.unit,
+        )
+    except (OSError, ValueError, pl.exceptions.PolarsError):  # absent, or torn
+        return None
+
+
+def _key(store: Path) -> str:
+    return (store / "tokens" / "key.json").read_text(encoding="ascii")
+
+
+@dataclass(frozen=True)
+class Tables(Mapping[str, pl.DataFrame]):
+    """Tables of a diagnosis; those of `parts` are made anew each time, in frames of the same columns."""
+
+    made: Mapping[str, pl.DataFrame]
+    parts: Mapping[str, Parts]
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        """Return a table whole."""
+        return pl.concat(self.parts[name]()) if name in self.parts else self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        yield from self.made
+        yield from self.parts
+
+    def __len__(self) -> int:
+        """Return how many tables there are."""
+        return len(self.made) + len(self.parts)
+
+
+def with_tables(tables: Mapping[str, pl.DataFrame], more: Mapping[str, pl.DataFrame]) -> Mapping[str, pl.DataFrame]:
+    """Return tables with others beside them, which take the place of those of their names."""
+    if not isinstance(tables, Tables):
+        return {**tables, **more}
+    return Tables({**tables.made, **more}, {name: part for name, part in tables.parts.items() if name not in more})
+
+
+def write_table(tables: Mapping[str, pl.DataFrame], name: str, file: Path) -> None:
+    """Write one table as Parquet, part by part where it is made in parts."""
+    if not isinstance(tables, Tables) or name not in tables.parts:
+        tables[name].write_parquet(file, compression="lz4", statistics=False)
+        return
+    writer: pq.ParquetWriter | None = None
+    for part in tables.parts[name]():
+        rows = part.to_arrow(compat_level=pl.CompatLevel.oldest())
+        writer = writer or pq.ParquetWriter(file, rows.schema, compression="lz4", write_statistics=False)
+        writer.write_table(rows)
+    if writer is not None:
+        writer.close()

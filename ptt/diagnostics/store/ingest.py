@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,8 +14,8 @@ import polars as pl
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
 from ptt.diagnostics.errors import InputError, SettingsError, describe, first_line, is_caught, is_damage, no_room
-from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
-from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of
+from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, to_raise
+from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of, unread
 from ptt.diagnostics.parsers.io.interface import REFUSED, Context, InPlace, Lost, Parser, Piece, Rows, RunFile, Wide
 from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
 from ptt.diagnostics.parsers.io.sqlite import not_read
@@ -23,25 +23,23 @@ from ptt.diagnostics.parsers.io.unrecognised import damage, why_not
 from ptt.diagnostics.parsers.io.values import MAX_STEP
 from ptt.diagnostics.schema import SOURCES, VERSION
 from ptt.diagnostics.scrub.scrub import Scrubber
-from ptt.diagnostics.store.budget_check import BudgetCheck
 from ptt.diagnostics.store.file_readings import ReadApart, Reading
+from ptt.diagnostics.store.folders import clear_unfinished, replaced
 from ptt.diagnostics.store.join_readings import TornApartError, joined_pieces, why_unread
 from ptt.diagnostics.store.kept_readings import KeptReadings
 from ptt.diagnostics.store.manifest import (
     InPlaceFile,
     Manifest,
     Part,
+    RunFacts,
     WidePart,
     fingerprint,
     read_manifest,
     write_manifest,
 )
 from ptt.diagnostics.store.metric_names import Renames, is_looked_at, rename
-from ptt.diagnostics.store.replace_folder import clear_unfinished, replaced
-from ptt.diagnostics.store.run_facts import RunFacts
-from ptt.diagnostics.store.scrub_pieces import copy_masked, masks_in_place, scrub_pieces
-from ptt.diagnostics.store.single_values import SingleValues
-from ptt.diagnostics.store.table_parts import FLUSH_ROWS, TableParts
+from ptt.diagnostics.store.scan import SingleValues, steps_in_place
+from ptt.diagnostics.store.table_parts import FLUSH_ROWS, TableParts, copy_masked, masks_in_place, scrub_pieces
 from ptt.diagnostics.store.value_range import MAX_VALUE, bounded_steps
 from ptt.diagnostics.store.wide_metrics import evaluation_rows, names_in_wide, scale_columns, write_wide
 from ptt.diagnostics.wording import counted
@@ -60,6 +58,67 @@ PACKED_RATIO: Final = 40  # unpacked over packed, as logs of text reach
 PACKED_FILE: Final = 1024  # bytes of an archive that a file worth its own time takes
 Progress = Callable[[int, int], None]
 TRAJECTORY_TABLES: Final = ("trajectories", "turns", "tool_calls", "rewards", "answers", "conversations")
+
+
+@dataclass
+class BudgetCheck:
+    """Counts over all files of a run."""
+
+    out_of_time: bool = False  # reading of a file stopped there: another look may see more
+    _sequences: int = 0
+    _early: list[Callable[[], Iterable[int | None]]] = field(default_factory=list)
+
+    def pieces(self, file: RunFile, source: Iterator[Piece]) -> Iterator[Piece]:
+        """Yield what is read of a file, as far as the budget goes; what lies beyond it is lost."""
+        try:
+            for piece in source:
+                file.budget.tick()
+                match piece:
+                    case Rows(frame=frame) | Wide(frame=frame):
+                        file.budget.rows(frame.height)
+                        if isinstance(piece, Rows) and piece.table == "sequences" and "step" in frame.columns:
+                            self._count_steps(file, frame.height, frame["step"].unique)
+                        piece = _within_names(piece, file.budget)
+                    case InPlace(rows=rows, columns=columns) if "step" in columns:
+                        self._count_steps(file, rows, steps_in_place(file))
+                    case _:
+                        pass
+                yield piece
+        except BudgetSpent as spent:
+            self.out_of_time |= spent.of_time
+            yield unread(file, str(spent))
+        if rows := file.budget.deep_rows:
+            why = f"nested deeper than {file.budget.limits.depth} levels; {to_raise('depth')}"
+            yield Lost(rows=rows, note=f"{file.rel}: {counted(rows, 'row(s)')} lost: {why}.")
+        if halves := file.budget.lone_surrogates:
+            yield Lost(note=f"{file.rel}: {counted(halves, 'broken character(s)')} in texts, shown as ?.")
+        if values := file.budget.refused_values:
+            why = f"more than {file.budget.limits.names} metrics in the run; {to_raise('names')}"
+            yield Lost(rows=values, note=f"{file.rel}: {counted(values, 'value(s)')} lost: {why}.")
+
+    def _count_steps(self, file: RunFile, rows: int, steps: Callable[[], Iterable[int | None]]) -> None:
+        """Hold the steps of sequences against the budget, once there are more sequences than steps allowed."""
+        self._sequences += rows
+        self._early.append(steps)
+        if self._sequences > file.budget.limits.steps:
+            for early in self._early:
+                file.budget.add_steps(early())
+            self._early.clear()
+
+
+def _within_names(piece: Rows | Wide, budget: Budget) -> Rows | Wide:
+    """Leave out metrics beyond the number that a run may have, and count their values."""
+    if isinstance(piece, Wide):
+        if not (refused := budget.refused(piece.names)):
+            return piece
+        budget.refused_values += sum(piece.frame.height - piece.frame[raw].null_count() for raw in refused)
+        kept = {raw: name for raw, name in piece.names.items() if raw not in refused}
+        return Wide(frame=piece.frame.drop(refused), names=kept)
+    if piece.table != "metrics" or not (refused := budget.refused(piece.frame["name_raw"].unique())):
+        return piece
+    frame = piece.frame.filter(~pl.col("name_raw").is_in(refused))
+    budget.refused_values += piece.frame.height - frame.height
+    return replace(piece, frame=frame)
 
 
 def ingest(

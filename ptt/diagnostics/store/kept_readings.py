@@ -26,8 +26,8 @@ from ptt.diagnostics.parsers.recorder import usable_columns
 from ptt.diagnostics.schema import VERSION
 from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store.manifest import MAX_BYTES
-from ptt.diagnostics.store.recorded_sequences import STEPS
 from ptt.diagnostics.store.run_identity import code_state
+from ptt.diagnostics.store.scan import STEPS
 
 NAME: Final = "readings.json"
 Seconds = Annotated[float, Meta(ge=0)]  # below, a file would add to what the others may take

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -15,13 +16,22 @@ import polars as pl
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.parsers.io.interface import RunFile
-from ptt.diagnostics.parsers.io.parquet_files import column_called, known_schema, polars_schema
+from ptt.diagnostics.parsers.io.parquet_files import (
+    DAMAGE,
+    column_called,
+    footer_of,
+    known_schema,
+    layout_of,
+    polars_schema,
+)
 from ptt.diagnostics.schema import COMPONENT, FIGURE, LOGPS, SEQUENCES, TABLES
 from ptt.diagnostics.statistics.partial_tables import TokenTables
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile, choose_sources, fill_from_duplicates
 from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, Part, read_manifest
-from ptt.diagnostics.store.recorded_sequences import RECORDED, recorded_copy
 from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct
+
+STEPS: Final = "steps"  # among the looks at a file: the distinct ones
+RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that stands alone
 
 SAMPLED_FILES: Final = 16
 FIRST_FILES: Final = 2  # by which a run is cut into pieces
@@ -36,6 +46,60 @@ MAX_ATTRIBUTES: Final = 16  # of a file, by name: a wider one is a table of some
 SHOWN_ALONE: Final = frozenset({"token_ids", "entropy", "advantage"})
 """Columns of tokens that no conclusion reads, and ptt show alone does: damage in them costs none."""
 ANEW: Final = "make the store again with ptt diagnose or ptt ingest"
+
+
+def steps_of(file: RunFile) -> Sequence[int | None]:
+    """Return the distinct steps of a Parquet file; none where they cannot be read, which the token pass reports."""
+    if STEPS not in file.looks:
+        file.looks[STEPS] = _read_steps(file)
+    found: Sequence[int | None] = file.looks[STEPS]
+    return found
+
+
+def steps_in_place(file: RunFile) -> Callable[[], Sequence[int | None]]:
+    """Return what tells the steps of a file later on: from its footer now, while that is held, where it has them."""
+    with suppress(*DAMAGE):
+        if STEPS not in file.looks and (told := _steps_in_footer(file)) is not None:
+            file.looks[STEPS] = sorted(told)
+    known = file.looks.get(STEPS)
+    return (lambda: steps_of(replace(file, looks={}))) if known is None else lambda: known
+
+
+def _read_steps(file: RunFile) -> Sequence[int | None]:
+    try:
+        if (told := _steps_in_footer(file)) is not None:
+            return sorted(told)
+        steps = pl.scan_parquet([file.path], glob=False).select(pl.col("step").unique()).collect()
+    except (*DAMAGE, pl.exceptions.PolarsError):  # gone meanwhile, or damaged
+        return []
+    return steps.to_series().to_list()
+
+
+def _steps_in_footer(file: RunFile) -> set[int] | None:
+    """Return the steps that the footer tells: trainers write a file a step; None where a row group has several."""
+    meta = footer_of(file).metadata
+    at = [column.path for column in layout_of(file).columns].index("step")
+    groups = [meta.row_group(number).column(at).statistics for number in range(meta.num_row_groups)]
+    ranges = {(told.min, told.max) if told is not None and told.has_min_max else None for told in groups}
+    if any(told is None or told[0] != told[1] or not isinstance(told[0], int) for told in ranges):
+        return None
+    return {told[0] for told in ranges if told is not None}
+
+
+def copy_sequences(frame: pl.LazyFrame, folder: Path) -> None:
+    """Copy all sequences into one file of the store, so that they can be read without the run dir."""
+    target = folder / RECORDED
+    part = target.with_name(target.name + ".part")
+    frame.sink_parquet(part)
+    part.rename(target)
+
+
+def recorded_copy(path: Path) -> InPlaceFile:
+    """Describe the copy of all sequences as a file that is read where it lies."""
+    scan = pl.scan_parquet([path], glob=False)
+    rows = int(scan.select(pl.len()).collect().item())
+    columns = tuple(name for name in scan.collect_schema().names() if name in TABLES["sequences"])
+    return InPlaceFile(path=path.name, rows=rows, columns=columns, kind="recorder")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,3 +445,35 @@ def open_existing(store: Path) -> Manifest | None:
     if wrong or not {"step", "model_mask"} <= set(recorded.columns):
         raise InputError(f"{copied}: its columns are not those of a store ({', '.join(wrong)[:100]}); {ANEW}.")
     return replace(manifest, in_place=(recorded,), parts=())
+
+
+def single_columns(file: InPlaceFile, schema: pl.Schema) -> list[str]:
+    """Return the columns of a file with a value a sequence, or one a tool call, and none a token."""
+    canonical = [name for name in SEQUENCES if name in file.columns]
+    single = [name for name in canonical if not isinstance(SEQUENCES[name], pl.List) or name.startswith("tool_")]
+    return list(dict.fromkeys([*single, *attributes(file, schema), *figure_columns(file.kind, schema)]))
+
+
+class SingleValues:
+    """What was read of the files of a run, held until it is asked for."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self._paths: tuple[Path, ...] = ()
+        self._frame: pl.DataFrame | None = None
+
+    def hold(self, paths: Sequence[Path], frame: pl.DataFrame) -> None:
+        """Hold what files of one schema have, one after another, instead of what was held before."""
+        self._paths, self._frame = tuple(paths), frame
+
+    def take(self, scan: SequenceScan, columns: Sequence[str]) -> pl.LazyFrame | None:
+        """Return these columns of a scan, once; None where they are not those of exactly its files."""
+        frame, self._frame = self._frame, None
+        if frame is None or not scan.divisible or scan.rows != frame.height:
+            return None
+        if self._paths != tuple(file.path for file in scan.files) or any(file.skipped for file in scan.files):
+            return None
+        held = scan_files(list(scan.files), held=frame)
+        known = held.collect_schema()
+        whole = scan.frame.collect_schema()
+        return held.select(columns) if all(known.get(name) == whole[name] for name in columns) else None

@@ -18,7 +18,6 @@ from ptt.diagnostics.parsers.io.file_edge import parser_of
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.run_files import by_number
 from ptt.diagnostics.store.archives import is_packed
-from ptt.diagnostics.store.close_histories import owners_before
 from ptt.diagnostics.store.folder_roles import (
     CHECKPOINT,
     DUMPS,
@@ -46,6 +45,7 @@ from ptt.diagnostics.store.run_places import (
     Place,
     conflict_reason,
     conflicts,
+    owners_before,
     run_beside,
     same_history,
     some,

@@ -38,7 +38,7 @@ from ptt.diagnostics.rules.post_training.likelihood_falls import MIN_FALL
 from ptt.diagnostics.rules.post_training.overfitting import MIN_EVALUATIONS, MIN_RISE, loss_path
 from ptt.diagnostics.rules.post_training.overfitting import Z_LIMIT as EVALUATION_Z
 from ptt.diagnostics.rules.single_series import derived, logarithms
-from ptt.diagnostics.verdict.green_light import BY_HEART, LEARNT, WORSE, blocked_by, memorised, not_learnt
+from ptt.diagnostics.verdict.outcome import BY_HEART, LEARNT, WORSE, blocked_by, memorised, not_learnt
 from ptt.diagnostics.wording import sig
 
 MAX_HIDDEN_FACTOR: Final = 4.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -33,6 +33,7 @@ from ptt.diagnostics.model import (
     NotJudged,
     RuleCrash,
     RuleVerdict,
+    SeriesOutcome,
     Severity,
     Steps,
 )
@@ -42,19 +43,27 @@ from ptt.diagnostics.rules.tool_tail_growth import Judgement
 from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.statistics.trend import classify_trend
 from ptt.diagnostics.statistics.windows import covered_until
-from ptt.diagnostics.store.large_tables import with_tables
+from ptt.diagnostics.store.diagnosis import with_tables
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.verdict.causes import explains
 from ptt.diagnostics.verdict.coverage import what_was_seen
-from ptt.diagnostics.verdict.finding_series import TABLE as CURVES
-from ptt.diagnostics.verdict.finding_series import finding_series
-from ptt.diagnostics.verdict.headline import contaminated, verdict_of
-from ptt.diagnostics.verdict.nothing_judged import why_nothing_was_judged
+from ptt.diagnostics.verdict.headline import contaminated, verdict_of, why_nothing_was_judged
 from ptt.diagnostics.verdict.outcome import outcome_of
 
 Result = TypeVar("Result")
 
 WATCHED: Final = listed("watched")
+
+DRAWN_FROM: Final = Severity.MEDIUM  # findings of less have no plot
+CURVES: Final = "finding_series"
+SCHEMA: Final = {
+    "metric": pl.String,
+    "logged_as": pl.String,
+    "step": pl.Int64,
+    "value": pl.Float64,
+    "flag": pl.UInt8,
+}
+MAX_DEPTH: Final = 4  # of values within values: evidence of one topic holds readings, and those hold series
 
 
 def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggregates:
@@ -230,3 +239,59 @@ def _signature(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement:
     if distrust is not None:
         return tool_tail_growth.cannot_say(f"the logprobs cannot be trusted: {distrust}", pair, aggregates)
     return tool_tail_growth.judge(evidence, aggregates)
+
+
+def finding_series(findings: Sequence[Finding], evidence: Evidence, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the curves that findings name under `metric` and `logged_as`, one row a step; `metrics` are all rows."""
+    wanted = dict.fromkeys(_names(finding) for finding in findings if finding.severity.at_least(DRAWN_FROM))
+    frames = [pl.DataFrame(schema=SCHEMA)]
+    if any(logged or metric for metric, logged in wanted):
+        known = _by_raw_name(evidence)
+        for metric, logged in wanted:
+            series = known.get(logged) or known.get(metric) or (None if logged else evidence.metrics.get(metric))
+            found = _logged(metrics, logged or metric) if series is None else _rows(series)
+            if found.height:
+                named = found.with_columns(metric=pl.lit(metric), logged_as=pl.lit(logged))
+                frames.append(named.select(pl.col(column).cast(kind) for column, kind in SCHEMA.items()))
+    return pl.concat(frames)
+
+
+def _names(finding: Finding) -> tuple[str, str]:
+    """Return the canonical name of the curve that a finding names, and the one it was logged under; empty if none."""
+    metric, logged = finding.evidence.get("metric"), finding.evidence.get("logged_as")
+    return metric if isinstance(metric, str) else "", logged if isinstance(logged, str) else ""
+
+
+def _by_raw_name(evidence: Evidence) -> dict[str, Series]:
+    """Return every series of the evidence by the name it was logged under; the judged training metrics come first."""
+    known: dict[str, Series] = {}
+    for series in (*evidence.metrics.values(), *evidence.other.values(), *_within(evidence, MAX_DEPTH)):
+        known.setdefault(series.raw_name, series)
+    return known
+
+
+def _within(value: object, depth: int) -> Iterator[Series]:
+    """Yield the series in a value of the evidence, however its topic holds them."""
+    if isinstance(value, Series):
+        yield value
+    elif depth and is_dataclass(value) and not isinstance(value, (type, SeriesOutcome)):  # of these there are thousands
+        for field in fields(value):
+            yield from _within(getattr(value, field.name), depth - 1)
+    elif depth and isinstance(value, Mapping):
+        for item in value.values():
+            yield from _within(item, depth - 1)
+    elif depth and isinstance(value, tuple):
+        for item in value:
+            yield from _within(item, depth - 1)
+
+
+def _rows(series: Series) -> pl.DataFrame:
+    values = np.where(np.isfinite(series.values), series.values, np.nan)
+    return pl.DataFrame({"step": series.steps, "value": pl.Series(values).fill_nan(None), "flag": series.flags})
+
+
+def _logged(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return what was logged under a name, the last value of a step, whatever split it is of."""
+    of_run = pl.col("rank").is_null() if "rank" in metrics.columns else pl.lit(value=True)
+    rows = metrics.filter((pl.col("name_raw") == name) & pl.col("step").is_not_null() & of_run)
+    return rows.unique("step", keep="last", maintain_order=True).sort("step").select("step", "value", "flag")

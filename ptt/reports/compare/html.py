@@ -13,8 +13,7 @@ from typing import Any
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import Arm, Comparison
-from ptt.diagnostics.compare.readings import POST
-from ptt.diagnostics.compare.wording import sided
+from ptt.diagnostics.compare.readings import POST, sided
 from ptt.diagnostics.model import Status
 from ptt.reports.compare.tables import setting_rows
 from ptt.reports.figures.compare import BEHIND, EVERY, FOLDED, MAIN

@@ -13,16 +13,19 @@ import polars as pl
 
 from ptt.diagnostics.compare.comparison import Arm, Comparison
 from ptt.diagnostics.compare.readings import (
+    LABELS,
     SAME,
     Tail,
+    by_interest,
+    figure_name,
     late_mean,
     late_reach,
     late_steps,
     late_words,
     post_slice,
+    sided,
     tail_of,
 )
-from ptt.diagnostics.compare.wording import LABELS, by_interest, figure_name, sided
 from ptt.diagnostics.metrics.catalogue import Kind
 from ptt.reports.text.names import STATUSES, metric_name
 from ptt.reports.text.numbers import number, times

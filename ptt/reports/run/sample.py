@@ -13,8 +13,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from ptt.diagnostics.samples.sample import FindingSamples, Sample, Sibling, ToolCall
-from ptt.diagnostics.samples.token_windows import Window, windows
+from ptt.diagnostics.samples.sample import FindingSamples, Sample, Sibling, ToolCall, Window, windows
 from ptt.diagnostics.schema import LOGPS
 from ptt.reports.text.names import slice_name
 from ptt.reports.text.numbers import count, counted, number

@@ -20,7 +20,7 @@ from ptt.diagnostics.statistics.step_matching import MatchedSpans, NotMatched, m
 from ptt.diagnostics.statistics.tail_curves import Curve, Profile, tail_curves
 from ptt.diagnostics.statistics.windows import Span
 from ptt.diagnostics.store.damage import MAX_LOST, damage_of
-from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.diagnostics.store.diagnosis import LoadedRun
 
 MIN_LOGGED: Final = 10  # finite values of a metric that is kept; evidence.series.MIN_LOGGED is the same
 NOTHING_SAID: Final = "nothing could be judged"

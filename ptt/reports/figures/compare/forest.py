@@ -11,8 +11,7 @@ import polars as pl
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from ptt.diagnostics.compare.comparison import Comparison
-from ptt.diagnostics.compare.readings import late_reach
-from ptt.diagnostics.compare.wording import sided
+from ptt.diagnostics.compare.readings import late_reach, sided
 from ptt.reports.figures.axes import LOG_RATIO, annotate_row, logarithmic, row_axes
 from ptt.reports.figures.compare.arms import ArmStyle, arm_styles
 from ptt.reports.figures.compare.rows import (

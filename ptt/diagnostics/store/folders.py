@@ -1,8 +1,9 @@
-"""Lock a store's folder, so that one process writes it at a time; note in it which run it was made of."""
+"""Lock a store's folder, replace it in one move, and note in it which run it was made of."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -12,6 +13,34 @@ from typing import Final
 LOCK_FILE: Final = ".lock"
 NOTE: Final = "run.txt"
 MAX_NOTE: Final = 200  # bytes; a longer one is none of ours
+
+
+@contextmanager
+def replaced(folder: Path) -> Iterator[Path]:
+    """Give a new empty folder to write; it takes the place of `folder` when the block is done, and goes where it fails.
+
+    What killed commands left of an earlier try is cleared first.
+    """
+    clear_unfinished(folder)
+    part, old = _beside(folder)
+    part.mkdir(parents=True)
+    try:
+        yield part
+        if folder.is_dir() and not folder.is_symlink():
+            folder.rename(old)  # taken away bit by bit, it would be taken for whole until its last bit is gone
+        part.rename(folder)
+    finally:
+        clear_unfinished(folder)
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Remove what a killed command left beside a folder that it was about to replace."""
+    for path in _beside(folder):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _beside(folder: Path) -> tuple[Path, Path]:
+    return folder.with_name(folder.name + ".part"), folder.with_name(folder.name + ".old")
 
 
 @contextmanager
