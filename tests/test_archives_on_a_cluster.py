@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import ptt
 from ptt.cli import diagnose as command
-from ptt.cli import ingest as ingest_command
+from ptt.cli import look as ingest_command
 from ptt.cli.app import app
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.engines.pieces import Piece, fold_one

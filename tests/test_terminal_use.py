@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ptt.cli.app import app
-from ptt.cli.examples import EXAMPLES
+from ptt.cli.options import EXAMPLES
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.pipeline import RunLocation
 from ptt.diagnostics.pipeline import diagnose as judge

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from inspect import Parameter, Signature
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from ptt.cli.baseline_commands import baseline
-from ptt.cli.examples import examples
 from ptt.cli.exits import Exit, plain_errors
 from ptt.cli.options import (
-    BudgetMemoryOption,
-    BudgetSecondsOption,
-    EngineName,
-    EngineOption,
-    FailOnOption,
-    FiguresOption,
-    FindingsJsonOption,
-    GateReports,
-    JsonOption,
-    KeepTextOption,
-    KeepToolNamesOption,
-    OneRunOption,
-    OutOption,
-    RayAddressOption,
-    RulesOption,
-    RunArgument,
-    RunsArgument,
-    SaltOption,
-    SettingsOption,
-    rule_names,
+    BaselineDiffOptions,
+    BaselineShowOptions,
+    BaselineUpdateOptions,
+    CompareOptions,
+    DiagnoseOptions,
+    GateOptions,
+    IngestOptions,
+    ReportOptions,
+    RulesOptions,
+    ShowOptions,
+    SourcesOptions,
+    TracesOptions,
+    examples,
 )
-from ptt.cli.streams import finish, forgive
-from ptt.cli.traces_command import traces
+from ptt.cli.streams import finish, forgive, give_back_at_once
 from ptt.stopping import until_stopped
 from ptt.version import __version__
 
@@ -46,6 +38,43 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples(""),
 )
+baseline = typer.Typer(
+    help="Manage a baseline for the gate: a small, reviewed file of what passing runs measured.",
+    no_args_is_help=True,
+    epilog=examples("baseline"),
+)
+Options = TypeVar("Options")
+
+
+def _command(name: str) -> Callable[[Callable[[Options], int]], Callable[[Options], int]]:
+    """Make a command of a function: the fields of its options are the command's parameters, its docstring the help."""
+
+    def add(function: Callable[[Options], int]) -> Callable[[Options], int]:
+        kind: Any = get_type_hints(function)["options"]
+        hints = get_type_hints(kind, include_extras=True)
+
+        def run(**given: Any) -> None:
+            with plain_errors():
+                code = function(kind(**given))
+            raise typer.Exit(code)
+
+        parameters = [
+            Parameter(
+                field.name,
+                Parameter.KEYWORD_ONLY,
+                default=Parameter.empty if field.default is MISSING else field.default,
+                annotation=hints[field.name],
+            )
+            for field in fields(kind)
+        ]
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+        run.__annotations__ = hints
+        run.__doc__ = function.__doc__
+        group = baseline if name.startswith("baseline ") else app
+        group.command(name.split()[-1], epilog=examples(name))(run)
+        return function
+
+    return add
 
 
 def _version(wanted: bool) -> None:
@@ -67,374 +96,133 @@ def root(
     """
 
 
-@app.command(epilog=examples("diagnose"))
-def diagnose(
-    runs: RunsArgument,
-    out: OutOption = None,
-    figures: FiguresOption = None,
-    settings: SettingsOption = None,
-    fail_on: FailOnOption = None,
-    keep_text: KeepTextOption = False,
-    rules: RulesOption = None,
-    one_run: OneRunOption = False,
-    baseline: Annotated[
-        Path | None,
-        typer.Option("--baseline", help="Draw the tails of this run or store in the same chart."),
-    ] = None,
-    budget_memory: BudgetMemoryOption = None,
-    budget_seconds: BudgetSecondsOption = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, max=256, help="Judge this many runs at a time (default: at most 4)."),
-    ] = None,
-    engine: EngineOption = EngineName.LOCAL,
-    ray_address: RayAddressOption = None,
-    json: Annotated[
-        bool,
-        typer.Option("--json", help="Print only findings.json, or index.json for several runs."),
-    ] = False,
-) -> None:
+@_command("diagnose")
+def diagnose(options: DiagnoseOptions) -> int:
     """Judge a run: write report.html, findings.json and the Parquet store, and print the verdict.
 
     Given several runs, or a folder of runs, judge each one and write an index of all, the worst first.
     """
-    with plain_errors():
-        from ptt.cli.output import artist
+    from ptt.cli.output import artist
 
-        with artist() as drawing:  # before anything else is imported: its process has as much to import
-            from ptt.cli import diagnose as command
+    with artist() as drawing:  # before anything else is imported: its process has as much to import
+        from ptt.cli import diagnose as command
 
-            options = command.DiagnoseOptions(
-                out=out,
-                figures=figures,
-                settings=settings,
-                fail_on=fail_on and fail_on.value,
-                keep_text=keep_text,
-                rules=rules or (),
-                jobs=jobs,
-                engine=engine.value,
-                ray_address=ray_address,
-                one_run=one_run,
-                baseline=baseline,
-                as_json=json,
-                budget_memory=budget_memory,
-                budget_seconds=budget_seconds,
-            )
-            code = command.run(runs, options, drawing)
-    raise typer.Exit(code)
+        return command.run(options, drawing)
 
 
-@app.command(epilog=examples("compare"))
-def compare(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="RUN RUN...", help="Runs, archives, stores or findings.json; the baseline first."),
-    ] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option("--group", metavar="NAME=RUN,RUN", help="Pool seeds of one setting; repeatable."),
-    ] = None,
-    baseline: Annotated[
-        str | None, typer.Option("--baseline", help="Compare the others with this run or group.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write to this folder (default: ./ptt-report/compare).")
-    ] = None,
-    figures: FiguresOption = None,
-    settings: SettingsOption = None,
-    rules: RulesOption = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", min=1, max=64, help="Judge this many runs at a time (default: one per core, at most 4)."
-        ),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print only compare.json, to standard output.")] = False,
-) -> None:
+@_command("compare")
+def compare(options: CompareOptions) -> int:
     """Compare runs with a baseline: tails, growth, metrics, settings, and what diverged first.
 
     Two paths that hold only agent traces are compared as `ptt traces --against` does.
     """
-    with plain_errors():
-        from ptt.cli import compare as command
+    from ptt.cli import compare as command
 
-        options = command.CompareOptions(
-            group=group or (),
-            baseline=baseline,
-            out=out,
-            figures=figures,
-            settings=settings,
-            rules=rules or (),
-            jobs=jobs,
-            as_json=json,
-        )
-        code = command.run(runs or [], options)
-    raise typer.Exit(code)
+    return command.run(options)
 
 
-@app.command(epilog=examples("gate"))
-def gate(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RUN...", help="Runs, archives, stores or findings.json, or quoted globs of them."),
-    ] = None,
-    settings: Annotated[
-        Path | None,
-        typer.Option("--settings", help="Read the policy from this file (default: ./ptt.toml, if present)."),
-    ] = None,
-    baseline: Annotated[
-        Path | None, typer.Option("--baseline", help="Compare the runs with this baseline instead of the policy's.")
-    ] = None,
-    listed: Annotated[
-        Path | None,
-        typer.Option("--list", help="Read more runs from this file, one path a line; - for standard input."),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", min=1, max=256, help="Judge this many runs at a time (default: one per core, at most 4)."
-        ),
-    ] = None,
-    engine: EngineOption = EngineName.LOCAL,
-    ray_address: RayAddressOption = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write to this folder (default: ./ptt-report/gate).")
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print every check, its data and what would make it fail.")
-    ] = False,
-    as_of: Annotated[
-        str | None,
-        typer.Option("--as-of", metavar="DATE", help="Apply allowances as of this day (default: today in UTC)."),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print only gate.json, to standard output.")] = False,
-    junit: Annotated[Path | None, typer.Option("--junit", help="Also write a JUnit XML file.")] = None,
-    sarif: Annotated[Path | None, typer.Option("--sarif", help="Also write a SARIF 2.1.0 file.")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="Also write Markdown, for a pull request comment.")
-    ] = None,
-    github: Annotated[
-        bool, typer.Option("--github", help="Also print GitHub annotations and write the job summary.")
-    ] = False,
-    reports: Annotated[
-        GateReports,
-        typer.Option("--reports", help="Draw report.html for runs that did not pass, for all, or for none."),
-    ] = GateReports.FAILED,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Hide progress.")] = False,
-    one_run: OneRunOption = False,
-) -> None:
+@_command("gate")
+def gate(options: GateOptions) -> int:
     """Judge runs against a policy, write the evidence, and exit with the code of the worst run.
 
     Results are kept: a second call rereads them for unchanged runs. Ctrl-C exits with code 130; the same command then
     resumes.
     """
-    with plain_errors():
-        from ptt.cli import gate as command
+    from ptt.cli import gate as command
 
-        options = command.GateOptions(
-            runs=tuple(runs or ()),
-            listed=listed,
-            settings=settings,
-            baseline=baseline,
-            jobs=jobs,
-            engine=engine.value,
-            ray_address=ray_address,
-            out=out,
-            explain=explain,
-            as_of=as_of,
-            as_json=json,
-            extra={
-                name: output_path
-                for name, output_path in (("junit", junit), ("sarif", sarif), ("markdown", markdown))
-                if output_path
-            },
-            github=github,
-            reports=reports,
-            quiet=quiet,
-            one_run=one_run,
-        )
-        code = command.run(options)
-    raise typer.Exit(code)
+    return command.run(options)
 
 
-@app.command(epilog=examples("report"))
-def report(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SOURCE",
-            help="Folder written by `ptt diagnose`, store, findings.json, run or archive.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write the report to this folder (default: ./ptt-report/<name>-report)."),
-    ] = None,
-    redact: Annotated[
-        bool, typer.Option("--redact", help="Remove texts and replace names and ids by hashes, for sharing.")
-    ] = False,
-    salt: SaltOption = None,
-    keep_tool_names: KeepToolNamesOption = False,
-    postmortem: Annotated[
-        bool, typer.Option("--postmortem", help="Also draft a postmortem: postmortem.md and its figures.")
-    ] = False,
-    figures: Annotated[
-        Path | None, typer.Option("--figures", help="Also write each figure as SVG and PNG to this folder.")
-    ] = None,
-    settings: SettingsOption = None,
-    rules: RulesOption = None,
-    json: FindingsJsonOption = False,
-) -> None:
+@_command("report")
+def report(options: ReportOptions) -> int:
     """Write the report again without the run, in full or redacted, and draft a postmortem.
 
     Exit codes: 0 written, whatever the verdict; 2 wrong usage; 5 SOURCE cannot be read.
     """
-    with plain_errors():
-        from ptt.cli.output import artist
+    from ptt.cli.output import artist
 
-        with artist() as drawing:
-            from ptt.cli import report as command
+    with artist() as drawing:
+        from ptt.cli import report as command
 
-            options = command.ReportOptions(
-                out=out,
-                figures=figures,
-                redact=redact,
-                salt=salt,
-                keep_tool_names=keep_tool_names,
-                postmortem=postmortem,
-                settings=settings,
-                rules=rules or (),
-                as_json=json,
-            )
-            code = command.run(source, options, drawing)
-    raise typer.Exit(code)
+        return command.run(options, drawing)
 
 
-@app.command(epilog=examples("show"))
-def show(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, file, archive or self-contained store.")],
-    sample: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SAMPLE]",
-            help="Sample id, STEP:ROW or FILE:ROW; omit it to list the samples behind the findings.",
-        ),
-    ] = None,
-    text: Annotated[
-        bool, typer.Option("--text", help="Also print texts and decoded tokens, with secrets masked.")
-    ] = False,
-    every_token: Annotated[
-        bool, typer.Option("--all", help="Print all tokens, not only those around the largest |r|.")
-    ] = False,
-    pair: Annotated[
-        str | None,
-        typer.Option(
-            "--pair", metavar="A/B", help="Compute r from this pair, such as old/rollout (default: policy/ref)."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder written by `ptt diagnose` (default: ./ptt-report/<run name>)."),
-    ] = None,
-    settings: SettingsOption = None,
-    one_run: OneRunOption = False,
-    json: JsonOption = False,
-) -> None:
+@_command("show")
+def show(options: ShowOptions) -> int:
     """Print one sample: its prompt group, its transcript and the tokens with the largest |r|.
 
     Exit codes: 0 printed; 2 no sample or several have this name; 5 the run cannot be read.
     """
-    with plain_errors():
-        from ptt.cli import show as command
+    from ptt.cli import look
 
-        options = command.ShowOptions(
-            text=text,
-            every_token=every_token,
-            pair=pair,
-            out=out,
-            settings=settings,
-            one_run=one_run,
-            as_json=json,
-        )
-        code = command.run(run, sample, options)
-    raise typer.Exit(code)
+    return look.show(options)
 
 
-app.command(epilog=examples("traces"))(traces)
+@_command("traces")
+def traces(options: TracesOptions) -> int:
+    """Judge agent traces: what the agents did, and where they went wrong.
+
+    Writes report.html, findings.json and the Parquet store, and with --export training data. Exit code 4: nothing
+    could be judged.
+    """
+    give_back_at_once()  # before polars is imported
+    from ptt.cli import traces as command
+
+    return command.run(options)
 
 
-@app.command(epilog=examples("ingest"))
-def ingest(
-    run: RunArgument,
-    out: OutOption = None,
-    keep_text: KeepTextOption = False,
-    settings: SettingsOption = None,
-    one_run: OneRunOption = False,
-    budget_memory: BudgetMemoryOption = None,
-    budget_seconds: BudgetSecondsOption = None,
-    engine: EngineOption = EngineName.LOCAL,
-    ray_address: RayAddressOption = None,
-) -> None:
+@_command("ingest")
+def ingest(options: IngestOptions) -> int:
     """Parse a run into a Parquet store that stays readable without the run."""
-    with plain_errors():
-        from ptt.cli import ingest as command
+    from ptt.cli import look
 
-        code = command.run(
-            run,
-            out=out,
-            keep_text=keep_text,
-            settings=settings,
-            one_run=one_run,
-            budget_memory=budget_memory,
-            budget_seconds=budget_seconds,
-            engine=engine.value,
-            ray_address=ray_address,
-        )
-    raise typer.Exit(code)
+    return look.ingest(options)
 
 
-@app.command(epilog=examples("sources"))
-def sources(
-    run: RunArgument,
-    settings: SettingsOption = None,
-    sample: Annotated[
-        Path | None,
-        typer.Option("--sample", help="Write the shapes of unrecognised files to this file, without content."),
-    ] = None,
-    one_run: OneRunOption = False,
-    json: JsonOption = False,
-) -> None:
+@_command("sources")
+def sources(options: SourcesOptions) -> int:
     """List what a run contains, which questions it can answer, and how to record the rest.
 
     Exit codes: 0 something was recognised, or --sample was given; 4 no file was; 5 the run cannot be read.
     """
-    with plain_errors():
-        from ptt.cli import sources as command
+    from ptt.cli import look
 
-        code = command.run(run, settings=settings, sample=sample, one_run=one_run, as_json=json)
-    raise typer.Exit(code)
+    return look.sources(options)
 
 
-@app.command(epilog=examples("rules"))
-def rules(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Print the page of this rule.", autocompletion=rule_names)
-    ] = None,
-    check: Annotated[
-        list[Path] | None,
-        typer.Option("--check", help="Check custom rules in this file or folder, without a run."),
-    ] = None,
-    json: JsonOption = False,
-) -> None:
+@_command("rules")
+def rules(options: RulesOptions) -> int:
     """List the rules, explain one, or check custom rules."""
-    with plain_errors():
-        from ptt.cli import rules as command
+    from ptt.cli import look
 
-        code = command.run(name, check=check or [], as_json=json)
-    raise typer.Exit(code)
+    return look.rules(options)
 
 
 app.add_typer(baseline, name="baseline")
+
+
+@_command("baseline update")
+def baseline_update(options: BaselineUpdateOptions) -> int:
+    """Make or renew a baseline from passing runs, and show what moved."""
+    from ptt.cli import baseline as command
+
+    return command.update(options)
+
+
+@_command("baseline show")
+def baseline_show(options: BaselineShowOptions) -> int:
+    """Print what a baseline contains, and how much its runs differ."""
+    from ptt.cli import baseline as command
+
+    return command.show(options)
+
+
+@_command("baseline diff")
+def baseline_diff(options: BaselineDiffOptions) -> int:
+    """Show what moved between two baselines, or from a baseline to runs, and whether beyond noise."""
+    from ptt.cli import baseline as command
+
+    return command.diff(options)
 
 
 def main() -> None:

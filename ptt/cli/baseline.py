@@ -9,6 +9,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit
+from ptt.cli.options import BaselineDiffOptions, BaselineShowOptions, BaselineUpdateOptions
 from ptt.cli.output import BASE, contains, progress_bar, remote_paths, run_folders
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.baseline.file import looks_like_one, read_baseline, text_of
@@ -18,34 +19,33 @@ from ptt.diagnostics.gate.baseline.values import Baseline
 from ptt.object_stores.remote_paths import RemotePaths
 from ptt.reports.gate.baselines import print_baseline, print_moves, print_refused, print_written
 from ptt.reports.output import write_text
+from ptt.reports.text.sanitize import safe
 from ptt.reports.text.terminal import open_console
 from ptt.version import __version__
 
 Place = tuple[Path, Path]  # a run, and the folder of its store
 
 
-def update(
-    file: Path, runs: Sequence[Path], *, name: str | None, even_failed: bool, settings: Path | None, out: Path | None
-) -> int:
+def update(options: BaselineUpdateOptions) -> int:
     """Write the baseline, or say why these runs are none, and return the exit code."""
     with remote_paths() as remote:
-        file = remote.no_output(file, "the baseline")
-        to = remote.output(out)  # before the runs are read, which may take long
-        places = _places([remote.run(run) for run in runs], to, remote)
-        return _update(file, places, name, settings, even_failed=even_failed)
+        file = remote.no_output(options.file, "the baseline")
+        to = remote.output(options.out)  # before the runs are read, which may take long
+        places = _places([remote.run(run) for run in options.runs], to, remote)
+        return _update(file, places, options)
 
 
-def _update(file: Path, places: Sequence[Place], name: str | None, settings: Path | None, *, even_failed: bool) -> int:
+def _update(file: Path, places: Sequence[Place], options: BaselineUpdateOptions) -> int:
     _check_file(file, [run for run, _ in places])
     console = open_console()
-    measured = _measured(places, settings)
+    measured = _measured(places, options.settings)
     refused = [run.facts for run in measured if run.facts.accepted]
-    if refused and not even_failed:
+    if refused and not options.even_failed:
         print_refused(refused, console)
         blind = all(only_blind(run.accepted) for run in refused)
         return Exit.BLIND if blind else Exit.FAILED
     old, why_not = _old(file)
-    baseline = baseline_of(measured, name=name or file.stem, version=__version__)
+    baseline = baseline_of(measured, name=options.name or file.stem, version=__version__)
     try:
         write_text(file, text_of(baseline))
     except OSError as error:  # --out, which a refused place is answered with elsewhere, does not move this file
@@ -58,20 +58,22 @@ def _update(file: Path, places: Sequence[Place], name: str | None, settings: Pat
     return Exit.JUDGED
 
 
-def show(file: Path) -> None:
+def show(options: BaselineShowOptions) -> int:
     """Print a baseline."""
     with remote_paths() as remote:
-        print_baseline(read_baseline(remote.run(file)), open_console())
+        print_baseline(read_baseline(remote.run(options.file)), open_console())
+    return Exit.JUDGED
 
 
-def diff(old: Path, new: Path | None, *, against: Sequence[Path], settings: Path | None, out: Path | None) -> None:
-    """Print what moved from `old` to `new`, or to the runs `against`."""
-    if (new is None) == (not against):
+def diff(options: BaselineDiffOptions) -> int:
+    """Print what moved from the old baseline to the new one, or to the runs of --against."""
+    if (options.new is None) == (not options.against):
         raise SettingsError("give either another baseline file, or runs with --against.")
     with remote_paths() as remote:
-        at_hand = [remote.run(run) for run in against]
-        places = _places(at_hand, remote.output(out), remote)
-        _diff(remote.run(old), remote.maybe(new), places, settings)
+        at_hand = [remote.run(run) for run in options.against or ()]
+        places = _places(at_hand, remote.output(options.out), remote)
+        _diff(remote.run(options.old), remote.maybe(options.new), places, options.settings)
+    return Exit.JUDGED
 
 
 def _diff(old: Path, new: Path | None, against: Sequence[Place], settings: Path | None) -> None:
@@ -128,6 +130,4 @@ def _old(file: Path) -> tuple[Baseline | None, str]:
     try:
         return read_baseline(file), ""
     except SettingsError as error:
-        from ptt.reports.text.sanitize import safe
-
         return None, f"Cannot say what moved, because the old file could not be read. {safe(str(error))}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit, figure_faults
+from ptt.cli.options import CompareOptions
 from ptt.cli.output import DRAWING, check_figures, contains, output_base, progress_bar, remote_paths
 from ptt.cli.streams import print_json
 from ptt.cli.traces import write_comparison
@@ -37,23 +38,9 @@ from ptt.version import __version__
 MAX_JOBS: Final = 4  # by default: each judges with threads of its own, and holds a run's tokens
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompareOptions:
-    """What the command line said."""
-
-    group: Sequence[str]
-    baseline: str | None
-    out: Path | None
-    figures: Path | None
-    settings: Path | None
-    rules: Sequence[Path]
-    jobs: int | None
-    as_json: bool
-
-
-def run(runs: Sequence[Path], options: CompareOptions) -> int:
+def run(options: CompareOptions) -> int:
     """Compare runs and return the exit code."""
-    group, baseline = options.group, options.baseline
+    runs, group, baseline = options.runs or (), options.group or (), options.baseline
     settings = api.read_settings(options.settings)
     with remote_paths() as remote:
         remote.no_output(options.figures, "--figures")
@@ -77,7 +64,7 @@ def _with_paths(group: str, at_hand: Mapping[str, Path]) -> str:
 
 
 def _run(runs: Sequence[Path], options: CompareOptions, settings: Settings, remote: RemotePaths) -> int:
-    groups = _groups(options.group)
+    groups = _groups(options.group or ())
     base, folder = _places(runs, options.out)
     _check_outputs([*runs, *(Path(member) for members in groups.values() for member in members)], folder, options)
     remote.read_earlier([base / name for name in planned(runs, groups, options.baseline).names])
@@ -88,7 +75,7 @@ def _run(runs: Sequence[Path], options: CompareOptions, settings: Settings, remo
             baseline=options.baseline,
             out=base,
             settings=settings,
-            rules=options.rules,
+            rules=options.rules or (),
             jobs=options.jobs or min(os.cpu_count() or 1, MAX_JOBS),
             progress=tell,
         )

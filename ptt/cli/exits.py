@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from ptt.cli.options import FailOn
+
 if TYPE_CHECKING:
+    from ptt.diagnostics.config import Settings
+    from ptt.diagnostics.model import Severity
     from ptt.reports.figures.drawing import FigureFault
 
 OUTPUT_ERRORS: Final = frozenset(
@@ -45,6 +49,15 @@ CODES: Final[Mapping[str, Exit]] = {
     "crashed": Exit.CRASHED,
 }
 """By the outcome of a gate, whose module is not imported for it."""
+
+
+def fail_limit(given: FailOn | None, settings: Settings) -> Severity | None:
+    """Return the severity from which a finding fails: by --fail-on, else by the settings; None for none."""
+    from ptt.diagnostics.model import Severity
+
+    if given is None:
+        return settings.fail_on
+    return None if given is FailOn.NEVER else Severity(given.value)
 
 
 @contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 import glob
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -16,28 +17,49 @@ from typing import Final
 import typer
 
 from ptt import api
-from ptt.cli import gate_runs
+from ptt.api import REPORT
 from ptt.cli.exits import CODES, Exit
-from ptt.cli.gate_runs import Task, gate_all
-from ptt.cli.many_runs import MARK, WRITTEN, Output, Stopped, relative_path, run_progress
-from ptt.cli.options import GateReports
+from ptt.cli.many_runs import (
+    MARK,
+    WRITTEN,
+    Output,
+    Steps,
+    Stopped,
+    is_drawn,
+    judge_all,
+    relative_path,
+    run_progress,
+    store_of,
+    trace_set,
+    write_run,
+)
+from ptt.cli.many_runs import Task as RunTask
+from ptt.cli.options import GateOptions, GateReports
 from ptt.cli.output import contains, named, output_base, remote_paths, run_folders
 from ptt.cli.streams import print_json
 from ptt.diagnostics.config import FILE_NAME, Settings
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.against_baseline import drift_notes
+from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Policy
-from ptt.diagnostics.gate.results import GatedRun, GateReport, worst
+from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome, worst
+from ptt.diagnostics.gate.traces import judge_trace_set
+from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.executors import Engine, Executor
 from ptt.executors import executor as open_executor
 from ptt.object_stores.client import is_url
 from ptt.object_stores.remote_paths import RemotePaths, shown, url_of
 from ptt.reports.gate import FORMATS, github_annotations, github_guard, job_summary
+from ptt.reports.gate.index import index_html
 from ptt.reports.gate.terminal import print_gate
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.terminal import open_console
+from ptt.run_location import traces_beside
 
+INDEX: Final = "index.html"
+JSON: Final = "json"
+SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 STANDARD_INPUT: Final = "-"
 MAX_RUNS: Final = 10_000  # a page and a test report of more than this help nobody
 MAX_LIST_BYTES: Final = 16 << 20  # bytes: ten thousand of the longest paths there can be
@@ -133,29 +155,50 @@ def _resolved(path: Path) -> Path:
         return path.absolute()
 
 
-SUMMARY: Final = "GITHUB_STEP_SUMMARY"
-
-
 @dataclass(frozen=True, kw_only=True)
-class GateOptions:
-    """What the command line said."""
+class Task(RunTask):
+    """One run and all that is needed to gate it."""
 
-    runs: tuple[str, ...]
-    listed: Path | None
-    settings: Path | None
-    baseline: Path | None
-    jobs: int | None
-    engine: str
-    ray_address: str | None
-    out: Path | None
-    explain: bool
-    as_of: str | None
-    as_json: bool
-    extra: Mapping[str, Path]  # format -> file
-    github: bool
+    policy: Policy
+    today: date
     reports: GateReports
-    quiet: bool
-    one_run: bool
+
+
+def _judge(task: Task, opened: LoadedRun) -> GatedRun:
+    traces = trace_set(task, opened)
+    if traces is not None:
+        return replace(judge_trace_set(traces, task.policy, name=task.name, today=task.today), path=task.shown)
+    beside = traces_beside(store_of(task)) if task.policy.traces is not None else None
+    gated = judge(opened, task.policy, name=task.name, today=task.today, traces=beside)
+    return replace(gated, path=task.shown, first_broken_link=opened.diagnosis.verdict.first_broken_link)
+
+
+def _write_run(task: Task, opened: LoadedRun, gated: GatedRun) -> GatedRun:
+    wanted = _wants_report(task, gated)
+    write_run(task, opened, report=wanted)
+    return replace(gated, report=f"{task.folder.name}/{REPORT}") if wanted else gated
+
+
+def _wants_report(task: Task, gated: GatedRun) -> bool:
+    if task.reports is GateReports.FAILED:
+        return gated.outcome is not Outcome.PASSED
+    return task.reports is GateReports.ALL
+
+
+def _failed(task: Task, outcome: Outcome, why: str) -> GatedRun:
+    """Return why a run has no checks."""
+    return GatedRun(name=task.name, path=task.shown, outcome=outcome, error=why)
+
+
+def _crashed(gated: GatedRun, why: str) -> GatedRun:
+    return replace(gated, outcome=Outcome.CRASHED, error=why)
+
+
+def _is_written(task: Task, opened: LoadedRun, gated: GatedRun) -> bool:
+    return is_drawn(task, opened) or not _wants_report(task, gated)
+
+
+STEPS: Final = Steps(judge=_judge, write=_write_run, failed=_failed, crashed=_crashed, is_written=_is_written)
 
 
 def run(options: GateOptions) -> int:
@@ -173,7 +216,7 @@ def _run(options: GateOptions, remote: RemotePaths) -> int:
     for name, path in options.extra.items():
         remote.no_output(path, f"--{name}")
     out = _output_folder(options)
-    chosen = targets(options.runs, listed=options.listed, out=out)
+    chosen = targets(options.runs or (), listed=options.listed, out=out)
     out = remote.output(out) or out  # before the runs are read, which may take long
     chosen = replace(chosen, runs=tuple(remote.runs(chosen.runs)))
     if not options.one_run:
@@ -200,7 +243,7 @@ def _run(options: GateOptions, remote: RemotePaths) -> int:
                 raise SettingsError(
                     f"{output_path}: lies inside {run_dir}, which is never written to; give another --{option}."
                 )
-    place = gate_runs.output(out, options.extra)
+    place = Output.below(out, "ptt gate", (INDEX, FORMATS[JSON].file), options.extra)
     place.check(_inputs(options, settings, policy, chosen))
     with open_executor(Engine(options.engine), options.ray_address) as executor, place.exclusive():
         return _gate_and_print(options, tasks, policy, chosen, place, executor)
@@ -218,7 +261,7 @@ def _gate_and_print(
     place.prepare()
     try:
         with run_progress("gating runs", _line, quiet=options.quiet) as on_run:
-            runs = gate_all(tasks, jobs=options.jobs, executor=executor, on_run=on_run)
+            runs = judge_all(tasks, STEPS, jobs=options.jobs, executor=executor, on_run=on_run)
     except Stopped as stopped:
         typer.echo(stopped.sentence(counted(len(tasks), "run"), place.folder), err=True)
         raise typer.Exit(Exit.STOPPED) from None
@@ -229,14 +272,15 @@ def _gate_and_print(
         baseline=None if policy.baseline is None else relative_path(policy.baseline.file) or policy.baseline.file.name,
         notes=(*drift_notes(runs, policy), *chosen.notes),
     )
-    index = gate_runs.write(report, place)
-    _print(report, options, index)
+    own = {INDEX: partial(index_html, report), FORMATS[JSON].file: partial(FORMATS[JSON].render, report)}
+    place.write(own | {name: partial(FORMATS[name].render, report) for name in options.extra})
+    _print(report, options, place.folder / INDEX)
     return CODES[report.outcome]
 
 
 def _print(report: GateReport, options: GateOptions, index: Path) -> None:
     if options.as_json:
-        print_json(FORMATS[gate_runs.JSON].render(report))
+        print_json(FORMATS[JSON].render(report))
         return
     start, end = github_guard(report) if options.github else ("", "")
     if start:  # what runs are called, and what they logged, must not be taken for the runner's commands
@@ -244,7 +288,7 @@ def _print(report: GateReport, options: GateOptions, index: Path) -> None:
     print_gate(report, open_console(), shown(index), explain=options.explain)
     if end:
         typer.echo(end)
-        rest_in = {} if _summarise(report) else {"rest_in": shown(index.parent / FORMATS[gate_runs.JSON].file)}
+        rest_in = {} if _summarise(report) else {"rest_in": shown(index.parent / FORMATS[JSON].file)}
         typer.echo(github_annotations(report, **rest_in), nl=False)
 
 
@@ -275,7 +319,7 @@ def _output_folder(options: GateOptions) -> Path:
     """Return --out, or the default: below the current folder, or beside a run where that lies inside it."""
     if options.out is not None:
         return options.out
-    upward = [Path(word) for word in options.runs if word in {".", "./"} or ".." in Path(word).parts]
+    upward = [Path(word) for word in options.runs or () if word in {".", "./"} or ".." in Path(word).parts]
     return output_base(upward) / "gate"
 
 

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
 
@@ -92,8 +93,8 @@ class Steps(Generic[AnyTask, AnyAnswer]):
     """Says whether nothing is left to draw of a run that is kept."""
 
 
-def judge_one(task: AnyTask, steps: Steps[AnyTask, AnyAnswer], executor: Executor | None = None) -> AnyAnswer | Refused:
-    """Open, judge and write one run."""
+def judge_one(steps: Steps[AnyTask, AnyAnswer], task: AnyTask, executor: Executor | None = None) -> AnyAnswer | Refused:
+    """Open, judge and write one run: wherever the executor runs it, or here with a long one's tokens folded by it."""
     answer = None
     try:
         opened = api.open_run(
@@ -116,7 +117,7 @@ def judge_one(task: AnyTask, steps: Steps[AnyTask, AnyAnswer], executor: Executo
         return steps.failed(task, Outcome.UNREADABLE if unreadable else Outcome.CRASHED, describe_error(task, error))
 
 
-def judge_kept(task: AnyTask, steps: Steps[AnyTask, AnyAnswer]) -> AnyAnswer | None:
+def _judge_kept(steps: Steps[AnyTask, AnyAnswer], task: AnyTask) -> AnyAnswer | None:
     """Judge a run that is kept as it is now; None where it must be opened, or a report be drawn."""
     try:
         opened = api.kept_run(task.run, out=task.folder, settings=task.settings, one_run=task.one_run)
@@ -229,31 +230,26 @@ class Stopped(Exception):  # noqa: N818  Ctrl-C is no error
 
 def judge_all(
     tasks: Sequence[AnyTask],
+    steps: Steps[AnyTask, AnyAnswer],
     *,
     jobs: int | None,
     executor: Executor,
-    one: Callable[..., AnyAnswer | Refused],
-    kept: Callable[[AnyTask], AnyAnswer | None],
-    failed: Callable[[AnyTask, Outcome, str], AnyAnswer],
     on_run: Callable[[AnyAnswer, int, int], None] | None = None,
 ) -> tuple[AnyAnswer, ...]:
     """Judge every run, and return the answers in the order of the tasks.
-
-    `one` takes a task and runs wherever the executor does; handed the executor too, it judges the run here and has a
-    long one's tokens folded there.
 
     `on_run` hears each answer, how many are done, and of how many. Raises SettingsError where the settings turn out
     wrong in use, and Stopped on Ctrl-C; what was judged is kept.
     """
     done: dict[int, AnyAnswer] = {}
     try:
-        with closing(_judge_all(tasks, jobs, executor, one, kept)) as answers:
+        with closing(_judge_all(tasks, steps, jobs, executor)) as answers:
             for number, answer in answers:
                 if isinstance(answer, Refused):
                     raise SettingsError(answer.why)
                 if isinstance(answer, Died):
                     why = f"{answer.how}; judge this run alone with --jobs 1, or on a machine with more memory."
-                    answer = failed(tasks[number], Outcome.CRASHED, why)
+                    answer = steps.failed(tasks[number], Outcome.CRASHED, why)
                 done[number] = answer
                 if on_run is not None:
                     on_run(answer, len(done), len(tasks))
@@ -263,23 +259,20 @@ def judge_all(
 
 
 def _judge_all(
-    tasks: Sequence[AnyTask],
-    jobs: int | None,
-    executor: Executor,
-    one: Callable[..., AnyAnswer | Refused],
-    kept: Callable[[AnyTask], AnyAnswer | None],
+    tasks: Sequence[AnyTask], steps: Steps[AnyTask, AnyAnswer], jobs: int | None, executor: Executor
 ) -> Generator[tuple[int, AnyAnswer | Refused | Died]]:
     waiting = []
     for number, task in enumerate(tasks):
-        answer = kept(task)  # takes milliseconds, and a process some hundred of them to start
+        answer = _judge_kept(steps, task)  # takes milliseconds, and a process some hundred of them to start
         if answer is None:
             waiting.append(number)
         else:
             yield number, answer
     if len(waiting) == 1:
-        yield waiting[0], one(tasks[waiting[0]], executor)
+        yield waiting[0], judge_one(steps, tasks[waiting[0]], executor)
         return
     chosen = [tasks[number] for number in waiting]
+    one = partial(judge_one, steps)
     with closing(executor.run_tasks(one, chosen, jobs=jobs, writes_to=tasks[0].folder.parent)) as results:
         for index, result in results:
             yield waiting[index], result

@@ -1,76 +1,16 @@
-"""The options that several commands share, and what they can be."""
+"""The options of each command, declared once: a field is an option, its order that of the help; and calls to copy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder the trainer wrote to, or one file in it.")]
-RunsArgument = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="RUN...", help="Folder the trainer wrote to, one file in it, an archive, or a folder of runs."
-    ),
-]
-OneRunOption = Annotated[
-    bool, typer.Option("--one-run", help="Read a folder as one run, even if it looks like several.")
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", help="Write to this folder (default: ./ptt-report/<run name>)."),
-]
-
-KeepTextOption = Annotated[
-    bool, typer.Option("--keep-text", help="Keep shortened sample texts in the store (default: none).")
-]
-
-SettingsOption = Annotated[
-    Path | None,
-    typer.Option("--settings", help="Read settings from this file (default: ./ptt.toml, if present)."),
-]
-
-BudgetMemoryOption = Annotated[
-    int | None,
-    typer.Option(
-        "--budget-memory", min=1, metavar="MB", help="Limit the memory for reading one file (docs/budget.md)."
-    ),
-]
-BudgetSecondsOption = Annotated[
-    float | None,
-    typer.Option(
-        "--budget-seconds", min=0.001, metavar="S", help="Limit CPU seconds for reading, beyond the allowance for size."
-    ),
-]
-
-RulesOption = Annotated[
-    list[Path] | None,
-    typer.Option("--rules", help="Add custom rules from this file or folder; repeatable."),
-]
-
-
-FiguresOption = Annotated[
-    Path | None, typer.Option("--figures", help="Also write each figure as SVG and PNG to this folder.")
-]
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-SaltOption = Annotated[
-    str | None, typer.Option("--salt", help="Key the hashes with this secret, so that reports share names.")
-]
-KeepToolNamesOption = Annotated[bool, typer.Option("--keep-tool-names", help="With --redact: keep tool names.")]
-
-FindingsJsonOption = Annotated[bool, typer.Option("--json", help="Print only findings.json, to standard output.")]
-
-
-def rule_names(incomplete: str) -> Sequence[str]:
-    """Return the built-in rules whose names begin so, for the shell to complete."""
-    from ptt import api  # a shell that completes nothing must not wait for polars
-
-    return [page.id for page in api.rule_pages() if page.id.startswith(incomplete)]
+from ptt.diagnostics.traces.exports.options import MAX_PAIRS_PER_PROMPT, Dedupe, ExportKind, FileFormat, StepExtent
 
 
 class EngineName(StrEnum):
@@ -78,19 +18,6 @@ class EngineName(StrEnum):
 
     LOCAL = "local"
     RAY = "ray"
-
-
-EngineOption = Annotated[
-    EngineName, typer.Option("--engine", help="Work on this machine, or on a Ray cluster (docs/ray.md).")
-]
-RayAddressOption = Annotated[
-    str | None,
-    typer.Option(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="Head node of the Ray cluster, or auto (default: $RAY_ADDRESS, or else a Ray of this machine's own).",
-    ),
-]
 
 
 class FailOn(StrEnum):
@@ -112,6 +39,450 @@ class GateReports(StrEnum):
     NONE = "none"
 
 
+def rule_names(incomplete: str) -> Sequence[str]:
+    """Return the built-in rules whose names begin so, for the shell to complete."""
+    from ptt import api  # a shell that completes nothing must not wait for polars
+
+    return [page.id for page in api.rule_pages() if page.id.startswith(incomplete)]
+
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder the trainer wrote to, or one file in it.")]
+OneRunOption = Annotated[
+    bool, typer.Option("--one-run", help="Read a folder as one run, even if it looks like several.")
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Write to this folder (default: ./ptt-report/<run name>).")
+]
+KeepTextOption = Annotated[
+    bool, typer.Option("--keep-text", help="Keep shortened sample texts in the store (default: none).")
+]
+SettingsOption = Annotated[
+    Path | None, typer.Option("--settings", help="Read settings from this file (default: ./ptt.toml, if present).")
+]
+BudgetMemoryOption = Annotated[
+    int | None,
+    typer.Option(
+        "--budget-memory", min=1, metavar="MB", help="Limit the memory for reading one file (docs/budget.md)."
+    ),
+]
+BudgetSecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--budget-seconds", min=0.001, metavar="S", help="Limit CPU seconds for reading, beyond the allowance for size."
+    ),
+]
+RulesOption = Annotated[
+    list[Path] | None, typer.Option("--rules", help="Add custom rules from this file or folder; repeatable.")
+]
+FiguresOption = Annotated[
+    Path | None, typer.Option("--figures", help="Also write each figure as SVG and PNG to this folder.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+FindingsJsonOption = Annotated[bool, typer.Option("--json", help="Print only findings.json, to standard output.")]
+SaltOption = Annotated[
+    str | None, typer.Option("--salt", help="Key the hashes with this secret, so that reports share names.")
+]
+KeepToolNamesOption = Annotated[bool, typer.Option("--keep-tool-names", help="With --redact: keep tool names.")]
 FailOnOption = Annotated[
     FailOn | None, typer.Option("--fail-on", help="Exit with code 3 on a finding of this severity or worse.")
 ]
+EngineOption = Annotated[
+    EngineName, typer.Option("--engine", help="Work on this machine, or on a Ray cluster (docs/ray.md).")
+]
+RayAddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="Head node of the Ray cluster, or auto (default: $RAY_ADDRESS, or else a Ray of this machine's own).",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnoseOptions:
+    """What `ptt diagnose` takes."""
+
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Folder the trainer wrote to, one file in it, an archive, or a folder of runs."
+        ),
+    ]
+    out: OutOption = None
+    figures: FiguresOption = None
+    settings: SettingsOption = None
+    fail_on: FailOnOption = None
+    keep_text: KeepTextOption = False
+    rules: RulesOption = None
+    one_run: OneRunOption = False
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", help="Draw the tails of this run or store in the same chart.")
+    ] = None
+    budget_memory: BudgetMemoryOption = None
+    budget_seconds: BudgetSecondsOption = None
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, max=256, help="Judge this many runs at a time (default: at most 4)."),
+    ] = None
+    engine: EngineOption = EngineName.LOCAL
+    ray_address: RayAddressOption = None
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only findings.json, or index.json for several runs.")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """What `ptt compare` takes."""
+
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUN RUN...", help="Runs, archives, stores or findings.json; the baseline first."),
+    ] = None
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="NAME=RUN,RUN", help="Pool seeds of one setting; repeatable."),
+    ] = None
+    baseline: Annotated[str | None, typer.Option("--baseline", help="Compare the others with this run or group.")] = (
+        None
+    )
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write to this folder (default: ./ptt-report/compare).")
+    ] = None
+    figures: FiguresOption = None
+    settings: SettingsOption = None
+    rules: RulesOption = None
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", min=1, max=64, help="Judge this many runs at a time (default: one per core, at most 4)."
+        ),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print only compare.json, to standard output.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateOptions:
+    """What `ptt gate` takes."""
+
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help="Runs, archives, stores or findings.json, or quoted globs of them."),
+    ] = None
+    settings: Annotated[
+        Path | None,
+        typer.Option("--settings", help="Read the policy from this file (default: ./ptt.toml, if present)."),
+    ] = None
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", help="Compare the runs with this baseline instead of the policy's.")
+    ] = None
+    listed: Annotated[
+        Path | None,
+        typer.Option("--list", help="Read more runs from this file, one path a line; - for standard input."),
+    ] = None
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", min=1, max=256, help="Judge this many runs at a time (default: one per core, at most 4)."
+        ),
+    ] = None
+    engine: EngineOption = EngineName.LOCAL
+    ray_address: RayAddressOption = None
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write to this folder (default: ./ptt-report/gate).")
+    ] = None
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print every check, its data and what would make it fail.")
+    ] = False
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", metavar="DATE", help="Apply allowances as of this day (default: today in UTC)."),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print only gate.json, to standard output.")] = False
+    junit: Annotated[Path | None, typer.Option("--junit", help="Also write a JUnit XML file.")] = None
+    sarif: Annotated[Path | None, typer.Option("--sarif", help="Also write a SARIF 2.1.0 file.")] = None
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Also write Markdown, for a pull request comment.")
+    ] = None
+    github: Annotated[
+        bool, typer.Option("--github", help="Also print GitHub annotations and write the job summary.")
+    ] = False
+    reports: Annotated[
+        GateReports,
+        typer.Option("--reports", help="Draw report.html for runs that did not pass, for all, or for none."),
+    ] = GateReports.FAILED
+    quiet: Annotated[bool, typer.Option("--quiet", help="Hide progress.")] = False
+    one_run: OneRunOption = False
+
+    @property
+    def extra(self) -> dict[str, Path]:
+        """The files beside gate.json, by the name of their format."""
+        files = {"junit": self.junit, "sarif": self.sarif, "markdown": self.markdown}
+        return {name: path for name, path in files.items() if path}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What `ptt report` takes."""
+
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="Folder written by `ptt diagnose`, store, findings.json, run or archive."
+        ),
+    ]
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write the report to this folder (default: ./ptt-report/<name>-report)."),
+    ] = None
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Remove texts and replace names and ids by hashes, for sharing.")
+    ] = False
+    salt: SaltOption = None
+    keep_tool_names: KeepToolNamesOption = False
+    postmortem: Annotated[
+        bool, typer.Option("--postmortem", help="Also draft a postmortem: postmortem.md and its figures.")
+    ] = False
+    figures: FiguresOption = None
+    settings: SettingsOption = None
+    rules: RulesOption = None
+    as_json: FindingsJsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions:
+    """What `ptt show` takes."""
+
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, file, archive or self-contained store.")]
+    sample: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SAMPLE]",
+            help="Sample id, STEP:ROW or FILE:ROW; omit it to list the samples behind the findings.",
+        ),
+    ] = None
+    text: Annotated[bool, typer.Option("--text", help="Also print texts and decoded tokens, with secrets masked.")] = (
+        False
+    )
+    every_token: Annotated[
+        bool, typer.Option("--all", help="Print all tokens, not only those around the largest |r|.")
+    ] = False
+    pair: Annotated[
+        str | None,
+        typer.Option(
+            "--pair", metavar="A/B", help="Compute r from this pair, such as old/rollout (default: policy/ref)."
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder written by `ptt diagnose` (default: ./ptt-report/<run name>)."),
+    ] = None
+    settings: SettingsOption = None
+    one_run: OneRunOption = False
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracesOptions:
+    """What `ptt traces` takes; from `format` on the fields are those of ExportOptions."""
+
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Files, folders or archives of agent traces, as one set.")
+    ]
+    out: OutOption = None
+    figures: FiguresOption = None
+    settings: SettingsOption = None
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", help="Also compare with these traces: files, or a folder that ptt traces wrote."),
+    ] = None
+    fail_on: FailOnOption = None
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Leave out texts and replace names and ids by hashes, for sharing.")
+    ] = False
+    salt: SaltOption = None
+    keep_tool_names: KeepToolNamesOption = False
+    budget_memory: BudgetMemoryOption = None
+    budget_seconds: BudgetSecondsOption = None
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, max=64, help="Read with this many processes (default: one per core, at most 8)."),
+    ] = None
+    as_json: FindingsJsonOption = False
+    export: Annotated[
+        list[ExportKind] | None, typer.Option("--export", help="Write training data of this kind; repeatable.")
+    ] = None
+    export_to: Annotated[
+        Path | None,
+        typer.Option("--export-to", metavar="FOLDER", help="Write it to this folder (default: exports below --out)."),
+    ] = None
+    format: Annotated[FileFormat, typer.Option("--format", help="Write Parquet or JSON lines.")] = FileFormat.PARQUET
+    min_margin: Annotated[
+        float, typer.Option("--min-margin", min=0.0, help="Pair only rewards that differ by at least this much.")
+    ] = 0.0
+    max_pairs_per_prompt: Annotated[
+        int,
+        typer.Option("--max-pairs-per-prompt", min=1, max=10_000, help="Write at most so many pairs of one prompt."),
+    ] = MAX_PAIRS_PER_PROMPT
+    match_length: Annotated[
+        bool, typer.Option("--match-length", help="Pair only completions of nearly the same length.")
+    ] = False
+    dedupe: Annotated[Dedupe, typer.Option("--dedupe", help="Leave out repeated completions of a prompt.")] = (
+        Dedupe.EXACT
+    )
+    steps_to: Annotated[
+        StepExtent, typer.Option("--steps-to", help="End step-level pairs with their turn, or with the episode.")
+    ] = StepExtent.TURN
+    min_reward: Annotated[
+        float | None, typer.Option("--min-reward", help="For SFT, also take episodes of at least this reward.")
+    ] = None
+    include_unlabelled: Annotated[
+        bool, typer.Option("--include-unlabelled", help="For SFT, also take episodes without any label.")
+    ] = False
+    keep_masked: Annotated[
+        bool, typer.Option("--keep-masked", help="Also write rows in which a key or token is masked.")
+    ] = False
+    eval_set: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--eval-set", metavar="PATH", help="Mark rows that share 13 words in a row with this; repeatable."
+        ),
+    ] = None
+    from_tail: Annotated[
+        bool,
+        typer.Option(
+            "--from-tail", help="Pair only at prompts of the episodes with most tail tokens (needs logprobs)."
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions:
+    """What `ptt ingest` takes."""
+
+    run: RunArgument
+    out: OutOption = None
+    keep_text: KeepTextOption = False
+    settings: SettingsOption = None
+    one_run: OneRunOption = False
+    budget_memory: BudgetMemoryOption = None
+    budget_seconds: BudgetSecondsOption = None
+    engine: EngineOption = EngineName.LOCAL
+    ray_address: RayAddressOption = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcesOptions:
+    """What `ptt sources` takes."""
+
+    run: RunArgument
+    settings: SettingsOption = None
+    sample: Annotated[
+        Path | None,
+        typer.Option("--sample", help="Write the shapes of unrecognised files to this file, without content."),
+    ] = None
+    one_run: OneRunOption = False
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulesOptions:
+    """What `ptt rules` takes."""
+
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Print the page of this rule.", autocompletion=rule_names)
+    ] = None
+    check: Annotated[
+        list[Path] | None,
+        typer.Option("--check", help="Check custom rules in this file or folder, without a run."),
+    ] = None
+    as_json: JsonOption = False
+
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Baseline file.")]
+StoresOption = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Write the runs' stores to this folder (default: below ./ptt-report)."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineUpdateOptions:
+    """What `ptt baseline update` takes."""
+
+    file: FileArgument
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Passing runs of one setting; several seeds show the spread.")
+    ]
+    name: Annotated[str | None, typer.Option("--name", help="Name the baseline (default: the name of the file).")] = (
+        None
+    )
+    even_failed: Annotated[
+        bool, typer.Option("--yes-even-failed", help="Accept runs with high findings; the file records which.")
+    ] = False
+    settings: SettingsOption = None
+    out: StoresOption = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineShowOptions:
+    """What `ptt baseline show` takes."""
+
+    file: FileArgument
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineDiffOptions:
+    """What `ptt baseline diff` takes."""
+
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="Baseline file.")]
+    new: Annotated[Path | None, typer.Argument(metavar="[NEW]", help="Another baseline file.")] = None
+    against: Annotated[
+        list[Path] | None,
+        typer.Option("--against", metavar="RUN", help="Compare with this run instead of NEW; repeatable."),
+    ] = None
+    settings: SettingsOption = None
+    out: StoresOption = None
+
+
+KEEP_LINES: Final = "\b"  # click wraps a paragraph that does not begin with this character
+EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "": ("ptt diagnose runs/my_run", "ptt gate 'runs/*'", "ptt rules entropy-collapse"),
+    "diagnose": (
+        "ptt diagnose runs/my_run",
+        "ptt diagnose runs/seed_* -o ptt-report",
+        "ptt diagnose run.tar.zst --json --fail-on high",
+    ),
+    "compare": (
+        "ptt compare runs/before runs/after",
+        "ptt compare --group old=a1,a2,a3 --group new=b1,b2,b3 --baseline old",
+    ),
+    "gate": (
+        "ptt gate 'runs/*' --junit junit.xml",
+        "ptt gate runs/my_run --explain",
+        "ptt gate runs/my_run --baseline baselines/main.toml",
+    ),
+    "report": ("ptt report ptt-report/my_run --redact -o to_share", "ptt report ptt-report/my_run --postmortem"),
+    "show": (
+        "ptt show runs/my_run",
+        "ptt show runs/my_run 120:3",
+        "ptt show runs/my_run 120:3 --text --pair old/rollout",
+    ),
+    "ingest": ("ptt ingest runs/my_run -o stores/my_run",),
+    "traces": ("ptt traces logs/agents.jsonl", "ptt traces runs/my_run/completions -o ptt-report"),
+    "sources": ("ptt sources runs/my_run", "ptt sources runs/my_run --sample shapes.txt"),
+    "rules": ("ptt rules", "ptt rules entropy-collapse", "ptt rules --check my_rules/"),
+    "baseline": (
+        "ptt baseline update main.toml runs/seed_1 runs/seed_2 runs/seed_3",
+        "ptt baseline diff main.toml --against runs/my_run",
+    ),
+    "baseline update": ("ptt baseline update main.toml runs/seed_1 runs/seed_2 runs/seed_3",),
+    "baseline show": ("ptt baseline show main.toml",),
+    "baseline diff": ("ptt baseline diff old.toml new.toml", "ptt baseline diff main.toml --against runs/my_run"),
+}
+
+
+def examples(command: str) -> str:
+    """Return the end of a command's help."""
+    return "\n".join((KEEP_LINES, "Examples:", *(f"  {line}" for line in EXAMPLES[command])))

@@ -18,17 +18,20 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ptt.cli.options import EngineName
+from ptt.cli.options import EngineName, ReportOptions, TracesOptions
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import is_archive, run_name
 from ptt.diagnostics.store.folders import NOTE, hash_location, noted_run
 from ptt.processes import ends_with_us, leave_signals_to_the_parent, set_for_children, uninterrupted
 from ptt.reports.text.sanitize import safe
+from ptt.version import __version__
 
 if TYPE_CHECKING:
     from ptt.diagnostics.compare.comparison import Comparison
     from ptt.diagnostics.model import Diagnosis
+    from ptt.diagnostics.traces.model import TraceDiagnosis
     from ptt.object_stores.remote_paths import RemotePaths
+    from ptt.reports.figures.drawing import FigureFault
     from ptt.reports.run.html import Page
 
 
@@ -154,6 +157,40 @@ def say_what_stays_here(run: Path, engine: str) -> None:
             "unpack it where all nodes see it.",
             err=True,
         )
+
+
+def check_redaction(options: ReportOptions | TracesOptions) -> None:
+    """Refuse options that would do nothing, or less than they seem to."""
+    if not options.redact and (options.salt is not None or options.keep_tool_names):
+        raise SettingsError("--salt and --keep-tool-names only work with --redact; add --redact, or drop them.")
+    if options.salt is not None and not options.salt.strip():
+        raise SettingsError("--salt is empty: anyone who guesses a name could find its hash; give a secret.")
+
+
+def redact_traces(diagnosis: TraceDiagnosis, options: ReportOptions | TracesOptions) -> TraceDiagnosis:
+    """Return what may be shared of agent traces."""
+    from ptt.reports.redact.redact import default_salt
+    from ptt.reports.redact.traces import redacted_traces
+    from ptt.reports.traces.findings_json import trace_findings_json
+
+    salt = options.salt or default_salt(diagnosis.traces.name, trace_findings_json(diagnosis, __version__))
+    return redacted_traces(diagnosis, salt=salt, keep_tool_names=options.keep_tool_names)
+
+
+def write_traces(diagnosis: TraceDiagnosis, folder: Path, figures: Path | None) -> tuple[str, Path, list[FigureFault]]:
+    """Write what a command says of agent traces; return findings.json, the page, and the figures that failed."""
+    from ptt.reports.output import write_text
+    from ptt.reports.traces.findings_json import trace_findings_json
+    from ptt.reports.traces.html import render_traces, write_trace_figures
+
+    findings = trace_findings_json(diagnosis, __version__)
+    write_text(folder / "findings.json", findings)
+    page = render_traces(diagnosis)
+    report = write_text(folder / "report.html", page.text)
+    faults = list(page.faults)
+    if figures is not None:
+        write_trace_figures(diagnosis, figures, faults)
+    return findings, report, faults
 
 
 class Artist:

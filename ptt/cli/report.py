@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,17 @@ from rich.console import Console
 from ptt import api
 from ptt.api import REPORT
 from ptt.cli.exits import figure_faults
-from ptt.cli.output import DRAWING, Artist, output_folder, progress_bar, remote_paths
+from ptt.cli.options import ReportOptions
+from ptt.cli.output import (
+    DRAWING,
+    Artist,
+    check_redaction,
+    output_folder,
+    progress_bar,
+    redact_traces,
+    remote_paths,
+    write_traces,
+)
 from ptt.cli.streams import print_json
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import SettingsError
@@ -30,7 +39,6 @@ from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.run.view import GUESSABLE
 from ptt.reports.text.terminal import open_console
-from ptt.reports.traces.findings_json import trace_findings_json
 from ptt.reports.traces.terminal import print_traces
 from ptt.run_location import FINDINGS, STORE, traces_at
 from ptt.stopping import temporary_folder
@@ -40,24 +48,10 @@ BASE: Final = Path("ptt-report")
 FIGURES: Final = "figures"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions:
-    """What the options ask for."""
-
-    out: Path | None
-    figures: Path | None
-    redact: bool
-    salt: str | None
-    keep_tool_names: bool
-    postmortem: bool
-    settings: Path | None
-    rules: Sequence[Path]
-    as_json: bool
-
-
-def run(source: Path, options: ReportOptions, drawing: Artist) -> int:
-    """Write the report of what `source` is, and return the exit code."""
-    _check(options)
+def run(options: ReportOptions, drawing: Artist) -> int:
+    """Write the report of what the source is, and return the exit code."""
+    check_redaction(options)
+    source = options.source
     settings = api.read_settings(options.settings)
     with remote_paths() as remote:
         remote.no_output(options.figures, "--figures")
@@ -75,7 +69,7 @@ def _run(source: Path, options: ReportOptions, settings: Settings, drawing: Arti
         store = output_folder(source, None) if options.out is None else Path(scratch)
         as_it_was = options.settings is None and not options.rules  # as it was, whatever ./ptt.toml says
         opened = api.open_run(
-            source, out=store, settings=settings, rules=options.rules, progress=tell, as_judged=as_it_was
+            source, out=store, settings=settings, rules=options.rules or (), progress=tell, as_judged=as_it_was
         )
         traces = traces_at(source, store) if opened.kind == "findings" or _unjudged(opened) else None
         if traces is not None:
@@ -101,38 +95,18 @@ def _unjudged(opened: LoadedRun) -> bool:
 
 def _report_traces(diagnosis: TraceDiagnosis, source: Path, options: ReportOptions) -> int:
     """Write the report of agent traces again, as `ptt traces` would."""
-    from ptt.reports.traces.html import render_traces, write_trace_figures
-
     if options.postmortem:
         raise SettingsError("--postmortem works with runs; the report of agent traces has no postmortem.")
     if options.redact:
-        from ptt.reports.redact.redact import default_salt
-        from ptt.reports.redact.traces import redacted_traces
-
-        salt = options.salt or default_salt(diagnosis.traces.name, trace_findings_json(diagnosis, __version__))
-        diagnosis = redacted_traces(diagnosis, salt=salt, keep_tool_names=options.keep_tool_names)
+        diagnosis = redact_traces(diagnosis, options)
     folder = options.out or BASE / f"{diagnosis.traces.name if options.redact else _name(source)}-report"
     _keep_clear(source, folder)
-    findings = trace_findings_json(diagnosis, __version__)
-    write_text(folder / FINDINGS, findings)
-    page = render_traces(diagnosis)
-    faults = list(page.faults)
-    written = write_text(folder / REPORT, page.text)
-    if options.figures is not None:
-        write_trace_figures(diagnosis, options.figures, faults)
+    findings, written, faults = write_traces(diagnosis, folder, options.figures)
     if options.as_json:
         print_json(findings)
     else:
         print_traces(diagnosis, open_console(), shown(written))
     return figure_faults(faults)
-
-
-def _check(options: ReportOptions) -> None:
-    """Refuse options that would do nothing, or less than they seem to."""
-    if not options.redact and (options.salt is not None or options.keep_tool_names):
-        raise SettingsError("--salt and --keep-tool-names only work with --redact; add --redact, or drop them.")
-    if options.salt is not None and not options.salt.strip():
-        raise SettingsError("--salt is empty: anyone who guesses a name could find its hash; give a secret.")
 
 
 def _shown(diagnosis: Diagnosis, source: str, options: ReportOptions) -> Diagnosis:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -12,69 +12,68 @@ import typer
 from rich.console import Console
 
 from ptt import api
-from ptt.api import REPORT
-from ptt.cli.exits import CODES, figure_faults
-from ptt.cli.output import DRAWING, check_figures, contains, output_folder, progress_bar, remote_paths
+from ptt.cli.exits import CODES, fail_limit, figure_faults
+from ptt.cli.options import TracesOptions
+from ptt.cli.output import (
+    DRAWING,
+    check_figures,
+    check_redaction,
+    contains,
+    output_folder,
+    progress_bar,
+    redact_traces,
+    remote_paths,
+    write_traces,
+)
 from ptt.cli.streams import print_json
-from ptt.cli.traces_export import Export, write_exports
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.gate.traces import decide_traces
-from ptt.diagnostics.model import Severity, Source
+from ptt.diagnostics.model import Source
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.traces.compare import TraceComparison, TraceSide, compare_traces
+from ptt.diagnostics.traces.exports.options import ExportKind, ExportOptions
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.object_stores.remote_paths import shown
 from ptt.reports.figures.drawing import FigureFault
 from ptt.reports.output import write_text
 from ptt.reports.text.terminal import open_console
 from ptt.reports.traces.comparison import compare_traces_json, print_compared, render_compared
-from ptt.reports.traces.findings_json import trace_findings_json
-from ptt.reports.traces.html import render_traces, write_trace_figures
+from ptt.reports.traces.export_card import card_json, card_lines, card_markdown
 from ptt.reports.traces.terminal import print_traces
-from ptt.run_location import FINDINGS, STORE, kept_side, run_exists, store_at
+from ptt.run_location import STORE, kept_side, run_exists, store_at
 from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
 MAX_JOBS: Final = 8  # by default: one process adds what the others read, and is the slowest from there on
 AGAINST: Final = "against"  # the folder of the other set, below that of this one
+EXPORTS: Final = "exports"  # the default folder of training data, below that of the report
+OF_KIND: Final = {
+    "--match-length": (ExportKind.PAIRS,),
+    "--steps-to": (ExportKind.STEPS,),
+    "--min-reward": (ExportKind.SFT,),
+    "--include-unlabelled": (ExportKind.SFT,),
+}
+"""Options that some kinds alone go by."""
 SHARED: Final = "-redacted"  # ends the default folder of a report that is to be shared
 
 
-@dataclass(frozen=True, kw_only=True)
-class TracesOptions:
-    """What the command line said."""
-
-    out: Path | None
-    figures: Path | None
-    settings: Path | None
-    fail_on: str | None
-    redact: bool
-    salt: str | None
-    keep_tool_names: bool
-    budget_memory: int | None
-    budget_seconds: float | None
-    as_json: bool
-    jobs: int | None = None
-    export: Export | None = None
-    against: Path | None = None
-
-
-def run(paths: Sequence[Path], options: TracesOptions) -> int:
-    """Judge the traces at `paths` as one set, and return the exit code."""
+def run(options: TracesOptions) -> int:
+    """Judge the traces as one set, and return the exit code."""
+    export = export_options(options)
     with remote_paths() as remote:
-        if options.export is not None:
-            remote.no_output(options.export.to, "--export-to")
+        if export is not None:
+            remote.no_output(options.export_to, "--export-to")
         at_hand = replace(
             options,
-            out=remote.output(options.out, of=paths),
+            out=remote.output(options.out, of=options.paths),
             figures=remote.no_output(options.figures, "--figures"),
             against=remote.maybe(options.against),
         )
-        return _run([remote.run(path) for path in paths], at_hand)
+        return _run([remote.run(path) for path in options.paths], at_hand, export)
 
 
-def _run(paths: Sequence[Path], options: TracesOptions) -> int:
+def _run(paths: Sequence[Path], options: TracesOptions, export: ExportOptions | None) -> int:
     settings = _settings(options)
     folder = _checked_folder(paths, options)
     with temporary_folder() as scratch, progress_bar(Console(stderr=True)) as tell:
@@ -85,26 +84,20 @@ def _run(paths: Sequence[Path], options: TracesOptions) -> int:
             out=kept,
             settings=settings,
             jobs=options.jobs or min(os.cpu_count() or 1, MAX_JOBS),
-            keep_messages=options.export is not None,
+            keep_messages=export is not None,
             progress=tell,
         )
         silent = silent_paths(paths, diagnosis)
         if options.redact:
-            diagnosis = _redacted(diagnosis, options)
-        text = trace_findings_json(diagnosis, __version__)
-        write_text(folder / FINDINGS, text)
+            diagnosis = redact_traces(diagnosis, options)
         tell(DRAWING, 0, 1)
-        page = render_traces(diagnosis)
-        report = write_text(folder / REPORT, page.text)
-        faults = list(page.faults)
+        text, report, faults = write_traces(diagnosis, folder, options.figures)
         compared = None
         if options.against is not None:
             side = TraceSide(diagnosis=diagnosis, store=store_at(paths[0]) or store_at(kept))
             compared = compare_traces(_other_side(options.against, kept / AGAINST, settings, options), side)
             text = compare_traces_json(compared, __version__)
             both = write_comparison(compared, folder, faults)
-        if options.figures is not None:
-            write_trace_figures(diagnosis, options.figures, faults)
     if options.as_json:
         print_json(text)
         if silent:
@@ -114,8 +107,12 @@ def _run(paths: Sequence[Path], options: TracesOptions) -> int:
         if compared is not None:
             typer.echo()
             print_compared(compared, open_console(), shown(both))
-    if options.export is not None:
-        for line in write_exports(options.export, store_at(paths[0]) or folder, folder):
+    if export is not None:
+        target = options.export_to or folder / EXPORTS
+        card = api.export_traces(store_at(paths[0]) or folder, target, export)
+        write_text(target / "quality.json", card_json(card, __version__))
+        write_text(target / "quality.md", card_markdown(card))
+        for line in (f"Exported to {target}:", *card_lines(card)):
             typer.echo(line, err=options.as_json)
     return figure_faults(faults) or CODES[decide_traces(diagnosis, fail_on=settings.fail_on)]
 
@@ -160,18 +157,28 @@ def _other_side(path: Path, out: Path, settings: Settings, options: TracesOption
     return TraceSide(diagnosis=api.traces([path], out=out, settings=settings, jobs=jobs), store=out / STORE)
 
 
+def export_options(options: TracesOptions) -> ExportOptions | None:
+    """Return what to export; None without --export, and SettingsError for an option that nothing asked for goes by."""
+    kinds = tuple(dict.fromkeys(options.export or ()))
+    usual = ExportOptions(kinds=kinds)
+    wanted = {field.name: getattr(options, field.name) for field in fields(usual) if field.name != "kinds"}
+    wanted["eval_set"] = tuple(options.eval_set or ())
+    changed = [name for name, value in wanted.items() if value != getattr(usual, name)]
+    given = ["--export-to"] * (options.export_to is not None) + [f"--{name.replace('_', '-')}" for name in changed]
+    if idle := [name for name in given if not set(kinds) & set(OF_KIND.get(name, kinds))]:
+        of = " ".join(f"--export {kind.value}" for kind in OF_KIND.get(idle[0], ())[:1]) or "--export"
+        raise SettingsError(f"{', '.join(idle)}: without use here; add {of}, or drop it.")
+    return replace(usual, **wanted) if kinds else None
+
+
 def _settings(options: TracesOptions) -> Settings:
-    if not options.redact and (options.salt is not None or options.keep_tool_names):
-        raise SettingsError("--salt and --keep-tool-names only work with --redact; add --redact, or drop them.")
+    check_redaction(options)
     if options.redact and options.against is not None:
         raise SettingsError("--against shows the names of tools; give it without --redact.")
-    if options.salt is not None and not options.salt.strip():
-        raise SettingsError("--salt is empty: anyone who guesses a name could find its hash; give a secret.")
     read = api.read_settings(options.settings)
-    given = {None: read.fail_on, "never": None}
     return replace(
         read,
-        fail_on=given[options.fail_on] if options.fail_on in given else Severity(str(options.fail_on)),
+        fail_on=fail_limit(options.fail_on, read),
         budget=read.budget.overridden(memory_mb=options.budget_memory, seconds=options.budget_seconds),
     )
 
@@ -181,12 +188,12 @@ def _checked_folder(paths: Sequence[Path], options: TracesOptions) -> Path:
     for path in paths:
         if not run_exists(path):
             raise InputError(f"{path}: there is no such file or folder; give files or folders of agent traces.")
-    if options.redact and options.export is not None:
+    if options.redact and options.export:
         raise SettingsError("--export writes whole conversations, which --redact takes out; drop one of the two.")
     folder = output_folder(paths[0], options.out)
     if options.redact and options.out is None:
         folder = folder.with_name(folder.name + SHARED)
-    exports = None if options.export is None else options.export.to
+    exports = options.export_to if options.export else None
     for path in paths:
         for output_path in filter(None, (folder, options.figures, exports)):
             if contains(path, output_path) and store_at(path) is None:
@@ -194,11 +201,3 @@ def _checked_folder(paths: Sequence[Path], options: TracesOptions) -> Path:
         if options.figures is not None:
             check_figures(path, options.figures)
     return folder
-
-
-def _redacted(diagnosis: TraceDiagnosis, options: TracesOptions) -> TraceDiagnosis:
-    from ptt.reports.redact.redact import default_salt
-    from ptt.reports.redact.traces import redacted_traces
-
-    salt = options.salt or default_salt(diagnosis.traces.name, trace_findings_json(diagnosis, __version__))
-    return redacted_traces(diagnosis, salt=salt, keep_tool_names=options.keep_tool_names)

@@ -16,8 +16,9 @@ import pytest
 from processes import LINUX, exit_code, started, until_spawned
 from typer.testing import CliRunner, Result
 
-from ptt.cli import gate_runs
+from ptt.cli import gate as gate_module
 from ptt.cli.app import app
+from ptt.cli.many_runs import Output
 from ptt.diagnostics.gate.judge import judge
 from ptt.reports.gate import github
 
@@ -193,7 +194,7 @@ def test_what_a_findings_json_cannot_answer_is_blind(settings: str, check: str, 
     Path("ptt.toml").write_text(settings)
     assert gate("ptt-report/gate/trl_sft_healthy/findings.json", "--out", "again").exit_code == code
     (run,) = json.loads(Path("again/gate.json").read_text())["runs"]
-    (blind,) = [gate_runs for gate_runs in run["checks"] if gate_runs["outcome"] == "blind"]
+    (blind,) = [check for check in run["checks"] if check["outcome"] == "blind"]
     assert blind["id"] == check
     assert "give the run" in blind["next"][0]
 
@@ -311,7 +312,7 @@ def test_nothing_that_is_read_or_linked_to_is_written_over(words: tuple[str, ...
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks are of POSIX")
 def test_a_second_gate_does_not_write_into_the_folder_of_one_that_runs(here: Path) -> None:
-    with gate_runs.exclusive_output(OUT):
+    with Output.below(OUT, "ptt gate", ()).exclusive():
         done = gate("runs/empty")
         assert done.exit_code == 2
         assert "another ptt gate is writing there" in done.stderr
@@ -325,7 +326,7 @@ def test_an_earlier_answer_does_not_outlive_a_gate_that_was_stopped(monkeypatch:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gate_runs, "judge", stop)
+    monkeypatch.setattr(gate_module, "judge", stop)
     done = gate(f"runs/{HEALTHY}", "--junit", "junit.xml")
     assert done.exit_code == 130
     assert "stopped after 0 of 1 run" in done.stderr
@@ -340,7 +341,7 @@ def test_a_crash_of_ours_costs_one_run_and_the_exit_code(fault: BaseException, m
             raise fault
         return judge(*given, **named)
 
-    monkeypatch.setattr(gate_runs, "judge", faulty)
+    monkeypatch.setattr(gate_module, "judge", faulty)
     done = gate("runs/trl*", "--jobs", "1")
     assert done.exit_code == 1
     assert outcomes() == {"trl_sft_healthy": "crashed", "trl_sft_overfit": "failed"}

@@ -160,7 +160,7 @@ def test_ctrl_c_keeps_what_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         return decide(*given, **named)
 
-    monkeypatch.setattr("ptt.cli.diagnose_runs.decide", stop)
+    monkeypatch.setattr("ptt.cli.diagnose.decide", stop)
     done = ptt_says("diagnose", "runs", "--jobs", "1")
     assert done.exit_code == 130
     assert "stopped after 1 of 2 runs" in done.stderr
@@ -174,7 +174,7 @@ def test_a_crash_of_ours_costs_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ValueError("odd")
         return decide(diagnosis, **named)
 
-    monkeypatch.setattr("ptt.cli.diagnose_runs.decide", faulty)
+    monkeypatch.setattr("ptt.cli.diagnose.decide", faulty)
     assert ptt_says("diagnose", "runs", "--jobs", "1").exit_code == 1
     assert [run["outcome"] for run in index()["runs"]] == ["crashed", "passed"]
     assert "ValueError: odd" in index()["runs"][0]["error"]

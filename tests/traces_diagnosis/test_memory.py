@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ptt.cli.memory import AT_ONCE, SETTING, give_back_at_once
+from ptt.cli.streams import AT_ONCE, SETTING, give_back_at_once
 
 
 def test_freed_memory_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
