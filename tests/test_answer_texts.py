@@ -21,7 +21,7 @@ from ptt.diagnostics.model import Diagnosis, Severity
 from ptt.diagnostics.parsers.io.answer_texts import measure_answer
 from ptt.diagnostics.parsers.io.trajectories import turns_of
 from ptt.diagnostics.schema import ANSWERS, TRAJECTORIES
-from ptt.diagnostics.statistics.sketch_overlap import alike_pairs, pair_overlaps
+from ptt.diagnostics.statistics.near_duplicates import alike_pairs, pair_overlaps
 from ptt.reports.run.findings_json import findings_json
 
 REFUSING = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.statistics.clock_offsets import HOUR, OFFSETS, counted_on, fitting_shifts, set_forward
+from ptt.diagnostics.statistics.rank_scores import HOUR, OFFSETS, counted_on, fitting_shifts, set_forward
 
 START = 1.79e9
 

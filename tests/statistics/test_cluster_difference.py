@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ptt.diagnostics.statistics.cluster_difference import paired_difference, share_difference, welch_difference
-from ptt.diagnostics.statistics.clustered_share import wilson
+from ptt.diagnostics.statistics.clustered_share import paired_difference, share_difference, welch_difference, wilson
 
 
 def test_a_paired_difference_is_that_of_the_paired_t_test() -> None:

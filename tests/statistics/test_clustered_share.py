@@ -8,7 +8,7 @@ import scipy.stats
 
 from ptt.diagnostics.statistics.clustered_share import clustered_share, student_t, wilson
 from ptt.diagnostics.statistics.order_change import block_edges, find_change, order_p_value
-from ptt.diagnostics.statistics.pair_order import pair_order
+from ptt.diagnostics.statistics.within_groups import pair_order
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (3, 10), (10, 10), (17, 240)])

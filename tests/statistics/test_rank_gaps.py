@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from ptt.diagnostics.statistics.rank_gaps import MAX_BLOCKS, STARTS, middle_of_others, p_above_others, rank_levels
+from ptt.diagnostics.statistics.rank_scores import MAX_BLOCKS, STARTS, middle_of_others, p_above_others, rank_levels
 
 
 def test_levels_are_those_of_the_steps_that_all_ranks_share() -> None:

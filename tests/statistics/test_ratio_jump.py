@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ptt.diagnostics.statistics.ratio_jump import RatioJump, find_ratio_jump
+from ptt.diagnostics.statistics.level_jump import RatioJump, find_ratio_jump
 
 Array = np.ndarray
 ESTIMATORS = ("k3", "k2", "size", "a sequence", "times beta")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.sampling_temperature import sampling_temperature
+from ptt.diagnostics.statistics.surprisal_excess import sampling_temperature
 
 
 def drawn(temperature: float, seed: int, tokens: int = 12_000) -> tuple[FloatArray, FloatArray, IntArray]:

@@ -9,8 +9,7 @@ from trace_stories import Step, ask, call, end, found, judge, make, not_judged, 
 
 from ptt.diagnostics.model import Severity, Status
 from ptt.diagnostics.parsers.io.answer_texts import measure_answer
-from ptt.diagnostics.statistics.near_duplicates import near_duplicates
-from ptt.diagnostics.statistics.sketch_overlap import pair_overlaps
+from ptt.diagnostics.statistics.near_duplicates import near_duplicates, pair_overlaps
 
 NOUNS = ("river", "table", "ledger", "engine", "garden", "ticket", "valley", "copper", "window", "signal", "market")
 VERBS = ("opens", "turns", "breaks", "carries", "follows", "reads", "moves", "holds", "counts", "joins", "meets")

@@ -15,7 +15,7 @@ import polars as pl
 from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.environment import LATE_SHARE, MIN_PAIRS, AnswerAgreement
 from ptt.diagnostics.evidence.series import finite_series
-from ptt.diagnostics.statistics.sketch_overlap import alike_pairs, pair_overlaps
+from ptt.diagnostics.statistics.near_duplicates import alike_pairs, pair_overlaps
 
 HEAVY_REPETITION: Final = 0.3  # of runs of four words; human text has 0.05, real answers of tool runs 0.1 at most
 MIN_ENGLISH: Final = 0.5  # of the answers: else what refuses in another language is not seen

@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence.tokens_by_step import SLICES
 from ptt.diagnostics.evidence.validity import Extent, measure_extent
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.cells import EXPONENT_CAP, grouped_sums
-from ptt.diagnostics.statistics.ratio_jump import RatioJump, find_ratio_jump
+from ptt.diagnostics.statistics.level_jump import RatioJump, find_ratio_jump
 
 LEAST_KL: Final = 1e-4  # nats a token: below it rounded logprobs and two estimators may differ by any factor
 MEASURES: Final = {"k3": 1.0, "k2": 1.0, "mean |r|": 0.5, "k3 a sequence": 1.0}

@@ -14,8 +14,14 @@ import polars as pl
 
 from ptt.diagnostics.evidence.series import Series, finite_series
 from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.statistics.clock_offsets import OFFSETS, counted_on, fitting_shifts, set_forward
-from ptt.diagnostics.statistics.rank_scores import RankScores, score_ranks
+from ptt.diagnostics.statistics.rank_scores import (
+    OFFSETS,
+    RankScores,
+    counted_on,
+    fitting_shifts,
+    score_ranks,
+    set_forward,
+)
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 

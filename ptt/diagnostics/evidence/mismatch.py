@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence.series import Series, finite_series
 from ptt.diagnostics.evidence.validity import with_ranks
 from ptt.diagnostics.statistics.logprob_pairs import Pair
 from ptt.diagnostics.statistics.mismatch_shape import LARGE, MismatchShape, mismatch_shape, sampled_differences
-from ptt.diagnostics.statistics.rank_gaps import RankLevels, p_above_others, rank_levels
+from ptt.diagnostics.statistics.rank_scores import RankLevels, p_above_others, rank_levels
 from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
 from ptt.diagnostics.statistics.staleness import add_lags
 

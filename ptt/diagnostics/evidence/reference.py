@@ -19,8 +19,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.level_jump import AFTER, BEFORE, MIN_SDS, find_level_jump, fresh_starts
-from ptt.diagnostics.statistics.ratio_jump import scatter_of
+from ptt.diagnostics.statistics.level_jump import AFTER, BEFORE, MIN_SDS, find_level_jump, fresh_starts, scatter_of
 from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
 from ptt.diagnostics.statistics.windows import bursts
 

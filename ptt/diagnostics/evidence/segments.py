@@ -13,7 +13,7 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.joined_sources import only_rows, place_numbers
 from ptt.diagnostics.evidence.validity import Extent, measure_extent, number_files, with_ranks
-from ptt.diagnostics.statistics.clock_offsets import HOUR
+from ptt.diagnostics.statistics.rank_scores import HOUR
 
 MIN_STEPS: Final = 2  # a resumed run often logs the step it was saved at once more
 COLUMNS: Final = ("source", "priority", "rank", "name_raw", "step", "wall_time", "seq")

@@ -1,17 +1,189 @@
-"""Whether several levels leave where they were at one and the same step, at once and together."""
+"""Jumps at one step: of several levels together, and of the ratio of two accounts of one quantity."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.ratio_jump import scatter_of
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span, weigh_values
+
+SIDE: Final = 10  # values on either side of a jump whose medians are compared
+LEAST_SIDE: Final = 4  # of them at the ends: three in a row are a burst of noise
+MAX_POINTS: Final = 1_000  # that are searched: of a longer run the means of neighbours
+TIGHT_FACTOR: Final = 2.0  # where the ratio as good as stood still before: no drift of noise looks like it
+TIGHT_SD: Final = 0.1  # of the logarithm of the ratio: it scatters so little where nothing is estimated anew
+FACTOR: Final = 3.0  # estimators of one KL lie as far apart where its tail grows
+LOOSE_FACTOR: Final = 10.0  # where the two never moved together, so that only their sizes can be compared
+RATIO_SDS: Final = 4.0  # of single ratios; medians of ten of them scatter a third of it
+RATIO_AT_ONCE: Final = (
+    0.75  # of the jump, between the three values before it and the three from it on: a ramp has a third
+)
+NEAR: Final = 3  # values for that
+LEAST_AGREEMENT: Final = 0.5  # rank correlation of their changes from value to value: they speak of the same steps
+LEAST_AGREED: Final = 8  # values for that
+SHARED: Final = 0.5  # of the jump: the report has it too, some values earlier or later
+NEIGHBOURS: Final = 0.05  # of the values, and SIDE at least: so far apart it may have it
+LOWEST: Final = 1e-4  # of the usual ratio: that of a copy, which is 0
+WIDER: Final = 3.0  # times the scatter of the other side; of eight values it is known to a factor of two
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatioJump:
+    """A jump of the ratio of a measured quantity to a reported one, and the stretch of steps that is off."""
+
+    span: FaultSpan
+    sound: float  # ratio there, in the median
+    off: float
+    measured_moved: bool  # at the jump, and not the report alone
+    needed: float  # factor of a jump that counts, by how well the two agree
+    together: bool  # the two moved as one, or their ratio as good as stood still, where they are sound
+
+
+def find_ratio_jump(
+    steps: IntArray, reported: FloatArray, measures: Mapping[str, tuple[FloatArray, float]]
+) -> RatioJump | None:
+    """Return the clearest lasting jump that the ratios of all measures to what is reported have in common, or None.
+
+    measures: estimates of what is reported, each with the power of it that it goes with: 0.5 for a mean of sizes. The
+    first gives the ratios that are told. All values are 0 or above, those reported above 0.
+    """
+    powers = np.array([power for _, power in measures.values()])
+    steps, table = _condensed(steps, np.stack([reported, *(values for values, _ in measures.values())]))
+    if len(steps) < 2 * LEAST_SIDE:
+        return None
+    ratios = _log_ratios(table)
+    scaled = np.stack([_ratio_contrasts(ratio) for ratio in ratios]) / powers[:, None]
+    alike = (np.sign(scaled) == np.sign(scaled[0])).all(axis=0)
+    agreed = np.where(alike, np.abs(scaled).min(axis=0), 0.0)
+    best = int(np.argmin([scatter_of(ratio) for ratio in ratios]))
+    for place in np.argsort(-agreed, kind="stable")[:SIDE].tolist():
+        if agreed[place] < math.log(TIGHT_FACTOR):
+            return None
+        if _ratio_jumps(ratios[best], place):
+            return _described(steps, table, ratios, best, place, float(agreed[place]))
+    return None
+
+
+def _condensed(steps: IntArray, table: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return the means of neighbours where there are many values, each at the first of its steps."""
+    size = -(-len(steps) // MAX_POINTS)
+    if size <= 1:
+        return steps, table
+    starts = np.arange(0, len(steps), size)
+    return steps[starts], np.add.reduceat(table, starts, axis=1) / np.diff(np.append(starts, len(steps)))
+
+
+def _log_ratios(table: FloatArray) -> FloatArray:
+    """Return the logarithms of the ratios of all measures to the report, none further below the highest than LOWEST."""
+    ratios = table[1:] / table[0]
+    usual = np.quantile(ratios, 0.75, axis=1, keepdims=True)
+    logs: FloatArray = np.log(np.maximum(ratios, np.maximum(LOWEST * usual, np.finfo(np.float64).tiny)))
+    return logs
+
+
+def _ratio_contrasts(values: FloatArray) -> FloatArray:
+    """Return, for each place, the median of up to SIDE values from it on less that of as many before; 0 at the ends."""
+    count = len(values)
+    result = np.zeros(count)
+    for side in range(LEAST_SIDE, min(SIDE, count // 2) + 1):
+        medians = np.median(sliding_window_view(values, side), axis=1)
+        places = np.arange(side, count - side + 1)  # a larger side overwrites the inner ones of a smaller
+        result[places] = medians[places] - medians[places - side]
+    return result
+
+
+def scatter_of(values: FloatArray) -> float:
+    """Return the robust standard deviation of values about their running median."""
+    width = min(len(values), SIDE - 1)
+    middle = np.median(sliding_window_view(values, width), axis=1)
+    off = values[width // 2 : width // 2 + len(middle)] - middle
+    return 1.4826 * float(np.median(np.abs(off)))
+
+
+def _sides(count: int, place: int) -> tuple[slice, slice]:
+    side = min(SIDE, place, count - place)
+    return slice(place - side, place), slice(place, place + side)
+
+
+def _ratio_jumps(values: FloatArray, place: int) -> bool:
+    """Return whether the change at a place is made at once, beyond the scatter on both sides, which do not overlap."""
+    before, after = (values[part] for part in _sides(len(values), place))
+    size = abs(float(np.median(after) - np.median(before)))
+    noise = math.hypot(*(1.4826 * float(np.median(np.abs(part - np.median(part)))) for part in (before, after)))
+    at_once = abs(float(np.median(after[:NEAR]) - np.median(before[-NEAR:])))
+    low, high = sorted((before, after), key=lambda part: float(np.median(part)))
+    apart = np.quantile(high, 0.1) > np.quantile(low, 0.9)
+    return bool(size >= RATIO_SDS * noise / math.sqrt(2) and at_once >= RATIO_AT_ONCE * size and apart)
+
+
+def _described(
+    steps: IntArray, table: FloatArray, ratios: FloatArray, best: int, place: int, size: float
+) -> RatioJump | None:
+    """Return the jump at a place, None where it is too small for how well the two agreed, or the report shares it."""
+    after = np.arange(len(steps)) >= place
+    off: BoolArray = after if _later_is_off(table[1], ratios, best, place) else ~after
+    span = fault_span(steps, weigh_values(ratios[best], ~off, off))
+    if span is None:
+        return None
+    off = span.holds(steps)
+    sound = ~off
+    if sound.sum() < LEAST_SIDE or off.sum() < LEAST_SIDE:
+        return None
+    ratio, scatter = ratios[best], scatter_of(ratios[best][sound])
+    together = scatter <= TIGHT_SD or _agreement(table[:, sound]) >= LEAST_AGREEMENT
+    needed = TIGHT_FACTOR if scatter <= TIGHT_SD else FACTOR if together else LOOSE_FACTOR
+    logs = np.log(np.maximum(table[[0, 1 + best]], np.finfo(np.float64).tiny))
+    moved = _ratio_contrasts(logs[1])[place]
+    size = min(size, abs(float(np.median(ratios[0][off]) - np.median(ratios[0][sound]))))  # of the jump, and lastingly
+    if size < math.log(needed) or _shared(logs[0], place, float(moved)):
+        return None
+    return RatioJump(
+        span=span,
+        sound=float(np.exp(np.median(ratios[0][sound]))),
+        off=float(np.exp(np.median(ratios[0][off]))),
+        measured_moved=bool(abs(moved) >= abs(_ratio_contrasts(ratio)[place]) / 2),
+        needed=needed,
+        together=bool(together),
+    )
+
+
+def _later_is_off(measured: FloatArray, ratios: FloatArray, best: int, place: int) -> bool:
+    """Return whether the values from a place on are off, and not those before it.
+
+    A side of copies is, or the one whose ratio scatters far more: what is no account of it moves as it likes.
+    """
+    sides = ratios[:, :place], ratios[:, place:]
+    copied = [not float(np.median(side)) for side in (measured[:place], measured[place:])]
+    if copied[0] != copied[1]:
+        return copied[1]
+    scatter = [scatter_of(side[best]) if side.shape[1] >= LEAST_AGREED else math.nan for side in sides]
+    return not scatter[0] > WIDER * scatter[1]
+
+
+def _agreement(table: FloatArray) -> float:
+    """Return how well the report changes from value to value as one of the measures does (Spearman's correlation)."""
+    if table.shape[1] < LEAST_AGREED + 1:
+        return 0.0
+    changes = np.diff(np.log(np.maximum(table, np.finfo(np.float64).tiny)), axis=1)
+    ranks = np.argsort(np.argsort(changes, axis=1, kind="stable"), axis=1, kind="stable").astype(np.float64)
+    centred = ranks - ranks.mean(axis=1, keepdims=True)
+    return float((centred[1:] @ centred[0]).max() / (centred[0] @ centred[0]))
+
+
+def _shared(reported: FloatArray, place: int, moved: float) -> bool:
+    """Return whether the report moves as the measure did, not at the place itself but some values before or after."""
+    contrasts = _ratio_contrasts(reported) * np.sign(moved)
+    reach = max(SIDE, math.ceil(NEIGHBOURS * len(reported)))
+    first = max(0, place - reach)
+    large = first + np.flatnonzero(contrasts[first : place + reach + 1] >= SHARED * abs(moved))
+    return bool(moved) and any(_ratio_jumps(reported, near) for near in large.tolist())
+
 
 BEFORE: Final = 10  # values whose median is the level that is left: a burst of a few is none
 LEAST_BEFORE: Final = 6

@@ -13,14 +13,14 @@ import polars as pl
 
 from ptt.diagnostics.model import Interval
 from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.statistics.cluster_difference import (
+from ptt.diagnostics.statistics.clustered_share import (
+    MIN_CLUSTERS,
     RULE_OF_THREE,
     ClusterDifference,
     paired_difference,
     share_difference,
     welch_difference,
 )
-from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS
 from ptt.diagnostics.statistics.group_difference import holm_adjust
 from ptt.diagnostics.traces.measures import MEASURES
 from ptt.diagnostics.traces.model import Share, TraceDiagnosis

@@ -9,7 +9,7 @@ import polars as pl
 
 from ptt.diagnostics.model import JsonScalar, Severity
 from ptt.diagnostics.rules.interface import Finding
-from ptt.diagnostics.statistics.pair_order import PairOrder, pair_order
+from ptt.diagnostics.statistics.within_groups import PairOrder, pair_order
 from ptt.diagnostics.traces.interface import Judged, graded, not_judged
 from ptt.diagnostics.traces.success import ENABLE
 from ptt.diagnostics.traces.tables import TraceTables

@@ -16,7 +16,7 @@ import polars as pl
 from ptt.diagnostics.statistics.arrays import BoolArray
 from ptt.diagnostics.statistics.deciding_turn import SURE, Located, Splits, locate, permutation_p
 from ptt.diagnostics.statistics.group_difference import holm_adjust
-from ptt.diagnostics.statistics.stratified_rates import rate_differences
+from ptt.diagnostics.statistics.stratified_difference import rate_differences
 
 MAX_EPISODES: Final = 6_000  # looked at: groups are drawn by their hash, enough for shares to a point or two
 MAX_TURNS: Final = 60  # of an episode; what decides later is not seen

@@ -26,7 +26,7 @@ from ptt.diagnostics.evidence.reference import REF_PAIRS
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
-from ptt.diagnostics.statistics.ratio_jump import RatioJump
+from ptt.diagnostics.statistics.level_jump import RatioJump
 from ptt.diagnostics.wording import sig
 
 MIN_COMPARED: Final = 8  # steps: four on either side of a jump
