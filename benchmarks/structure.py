@@ -1,9 +1,11 @@
 """Count what a stranger has to find his way through: files, code lines, private modules, hops of one metric.
 
     python -m benchmarks.structure [CHECKOUT ...]
+    python -m benchmarks.structure --record VERSION
 
-Each checkout is counted by the same rules, so that two of them can be set side by side. Code lines hold a token: no
-blanks, comments or docstrings; TOML, templates and style sheets count, the code that moved into them must not vanish.
+Each checkout is counted by the same rules and set beside the last release, whose figures structure.json holds; a
+release records its own with `--record`. Code lines hold a token: no blanks, comments or docstrings; TOML, templates
+and style sheets count, so that code which moves into them does not vanish.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from collections import defaultdict
 from pathlib import Path
 
 METRIC = "kl/ref"
+RELEASE = Path(__file__).with_suffix(".json")
+WORTH_A_NOTE = 0.02  # growth of the code lines since the last release
 DATA = (".toml", ".j2", ".css")
+CODE_LINES = "code lines, TOML and templates counted in"
 WITHOUT_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip
@@ -146,23 +151,42 @@ def hops(root: Path) -> dict[str, object]:
     return answer
 
 
+def counts(root: Path) -> tuple[dict[str, int], list[str]]:
+    """Return the figures of a checkout, and the files that the metric passes."""
+    found = modules(root)
+    alone = {name: next(iter(by)) for name, by in importers(found).items() if len(by) == 1}
+    listed = {name for name, by in alone.items() if found[by].name == "__init__.py" or by == "ptt.cli.app"}
+    files = [path for path in (root / "ptt").rglob("*") if path.suffix in (".py", *DATA)]
+    passed = hops(root)["files"]
+    assert isinstance(passed, list)
+    figures = {
+        "Python files": len(found),
+        CODE_LINES: sum(map(code_lines, files)),
+        "modules with one importer": len(alone),
+        "... that is no table of contents": len(alone) - len(listed),
+        f"files that {METRIC} passes from log to headline": len(passed),
+        f"lists that know {METRIC}": len(lists_that_know(root)),
+    }
+    return figures, passed
+
+
 def main() -> None:
-    """Print the counts of each checkout."""
-    for root in map(Path, sys.argv[1:] or ["."]):
-        found = modules(root)
-        alone = {name: next(iter(by)) for name, by in importers(found).items() if len(by) == 1}
-        listed = {name for name, by in alone.items() if found[by].name == "__init__.py" or by == "ptt.cli.app"}
-        files = [path for path in (root / "ptt").rglob("*") if path.suffix in (".py", *DATA)]
-        path_of_metric = hops(root)["files"]
-        assert isinstance(path_of_metric, list)
-        print(f"{root}")
-        print(f"  Python files                                    {len(found)}")
-        print(f"  code lines, TOML and templates counted in       {sum(map(code_lines, files))}")
-        print(f"  modules with one importer                       {len(alone)}")
-        print(f"  ... that is no table of contents                {len(alone) - len(listed)}")
-        print(f"  files that {METRIC} passes from log to headline  {len(path_of_metric)}")
-        print(f"  lists that know {METRIC}                         {len(lists_that_know(root))}")
-        for name in path_of_metric:
+    """Print the figures of each checkout beside those of the last release."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--record"]:
+        release = {"version": arguments[1], "figures": counts(Path())[0]}
+        RELEASE.write_text(json.dumps(release, indent=2) + "\n", encoding="utf-8")
+        return
+    release = json.loads(RELEASE.read_text(encoding="utf-8"))
+    for root in map(Path, arguments or ["."]):
+        figures, passed = counts(root)
+        print(f"{root!s:<50}{'now':>8}{release['version']:>10}{'change':>9}")
+        for name, figure in figures.items():
+            before = release["figures"][name]
+            print(f"  {name:<48}{figure:>8}{before:>10}{figure / before - 1:>+9.1%}")
+        if figures[CODE_LINES] > (1 + WORTH_A_NOTE) * release["figures"][CODE_LINES]:
+            print(f"  Code grew by more than {WORTH_A_NOTE:.0%}: say why in CHANGELOG.md.")
+        for name in passed:
             print(f"    {name}")
 
 
