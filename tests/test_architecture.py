@@ -1,6 +1,12 @@
-"""The import table: who may know whom. Data flows one way; a file that stands in no room fails here."""
+"""The import table: who may know whom. Data flows one way; a file that stands in no room fails here.
+
+And nothing stands in the package that only tests call: it would have to be read and kept right for nobody.
+"""
 
 import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -196,3 +202,68 @@ def test_links_at_the_root_lead_into_the_package() -> None:
         link = ROOT.parent / name
         assert link.is_symlink()
         assert link.resolve() == (ROOT.parent / target).resolve()
+
+
+PUBLIC = ("__init__.py", "__main__.py", "api", "recorders", "diagnostics/model.py")  # read by those who import ptt
+CALLED_BY_PICKLE = {"dispatch", "find_class", "persistent_load"}  # of classes that are mixed into its readers
+FEW = 9  # uses that may all be a definition's own: it calls itself
+UNCALLED = {  # to be removed: nothing may be added here
+    "HIGH_RHO", "LOG_FROM", "RATE", "counts_line", "exclusive_output", "late_token_share", "render_compare_html",
+    "stratified_scores", "swapped_at", "token_pass", "tool_free_tokens", "trend_p",
+}  # fmt: skip
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def test_nothing_in_the_package_is_without_a_caller_in_it() -> None:
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
+    used = Counter(word for tree in trees.values() for word in words_used(tree))
+    for ending in ("*.j2", "*.toml", "*.css"):
+        for path in ROOT.rglob(ending):
+            used.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    ours = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    uncalled = [
+        f"{path.relative_to(ROOT.parent)}:{node.lineno} {name}"
+        for path, tree in trees.items()
+        if not path.relative_to(ROOT).as_posix().startswith(PUBLIC)
+        for name, node in defined(tree, ours)
+        if used[name] < FEW and used[name] == sum(word == name for word in words_used(node))
+        if name not in UNCALLED | CALLED_BY_PICKLE
+    ]
+    assert uncalled == []
+
+
+def words_used(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that code reads, and texts that may be one: of an attribute, a column, a template's variable."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.MatchClass):
+            yield from node.kwd_attrs
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            yield node.value
+
+
+def defined(tree: ast.Module, ours: set[str]) -> Iterator[tuple[str, ast.stmt]]:
+    """Yield functions, classes, constants, methods and fields that somebody has to name before they are of use."""
+    for node in tree.body:
+        yield from named(node)
+        if isinstance(node, ast.ClassDef):
+            bases = {ast.unparse(base) for base in node.bases}
+            for part in node.body:
+                overrides = isinstance(part, Definition) and not bases <= ours  # the class from elsewhere calls it
+                member = any(base.endswith("Enum") for base in bases)  # made from its value
+                if not overrides and not member:
+                    yield from named(part)
+
+
+def named(node: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
+    if isinstance(node, Definition):
+        command = any(".command(" in ast.unparse(by) or ".callback(" in ast.unparse(by) for by in node.decorator_list)
+        if not command and not node.name.startswith(("__", "_repr_")):
+            yield node.name, node
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    for target in targets:
+        if isinstance(target, ast.Name) and not target.id.startswith("__"):
+            yield target.id, node

@@ -52,10 +52,10 @@ def test_every_form_of_the_page_is_a_comparison(form: str) -> None:
 
 
 def test_the_page_names_every_key_aggregate_and_statistic() -> None:
-    from ptt.diagnostics.custom.files import RULE_KEYS
+    from ptt.diagnostics.custom.files import RuleTable
     from ptt.diagnostics.custom.terms import PLAIN_AGGREGATES, STATISTICS
 
-    for word in (*RULE_KEYS, *PLAIN_AGGREGATES, *STATISTICS):
+    for word in (*RuleTable.__struct_encode_fields__, *PLAIN_AGGREGATES, *STATISTICS):
         assert f"`{word}`" in PAGE, word
 
 

@@ -160,7 +160,6 @@ class RuleTable(TestTable, kw_only=True, frozen=True, forbid_unknown_fields=True
     enabled: bool = True
 
 
-RULE_KEYS: Final = tuple(RuleTable.__struct_encode_fields__)
 LISTS: Final = ("causes", "confirm", "next", "families", "algorithms")
 
 

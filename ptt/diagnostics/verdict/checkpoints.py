@@ -130,7 +130,6 @@ class Score:
     samples: int | None  # behind the figure; None where nobody wrote it down
     noise: float | None  # half width at 95% of the difference of two figures; None where it is not known
     ties: tuple[int, ...]  # other steps within the noise, or exactly equal where it is not known
-    last_value: float
     last_step: int
 
 
@@ -201,7 +200,6 @@ def _best(name: str, steps: np.ndarray, values: np.ndarray, samples: int | None,
         samples=samples,
         noise=noise,
         ties=tuple(int(steps[i]) for i in ties if i != best),
-        last_value=float(values[-1]),
         last_step=int(steps[-1]),
     )
 
