@@ -16,7 +16,7 @@ import polars as pl
 
 from ptt.diagnostics.schema import TABLES
 from ptt.diagnostics.statistics.deciding_turn import SURE
-from ptt.diagnostics.traces.parting import find_partings
+from ptt.diagnostics.traces.partings import find_partings
 
 TOOLS = ("search", "open_page", "run_tests", "edit_file", "lookup")
 

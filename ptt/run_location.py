@@ -18,12 +18,12 @@ from ptt.diagnostics.store import archives, run_identity
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.diagnostics.store.manifest import is_store, stores_below
 from ptt.diagnostics.store.sibling_runs import FolderRuns, find_runs
-from ptt.diagnostics.traces.as_run import with_records
 from ptt.diagnostics.traces.compare import TraceSide
+from ptt.diagnostics.traces.model import with_records
 from ptt.diagnostics.wording import counted
 from ptt.object_stores.client import Url, is_url
 from ptt.object_stores.remote_paths import notes_of, why_not_fetched
-from ptt.reports.traces.read_findings import read_trace_findings
+from ptt.reports.traces.findings_json import read_trace_findings
 
 STORE: Final = "store"
 FINDINGS: Final = "findings.json"

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit
-from ptt.reports.compare.terminal import print_comparison
+from ptt.reports.compare.texts import print_comparison
 from ptt.reports.run.terminal import print_diagnosis
 
 ROOT = Path(__file__).parents[1]

@@ -55,7 +55,7 @@ from ptt.diagnostics.store import archives
 from ptt.diagnostics.store.archives import run_name
 from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.store.folders import note_run
-from ptt.diagnostics.traces.as_run import as_run
+from ptt.diagnostics.traces.model import as_run
 from ptt.executors import Engine, Executor
 from ptt.executors import executor as open_executor
 from ptt.executors.this_machine import ThisMachine

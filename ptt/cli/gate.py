@@ -49,9 +49,7 @@ from ptt.executors import Engine, Executor
 from ptt.executors import executor as open_executor
 from ptt.object_stores.client import is_url
 from ptt.object_stores.remote_paths import RemotePaths, shown, url_of
-from ptt.reports.gate import FORMATS, github_annotations, github_guard, job_summary
-from ptt.reports.gate.index import index_html
-from ptt.reports.gate.terminal import print_gate
+from ptt.reports.gate import FORMATS, github_annotations, github_guard, index_html, job_summary, print_gate
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.terminal import open_console

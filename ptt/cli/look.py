@@ -21,9 +21,19 @@ from ptt.executors import Engine
 from ptt.executors import executor as open_executor
 from ptt.object_stores.remote_paths import shown
 from ptt.reports.output import write_text
-from ptt.reports.run.rule_pages import pages_json, print_page, print_pages, print_report, report_json
-from ptt.reports.run.sample import print_sample, print_samples, sample_json, samples_json
-from ptt.reports.run.sources import print_sources, sources_json
+from ptt.reports.run.listings import (
+    pages_json,
+    print_page,
+    print_pages,
+    print_report,
+    print_sample,
+    print_samples,
+    print_sources,
+    report_json,
+    sample_json,
+    samples_json,
+    sources_json,
+)
 from ptt.reports.text.terminal import open_console
 from ptt.version import __version__
 

@@ -169,8 +169,7 @@ def check_redaction(options: ReportOptions | TracesOptions) -> None:
 
 def redact_traces(diagnosis: TraceDiagnosis, options: ReportOptions | TracesOptions) -> TraceDiagnosis:
     """Return what may be shared of agent traces."""
-    from ptt.reports.redact.redact import default_salt
-    from ptt.reports.redact.traces import redacted_traces
+    from ptt.reports.redact.redact import default_salt, redacted_traces
     from ptt.reports.traces.findings_json import trace_findings_json
 
     salt = options.salt or default_salt(diagnosis.traces.name, trace_findings_json(diagnosis, __version__))
@@ -180,8 +179,9 @@ def redact_traces(diagnosis: TraceDiagnosis, options: ReportOptions | TracesOpti
 def write_traces(diagnosis: TraceDiagnosis, folder: Path, figures: Path | None) -> tuple[str, Path, list[FigureFault]]:
     """Write what a command says of agent traces; return findings.json, the page, and the figures that failed."""
     from ptt.reports.output import write_text
+    from ptt.reports.traces.figures import write_trace_figures
     from ptt.reports.traces.findings_json import trace_findings_json
-    from ptt.reports.traces.html import render_traces, write_trace_figures
+    from ptt.reports.traces.html import render_traces
 
     findings = trace_findings_json(diagnosis, __version__)
     write_text(folder / "findings.json", findings)

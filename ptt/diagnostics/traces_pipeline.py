@@ -25,12 +25,10 @@ from ptt.diagnostics.store.file_readings import ReadApart, RunTasks, read_here
 from ptt.diagnostics.store.manifest import Manifest, read_manifest
 from ptt.diagnostics.store.read_again import Wanted, read_again
 from ptt.diagnostics.store.scan import read_table
-from ptt.diagnostics.traces.diagnose import judge_traces
-from ptt.diagnostics.traces.examples import Place, with_messages
+from ptt.diagnostics.traces.diagnose import Place, in_groups_of_three, judge_traces, with_messages
 from ptt.diagnostics.traces.model import TraceDiagnosis
-from ptt.diagnostics.traces.thousands import in_groups_of_three
+from ptt.diagnostics.traces.tables import scan_table
 from ptt.diagnostics.traces.token_tail import write_tail_counts
-from ptt.diagnostics.traces.trace_set import scan_table
 from ptt.stopping import temporary_folder
 from ptt.version import __version__
 

@@ -18,10 +18,8 @@ from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.compare.comparison import Comparison
 from ptt.diagnostics.compare.readings import blind, late_words
-from ptt.reports.compare.html import render_compare_html
-from ptt.reports.compare.json import compare_json
-from ptt.reports.compare.markdown import compare_markdown
-from ptt.reports.compare.terminal import print_comparison
+from ptt.reports.compare.html import render_compare_page
+from ptt.reports.compare.texts import compare_json, compare_markdown, print_comparison
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "sample_logs"
@@ -54,7 +52,7 @@ def outputs(found: Comparison, width: int = 100) -> str:
     """Make every output; give what a person reads in the terminal."""
     out = io.StringIO()
     print_comparison(found, Console(file=out, width=width), "compare.html")
-    assert "</html>" in render_compare_html(found)
+    assert "</html>" in render_compare_page(found).text
     assert compare_markdown(found).endswith("\n")
     json.loads(compare_json(found, "0"), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     return " ".join(out.getvalue().split())
@@ -131,7 +129,7 @@ def test_names_are_never_changed_by_a_capital(tmp_path: Path) -> None:
     found = api.compare([run(tmp_path / "base"), run(tmp_path / "three", last=100, seed=1)])
     outputs(found)
     assert "Three" not in compare_markdown(found)
-    assert "Three" not in render_compare_html(found)
+    assert "Three" not in render_compare_page(found).text
 
 
 @pytest.mark.slow
@@ -142,7 +140,7 @@ def test_hostile_and_equal_names_are_told_apart_and_harmless(tmp_path: Path) -> 
     assert len({arm.name for arm in found.arms}) == 3
     for width in (40, 100):
         assert "\x1b" not in outputs(found, width)
-    assert "<img" not in render_compare_html(found)
+    assert "<img" not in render_compare_page(found).text
 
 
 def test_schedules_are_settings_and_clocks_stand_apart(tmp_path: Path) -> None:
@@ -201,7 +199,7 @@ def test_more_than_four_arms_keep_their_cautions_in_sight(tmp_path: Path) -> Non
     names = ("tool_tail_growth", "healthy", "kl_penalised", "collapse")
     found = api.compare([*(SAMPLES / name for name in names), run(tmp_path / "bare"), run(tmp_path / "more")])
     assert any("an easier task drifts less by itself" in line for line in found.cautions)
-    page = render_compare_html(found)
+    page = render_compare_page(found).text
     shown = page[: page.index('<dl class="facts"')]
     for folded in shown.split("<details>")[1:]:
         assert "easier task" not in folded.split("</details>")[0]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ptt import InputError, api
-from ptt.reports.compare.json import compare_json
+from ptt.reports.compare.texts import compare_json
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 

@@ -26,9 +26,7 @@ from ptt.diagnostics.compare.readings import blind
 from ptt.diagnostics.evidence.logged_metrics import Logged
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means
-from ptt.reports.compare.json import compare_json
-from ptt.reports.compare.markdown import compare_markdown
-from ptt.reports.compare.terminal import print_comparison
+from ptt.reports.compare.texts import compare_json, compare_markdown, print_comparison
 
 STEPS = 240
 

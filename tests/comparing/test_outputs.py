@@ -16,9 +16,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.diagnostics.compare.comparison import Comparison
-from ptt.reports.compare.json import TABLES, compare_json
-from ptt.reports.compare.markdown import MAX_FIGURES, compare_markdown
-from ptt.reports.compare.terminal import print_comparison
+from ptt.reports.compare.texts import MAX_FIGURES, TABLES, compare_json, compare_markdown, print_comparison
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"

@@ -12,8 +12,8 @@ from exported import asked, called, episode, exported, result, said, store_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptt.diagnostics.traces.exports.choose_pairs import LENGTH_RATIO
 from ptt.diagnostics.traces.exports.options import Dedupe, ExportKind, StepExtent
+from ptt.diagnostics.traces.exports.pairs import LENGTH_RATIO
 
 TURNS = ("yes", "no", "maybe so", "let me look at the record first")
 

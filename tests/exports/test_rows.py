@@ -191,7 +191,7 @@ def test_an_export_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ptt.diagnostics.traces.exports.write_rows.JsonRows.add", full)
+    monkeypatch.setattr("ptt.diagnostics.traces.exports.rows.JsonRows.add", full)
     with pytest.raises(api.SettingsError, match="No space left"):
         exported(store, tmp_path / "out")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before

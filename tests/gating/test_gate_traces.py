@@ -20,8 +20,7 @@ from ptt.diagnostics.gate.policy import Policy, ShareBound, TraceBaseline, Trace
 from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome
 from ptt.diagnostics.gate.traces import judge_trace_set, stretched
 from ptt.diagnostics.traces.compare import TraceSide
-from ptt.diagnostics.traces.measures import MEASURES
-from ptt.diagnostics.traces.model import TraceDiagnosis
+from ptt.diagnostics.traces.model import MEASURES, TraceDiagnosis
 from ptt.reports.gate import FORMATS
 from ptt.reports.gate.checks import measured
 

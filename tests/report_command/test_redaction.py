@@ -417,16 +417,16 @@ def test_a_runs_name_is_hidden_whatever_it_is(name: str, judged: dict[str, api.D
 
 def test_crashes_tell_their_kind_and_our_line_alone(judged: dict[str, api.Diagnosis]) -> None:
     errors = (
-        "ValueError: could not read 'Acme Corp' (tool_failures.py:12)",
-        "SecretError: zqorblat (tool_failures.py:12)",
+        "ValueError: could not read 'Acme Corp' (tools.py:12)",
+        "SecretError: zqorblat (tools.py:12)",
         "zqorblat",
         "KeyError: 'x' (zqorblat.py:3)",
     )
     crashes = tuple(model.RuleCrash(id="tool-failures", error=error) for error in errors)
     made = redacted(dataclasses.replace(judged["healthy"], crashes=crashes), salt="s")
     assert [crash.error for crash in made.crashes] == [
-        "ValueError [left out] (tool_failures.py:12)",
-        "an error [left out] (tool_failures.py:12)",
+        "ValueError [left out] (tools.py:12)",
+        "an error [left out] (tools.py:12)",
         "[left out]",
         "[left out]",
     ]

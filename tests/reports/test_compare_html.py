@@ -15,7 +15,7 @@ from browsers import requested_urls, show
 from html_structure import Structure
 
 from ptt.diagnostics.compare.comparison import Comparison
-from ptt.reports.compare.html import render_compare_html, write_compare_figures
+from ptt.reports.compare.html import render_compare_page, write_compare_figures
 from ptt.reports.figures.compare import EVERY
 from ptt.reports.figures.compare.arms import arm_styles
 from ptt.reports.output import write_text
@@ -31,7 +31,7 @@ MADE: dict[str, Callable[[], Comparison]] = {
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return {name: render_compare_html(make()) for name, make in MADE.items()}
+    return {name: render_compare_page(make()).text for name, make in MADE.items()}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_page_is_closed_in_itself(name: str, pages: dict[str, str], read: dict[s
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["missing", "hostile"])
 def test_same_comparison_gives_same_page(name: str, pages: dict[str, str]) -> None:
-    assert render_compare_html(MADE[name]()) == pages[name]
+    assert render_compare_page(MADE[name]()).text == pages[name]
 
 
 @pytest.mark.parametrize("name", ["two", "missing", "ten", "hostile"])
@@ -122,7 +122,7 @@ def test_nan_is_missing_too() -> None:
     )
     growth = compared.tables["growth"].with_columns(pl.lit(float("nan")).alias("growth"))
     page = Structure(
-        render_compare_html(replace(compared, tables={**compared.tables, "curves": curves, "growth": growth}))
+        render_compare_page(replace(compared, tables={**compared.tables, "curves": curves, "growth": growth})).text
     )
     assert "No post-tool values: drift_aware_kl" in said(page)
     assert "nan" not in said(page).lower().split()
@@ -140,7 +140,9 @@ def test_values_that_are_no_numbers_are_counted() -> None:
         .alias("flag"),
     )
     member = replace(arm.members[0], diagnosis=replace(diagnosis, tables={"series": broken}))
-    page = Structure(render_compare_html(replace(compared, arms=(compared.arms[0], replace(arm, members=(member,))))))
+    page = Structure(
+        render_compare_page(replace(compared, arms=(compared.arms[0], replace(arm, members=(member,))))).text
+    )
     assert "Not a number in drift_aware_kl, and left out: loss 50" in said(page)
 
 
@@ -310,6 +312,6 @@ def _only(*names: str) -> Comparison:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_odd_tables_make_a_page(name: str) -> None:
-    page = Structure(render_compare_html(ODD[name]()))
+    page = Structure(render_compare_page(ODD[name]()).text)
     assert page.open == []
     assert not {"nan", "inf"} & set(re.split(r"[ ()]", said(page).lower()))

@@ -12,7 +12,8 @@ from html_structure import Structure
 from trace_diagnoses import HOSTILE, SAMPLES, failing_traces
 
 from ptt.diagnostics.traces.model import Message
-from ptt.reports.traces.html import MAX_TEXT, render_traces, write_trace_figures
+from ptt.reports.traces.figures import write_trace_figures
+from ptt.reports.traces.html import MAX_TEXT, render_traces
 
 MAX_BYTES = 200_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trace_diagnoses import failing_traces
 
-from ptt.reports.redact.traces import redacted_traces
+from ptt.reports.redact.redact import redacted_traces
 from ptt.reports.traces.findings_json import trace_findings_json
 from ptt.reports.traces.html import render_traces
 

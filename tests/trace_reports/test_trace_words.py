@@ -16,14 +16,13 @@ from typer.testing import CliRunner, Result
 
 from ptt import api
 from ptt.cli.app import app
-from ptt.diagnostics.traces.as_run import as_run
 from ptt.diagnostics.traces.compare import BETTER, HIGHER, TraceSide, compare_traces
-from ptt.diagnostics.traces.thousands import grouped
-from ptt.reports.run.where_to_look import places
+from ptt.diagnostics.traces.diagnose import grouped
+from ptt.diagnostics.traces.model import as_run
+from ptt.reports.run.view import places
 from ptt.reports.text.numbers import percent
 from ptt.reports.traces.figures import OVER_ORDER, TOOLS, TURNS, order_words
-from ptt.reports.traces.html import facts
-from ptt.reports.traces.tables import chapters
+from ptt.reports.traces.html import chapters, facts
 
 Invoke = Callable[..., Result]
 

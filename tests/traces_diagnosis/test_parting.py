@@ -11,7 +11,7 @@ from trace_stories import Step, ask, call, end, found, judge, make, not_judged, 
 from benchmarks.parting_turns import WORLDS, World, measure
 from benchmarks.parting_turns import make as make_world
 from ptt.diagnostics.model import Severity
-from ptt.diagnostics.traces.parting import align, draw_groups, find_partings
+from ptt.diagnostics.traces.partings import align, draw_groups, find_partings
 
 
 def attempt(number: int, *, decides: bool = True, labelled: bool = True) -> list[Step]:
@@ -144,7 +144,7 @@ def test_where_turns_are_too_many_whole_groups_are_left_out(monkeypatch: pytest.
     mixed = made.episodes.select("trajectory_id", "success", group="group_id")
     mixed = mixed.filter(pl.col("success").n_unique().over("group") == 2)
     whole = find_partings(mixed, made.turns.lazy(), made.calls.lazy())
-    monkeypatch.setattr("ptt.diagnostics.traces.parting.MAX_ACTIONS", 900)
+    monkeypatch.setattr("ptt.diagnostics.traces.partings.MAX_ACTIONS", 900)
     part = find_partings(mixed, made.turns.lazy(), made.calls.lazy())
     assert 0 < part.groups < whole.groups
     assert part.turns["group"].to_list() == whole.turns["group"].to_list()[: part.groups]

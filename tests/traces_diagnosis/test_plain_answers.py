@@ -14,10 +14,9 @@ from trace_stories import Step, ask, call, end, found, judge, make, say, write_e
 from ptt import api
 from ptt.diagnostics.model import Link, Severity, Status
 from ptt.diagnostics.statistics.clustered_share import wilson
-from ptt.diagnostics.traces.as_run import as_run
-from ptt.diagnostics.traces.headline import link_causes, verdict_of
-from ptt.diagnostics.traces.model import TraceDiagnosis
-from ptt.reports.run.where_to_look import places
+from ptt.diagnostics.traces.diagnose import link_causes, verdict_of
+from ptt.diagnostics.traces.model import TraceDiagnosis, as_run
+from ptt.reports.run.view import places
 from ptt.reports.traces.terminal import print_traces
 
 

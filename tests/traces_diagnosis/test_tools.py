@@ -11,7 +11,7 @@ from trace_stories import Step, ask, call, end, found, judge, make, say
 
 from ptt import api
 from ptt.diagnostics.model import Severity
-from ptt.diagnostics.traces.error_classes import classify_errors, error_table
+from ptt.diagnostics.traces.tools import classify_errors, error_table
 
 
 @pytest.mark.parametrize(

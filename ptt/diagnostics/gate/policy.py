@@ -21,7 +21,7 @@ from ptt.diagnostics.rules import LIMITS, RULES
 from ptt.diagnostics.statistics.bins import HIGHEST_EXPONENT
 from ptt.diagnostics.traces.compare import TraceSide
 from ptt.diagnostics.traces.diagnose import CHECKS
-from ptt.diagnostics.traces.measures import MEASURES
+from ptt.diagnostics.traces.model import MEASURES
 from ptt.diagnostics.verdict.catalogue import OF_ONE_RULE
 
 SLICES: Final = ("text_only", "post_tool", "post_observation")

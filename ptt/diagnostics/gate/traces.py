@@ -15,10 +15,8 @@ from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun
 from ptt.diagnostics.model import Interval, Severity, in_unit
 from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS
 from ptt.diagnostics.store.diagnosis import LoadedRun
-from ptt.diagnostics.traces.as_run import as_run
 from ptt.diagnostics.traces.compare import UNKNOWN, TraceDifference, TraceSide, compare_traces
-from ptt.diagnostics.traces.measures import MEASURES
-from ptt.diagnostics.traces.model import EPISODE, Share, TraceDiagnosis
+from ptt.diagnostics.traces.model import EPISODE, MEASURES, Share, TraceDiagnosis, as_run
 from ptt.diagnostics.wording import counted
 
 DECIDING: Final = (CheckKind.BOUND, CheckKind.BASELINE)

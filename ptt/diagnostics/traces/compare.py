@@ -22,8 +22,7 @@ from ptt.diagnostics.statistics.clustered_share import (
     welch_difference,
 )
 from ptt.diagnostics.statistics.group_difference import holm_adjust
-from ptt.diagnostics.traces.measures import MEASURES
-from ptt.diagnostics.traces.model import Share, TraceDiagnosis
+from ptt.diagnostics.traces.model import MEASURES, Share, TraceDiagnosis
 from ptt.diagnostics.traces.tables import gather_tables
 
 ERROR_RATE: Final = 0.05  # of a false difference in one family of comparisons, after Holm's correction

@@ -2,56 +2,353 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import polars as pl
 
 from ptt.diagnostics.errors import describe
 from ptt.diagnostics.evidence.episode_tails import EpisodeTails
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleCrash, Severity, Source
-from ptt.diagnostics.rules.interface import identified
-from ptt.diagnostics.traces import (
-    conduct,
-    deciding_turn,
-    growth,
-    hacking,
-    judge_bias,
-    lengths,
-    success,
-    texts,
-    token_tail,
-    tool_failures,
-    tool_use,
+from ptt.diagnostics.model import (
+    Broken,
+    Finding,
+    Healthy,
+    Link,
+    NotJudged,
+    RuleCrash,
+    RunVerdict,
+    Severity,
+    Source,
+    Status,
 )
-from ptt.diagnostics.traces.headline import link_causes, verdict_of
-from ptt.diagnostics.traces.interface import Check, Judged, undated
-from ptt.diagnostics.traces.model import TraceDiagnosis
-from ptt.diagnostics.traces.tables import TraceTables, gather_tables
-from ptt.diagnostics.traces.trace_set import count_traces
+from ptt.diagnostics.rules.interface import identified
+from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS
+from ptt.diagnostics.traces import conduct, outcomes, partings, rewards, texts, token_tail, tools
+from ptt.diagnostics.traces.judging import Check, Judged, undated
+from ptt.diagnostics.traces.model import Example, Message, Parting, TraceDiagnosis, TraceSet
+from ptt.diagnostics.traces.tables import TraceTables, count_traces, gather_tables, scan_table
+from ptt.diagnostics.wording import THIN, counted
+
+MAX_FINDINGS: Final = 6  # findings with an episode of their own beside them
+EPISODES_EACH: Final = 1
+MAX_MESSAGES: Final = 24  # of an episode that are shown: its beginning, its end, and those around the mark
+AROUND: Final = 8  # of them, before and after the mark
+ENDS: Final = 3  # of them, at either end
+MESSAGE_CHARS: Final = 700  # of a message: its beginning and its end
+CALL_CHARS: Final = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where an episode lies: its file, and the share of the file that should lie before it."""
+
+    trajectory_id: str
+    source: str
+    share: float
+    success: bool | None
+    reward: float | None
+
+
+ReadTexts = Callable[[Sequence[Place]], tuple[pl.DataFrame, pl.DataFrame]]
+"""From places to turns with texts and to calls, of the episodes that were found again."""
+
+
+def with_messages(diagnosis: TraceDiagnosis, store: Path, read_texts: ReadTexts) -> TraceDiagnosis:
+    """Return the diagnosis with the messages of its partings, and of an episode of each of its worst findings."""
+    of_findings = {
+        finding.id: str(finding.evidence.get("episodes") or "").split(", ")[:EPISODES_EACH]
+        for finding in diagnosis.findings[:MAX_FINDINGS]
+    }
+    of_partings = [side.trajectory_id for parting in diagnosis.partings for side in (parting.success, parting.failure)]
+    ids = [*of_partings, *(name for names in of_findings.values() for name in names if name)]
+    ids += [example.trajectory_id for example in diagnosis.examples]
+    places = places_of(store, ids)
+    if not places:
+        return diagnosis
+    read = Episodes.of(*read_texts(list(places.values())))
+    claims = {finding.id: finding.claim for finding in diagnosis.findings}
+    own = [
+        read.example(places[name], finding=finding, title=claims[finding])
+        for finding, names in of_findings.items()
+        for name in names
+        if name in places
+    ]
+    given = [replace(one, messages=read.messages(one.trajectory_id)) for one in diagnosis.examples]
+    return replace(
+        diagnosis,
+        examples=tuple(one for one in (*given, *own) if one.messages),
+        partings=tuple(_filled(parting, read) for parting in diagnosis.partings),
+    )
+
+
+def _filled(parting: Parting, read: Episodes) -> Parting:
+    sides = [
+        replace(side, messages=read.messages(side.trajectory_id, turn=parting.turn))
+        for side in (parting.success, parting.failure)
+    ]
+    return replace(parting, success=sides[0], failure=sides[1])
+
+
+def places_of(store: Path, ids: Sequence[str]) -> dict[str, Place]:
+    """Return where episodes lie, by their id, in the order given."""
+    if not ids:
+        return {}
+    # longer episodes take more of a file: by their turns and calls, since their bytes are not known
+    size = 2 + pl.col("n_turns").fill_null(0) + 2 * pl.col("n_tool_calls").fill_null(0)
+    before = size.cum_sum().over("source") - size / 2
+    rows = (
+        scan_table(store, "trajectories")
+        .select("trajectory_id", "source", "success", "reward", (before / size.sum().over("source")).alias("share"))
+        .filter(pl.col("trajectory_id").is_in(list(dict.fromkeys(ids))))
+        .unique("trajectory_id", keep="first")
+        .collect()
+    )
+    known = {row["trajectory_id"]: Place(**row) for row in rows.to_dicts() if row["source"] is not None}
+    return {name: known[name] for name in dict.fromkeys(ids) if name in known}
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Episodes that were read again: their messages and calls by id."""
+
+    turns: Mapping[str, list[dict[str, Any]]]
+    calls: Mapping[str, list[dict[str, Any]]]
+
+    @classmethod
+    def of(cls, turns: pl.DataFrame, calls: pl.DataFrame) -> Episodes:
+        """Put the rows of each episode together."""
+        return cls(_by_episode(turns, "turn_idx"), _by_episode(calls, "call_idx"))
+
+    def example(self, place: Place, *, finding: str, title: str) -> Example:
+        """Return an episode as an example."""
+        return Example(
+            trajectory_id=place.trajectory_id,
+            finding=finding,
+            title=title,
+            source=place.source,
+            outcome={True: "success", False: "failure", None: "unknown"}[place.success],
+            reward=place.reward,
+            messages=self.messages(place.trajectory_id),
+        )
+
+    def messages(self, trajectory_id: str, *, turn: int | None = None) -> tuple[Message, ...]:
+        """Return the messages of an episode, `turn` of the assistant (from 0) or else the first failure marked."""
+        calls = self.calls.get(trajectory_id, [])
+        waiting, messages, marked, spoken = deque(calls), [], None, 0
+        for at, row in enumerate(self.turns.get(trajectory_id, [])):
+            own = [call for call in calls if call["turn_idx"] == row["turn_idx"]]
+            failed = False
+            if row["role"] == "tool" and waiting:
+                failed = waiting.popleft()["ok"] is False
+            if row["role"] == "assistant":
+                marked = at if spoken == turn else marked
+                spoken += 1
+            marked = at if marked is None and turn is None and failed else marked
+            messages.append(_message(row, own, failed=failed))
+        if marked is not None:
+            messages[marked] = replace(messages[marked], marked=True)
+        return _thinned(messages, marked)
+
+
+def _by_episode(rows: pl.DataFrame, order: str) -> dict[str, list[dict[str, Any]]]:
+    parts = rows.sort("trajectory_id", order).partition_by("trajectory_id", as_dict=True, maintain_order=True)
+    return {str(name[0]): part.to_dicts() for name, part in parts.items()}
+
+
+def _message(row: dict[str, Any], calls: Sequence[dict[str, Any]], *, failed: bool) -> Message:
+    written = [f"{call['name']}({call['args_json'] or ''})" for call in calls]
+    text = row["text"] or ""
+    if calls and row["role"] == "assistant":  # a kept text ends with its calls, which stand beside it here
+        begin = text.find(f"{calls[0]['name']}(")
+        text = text[:begin].rstrip() if begin >= 0 and len(text) - begin >= len(written[0]) - 1 else text
+    return Message(
+        role=row["role"] or "unknown",
+        text=_shortened(text, MESSAGE_CHARS),
+        calls=tuple(_shortened(call, CALL_CHARS) for call in written),
+        failed=failed,
+    )
+
+
+def _shortened(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]} … {text[-half:]}"
+
+
+def _thinned(messages: Sequence[Message], marked: int | None) -> tuple[Message, ...]:
+    """Leave out messages far from the mark and from both ends, and say how many."""
+    count = len(messages)
+    if count <= MAX_MESSAGES:
+        return tuple(messages)
+    middle = marked if marked is not None else ENDS
+    kept = [at for at in range(count) if at < ENDS or at >= count - ENDS or abs(at - middle) <= AROUND]
+    shown: list[Message] = []
+    for before, at in zip([-1, *kept], kept, strict=False):
+        if at - before > 1:
+            shown.append(Message(role="", text=f"… {at - before - 1} messages left out …"))
+        shown.append(messages[at])
+    return tuple(shown)
+
+
+MAX_FORMATS: Final = 4  # named with their episodes
+MAX_NEXT: Final = 6  # one look to confirm, and a few repairs: a longer list is not worked through
+OUTCOME: Final = ("success", "reward-fell")
+EXPLAINS: Final = {
+    "reward-hacking": (*OUTCOME, "calls-inflation", "longer-episodes", "loops"),
+    "malformed-calls": (*OUTCOME, "void-turns", "loops", "truncated-episodes", "failures-unrecovered"),
+    "tool-failures": (*OUTCOME, "failures-unrecovered", "loops", "longer-episodes", "truncated-episodes"),
+    "tool-use": OUTCOME,
+    "loops": (*OUTCOME, "longer-episodes", "truncated-episodes"),
+    "void-turns": OUTCOME,
+    "truncated-episodes": OUTCOME,
+}
+"""By the id of a failure: those it brings about, where both are found and it did not begin later."""
+SUCCESS: Final = "success"  # id of the check of what is labelled
+KEEP: Final = "compare the next set with this one: ptt compare"
+
+
+def verdict_of(
+    traces: TraceSet, findings: Sequence[Finding], healthy: Sequence[Healthy], unanswered: Sequence[NotJudged]
+) -> RunVerdict:
+    """Return the verdict; `findings` are sorted, the worst first. A check with a note is no clean one."""
+    noted = {finding.id for finding in findings if finding.severity.at_least(Severity.LOW)}
+    clean = [item for item in healthy if item.id not in noted]
+    serious = [finding for finding in findings if finding.severity.at_least(Severity.MEDIUM)]
+    if serious:
+        roots = [finding for finding in serious if finding.consequence_of is None]
+        first = min(roots, key=lambda root: _weight(root, serious))  # of equals the first: they are sorted
+        steps = [step for finding in (first, *roots) for step in (*finding.confirm, *finding.next)]
+        return RunVerdict(
+            status=Status.UNSTABLE if serious[0].severity is Severity.CRITICAL else Status.SUSPECT,
+            headline=_sentence(first, traces.order) + _earlier(first, serious, traces.order),
+            first_broken_link=first.link,
+            next=tuple(dict.fromkeys(steps))[:MAX_NEXT],
+        )
+    enable = tuple(dict.fromkeys(item.enable for item in unanswered if item.enable and item.applies))[:MAX_NEXT]
+    notes = [finding for finding in findings if finding.severity is Severity.LOW]
+    look = f" Worth a look: {_sentence(notes[0], traces.order)}" if notes else ""
+    what = f"{counted(traces.episodes, 'episode(s)')} read{_of_formats(traces)}"
+    if any(item.id == SUCCESS for item in unanswered) or not healthy:
+        silent = f"; {counted(len(clean), 'check(s)')} found nothing wrong" if clean else ""
+        why = next((item.reason for item in unanswered if item.id == SUCCESS), "none of the checks could be made")
+        return RunVerdict(
+            status=Status.CANNOT_SAY, headline=f"{what}: {why}{silent}.{look}", first_broken_link=None, next=enable
+        )
+    if traces.success is None or traces.success.interval is None:
+        told = next((item.reason for item in healthy if item.id == SUCCESS), "")
+        return RunVerdict(
+            status=Status.CANNOT_SAY,
+            headline=f"{what}; {told}: too few to judge by.{look}",
+            first_broken_link=None,
+            next=(f"read {MIN_CLUSTERS} tasks or more as one set: ptt traces takes several files and folders", *enable),
+        )
+    success = next((item.reason for item in healthy if item.id == SUCCESS), "")
+    told = f"{what}; {success}; " if success else f"{what}; "
+    return RunVerdict(
+        status=Status.HEALTHY,
+        headline=f"{told}{counted(len(clean), 'check(s)')} found nothing of medium severity or above.{look}",
+        first_broken_link=None,
+        next=(KEEP,),
+    )
+
+
+def link_causes(findings: Sequence[Finding]) -> list[Finding]:
+    """Name the cause of each finding that another one explains: both are so throughout, or it began no later."""
+    serious = [finding for finding in findings if finding.severity.at_least(Severity.MEDIUM)]
+    causes = [next((cause for cause in serious if _explains(cause, finding)), None) for finding in findings]
+    return [
+        finding if cause is None else replace(finding, consequence_of=cause.id)
+        for finding, cause in zip(findings, causes, strict=True)
+    ]
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    if finding.id not in EXPLAINS.get(cause.id, ()):
+        return False
+    if cause.onset_step is None or finding.onset_step is None:
+        return cause.onset_step is finding.onset_step
+    earliest, latest = (cause.onset_interval or ())[:1], (finding.onset_interval or ())[1:]
+    began: int = min((cause.onset_step, *earliest))
+    seen: int = max((finding.onset_step, *latest))
+    return began <= seen
+
+
+def _weight(root: Finding, findings: Sequence[Finding]) -> int:
+    """Return how bad a finding is with all that follows from it."""
+    follows = [finding.severity.rank for finding in findings if finding.consequence_of == root.id]
+    return min([root.severity.rank, *follows])
+
+
+def _sentence(finding: Finding, unit: str) -> str:
+    since = f", since {unit} {finding.onset_step}" if finding.onset_step is not None else ""
+    first, more, rest = finding.claim.partition("; ")
+    return f"{first}{since}{more}{rest}."
+
+
+def _earlier(cause: Finding, findings: Sequence[Finding], unit: str) -> str:
+    """Say where effects are dated before their cause: the intervals overlap, and either may have begun first."""
+    dates = [one.onset_step for one in findings if one.consequence_of == cause.id and one.onset_step is not None]
+    if cause.onset_step is None or not dates or min(dates) >= cause.onset_step:
+        return ""
+    return f" What follows from it is dated earlier, from {unit} {min(dates)} on; the intervals of both dates overlap."
+
+
+def _of_formats(traces: TraceSet) -> str:
+    """Say how many episodes each format gave, where there are several."""
+    if len(traces.kinds) < 2:
+        return ""
+    kinds = sorted(traces.kinds.items(), key=lambda kind: (-kind[1], kind[0]))
+    listed = [f"{episodes} of {name}" for name, episodes in kinds[:MAX_FORMATS]]
+    rest = sum(episodes for _, episodes in kinds[MAX_FORMATS:])
+    return f" ({', '.join([*listed, *([f'{rest} of {len(kinds) - MAX_FORMATS} more formats'] if rest else [])])})"
+
+
+COMMAS: Final = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w,])")
+
+
+def grouped(text: str) -> str:
+    """Write 1,344 with a thin space in place of the comma."""
+    return COMMAS.sub(lambda found: found[0].replace(",", THIN), text)
+
+
+def in_groups_of_three(diagnosis: TraceDiagnosis) -> TraceDiagnosis:
+    """Write the numbers in all sentences of a diagnosis alike."""
+    return replace(
+        diagnosis,
+        verdict=replace(diagnosis.verdict, headline=grouped(diagnosis.verdict.headline)),
+        findings=tuple(replace(each, claim=grouped(each.claim)) for each in diagnosis.findings),
+        healthy=tuple(replace(each, reason=grouped(each.reason)) for each in diagnosis.healthy),
+        not_judged=tuple(replace(each, reason=grouped(each.reason)) for each in diagnosis.not_judged),
+    )
+
 
 CHECKS: Final[tuple[Check, ...]] = (
-    Check(id="success", link=Link.EVALUATION, judge=success.judge_success),
-    Check(id="tool-failures", link=Link.ENVIRONMENT, judge=tool_failures.judge_failures),
+    Check(id="success", link=Link.EVALUATION, judge=outcomes.judge_success),
+    Check(id="tool-failures", link=Link.ENVIRONMENT, judge=tools.judge_failures),
     Check(id="failures-unrecovered", link=Link.ENVIRONMENT, judge=conduct.judge_recovery),
     Check(id="malformed-calls", link=Link.ENVIRONMENT, judge=conduct.judge_malformed),
     Check(id="loops", link=Link.ENVIRONMENT, judge=conduct.judge_loops),
     Check(id="void-turns", link=Link.ENVIRONMENT, judge=conduct.judge_void),
-    Check(id="tool-use", link=Link.ENVIRONMENT, judge=tool_use.judge_tool_use),
-    Check(id="tool-latency", link=Link.ENVIRONMENT, judge=growth.judge_latency),
-    Check(id="longer-episodes", link=Link.ENVIRONMENT, judge=growth.judge_length),
-    Check(id="length-and-success", link=Link.EXPLORATION, judge=lengths.judge_lengths),
-    Check(id="reward-fell", link=Link.REWARD, judge=growth.judge_reward),
-    Check(id="reward-hacking", link=Link.REWARD, judge=hacking.judge_hacking),
-    Check(id="calls-inflation", link=Link.REWARD, judge=hacking.judge_inflation),
-    Check(id="judge-bias", link=Link.REWARD, judge=judge_bias.judge_bias),
+    Check(id="tool-use", link=Link.ENVIRONMENT, judge=tools.judge_tool_use),
+    Check(id="tool-latency", link=Link.ENVIRONMENT, judge=outcomes.judge_latency),
+    Check(id="longer-episodes", link=Link.ENVIRONMENT, judge=outcomes.judge_length),
+    Check(id="length-and-success", link=Link.EXPLORATION, judge=outcomes.judge_lengths),
+    Check(id="reward-fell", link=Link.REWARD, judge=outcomes.judge_reward),
+    Check(id="reward-hacking", link=Link.REWARD, judge=rewards.judge_hacking),
+    Check(id="calls-inflation", link=Link.REWARD, judge=rewards.judge_inflation),
+    Check(id="judge-bias", link=Link.REWARD, judge=rewards.judge_bias),
     Check(id="pseudo-success", link=Link.REWARD, judge=texts.judge_claims),
     Check(id="refusals", link=Link.REWARD, judge=texts.judge_refusals),
     Check(id="repetition", link=Link.EXPLORATION, judge=texts.judge_repetition),
     Check(id="template-collapse", link=Link.EXPLORATION, judge=texts.judge_duplicates),
     Check(id="truncated-episodes", link=Link.SYSTEMS, judge=conduct.judge_truncated),
     Check(id="token-tail", link=Link.ENVIRONMENT, judge=token_tail.judge_token_tail),
-    Check(id="parting-turn", link=Link.EXPLORATION, judge=deciding_turn.judge_partings),
+    Check(id="parting-turn", link=Link.EXPLORATION, judge=partings.judge_partings),
 )
 """Every question to a set of traces; a finding takes the id of its check."""
 CRASH: Final = "trace:"  # begins the ids of crashes of checks

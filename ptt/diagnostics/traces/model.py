@@ -3,13 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from ptt.diagnostics.model import Finding, Healthy, Interval, NotJudged, RuleCrash, RunVerdict, Source
+import polars as pl
 
-if TYPE_CHECKING:
-    import polars as pl
+from ptt.diagnostics.model import (
+    Aggregates,
+    Answer,
+    Diagnosis,
+    Finding,
+    Healthy,
+    Interval,
+    Link,
+    NotJudged,
+    RuleCrash,
+    Run,
+    RunVerdict,
+    Signature,
+    Source,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One share: what it is called, what it is a share of, its link of the loop, and its worse direction."""
+
+    label: str
+    of: str
+    link: Link
+    worse: str = "higher"  # or lower
+
+
+MEASURES: Final[Mapping[str, Measure]] = {
+    "success_rate": Measure(label="success", of="labelled episodes", link=Link.EVALUATION, worse="lower"),
+    "tool_failure_rate": Measure(label="failed tool calls", of="calls with a known outcome", link=Link.ENVIRONMENT),
+    "malformed_rate": Measure(label="malformed tool calls", of="calls", link=Link.ENVIRONMENT),
+    "loop_rate": Measure(label="loops", of="episodes", link=Link.EXPLORATION),
+    "truncated_rate": Measure(label="truncation", of="episodes", link=Link.SYSTEMS),
+    "void_rate": Measure(label="void turns", of="assistant turns", link=Link.ENVIRONMENT),
+    "recovery_rate": Measure(label="recovery after a failed call", of="failures", link=Link.EXPLORATION, worse="lower"),
+    "refusal_rate": Measure(label="refusals", of="episodes", link=Link.EXPLORATION),
+    "repetition_rate": Measure(label="repetition", of="episodes", link=Link.EXPLORATION),
+    "duplicate_rate": Measure(label="near-duplicates", of="episodes", link=Link.EXPLORATION),
+    "pseudo_success_rate": Measure(label="pseudo-success", of="labelled episodes", link=Link.REWARD),
+}
+"""By the names that `TraceDiagnosis.measured` has; in the order of reports."""
+
 
 EPISODE: Final = "episode"
 
@@ -103,3 +143,55 @@ class TraceDiagnosis:
     partings: tuple[Parting, ...] = ()
     redacted: bool = False
     measured: Mapping[str, Share] = field(default_factory=dict)  # by the names that gate checks use
+
+
+NO_LOGPROBS: Final = "agent traces hold no log-probabilities"
+SIGNATURE: Final = Signature(
+    status=Answer.CANNOT_SAY,
+    reason=NO_LOGPROBS,
+    pair=None,
+    aggregates=Aggregates(status="cannot_say", metrics={}, alarms={}),
+)
+
+
+def as_run(diagnosis: TraceDiagnosis) -> Diagnosis:
+    """Return the verdict, the findings and the files as those of a run whose steps are the traces' own order."""
+    traces = diagnosis.traces
+    known = traces.first is not None and traces.last is not None
+    return Diagnosis(
+        run=Run(
+            name=traces.name,
+            framework=None,
+            algorithm=None,
+            first_step=traces.first,
+            last_step=traces.last,
+            step_count=(traces.last or 0) - (traces.first or 0) + 1 if known else 0,
+            sequences=traces.episodes,
+            model_tokens=0,
+            step_unit=traces.order,
+        ),
+        verdict=diagnosis.verdict,
+        signature=SIGNATURE,
+        findings=diagnosis.findings,
+        healthy=diagnosis.healthy,
+        not_judged=diagnosis.not_judged,
+        crashes=diagnosis.crashes,
+        sources=diagnosis.sources,
+        redacted=diagnosis.redacted,
+        tables={},
+    )
+
+
+def with_records(diagnosis: TraceDiagnosis, run: Diagnosis) -> TraceDiagnosis:
+    """Return the traces with the records of `run` in place of their own; the other way round than `as_run`."""
+    return replace(
+        diagnosis,
+        traces=replace(diagnosis.traces, name=run.run.name),
+        verdict=run.verdict,
+        findings=run.findings,
+        healthy=run.healthy,
+        not_judged=run.not_judged,
+        crashes=run.crashes,
+        sources=run.sources,
+        redacted=run.redacted,
+    )

@@ -16,11 +16,9 @@ from ptt.diagnostics.evidence.answers import ALIKE, HEAVY_REPETITION, MIN_ENGLIS
 from ptt.diagnostics.model import JsonScalar, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Verdict
 from ptt.diagnostics.statistics.near_duplicates import near_duplicates
-from ptt.diagnostics.traces.interface import Judged, graded, not_judged
-from ptt.diagnostics.traces.judging import Asked, Bounds, Measured, judge_share
-from ptt.diagnostics.traces.success import ENABLE
-from ptt.diagnostics.traces.tables import TraceTables
-from ptt.diagnostics.traces.trace_set import scan_table
+from ptt.diagnostics.traces.judging import Asked, Bounds, Judged, Measured, graded, judge_share, not_judged
+from ptt.diagnostics.traces.outcomes import ENABLE
+from ptt.diagnostics.traces.tables import TraceTables, scan_table
 from ptt.diagnostics.wording import pct
 
 MAX_COMPARED: Final = 4_000  # answers that are compared with each other, drawn by the hash of their ids

@@ -18,9 +18,9 @@ from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.bootstrap import coarse_percentile, histogram_entries
 from ptt.diagnostics.statistics.observation_position import FLOOR
 from ptt.diagnostics.statistics.tail_share import TailShare, tail_shares
-from ptt.diagnostics.traces.error_classes import classify_errors
-from ptt.diagnostics.traces.interface import Judged, graded, not_judged
+from ptt.diagnostics.traces.judging import Judged, graded, not_judged
 from ptt.diagnostics.traces.tables import TraceTables
+from ptt.diagnostics.traces.tools import classify_errors
 from ptt.diagnostics.wording import pct, sig
 
 TABLE: Final = "token_tail"

@@ -15,7 +15,7 @@ import polars as pl
 from ptt.diagnostics.compare.comparison import Arm, Comparison
 from ptt.diagnostics.compare.readings import POST, sided
 from ptt.diagnostics.model import Status
-from ptt.reports.compare.tables import setting_rows
+from ptt.reports.compare.texts import setting_rows
 from ptt.reports.figures.compare import BEHIND, EVERY, FOLDED, MAIN
 from ptt.reports.figures.compare.arms import ROW, ArmStyle, arm_styles, draw_key
 from ptt.reports.figures.compare.rows import MAX_NAME, arm_name, matched_range_text, rows_of, slice_title, slices
@@ -234,13 +234,8 @@ def _range(values: Iterable[int]) -> str:
     return " to ".join(dict.fromkeys((count(ends[0]), count(ends[-1]))))
 
 
-def render_compare_html(comparison: Comparison) -> str:
-    """Return the text of compare.html; the same comparison gives the same bytes."""
-    return render_compare_page(comparison).text
-
-
 def render_compare_page(comparison: Comparison) -> Page:
-    """Return compare.html; a line stands in the place of a figure that cannot be drawn."""
+    """Return compare.html, always the same bytes; a line stands in the place of a figure that cannot be drawn."""
     faults: list[FigureFault] = []
     main, behind, folded = (
         [figure for figure in drawn_figures(kinds, comparison, faults) if figure.panels]

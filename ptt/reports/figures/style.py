@@ -56,7 +56,6 @@ WINDOW_LINES: tuple[dict[str, Any], ...] = (
 )
 LETTER = 6.9  # pixels: the mean width of a letter
 MARKERS = 20  # on a line, about
-LOG_FROM = 12.0  # a range wider than this ratio is drawn on a log axis
 
 
 def slice_role(slice_name: str) -> str:

@@ -9,6 +9,8 @@ from typing import Final
 from ptt.diagnostics.gate.results import GateReport
 from ptt.reports.gate import gate_json, junit, markdown, sarif
 from ptt.reports.gate.github import github_annotations, github_guard, job_summary
+from ptt.reports.gate.index import index_html
+from ptt.reports.gate.terminal import print_gate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,4 +32,4 @@ FORMATS: Final[Mapping[str, Format]] = {
     )
 }
 
-__all__ = ["FORMATS", "Format", "github_annotations", "github_guard", "job_summary"]
+__all__ = ["FORMATS", "Format", "github_annotations", "github_guard", "index_html", "job_summary", "print_gate"]

@@ -12,9 +12,8 @@ from ptt.reports.figures import FIGURES
 from ptt.reports.figures.timeline import end_of
 from ptt.reports.output import render
 from ptt.reports.run.answers import NOTHING_TO_DO, replies
-from ptt.reports.run.handover import checkpoints_on_disk, kept_checkpoints
 from ptt.reports.run.outcome import said_beside_headline
-from ptt.reports.run.view import NO_LINK, notices
+from ptt.reports.run.view import NO_LINK, checkpoints_on_disk, kept_checkpoints, notices
 from ptt.reports.text.consequences import chains, first_failure, limit_words, onset_words, roots, span_words
 from ptt.reports.text.markdown import Markdown, code, target
 from ptt.reports.text.names import LINKS, SEVERITIES, metric_name, sentence

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Final
 
 from ptt.diagnostics.model import Diagnosis, Finding, JsonScalar, Link, Run, Severity, Source, Status, since_words
 from ptt.diagnostics.verdict.catalogue import OF_ONE_RULE, pages
-from ptt.reports.run.where_to_look import places
 from ptt.reports.text.consequences import chains, span_words
 from ptt.reports.text.names import CONDITIONS, LINKS, kind_name, pair_name, sentence, slice_name
 from ptt.reports.text.numbers import count, counted, number, with_unit
 from ptt.reports.text.sanitize import safe
-from ptt.reports.text.tables import rows_where
+from ptt.reports.text.tables import Row, rows_where
 from ptt.reports.text.why import samples
 
 PARTIAL = (
@@ -333,3 +334,135 @@ def _source(path: str, sources: list[Source], note: str) -> tuple[str, ...]:
     """Return the cells of one row: path, kind, rows read, rejected, bytes lost, note."""
     totals = (sum(getattr(source, name) for source in sources) for name in ("rows_ok", "rows_bad", "bytes_lost"))
     return safe(path), safe(sources[0].kind), *map(count, totals), safe(note)
+
+
+FILES: Final = re.compile(r"(?:^|_)(?:file|(?<!error_)example|source|path|between_files)$")
+SAMPLES: Final = re.compile(r"(?:^|_)(?:sample|trajectory|sequence|prompt|group)(?:_id)?$")
+STEPS: Final = re.compile(r"^(?:worst|highest|lowest|peak|first|dead|last_finite)_\w*step$|^(?:worst|peak)_at$")
+OF_TAILS: Final = frozenset({Link.POLICY_UPDATE, Link.DATA_FRESHNESS})  # links whose findings on a slice are of |r|
+COLUMNS: Final = ("trajectories.", "turns.", "tool_calls.")  # begin the names of what agent traces are judged by
+STEPS_BEFORE: Final = 10  # the onset, worth reading where no interval is known
+
+
+def places(finding: Finding, diagnosis: Diagnosis) -> list[str]:
+    """Return the places, those nearest to the onset first; none where the finding names none."""
+    found = []
+    if finding.seen_step is not None:
+        before = 0 if finding.held_from_step is not None else STEPS_BEFORE
+        low, high = finding.seen_interval or (finding.seen_step - before, finding.seen_step)
+        low = max(low, diagnosis.run.first_step) if diagnosis.run.first_step is not None else low
+        found.append(f"Steps {span_words((low, high))}" if high > low else f"Step {count(finding.seen_step)}")
+    curves = (finding.evidence.get(key) for key in ("logged_as", "metric"))
+    names = [name for name in curves if isinstance(name, str)][:1]
+    found += [f"The {'column' if name.startswith(COLUMNS) else 'curve'} {name}" for name in names]
+    for key, value in finding.evidence.items():
+        name = key.replace("_", " ").capitalize()
+        if isinstance(value, str) and value and FILES.search(key):
+            found.append(f"File {value}")
+        elif isinstance(value, str | int) and not isinstance(value, bool) and SAMPLES.search(key):
+            found.append(f"{name} {value}")
+        elif isinstance(value, int) and not isinstance(value, bool) and STEPS.search(key):
+            found.append(f"{name} {count(value)}")
+    return [*found, *_checkpoints(finding, diagnosis), *_sample(finding, diagnosis)]
+
+
+def _sample(finding: Finding, diagnosis: Diagnosis) -> list[str]:
+    """Say the command that prints the sample with most tail tokens, where the finding is one of tails."""
+    top = diagnosis.tables.get("top_sequences")
+    if finding.slice is None or finding.link not in OF_TAILS or top is None or not {"step_row"} <= set(top.columns):
+        return []
+    return [f"ptt show RUN {row['step']}:{row['step_row']}" for row in top.head(1).to_dicts()]
+
+
+def _checkpoints(finding: Finding, diagnosis: Diagnosis) -> list[str]:
+    """Name the checkpoints on either side of the onset."""
+    if finding.seen_step is None:
+        return []
+    low = finding.seen_interval[0] if finding.seen_interval else finding.seen_step
+    on_disk = checkpoints_on_disk(diagnosis)
+    before = [f"{row['path']} before it" for row in on_disk if row["step"] < low]
+    after = [f"{row['path']} after it" for row in on_disk if row["step"] >= finding.seen_step]
+    return [f"Checkpoints: {', '.join(before[-1:] + after[:1])}"] if before or after else []
+
+
+ROLES: Final = {
+    "last_healthy": ("Last healthy", "to roll back to"),
+    "best": ("Best by evaluation", "to ship"),
+    "first_broken": ("First after the failure", "to look for the cause"),
+    "last": ("Last", "to look at the end of the run"),
+}
+ITEMS: Final = {
+    "settings": "Settings",
+    "seed": "Seed",
+    "code": "Code version",
+    "packages": "Packages",
+    "model": "Model",
+    "dataset": "Data set",
+    "evaluation": "Evaluation protocol",
+    "resumed": "Steps recorded twice",
+    "gaps": "Gaps in the record",
+}
+PHASES: Final = {"before": "Before training", "during": "During training", "after": "After training"}
+STYLES: Final = {"yes": "yes", "no": "no", "cannot tell": "cannot-say", "does not apply": "absent"}
+MAX_CHECKPOINTS: Final = 60  # listed
+
+
+def kept_checkpoints(diagnosis: Diagnosis) -> list[tuple[str, str, str, bool, str]]:
+    """Return name, use, checkpoint, whether it is on disk, and reason of each of the four to keep."""
+    return [
+        (*ROLES[row["role"]], _checkpoint(row), row["path"] is not None, sentence(row["note"]))
+        for row in rows_where(diagnosis, "checkpoints")
+        if row["role"] in ROLES
+    ]
+
+
+def _checkpoint(row: Row) -> str:
+    if row["path"] is not None:
+        return f"{safe(row['path'])} (step {count(row['step'] or 0)}{'' if row['weights'] else '; no weights in it'})"
+    return f"step {count(row['step'])}, not on disk here" if row["step"] is not None else "none"
+
+
+def checkpoints_on_disk(diagnosis: Diagnosis) -> list[Row]:
+    """Return the rows of the checkpoints whose files are there."""
+    rows = rows_where(diagnosis, "checkpoints", role="")
+    return [row for row in rows if row["path"] is not None and row["step"] is not None]
+
+
+def checkpoint_cells(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
+    """Return step, path, and whether it holds weights, of each checkpoint on disk."""
+    rows = checkpoints_on_disk(diagnosis)[-MAX_CHECKPOINTS:]
+    return [(count(row["step"]), safe(row["path"]), "yes" if row["weights"] else "no") for row in rows]
+
+
+def context_items(diagnosis: Diagnosis) -> list[tuple[str, str, str, str]]:
+    """Return name, style, value and source of each item of the run's context, what is present first."""
+    return [
+        (
+            ITEMS.get(row["item"]) or safe(row["item"]),
+            {True: "yes", False: "no"}.get(row["present"], "absent"),
+            safe(row["value"]) if row["present"] is not False else f"Missing. {sentence(row['enable'])}",
+            safe(row["source"]),
+        )
+        for row in sorted(rows_where(diagnosis, "context"), key=lambda row: row["present"] is False)
+    ]
+
+
+def checklists(diagnosis: Diagnosis) -> dict[str, list[tuple[str, str, str, str]]]:
+    """Return item, style, answer and evidence of each row, by the list's title and tally."""
+    lists = {}
+    rows = rows_where(diagnosis, "checklists")
+    for phase, title in PHASES.items() if rows else ():
+        listed = [row for row in rows if row["phase"] == phase]
+        answers = Counter(row["answer"] for row in listed)
+        tally = ", ".join(
+            f"{answers[answer]} {_plural(answer, answers[answer])}" for answer in STYLES if answers[answer]
+        )
+        lists[f"{title}: {tally}"] = [
+            (safe(row["item"]), STYLES.get(row["answer"], "cannot-say"), row["answer"], sentence(row["evidence"]))
+            for row in listed
+        ]
+    return lists
+
+
+def _plural(answer: str, number: int) -> str:
+    return "do not apply" if answer == "does not apply" and number > 1 else answer

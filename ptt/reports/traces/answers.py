@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ptt.diagnostics.model import Interval, in_unit
-from ptt.diagnostics.traces.as_run import as_run
-from ptt.diagnostics.traces.measures import MEASURES, Measure
-from ptt.diagnostics.traces.model import Share, TraceDiagnosis
+from ptt.diagnostics.traces.model import MEASURES, Measure, Share, TraceDiagnosis, as_run
 from ptt.reports.run.answers import NO_ONSET, NOTHING_TO_DO, Reply, measured_sentence
 from ptt.reports.text.consequences import (
     consequences_sentence,

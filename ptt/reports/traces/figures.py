@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,6 +13,7 @@ import polars as pl
 from ptt.diagnostics.model import Finding
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.reports.figures.axes import annotate_row, label_axes, linear, row_axes, step_range
+from ptt.reports.figures.drawing import FigureFault, save_figures
 from ptt.reports.figures.panels import ONE_LINE, DataTable, FigureSpec, Panel, data_table
 from ptt.reports.figures.style import INK, MUTED, OTHER, POST, TEXT, annotate, drawable, hover
 from ptt.reports.text.names import sentence
@@ -369,3 +371,8 @@ TURNS: Final = TraceFigure(
 )
 FIGURES: Final = (OVER_ORDER, TOOLS, TURNS, OTHERS)
 """In the order of the page."""
+
+
+def write_trace_figures(diagnosis: TraceDiagnosis, directory: Path, faults: list[FigureFault]) -> list[Path]:
+    """Write every figure that has data as SVG and PNG."""
+    return save_figures(FIGURES, diagnosis, drawable(diagnosis.traces.name), directory, faults=faults)

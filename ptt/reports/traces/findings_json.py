@@ -1,11 +1,19 @@
-"""A diagnosis of agent traces for machines: findings.json, schema version 1."""
+"""A diagnosis of agent traces as findings.json, schema version 1; and read back, without the single episodes."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
-from ptt.diagnostics.traces.as_run import as_run
-from ptt.diagnostics.traces.model import Share, TraceDiagnosis, TraceSet
+import polars as pl
+from msgspec import Struct
+
+from ptt.diagnostics.documents import DocumentError, convert_document, parse_json, read_at_most
+from ptt.diagnostics.errors import InputError
+from ptt.diagnostics.model import Link, RunVerdict, Status
+from ptt.diagnostics.traces.model import MEASURES, Share, TraceDiagnosis, TraceSet, as_run
 from ptt.reports.output import finite_json
 from ptt.reports.run.findings_json import findings_json
 
@@ -50,3 +58,98 @@ def _rows(diagnosis: TraceDiagnosis, name: str) -> list[dict[str, object]]:
 
 def _fields(value: object, *names: str) -> dict[str, object]:
     return {name: getattr(value, name) for name in names}
+
+
+MAX_BYTES: Final = 64 << 20
+TOOLS: Final = pl.Schema(
+    {
+        "name": pl.String, "calls": pl.Int64, "episodes": pl.Int64, "failures": pl.Int64, "known": pl.Int64,
+        **dict.fromkeys(
+            (
+                "failed", "low", "high", "first_failed", "last_failed", "latency_p50", "latency_p95", "repeated",
+                "malformed", "cost_usd", "success_with", "success_without",
+            ), pl.Float64,
+        ),
+    }
+)  # fmt: skip
+ERRORS: Final = pl.Schema(
+    {"tool": pl.String, "error_class": pl.String, "calls": pl.Int64, "share": pl.Float64, "example": pl.String}
+)
+
+
+class _Share(Struct, frozen=True):
+    hits: int
+    trials: int
+    clusters: int = 0
+    low: float | None = None
+    high: float | None = None
+
+
+class _Run(Struct, frozen=True):
+    name: str
+    episodes: int
+    labelled: int
+    assistant_turns: int | None = None
+    tool_calls: int | None = None
+    tool_errors: int | None = None
+    reward_mean: float | None = None
+    distinct_tools: int | None = None
+    formats: dict[str, int] = {}
+
+
+class _Verdict(Struct, frozen=True):
+    status: str
+    headline: str
+    first_broken_link: str | None = None
+    next: list[str] = []
+
+
+class _Findings(Struct, frozen=True):
+    schema_version: int
+    run: _Run
+    verdict: _Verdict
+    measured: dict[str, _Share] = {}
+    tools: list[dict[str, Any]] = []
+    error_classes: list[dict[str, Any]] = []
+
+
+def read_trace_findings(path: Path) -> TraceDiagnosis | None:
+    """Read a findings.json; None where it is that of a run. InputError where it cannot be read."""
+    try:
+        document = parse_json(read_at_most(path, MAX_BYTES))
+        if not isinstance(document, Mapping) or "episodes" not in document.get("run", {}):
+            return None
+        found = convert_document(document, _Findings)
+        tables = {"tools": _table(found.tools, TOOLS), "error_classes": _table(found.error_classes, ERRORS)}
+        return _diagnosis(found, tables)
+    except (OSError, ValueError, DocumentError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path}: is no findings.json of traces: {error}; give the traces or their store.") from error
+
+
+def _table(rows: list[dict[str, Any]], schema: pl.Schema) -> pl.DataFrame:
+    return pl.DataFrame([{name: row.get(name) for name in schema} for row in rows], schema=schema)
+
+
+def _diagnosis(found: _Findings, tables: Mapping[str, pl.DataFrame]) -> TraceDiagnosis:
+    measured = {
+        name: Share(
+            hits=share.hits, trials=share.trials, clusters=share.clusters,
+            interval=None if share.low is None or share.high is None else (share.low, share.high),
+        )
+        for name, share in found.measured.items()
+        if name in MEASURES
+    }  # fmt: skip
+    run, verdict = found.run, found.verdict
+    return TraceDiagnosis(
+        traces=TraceSet(
+            name=run.name, kinds=run.formats, episodes=run.episodes, labelled=run.labelled,
+            assistant_turns=run.assistant_turns, tool_calls=run.tool_calls, tool_errors=run.tool_errors,
+            reward_mean=run.reward_mean, rewarded=0, distinct_tools=run.distinct_tools,
+            success=measured.get("success_rate"),
+        ),
+        verdict=RunVerdict(
+            status=Status(verdict.status), headline=verdict.headline, next=tuple(verdict.next),
+            first_broken_link=None if verdict.first_broken_link is None else Link(verdict.first_broken_link),
+        ),
+        findings=(), healthy=(), not_judged=(), crashes=(), sources=(), tables=tables, measured=measured,
+    )  # fmt: skip

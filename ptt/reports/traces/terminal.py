@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ptt.diagnostics.model import in_unit
-from ptt.diagnostics.traces.as_run import as_run
-from ptt.diagnostics.traces.model import TraceDiagnosis
+from ptt.diagnostics.traces.model import TraceDiagnosis, as_run
 from ptt.reports.run.terminal import (
     MAX_REASONS,
     cell,
@@ -128,16 +127,3 @@ def read_line(diagnosis: TraceDiagnosis) -> str:
     if cut is not None and cut.hits:
         parts.append(f"{count(cut.hits)} of {count(cut.trials)} cut off at a limit")
     return "; ".join(parts)
-
-
-def counts_line(diagnosis: TraceDiagnosis) -> str:
-    """Count what was read in a line."""
-    traces = diagnosis.traces
-    parts = [counted(traces.episodes, "episode")]
-    if traces.assistant_turns is not None:
-        parts.append(counted(traces.assistant_turns, "turn"))
-    if traces.tool_calls is not None:
-        parts.append(counted(traces.tool_calls, "tool call"))
-    if traces.tool_errors is not None:
-        parts.append(f"{count(traces.tool_errors)} failed")
-    return ", ".join(parts)

@@ -11,20 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from ptt.diagnostics.errors import InputError, SettingsError
-from ptt.diagnostics.traces.exports.choose_pairs import (
-    CONTRADICTORY,
-    DUPLICATE,
-    NOT_DRAWN,
-    UNLABELLED,
-    Tally,
-    candidates,
-    choose_pairs,
-    same_prompt,
-)
-from ptt.diagnostics.traces.exports.from_tail import TOP_SHARE, TailEpisodes, read_tail_episodes
 from ptt.diagnostics.traces.exports.messages import DIGEST_BYTES, Chat
 from ptt.diagnostics.traces.exports.ngrams import EvalSet
 from ptt.diagnostics.traces.exports.options import Dedupe, ExportKind, ExportOptions
+from ptt.diagnostics.traces.exports.pairs import (
+    CONTRADICTORY,
+    DUPLICATE,
+    NOT_DRAWN,
+    TOP_SHARE,
+    UNLABELLED,
+    TailEpisodes,
+    Tally,
+    candidates,
+    choose_pairs,
+    choose_steps,
+    read_tail_episodes,
+    same_prompt,
+)
 from ptt.diagnostics.traces.exports.partition import (
     Attempt,
     PromptGroup,
@@ -35,14 +38,13 @@ from ptt.diagnostics.traces.exports.partition import (
 from ptt.diagnostics.traces.exports.quality import Card, ExportReport
 from ptt.diagnostics.traces.exports.rows import (
     PromptRow,
+    Writers,
     columns_of,
     episode_row,
     is_templated,
     pair_row,
     step_row,
 )
-from ptt.diagnostics.traces.exports.steps import choose_steps
-from ptt.diagnostics.traces.exports.write_rows import Writers
 from ptt.stopping import temporary_folder
 
 EQUAL_LABELS = "reward_is_the_mean"

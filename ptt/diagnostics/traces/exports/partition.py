@@ -15,7 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.traces.exports.messages import ASSISTANT, Conversation, read_conversation, read_tools
-from ptt.diagnostics.traces.trace_set import scan_table
+from ptt.diagnostics.traces.tables import scan_table
 
 BUCKET_BYTES: Final = 24_000_000  # of texts: what is in memory at once, several times over
 PART_ROWS: Final = 4_000  # of a part of the table that are spread over the buckets at once

@@ -1,4 +1,4 @@
-"""What `ptt show` prints: one sample with its prompt group, transcript and tokens, or the samples of findings."""
+"""What `ptt rules`, `ptt sources` and `ptt show` print, and the same as JSON."""
 
 from __future__ import annotations
 
@@ -6,19 +6,179 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from ptt.diagnostics.metrics.recording import framework_name
 from ptt.diagnostics.samples.sample import FindingSamples, Sample, Sibling, ToolCall, Window, windows
 from ptt.diagnostics.schema import LOGPS
-from ptt.reports.text.names import slice_name
+from ptt.diagnostics.verdict.run_coverage import RunCoverage
+from ptt.reports.output import versioned_json
+from ptt.reports.text.names import LINKS, kind_name, slice_name
 from ptt.reports.text.numbers import count, counted, number
-from ptt.reports.text.sanitize import safe
+from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.terminal import print_wrapped
+
+if TYPE_CHECKING:
+    from ptt.diagnostics.custom.files import Report
+    from ptt.diagnostics.verdict.catalogue import Page
+
+INDENT = 2
+
+
+def pages_json(pages: Sequence[Page], version: str) -> str:
+    """Return the catalogue as JSON."""
+    return versioned_json({"rules": [asdict(page) for page in pages]}, version)
+
+
+def report_json(report: Report, version: str) -> str:
+    """Return what a check found as JSON."""
+    return versioned_json(asdict(report), version)
+
+
+def print_pages(pages: Sequence[Page], console: Console) -> None:
+    """Print one line a rule, under its link."""
+    longest = max(len(page.id) for page in pages)
+    for link, mine in groupby(pages, key=lambda page: page.link):
+        _line(console, 0, f"{LINKS[link]} ({link})", style="bold")
+        for page in mine:
+            families = f" ({page.asked_of} only)" if page.families else ""
+            _line(console, 1, f"{page.id.ljust(longest)}  {page.shows}{families}", hang=longest + 2)
+        console.print()
+    _line(console, 0, "`ptt rules NAME` prints a rule's page: what, why, what to do, and the limits that can be set.")
+
+
+def print_page(page: Page, console: Console) -> None:
+    """Print one rule's page."""
+    blocks = {heading: [_capital(body)] for heading, body in page.sections.items()}
+    blocks["Asked of"] = [f"{page.asked_of} training" if page.asked_of else "every kind of training"]
+    if page.brings:
+        blocks["Brings about"] = [f"{other}: {how}" for other, how in page.brings.items()]
+    _line(console, 0, f"{page.id} · {LINKS[page.link].lower()}", style="bold")
+    _line(console, 0, f"This run shows {page.shows}.")
+    for heading, lines in blocks.items():
+        console.print()
+        _line(console, 0, heading, style="bold")
+        for line in lines:
+            _line(console, 1, line)
+    console.print()
+    _line(console, 0, "Limits, with their defaults, as ptt.toml sets them", style="bold")
+    for line in limits_toml(page):
+        _line(console, 1, line, style="cyan")
+
+
+def limits_toml(page: Page) -> list[str]:
+    """Return the lines of ptt.toml that set a rule's limits to their defaults."""
+    return [f"[limits.{page.id}]", *(f"{name} = {value!r}" for name, value in page.limits.items())]
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print what a check of custom rules found."""
+    for rule in report.rules:
+        off = "" if rule.enabled else " (off)"
+        _line(console, 0, f"{safe(rule.id)}{off} · {rule.severity} · {LINKS[rule.link].lower()} · {safe(rule.file)}")
+        _line(console, 1, safe(rule.condition))
+        if rule.asked_of:
+            _line(console, 1, f"asked of {', '.join(rule.asked_of)}", style="dim")
+    for problem in report.problems:
+        _line(console, 0, f"✕ {safe(problem)}", style="red")
+    rules, files, wrong = len(report.rules), len(report.files), len(report.problems)
+    _line(console, 0, f"{_many(rules, 'rule')} in {_many(files, 'file')}, {_many(wrong, 'problem')}")
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _capital(text: str) -> str:
+    """Begin a paragraph as a sentence does; an identifier at its head stays as it is."""
+    head = text.split(" ", 1)[0]
+    return text[:1].upper() + text[1:] if head.replace("-", "").isalpha() and head.islower() else text
+
+
+def _line(console: Console, level: int, text: str, style: str = "", hang: int = 0) -> None:
+    """Print one line, indented; what is carried over hangs `hang` letters deeper."""
+    print_wrapped(console, Text(text[hang:]), head=" " * (INDENT * level) + text[:hang], style=style)
+
+
+MAX_SHOWN = 2  # notes of a kind of file, and lines that would record the answer to a question
+MAX_NOTE = 200  # letters
+YES, NO = "✓", "✕"
+
+
+def sources_json(coverage: RunCoverage, version: str) -> str:
+    """Return the answer as JSON, in the order of its fields."""
+    return versioned_json(asdict(coverage), version)
+
+
+def print_sources(coverage: RunCoverage, console: Console) -> None:
+    """Print what was read, what was not, what can be answered, and what would record the rest."""
+    for level, text, style in _lines(coverage):
+        pad = INDENT * level
+        print_wrapped(console, Text(text), head=" " * pad, hang=pad + INDENT, style=style)
+    if section := coverage.metric_names.section:
+        for level, text, style in _heading("Names of metrics: paste into ptt.toml, as docs/settings.md says"):
+            print_wrapped(console, Text(text), head=" " * INDENT * level, hang=INDENT, style=style)
+        for line in section.splitlines():  # whole: a line that is cut is no TOML
+            console.print(Text(safe(line)), style="cyan", soft_wrap=True)
+        if left_out := coverage.metric_names.left_out:
+            console.print(Text(f"# and {counted(left_out, 'name')} more"), style="dim", soft_wrap=True)
+
+
+def _lines(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
+    """Yield level, text and style of each line."""
+    framework = framework_name(coverage.framework) if coverage.framework else "framework not recognised"
+    yield 0, f"{safe(coverage.name)} · {safe(framework)}", "bold"
+    if coverage.kind:
+        yield 0, f"Kind of training: {kind_name(coverage.kind)} ({safe(coverage.kind_reason)})", ""
+    yield from _heading("Read" if coverage.held else "No file here is in a format that ptt reads")
+    for held in coverage.held:
+        bad = f", {count(held.rows_bad)} rejected" if held.rows_bad else ""
+        lost = f", {count(held.bytes_lost)} bytes lost" if held.bytes_lost else ""
+        read = f"{counted(held.files, 'file')}, {count(held.rows)} rows{bad}{lost}"
+        yield 1, f"{held.kind}: {read}. {held.describes}", ""
+        yield from ((2, shortened(safe(note), MAX_NOTE), "dim") for note in held.notes[:MAX_SHOWN])
+    if coverage.unread or coverage.notes or coverage.pointers:
+        yield from _heading("Not read")
+    if pointers := coverage.pointers:
+        yield 1, f"{counted(pointers.files, 'Git LFS pointer')}, as {safe(pointers.example)}: never downloaded", ""
+        yield 2, f"fetch: {safe(pointers.command)}", "cyan"
+    for unread in coverage.unread:
+        files = f"{counted(unread.files, 'file')}, in no format that ptt reads"
+        yield 1, f"{safe(unread.ending)}: {files}, as {safe(unread.example)}", ""
+    for hint in coverage.hints:
+        names = ", ".join(f"`{safe(name)}`" for name in hint.names)
+        yield 1, f"{safe(hint.path)} looks like a metric log ({names}); send its shape: --sample FILE", ""
+    yield from ((1, shortened(safe(note), MAX_NOTE), "") for note in coverage.notes)
+    answered = [question for question in coverage.questions if question.answered]
+    unanswered = [question for question in coverage.questions if not question.answered]
+    if answered:
+        yield from _heading("Can answer")
+        yield from ((1, f"{YES} {question.title} ({safe(question.by)})", "") for question in answered)
+    if unanswered:
+        yield from _heading("Cannot answer")
+        yield from (
+            (1, f"{NO} {question.title} (missing: {', '.join(question.missing)})", "") for question in unanswered
+        )
+    if coverage.unasked:
+        yield from _heading(safe(coverage.unasked), style="")
+    switches = dict.fromkeys(switch for question in unanswered for switch in question.switches[:MAX_SHOWN])
+    if switches:
+        yield from _heading("To record the rest")
+    for switch in switches:
+        yield 1, switch.line, "cyan"
+        yield 2, f"gives {', '.join(sorted(switch.gives))}{'; ' + switch.note if switch.note else ''}", "dim"
+
+
+def _heading(text: str, style: str = "bold") -> Iterator[tuple[int, str, str]]:
+    yield 0, "", ""
+    yield 0, text, style
+
 
 LEVELS: Final = ((4.0, "***", "bold white on red"), (2.0, "**", "red"), (math.log(2.0), "*", "yellow"))
 """Of |r|: a token 55 times likelier or less likely, then the level at which a tail is high, then a weight of 2."""
