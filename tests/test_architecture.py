@@ -260,7 +260,7 @@ def defined(tree: ast.Module, ours: set[str]) -> Iterator[tuple[str, ast.stmt]]:
 
 def named(node: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
     if isinstance(node, Definition):
-        command = any(".command(" in ast.unparse(by) or ".callback(" in ast.unparse(by) for by in node.decorator_list)
+        command = any(re.search(r"\b_?(command|callback)\(", ast.unparse(by)) for by in node.decorator_list)
         if not command and not node.name.startswith(("__", "_repr_")):
             yield node.name, node
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
