@@ -27,7 +27,7 @@ Place = tuple[Path, Path]  # a run, and the folder of its store
 
 
 def update(options: BaselineUpdateOptions) -> int:
-    """Write the baseline, or say why these runs are none, and return the exit code."""
+    """Write the baseline, or say why these runs cannot be one, and return the exit code."""
     with remote_paths() as remote:
         file = remote.no_output(options.file, "the baseline")
         to = remote.output(options.out)  # before the runs are read, which may take long

@@ -13,18 +13,16 @@ from rich.console import Console
 
 from ptt import api
 from ptt.api import REPORT
-from ptt.cli.exits import CODES, Exit, fail_limit, figure_faults
+from ptt.cli.exits import CODES, fail_limit, figure_faults
 from ptt.cli.many_runs import (
     MARK,
     WRITTEN,
     Output,
     Steps,
-    Stopped,
     is_drawn,
     judge_all,
     refuse_faults,
     relative_path,
-    run_progress,
     trace_set,
     write_run,
 )
@@ -64,7 +62,6 @@ from ptt.reports.output import write_text
 from ptt.reports.run.index import DiagnosedRun, RunsIndex, diagnosed_run, index_html, index_json, print_index
 from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.text.names import sentence
-from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.terminal import open_console
 from ptt.reports.traces.terminal import print_traces
@@ -247,7 +244,11 @@ def _is_written(task: Task, opened: LoadedRun, _: DiagnosedRun) -> bool:
     return task.figures is None and is_drawn(task, opened)
 
 
-STEPS: Final = Steps(judge=_judge, write=_write, failed=_failed, crashed=_crashed, is_written=_is_written)
+def _line(judged: DiagnosedRun, done: int, of: int) -> None:
+    typer.echo(f"[{done}/{of}] {judged.standing}: {safe(judged.name)}", err=True)
+
+
+STEPS: Final = Steps(judge=_judge, write=_write, failed=_failed, crashed=_crashed, is_written=_is_written, line=_line)
 
 
 def _run_many(chosen: Chosen, call: Call) -> int:
@@ -285,12 +286,7 @@ def _run_many(chosen: Chosen, call: Call) -> int:
 
 
 def _judge_and_print(chosen: Chosen, call: Call, tasks: list[Task], place: Output) -> int:
-    try:
-        with run_progress("judging runs", _line) as on_run:
-            runs = judge_all(tasks, STEPS, jobs=call.options.jobs, executor=call.executor, on_run=on_run)
-    except Stopped as stopped:
-        typer.echo(stopped.sentence(counted(len(tasks), "run"), place.folder), err=True)
-        raise typer.Exit(Exit.STOPPED) from None
+    runs = judge_all(tasks, STEPS, place.folder, doing="judging runs", jobs=call.options.jobs, executor=call.executor)
     outcome = worst([Outcome(run.outcome) for run in runs])
     index = RunsIndex(
         title="" if chosen.folder is None else run_name(chosen.folder.resolve()),
@@ -313,7 +309,3 @@ def _output_folder(chosen: Chosen, out: Path | None) -> Path:
     if out is not None:
         return out
     return output_base(chosen.runs) / "diagnose" if chosen.folder is None else output_folder(chosen.folder, None)
-
-
-def _line(judged: DiagnosedRun, done: int, of: int) -> None:
-    typer.echo(f"[{done}/{of}] {judged.standing}: {safe(judged.name)}", err=True)

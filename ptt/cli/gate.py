@@ -18,17 +18,15 @@ import typer
 
 from ptt import api
 from ptt.api import REPORT
-from ptt.cli.exits import CODES, Exit
+from ptt.cli.exits import CODES
 from ptt.cli.many_runs import (
     MARK,
     WRITTEN,
     Output,
     Steps,
-    Stopped,
     is_drawn,
     judge_all,
     relative_path,
-    run_progress,
     store_of,
     trace_set,
     write_run,
@@ -50,7 +48,6 @@ from ptt.executors import executor as open_executor
 from ptt.object_stores.client import is_url
 from ptt.object_stores.remote_paths import RemotePaths, shown, url_of
 from ptt.reports.gate import FORMATS, github_annotations, github_guard, index_html, job_summary, print_gate
-from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.terminal import open_console
 from ptt.run_location import traces_beside
@@ -196,7 +193,14 @@ def _is_written(task: Task, opened: LoadedRun, gated: GatedRun) -> bool:
     return is_drawn(task, opened) or not _wants_report(task, gated)
 
 
-STEPS: Final = Steps(judge=_judge, write=_write_run, failed=_failed, crashed=_crashed, is_written=_is_written)
+def _line(gated: GatedRun, done: int, of: int) -> None:
+    shown = safe(gated.name).replace("##[", "## [")  # with it a line is a command wherever GitHub Actions finds it
+    typer.echo(f"[{done}/{of}] {gated.outcome.value}: {shown}", err=True)
+
+
+STEPS: Final = Steps(
+    judge=_judge, write=_write_run, failed=_failed, crashed=_crashed, is_written=_is_written, line=_line
+)
 
 
 def run(options: GateOptions) -> int:
@@ -257,12 +261,9 @@ def _gate_and_print(
 ) -> int:
     """Gate the runs, write what was chosen, print it, and return the exit code."""
     place.prepare()
-    try:
-        with run_progress("gating runs", _line, quiet=options.quiet) as on_run:
-            runs = judge_all(tasks, STEPS, jobs=options.jobs, executor=executor, on_run=on_run)
-    except Stopped as stopped:
-        typer.echo(stopped.sentence(counted(len(tasks), "run"), place.folder), err=True)
-        raise typer.Exit(Exit.STOPPED) from None
+    runs = judge_all(
+        tasks, STEPS, place.folder, doing="gating runs", jobs=options.jobs, executor=executor, quiet=options.quiet
+    )
     report = GateReport(
         outcome=worst([run.outcome for run in runs]),
         runs=runs,
@@ -349,8 +350,3 @@ def _inputs(options: GateOptions, settings: Settings, policy: Policy, chosen: Ta
     if options.listed is not None:
         read[options.listed] = "the list of runs"
     return read
-
-
-def _line(gated: GatedRun, done: int, of: int) -> None:
-    shown = safe(gated.name).replace("##[", "## [")  # with it a line is a command wherever GitHub Actions finds it
-    typer.echo(f"[{done}/{of}] {gated.outcome.value}: {shown}", err=True)

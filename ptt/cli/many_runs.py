@@ -11,16 +11,18 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
+import typer
 from rich.console import Console
 
 from ptt import api
 from ptt.api import REPORT
+from ptt.cli.exits import Exit
 from ptt.cli.output import progress_bar
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError, no_room
-from ptt.diagnostics.gate.results import Outcome
+from ptt.diagnostics.gate.results import GatedRun, Outcome
 from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.store.folders import LOCK_FILE, acquire
@@ -30,6 +32,8 @@ from ptt.object_stores.remote_paths import room_advice, url_of
 from ptt.processes import Died
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
+from ptt.reports.run.index import DiagnosedRun
+from ptt.reports.text.numbers import counted
 from ptt.reports.traces.findings_json import trace_findings_json
 from ptt.run_location import FINDINGS, kept_side, store_at, traces_instead
 from ptt.version import __version__
@@ -56,20 +60,8 @@ class Task:
     one_run: bool = True  # whoever made the task has looked; an archive is looked into when it is unpacked
 
 
-class Answer(Protocol):
-    """What comes of a task, whatever the command makes of it."""
-
-    @property
-    def name(self) -> str:
-        """What the run is called."""
-
-    @property
-    def outcome(self) -> str:
-        """How the run stands."""
-
-
 AnyTask = TypeVar("AnyTask", bound=Task)
-AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
+AnyAnswer = TypeVar("AnyAnswer", bound=DiagnosedRun | GatedRun)  # what a command makes of a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +83,8 @@ class Steps(Generic[AnyTask, AnyAnswer]):
     """Returns the answer for one that was judged, and whose output could not be written by a fault of ours."""
     is_written: Callable[[AnyTask, LoadedRun, AnyAnswer], bool]
     """Says whether nothing is left to draw of a run that is kept."""
+    line: Callable[[AnyAnswer, int, int], None]
+    """Prints that one is done, how many are, and of how many."""
 
 
 def judge_one(steps: Steps[AnyTask, AnyAnswer], task: AnyTask, executor: Executor | None = None) -> AnyAnswer | Refused:
@@ -118,7 +112,7 @@ def judge_one(steps: Steps[AnyTask, AnyAnswer], task: AnyTask, executor: Executo
 
 
 def _judge_kept(steps: Steps[AnyTask, AnyAnswer], task: AnyTask) -> AnyAnswer | None:
-    """Judge a run that is kept as it is now; None where it must be opened, or a report be drawn."""
+    """Judge a run from what is kept of it; None if the run has changed or its report must be drawn."""
     try:
         opened = api.kept_run(task.run, out=task.folder, settings=task.settings, one_run=task.one_run)
         if opened is None:
@@ -211,39 +205,27 @@ def _read(path: Path) -> str | None:
         return None
 
 
-class Stopped(Exception):  # noqa: N818  Ctrl-C is no error
-    """Ended by Ctrl-C after so many runs."""
-
-    def __init__(self, *, done: int) -> None:
-        super().__init__(f"stopped after {done}")
-        self.done = done
-
-    def sentence(self, runs: str, out: Path) -> str:
-        """Say what is kept; `runs` is how many there were."""
-        if (url := url_of(out)) is not None:  # to upload them may take longer than a signal leaves us
-            return f"ptt: stopped after {self.done} of {runs}; nothing was written to {url}."
-        return (
-            f"ptt: stopped after {self.done} of {runs}; results so far are in {out}, and the same command resumes "
-            "from there."
-        )
-
-
 def judge_all(
     tasks: Sequence[AnyTask],
     steps: Steps[AnyTask, AnyAnswer],
+    folder: Path,
     *,
+    doing: str,
     jobs: int | None,
     executor: Executor,
-    on_run: Callable[[AnyAnswer, int, int], None] | None = None,
+    quiet: bool = False,
 ) -> tuple[AnyAnswer, ...]:
-    """Judge every run, and return the answers in the order of the tasks.
+    """Judge every run, show how far it is, and return the answers in the order of the tasks.
 
-    `on_run` hears each answer, how many are done, and of how many. Raises SettingsError where the settings turn out
-    wrong in use, and Stopped on Ctrl-C; what was judged is kept.
+    `folder` is where the output goes, which a message on Ctrl-C names.
+    Raises SettingsError where the settings turn out wrong in use. Ctrl-C ends the command; what was judged is kept.
     """
     done: dict[int, AnyAnswer] = {}
     try:
-        with closing(_judge_all(tasks, steps, jobs, executor)) as answers:
+        with (
+            _run_progress(doing, steps.line, quiet=quiet) as on_run,
+            closing(_judge_all(tasks, steps, jobs, executor)) as answers,
+        ):
             for number, answer in answers:
                 if isinstance(answer, Refused):
                     raise SettingsError(answer.why)
@@ -254,7 +236,13 @@ def judge_all(
                 if on_run is not None:
                     on_run(answer, len(done), len(tasks))
     except KeyboardInterrupt:
-        raise Stopped(done=len(done)) from None
+        stopped = f"ptt: stopped after {len(done)} of {counted(len(tasks), 'run')}"
+        if (url := url_of(folder)) is not None:  # to upload them may take longer than a signal leaves us
+            typer.echo(f"{stopped}; nothing was written to {url}.", err=True)
+        else:
+            kept = f"results so far are in {folder}, and the same command resumes from there."
+            typer.echo(f"{stopped}; {kept}", err=True)
+        raise typer.Exit(Exit.STOPPED) from None
     return tuple(done[number] for number in range(len(tasks)))
 
 
@@ -369,7 +357,7 @@ def relative_path(path: Path) -> str | None:
 
 
 @contextmanager
-def run_progress(
+def _run_progress(
     doing: str, line: Callable[[AnyAnswer, int, int], None], *, quiet: bool = False
 ) -> Iterator[Callable[[AnyAnswer, int, int], None] | None]:
     """Show a bar on a terminal, and a line a run elsewhere."""

@@ -148,7 +148,7 @@ def write_comparison(compared: TraceComparison, folder: Path, faults: list[Figur
 
 
 def _other_side(path: Path, out: Path, settings: Settings, options: TracesOptions) -> TraceSide:
-    """Open the set that this one is compared with: as it is kept, or read from its files."""
+    """Open the set to compare with: a kept one, or one read from its files."""
     if not run_exists(path):
         raise InputError(f"{path}: there is no such file or folder; give traces, or what ptt traces wrote of them.")
     if (side := kept_side(path)) is not None:

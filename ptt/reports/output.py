@@ -58,7 +58,7 @@ def finite_json(content: Mapping[str, object]) -> str:
 
 
 def versioned_json(content: Mapping[str, object], version: str) -> str:
-    """Return the text of a document of schema version 1, its numbers as they are and its sets sorted."""
+    """Return the text of a document of schema version 1: numbers in full, sets sorted."""
     document = {"schema_version": 1, "ptt_version": version, **content}
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False, default=sorted) + "\n"
 
@@ -76,6 +76,11 @@ def _finite(value: object) -> Json:
         case list() | tuple():
             return [_finite(item) for item in value]
     raise TypeError(f"JSON cannot hold a {type(value).__name__}")
+
+
+def fields_of(value: object, *names: str) -> dict[str, object]:
+    """Return these fields of a value, for a document of JSON."""
+    return {name: getattr(value, name) for name in names}
 
 
 def render(template: str, **values: object) -> str:

@@ -287,7 +287,7 @@ def _tools(
     first: TraceDiagnosis, second: TraceDiagnosis
 ) -> tuple[list[TraceDifference], tuple[tuple[str, ...], tuple[str, ...]]]:
     """Compare the failures of each tool that both sets call; name those that one calls alone."""
-    rows = [{row["name"]: row for row in _rows(side, "tools") if row["name"] is not None} for side in (first, second)]
+    rows = [{row["name"]: row for row in side.rows("tools") if row["name"] is not None} for side in (first, second)]
     both = [name for name in rows[0] if name in rows[1]]
     found = [_tool(name, rows[0][name], rows[1][name]) for name in both]
     only = tuple(tuple(name for name in rows[a] if name not in rows[b]) for a, b in ((0, 1), (1, 0)))
@@ -314,7 +314,7 @@ def _tool(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Tra
 def _errors(first: TraceDiagnosis, second: TraceDiagnosis) -> tuple[ErrorChange, ...]:
     """Return how often each class of error was met, the greatest change first."""
     counts = [
-        {(row["tool"] or "", row["error_class"] or ""): row["calls"] for row in _rows(side, "error_classes")}
+        {(row["tool"] or "", row["error_class"] or ""): row["calls"] for row in side.rows("error_classes")}
         for side in (first, second)
     ]
     keys = dict.fromkeys([*counts[0], *counts[1]])
@@ -325,11 +325,6 @@ def _errors(first: TraceDiagnosis, second: TraceDiagnosis) -> tuple[ErrorChange,
         for tool, kind in keys
     ]
     return tuple(sorted(changes, key=lambda item: (-abs(item.second - item.first), item.tool, item.error_class)))
-
-
-def _rows(diagnosis: TraceDiagnosis, name: str) -> list[dict[str, Any]]:
-    frame = diagnosis.tables.get(name)
-    return [] if frame is None else frame.to_dicts()
 
 
 def _settled(items: Sequence[TraceDifference]) -> tuple[TraceDifference, ...]:

@@ -215,7 +215,7 @@ KEEP: Final = "compare the next set with this one: ptt compare"
 def verdict_of(
     traces: TraceSet, findings: Sequence[Finding], healthy: Sequence[Healthy], unanswered: Sequence[NotJudged]
 ) -> RunVerdict:
-    """Return the verdict; `findings` are sorted, the worst first. A check with a note is no clean one."""
+    """Return the verdict; `findings` are sorted, the worst first. A check with a note does not count as clean."""
     noted = {finding.id for finding in findings if finding.severity.at_least(Severity.LOW)}
     clean = [item for item in healthy if item.id not in noted]
     serious = [finding for finding in findings if finding.severity.at_least(Severity.MEDIUM)]

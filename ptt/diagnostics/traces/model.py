@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
-
-import polars as pl
+from typing import TYPE_CHECKING, Any, Final
 
 from ptt.diagnostics.model import (
     Aggregates,
@@ -23,6 +21,9 @@ from ptt.diagnostics.model import (
     Signature,
     Source,
 )
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +144,11 @@ class TraceDiagnosis:
     partings: tuple[Parting, ...] = ()
     redacted: bool = False
     measured: Mapping[str, Share] = field(default_factory=dict)  # by the names that gate checks use
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Return the rows of a table; none where it is absent."""
+        frame = self.tables.get(table)
+        return [] if frame is None else frame.to_dicts()
 
 
 NO_LOGPROBS: Final = "agent traces hold no log-probabilities"

@@ -54,6 +54,11 @@ class Shift:
     interval: Steps
     p_value: float
 
+    @property
+    def levels(self) -> dict[str, float]:
+        """What a finding keeps of it as evidence."""
+        return {"early": self.early, "late": self.late, "p_value": self.p_value}
+
 
 def order_of(episodes: pl.DataFrame, *, timed: bool) -> Order:
     """Return what the order of the episodes is worth."""

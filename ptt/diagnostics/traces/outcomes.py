@@ -20,7 +20,7 @@ from ptt.diagnostics.statistics.within_groups import PairOrder, pair_order
 from ptt.diagnostics.traces.conduct import looping_calls
 from ptt.diagnostics.traces.judging import Judged, graded, no_calls, not_judged
 from ptt.diagnostics.traces.model import Share
-from ptt.diagnostics.traces.order import Shift, shift_of
+from ptt.diagnostics.traces.order import shift_of
 from ptt.diagnostics.traces.tables import TraceTables
 from ptt.diagnostics.wording import pct, sig
 
@@ -64,7 +64,7 @@ def judge_success(tables: TraceTables) -> Judged:
 
 
 def interval_text(share: Share) -> str:
-    """Return the interval of a share, in brackets; nothing where there is none."""
+    """Return the interval of a share in brackets; empty without one."""
     if share.interval is None:
         return ""
     return f" (95% interval {pct(share.interval[0])} to {pct(share.interval[1])})"
@@ -87,7 +87,7 @@ def _fall(tables: TraceTables, share: Share) -> Finding | None:
         unit="share",
         onset_step=fall.onset,
         onset_interval=fall.interval,
-        evidence={"metric": "trajectories.success", "hits": share.hits, "trials": share.trials, **shift_numbers(fall)},
+        evidence={"metric": "trajectories.success", "hits": share.hits, "trials": share.trials, **fall.levels},
         causes=CAUSES,
         confirm=(
             f"compare five failing episodes after {tables.traces.order} {fall.onset} with succeeding ones of like "
@@ -98,11 +98,6 @@ def _fall(tables: TraceTables, share: Share) -> Finding | None:
             "run twenty of the early tasks again: if they fail now, it is no matter of the tasks",
         ),
     )
-
-
-def shift_numbers(shift: Shift) -> dict[str, float]:
-    """Return what a finding keeps of a change."""
-    return {"early": shift.early, "late": shift.late, "p_value": shift.p_value}
 
 
 def _within_tasks(tables: TraceTables, values: pl.Series) -> tuple[np.ndarray, np.ndarray]:
@@ -192,7 +187,7 @@ def _by(rows: pl.DataFrame, kind: str, name: pl.Expr) -> pl.DataFrame:
 
 
 def by_group(episodes: pl.DataFrame) -> pl.DataFrame:
-    """Return successes and the spread of rewards by prompt group; groups of one are none."""
+    """Return successes and the spread of rewards by prompt group of two or more episodes."""
     reward = pl.col("reward").fill_nan(None)
     label = pl.coalesce("task", pl.col("group_id"), pl.col("group").cast(pl.String))
     return (
@@ -371,7 +366,7 @@ def _longer(tables: TraceTables, length: Length) -> Finding | None:
         unit=length.what,
         onset_step=growth.onset,
         onset_interval=growth.interval,
-        evidence={"metric": f"trajectories.{length.column}", **_numbers(growth)},
+        evidence={"metric": f"trajectories.{length.column}", **growth.levels},
         causes=(
             "a reward that pays for turns or calls, or nothing that ends an episode",
             "an agent that lost the thread and repeats itself",
@@ -407,7 +402,7 @@ def judge_reward(tables: TraceTables) -> Judged:
         unit="reward",
         onset_step=fall.onset,
         onset_interval=fall.interval,
-        evidence={"metric": "trajectories.reward", **_numbers(fall)},
+        evidence={"metric": "trajectories.reward", **fall.levels},
         causes=("the policy changed", "the environment or one of its tools broke", "later tasks are harder"),
         confirm=(f"read five episodes before {tables.traces.order} {fall.onset} and five after it",),
         next=("look first at what else is named here", "run twenty of the early tasks again"),
@@ -455,10 +450,6 @@ def judge_latency(tables: TraceTables) -> Judged:
 
 def _mean(values: pl.Series) -> float:
     return float(np.mean(values.drop_nulls().to_numpy()))
-
-
-def _numbers(shift: Shift) -> dict[str, float]:
-    return {"early": shift.early, "late": shift.late, "p_value": shift.p_value}
 
 
 def _column(tables: TraceTables, name: str) -> tuple[FloatArray, FloatArray]:

@@ -153,7 +153,7 @@ class TraceTables:
         return self._share(hits.fill_null(0).cast(pl.Float64).to_numpy(), np.where(known, of, 0.0), self.unit)
 
     def call_share(self, hit: pl.Expr, calls: pl.DataFrame | None = None) -> Share:
-        """Return the share of calls that hit, of those of which it is known, with episodes (or tasks) resampled."""
+        """Return the share of calls that hit among those with a known answer; episodes (or tasks) are resampled."""
         rows = (self.calls if calls is None else calls).select("episode", hit.alias("hit")).drop_nulls("hit")
         of = rows.group_by("episode").agg(pl.col("hit").sum().cast(pl.Float64), pl.len().cast(pl.Float64))
         return self._share(of["hit"].to_numpy(), of["len"].to_numpy(), self.unit[of["episode"].to_numpy()])

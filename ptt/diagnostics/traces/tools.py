@@ -181,7 +181,7 @@ def judge_failures(tables: TraceTables) -> Judged:
 
 
 def _untold(calls: pl.DataFrame) -> str:
-    """Say what is known of calls of which no share can be told."""
+    """Say what is known of calls whose failure share is unknown."""
     failures = int(calls["failed"].sum() or 0)
     exits = int(calls["error_type"].str.starts_with(EXIT).sum() or 0)
     reason = f"no outcome of the {calls.height:,} tool calls is recorded"
@@ -229,7 +229,7 @@ def _by_tool(tables: TraceTables, made: pl.DataFrame, whole: Measured) -> list[F
 
 
 def _is_general(whole: Measured, bad: list[Measured], tools: int) -> bool:
-    """Tell whether the tools that are not bad fail about as often as all do, or there are none."""
+    """Tell whether the other tools fail about as often as all do, or no other tool is called."""
     hits = whole.share.hits - sum(each.share.hits for each in bad)
     trials = whole.share.trials - sum(each.share.trials for each in bad)
     if len(bad) == tools or not trials:

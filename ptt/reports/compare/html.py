@@ -159,7 +159,7 @@ def page(comparison: Comparison) -> dict[str, object]:
 
 
 def _clause(text: str, names: frozenset[str]) -> str:
-    """Return a clause with its capital and full stop, but leave a run's name at its head as it is."""
+    """Return a clause with its capital and full stop; a run's name at its head keeps its case."""
     return safe(text).rstrip(".") + "." if text.startswith(tuple(names)) else sentence(text)
 
 

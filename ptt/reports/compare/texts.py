@@ -32,7 +32,7 @@ from ptt.diagnostics.compare.readings import (
     tail_of,
 )
 from ptt.diagnostics.metrics.catalogue import Kind
-from ptt.reports.output import finite_json
+from ptt.reports.output import fields_of, finite_json
 from ptt.reports.text.markdown import text
 from ptt.reports.text.names import STATUSES, metric_name
 from ptt.reports.text.numbers import number, times
@@ -149,7 +149,7 @@ def metric_rows(comparison: Comparison, *, kind: Kind = "training") -> tuple[Val
 
 
 def marks_explained(rows: Sequence[ValueRow]) -> str:
-    """Return what the marks behind the means of these rows stand for; empty where there is none to explain."""
+    """Explain the marks behind the means of these rows; empty if there are no marks."""
     ends = {cell.rpartition(" ")[2] for row in rows for cell in row.cells}
     return "; ".join(meaning for mark, meaning in MARK_MEANINGS.items() if mark in ends)
 
@@ -216,7 +216,7 @@ def divergence_rows(comparison: Comparison, *, most: int) -> tuple[tuple[str, ..
 
 
 def divergence_cut(comparison: Comparison, *, most: int) -> int:
-    """Count the figures that left the baseline and of which `divergence_rows` gives no row."""
+    """Count the figures that left the baseline and that `divergence_rows` leaves out."""
     return sum(max(0, _divergence(comparison, arm)[0].height - most) for arm in comparison.arms[1:])
 
 
@@ -532,11 +532,8 @@ def _run(member: Member) -> dict[str, object]:
     return {
         "name": member.name,
         "source": member.source or None,
-        "framework": run.framework,
-        "algorithm": run.algorithm,
+        **fields_of(run, "framework", "algorithm"),
         "steps": {"first": run.first_step, "last": run.last_step, "count": run.step_count},
-        "sequences": run.sequences,
-        "model_tokens": run.model_tokens,
-        "status": verdict.status.value,
-        "headline": verdict.headline,
+        **fields_of(run, "sequences", "model_tokens"),
+        **fields_of(verdict, "status", "headline"),
     }

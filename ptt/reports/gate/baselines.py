@@ -1,4 +1,4 @@
-"""What `ptt baseline` prints: a baseline with its spread, what moved, why a run is none."""
+"""What `ptt baseline` prints: a baseline with its spread, what moved, why a run cannot be one."""
 
 from __future__ import annotations
 

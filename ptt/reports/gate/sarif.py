@@ -88,7 +88,7 @@ def _rule(name: str, case: Case) -> Json:
 
 
 def _pascal(name: str) -> str:
-    """Return the friendly name of a rule in letters and digits; the standard wants none that is the id itself."""
+    """Return the friendly name of a rule in letters and digits; by the standard it differs from the id."""
     return "".join(word[:1].upper() + word[1:] for word in re.findall(r"[^\W_]+", name)) or "Check"
 
 

@@ -59,7 +59,7 @@ class Vocabulary:
 
 
 def is_number(word: str) -> bool:
-    """Return whether this is a number with its unit; addresses, dates, times since 1970 and long ids are none."""
+    """Return whether this is a number with its unit; addresses, dates, times since 1970 and long ids are not."""
     return bool(_NUMBER.fullmatch(word) or _POWER.fullmatch(word))
 
 

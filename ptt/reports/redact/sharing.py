@@ -36,7 +36,7 @@ K, S = Treat.KEEP, Treat.SENTENCE
 
 
 def _columns(kept: str, **others: Treat) -> Mapping[str, Treat]:
-    """Return how each field or column may be shared: those of `kept` as they are."""
+    """Return how each field or column may be shared; those in `kept` stay unchanged."""
     return dict.fromkeys(kept.split(), K) | others
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Outcome
-from ptt.reports.output import finite_json
+from ptt.reports.output import fields_of, finite_json
 
 SCHEMA_VERSION = 1
 NOT_JUDGED = ("id", "link", "reason", "missing", "enable")
@@ -23,53 +23,48 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
     """Return the text of findings.json; the same diagnosis gives the same bytes."""
     run, signature = diagnosis.run, diagnosis.signature
     aggregates = signature.aggregates
+    steps = steps_json(run.first_step, run.last_step, run.step_count, run.step_unit)
     return finite_json(
         {
             "schema_version": SCHEMA_VERSION,
             "ptt_version": version,
             "run": {
-                **_fields(run, "name", "framework", "algorithm"),
-                **({} if run.kind is None else _fields(run, "kind", "kind_reason")),
-                "steps": {
-                    "first": run.first_step,
-                    "last": run.last_step,
-                    "count": run.step_count,
-                    **({} if run.step_unit == STEP else {"unit": run.step_unit}),
-                    **({"placed_by": run.placed_by} if run.placed_by else {}),
-                },
-                **_fields(run, "sequences", "model_tokens"),
+                **fields_of(run, "name", "framework", "algorithm"),
+                **({} if run.kind is None else fields_of(run, "kind", "kind_reason")),
+                "steps": steps | ({"placed_by": run.placed_by} if run.placed_by else {}),
+                **fields_of(run, "sequences", "model_tokens"),
             },
             "verdict": {
-                **_fields(diagnosis.verdict, "status", "headline", "first_broken_link", "next"),
+                **fields_of(diagnosis.verdict, "status", "headline", "first_broken_link", "next"),
                 **({} if diagnosis.verdict.coverage is None else {"coverage": _coverage(diagnosis.verdict.coverage)}),
             },
             **({} if diagnosis.outcome is None else {"outcome": _outcome(diagnosis.outcome)}),
             "signature": {
-                **_fields(signature, "status", "reason", "pair", "onset_step", "onset_interval"),
-                **_fields(signature, "limit_passed_step", "limit_passed_interval"),
+                **fields_of(signature, "status", "reason", "pair", "onset_step", "onset_interval"),
+                **fields_of(signature, "limit_passed_step", "limit_passed_interval"),
                 "aggregates": {
                     "status": aggregates.status,
                     "metrics": dict(sorted(aggregates.metrics.items())),
                     **({"last_steps": dict(sorted(aggregates.last_steps.items()))} if aggregates.last_steps else {}),
                 },
-                **_fields(signature, "lead_steps", "lead_is_lower_bound", "lead_interval"),
+                **fields_of(signature, "lead_steps", "lead_is_lower_bound", "lead_interval"),
                 **({} if signature.lead_until is None else {"lead_until": signature.lead_until}),
                 "growth": {
-                    name: _fields(growth, "p95", "p99", "interval_p99")
+                    name: fields_of(growth, "p95", "p99", "interval_p99")
                     for name, growth in sorted(signature.growth.items())
                 },
-                **_fields(signature, "p_value", "false_alarm_rate"),
+                **fields_of(signature, "p_value", "false_alarm_rate"),
             },
             "findings": [
                 {
-                    **_fields(finding, "id", "severity", "link", "slice", "onset_step", "onset_interval", "claim"),
-                    **({} if finding.held_from_step is None else _fields(finding, "held_from_step")),
+                    **fields_of(finding, "id", "severity", "link", "slice", "onset_step", "onset_interval", "claim"),
+                    **({} if finding.held_from_step is None else fields_of(finding, "held_from_step")),
                     **(
                         {}
                         if finding.limit_passed_step is None
-                        else _fields(finding, "limit_passed_step", "limit_passed_interval")
+                        else fields_of(finding, "limit_passed_step", "limit_passed_interval")
                     ),
-                    **_fields(finding, "observed", "limit", "unit"),
+                    **fields_of(finding, "observed", "limit", "unit"),
                     "evidence": dict(sorted(finding.evidence.items())),
                     **({"holder": _holder(finding)} if "holder_attribute" in finding.evidence else {}),
                     "causes": finding.causes,
@@ -78,11 +73,16 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
                 }
                 for finding in diagnosis.findings
             ],
-            "not_judged": [_fields(item, *NOT_JUDGED) for item in diagnosis.not_judged],
-            "crashes": [_fields(crash, "id", "error") for crash in diagnosis.crashes],
-            "sources": [_fields(source, *SOURCE) for source in diagnosis.sources],
+            "not_judged": [fields_of(item, *NOT_JUDGED) for item in diagnosis.not_judged],
+            "crashes": [fields_of(crash, "id", "error") for crash in diagnosis.crashes],
+            "sources": [fields_of(source, *SOURCE) for source in diagnosis.sources],
         }
     )
+
+
+def steps_json(first: int | None, last: int | None, count: int, unit: str) -> dict[str, object]:
+    """Return the first and last step, their number, and their unit if they are not optimiser steps."""
+    return {"first": first, "last": last, "count": count, **({} if unit == STEP else {"unit": unit})}
 
 
 def _holder(finding: Finding) -> dict[str, object]:
@@ -96,18 +96,14 @@ def _holder(finding: Finding) -> dict[str, object]:
 
 def _coverage(coverage: Coverage) -> dict[str, object]:
     return {
-        **_fields(coverage, "judged", "asked"),
-        "core": [_fields(question, *CORE_QUESTION) for question in coverage.core],
+        **fields_of(coverage, "judged", "asked"),
+        "core": [fields_of(question, *CORE_QUESTION) for question in coverage.core],
     }
 
 
 def _outcome(outcome: Outcome) -> dict[str, object]:
     return {
-        **_fields(outcome, "ended", "steps", "planned"),
-        "series": [_fields(series, *SERIES) for series in outcome.series],
-        **_fields(outcome, "series_left_out", "best_checkpoint", "how_ended", "did", "cost", "said"),
+        **fields_of(outcome, "ended", "steps", "planned"),
+        "series": [fields_of(series, *SERIES) for series in outcome.series],
+        **fields_of(outcome, "series_left_out", "best_checkpoint", "how_ended", "did", "cost", "said"),
     }
-
-
-def _fields(value: object, *names: str) -> dict[str, object]:
-    return {name: getattr(value, name) for name in names}

@@ -59,7 +59,7 @@ class Page:
 
 
 def svg(panel: Panel) -> Markup:
-    """Draw one panel; this alone is markup that the templates take as it is."""
+    """Draw one panel; the templates escape everything else."""
     return Markup(inline_svg(panel))  # noqa: S704  our own SVG: matplotlib escapes the texts in it
 
 
@@ -137,7 +137,7 @@ def shown_steps(weighty: Sequence[view.FindingView], diagnosis: Diagnosis) -> in
 def _plots(
     findings: Iterable[view.FindingView], diagnosis: Diagnosis, faults: list[FigureFault]
 ) -> tuple[dict[str, LinePlot | None], dict[str, str]]:
-    """Return the plot of each finding of weight by its anchor, and why there is none where there is none."""
+    """Return by anchor the plot of each weighty finding, and why a finding has no plot."""
     plots: dict[str, LinePlot | None] = {}
     reasons: dict[str, str] = {}
     for item in view.every(findings):

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ptt.diagnostics.model import STEP, Diagnosis, Link, Severity, Status
-from ptt.reports.output import finite_json, render
+from ptt.reports.output import fields_of, finite_json, render
+from ptt.reports.run.findings_json import steps_json
 from ptt.reports.run.outcome import said_beside_headline
 from ptt.reports.run.terminal import SHAPES, STATUS_STYLES
 from ptt.reports.text.consequences import first_failure
@@ -128,7 +129,7 @@ def _onset(diagnosis: Diagnosis) -> int | None:
 
 
 def worst_first(runs: Sequence[DiagnosedRun]) -> list[DiagnosedRun]:
-    """Return the runs by standing, then by how many findings of which severity they have; equals as given."""
+    """Sort runs by standing, then by their numbers of critical, high and medium findings; equals keep their order."""
     return sorted(runs, key=lambda run: (STANDINGS.index(run.standing), *(-run.findings.get(s, 0) for s in WEIGHTY)))
 
 
@@ -150,25 +151,9 @@ def index_json(index: RunsIndex, version: str) -> str:
 
 def _run_json(run: DiagnosedRun) -> dict[str, object]:
     return {
-        "name": run.name,
-        "path": run.path,
-        "outcome": run.outcome,
-        "status": run.status,
-        "headline": run.headline,
-        "did": run.did,
-        "first_broken_link": run.first_broken_link,
-        "onset_step": run.onset_step,
-        "steps": {
-            "first": run.first_step,
-            "last": run.last_step,
-            "count": run.step_count,
-            **({} if run.step_unit == STEP else {"unit": run.step_unit}),
-        },
-        "framework": run.framework,
-        "algorithm": run.algorithm,
-        "findings": dict(run.findings),
-        "error": run.error,
-        "report": run.report,
+        **fields_of(run, "name", "path", "outcome", "status", "headline", "did", "first_broken_link", "onset_step"),
+        "steps": steps_json(run.first_step, run.last_step, run.step_count, run.step_unit),
+        **fields_of(run, "framework", "algorithm", "findings", "error", "report"),
     }
 
 

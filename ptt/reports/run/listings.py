@@ -96,7 +96,7 @@ def _many(number: int, noun: str) -> str:
 
 
 def _capital(text: str) -> str:
-    """Begin a paragraph as a sentence does; an identifier at its head stays as it is."""
+    """Capitalise a paragraph; an identifier at its head keeps its case."""
     head = text.split(" ", 1)[0]
     return text[:1].upper() + text[1:] if head.replace("-", "").isalpha() and head.islower() else text
 

@@ -18,7 +18,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 
 
 class Markdown(str):
-    """Text that is Markdown already; the template takes it as it is."""
+    """Text that is Markdown already; the template does not escape it."""
 
     __slots__ = ()
 

@@ -101,7 +101,7 @@ def kind_name(kind: str) -> str:
 
 
 def status_word(verdict: RunVerdict) -> str:
-    """Name the status; a run of which some checks gave an answer is not one of which nothing can be said."""
+    """Name the status; a run that some checks could judge is "partly judged", not "cannot say"."""
     covered = verdict.coverage
     if verdict.status is Status.CANNOT_SAY and covered is not None and covered.core and covered.judged:
         return PARTLY

@@ -25,7 +25,7 @@ MOVEMENTS = {"flat": "flat", "rose": "rising", "fell": "falling", "cannot_say": 
 
 
 def rows_of(diagnosis: Diagnosis) -> list[Row]:
-    """Return the rows of the split that can be shown, the pair as it is named first."""
+    """Return the rows of the split whose numbers are finite."""
     frame = table(diagnosis, TABLE)
     if frame is None:
         return []

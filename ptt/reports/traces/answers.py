@@ -88,7 +88,7 @@ def share_words(share: Share, measure: Measure, verb: str = "") -> str:
 
 
 def interval_words(interval: Interval | None) -> str:
-    """Write an interval of shares; empty where there is none."""
+    """Write an interval of shares; empty without one."""
     if interval is None:
         return ""
     ends = (0.0 if end < NOTHING else end for end in interval)
@@ -97,7 +97,7 @@ def interval_words(interval: Interval | None) -> str:
 
 
 def tool_lines(diagnosis: TraceDiagnosis) -> Iterator[tuple[str, str, str]]:
-    """Yield name, calls and failures of each tool, that of which most surely fails first."""
+    """Yield name, calls and failures of each tool; the tool that fails most surely comes first."""
     for row in worst_tools(diagnosis):
         calls = counted(row["calls"], "call")
         if row["failed"] is None:
@@ -109,14 +109,10 @@ def tool_lines(diagnosis: TraceDiagnosis) -> Iterator[tuple[str, str, str]]:
 
 def worst_tools(diagnosis: TraceDiagnosis) -> list[dict[str, Any]]:
     """Return the tools by the low end of their failures, the worst first; what is not known comes last."""
-    frame = diagnosis.tables.get("tools")
-    if frame is None or frame.is_empty():
-        return []
-    rows = frame.to_dicts()
 
     def rank(row: dict[str, Any]) -> tuple[float, float, int, str]:
         failed = -1.0 if row["failed"] is None else row["failed"]
         low = failed - 1.0 if row["low"] is None else row["low"]  # without an interval one failure of one is no case
         return -low, -failed, -row["calls"], row["name"] or ""
 
-    return sorted(rows, key=rank)
+    return sorted(diagnosis.rows("tools"), key=rank)

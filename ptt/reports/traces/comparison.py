@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,12 +22,13 @@ from ptt.diagnostics.traces.compare import (
     WORSE,
     TraceComparison,
     TraceDifference,
+    TraceSide,
 )
 from ptt.reports.figures.axes import annotate_row, linear, row_axes
 from ptt.reports.figures.drawing import FigureFault
 from ptt.reports.figures.panels import DataTable, FigureSpec, Panel
 from ptt.reports.figures.style import INK, MUTED, POST, TEXT, annotate, drawable, hover
-from ptt.reports.output import finite_json, render
+from ptt.reports.output import fields_of, finite_json, render
 from ptt.reports.run.html import Page, drawn_figures, fault_lines
 from ptt.reports.run.terminal import cell, print_blocks
 from ptt.reports.text.names import STATUSES, joined, sentence
@@ -114,35 +116,31 @@ def compare_traces_json(compared: TraceComparison, version: str) -> str:
             "kind": "traces",
             "headline": headline(compared),
             "method": {"paired": compared.paired, "shared_tasks": compared.shared_tasks, "error_rate": ERROR_RATE},
-            "sets": [_set(side.diagnosis.traces.name, side.diagnosis) for side in (compared.first, compared.second)],
+            "sets": [_set(side) for side in (compared.first, compared.second)],
             "shares": [_item(item) for item in compared.shares],
             "means": [_item(item) for item in compared.means],
             "tools": [_item(item) for item in compared.tools],
             "tools_of_one_set": {"first": compared.only_first, "second": compared.only_second},
-            "error_classes": [
-                {"tool": each.tool, "error_class": each.error_class, "first": each.first, "second": each.second}
-                for each in compared.errors
-            ],
+            "error_classes": [asdict(each) for each in compared.errors],
             "notes": compared.notes,
         }
     )
 
 
-def _set(name: str, diagnosis: object) -> dict[str, object]:
-    traces, verdict = diagnosis.traces, diagnosis.verdict  # type: ignore[attr-defined]
-    return {
-        "name": name, "episodes": traces.episodes, "labelled": traces.labelled, "tasks": traces.tasks,
-        "status": verdict.status, "headline": verdict.headline,
-    }  # fmt: skip
+def _set(side: TraceSide) -> dict[str, object]:
+    traces, verdict = side.diagnosis.traces, side.diagnosis.verdict
+    return fields_of(traces, "name", "episodes", "labelled", "tasks") | fields_of(verdict, "status", "headline")
 
 
 def _item(item: TraceDifference) -> dict[str, object]:
     low, high = item.interval or (None, None)
     return {
-        "name": item.name, "first": item.first, "second": item.second, "difference": item.difference, "low": low,
-        "high": high, "p_value": item.p_value, "verdict": item.verdict, "paired": item.paired,
-        "clusters": item.clusters, "reason": item.why,
-    }  # fmt: skip
+        **fields_of(item, "name", "first", "second", "difference"),
+        "low": low,
+        "high": high,
+        **fields_of(item, "p_value", "verdict", "paired", "clusters"),
+        "reason": item.why,
+    }
 
 
 def print_compared(compared: TraceComparison, console: Console, report_path: str) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ptt.diagnostics.traces.exports.quality import Card, ClusteredMean, ExportReport
 from ptt.reports.output import finite_json
-from ptt.reports.text.numbers import count, number, percent
+from ptt.reports.text.numbers import count, counted, number, percent
 
 SCHEMA_VERSION: Final = 1
 REASONS: Final = {
@@ -77,12 +77,12 @@ def card_lines(report: ExportReport) -> list[str]:
     """Return what the terminal shows: a line a file, and what to be careful about."""
     shown = []
     for card in report.cards:
-        covered = f" of {_many(card.prompts, 'prompt')}" if card.kind != "grpo" else ""
-        shown.append(f"{card.file}: {_many(card.rows, 'row')}{covered}")
+        covered = f" of {counted(card.prompts, 'prompt')}" if card.kind != "grpo" else ""
+        shown.append(f"{card.file}: {counted(card.rows, 'row')}{covered}")
         shown += [f"  {line}" for line in _warnings(card, report)]
     if report.masked:
         shown.append(
-            f"A key or token is masked in {_many(report.masked, 'episode')}: "
+            f"A key or token is masked in {counted(report.masked, 'episode')}: "
             + (
                 "kept, see the column masked."
                 if report.options.get("keep_masked")
@@ -102,7 +102,7 @@ def _overview(report: ExportReport) -> Iterator[str]:
     for why, episodes in _counted(report.unusable).items():
         yield f"episodes left out of everything, {REASONS[why]}: {count(episodes)}"
     if report.masked:
-        texts = _many(report.masked_texts, "text")
+        texts = counted(report.masked_texts, "text")
         yield f"episodes in which a key or token is masked: {count(report.masked)}, in {texts}; nothing else is masked"
     else:
         yield "nothing is masked in the messages"
@@ -144,7 +144,7 @@ def _warnings(card: Card, report: ExportReport) -> Iterator[str]:
         yield f"nothing to write: {'; '.join(reasons) or 'no episode'}"
         return
     if card.masked:
-        yield f"a key or token is masked: in {_many(card.masked, 'row')}, see the column masked"
+        yield f"a key or token is masked: in {counted(card.masked, 'row')}, see the column masked"
     interval = card.chosen_longer.interval
     if interval is not None and (interval[0] > 0.5 + LEANING or interval[1] < 0.5 - LEANING):
         side = "chosen" if interval[0] > 0.5 else "rejected"
@@ -152,11 +152,11 @@ def _warnings(card: Card, report: ExportReport) -> Iterator[str]:
     if card.kind == "kto" and card.positive in (0, card.rows):
         yield f"all rows are labelled {'true' if card.positive else 'false'}: KTO needs both"
     if card.templated:
-        yield f"prompts that a chat template rendered before: in {_many(card.templated, 'row')}"
+        yield f"prompts that a chat template rendered before: in {counted(card.templated, 'row')}"
     if card.of_evaluation:
-        yield f"from episodes of an evaluation: {_many(card.of_evaluation, 'row')}"
+        yield f"from episodes of an evaluation: {counted(card.of_evaluation, 'row')}"
     if report.eval_items is not None:
-        yield f"13 words in a row shared with the evaluation set: {_many(card.overlapping, 'row')}"
+        yield f"13 words in a row shared with the evaluation set: {counted(card.overlapping, 'row')}"
 
 
 def _card(card: Card, *, with_eval: bool) -> dict[str, object]:
@@ -181,10 +181,6 @@ def _card(card: Card, *, with_eval: bool) -> dict[str, object]:
         found["chosen_longer"] = _mean(card.chosen_longer)
         found["log_length_ratio"] = _mean(card.log_ratio)
     return found
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def _mean(found: ClusteredMean) -> dict[str, object]:

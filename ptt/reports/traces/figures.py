@@ -267,8 +267,7 @@ def _tool_alt(rows: list[dict[str, Any]]) -> str:
 
 
 def _turns(diagnosis: TraceDiagnosis) -> list[dict[str, Any]]:
-    frame = diagnosis.tables.get("turn_counts")
-    rows = [] if frame is None else frame.to_dicts()
+    rows = diagnosis.rows("turn_counts")
     return rows if sum(row["success"] is not None for row in rows) >= MIN_BLOCKS else []
 
 

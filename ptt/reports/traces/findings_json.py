@@ -14,7 +14,7 @@ from ptt.diagnostics.documents import DocumentError, convert_document, parse_jso
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.model import Link, RunVerdict, Status
 from ptt.diagnostics.traces.model import MEASURES, Share, TraceDiagnosis, TraceSet, as_run
-from ptt.reports.output import finite_json
+from ptt.reports.output import fields_of, finite_json
 from ptt.reports.run.findings_json import findings_json
 
 RUN = (
@@ -28,36 +28,25 @@ LISTED = ("over_order", "tools", "error_classes", "turn_counts", "partings", "to
 
 def trace_findings_json(diagnosis: TraceDiagnosis, version: str) -> str:
     """Return the text of findings.json; the same diagnosis gives the same bytes."""
+    traces = diagnosis.traces
     as_of_run = json.loads(findings_json(as_run(diagnosis), version))
     return finite_json(
         {
             **as_of_run,
-            "run": {**as_of_run["run"], **_run(diagnosis.traces)},
+            "run": {
+                **as_of_run["run"],
+                **fields_of(traces, *RUN),
+                "formats": dict(sorted(traces.kinds.items())),
+            },
             "measured": {name: _share(share) for name, share in sorted(diagnosis.measured.items())},
-            **{name: _rows(diagnosis, name) for name in LISTED},
+            **{name: diagnosis.rows(name) for name in LISTED},
         }
     )
 
 
-def _run(traces: TraceSet) -> dict[str, object]:
-    return {
-        **_fields(traces, *RUN),
-        "formats": dict(sorted(traces.kinds.items())),
-    }
-
-
 def _share(share: Share) -> dict[str, object]:
     low, high = share.interval or (None, None)
-    return {"value": share.value, "low": low, "high": high, **_fields(share, "hits", "trials", "clusters")}
-
-
-def _rows(diagnosis: TraceDiagnosis, name: str) -> list[dict[str, object]]:
-    frame = diagnosis.tables.get(name)
-    return [] if frame is None else frame.to_dicts()
-
-
-def _fields(value: object, *names: str) -> dict[str, object]:
-    return {name: getattr(value, name) for name in names}
+    return {"value": share.value, "low": low, "high": high, **fields_of(share, "hits", "trials", "clusters")}
 
 
 MAX_BYTES: Final = 64 << 20

@@ -81,7 +81,7 @@ def _of_tools(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
             share(row["share"]),
             safe(row["example"] or "", longest=160),
         )
-        for row in rows_of(diagnosis, "error_classes")
+        for row in diagnosis.rows("error_classes")
     ]
     return (
         *_table(_tools_title(diagnosis, len(rows)), *_without_empty(head, rows)),
@@ -102,7 +102,7 @@ def _of_tail(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
             NONE if row["low"] is None else f"{number(row['low'])} to {number(row['high'])}",
             NONE if row["p99"] is None else number(float(row["p99"])),
         )
-        for row in rows_of(diagnosis, "token_tail")
+        for row in diagnosis.rows("token_tail")
     ]
     return _table("Where the tail sits: tools and errors are those before the tokens", head, rows)
 
@@ -131,7 +131,7 @@ def _without_empty(
 
 def _of_groups(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
     tables: list[DataTable] = []
-    every = rows_of(diagnosis, "by")
+    every = diagnosis.rows("by")
     for kind, title in KINDS.items():
         named = [row for row in every if row["kind"] == kind]
         rows = [
@@ -165,12 +165,6 @@ def _measured(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
         if (found := diagnosis.measured.get(name)) is not None
     ]
     return _table("Shares", ("What", "Name", "Share", "95% interval", "Counted"), rows)
-
-
-def rows_of(diagnosis: TraceDiagnosis, name: str) -> list[Row]:
-    """Return the rows of a table; none where it is absent."""
-    frame = diagnosis.tables.get(name)
-    return [] if frame is None else list(frame.iter_rows(named=True))
 
 
 def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> tuple[DataTable, ...]:
@@ -276,7 +270,7 @@ def _cost(traces: TraceSet) -> str | None:
 
 
 def finding_plot(finding: Finding, diagnosis: TraceDiagnosis, key: str) -> LinePlot | None:
-    """Return the curve that a finding is seen in; None where there is none, or it is not known."""
+    """Return the curve that shows a finding; None if the finding has no curve or its values are unknown."""
     column, frame = CURVES.get(finding.id), diagnosis.tables.get("over_order")
     if column is None or frame is None or column not in frame.columns:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ptt.diagnostics.traces.exports.pairs import (
     NOT_DRAWN,
     TOP_SHARE,
     UNLABELLED,
+    Candidates,
     TailEpisodes,
     Tally,
     candidates,
@@ -37,13 +38,13 @@ from ptt.diagnostics.traces.exports.partition import (
 )
 from ptt.diagnostics.traces.exports.quality import Card, ExportReport
 from ptt.diagnostics.traces.exports.rows import (
+    TAIL_SHARE,
     PromptRow,
     Writers,
     columns_of,
     episode_row,
     is_templated,
     pair_row,
-    step_row,
 )
 from ptt.stopping import temporary_folder
 
@@ -52,6 +53,7 @@ MASKED = "masked"
 NOT_SUCCESSFUL = "not_successful"
 ONE_ATTEMPT = "prompts_with_one_attempt"
 ONE_OUTCOME = "prompts_without_contrast"
+TOLD_OTHERWISE = ("kinds", "eval_set", "from_tail")  # options that the card does not list by name
 NOT_OF_TAIL = "prompts_outside_the_tail"
 
 
@@ -135,19 +137,9 @@ class _Export:
 
     def finished(self) -> ExportReport:
         """Return what was counted."""
-        options = self.options
         self.report.cards = list(self.cards.values())
-        self.report.options = {
-            "format": options.format.value,
-            "min_margin": options.min_margin,
-            "max_pairs_per_prompt": options.max_pairs_per_prompt,
-            "match_length": options.match_length,
-            "dedupe": options.dedupe.value,
-            "steps_to": options.steps_to.value,
-            "min_reward": options.min_reward,
-            "include_unlabelled": options.include_unlabelled,
-            "keep_masked": options.keep_masked,
-        }
+        given = asdict(self.options)
+        self.report.options = {name: given[name] for name in given if name not in TOLD_OTHERWISE}
         if self.tail is not None:
             self.report.options["from_tail"] = TOP_SHARE
             self.report.tail_episodes = len(self.tail.top)
@@ -181,46 +173,35 @@ class _Export:
         if found is None:
             self._leave_out(ONE_ATTEMPT if len(attempts) == 1 else ONE_OUTCOME, ExportKind.PAIRS, ExportKind.STEPS)
         if self.tail is None or self.tail.holds(attempts):
-            self._add_pairs(found, tally)
+            self._add_pairs(ExportKind.PAIRS, found, tally)
         elif found is not None:
             self._leave_out(NOT_OF_TAIL, ExportKind.PAIRS)
-        self._add_steps(found, tally)
+        self._add_pairs(ExportKind.STEPS, found, tally)
 
-    def _add_pairs(self, found: Any, shared: Tally) -> None:
-        card = self.cards.get(ExportKind.PAIRS)
+    def _add_pairs(self, kind: ExportKind, found: Candidates | None, shared: Tally) -> None:
+        """Write the pairs of one prompt, and count it."""
+        card = self.cards.get(kind)
         if card is None:
             return
         tally = Tally(episodes=shared.episodes.copy())
+        by_step = kind is ExportKind.STEPS
+        choose = choose_steps if by_step else choose_pairs
         longer, ratios, margins = [], [], []
-        for pair in choose_pairs(found, self.options, tally) if found else ():
-            chosen, rejected = pair.chosen.chat, pair.rejected.chat
-            row = pair_row(pair, self._overlap)
-            if self.tail is not None:
-                row["tail_share"] = self.tail.share((pair.chosen, pair.rejected))
-            if not self._add(
-                card, row, chosen.prompt, [pair.chosen, pair.rejected], chosen.completion, rejected.completion
-            ):
-                continue
-            longer.append(_longer(chosen.completion, rejected.completion))
-            ratios.append(math.log(chosen.completion.length / rejected.completion.length))
-            margins.append(pair.margin)
-        _close_prompt(card, tally, longer, ratios, margins)
-
-    def _add_steps(self, found: Any, shared: Tally) -> None:
-        card = self.cards.get(ExportKind.STEPS)
-        if card is None:
-            return
-        tally = Tally(episodes=shared.episodes.copy())
-        longer, ratios, margins = [], [], []
-        for pair in choose_steps(found, self.options, tally) if found else ():
-            row = step_row(pair, self._overlap)
-            sides = [pair.better.best, pair.worse.worst]
-            if not self._add(card, row, pair.prompt, sides, pair.chosen, pair.rejected):
-                continue
-            longer.append(_longer(pair.chosen, pair.rejected))
-            ratios.append(math.log((1 + pair.chosen.length) / (1 + pair.rejected.length)))
-            margins.append(pair.margin)
-        _close_prompt(card, tally, longer, ratios, margins)
+        for pair in choose(found, self.options, tally) if found else ():
+            row, sides = pair_row(pair, self._overlap), (pair.better, pair.worse)
+            if self.tail is not None and not by_step:
+                row[TAIL_SHARE] = self.tail.share(sides)
+            if self._add(card, row, pair.prompt, sides, pair.chosen, pair.rejected):
+                longer.append(_longer(pair.chosen, pair.rejected))
+                # one side of a step-level pair may be empty
+                ratios.append(math.log((by_step + pair.chosen.length) / (by_step + pair.rejected.length)))
+                margins.append(pair.margin)
+        card.left_out.update(tally.episodes)
+        card.left_out.update(tally.pairs)
+        card.prompts += bool(margins)
+        card.chosen_longer.add(longer)
+        card.log_ratio.add(ratios)
+        card.margins.add(margins)
 
     def _add_episode(self, attempt: Attempt) -> None:
         """Write the rows that one episode makes by itself."""
@@ -284,16 +265,6 @@ class _Export:
                 card.left_out[why] += 1
 
 
-def _close_prompt(card: Card, tally: Tally, longer: list[float], ratios: list[float], margins: list[float]) -> None:
-    """Count a prompt of pairs."""
-    card.left_out.update(tally.episodes)
-    card.left_out.update(tally.pairs)
-    card.prompts += bool(margins)
-    card.chosen_longer.add(longer)
-    card.log_ratio.add(ratios)
-    card.margins.add(margins)
-
-
 def _longer(chosen: Chat, rejected: Chat) -> float:
     return 0.5 if chosen.length == rejected.length else float(chosen.length > rejected.length)
 
@@ -308,7 +279,7 @@ def _contradictory(attempts: Sequence[Attempt]) -> set[bytes]:
 
 
 def _label(attempt: Attempt, min_margin: float) -> tuple[bool | None, str]:
-    """Return the label of KTO and where it comes from, or None and why there is none."""
+    """Return the label for KTO and its source, or None and the reason."""
     if attempt.success is not None:
         return attempt.success, "success"
     if attempt.judged or attempt.reward is None or attempt.mean_reward is None:

@@ -41,12 +41,16 @@ OVER_CAP: Final = "over_cap"
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """An attempt that did better than another at the same prompt."""
+    """Two completions of the same conversation, or two turns at its end; the first did better."""
 
-    chosen: Attempt
-    rejected: Attempt
-    margin: float  # difference of rewards, or 1 where only success is known
+    prompt: Chat
+    chosen: Chat
+    rejected: Chat
+    better: Attempt  # the episode that the chosen side is taken from
+    worse: Attempt
+    margin: float  # difference of rewards or of mean outcomes, or 1 where only success is known
     label_from: str  # "success" or "reward"
+    branches: Mapping[str, float] = field(default_factory=dict)  # of a step-level pair: what the row says of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,11 @@ class Candidates:
     better: tuple[Attempt, ...]
     worse: tuple[Attempt, ...]
     by_success: bool
+
+    @property
+    def label_from(self) -> str:
+        """What tells the better from the worse."""
+        return "success" if self.by_success else "reward"
 
 
 @dataclass
@@ -103,9 +112,9 @@ def choose_pairs(found: Candidates, options: ExportOptions, tally: Tally) -> lis
     """
     waiting = []
     for pair in _possible(found, options, tally):
-        apart = abs(math.log(pair.chosen.chat.completion.length / pair.rejected.chat.completion.length))
+        apart = abs(math.log(pair.chosen.length / pair.rejected.length))
         order = apart if options.match_length else -pair.margin
-        waiting.append((0, order, pair.chosen.trajectory_id, pair.rejected.trajectory_id, pair))
+        waiting.append((0, order, pair.better.trajectory_id, pair.worse.trajectory_id, pair))
     heapq.heapify(waiting)
     uses: Counter[str] = Counter()
     chosen: list[Pair] = []
@@ -134,12 +143,20 @@ def _possible(found: Candidates, options: ExportOptions, tally: Tally) -> Iterat
             if margin < options.min_margin:
                 tally.pairs[BELOW_MARGIN] += 1
                 continue
-            lengths = (better.chat.completion.length, worse.chat.completion.length)
+            chosen, rejected = better.chat.completion, worse.chat.completion
+            lengths = (chosen.length, rejected.length)
             if options.match_length and max(lengths) > LENGTH_RATIO * min(lengths):
                 tally.pairs[UNMATCHED] += 1
                 continue
-            label = "success" if found.by_success else "reward"
-            yield Pair(chosen=better, rejected=worse, margin=margin, label_from=label)
+            yield Pair(
+                prompt=better.chat.prompt,
+                chosen=chosen,
+                rejected=rejected,
+                better=better,
+                worse=worse,
+                margin=margin,
+                label_from=found.label_from,
+            )
 
 
 def _margin(better: Attempt, worse: Attempt, *, by_success: bool) -> float:
@@ -197,25 +214,7 @@ class Branch:
     worst: Attempt
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepPair:
-    """Two turns at the end of the same conversation, the first worth more."""
-
-    turn: int  # assistant turns of the completion before it
-    prompt: Chat
-    chosen: Chat
-    rejected: Chat
-    better: Branch
-    worse: Branch
-    label_from: str
-
-    @property
-    def margin(self) -> float:
-        """Return by how much the mean outcomes differ."""
-        return self.better.value - self.worse.value
-
-
-def choose_steps(found: Candidates, options: ExportOptions, tally: Tally) -> list[StepPair]:
+def choose_steps(found: Candidates, options: ExportOptions, tally: Tally) -> list[Pair]:
     """Return up to so many step-level pairs of one prompt, those on the most attempts and widest apart first."""
     attempts = tuple({one.trajectory_id: one for one in (*found.better, *found.worse)}.values())
     pairs = [_pair(*parting, found, options) for parting in _partings(attempts, 0, found, tally)]
@@ -223,14 +222,14 @@ def choose_steps(found: Candidates, options: ExportOptions, tally: Tally) -> lis
         pair for pair in pairs if pair.margin > 0 and pair.margin >= (options.min_margin if not found.by_success else 0)
     ]
     tally.pairs[NO_OUTCOME] += len(pairs) - len(kept)
-    kept.sort(key=lambda pair: (-_weight(pair), pair.turn, pair.better.best.trajectory_id))
+    kept.sort(key=lambda pair: (-_weight(pair), pair.branches["turn"], pair.better.trajectory_id))
     tally.pairs[OVER_CAP] += max(0, len(kept) - options.max_pairs_per_prompt)
     return kept[: options.max_pairs_per_prompt]
 
 
-def _weight(pair: StepPair) -> float:
+def _weight(pair: Pair) -> float:
     """Return the margin in units of its noise: attempts of both sides count as in a difference of two means."""
-    better, worse = len(pair.better.attempts), len(pair.worse.attempts)
+    better, worse = (pair.branches[f"{side}_attempts"] for side in ("chosen", "rejected"))
     return pair.margin * math.sqrt(better * worse / (better + worse))
 
 
@@ -269,17 +268,24 @@ def _outcome(attempt: Attempt, found: Candidates) -> float:
     return float(bool(attempt.success)) if found.by_success else float(attempt.reward or 0.0)
 
 
-def _pair(at: int, better: Branch, worse: Branch, found: Candidates, options: ExportOptions) -> StepPair:
+def _pair(at: int, better: Branch, worse: Branch, found: Candidates, options: ExportOptions) -> Pair:
     last = at + 1 if options.steps_to is StepExtent.TURN else None
     shared = better.best.chat.completion.part(0, at)
-    return StepPair(
-        turn=shared.roles.count(ASSISTANT),
+    return Pair(
         prompt=better.best.chat.prompt + shared,
         chosen=better.best.chat.completion.part(at, last),
         rejected=worse.worst.chat.completion.part(at, last),
-        better=better,
-        worse=worse,
-        label_from="success" if found.by_success else "reward",
+        better=better.best,
+        worse=worse.worst,
+        margin=better.value - worse.value,
+        label_from=found.label_from,
+        branches={
+            "turn": shared.roles.count(ASSISTANT),  # of the assistant, before the two
+            "chosen_attempts": len(better.attempts),
+            "rejected_attempts": len(worse.attempts),
+            "chosen_value": better.value,
+            "rejected_value": worse.value,
+        },
     )
 
 

@@ -55,7 +55,7 @@ class Attempt:
 
     @property
     def reward(self) -> float | None:
-        """Return its reward; None for one that is no number."""
+        """Return its reward; None if it is missing or not finite."""
         reward = self.facts["reward"]
         return reward if reward is not None and math.isfinite(reward) else None
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from ptt.diagnostics.traces.exports.messages import Chat
 from ptt.diagnostics.traces.exports.options import ExportKind, FileFormat
-from ptt.diagnostics.traces.exports.pairs import Pair, StepPair
+from ptt.diagnostics.traces.exports.pairs import Pair
 from ptt.diagnostics.traces.exports.partition import Attempt
 
 FLUSH_CHARS: Final = 8_000_000  # of texts held before they are written: a row group
@@ -159,78 +159,38 @@ class Writers:
 TEMPLATE: Final = re.compile(r"<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>|\[INST\]|<\|assistant\|>")
 """What chat templates write around messages: a prompt with it was rendered before, and would be rendered twice."""
 
-_PLACE: Final = {"task": Column.TEXT, "group": Column.TEXT, "split": Column.TEXT, "env": Column.TEXT}
-_SIDE: Final = {
-    "trajectory_id": Column.TEXT,
-    "source": Column.TEXT,
-    "step": Column.COUNT,
-    "model": Column.TEXT,
-    "reward": Column.NUMBER,
-    "success": Column.FLAG,
-    "truncated": Column.FLAG,
-    "chars": Column.COUNT,
-}
-_MARKS: Final = {"eval_overlap": Column.NUMBER, "masked": Column.FLAG}
-_SIDES: Final = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in _SIDE.items()}
-_PAIR: Final = {
-    "prompt": Column.MESSAGES,
-    "chosen": Column.MESSAGES,
-    "rejected": Column.MESSAGES,
+_KINDS: Final[Columns] = {
+    **dict.fromkeys(("prompt", "completion", "chosen", "rejected"), Column.MESSAGES),
     "tools": Column.JSON,
-    "margin": Column.NUMBER,
-    "label_from": Column.TEXT,
+    **dict.fromkeys(("label_from", "task", "group", "split", "env", "trajectory_id", "source", "model"), Column.TEXT),
+    "trajectory_ids": Column.TEXTS,
+    **dict.fromkeys(
+        ("margin", "reward", "value", "success_rate", "reward_mean", "reward_std", "eval_overlap", "tail_share"),
+        Column.NUMBER,
+    ),
+    "rewards": Column.NUMBERS,
+    **dict.fromkeys(("step", "turn", "chars", "attempts", "labelled"), Column.COUNT),
+    **dict.fromkeys(("label", "success", "truncated", "masked"), Column.FLAG),
+    "successes": Column.FLAGS,
 }
-COLUMNS: Final[dict[ExportKind, Columns]] = {
-    ExportKind.PAIRS: {**_PAIR, **_PLACE, **_SIDES, **_MARKS},
-    ExportKind.KTO: {
-        "prompt": Column.MESSAGES,
-        "completion": Column.MESSAGES,
-        "label": Column.FLAG,
-        "tools": Column.JSON,
-        "label_from": Column.TEXT,
-        **_PLACE,
-        **_SIDE,
-        **_MARKS,
-    },
-    ExportKind.SFT: {
-        "prompt": Column.MESSAGES,
-        "completion": Column.MESSAGES,
-        "tools": Column.JSON,
-        **_PLACE,
-        **_SIDE,
-        **_MARKS,
-    },
-    ExportKind.GRPO: {
-        "prompt": Column.MESSAGES,
-        "tools": Column.JSON,
-        "attempts": Column.COUNT,
-        "labelled": Column.COUNT,
-        "success_rate": Column.NUMBER,
-        "reward_mean": Column.NUMBER,
-        "reward_std": Column.NUMBER,
-        "rewards": Column.NUMBERS,
-        "successes": Column.FLAGS,
-        "trajectory_ids": Column.TEXTS,
-        "task": Column.TEXT,
-        "split": Column.TEXT,
-        "env": Column.TEXT,
-        "source": Column.TEXT,
-        **_MARKS,
-    },
-    ExportKind.STEPS: {
-        **_PAIR,
-        "turn": Column.COUNT,
-        "chosen_attempts": Column.COUNT,
-        "rejected_attempts": Column.COUNT,
-        "chosen_value": Column.NUMBER,
-        "rejected_value": Column.NUMBER,
-        **_PLACE,
-        **_SIDES,
-        **_MARKS,
-    },
-}
-
-TAIL_SHARE: Final[Columns] = {"tail_share": Column.NUMBER}
+"""What each column holds; those of one side of a pair have its name in front: chosen_reward."""
+_PLACE: Final = ("task", "group", "split", "env")
+_SIDE: Final = ("trajectory_id", "source", "step", "model", "reward", "success", "truncated", "chars")
+_SIDES: Final = tuple(f"{side}_{name}" for side in ("chosen", "rejected") for name in _SIDE)
+_MARKS: Final = ("eval_overlap", "masked")
+_PAIR: Final = ("prompt", "chosen", "rejected", "tools", "margin", "label_from")
+_BRANCHES: Final = ("turn", "chosen_attempts", "rejected_attempts", "chosen_value", "rejected_value")
+COLUMNS: Final[Mapping[ExportKind, tuple[str, ...]]] = {
+    ExportKind.PAIRS: (*_PAIR, *_PLACE, *_SIDES, *_MARKS),
+    ExportKind.KTO: ("prompt", "completion", "label", "tools", "label_from", *_PLACE, *_SIDE, *_MARKS),
+    ExportKind.SFT: ("prompt", "completion", "tools", *_PLACE, *_SIDE, *_MARKS),
+    ExportKind.GRPO: (
+        "prompt", "tools", "attempts", "labelled", "success_rate", "reward_mean", "reward_std", "rewards", "successes",
+        "trajectory_ids", "task", "split", "env", "source", *_MARKS,
+    ),
+    ExportKind.STEPS: (*_PAIR, *_BRANCHES, *_PLACE, *_SIDES, *_MARKS),
+}  # fmt: skip
+TAIL_SHARE: Final = "tail_share"
 """Of a pair with --from-tail: the share of all tail tokens of joined episodes that its two episodes hold."""
 
 Overlap = Callable[[Sequence[Chat]], float | None]
@@ -238,46 +198,25 @@ Overlap = Callable[[Sequence[Chat]], float | None]
 
 def columns_of(kind: ExportKind, *, with_tail: bool) -> Columns:
     """Return the columns of an export."""
-    return {**COLUMNS[kind], **(TAIL_SHARE if with_tail and kind is ExportKind.PAIRS else {})}
+    names = (*COLUMNS[kind], *((TAIL_SHARE,) if with_tail and kind is ExportKind.PAIRS else ()))
+    return {name: _KINDS[name.removeprefix("chosen_").removeprefix("rejected_")] for name in names}
 
 
 def pair_row(pair: Pair, overlap: Overlap) -> dict[str, Any]:
-    """Return the row of a preference pair."""
-    chosen, rejected = pair.chosen.chat, pair.rejected.chat
-    return {
-        "prompt": chosen.prompt.texts,
-        "chosen": chosen.completion.texts,
-        "rejected": rejected.completion.texts,
-        "tools": pair.chosen.tools,
-        "margin": pair.margin,
-        "label_from": pair.label_from,
-        **_place(pair.chosen),
-        **_side("chosen_", pair.chosen, chosen.completion),
-        **_side("rejected_", pair.rejected, rejected.completion),
-        "eval_overlap": overlap((chosen.prompt, chosen.completion, rejected.completion)),
-        "masked": pair.chosen.masked + pair.rejected.masked > 0,
-    }
-
-
-def step_row(pair: StepPair, overlap: Overlap) -> dict[str, Any]:
-    """Return the row of a step-level pair; provenance is that of the episodes its turns are taken from."""
+    """Return the row of a pair; provenance is that of the episodes its sides are taken from."""
     return {
         "prompt": pair.prompt.texts,
         "chosen": pair.chosen.texts,
         "rejected": pair.rejected.texts,
-        "tools": pair.better.best.tools,
+        "tools": pair.better.tools,
         "margin": pair.margin,
         "label_from": pair.label_from,
-        "turn": pair.turn,
-        "chosen_attempts": len(pair.better.attempts),
-        "rejected_attempts": len(pair.worse.attempts),
-        "chosen_value": pair.better.value,
-        "rejected_value": pair.worse.value,
-        **_place(pair.better.best),
-        **_side("chosen_", pair.better.best, pair.chosen),
-        **_side("rejected_", pair.worse.worst, pair.rejected),
+        **pair.branches,
+        **_place(pair.better),
+        **_side("chosen_", pair.better, pair.chosen),
+        **_side("rejected_", pair.worse, pair.rejected),
         "eval_overlap": overlap((pair.prompt, pair.chosen, pair.rejected)),
-        "masked": pair.better.best.masked + pair.worse.worst.masked > 0,
+        "masked": pair.better.masked + pair.worse.masked > 0,
     }
 
 
