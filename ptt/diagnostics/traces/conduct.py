@@ -181,9 +181,9 @@ MIN_EARLY_RECOVERY: Final = 0.2  # of the failed calls: an agent that hardly eve
 
 def judge_malformed(tables: TraceTables) -> Judged:
     """Judge calls that could not be parsed or checked, and episodes that are said to hold one."""
-    of_calls = Measured.of_columns(tables, "malformed", "checked")
+    of_calls = Measured.of(tables, tables.episodes["malformed"], tables.episodes["checked"])
     kind = tables.episodes["error_type"]
-    of_episodes = _episodes(tables, kind.str.contains(MALFORMED).fill_null(value=False))
+    of_episodes = Measured.of(tables, kind.str.contains(MALFORMED).fill_null(value=False))
     asked, measured = ASKED_CALLS, of_calls
     spoilt, everywhere = of_calls.share.value or 0.0, (of_episodes.share.value or 0.0) >= WHOLE
     if of_episodes.share.hits and (not of_calls.share.hits or (everywhere and spoilt >= ASKED_CALLS.bounds.floor)):
@@ -205,7 +205,7 @@ def judge_malformed(tables: TraceTables) -> Judged:
 
 def judge_void(tables: TraceTables) -> Judged:
     """Judge turns of the assistant that neither say nor call anything."""
-    measured = Measured.of_columns(tables, "void", "said")
+    measured = Measured.of(tables, tables.episodes["void"], tables.episodes["said"])
     if not measured.share.trials:
         return not_judged(
             "the texts of the assistant's turns are not recorded",
@@ -217,7 +217,7 @@ def judge_void(tables: TraceTables) -> Judged:
 
 def judge_truncated(tables: TraceTables) -> Judged:
     """Judge episodes that were cut off."""
-    measured = Measured.of_columns(tables, "truncated")
+    measured = Measured.of(tables, tables.episodes["truncated"])
     if not measured.share.trials:
         return not_judged(
             "how episodes ended is not recorded",
@@ -274,7 +274,7 @@ def judge_loops(tables: TraceTables) -> Judged:
     flags = np.full(tables.episodes.height, -1, np.int8)
     flags[by_episode["episode"].to_numpy()] = by_episode["circle"].to_numpy()
     loops = pl.Series("loops", flags).replace(-1, None).cast(pl.Boolean)
-    measured = replace(_episodes(tables, loops), more={"calls_in_circles": int(circles.sum())})
+    measured = replace(Measured.of(tables, loops), more={"calls_in_circles": int(circles.sum())})
     return _judged(tables, ASKED_LOOPS, measured, "loop_rate")
 
 
@@ -333,15 +333,6 @@ def judge_recovery(tables: TraceTables) -> Judged:
             ),
         )
     return Judged(verdict=graded(*findings, reason=reason), measured={"recovery_rate": share})
-
-
-def _episodes(tables: TraceTables, hit: pl.Series) -> Measured:
-    """Measure a share of episodes; null is unknown."""
-    return Measured(
-        share=tables.share(hit),
-        hits=hit.cast(pl.Float64).fill_null(0.0).to_numpy(),
-        trials=hit.is_not_null().cast(pl.Float64).to_numpy(),
-    )
 
 
 def _judged(

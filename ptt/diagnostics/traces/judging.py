@@ -63,15 +63,13 @@ class Measured:
     more: Mapping[str, JsonScalar] = field(default_factory=dict)
 
     @classmethod
-    def of_columns(cls, tables: TraceTables, hits: str, trials: str | None = None) -> Measured:
-        """Measure columns of the episodes; `hits` of `trials`, or of those episodes where it is known."""
-        column, of = tables.episodes[hits], None if trials is None else tables.episodes[trials]
-        known = column.is_not_null().to_numpy()
-        weights = np.ones(len(column)) if of is None else of.fill_null(0).to_numpy().astype(np.float64)
+    def of(cls, tables: TraceTables, hits: pl.Series, trials: pl.Series | None = None) -> Measured:
+        """Measure a value of each episode: hits of trials, or of the episodes where `hits` is known."""
+        weights = np.ones(len(hits)) if trials is None else trials.fill_null(0).to_numpy().astype(np.float64)
         return cls(
-            share=tables.share(column, of),
-            hits=column.cast(pl.Float64).fill_null(0.0).to_numpy(),
-            trials=np.where(known, weights, 0.0),
+            share=tables.share(hits, trials),
+            hits=hits.cast(pl.Float64).fill_null(0.0).to_numpy(),
+            trials=np.where(hits.is_not_null().to_numpy(), weights, 0.0),
         )
 
 

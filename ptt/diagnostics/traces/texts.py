@@ -134,8 +134,8 @@ def judge_duplicates(tables: TraceTables) -> Judged:
     duplicate = tables.share(_spread(tables, table.select("episode", hit=pl.col("shared") > 1)))
     forms = table.filter(pl.col("shared") >= MIN_PROMPTS)
     hits = table.select("episode", hit=pl.col("shared") >= MIN_PROMPTS)
-    findings = [one] if (one := judge_share(tables, FORMS, _measured(tables, hits))) is not None else []
-    findings = [_with_form(one, forms, prompts) for one in findings]
+    same_form = judge_share(tables, FORMS, Measured.of(tables, _spread(tables, hits)))
+    findings = [] if same_form is None else [_with_form(same_form, forms, prompts)]
     reason = f"{duplicate.hits:,} of {duplicate.trials:,} measured answers nearly equal one to another prompt"
     return Judged(verdict=graded(*findings, reason=reason), measured={"duplicate_rate": duplicate})
 
@@ -231,21 +231,11 @@ def _answers(tables: TraceTables) -> pl.DataFrame:
 
 def _judged(tables: TraceTables, asked: Asked, name: str, hits: pl.DataFrame) -> Judged:
     """Judge a share of the episodes for which it was measured: `episode` and `hit`."""
-    measured = _measured(tables, hits)
+    measured = Measured.of(tables, _spread(tables, hits))
     finding = judge_share(tables, asked, measured)
     share = measured.share
     reason = f"{pct(share.value or 0.0)} of {share.trials:,} measured {asked.trials} {asked.hits}"
     return Judged(verdict=graded(*([finding] if finding else []), reason=reason), measured={name: share})
-
-
-def _measured(tables: TraceTables, hits: pl.DataFrame) -> Measured:
-    column = _spread(tables, hits)
-    known = column.is_not_null().to_numpy()
-    return Measured(
-        share=tables.share(column),
-        hits=column.cast(pl.Float64).fill_null(0.0).to_numpy(),
-        trials=known.astype(np.float64),
-    )
 
 
 def _spread(tables: TraceTables, hits: pl.DataFrame) -> pl.Series:

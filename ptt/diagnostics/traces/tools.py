@@ -168,7 +168,7 @@ def judge_failures(tables: TraceTables) -> Judged:
         return Judged(verdict=graded(_errors_alone(tables), reason="results of tools are recorded without their calls"))
     if calls.is_empty():
         return no_calls(tables)
-    measured = {"tool_failure_rate": Measured.of_columns(tables, "failed", "known").share}
+    measured = {"tool_failure_rate": Measured.of(tables, tables.episodes["failed"], tables.episodes["known"]).share}
     made = calls.filter(pl.col("counted").is_not_null() & ~pl.col("malformed").fill_null(value=False))
     whole = measure_calls(tables, made)
     if not whole.share.trials:
