@@ -20,8 +20,7 @@ from ptt import Settings, api
 from ptt.diagnostics import model
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.reports.figures.drawing import write_figures
-from ptt.reports.redact.masking import vocabulary
-from ptt.reports.redact.redact import default_salt, redacted
+from ptt.reports.redact.redact import default_salt, redacted, vocabulary
 from ptt.reports.redact.sharing import FIELDS, LEFT_OUT, TABLES, Treat
 from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.html import render_html
