@@ -12,7 +12,7 @@ from hypothesis import given
 
 from ptt.diagnostics.gate.results import GateReport
 from ptt.reports.gate import github_annotations, github_guard, job_summary
-from ptt.reports.gate.github import SUMMARY_BYTES
+from ptt.reports.gate.markdown import SUMMARY_BYTES
 
 LINE = re.compile(r"::(error|warning|notice) ([^\n]*?)::(.*)")
 

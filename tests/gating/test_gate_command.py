@@ -20,7 +20,7 @@ from ptt.cli import gate as gate_module
 from ptt.cli.app import app
 from ptt.cli.many_runs import Output
 from ptt.diagnostics.gate.judge import judge
-from ptt.reports.gate import github
+from ptt.reports.gate import markdown
 
 ROOT = Path(__file__).parents[2]
 REAL = ROOT / "tests" / "fixtures" / "runs"
@@ -245,7 +245,7 @@ def test_github_gets_annotations_and_a_summary_behind_what_stands_there(monkeypa
 
 
 def test_what_github_has_no_room_for_is_told_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(github, "MAX_PER_LEVEL", 1)  # which the outcome takes
+    monkeypatch.setattr(markdown, "MAX_PER_LEVEL", 1)  # which the outcome takes
     for summary, place in (
         ("", f"{OUT / 'gate.json'}."),
         ("runs", f"{OUT / 'gate.json'}."),

@@ -8,8 +8,8 @@ from typing import Final
 
 from ptt.diagnostics.gate.results import GateReport
 from ptt.reports.gate import gate_json, junit, markdown, sarif
-from ptt.reports.gate.github import github_annotations, github_guard, job_summary
 from ptt.reports.gate.index import index_html
+from ptt.reports.gate.markdown import github_annotations, github_guard, job_summary
 from ptt.reports.gate.terminal import print_gate
 
 
