@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ptt.diagnostics.parsers.io.success_claims import claims_success, last_words
+from ptt.diagnostics.parsers.io.answer_texts import claims_success, last_words
 
 CLAIMING = (
     "I have successfully fixed the bug in the parser.",

@@ -17,7 +17,7 @@ from samples_traces import attributes, document, exports
 from trace_pieces import kept, read, told
 
 from ptt.diagnostics.parsers import RunFile
-from ptt.diagnostics.parsers.io.model_payloads import messages_from
+from ptt.diagnostics.parsers.io.message_shapes import messages_from
 
 # spans: whatever the tracer, one conversation
 
@@ -293,7 +293,7 @@ def test_a_root_tells_what_a_trace_does_where_nothing_else_does(tmp_path: Path) 
 
 
 def test_a_cell_without_end_costs_what_is_behind_it_and_is_counted(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("ptt.diagnostics.parsers.io.exports.MAX_CELL", 5_000)
+    monkeypatch.setattr("ptt.diagnostics.parsers.io.record_files.MAX_CELL", 5_000)
     rows = spans.table(spans.LANGFUSE_FILE)
     before = csv.field_size_limit()
     found = read(tmp_path, "files.csv", rows + b'"' + b"x" * 9_000 + b"\n1,2\n")

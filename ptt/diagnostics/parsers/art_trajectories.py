@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from ptt.diagnostics.parsers.io.answer_texts import success_of
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects, parse_json
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, cut_note, is_cut, schema_of
 from ptt.diagnostics.parsers.io.record_labels import labels_of
-from ptt.diagnostics.parsers.io.success_labels import success_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines, read_samples
 from ptt.diagnostics.parsers.io.values import as_score, as_step, dict_of, dicts_in, nested
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.agent_messages import ASSISTANT, request, result, said
+from ptt.diagnostics.parsers.io.answer_texts import as_success
 from ptt.diagnostics.parsers.io.calls import (
     Joined,
     SequenceRows,
@@ -25,11 +25,10 @@ from ptt.diagnostics.parsers.io.calls import (
     step_in,
     token_array,
 )
-from ptt.diagnostics.parsers.io.conversations import opening
+from ptt.diagnostics.parsers.io.conversations import ASSISTANT, opening, request, result, said
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.json_documents import document_head, members, whole_document
 from ptt.diagnostics.parsers.io.lines import SUFFIXES, begins_with, line_objects
-from ptt.diagnostics.parsers.io.success_labels import as_success
 from ptt.diagnostics.parsers.io.tool_calls import calls_of, malformed_call, numbered
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt
 from ptt.diagnostics.parsers.io.values import (

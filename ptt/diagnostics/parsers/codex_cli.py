@@ -16,13 +16,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.agent_messages import ASSISTANT, request, result, said
-from ptt.diagnostics.parsers.io.call_errors import failed
-from ptt.diagnostics.parsers.io.conversations import opening
+from ptt.diagnostics.parsers.io.conversations import ASSISTANT, opening, request, result, said
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.json_documents import members
 from ptt.diagnostics.parsers.io.lines import SUFFIXES, first_objects, parse_json
-from ptt.diagnostics.parsers.io.tool_calls import calls_of
+from ptt.diagnostics.parsers.io.tool_calls import calls_of, failed
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, objects
 from ptt.diagnostics.parsers.io.values import (
     as_name,

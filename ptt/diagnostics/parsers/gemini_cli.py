@@ -15,12 +15,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.agent_messages import request, result, said
-from ptt.diagnostics.parsers.io.call_errors import failed
-from ptt.diagnostics.parsers.io.conversations import opening
+from ptt.diagnostics.parsers.io.conversations import opening, request, result, said
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
 from ptt.diagnostics.parsers.io.lines import SUFFIXES, first_objects
+from ptt.diagnostics.parsers.io.tool_calls import failed
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, objects
 from ptt.diagnostics.parsers.io.values import (
     as_count,

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from ptt.diagnostics.parsers.io.answer_texts import as_success
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.message_shapes import common_messages
 from ptt.diagnostics.parsers.io.record_files import holds, records, splits
 from ptt.diagnostics.parsers.io.record_labels import tools_of
-from ptt.diagnostics.parsers.io.success_labels import as_success
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
 from ptt.diagnostics.parsers.io.values import as_label, as_number
 

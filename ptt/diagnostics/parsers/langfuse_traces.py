@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.exports import error_kind, first_rows, rows_of
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.model_payloads import decoded, definitions_in, messages_from
+from ptt.diagnostics.parsers.io.message_shapes import decoded, definitions_in, messages_from
+from ptt.diagnostics.parsers.io.record_files import error_kind, first_rows, rows_of
 from ptt.diagnostics.parsers.io.span_trees import ModelCall, ToolCall, TraceReader
 from ptt.diagnostics.parsers.io.trajectories import Samples
 from ptt.diagnostics.parsers.io.values import (

@@ -43,8 +43,7 @@ from ptt.diagnostics.parsers.io.lines import (
     text_head,
     torn_line,
 )
-from ptt.diagnostics.parsers.io.long_blocks import LongBlock, Names
-from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block, known_names
+from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block, LongBlock, Names, known_names
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
     FORM,

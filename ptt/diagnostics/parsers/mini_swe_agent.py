@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.agent_messages import request, result, said
-from ptt.diagnostics.parsers.io.conversations import opening
+from ptt.diagnostics.parsers.io.conversations import opening, request, result, said
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
 from ptt.diagnostics.parsers.io.tool_calls import calls_of, malformed_call, numbered

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.exports import first_rows, rows_of
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.message_shapes import decoded
 from ptt.diagnostics.parsers.io.mlflow_spans import is_span, take, trace_of
-from ptt.diagnostics.parsers.io.model_payloads import decoded
+from ptt.diagnostics.parsers.io.record_files import first_rows, rows_of
 from ptt.diagnostics.parsers.io.span_trees import TraceReader
 from ptt.diagnostics.parsers.io.trajectories import Samples
 from ptt.diagnostics.parsers.io.values import as_name, as_score, dict_of, dicts_in, nested

@@ -19,13 +19,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.agent_messages import ASSISTANT, request, result, said
-from ptt.diagnostics.parsers.io.call_errors import BAD_ARGUMENTS, failed, why_unmade
-from ptt.diagnostics.parsers.io.conversations import opening
+from ptt.diagnostics.parsers.io.conversations import ASSISTANT, opening, request, result, said
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, read_error
 from ptt.diagnostics.parsers.io.json_documents import document_head, members, whole_document
 from ptt.diagnostics.parsers.io.lines import SUFFIXES, begins_with
-from ptt.diagnostics.parsers.io.tool_calls import calls_of, malformed_call, numbered
+from ptt.diagnostics.parsers.io.tool_calls import BAD_ARGUMENTS, calls_of, failed, malformed_call, numbered, why_unmade
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, objects, read_lines
 from ptt.diagnostics.parsers.io.values import (
     as_count,

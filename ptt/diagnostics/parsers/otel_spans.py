@@ -15,7 +15,7 @@ from ptt.diagnostics.parsers.io import span_names as names
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
 from ptt.diagnostics.parsers.io.lines import SUFFIXES
-from ptt.diagnostics.parsers.io.model_payloads import decoded
+from ptt.diagnostics.parsers.io.message_shapes import decoded
 from ptt.diagnostics.parsers.io.span_trees import ModelCall, ToolCall, TraceReader
 from ptt.diagnostics.parsers.io.trajectories import Samples, objects
 from ptt.diagnostics.parsers.io.values import as_count, as_label, as_name, as_score, dicts_in, nested

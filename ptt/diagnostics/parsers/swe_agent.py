@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.agent_messages import ASSISTANT, said
+from ptt.diagnostics.parsers.io.conversations import ASSISTANT, said
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
 from ptt.diagnostics.parsers.io.lines import parse_json

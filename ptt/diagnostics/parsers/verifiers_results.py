@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from ptt.diagnostics.parsers.io.answer_texts import success_of
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
 from ptt.diagnostics.parsers.io.lines import first_objects, line_objects, parse_json, text_head
 from ptt.diagnostics.parsers.io.message_graphs import step_of_folder
-from ptt.diagnostics.parsers.io.success_labels import success_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, messages_of, read_samples
 from ptt.diagnostics.parsers.io.values import (
     as_count,

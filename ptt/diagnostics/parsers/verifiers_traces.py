@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.flat_lists import as_lists
+from ptt.diagnostics.parsers.io.answer_texts import success_of
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import first_objects, object_blocks
 from ptt.diagnostics.parsers.io.message_graphs import (
@@ -27,7 +28,6 @@ from ptt.diagnostics.parsers.io.message_graphs import (
     step_of_folder,
     turn_rows,
 )
-from ptt.diagnostics.parsers.io.success_labels import success_of
 from ptt.diagnostics.parsers.io.trajectories import Samples, tool_names
 from ptt.diagnostics.parsers.io.values import (
     as_count,

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.exports import error_kind, first_rows, rows_of
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.model_payloads import definitions_in, messages_from
+from ptt.diagnostics.parsers.io.message_shapes import definitions_in, messages_from
+from ptt.diagnostics.parsers.io.record_files import error_kind, first_rows, rows_of
 from ptt.diagnostics.parsers.io.span_trees import ModelCall, ToolCall, Trace, TraceReader
 from ptt.diagnostics.parsers.io.trajectories import Samples
 from ptt.diagnostics.parsers.io.values import as_count, as_name, as_score, as_seconds, dict_of, dicts_in, nested

@@ -1,6 +1,6 @@
 """What the agents' last messages say: refusals, repetition, one text for many prompts, success that is only claimed.
 
-Texts are measured while they are read (parsers.io.answer_texts, parsers.io.success_claims): a draw of them for
+Texts are measured while they are read (parsers.io.answer_texts): a draw of them for
 repetition, refusals and likeness, all for what they claim.
 """
 

@@ -1,12 +1,14 @@
-"""Measure what a sampled answer's text says of itself: a refusal, repetition, a sketch to find answers alike.
+"""Measure what an answer's text says: a refusal, repetition, a claim of success; and read labels of success.
 
-Texts are not kept, so this is done while they are read; beginning and end of a text stand for it.
+Texts are not kept, so this is done while they are read; beginning and end of a text stand for it. Claims are read
+conservatively, since many agents speak of what they did.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +17,7 @@ from rensa import RMinHash
 
 Hashes = npt.NDArray[np.uint64]
 
-PART_CHARS: Final = 2000  # of the beginning, and as many of the end: a loop, once begun, goes on to the end
+ANSWER_PART_CHARS: Final = 2000  # of the beginning, and as many of the end: a loop, once begun, goes on to the end
 PART_WORDS: Final = 200  # likewise; of one size, since longer texts repeat more of their words by chance
 WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]+")  # a sign of Chinese or Japanese is a word
 REASONING_END: Final = ("</think>", "</thinking>", "</reasoning>")  # what follows is the answer
@@ -59,7 +61,7 @@ look for; a verb must follow, since "I cannot find the file" and "I won't lie" r
 
 def measure_answer(text: str) -> dict[str, Any]:
     """Return the columns of an answer that its text gives; null where it is too short, or of another language."""
-    parts = [text] if len(text) <= 2 * PART_CHARS else [text[:PART_CHARS], text[-PART_CHARS:]]
+    parts = [text] if len(text) <= 2 * ANSWER_PART_CHARS else [text[:ANSWER_PART_CHARS], text[-ANSWER_PART_CHARS:]]
     found = [WORD.findall(part.lower()) for part in parts]
     if sum(map(len, found)) > 2 * PART_WORDS:
         found = [found[0][:PART_WORDS], found[-1][-PART_WORDS:]]
@@ -111,3 +113,81 @@ def _sketch(parts: list[Hashes]) -> list[int]:
         grams, [0, len(grams)], PERMUTATIONS, SEED
     ).to_rows()[0]
     return sketch
+
+
+CLAIM_PART_CHARS: Final = 800  # of the beginning and of the end: a claim stands in a first or last sentence
+STEMS: Final = ("success", "complet", "fixed", "resolved", "solved", "done", "finished", "booked", "cancel", "pass",
+                "been ", "have ", "'ve ")  # fmt: skip
+"""One of these stands in every claim: a quick look before the patterns."""
+_DONE: Final = (
+    r"(?:completed|fixed|resolved|solved|implemented|booked|cancell?ed|updated|created|submitted|placed|processed"
+    r"|finished|exchanged|returned|modified|refunded|rescheduled|transferred|installed|deployed|corrected|accomplished)"
+)
+CLAIM: Final = re.compile(
+    rf"\bsuccessfully {_DONE}\b|\bsuccess(?:ful)?ly (?:added|changed|removed|applied|made|sent|built|ran|passed)\b"
+    rf"|\b(?:i|we)(?:'ve| have) (?:now |also |already |just )?{_DONE}\b"
+    rf"|\b(?:has|have) (?:now |just )?been (?:fully )?{_DONE}\b"
+    r"|\b(?:task|issue|bug|problem|request|work|job|goal|implementation) (?:is|are|has been) (?:now |fully )?"
+    r"(?:complete|completed|done|fixed|resolved|solved|finished|working)\b"
+    r"|\ball (?:the )?(?:\w+ )?tests (?:now )?(?:pass|passed|are passing)\b|\btask (?:complete|completed|done)\b"
+    r"|^\W*(?:all )?(?:done|finished|completed)\W*$",
+    re.I,
+)
+DENIAL: Final = re.compile(
+    r"\b(?:not|no|never|un(?:able|successful\w*)|cannot|fail\w*|if|once|when|until|unless|should|would|will|to be"
+    r"|please|let me|need(?:s|ed)? to|partial\w*|partly|almost|error)\b|n't\b|\?",
+    re.I,
+)
+"""Words of a sentence that claims nothing: it denies, conditions, announces or asks."""
+ADMISSION: Final = re.compile(
+    r"\b(?:un(?:able|fortunately)|(?:could|was|were|am|did|do|does|is|are) ?(?:not|n't) (?:able|possible|complete"
+    r"|finish|find|fix|resolve|solve)\w*|couldn't|can(?:not|'t)|failed to|gave up|still (?:fail|broken)\w*)\b",
+    re.I,
+)
+"""Words of a message that admits a failure somewhere: then nothing else in it counts as a claim."""
+SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+|;\s")
+FINISHING: Final = re.compile(r"(?:finish|attempt_completion|(?:mark_)?task_completed?|complete_task|task_done)", re.I)
+
+
+def claims_success(text: str) -> bool | None:
+    """Tell whether a last message claims success; None where it is not in English."""
+    part = text if len(text) <= 2 * CLAIM_PART_CHARS else f"{text[:CLAIM_PART_CHARS]}\n{text[-CLAIM_PART_CHARS:]}"
+    small = part.lower().replace("\u2019", "'")
+    if not any(stem in small for stem in STEMS):
+        return False if small.isascii() or _is_english(small) else None
+    if ADMISSION.search(small):
+        return False
+    return any(CLAIM.search(sentence) and not DENIAL.search(sentence) for sentence in SENTENCE_END.split(small))
+
+
+def last_words(answer: str | None, calls: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the last message, with what the agent said in a last call by which it finishes."""
+    if calls and FINISHING.fullmatch(calls[-1].get("name") or "") and calls[-1].get("args_json"):
+        said = re.sub(r'\\n|["{}]', "\n", calls[-1]["args_json"])
+        return f"{answer}\n{said}" if answer else said
+    return answer
+
+
+def _is_english(text: str) -> bool:
+    words = WORD.findall(text)
+    return len(words) < MIN_LANGUAGE_WORDS or sum(word in ENGLISH for word in words) >= MIN_ENGLISH_SHARE * len(words)
+
+
+# A judge's, a format's or a length's 1 does not say so.
+CORRECT: Final = re.compile(
+    r"(?:is_|task_|answer_)?(?:success(?:ful)?|succeeded|solved|resolved|passed|correct(?:ness)?(?:_answer)?|acc(?:uracy)?|exact_match)"
+    r"(?:_reward)?(?:_func|_fn)?",
+    re.I,
+)
+
+
+def as_success(found: Any) -> bool | None:
+    """Return a label of success: a truth value, or 0 and 1; a share is none."""
+    if isinstance(found, bool):
+        return found
+    return bool(found) if isinstance(found, int | float) and found in (0, 1) else None
+
+
+def success_of(scores: Mapping[str, float | None]) -> bool | None:
+    """Return whether the task was done, where a score that is named for it is 1 or 0."""
+    return as_success(next((score for name, score in scores.items() if CORRECT.fullmatch(name)), None))

@@ -9,8 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.long_blocks import LongBlock, Names
-from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block
+from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block, LongBlock, Names
 from ptt.diagnostics.parsers.io.values import MAX_STEP, NON_FINITE
 
 MAX_DIGITS: Final = 18  # of a step: what has more, a sign, a dot or a slash is read cell by cell

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ptt.diagnostics.parsers.io.answer_texts import success_of
 from ptt.diagnostics.parsers.io.conversations import prompt_messages
 from ptt.diagnostics.parsers.io.lines import parse_json
-from ptt.diagnostics.parsers.io.model_payloads import definitions_in
-from ptt.diagnostics.parsers.io.success_labels import success_of
+from ptt.diagnostics.parsers.io.message_shapes import definitions_in
 from ptt.diagnostics.parsers.io.trajectories import EVALUATION, TRAINING, WORD, Sample, Samples
 from ptt.diagnostics.parsers.io.values import (
     as_count,

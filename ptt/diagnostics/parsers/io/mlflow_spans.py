@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io import span_names as names
-from ptt.diagnostics.parsers.io.exports import error_kind
-from ptt.diagnostics.parsers.io.model_payloads import decoded, definitions_in, messages_from
+from ptt.diagnostics.parsers.io.message_shapes import decoded, definitions_in, messages_from
+from ptt.diagnostics.parsers.io.record_files import error_kind
 from ptt.diagnostics.parsers.io.span_trees import ModelCall, ToolCall, Trace
 from ptt.diagnostics.parsers.io.values import as_count, as_name, as_plain_number, dict_of, dicts_in, nested
 

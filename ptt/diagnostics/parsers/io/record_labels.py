@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from ptt.diagnostics.parsers.io.answer_texts import as_success
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.lines import parse_json
-from ptt.diagnostics.parsers.io.success_labels import as_success
 from ptt.diagnostics.parsers.io.trajectories import EVALUATION, TRAINING, split_of_path
 from ptt.diagnostics.parsers.io.values import (
     as_count,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.model_payloads import decoded, definitions_in, messages_from
+from ptt.diagnostics.parsers.io.message_shapes import decoded, definitions_in, messages_from
 from ptt.diagnostics.parsers.io.values import as_label, as_name, dicts_in
 
 MODEL, TOOL = "model", "tool"

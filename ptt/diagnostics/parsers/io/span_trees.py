@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ptt.diagnostics.parsers.io.answer_texts import success_of
 from ptt.diagnostics.parsers.io.conversations import prompt_messages
 from ptt.diagnostics.parsers.io.interface import Lost, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.record_labels import CUT_SHORT
-from ptt.diagnostics.parsers.io.success_labels import success_of
 from ptt.diagnostics.parsers.io.tool_calls import ARGS_CHARS, SHOWN_ERROR_CHARS, call_row, calls_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, read_samples, tool_names
 from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_text, dicts_in, nested

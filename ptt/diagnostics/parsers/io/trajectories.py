@@ -11,12 +11,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.answer_texts import measure_answer
+from ptt.diagnostics.parsers.io.answer_texts import claims_success, last_words, measure_answer, success_of
 from ptt.diagnostics.parsers.io.conversations import conversation_row
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Rows, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import line_objects
-from ptt.diagnostics.parsers.io.success_claims import claims_success, last_words
-from ptt.diagnostics.parsers.io.success_labels import success_of
 from ptt.diagnostics.parsers.io.tool_calls import calls_of, failed_calls
 from ptt.diagnostics.parsers.io.values import (
     as_hash,
