@@ -71,7 +71,7 @@ def _parser(name: str, rel: str, frame: Callable[[list[bytes]], bytes] | None = 
         from parser_samples import checked, parser_named, run_file
 
         from ptt.diagnostics.errors import is_damage
-        from ptt.diagnostics.parsers.io.file_edge import pieces_of
+        from ptt.diagnostics.parsers.io.interface import pieces_of
 
         parser, path = parser_named(name), folder / rel
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def _plain(frame: Callable[[list[bytes]], bytes] | None = None) -> Callable[[Pat
 
     def prepare(_: Path) -> Test:
         from ptt.diagnostics.parsers.unpickle import process
-        from ptt.diagnostics.parsers.unpickle.files import plain_of
+        from ptt.diagnostics.parsers.unpickle.child import plain_of
         from ptt.diagnostics.parsers.unpickle.values import Budget, RefusedError
 
         def test(data: bytes) -> None:

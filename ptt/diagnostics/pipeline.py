@@ -26,8 +26,7 @@ from ptt.diagnostics.evidence.tails import profile_of
 from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.parsers.io import unrecognised
-from ptt.diagnostics.parsers.io.file_edge import parser_of
-from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.interface import RunFile, parser_of
 from ptt.diagnostics.rules.policy_update import kl_over_target
 from ptt.diagnostics.samples.read_sample import OpenRun
 from ptt.diagnostics.scrub.scrub import Scrubber

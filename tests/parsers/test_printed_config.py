@@ -8,7 +8,7 @@ from pprint import pformat
 import pytest
 
 import ptt
-from ptt.diagnostics.parsers.io.printed_config import PrintedConfig
+from ptt.diagnostics.parsers.io.printed_dicts import PrintedConfig
 
 CONFIG = {
     "actor_rollout_ref": {

@@ -2,7 +2,7 @@
 
 Any text file is one that holds log calls (`io/console_lines.py` has the dialects) or that ends in an exception, a
 signal or a trainer's closing words, whatever its name. Where rows name no step, progress bars tell it
-(`io/progress_bars.py`), or the rows are numbered; then their names begin with `console:`, so that they never stand in
+(`io/printed_rows.py`), or the rows are numbered; then their names begin with `console:`, so that they never stand in
 one series with rows whose step is known.
 """
 
@@ -19,14 +19,14 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.console_context import ConsoleContext, EpochSteps
+from ptt.diagnostics.parsers.io.console_context import ConsoleContext
 from ptt.diagnostics.parsers.io.console_lines import ConsoleRow, overwritten
 from ptt.diagnostics.parsers.io.console_pairs import Counter, is_metric_name
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC, blocks, is_torn, pieces, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
-from ptt.diagnostics.parsers.io.printed_config import PrintedConfig
-from ptt.diagnostics.parsers.io.progress_bars import MAX_ROWS, Placement, ProgressBars
+from ptt.diagnostics.parsers.io.printed_dicts import PrintedConfig
+from ptt.diagnostics.parsers.io.printed_rows import MAX_HELD_ROWS, EpochSteps, Placement, ProgressBars
 from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, Facts
 from ptt.diagnostics.parsers.io.tracebacks import EndingLog, Endings, may_tell_ending, without_bar, without_prefix
 from ptt.diagnostics.wording import counted
@@ -365,7 +365,7 @@ class ConsoleReader:
         self.numbers.append(number or (self.numbers[-1] if self.numbers else 0) + training)
         if self.placing:
             self.bars.add(training=training, closing=CLOSING in row.values, epoch=row.values.get("epoch"))
-            self.placing = len(self.numbers) <= MAX_ROWS
+            self.placing = len(self.numbers) <= MAX_HELD_ROWS
         self._add(self.unplaced, len(self.numbers) - 1, row)
         self.units.add("row")
 
@@ -377,7 +377,7 @@ class ConsoleReader:
         """Yield rows whose step is known; hold the others back as long as bars may place them."""
         yield from self.columns.pieces()
         self.counted += self.other_units.frames()
-        if sum(frame.height for frame in self.counted) > MAX_ROWS:
+        if sum(frame.height for frame in self.counted) > MAX_HELD_ROWS:
             yield from self._counted()
         self.held += self.unplaced.frames()
         if not self.placing:

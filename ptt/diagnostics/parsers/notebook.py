@@ -12,10 +12,10 @@ from html import unescape
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.console_log import ConsoleReader
+from ptt.diagnostics.parsers.io.console_context import TextTable
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED, MetricColumns
-from ptt.diagnostics.parsers.io.text_tables import TextTable
 from ptt.diagnostics.parsers.io.values import dict_of, dicts_in
 from ptt.diagnostics.wording import counted
 

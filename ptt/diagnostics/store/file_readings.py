@@ -1,7 +1,7 @@
-"""Read files in pieces that any process can read: small files together, a large one of lines cut between two lines.
+"""Read files in pieces that any process can read, and join what was read of them, as if one process had read all.
 
-How files are cut depends on their sizes alone, never on how many processes there are, so that a store is the same
-whoever read what.
+Small files go together, a large one of lines is cut between two lines. How files are cut depends on their sizes alone,
+never on how many processes there are, so that a store is the same whoever read what.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ from __future__ import annotations
 import mmap
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
+import polars as pl
+
 from ptt.diagnostics.budget_limits import BudgetLimits
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, Key
-from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of
-from ptt.diagnostics.parsers.io.interface import Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.interface import Parser, Piece, Rows, RunFile, any_line, parser_of, pieces_of, unread
 from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC
 
 TASK_BYTES: Final = 6 << 20  # of files, or of one of them, in one task: what a process holds of them fits ten times
@@ -225,3 +227,95 @@ def _in_order(tasks: Sequence[Task], outcomes: Outcomes) -> Iterator[Reading]:
 def _died(task: Task, how: Any) -> Iterator[Reading]:
     for file in task.files:
         yield Reading(rel=file.rel, parser=None, died=str(getattr(how, "how", "its process ended")))
+
+
+def why_unread(first: Reading) -> str:
+    """Return why nothing of a file was read, by its first reading; empty where something was."""
+    return first.died or (str(BudgetSpent(*first.spent)) if first.spent and first.parser is None else "")
+
+
+def joined_pieces(
+    file: RunFile, parser: Parser, readings: Iterable[Reading], fault: Callable[[str, str], None]
+) -> Iterator[Piece]:
+    """Yield what other processes read of a file; raises BudgetSpent where one had to stop."""
+    split = SplitFile(file.rel, parser)
+    for reading in readings:
+        for name, error in reading.faults:
+            fault(name, error)
+        file.budget.charge(reading.seconds)
+        file.budget.deep_rows += reading.deep_rows
+        file.budget.lone_surrogates += reading.lone_surrogates
+        yield from split.joined(reading.pieces)
+        file.budget.done = file.budget.position = file.budget.done + reading.done
+        if reading.died:
+            yield unread(file, reading.died)
+        elif reading.spent:
+            raise BudgetSpent(*reading.spent)
+    yield from split.close()
+
+
+class TornApartError(Exception):
+    """A file was cut between lines of one sample, and must be read whole."""
+
+    def __init__(self, rel: str) -> None:
+        super().__init__(rel)
+        self.rel = rel
+
+
+class SplitFile:
+    """Joins the spans of one file: ids that two spans give are told apart, means of evaluations are taken together."""
+
+    def __init__(self, rel: str, parser: Parser) -> None:
+        self._rel = rel
+        self._may_tear = parser.splits is not None and parser.splits is not any_line
+        self._seen: Counter[str] = Counter()
+        self._samples: set[str] = set()
+        self._evals: list[pl.DataFrame] = []
+
+    def joined(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Yield the pieces of the next span; raises TornApartError where it goes on with an earlier sample."""
+        pieces = list(pieces)
+        ids = [name for frame in _trajectories(pieces) for name in frame["trajectory_id"].to_list()]
+        if self._may_tear:
+            self._refuse_torn(pieces)
+        renamed: dict[str, str] = {}
+        for name in ids:
+            if (ours := HASHED.fullmatch(name)) is None:  # the writer's own id, which numbers no repeats
+                continue
+            base = ours[1]
+            number, self._seen[base] = self._seen[base], self._seen[base] + 1
+            if (fresh := f"{base}-{number}" if number else base) != name:
+                renamed[name] = fresh
+        for piece in pieces:
+            if isinstance(piece, Rows) and piece.table == "evals":
+                self._evals.append(piece.frame)
+            elif isinstance(piece, Rows) and renamed and "trajectory_id" in piece.frame.columns:
+                yield replace(piece, frame=piece.frame.with_columns(pl.col("trajectory_id").replace(renamed)))
+            else:
+                yield piece
+
+    def close(self) -> Iterator[Piece]:
+        """Yield the evaluations of all spans as those of one file."""
+        if not self._evals:
+            return
+        rows = pl.concat(self._evals)
+        keys = [name for name in rows.columns if name not in ("value", "n")]
+        weight = pl.col("n").fill_null(1)
+        mean = (pl.col("value") * weight).sum() / weight.sum()
+        merged = rows.group_by(keys, maintain_order=True).agg(mean.alias("value"), pl.col("n").sum())
+        yield Rows(table="evals", frame=merged.select(rows.columns))
+
+    def _refuse_torn(self, pieces: Iterable[Piece]) -> None:
+        names = {
+            name
+            for frame in _trajectories(pieces)
+            if "sample_id" in frame.columns
+            for name in frame["sample_id"].drop_nulls().to_list()
+        }
+        if names & self._samples:
+            raise TornApartError(self._rel)
+        self._samples |= names
+
+
+def _trajectories(pieces: Iterable[Piece]) -> Iterator[pl.DataFrame]:
+    return (piece.frame for piece in pieces if isinstance(piece, Rows) and piece.table == "trajectories")

@@ -15,17 +15,28 @@ import polars as pl
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
 from ptt.diagnostics.errors import InputError, SettingsError, describe, first_line, is_caught, is_damage, no_room
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, to_raise
-from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of, unread
-from ptt.diagnostics.parsers.io.interface import REFUSED, Context, InPlace, Lost, Parser, Piece, Rows, RunFile, Wide
+from ptt.diagnostics.parsers.io.interface import (
+    REFUSED,
+    Context,
+    InPlace,
+    Lost,
+    Parser,
+    Piece,
+    Rows,
+    RunFile,
+    Wide,
+    parser_of,
+    pieces_of,
+    unread,
+)
 from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
 from ptt.diagnostics.parsers.io.sqlite import not_read
 from ptt.diagnostics.parsers.io.unrecognised import damage, why_not
 from ptt.diagnostics.parsers.io.values import MAX_STEP
 from ptt.diagnostics.schema import SOURCES, VERSION
 from ptt.diagnostics.scrub.scrub import Scrubber
-from ptt.diagnostics.store.file_readings import ReadApart, Reading
+from ptt.diagnostics.store.file_readings import ReadApart, Reading, TornApartError, joined_pieces, why_unread
 from ptt.diagnostics.store.folders import clear_unfinished, replaced
-from ptt.diagnostics.store.join_readings import TornApartError, joined_pieces, why_unread
 from ptt.diagnostics.store.kept_readings import KeptReadings
 from ptt.diagnostics.store.manifest import (
     InPlaceFile,

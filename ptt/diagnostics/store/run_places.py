@@ -21,8 +21,7 @@ from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
-from ptt.diagnostics.parsers.io.file_edge import parser_of, pieces_of
-from ptt.diagnostics.parsers.io.interface import Rows, RunFile, Wide
+from ptt.diagnostics.parsers.io.interface import Rows, RunFile, Wide, parser_of, pieces_of
 from ptt.diagnostics.parsers.io.metric_blocks import long_rows
 from ptt.diagnostics.store.folder_roles import NUMBER, RANK
 

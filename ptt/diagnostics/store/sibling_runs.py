@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ptt.diagnostics.parsers import PARSERS
-from ptt.diagnostics.parsers.io.file_edge import parser_of
-from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.interface import RunFile, parser_of
 from ptt.diagnostics.parsers.io.run_files import by_number
 from ptt.diagnostics.store.archives import is_packed
 from ptt.diagnostics.store.folder_roles import (

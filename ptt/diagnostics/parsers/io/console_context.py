@@ -1,6 +1,7 @@
 """What a line of a console says together with the lines before it: boxes, tables, epochs, bars that are drawn again.
 
-Dicts that are printed over several lines are read where they end.
+Dicts printed over several lines are read where they end. Words of other languages are put into English where a number
+follows them. Tables of text whose first line names the columns are fastai's, pandas' and those of home-made loops.
 """
 
 from __future__ import annotations
@@ -31,10 +32,113 @@ from ptt.diagnostics.parsers.io.console_pairs import (
     pairs_of,
     printed_number,
 )
-from ptt.diagnostics.parsers.io.foreign_words import in_english
+from ptt.diagnostics.parsers.io.counters import COUNTERS, count_name
 from ptt.diagnostics.parsers.io.printed_dicts import OpenDict
-from ptt.diagnostics.parsers.io.text_tables import TextTable, is_rule
-from ptt.diagnostics.parsers.io.uncounted_rows import Headlines, Uncounted
+from ptt.diagnostics.parsers.io.printed_rows import Headlines, Uncounted
+
+SPOKEN: Final = {
+    "loss": "损失 損失 损失值 손실 verlust perte pérdida perdida perda потери потеря лосс ロス",
+    "train_loss": "训练损失 訓練損失 학습손실 trainingsverlust",
+    "val_loss": "验证损失 驗證損失 検証損失 검증손실 validierungsverlust",
+    "reward": "奖励 獎勵 報酬 보상 belohnung récompense recompensa награда",
+    "mean_reward": "平均奖励 平均獎勵 平均報酬 평균보상",
+    "policy_loss": "策略损失",
+    "value_loss": "价值损失",
+    "accuracy": "准确率 準確率 精度 正解率 정확도 genauigkeit précision exactitude precisión acurácia точность",
+    "perplexity": "困惑度 perplexité perplexität perplejidad перплексия",
+    "entropy": "熵 エントロピー 엔트로피 entropie",
+    "learning_rate": "学习率 學習率 学習率 학습률 lernrate",
+    "grad_norm": "梯度范数 梯度範數 勾配ノルム",
+    "epoch": "轮次 训练轮次 エポック 에폭 에포크 epoche époque época эпоха",
+    "step": "步数 当前步数 步骤 ステップ 스텝 schritt étape passo paso шаг",
+}  # fmt: skip
+ENGLISH: Final = {word: name for name, words in SPOKEN.items() for word in words.split()}
+BEFORE_NUMBER = r"(?=\s{0,4}[:=]?\s{0,4}[\[(]?\s{0,4}[+-]?(?:\d|nan\b|inf\b))"
+SPOKEN_WORD: Final = re.compile(
+    rf"(?<![^\W\d_])({'|'.join(sorted(map(re.escape, ENGLISH), key=len, reverse=True))}){BEFORE_NUMBER}", re.IGNORECASE
+)
+ORDINAL: Final = re.compile(r"第\s?(\d{1,9})(?:\s?/\s?(\d{1,9}))?\s?(轮|輪|步|个?epoch|エポック|ステップ)")
+STEPS: Final = ("步", "ステップ")
+WIDE: Final = str.maketrans("：，；（）＝｜【】", ":,;()=|[]")
+ASCII: Final = tuple(word.encode() for word in ENGLISH if word.isascii())
+
+
+def in_english(line: bytes, lower: bytes) -> bytes:
+    """Return a line of a console with the words before its numbers in English."""
+    if len(line) > PAIR_CHARS or (line.isascii() and not any(word in lower for word in ASCII)):
+        return line
+    text = line.decode("utf-8", "replace").translate(WIDE)
+    told = SPOKEN_WORD.sub(_word, ORDINAL.sub(_ordinal, text))
+    return line if told == text else told.encode("utf-8", "replace")
+
+
+def _word(match: re.Match[str]) -> str:
+    return ENGLISH[match[1].lower()]
+
+
+def _ordinal(match: re.Match[str]) -> str:
+    unit = "step" if match[3] in STEPS else "epoch"
+    return f"{unit} {match[1]}" + (f"/{match[2]}" if match[2] else "")
+
+
+COLUMNS: Final = re.compile(r"\s*[|\u2502\u2503\t]\s*|\s{2,}")
+NAME: Final = re.compile(r"[^\W\d][\w/.@%()# -]{0,40}")
+CELL: Final = re.compile(rf"({NUMBER})(%)?")
+RULE: Final = re.compile(r"[\s|+=:\u2500-\u257f-]{1,400}")
+OTHER_CELL: Final = re.compile(r"[\w.:/% -]{0,40}")  # a time, a name, a dash
+MAX_CHARS: Final = 1000
+MAX_CELLS: Final = 64
+
+
+def cells_of(text: str) -> list[str]:
+    """Return the cells of a line, however they are separated."""
+    return COLUMNS.split(text.strip(" |\t\u2502\u2503"), MAX_CELLS)
+
+
+class TextTable:
+    """A table whose header was read, and how its rows are counted."""
+
+    def __init__(self, names: list[str], counter: str) -> None:
+        self._names, self._counter = names, counter
+
+    @classmethod
+    def headed(cls, text: str) -> TextTable | None:
+        """Return the table that a header begins: only names, one of them a counter and one a known metric."""
+        if len(text) > MAX_CHARS:
+            return None
+        names = cells_of(text)
+        if len(names) < 2 or len(set(names)) < len(names) or not all(map(NAME.fullmatch, names)):
+            return None
+        counters = [name for name in names if COUNTERS.get(count_name(name), (0, "row"))[1] != "row"]
+        known = any(is_metric_name(name) for name in names if name not in counters)
+        return cls(names, min(counters, key=lambda name: COUNTERS[count_name(name)])) if counters and known else None
+
+    def row(self, text: str) -> tuple[Counter, Values] | None:
+        """Read a line of it; None where it is none, which ends the table."""
+        cells = cells_of(text) if len(text) <= MAX_CHARS else []
+        if len(cells) != len(self._names):
+            return None
+        values: Values = {}
+        at: int | None = None
+        for name, cell in zip(self._names, cells, strict=True):
+            match = CELL.fullmatch(cell)
+            if match is None and not OTHER_CELL.fullmatch(cell):
+                return None
+            if name == self._counter:
+                at = int(cell.replace(",", "")) if cell.replace(",", "").isdecimal() else None
+            elif match is not None:
+                values[name] = printed_number(match[1], match[2])
+        if at is None or not values:
+            return None
+        unit = COUNTERS[count_name(self._counter)][1]
+        counter = Counter(epoch=at, unit="epoch") if unit == "epoch" else Counter(at=at, unit=unit)
+        return counter, values
+
+
+def is_rule(text: str) -> bool:
+    """Return whether a line only rules a table."""
+    return RULE.fullmatch(text) is not None
+
 
 BOX_LINES: Final = 60  # how many lines a headline such as `Step 3/100` speaks for
 EPOCH_LINES: Final = 8  # one of an epoch: a summary follows at once, else steps do
@@ -271,39 +375,3 @@ class _Table:
             return None
         counter = Counter(at=int(at)) if at is not None and at == at and abs(at) < 2**62 else Counter()
         return ConsoleRow(dialect="table", values=self.values, counter=counter)
-
-
-class EpochSteps:
-    """Counts on where a counter starts again in each epoch."""
-
-    def __init__(self) -> None:
-        self._offset = 0
-        self._last: Counter | None = None
-        self._first_epoch = 1  # 0 where epochs are counted from there
-        self.max_steps: int | None = None
-
-    def step(self, counter: Counter) -> int | None:
-        """Return the step of the run; None where the line names none."""
-        if counter.at is None or counter.unit != "step":
-            return None
-        if counter.nested and counter.epoch is not None and counter.total:
-            self._first_epoch = 0 if counter.epoch == 0 else self._first_epoch
-            self._offset = (counter.epoch - self._first_epoch) * counter.total
-            self.max_steps = counter.epochs * counter.total if counter.epochs else None
-        elif last := self._before_restart(counter):
-            self._offset += last
-            self.max_steps = counter.total * counter.epochs if counter.total and counter.epochs else None
-        elif not self._offset and counter.total and counter.epochs in (None, 1):
-            self.max_steps = counter.total
-        self._last = counter
-        return self._offset + counter.at
-
-    def _before_restart(self, counter: Counter) -> int:
-        """Return how many steps the epoch before had, where the counter started again; else 0."""
-        last = self._last
-        if last is None or last.at is None or counter.at is None or counter.at >= last.at:
-            return 0
-        if counter.epoch is not None and last.epoch is not None:
-            return (last.total or last.at) if counter.epoch > last.epoch else 0
-        whole = counter.total is not None and counter.total == last.total and last.at >= counter.total - 1
-        return counter.total or 0 if whole else 0

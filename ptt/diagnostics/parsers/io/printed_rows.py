@@ -1,18 +1,185 @@
-"""Places printed rows that name no step at the steps where a trainer's progress bar says they were printed.
+"""Where printed rows stand: counters that restart in each epoch, and headlines or progress bars before rows.
+
+A script prints `rollout batch 3 generated`, then the figures of that batch: the headline that comes before every row,
+and counts one further each time, places them all.
 
 tqdm clears its bar before another text is printed and draws it again behind it, at the same count. These marks say at
 which step each row was made, also where the console was redirected to a file and rows came out later, in bundles, than
-the bar. Without marks it is the spacing that tells: rows come every so many steps, and where a finished run of 1,875
-steps left 93 rows whose epochs run to 0.99, only one spacing fits.
+the bar. Without marks the spacing tells: rows come every so many steps, and where a finished run of 1,875 steps left 93
+rows whose epochs run to 0.99, only one spacing fits.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
+
+from ptt.diagnostics.parsers.io.console_pairs import Counter, Values, is_metric_name
+
+MAX_UNCOUNTED_ROWS: Final = 100_000  # of lines without counter that are held back until it is known whether they recur
+MIN_RECURRING: Final = 3  # fewer lines of the same names are settings that are echoed, or a summary
+MAX_SHAPES: Final = 400  # of headlines; prose that counts has a new one in each line
+MAX_HEADLINES: Final = 200_000
+SHAPE_CHARS: Final = 60
+MIN_SHARE: Final = 0.9  # of rows that stand behind a headline of their own; a resumed run counts some twice
+DIGITS: Final = re.compile(r"\d+")
+CHECKED_ROWS: Final = 50  # of the same names, before which a sample is looked for: the others are as these are
+SAMPLE_LINES: Final = 400  # before a row, in which the sample that it is of begins: an answer is long
+SAMPLE: Final = re.compile(
+    rb"^.{0,100}?\b(?:prompt|question|query|problem|completion|response|model[ _]output|output|generated(?:[ _]text)?"
+    rb"|generation|answer|ground[ _]truth|expected|target|label|prediction|predicted|sample(?: \d+)?|example(?: \d+)?"
+    rb"|solution|assistant|user)\]?[\"']?\s?(?::|=(?!\d)|$)",
+    re.IGNORECASE,
+)
+COURSE: Final = re.compile(r"(?:^|[/_ ])(?:loss|grad_norm|learning_rate|lr|kl|entropy)(?:$|[/_ ])", re.IGNORECASE)
+"""Names of what a whole step has and no sample."""
+
+
+@dataclass(frozen=True)
+class UncountedRow:
+    """A row, and the number of its line."""
+
+    line: int
+    values: Values
+    sampled: bool = False  # printed beside a sample, and describes that sample
+
+
+@dataclass
+class Headlines:
+    """Lines that count, by what else they say: at which line each count stands."""
+
+    _shapes: dict[tuple[str, str], tuple[list[int], list[Counter]]] = field(default_factory=dict)
+    _held: int = 0
+
+    def see(self, line: int, text: str, counter: Counter) -> None:
+        """Note a line that counts."""
+        shape = (DIGITS.sub("#", text[:SHAPE_CHARS]), counter.unit)
+        if shape not in self._shapes and len(self._shapes) >= MAX_SHAPES:
+            return
+        if self._held < MAX_HEADLINES:
+            places, counters = self._shapes.setdefault(shape, ([], []))
+            places.append(line)
+            counters.append(counter)
+            self._held += 1
+
+    def place(self, lines: Sequence[int]) -> list[Counter] | None:
+        """Return the counter of each row by the headline that has one for each; None where no headline has."""
+        best: tuple[float, list[Counter]] | None = None
+        for places, counters in self._shapes.values():
+            if len(places) < MIN_RECURRING:
+                continue
+            at = [bisect_right(places, line) - 1 for line in lines]
+            if at[0] < 0:  # this headline comes behind its rows
+                at = [index + 1 for index in at]
+                if at[-1] >= len(places):
+                    continue
+            found = [counters[index] for index in at]
+            counts = [_count(counter) for counter in found]
+            alone = sum(one < other for one, other in pairwise(counts)) / max(1, len(counts) - 1)
+            coverage = len(set(at)) / len(places)  # of two headlines the one that comes with these rows alone
+            if alone >= MIN_SHARE and (best is None or coverage > best[0]):
+                best = (coverage, found)
+        return None if best is None else best[1]
+
+
+def _line(row: UncountedRow) -> int:
+    return row.line
+
+
+def _count(counter: Counter) -> tuple[int, int]:
+    return (counter.epoch or 0, counter.at or 0)
+
+
+class Uncounted:
+    """Lines of metrics that count nothing: log calls only where the same names come again with other numbers."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, ...], list[UncountedRow]] = {}
+        self._headed: dict[tuple[str, ...], list[UncountedRow]] = {}  # below the headline of an epoch
+        self._sampled: dict[tuple[str, ...], list[bool]] = {}  # of the first rows of these names
+        self._recent: deque[bytes] = deque(maxlen=SAMPLE_LINES)
+        self._held = 0
+
+    def other(self, line: bytes) -> None:
+        """Note a line that is no row."""
+        self._recent.append(line)
+
+    def counted(self) -> None:
+        """Note that a row has come, behind which another sample begins."""
+        self._recent.clear()
+
+    def is_sampled(self, values: Values) -> bool:
+        """Return whether a row belongs to the sample that was printed before it."""
+        if "epoch" in values or any(map(COURSE.search, values)):
+            return False
+        checked = self._sampled.setdefault(tuple(values), [])
+        if len(checked) < CHECKED_ROWS:
+            checked.append(any(map(SAMPLE.match, self._recent)))
+        return 2 * sum(checked) > len(checked)
+
+    def add(self, line: int, values: Values) -> None:
+        """Hold a line back; a name that is no metric's says too little."""
+        if any(map(is_metric_name, values)) and self._held < MAX_UNCOUNTED_ROWS:
+            rows = self._rows.setdefault(tuple(values), [])
+            rows.append(UncountedRow(line, values, self.is_sampled(values)))
+            self._held += 1
+        self.counted()
+
+    def add_headed(self, line: int, values: Values) -> None:
+        """Note a row behind the headline of an epoch: of the first step in it, if others without one follow."""
+        rows = self._headed.setdefault(tuple(values), [])
+        if len(rows) < MAX_SHAPES:
+            rows.append(UncountedRow(line, values))
+
+    def rows(self) -> Iterator[list[UncountedRow]]:
+        """Yield those that recur, by their names."""
+        for names, alone in self._rows.items():
+            headed = self._headed.get(names, []) if len(alone) >= MIN_RECURRING else []
+            rows = sorted((*alone, *(headed if MIN_RECURRING * len(headed) <= len(alone) else ())), key=_line)
+            if len(rows) >= MIN_RECURRING and any(row.values != rows[0].values for row in rows):
+                yield rows
+
+
+class EpochSteps:
+    """Counts on where a counter starts again in each epoch."""
+
+    def __init__(self) -> None:
+        self._offset = 0
+        self._last: Counter | None = None
+        self._first_epoch = 1  # 0 where epochs are counted from there
+        self.max_steps: int | None = None
+
+    def step(self, counter: Counter) -> int | None:
+        """Return the step of the run; None where the line names none."""
+        if counter.at is None or counter.unit != "step":
+            return None
+        if counter.nested and counter.epoch is not None and counter.total:
+            self._first_epoch = 0 if counter.epoch == 0 else self._first_epoch
+            self._offset = (counter.epoch - self._first_epoch) * counter.total
+            self.max_steps = counter.epochs * counter.total if counter.epochs else None
+        elif last := self._before_restart(counter):
+            self._offset += last
+            self.max_steps = counter.total * counter.epochs if counter.total and counter.epochs else None
+        elif not self._offset and counter.total and counter.epochs in (None, 1):
+            self.max_steps = counter.total
+        self._last = counter
+        return self._offset + counter.at
+
+    def _before_restart(self, counter: Counter) -> int:
+        """Return how many steps the epoch before had, where the counter started again; else 0."""
+        last = self._last
+        if last is None or last.at is None or counter.at is None or counter.at >= last.at:
+            return 0
+        if counter.epoch is not None and last.epoch is not None:
+            return (last.total or last.at) if counter.epoch > last.epoch else 0
+        whole = counter.total is not None and counter.total == last.total and last.at >= counter.total - 1
+        return counter.total or 0 if whole else 0
+
 
 BAR = re.compile(rb"([^\r\n%|]{0,120}?)\s{0,4}\d{1,3}%\|[^|]{0,600}\|\s{0,8}(\d{1,12})/(\d{1,12}) \[")
 OTHER_WORK = re.compile(
@@ -21,7 +188,7 @@ OTHER_WORK = re.compile(
     re.IGNORECASE,
 )
 CLEARED: Final = 10  # blanks that overwrite a bar; a bar is longer
-MAX_ROWS: Final = 50_000  # rows that are held back until the bars have told their steps
+MAX_HELD_ROWS: Final = 50_000  # rows that are held back until the bars have told their steps
 MIN_ROWS: Final = 3  # two rows fit nearly any spacing
 ON_TIME: Final = 0.9  # of the bars behind which rows stand, that are drawn before the row
 EPOCH_UNIT: Final = 0.0051  # half of the last printed digit of an epoch, and what floating point adds
@@ -88,7 +255,7 @@ class ProgressBars:
         track.drawn += 1
         if step is not None and step == at != track.last:
             self._agreeing[total] = self._agreeing.get(total, 0) + 1
-        if self._cleared and track.last == at and self._current == (total, at) and len(track.marks) < MAX_ROWS:
+        if self._cleared and track.last == at and self._current == (total, at) and len(track.marks) < MAX_HELD_ROWS:
             track.marks.append(at)
         track.last, self._cleared, self._current = at, False, (total, at)
         for row in range(self._waiting, len(self.after)):
