@@ -23,10 +23,10 @@ from typer.testing import CliRunner
 import ptt
 from ptt.cli.app import app
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, MB, BudgetLimits
-from ptt.diagnostics.parsers import Context, Lost, Piece, Rows, tinker_capture
+from ptt.diagnostics.parsers import Context, Lost, Piece, Rows, tinker
 from ptt.diagnostics.parsers.io import lines, sqlite
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
-from ptt.diagnostics.parsers.mlflow_sqlite import read_spans
+from ptt.diagnostics.parsers.mlflow import read_spans
 from ptt.diagnostics.parsers.open_instruct import model_mask
 from ptt.diagnostics.schema import TABLES, Flag
 
@@ -463,7 +463,7 @@ def test_a_damaged_page_costs_what_it_held_and_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_only_ordinary_tables_are_read(tmp_path: Path, schema: str) -> None:
-    names = sorted(tinker_capture.NEEDED)
+    names = sorted(tinker.NEEDED)
     connection = sqlite3.connect(tmp_path / "v.db")
     connection.execute(schema.format(names=", ".join(names), columns=", ".join(f"1 AS {name}" for name in names)))
     connection.close()

@@ -35,10 +35,16 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return make_samples(tmp_path_factory.mktemp("run"))
 
 
-def test_every_file_with_a_parser_stands_in_the_table_of_contents() -> None:
+def test_every_parser_stands_in_the_table_of_contents() -> None:
     folder = Path(parsers.__path__[0])
-    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    assert {parser.name for parser in PARSERS} == files
+    files = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+    made = {file: [found for found in vars(getattr(parsers, file)).values() if type(found) is Parser] for file in files}
+    listed = {parser.name for parser in PARSERS}
+    forgotten = [f"{file}.py: {parser.name}" for file in files for parser in made[file] if parser.name not in listed]
+    assert not forgotten, f"add these to PARSERS in parsers/__init__.py: {', '.join(forgotten)}"
+    foreign = [(file, parser.name) for file in files for parser in made[file] if not parser.name.startswith(file)]
+    assert not foreign, "a file is called like its parser, or like the writer of all its parsers"
+    assert all(made.values())
 
 
 def test_every_parser_has_a_sample() -> None:

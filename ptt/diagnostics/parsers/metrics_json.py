@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers import trl_state
+from ptt.diagnostics.parsers import trl
 from ptt.diagnostics.parsers.io.counters import Counter, is_counter_name
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.json_documents import document_head, members
@@ -73,7 +73,7 @@ class Series:
 def recognises(file: RunFile) -> bool:
     """Recognise a document with a metric log in what its first bytes hold, whatever its name."""
     head = text_head(file).removeprefix(BOM).lstrip()
-    if not head.startswith((b"{", b"[")) or sample(file) or trl_state.recognises(file):
+    if not head.startswith((b"{", b"[")) or sample(file) or trl.recognises_state(file):
         return False
     found = document_head(head.decode("utf-8", "replace"), whole=len(text_head(file)) < HEAD_BYTES)
     return bool(series_in(_tagged(found, file))) or _is_summary(found)

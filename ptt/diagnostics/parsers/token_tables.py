@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.parsers import recorder, recorder_jsonl
+from ptt.diagnostics.parsers import recorder
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import first_objects, object_blocks
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, is_cut, schema_of
@@ -26,9 +26,9 @@ def recognises(file: RunFile) -> bool:
     if file.name.endswith(".parquet"):
         footer = schema_of(file) if is_cut(file) else None
         names = set(footer[0].names) if footer is not None else set()
-        return _has_token_columns(names) and not recorder.recognises(file)
+        return _has_token_columns(names) and not recorder.recognises_parquet(file)
     objects = first_objects(file, 1)
-    return bool(objects) and _has_token_columns(set(objects[0])) and not recorder_jsonl.recognises(file)
+    return bool(objects) and _has_token_columns(set(objects[0])) and not recorder.recognises_jsonl(file)
 
 
 def _has_token_columns(names: set[str]) -> bool:

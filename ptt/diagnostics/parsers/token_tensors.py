@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ptt.diagnostics.parsers import skyrl_batches, slime_dumps, verl_batches
+from ptt.diagnostics.parsers import skyrl_batches, slime_dumps, verl
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.token_dumps import (
     MASKS,
@@ -23,7 +23,8 @@ from ptt.diagnostics.parsers.io.token_dumps import (
 from ptt.diagnostics.parsers.unpickle import Plain
 
 KEYS: Final = frozenset((*MASKS, *NAMED_LOGPS))
-OTHERS: Final = (slime_dumps, skyrl_batches, verl_batches)  # whose files hold some of the same names
+# of writers whose files hold some of the same names
+OTHERS: Final = (slime_dumps.recognises, skyrl_batches.recognises, verl.recognises_batches)
 WANTED: Final = f"a mask ({', '.join(MASKS)}) and log-probabilities"
 
 
@@ -31,7 +32,7 @@ def recognises(file: RunFile) -> bool:
     """Recognise a file by the names of the tensors."""
     names = names_in(file, KEYS)
     has_columns = bool(names.intersection(MASKS)) and bool(names.intersection(NAMED_LOGPS))
-    return has_columns and not any(other.recognises(file) for other in OTHERS)
+    return has_columns and not any(recognises(file) for recognises in OTHERS)
 
 
 def read(file: RunFile) -> Iterator[Piece]:

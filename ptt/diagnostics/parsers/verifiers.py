@@ -1,14 +1,24 @@
-"""verifiers' `traces.jsonl`, also below prime-rl's `rollouts/`: one episode a line, each message with its tokens.
+"""verifiers and prime-rl: traces of episodes, and up to 0.3 results of an evaluation with the metadata beside them.
 
-Written by `write_episode` (PrimeIntellect-ai/verifiers, verifiers/v1/utils/trace_store.py; fields in episode.py,
-trace.py and graph.py). prime-rl keeps the episodes of a step twice: `all` as they ended and `effective` as they were
-trained on (prime-rl, monitors/file.py). From 0.4 on floats have four decimals.
+`traces.jsonl`, also below prime-rl's `rollouts/`, has one episode a line, each message with its tokens. Written by
+`write_episode` (PrimeIntellect-ai/verifiers, verifiers/v1/utils/trace_store.py; fields in episode.py, trace.py and
+graph.py). prime-rl keeps the episodes of a step twice: `all` as they ended and `effective` as they were trained on
+(prime-rl, monitors/file.py). From 0.4 on floats have four decimals.
+
+`results.jsonl` and prime-rl's `train_rollouts.jsonl` have one rollout a line: texts, rewards and how it ended. The
+tokens that some columns hold come with the engine's log-probabilities alone, which make no pair, and are passed over.
+Fields as in `RolloutOutput` (verifiers/legacy/types.py and legacy/utils/save_utils.py at a60a606), and as vf-eval of
+0.1 wrote them, where the example is `id` and each reward function is a column (willccbb/verifiers at 39f0675,
+environments/math_python/outputs/evals/math-python--gpt-4.1-mini/dbaac595/results.jsonl).
+
+`metadata.json` says what the evaluation measured, of which model: fields as in `GenerateMetadata` (verifiers/types.py
+before 0.4).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +27,17 @@ import polars as pl
 from ptt.diagnostics.flat_lists import as_lists
 from ptt.diagnostics.parsers.io.answer_texts import success_of
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, count_notes
-from ptt.diagnostics.parsers.io.lines import first_objects, object_blocks
+from ptt.diagnostics.parsers.io.json_documents import members
+from ptt.diagnostics.parsers.io.lines import (
+    WHITE,
+    count_halves,
+    first_objects,
+    json_object,
+    line_objects,
+    object_blocks,
+    parse_json,
+    text_head,
+)
 from ptt.diagnostics.parsers.io.message_graphs import (
     COMPACT,
     BadGraphError,
@@ -28,10 +48,12 @@ from ptt.diagnostics.parsers.io.message_graphs import (
     step_of_folder,
     turn_rows,
 )
-from ptt.diagnostics.parsers.io.trajectories import Samples, tool_names
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, messages_of, read_samples, tool_names
 from ptt.diagnostics.parsers.io.values import (
     as_count,
+    as_flag,
     as_hash,
+    as_id,
     as_json,
     as_label,
     as_name,
@@ -41,7 +63,7 @@ from ptt.diagnostics.parsers.io.values import (
     dicts_in,
     nested,
 )
-from ptt.diagnostics.schema import SEQUENCES
+from ptt.diagnostics.schema import EVALS, SEQUENCES
 from ptt.diagnostics.wording import counted
 
 TWICE: Final = {"all": "effective", "effective": "all"}
@@ -52,7 +74,7 @@ SHARED: Final = ("step", "trajectory_id", "group_id", "env", "reward", "policy_v
 NO_EPISODE: Final = "line(s) skipped: not an episode."
 
 
-def recognises(file: RunFile) -> bool:
+def recognises_traces(file: RunFile) -> bool:
     """Recognise a file by the first row: an episode with traces of nodes."""
     return any(_traces(record) for record in first_objects(file, 1))
 
@@ -62,7 +84,7 @@ def _traces(episode: dict[str, Any]) -> list[dict[str, Any]]:
     return [trace for trace in dicts_in(episode.get("traces")) if isinstance(trace.get("nodes"), list)]
 
 
-def read(file: RunFile) -> Iterator[Piece]:
+def read_traces(file: RunFile) -> Iterator[Piece]:
     """Yield trajectories with turns, calls and rewards, and the sequences of those that were trained on."""
     if other := _better(file):
         yield Lost(note=f"{file.rel} was skipped: {other} contains the same episodes.")
@@ -102,7 +124,7 @@ class _Reader:
     """Turns traces into the tables."""
 
     def __init__(self, file: RunFile) -> None:
-        self._samples = Samples(file, PARSER.name)
+        self._samples = Samples(file, TRACES.name)
         self._sequences: list[dict[str, Any]] = []
 
     def add(self, episode: dict[str, Any], trace: dict[str, Any]) -> bool:
@@ -188,14 +210,14 @@ def _usage(trace: dict[str, Any]) -> dict[str, Any]:
     """Return the model of the calls that were recorded, their tokens and costs together."""
     calls = dicts_in(trace.get("calls"))
     used = [dict_of(call.get("usage")) for call in calls]
-    read, cached, written = (
+    read_traces, cached, written = (
         [count for usage in used if (count := as_count(usage.get(key))) is not None]
         for key in ("prompt_tokens", "cached_input_tokens", "completion_tokens")
     )
     costs = [cost for usage in used if (cost := as_plain_number(usage.get("cost"))) is not None]
     return {
         "model": next((name for call in calls if (name := as_name(call.get("model")))), None),
-        "tokens_in": sum(read) + sum(cached) if read else None,
+        "tokens_in": sum(read_traces) + sum(cached) if read_traces else None,
         "tokens_out": sum(written) if written else None,
         "cost_usd": sum(costs) if costs else None,
     }
@@ -255,11 +277,194 @@ def _sequence_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-PARSER = Parser(
+TRACES = Parser(
     name="verifiers_traces",
     describes="verifiers' traces.jsonl, also of prime-rl: log-probabilities, tools, turns, calls, rewards, versions.",
     held_against="real: verifiers 0.4, replaying a recorded run",
     priority=12,
-    recognises=recognises,
-    read=read,
+    recognises=recognises_traces,
+    read=read_traces,
+)
+
+
+RESULTS_KEYS: Final = frozenset({"prompt", "completion", "reward"})
+EXAMPLE: Final = "example_id"
+EARLIER: Final = frozenset({"info", "answer", "generation_ms"})  # one of them, and `task`, where there is no example
+OWN: Final = frozenset(
+    {"id", EXAMPLE, "reward", "generation_ms", "scoring_ms", "total_ms", "is_completed", "is_truncated", "advantage"}
+)
+DOCUMENT: Final = re.compile(rb"\s*+\{\s*+\"(?:metadata|outputs)\"\s*+:")
+DOCUMENT_KEYS: Final = (b'"completion"', b'"prompt"', b'"reward"')
+TRAINING: Final = "train_rollouts.jsonl"
+NO_ROLLOUT: Final = "line(s) skipped: no rollout."
+
+
+def recognises_results(file: RunFile) -> bool:
+    """Recognise a file by the keys of the first row, or a document by those in its head."""
+    return _is_document(file) or any(_is_rollout(record.keys()) for record in first_objects(file, 1))
+
+
+def _is_document(file: RunFile) -> bool:
+    """Return whether this is one document of `metadata` and `outputs`, as later versions dump it."""
+    head = text_head(file)
+    return DOCUMENT.match(head) is not None and all(key in head for key in DOCUMENT_KEYS)
+
+
+def _rollouts(file: RunFile) -> Iterator[dict[str, Any] | Piece | None]:
+    """Yield the rollouts of a document."""
+    for member in members(file, frozenset({"outputs"})):
+        if isinstance(member, Lost):
+            yield member
+        elif member[0] == "outputs":
+            yield member[1] if isinstance(member[1], dict) else None
+
+
+def _is_rollout(keys: Any) -> bool:
+    return keys >= RESULTS_KEYS and (EXAMPLE in keys or ("task" in keys and not EARLIER.isdisjoint(keys)))
+
+
+def read_results(file: RunFile) -> Iterator[Piece]:
+    """Yield trajectories, turns, tool calls and reward components."""
+    rows = _rollouts(file) if _is_document(file) else line_objects(file)
+    yield from read_samples(Samples(file, RESULTS.name), rows, _add, NO_ROLLOUT)
+    yield Context(facts={"framework": "prime-rl" if file.name == TRAINING else "verifiers"})
+
+
+def _add(record: dict[str, Any], samples: Samples) -> bool:
+    """Add one rollout to the tables; False where it holds no messages."""
+    prompt, completion = _messages(record.get("prompt"), "user"), _messages(record.get("completion"), "assistant")
+    if prompt is None or completion is None:
+        return False
+    example = record.get(EXAMPLE, record.get("id"))
+    error, step = record.get("error"), step_of_folder(samples.file)
+    scores = _scores(record)
+    tools = dicts_in(record.get("tool_defs")) or dicts_in(record.get("oai_tools"))
+    tools = tools or dicts_in(nested(record, "info", "oai_tools"))
+    usage = dict_of(record.get("token_usage"))
+    samples.add(
+        Sample(
+            step=step,
+            split="train" if samples.file.name == TRAINING else "eval",
+            completion=[*prompt, *completion],
+            identity=[example, prompt, completion, record.get("reward"), step],
+            prompt=prompt,
+            reward=as_plain_number(record.get("reward")),
+            components=scores,
+            tools=tools,
+            columns={
+                "n_turns": sum(message.get("role") == "assistant" for message in completion),
+                "group_id": as_id(example),
+                "task": as_id(example),
+                "env": as_name(record.get("task")) or as_name(record.get("env_id")),
+                "model": as_name(record.get("model")),
+                "advantage": as_plain_number(record.get("advantage")),
+                "success": success_of(scores),
+                "tokens_in": as_count(usage.get("input_tokens")),
+                "tokens_out": as_count(usage.get("output_tokens")),
+                "truncated": as_flag(record.get("is_truncated")),
+                "stop_reason": as_name(record.get("stop_condition")),
+                "error_type": as_name(error.get("error") if isinstance(error, dict) else error),
+            },
+        )
+    )
+    return True
+
+
+def _scores(record: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the reward functions' scores: `metrics`, or all columns of numbers that are none of the rollout's own."""
+    if metrics := dict_of(record.get("metrics")):
+        return {name: as_plain_number(score) for name, score in metrics.items()}
+    numbers = ((name, as_plain_number(score)) for name, score in record.items() if name not in OWN)
+    return {name: score for name, score in numbers if score is not None}
+
+
+def _messages(content: Any, role: str) -> list[dict[str, Any]] | None:
+    """Return messages, with calls that were written as texts of JSON unpacked."""
+    if isinstance(content, str):
+        return [{"role": role, "content": content}]
+    messages = messages_of([] if content is None else content)
+    for message in messages or ():
+        if isinstance(calls := message.get("tool_calls"), list):
+            message["tool_calls"] = [_unpacked(call) for call in calls]
+    return messages
+
+
+def _unpacked(call: Any) -> Any:
+    if not isinstance(call, str):
+        return call
+    found = parse_json(call)  # a text of some other kind: no call that could be named
+    return found if isinstance(found, dict) else {}
+
+
+def _between_rollouts(before: bytes, after: bytes) -> bool:
+    """Let a file be cut between two rollouts, and a document nowhere."""
+    return before.startswith(b"{") and after.startswith(b"{")
+
+
+RESULTS = Parser(
+    name="verifiers_results",
+    describes="verifiers' results.jsonl (up to 0.3): trajectories, turns, tool calls, rewards; texts on request.",
+    held_against="real: vf-eval 0.1 results; source: PrimeIntellect-ai/verifiers, legacy types",
+    priority=12,
+    of_training=False,
+    splits=_between_rollouts,
+    recognises=recognises_results,
+    read=read_results,
+)
+
+
+NAME: Final = "metadata.json"
+METADATA_KEYS: Final = (b'"env_id"', b'"num_examples"', b'"rollouts_per_example"')
+MAX_BYTES: Final = 64 << 20  # it holds settings and means
+
+
+def recognises_metadata(file: RunFile) -> bool:
+    """Recognise a file by name and keys."""
+    head = file.readable_head if file.name == NAME and file.size <= MAX_BYTES else b""
+    return head.lstrip(WHITE).startswith(b"{") and all(key in head for key in METADATA_KEYS)
+
+
+def read_metadata(file: RunFile) -> Iterator[Piece]:
+    """Yield one evaluation row a measure: the mean reward, the mean of each metric, pass@k."""
+    try:
+        with file.path.open("rb") as handle:
+            content = handle.read(MAX_BYTES)
+        count_halves(file, content)
+        record = json_object(content)
+    except OSError:  # gone
+        record = None
+    if record is None:
+        yield Lost(bytes=file.size, note=f"{file.rel} is not a complete JSON object; its measurements are lost.")
+        return
+    values: dict[str, Any] = {"reward": record.get("avg_reward"), "error": record.get("avg_error")}
+    values |= dict_of(record.get("avg_metrics"))
+    values |= {f"pass@{k}": value for k, value in dict_of(record.get("pass_at_k")).items()}
+    examples, each = as_step(record.get("num_examples")), as_step(record.get("rollouts_per_example"))
+    shared = {
+        "suite": as_name(record.get("env_id")),
+        "step": step_of_folder(file),
+        "model": as_name(record.get("model")),
+        "n": examples * each if examples is not None and each is not None and examples * each < 1 << 62 else None,
+        "temperature": as_plain_number(nested(record, "sampling_args", "temperature")),
+        "max_tokens": as_step(nested(record, "sampling_args", "max_tokens")),
+        "source": file.rel,
+    }
+    rows = [
+        {**shared, "metric": name, "value": value}
+        for name, raw in values.items()
+        if (value := as_plain_number(raw)) is not None
+    ]
+    if rows:
+        yield Rows(table="evals", frame=pl.DataFrame(rows, schema=EVALS, orient="row"))
+    yield Context(facts={"framework": "verifiers"})
+
+
+METADATA = Parser(
+    name="verifiers_metadata",
+    describes="verifiers' metadata.json (up to 0.3): mean reward and metrics of an evaluation, model, sampling.",
+    held_against="source: PrimeIntellect-ai/verifiers, legacy types",
+    priority=12,
+    of_training=False,
+    recognises=recognises_metadata,
+    read=read_metadata,
 )

@@ -1,8 +1,11 @@
-"""What Tinker's capture leaves as JSON lines or SQLite: sampled tokens with log-probabilities, and training calls.
+"""Tinker: captured calls with sampled tokens and log-probabilities, and summaries of rollouts.
 
 Lines `capture/sample.jsonl`, `capture/train_op.jsonl`: tinker_cookbook/capture/instrument.py; table `wire_rows`:
 tinker_cookbook/capture/store/schema.py, db.py (read in togethercomputer/tinker-cookbook). The turns of a trajectory
 are calls with one scope (run_id, iteration, group_idx, traj_idx), joined by the growth of their prompts.
+
+Rows of `iteration_*/{train,eval_*}_rollout_summaries.jsonl` (tinker_cookbook/rl/rollout_logging.py) hold rewards, turns
+and the age of the sampler, without tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from ptt.diagnostics.parsers.io.sqlite import (
     tables_of,
     unreadable,
 )
-from ptt.diagnostics.parsers.io.values import as_id, as_int64, as_number, as_seconds, dict_of, nested
+from ptt.diagnostics.parsers.io.trajectories import Samples, read_samples, scores_of
+from ptt.diagnostics.parsers.io.values import as_id, as_int32, as_int64, as_number, as_seconds, dict_of, nested
 
 TABLE: Final = "wire_rows"
 ROWS: Final = "SELECT cursor, * FROM wire_rows WHERE cursor > ? ORDER BY cursor"
@@ -45,7 +49,7 @@ SETTINGLESS: Final = "record(s) with damaged metadata: their sampling temperatur
 UNTRAINED: Final = "sampled sequence(s) skipped: from evaluations or other purposes, not training."
 
 
-def recognises(file: RunFile) -> bool:
+def recognises_capture(file: RunFile) -> bool:
     """Recognise a file by the keys of the first line, or by the table of a database."""
     if is_database(file):
         return NEEDED.issubset(tables_of(file).get(TABLE, ()))
@@ -54,7 +58,7 @@ def recognises(file: RunFile) -> bool:
     return isinstance(first.get("scope"), dict) and key in first
 
 
-def read(file: RunFile) -> Iterator[Piece]:
+def read_capture(file: RunFile) -> Iterator[Piece]:
     """Yield sequences, one a sampled trajectory, and the metrics of training calls."""
     reader = _Reader(file)
     yield from _database(file, reader) if is_database(file) else _lines(file, reader)
@@ -181,11 +185,66 @@ class _Reader:
         yield from count_notes(self._file, self.counts, lost=(UNUSABLE,))
 
 
-PARSER = Parser(
+CAPTURE = Parser(
     name="tinker_capture",
     describes="Tinker's captured calls, JSON lines or SQLite: engine log-probabilities by trajectory, training calls.",
     held_against="real: tinker-cookbook 0.6.1's exporter and store",
     priority=30,
-    recognises=recognises,
-    read=read,
+    recognises=recognises_capture,
+    read=read_capture,
+)
+
+
+KEYS: Final = frozenset({"split", "iteration", "group_idx", "traj_idx", "total_reward", "steps"})
+NO_TRAJECTORY: Final = "row(s) skipped: no iteration, group or trajectory."
+
+
+def recognises_rollouts(file: RunFile) -> bool:
+    """Recognise a file by the keys of the first row."""
+    return any(row.keys() >= KEYS for row in first_objects(file, 1))
+
+
+def read_rollouts(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory a row, its turns by the number of their tokens, and the parts of its reward."""
+    yield from read_samples(Samples(file, ROLLOUTS.name), line_objects(file), _add, NO_TRAJECTORY)
+    yield Context(facts={"framework": "tinker"})
+
+
+def _add(row: dict[str, Any], samples: Samples) -> bool:
+    step, group, member = (as_int64(row.get(name)) for name in ("iteration", "group_idx", "traj_idx"))
+    split, steps = row.get("split"), row.get("steps")
+    if step is None or group is None or member is None:
+        return False
+    if not isinstance(split, str) or not isinstance(steps, list):
+        return False
+    turns = [
+        {"turn_idx": at, "role": "assistant", "n_tokens": as_int32(turn.get("ac_len"))}
+        for at, turn in enumerate(samples.objects(steps))
+    ]
+    folder = PurePosixPath(samples.file.rel).parent
+    group_id = f"{folder.parent if folder.name.startswith('iteration_') else folder}:{split}/{step}/{group}"
+    total, final, tags = as_number(row.get("total_reward")), as_number(row.get("final_reward")), row.get("tags")
+    columns = {
+        "step": step,
+        "split": "train" if split == "train" else "eval",
+        "reward": total,
+        "n_turns": len(turns),
+        "group_id": group_id,
+        "env": next((tag for tag in tags if isinstance(tag, str)), None) if isinstance(tags, list) else None,
+        "policy_version": as_int64(row.get("sampling_client_step")),
+    }
+    scores = {"steps": None if total is None or final is None else total - final, "final": final}
+    rewards = scores_of({name: score for name, score in scores.items() if score is not None})
+    samples.put(f"{group_id}/{member}", columns, turns=turns, rewards=rewards)
+    return True
+
+
+ROLLOUTS = Parser(
+    name="tinker_rollouts",
+    describes="Tinker's rollout summaries: trajectories with rewards, turn lengths and the sampler's step; no tokens.",
+    held_against="real: tinker-cookbook 0.6.1",
+    priority=10,
+    of_training=False,
+    recognises=recognises_rollouts,
+    read=read_rollouts,
 )

@@ -1,12 +1,16 @@
-"""MLflow's SQLite store: the metrics and settings of a run, and spans where it was traced.
+"""MLflow's stores: SQLite with metrics, settings and traced spans, and files with a metric or a setting each.
 
 Columns after `mlflow/store/tracking/dbmodels/models.py` of mlflow/mlflow. NaN is stored as 0 with `is_nan` set,
 infinities as the largest double. Of several runs in one database the one with most metric rows counts, since their
 steps cannot stand in one series; the others are told.
+
+The file store has `{run}/metrics/` and `{run}/params/`; lines after `mlflow/store/tracking/file_store.py`:
+milliseconds, value, step, and since version 3 perhaps the model and data set.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ptt.diagnostics.metrics.aliases import framework_of
 from ptt.diagnostics.parsers.io.calls import (
     RESPELT,
     Array,
@@ -27,15 +32,24 @@ from ptt.diagnostics.parsers.io.calls import (
     logp_array,
     token_array,
 )
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes, lost_notes
-from ptt.diagnostics.parsers.io.lines import parse_json
-from ptt.diagnostics.parsers.io.metric_rows import MetricColumns
-from ptt.diagnostics.parsers.io.mlflow_spans import is_span, take
+from ptt.diagnostics.parsers.io.interface import (
+    Context,
+    Lost,
+    Parser,
+    Piece,
+    RunFile,
+    count_notes,
+    lost_notes,
+    read_error,
+)
+from ptt.diagnostics.parsers.io.lines import blocks, is_torn, parse_json, torn_line
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
 from ptt.diagnostics.parsers.io.span_trees import Trace
 from ptt.diagnostics.parsers.io.sqlite import of_database, rows, tables, tables_of
 from ptt.diagnostics.parsers.io.telemetry import MachineLog, safe_settings
 from ptt.diagnostics.parsers.io.trajectories import Samples, attempt
 from ptt.diagnostics.parsers.io.values import as_int32, as_int64, as_number, as_step
+from ptt.diagnostics.parsers.mlflow_traces import is_span, take
 
 TAGS: Final = ("step", "sample_index", "rollout_n", "validate", "experiment_name")
 SPANS: Final = (
@@ -120,7 +134,7 @@ class _Reader:
 
     def __init__(self, file: RunFile) -> None:
         self._file = file
-        self._rows, self._samples = SequenceRows(), Samples(file, PARSER.name)
+        self._rows, self._samples = SequenceRows(), Samples(file, SQLITE.name)
         self._traces = 0
         self._counts = dict.fromkeys((BAD_LOOPS, NO_LOGPS, RESPELT, VALIDATION, STEPLESS), 0)
 
@@ -219,12 +233,12 @@ METRICS = "SELECT key, value, timestamp, step, is_nan FROM metrics WHERE run_uui
 PARAMS = "SELECT key, value FROM params WHERE run_uuid IS ?"
 
 
-def recognises(file: RunFile) -> bool:
+def recognises_sqlite(file: RunFile) -> bool:
     """Recognise a database with MLflow's table of metrics."""
     return set(tables_of(file).get("metrics", ())) >= NEEDED
 
 
-def read(file: RunFile) -> Iterator[Piece]:
+def read_sqlite(file: RunFile) -> Iterator[Piece]:
     """Yield metrics, samples of the machine and settings of one run."""
     yield from of_database(file, _pieces)
 
@@ -297,11 +311,104 @@ def value_of(value: float) -> float:
     return float("inf") if value >= LARGEST else float("-inf") if value <= -LARGEST else value
 
 
-PARSER = Parser(
+SQLITE = Parser(
     name="mlflow_sqlite",
     describes="MLflow's SQLite store: metrics of its largest run, settings, machine; traces of agents and veRL.",
     held_against="real: MLflow 3.17.2",
     priority=27,
-    recognises=recognises,
-    read=read,
+    recognises=recognises_sqlite,
+    read=read_sqlite,
+)
+
+
+PLACE = re.compile(r"(?:^|.*/)(?:[0-9a-f]{32}/)?(metrics|params)/(.+)")
+RUN_PLACE = re.compile(r"(?:^|.*/)[0-9a-f]{32}/(metrics|params)/(.+)")
+NUMBER = rb"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|inf|nan)"
+LINE = re.compile(rb"(\d{10,16}) (" + NUMBER + rb") (-?\d{1,18})(?: .*)?\r?")
+BAD_LINES = "line(s) skipped: not a time, a value and a step."
+PARAM_BYTES = 8192
+
+
+def _kind_and_name(file: RunFile) -> tuple[str, str] | None:
+    """Return `metrics` or `params` and the name, by the path."""
+    match = RUN_PLACE.fullmatch(file.rel) or PLACE.fullmatch(file.rel)
+    return (match.group(1), match.group(2)) if match else None
+
+
+def recognises_files(file: RunFile) -> bool:
+    """Recognise a file by the path, and for metrics by the form of the first line."""
+    kind_and_name = _kind_and_name(file)
+    if kind_and_name is None:
+        return False
+    head = file.readable_head
+    if kind_and_name[0] == "params":
+        return RUN_PLACE.fullmatch(file.rel) is not None and 0 < len(head) <= PARAM_BYTES
+    return LINE.fullmatch(head.split(b"\n", 1)[0]) is not None
+
+
+def read_files(file: RunFile) -> Iterator[Piece]:
+    """Yield one metric of the run, or one of its settings."""
+    kind, name = _kind_and_name(file) or ("metrics", file.name)
+    if kind == "params":
+        yield from _param(file, name)
+        return
+    columns, machine = MetricColumns(file), MachineLog(file)
+    seq = bad = 0
+    for block in blocks(file):
+        if isinstance(block, Lost):
+            yield block
+            continue
+        lines = block.split(b"\n")
+        for number, line in enumerate(lines):
+            if not line.strip():
+                continue
+            match = LINE.fullmatch(line)
+            if is_torn(block) and number == len(lines) - 1:  # a step that is cut still looks like one
+                yield torn_line(file, line)
+            elif match is None:
+                bad += 1
+            else:
+                wall_time, value = int(match[1]) / 1000, float(match[2])  # inf and nan too
+                if name.startswith(MACHINE):
+                    machine.add(None, wall_time, name, value)
+                else:
+                    columns.add(int(match[3]), name, value, wall_time, seq)
+                seq += 1
+        yield from columns.pieces()
+        yield from machine.pieces()
+    yield from lost_notes(file, {BAD_LINES: bad})
+    yield from framework_facts(framework_of([name]))
+
+
+def _param(file: RunFile, name: str) -> Iterator[Piece]:
+    try:
+        text = file.head[:PARAM_BYTES].decode("utf-8", "replace")
+    except OSError as error:  # gone, or its disk fails
+        yield read_error(file, error)
+        return
+    yield Context(facts=safe_settings({name: text}))
+    if _logs_nothing(file):
+        yield Lost(note=f"{file.rel}: this MLflow run logged settings but no metric.")
+
+
+def _logs_nothing(file: RunFile) -> bool:
+    """Return whether this is the first of a run's settings, and no metric stands beside them."""
+    params = next(folder for folder in file.path.parents if folder.name == "params")
+    try:
+        first = min(entry.name for entry in params.iterdir())
+        logged = bool(list((params.parent / "metrics").iterdir()))
+    except FileNotFoundError:
+        logged = False
+    except OSError:  # a folder that cannot be listed
+        return False
+    return not logged and file.path.relative_to(params).parts[0] == first
+
+
+FILES = Parser(
+    name="mlflow_files",
+    describes="MLflow's file store (`mlruns/`): a metric a file, and its settings.",
+    held_against="real: MLflow 3.17.2, file store",
+    priority=28,
+    recognises=recognises_files,
+    read=read_files,
 )

@@ -1,14 +1,24 @@
-"""veRL's saved rollouts: `tq_batch.pt` (trainer v1) and `gen_batch.dp` or other pickles of a DataProto."""
+"""veRL's saved rollouts as pickles, and its rollout and validation samples as text.
+
+Pickles: `tq_batch.pt` (trainer v1) and `gen_batch.dp` or others of a DataProto.
+
+Texts, scores and reward components, one file a step (verl-project/verl, verl/trainer/ppo/ray_trainer.py,
+`_dump_generations`; verl/trainer/ppo/v1/trainer_base.py for `uid`): `{step}.jsonl` with input, output, gts, score, step
+and the reward function's extra values. Special tokens are dropped from the texts, so that tool calls are not known;
+`num_turns` counts all turns with the prompt (verl/experimental/agent_loop/tool_agent_loop.py).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile, any_line
+from ptt.diagnostics.parsers.io.lines import begins_with
 from ptt.diagnostics.parsers.io.token_dumps import (
     Batch,
     integer,
@@ -20,19 +30,21 @@ from ptt.diagnostics.parsers.io.token_dumps import (
     sequences,
     step_named,
 )
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines, split_of_path
+from ptt.diagnostics.parsers.io.values import as_count, as_label, as_score, as_step
 from ptt.diagnostics.parsers.unpickle import Node, Plain, RefusedError, array_of
 
 BY_NUMPY: Final = 3  # parts: batch size, device, tensors
-KEYS: Final = frozenset({"tensordict", "verl.protocol", "response_mask", "DataProto"})
+BATCHES_KEYS: Final = frozenset({"tensordict", "verl.protocol", "response_mask", "DataProto"})
 
 
-def recognises(file: RunFile) -> bool:
+def recognises_batches(file: RunFile) -> bool:
     """Recognise a file by the classes named in the pickle."""
-    names = names_in(file, KEYS)
+    names = names_in(file, BATCHES_KEYS)
     return {"verl.protocol", "DataProto"} <= names or {"tensordict", "response_mask"} <= names
 
 
-def read(file: RunFile) -> Iterator[Piece]:
+def read_batches(file: RunFile) -> Iterator[Piece]:
     """Yield the sequences of one saved rollout."""
     yield from read_batch(file, _pieces, lacking="has no response_mask where veRL writes it", framework="verl")
 
@@ -131,12 +143,91 @@ def _leaves(layout: Plain, body: Plain) -> Batch:
     return batch
 
 
-PARSER = Parser(
+BATCHES = Parser(
     name="verl_batches",
     describes="veRL's saved rollouts (`tq_batch.pt`, `gen_batch.dp`, pickles of a DataProto): log-probabilities of the "
     "engine, and of trainer and reference where the batch holds them.",
     held_against="real: veRL 0.9.1's DataProto and TransferQueue dumps",
     priority=20,
-    recognises=recognises,
-    read=read,
+    recognises=recognises_batches,
+    read=read_batches,
+)
+
+
+ROLLOUTS_KEYS: Final = frozenset({"input", "output", "score", "step"})
+OWN: Final = ROLLOUTS_KEYS | {"gts", "uid", "request_id", "data_source", "num_turns", "__num_turns__"}
+UID: Final = re.compile(r"(?P<prompt>.+)_\d+_\d+")  # {prompt}_{session}_{output}
+
+
+def recognises_rollouts(file: RunFile) -> bool:
+    """Recognise lines with the keys of a dumped generation."""
+    return begins_with(file, lambda row: row.keys() >= ROLLOUTS_KEYS)
+
+
+def read_rollouts(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory a row; of validation files also the mean of each score."""
+    yield from read_lines(file, ROLLOUTS.name, _add, {"framework": "verl"})
+
+
+def _add(record: dict[str, Any], samples: Samples) -> bool:
+    step, output = as_step(record.get("step")), record.get("output")
+    if step is None or not isinstance(output, str):
+        return False
+    score = _score(record.get("score"))
+    extras = {name: value for name, kept in record.items() if name not in OWN and (value := as_score(kept)) is not None}
+    split = split_of_path(samples.file.rel)
+    if split == "unknown" and "reward" in record:  # only the validation puts the reward among the extra values
+        split = "eval"
+    uid = as_label(record.get("uid"))
+    group = UID.fullmatch(uid) if uid else None
+    suite = as_label(record.get("data_source"))
+    samples.add(
+        Sample(
+            step=step,
+            split=split,
+            completion=output,
+            identity=[step, split, record.get("input"), output, score, extras, uid],
+            prompt=record.get("input"),
+            reward=score,
+            components=extras,
+            asked=record.get("input"),
+            columns={
+                "sample_id": uid,
+                "group_id": group["prompt"] if group else None,
+                "env": suite,
+                "n_turns": _turns(record.get("num_turns", record.get("__num_turns__"))),
+            },
+        )
+    )
+    if split == "eval":
+        for name, value in {"score": score, **extras}.items():
+            samples.mean(suite or "validation", step, name, value)
+    return True
+
+
+def _turns(found: Any) -> int | None:
+    """Return the turns of the assistant: veRL counts the prompt and the tools' turns between them too."""
+    turns = as_count(found)
+    return None if turns is None else turns // 2
+
+
+def _score(value: Any) -> float | None:
+    """Read a score; numpy's and torch's may have come out as text."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:  # the text of a tensor or of nothing
+            return None
+    return as_score(value)
+
+
+ROLLOUTS = Parser(
+    name="verl_rollouts",
+    describes="veRL's rollout_data_dir and validation_data_dir: trajectories, reward components, evaluations.",
+    held_against="real: veRL 0.9.1's `_write_generations`",
+    priority=10,
+    of_training=False,
+    splits=any_line,
+    recognises=recognises_rollouts,
+    read=read_rollouts,
 )
