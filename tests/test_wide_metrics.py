@@ -17,7 +17,7 @@ import ptt
 from ptt.diagnostics.evidence import series as series_module
 from ptt.diagnostics.parsers.io import lines, metric_blocks
 from ptt.diagnostics.parsers.io.interface import RunFile
-from ptt.diagnostics.parsers.metrics_jsonl import fast_block
+from ptt.diagnostics.parsers.io.json_blocks import fast_block
 from ptt.diagnostics.store import ingest, wide_metrics
 from ptt.diagnostics.store.manifest import read_manifest
 from ptt.diagnostics.store.run_places import History

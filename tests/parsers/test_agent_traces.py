@@ -14,7 +14,7 @@ from samples_traces import document
 from trace_pieces import kept, read, told
 
 from ptt.diagnostics.parsers import RunFile
-from ptt.diagnostics.parsers.io.ticks import messages_of_ticks
+from ptt.diagnostics.parsers.tau_bench import messages_of_ticks
 
 # vf-eval 0.1: calls are texts of JSON, reward functions are columns, results have no ids
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ptt.diagnostics.parsers.io.byte_counts import (
+from ptt.diagnostics.parsers.io.json_blocks import (
     CHUNK,
     count_colons,
     count_keys,

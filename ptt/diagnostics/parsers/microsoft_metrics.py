@@ -10,11 +10,11 @@ import polars as pl
 
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, lost_notes
+from ptt.diagnostics.parsers.io.json_blocks import fast_block
 from ptt.diagnostics.parsers.io.lines import block_objects, blocks, first_objects, is_torn
 from ptt.diagnostics.parsers.io.metric_blocks import Block
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
 from ptt.diagnostics.parsers.io.values import as_step
-from ptt.diagnostics.parsers.metrics_jsonl import fast_block
 
 PREFERENCE = frozenset({"dpo", "orpo", "kto", "cpo"})
 # Under these trainers the names hold something else: the chosen reward, the margin, the SFT part of the loss.

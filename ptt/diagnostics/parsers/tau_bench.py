@@ -4,8 +4,12 @@ Source: sierra-research/tau-bench tau_bench/types.py (`EnvRunResult`: an array o
 and tau_bench/envs/base.py (a tool that raises gives the text `Error: ...`); sierra-research/tau2-bench at a2c0247,
 src/tau2/data_model/simulation.py (`Results`, `SimulationRun`), message.py (`ToolMessage.error` is a flag of its own)
 and tasks.py (`actions`: the calls of one right answer). tau2 writes `results.json` with all simulations, or beside it
-`simulations/{id}.json` with one each; those of voice hold `ticks` (io/ticks.py). Tools of the simulated user are left
-out, as the agent sees nothing of them.
+`simulations/{id}.json` with one each. Tools of the simulated user are left out, as the agent sees nothing of them.
+
+Conversations by voice hold ticks of a fraction of a second, in which both sides may speak, each with the part of its
+words that fell there, and tools are called between (message.py, `Tick`); what a side says in ticks that follow one
+another is a turn. Real files: tests/test_voice/test_interaction_metrics/testdata/experiment/simulations there, without
+the words.
 """
 
 from __future__ import annotations
@@ -18,7 +22,6 @@ from typing import Any, Final, TypeGuard
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.json_documents import members
 from ptt.diagnostics.parsers.io.lines import SUFFIXES, begins_with
-from ptt.diagnostics.parsers.io.ticks import messages_of_ticks
 from ptt.diagnostics.parsers.io.tool_calls import ERROR_TEXT, calls_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, objects
 from ptt.diagnostics.parsers.io.values import (
@@ -31,6 +34,36 @@ from ptt.diagnostics.parsers.io.values import (
     dicts_in,
     nested,
 )
+
+PAUSE: Final = 5  # silent ticks that a turn may hold: a second, at the 0.2 s that tau2 takes by default
+SIDES: Final = (("assistant", "agent_chunk"), ("user", "user_chunk"))
+
+
+def messages_of_ticks(ticks: Any) -> list[dict[str, Any]]:
+    """Return the messages of a conversation in the order in which they began."""
+    messages: list[dict[str, Any]] = []
+    speaking: dict[str, tuple[int, list[str]]] = {}  # who spoke last when, and the words of that turn
+    for at, tick in enumerate(dicts_in(ticks)):
+        for role, key in SIDES:
+            chunk = dict_of(tick.get(key))
+            words = as_name(chunk.get("content")) or ""
+            if not words and chunk.get("contains_speech") is not True:
+                continue
+            last, said = speaking.get(role, (at - PAUSE - 2, []))
+            if at - last > PAUSE + 1:
+                said = []
+                messages.append({"role": role, "content": said, "timestamp": tick.get("timestamp")})
+            said.append(words)
+            speaking[role] = (at, said)
+        if calls := dicts_in(tick.get("agent_tool_calls")):
+            messages.append({"role": "assistant", "tool_calls": calls, "timestamp": tick.get("timestamp")})
+            speaking.pop("assistant", None)
+        messages += dicts_in(tick.get("agent_tool_results"))
+    for message in messages:
+        if message.get("role") != "tool" and isinstance(message.get("content"), list):
+            message["content"] = "".join(message["content"])
+    return messages
+
 
 TAU_RUNS: Final = re.compile(rb'\s*(?:\[\s*)?\{\s*"task_id"\s*:')
 RUN: Final = frozenset({"task_id", "reward", "traj"})
