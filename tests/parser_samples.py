@@ -454,7 +454,9 @@ def run_file(path: Path, rel: str | None = None) -> RunFile:
 
 
 def parser_named(name: str) -> Parser:
-    return next(parser for parser in PARSERS if parser.name == name)
+    found = [parser for parser in PARSERS if parser.name == name]
+    assert found, f"no parser is called {name}: add its line to PARSERS in ptt/diagnostics/parsers/__init__.py"
+    return found[0]
 
 
 def takers(file: RunFile) -> list[str]:

@@ -278,6 +278,9 @@ CARRIERS: dict[str, tuple[str, Make]] = {
     "perf_tracer/traces-r1.jsonl": ("areal_perf", TRACES),
     "perf_tracer/sessions-r1.jsonl": ("areal_perf", SESSIONS),
 }
+RECORD_LINES: dict[str, int] = {}
+"""How many lines a record takes, of samples whose records take several: one that is cut between them is lost."""
+
 LINES = (
     *(rel for rel in CARRIERS if rel.endswith((".txt", ".log", ".jsonl", "result.json")) or "/metrics/" in rel),
     "langfuse/files.csv",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -96,6 +97,51 @@ def test_reading_twice_gives_the_same_rows(samples: dict[str, Path], rel: str) -
             assert one.frame.equals(other.frame)
         else:
             assert one == other
+
+
+ODD_VALUES: dict[bytes, set[float | None]] = {b"+.inf": {None}, b"1_000": {1000.0}, b"+5E-1": {0.5}}
+"""Spellings of numbers that some writers use, and the value of each; an infinity has a flag and no value."""
+ZONE = re.compile(rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?)(?:Z|\+00:00)")
+
+
+def _text_of(rel: str) -> bytes:
+    data = SAMPLES[rel][1]
+    return data if isinstance(data, bytes) else b""
+
+
+def _spelt_value(rel: str) -> bytes | None:
+    """Return how a sample spells one of its metrics, where that stands in it once; None for other samples."""
+    name, columns, rows = ROWS[rel]
+    if name != "metrics" or "value" not in columns or parser_named(SAMPLES[rel][0]).general:
+        return None
+    values = [row[columns.index("value")] for row in rows]
+    spelt = [repr(value).encode() for value in values if isinstance(value, float)]
+    return next((text for text in spelt if _text_of(rel).count(text) == 1), None)
+
+
+@pytest.mark.parametrize("odd", ODD_VALUES)
+@pytest.mark.parametrize("rel", [rel for rel in ROWS if _spelt_value(rel)])
+def test_a_value_in_an_odd_spelling_is_read_or_counted(tmp_path: Path, rel: str, odd: bytes) -> None:
+    spelt = _spelt_value(rel)
+    assert spelt is not None
+    _, before = read_as(SAMPLES[rel][0], tmp_path / rel, _text_of(rel), rel)
+    _, after = read_as(SAMPLES[rel][0], tmp_path / rel, _text_of(rel).replace(spelt, odd), rel)
+    old, new = (table(pieces, "metrics") for pieces in (before, after))
+    assert new.height == old.height or losses(after) != losses(before), "a value is gone and nothing says so"
+    fresh = set(new["value"] if new.height else ()) - set(old["value"])
+    assert fresh <= ODD_VALUES[odd], "another number is read than stands there"
+
+
+@pytest.mark.parametrize("rel", [rel for rel in ROWS if ZONE.search(_text_of(rel))])
+def test_a_date_without_a_zone_is_one_of_utc(tmp_path: Path, rel: str) -> None:
+    name = ROWS[rel][0]
+    _, before = read_as(SAMPLES[rel][0], tmp_path / rel, _text_of(rel), rel)
+    _, after = read_as(SAMPLES[rel][0], tmp_path / rel, ZONE.sub(rb"\1", _text_of(rel)), rel)
+    times = {"wall_time", "t_start", "t_end"}
+    old, new = (table(pieces, name) for pieces in (before, after))
+    assert new.height == old.height
+    for column in times.intersection(old.columns):
+        assert new[column].equals(old[column]), column
 
 
 @pytest.mark.slow
