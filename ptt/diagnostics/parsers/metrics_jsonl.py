@@ -8,15 +8,7 @@ from typing import Any, Final
 
 from ptt.diagnostics.metrics.aliases import framework_of
 from ptt.diagnostics.parsers.io.counters import KINDS, Counter
-from ptt.diagnostics.parsers.io.interface import (
-    HEAD_BYTES,
-    Context,
-    Lost,
-    Parser,
-    Piece,
-    RunFile,
-    lost_notes,
-)
+from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.json_blocks import fast_block
 from ptt.diagnostics.parsers.io.lines import (
     BOM,
@@ -32,18 +24,8 @@ from ptt.diagnostics.parsers.io.lines import (
     torn_line,
 )
 from ptt.diagnostics.parsers.io.metric_blocks import known_names
-from ptt.diagnostics.parsers.io.metric_logs import (
-    WRAPPERS,
-    CallLog,
-    counter_of,
-)
-from ptt.diagnostics.parsers.io.metric_rows import (
-    STEP_KEYS,
-    TIME_KEYS,
-    MetricColumns,
-    flatten,
-    framework_facts,
-)
+from ptt.diagnostics.parsers.io.metric_logs import WRAPPERS, CallLog, counter_of
+from ptt.diagnostics.parsers.io.metric_rows import STEP_KEYS, TIME_KEYS, MetricColumns, flatten, framework_facts
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
 
 MIN_LINES: Final = 2  # one line is a document

@@ -256,12 +256,7 @@ def _frames(data: bytes) -> _Batch:
     good = masked_crcs(array, places, np.full(len(places), LENGTH.size)) == _stored(data, places + LENGTH.size)
     right = len(headers) if good.all() else int(np.argmin(good))
     starts = [header + HEADER for header in headers[: min(right, len(sizes))]]
-    return _Batch(
-        data=data,
-        starts=starts,
-        sizes=sizes[: len(starts)],
-        bad_length=too_large or right < len(headers),
-    )
+    return _Batch(data=data, starts=starts, sizes=sizes[: len(starts)], bad_length=too_large or right < len(headers))
 
 
 def _intact(batch: _Batch) -> list[bool]:

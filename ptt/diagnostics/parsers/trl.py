@@ -14,15 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ptt.diagnostics.parsers.io.interface import (
-    Context,
-    Lost,
-    Parser,
-    Piece,
-    RunFile,
-    lost_notes,
-    read_error,
-)
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, lost_notes, read_error
 from ptt.diagnostics.parsers.io.lines import count_halves, too_large_to_parse, well_formed
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, cut_note, is_cut, schema_of

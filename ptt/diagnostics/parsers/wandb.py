@@ -13,15 +13,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.interface import (
-    Context,
-    Lost,
-    Parser,
-    Piece,
-    RunFile,
-    lost_notes,
-    read_error,
-)
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, lost_notes, read_error
 from ptt.diagnostics.parsers.io.lines import well_formed
 from ptt.diagnostics.parsers.io.metric_rows import (
     LOG_CALL,

@@ -18,23 +18,11 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.parsers.io.counters import KINDS
-from ptt.diagnostics.parsers.io.interface import (
-    RunFile,
-)
-from ptt.diagnostics.parsers.io.lines import (
-    BLOCK_BYTES,
-)
+from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.lines import BLOCK_BYTES
 from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block, LongBlock, Names
-from ptt.diagnostics.parsers.io.metric_logs import (
-    EVALUATION,
-    FORM,
-    LENGTHS,
-    NAME_KEYS,
-    VALUE_KEYS,
-)
-from ptt.diagnostics.parsers.io.metric_rows import (
-    name_prefix,
-)
+from ptt.diagnostics.parsers.io.metric_logs import EVALUATION, FORM, LENGTHS, NAME_KEYS, VALUE_KEYS
+from ptt.diagnostics.parsers.io.metric_rows import name_prefix
 from ptt.diagnostics.parsers.io.values import NON_FINITE
 
 CHUNK: Final = 1 << 16  # bytes at a time: what is made of them stays in the processor's nearest cache

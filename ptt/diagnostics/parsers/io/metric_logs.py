@@ -25,13 +25,7 @@ from ptt.diagnostics.parsers.io.counters import (
     has_several_runs,
 )
 from ptt.diagnostics.parsers.io.interface import Context, RunFile
-from ptt.diagnostics.parsers.io.metric_rows import (
-    SAMPLE_KEYS,
-    TIME_KEYS,
-    MetricColumns,
-    flatten,
-    metric_values,
-)
+from ptt.diagnostics.parsers.io.metric_rows import SAMPLE_KEYS, TIME_KEYS, MetricColumns, flatten, metric_values
 from ptt.diagnostics.parsers.io.printed_dicts import read_dict
 from ptt.diagnostics.parsers.io.values import NON_FINITE, as_number, as_seconds, as_step
 

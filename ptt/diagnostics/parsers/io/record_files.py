@@ -27,11 +27,7 @@ from ptt.diagnostics.parsers.io.lines import (
 )
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, cut_note, is_cut, schema_of
 from ptt.diagnostics.parsers.io.trajectories import objects
-from ptt.diagnostics.parsers.io.values import (
-    as_json,
-    dicts_in,
-    nested,
-)
+from ptt.diagnostics.parsers.io.values import as_json, dicts_in, nested
 
 Layout = Literal["lines", "list", "object", "table", ""]
 Found = TypeVar("Found")

@@ -137,8 +137,7 @@ def responses(
     )
     span = (pl.col("start"), pl.col("_stop") - pl.col("start"))
     chosen = cut.with_columns(
-        pl.col(mask).cast(pl.List(pl.Boolean)).list.slice(*span),
-        *(pl.col(name).list.slice(*span) for name in lists),
+        pl.col(mask).cast(pl.List(pl.Boolean)).list.slice(*span), *(pl.col(name).list.slice(*span) for name in lists)
     )
     return chosen.drop("_fits", "_stop", "_within"), frame.height - fitting.height, fitting.height - cut.height
 

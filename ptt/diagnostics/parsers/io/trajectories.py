@@ -16,14 +16,7 @@ from ptt.diagnostics.parsers.io.conversations import conversation_row
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Rows, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import line_objects
 from ptt.diagnostics.parsers.io.tool_calls import calls_of, failed_calls
-from ptt.diagnostics.parsers.io.values import (
-    as_hash,
-    as_name,
-    dicts_in,
-    digest,
-    nested,
-    plain_text,
-)
+from ptt.diagnostics.parsers.io.values import as_hash, as_name, dicts_in, digest, nested, plain_text
 from ptt.diagnostics.schema import TABLES
 from ptt.diagnostics.wording import counted
 

@@ -197,10 +197,7 @@ def _npy(data: bytes, budget: Budget) -> Plain:
     stream = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(stream)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
         if read is None:
             return None
         shape, by_column, dtype = read(stream)
