@@ -51,11 +51,7 @@ def recognises(file: RunFile) -> bool:
 
 def _counter_of(file: RunFile) -> Counter | None:
     """Return what counts the rows on a file's first lines, looked into once: a short log is read faster."""
-    key = "counter of sampled objects"
-    if key not in file.looks:
-        file.looks[key] = _counter(sample(file))
-    found: Counter | None = file.looks[key]
-    return found
+    return file.look("counter of sampled objects", lambda: _counter(sample(file)))
 
 
 def _counter(rows: list[dict[str, Any]]) -> Counter | None:

@@ -14,13 +14,13 @@ from ptt.diagnostics.parsers.io.token_dumps import (
     grid,
     line,
     names_in,
-    nested,
     node,
     read_batch,
     sampled,
     sequences,
     step_named,
 )
+from ptt.diagnostics.parsers.io.values import nested
 from ptt.diagnostics.parsers.unpickle import Plain, array_of
 
 KEYS: Final = frozenset({"_rebuild_tensor_batch", "batch_dict"})

@@ -16,12 +16,12 @@ from ptt.diagnostics.parsers.io.token_dumps import (
     integer,
     line,
     names_in,
-    nested,
     number,
     read_batch,
     sampled,
     sequences,
 )
+from ptt.diagnostics.parsers.io.values import nested
 from ptt.diagnostics.parsers.unpickle import Plain
 
 KEYS: Final = frozenset({"rollout_id", "samples", "rollout_data", "response_length", "group_index", "format_version"})

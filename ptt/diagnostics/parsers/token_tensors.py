@@ -14,12 +14,12 @@ from ptt.diagnostics.parsers.io.token_dumps import (
     Sample,
     integer,
     names_in,
-    nested,
     read_batch,
     samples_of,
     sequences,
     step_named,
 )
+from ptt.diagnostics.parsers.io.values import nested
 from ptt.diagnostics.parsers.unpickle import Plain
 
 KEYS: Final = frozenset((*MASKS, *NAMED_LOGPS))

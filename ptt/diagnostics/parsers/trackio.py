@@ -30,7 +30,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     flatten,
     metric_values,
 )
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, cut_note, is_cut, schema_of
+from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, row_batches, schema_of
 from ptt.diagnostics.parsers.io.sqlite import of_database, rows, tables, tables_of
 from ptt.diagnostics.parsers.io.telemetry import EventLog, MachineLog, safe_settings
 from ptt.diagnostics.parsers.io.trajectories import EVALUATION, TRAINING, WORD, Sample, Samples, read_samples
@@ -213,14 +213,8 @@ def read_traces(file: RunFile) -> Iterator[Piece]:
 
 
 def _rows(file: RunFile, total: int) -> Iterator[Any]:
-    done = 0
-    try:
-        for batch in batches(file, COLUMNS, rows=BATCH_ROWS):
-            done += batch.num_rows
-            yield from batch.to_pylist()
-    except DAMAGE:  # a data page is damaged: what was read before it stands
-        lost = max(0, total - done)
-        yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; rows lost: {lost} of {total}.")
+    for batch in row_batches(file, COLUMNS, total, rows=BATCH_ROWS):
+        yield from (batch,) if isinstance(batch, Lost) else batch
 
 
 TRACES = Parser(

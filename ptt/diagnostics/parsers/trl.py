@@ -17,7 +17,7 @@ import pyarrow.types as pat
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, lost_notes, read_error
 from ptt.diagnostics.parsers.io.lines import count_halves, too_large_to_parse, well_formed
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, cut_note, is_cut, schema_of
+from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, row_batches, schema_of
 from ptt.diagnostics.parsers.io.tool_calls import calls_of
 from ptt.diagnostics.parsers.io.trajectories import Samples, messages_of, scores_of, turns_of
 from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_number, as_plain_number, as_step
@@ -55,7 +55,7 @@ def read_completions(file: RunFile) -> Iterator[Piece]:
         wanted.append(SAMPLE_ID)
     samples = Samples(file, COMPLETIONS.name)
     bad = 0
-    for batch in _batches(file, wanted, footer[1]):
+    for batch in row_batches(file, wanted, footer[1], rows=BATCH_ROWS):
         if isinstance(batch, Lost):
             yield batch
             continue
@@ -64,18 +64,6 @@ def read_completions(file: RunFile) -> Iterator[Piece]:
         yield from samples.take()
     yield from lost_notes(file, {BAD_ROWS: bad})
     yield Context(facts={"framework": "trl"})
-
-
-def _batches(file: RunFile, columns: list[str], total: int) -> Iterator[list[dict[str, Any]] | Lost]:
-    done = 0
-    try:
-        for batch in batches(file, columns, rows=BATCH_ROWS):
-            rows: list[dict[str, Any]] = batch.to_pylist()
-            done += len(rows)
-            yield rows
-    except DAMAGE:  # a data page is damaged: what was read before it stands
-        lost = max(0, total - done)
-        yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; rows lost: {lost} of {total}.")
 
 
 def _reward_columns(schema: pa.Schema) -> list[str]:

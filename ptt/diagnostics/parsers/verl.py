@@ -23,7 +23,6 @@ from ptt.diagnostics.parsers.io.token_dumps import (
     Batch,
     integer,
     names_in,
-    nested,
     node,
     read_batch,
     samples_of,
@@ -31,7 +30,7 @@ from ptt.diagnostics.parsers.io.token_dumps import (
     step_named,
 )
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines, split_of_path
-from ptt.diagnostics.parsers.io.values import as_count, as_label, as_score, as_step
+from ptt.diagnostics.parsers.io.values import as_count, as_label, as_score, as_step, nested
 from ptt.diagnostics.parsers.unpickle import Node, Plain, RefusedError, array_of
 
 BY_NUMPY: Final = 3  # parts: batch size, device, tensors

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptt.diagnostics.errors import describe, first_line, is_caught, is_damage
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
@@ -21,6 +21,7 @@ from ptt.diagnostics.wording import counted
 if TYPE_CHECKING:
     import polars as pl
 
+Seen = TypeVar("Seen")
 HEAD_BYTES = 65536
 BEGINNING_BYTES = 4096
 REFUSED = "refused"  # what a parser notes among the looks at a file that it would read, and why it does not
@@ -68,6 +69,13 @@ class RunFile:
             self.looks["beginning"] = self.looks["head"][:BEGINNING_BYTES]
         content: bytes = self.looks["head"]
         return content
+
+    def look(self, name: str, see: Callable[[], Seen]) -> Seen:
+        """Return what `see` finds in the file; it looks once, the answer is kept under `name`."""
+        if name not in self.looks:
+            self.looks[name] = see()
+        found: Seen = self.looks[name]
+        return found
 
     def begins(self, mark: bytes) -> bool:
         """Return whether a file can be read and begins with a format's mark."""

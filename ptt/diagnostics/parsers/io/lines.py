@@ -365,11 +365,7 @@ def begins_with(file: RunFile, test: Callable[[dict[str, Any]], bool]) -> bool:
 
 def first_objects(file: RunFile, count: int = 3) -> list[dict[str, Any]]:
     """Return the first JSON objects of a line file, for telling its format; empty if there are none."""
-    key = f"first {count} objects"
-    if key not in file.looks:
-        file.looks[key] = _first_objects(file, count)
-    records: list[dict[str, Any]] = file.looks[key]
-    return records
+    return file.look(f"first {count} objects", lambda: _first_objects(file, count))
 
 
 def _first_objects(file: RunFile, count: int) -> list[dict[str, Any]]:

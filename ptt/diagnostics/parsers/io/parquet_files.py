@@ -73,10 +73,7 @@ _layouts: Final[list[Layout]] = []
 
 def schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
     """Return schema and row count from the footer; None if the file is no readable Parquet."""
-    if "parquet schema" not in file.looks:
-        file.looks["parquet schema"] = _schema_of(file)
-    found: tuple[pa.Schema, int] | None = file.looks["parquet schema"]
-    return found
+    return file.look("parquet schema", lambda: _schema_of(file))
 
 
 def _schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
@@ -286,6 +283,20 @@ def batches(file: RunFile, columns: Sequence[str], *, rows: int, cell: int = 0) 
             yield from (batch,) if cell else _split(file, batch, memory // PYTHON)
         if spent is not None:
             raise spent
+
+
+def row_batches(
+    file: RunFile, columns: Sequence[str], total: int, *, rows: int
+) -> Iterator[list[dict[str, Any]] | Lost]:
+    """Yield some columns of `total` rows as objects, batch by batch; where a page is damaged, the rest is lost."""
+    done = 0
+    try:
+        for batch in batches(file, columns, rows=rows):
+            done += batch.num_rows
+            yield batch.to_pylist()
+    except DAMAGE:  # what was read before it stands
+        lost = max(0, total - done)
+        yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; rows lost: {lost} of {total}.")
 
 
 def frame_of(batch: pa.RecordBatch) -> pl.DataFrame:

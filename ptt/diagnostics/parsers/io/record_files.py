@@ -25,7 +25,7 @@ from ptt.diagnostics.parsers.io.lines import (
     pieces,
     text_head,
 )
-from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, batches, cut_note, is_cut, schema_of
+from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, row_batches, schema_of
 from ptt.diagnostics.parsers.io.trajectories import objects
 from ptt.diagnostics.parsers.io.values import as_json, dicts_in, nested
 
@@ -52,10 +52,7 @@ def layout(file: RunFile) -> Layout:
         return "table" if is_cut(file) and _chat_columns(file) else ""
     if not name.endswith(DOCUMENTS):
         return ""
-    if "layout" not in file.looks:
-        file.looks["layout"] = _layout(file, text_head(file).removeprefix(BOM).lstrip())
-    found: Layout = file.looks["layout"]
-    return found
+    return file.look("layout", lambda: _layout(file, text_head(file).removeprefix(BOM).lstrip()))
 
 
 def _chat_columns(file: RunFile) -> bool:
@@ -96,10 +93,7 @@ def _has_second_line(file: RunFile) -> bool:
 
 def first_records(file: RunFile) -> list[Any]:
     """Return the first records, of a document cut to what its first bytes hold; the elements of a list may be lists."""
-    if "first records" not in file.looks:
-        file.looks["first records"] = _first_records(file)
-    found: list[Any] = file.looks["first records"]
-    return found
+    return file.look("first records", lambda: _first_records(file))
 
 
 def _first_records(file: RunFile) -> list[Any]:
@@ -169,14 +163,11 @@ def _rows(file: RunFile, batch_rows: int) -> Iterator[Any]:
     if footer is None:
         yield cut_note(file)
         return
-    done = 0
-    try:
-        for batch in batches(file, footer[0].names, rows=batch_rows):
-            done += batch.num_rows
-            yield from ({key: value for key, value in row.items() if value is not None} for row in batch.to_pylist())
-    except DAMAGE:  # a data page is damaged: what was read before it stands
-        lost = max(0, footer[1] - done)
-        yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; rows lost: {lost} of {footer[1]}.")
+    for batch in row_batches(file, footer[0].names, footer[1], rows=batch_rows):
+        if isinstance(batch, Lost):
+            yield batch
+        else:
+            yield from ({key: value for key, value in row.items() if value is not None} for row in batch)
 
 
 def splits(before: bytes, after: bytes) -> bool:

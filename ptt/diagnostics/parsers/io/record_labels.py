@@ -146,10 +146,7 @@ def split_of(file: RunFile, record: Mapping[str, Any]) -> str:
         return "eval"
     if named is not None and named.lower() in TRAINING:
         return "train"
-    if "split" not in file.looks:
-        file.looks["split"] = split_of_path(file.rel)
-    of_path: str = file.looks["split"]
-    return of_path
+    return file.look("split", lambda: split_of_path(file.rel))
 
 
 def tools_of(places: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -91,10 +91,7 @@ def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 def tables_of(file: RunFile) -> dict[str, tuple[str, ...]]:
     """Return the ordinary tables of a file, for telling its format; empty if it is no readable database."""
-    if "tables" not in file.looks:
-        file.looks["tables"] = _tables_of(file)
-    found: dict[str, tuple[str, ...]] = file.looks["tables"]
-    return found
+    return file.look("tables", lambda: _tables_of(file))
 
 
 def _tables_of(file: RunFile) -> dict[str, tuple[str, ...]]:

@@ -66,13 +66,6 @@ def names_in(file: RunFile, names: frozenset[str]) -> set[str]:
     return {name for name in names if name.encode() in head} if head.startswith((ZIP, PICKLE)) else set()
 
 
-def nested(found: Plain, *path: str) -> Plain:
-    """Follow names into nested dicts; None where one is missing."""
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
-
-
 def node(found: Plain, name: str) -> Node | None:
     """Return an object of the class or function `name`, the last part of its full name; else None."""
     return found if isinstance(found, Node) and found.name.rpartition(".")[2] == name else None
