@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.schema import TABLES
-from ptt.diagnostics.statistics.deciding_turn import SURE
+from ptt.diagnostics.statistics.strata import SURE
 from ptt.diagnostics.traces.partings import find_partings
 
 TOOLS = ("search", "open_page", "run_tests", "edit_file", "lookup")

@@ -25,7 +25,7 @@ from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.schema import LOGPS, TABLES
 from ptt.diagnostics.scrub.scrub import DOUBTFUL, certain_shapes
 from ptt.diagnostics.scrub.shapes import shapes, source, words
-from ptt.diagnostics.statistics import attribution, clipping_replay, exceedance, exposure_intensity, pareto_k, staleness
+from ptt.diagnostics.statistics import attribution, clipping_replay, ess, histograms, staleness
 from ptt.diagnostics.store.archives import ALWAYS_MEMBERS, PACKED_MEMBER
 from ptt.diagnostics.verdict.causes import explains
 from ptt.reports.text.names import kind_name
@@ -110,10 +110,10 @@ def _told(tables: Mapping[str, set[str]]) -> str:
 
 
 BEHIND_THE_TAIL = {
-    "exposure": exposure_intensity.SCHEMA,
-    "heaviness": pareto_k.SCHEMA,
-    "extremes": exceedance.SCHEMA,
-    "tail_ratios": exceedance.RATIO_SCHEMA,
+    "exposure": attribution.EXPOSURE_SCHEMA,
+    "heaviness": ess.HEAVINESS_SCHEMA,
+    "extremes": histograms.SCHEMA,
+    "tail_ratios": histograms.RATIO_SCHEMA,
     "counterfactual": clipping_replay.SCHEMA,
     "attribution": attribution.SCHEMA,
     "top_sequences": attribution.TOP_SCHEMA,

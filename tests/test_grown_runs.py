@@ -14,7 +14,7 @@ import ptt
 from ptt.diagnostics.engines import local, pieces
 from ptt.diagnostics.engines.pieces import Piece
 from ptt.diagnostics.statistics import token_pass
-from ptt.diagnostics.statistics.begun_piece import BegunPiece
+from ptt.diagnostics.statistics.sound_tables import BegunPiece
 
 pytestmark = pytest.mark.slow
 

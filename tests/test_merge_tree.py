@@ -26,7 +26,7 @@ from test_token_pieces import (
 )
 
 from ptt.diagnostics.engines import local
-from ptt.diagnostics.engines.summing import in_order
+from ptt.diagnostics.engines.pieces import in_order
 from ptt.diagnostics.statistics import merge_tree, partial_tables, token_pass
 from ptt.diagnostics.store.ingest import PIECES
 from ptt.diagnostics.store.manifest import Manifest

@@ -18,8 +18,7 @@ from typer.testing import CliRunner
 import ptt
 from ptt.cli.app import app
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence.completions import WINDOW, Completions, recorded_observations
-from ptt.diagnostics.evidence.recorded_calls import recorded_calls
+from ptt.diagnostics.evidence.completions import WINDOW, Completions, recorded_calls, recorded_observations
 from ptt.diagnostics.store.scan import read_table
 from ptt.reports.run.html import render_html
 from ptt.reports.run.tail_details import details

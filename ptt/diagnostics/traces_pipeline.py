@@ -14,7 +14,7 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import read_token_tables
 from ptt.diagnostics.errors import InputError, describe, is_caught
 from ptt.diagnostics.evidence.completions import Completions
-from ptt.diagnostics.evidence.episode_tails import EpisodeTails, gather_episode_tails
+from ptt.diagnostics.evidence.tail_details import EpisodeTails, gather_episode_tails
 from ptt.diagnostics.model import RuleCrash, Source
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.io.interface import RunFile

@@ -8,7 +8,7 @@ import pytest
 from builders import series_of
 from scipy.stats import kendalltau
 
-from ptt.diagnostics.evidence.lengths import agreement_by_block, gather_lengths
+from ptt.diagnostics.evidence.answers import agreement_by_block, gather_lengths
 from ptt.diagnostics.schema import TRAJECTORIES, TURNS
 
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_cases import broken, judged
 
-from ptt.diagnostics.evidence.baseline_shift import lasting_fall, lasting_rise
-from ptt.diagnostics.evidence.level_change import change_since_best, change_since_start
+from ptt.diagnostics.evidence.baseline_shift import change_since_best, change_since_start, lasting_fall, lasting_rise
 from ptt.diagnostics.model import Severity
 
 BEFORE, AFTER, SD = 0.9, 0.2, 0.04

@@ -12,7 +12,7 @@ from rule_cases import judged, level
 
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.model import NotJudged, Run
-from ptt.diagnostics.rules.advice import more_tokens
+from ptt.diagnostics.rules.single_series import more_tokens
 from ptt.diagnostics.rules.tool_tail_growth import judge
 
 WILD = Story(post=lambda done: 4.0 if int(done * 40) % 3 else 1.0, steps=40, sequences=4)

@@ -14,7 +14,7 @@ from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged
 
 import ptt
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
-from ptt.diagnostics.evidence.freshness import Freshness, gather_freshness
+from ptt.diagnostics.evidence.mismatch import Freshness, gather_freshness
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import response

@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence.validity import AnomalyCount, Coverage, Extent, Mi
 from ptt.diagnostics.model import Broken, Finding, Healthy, Severity
 from ptt.diagnostics.statistics.column_faults import Found
 from ptt.diagnostics.statistics.fault_since import FaultSpan
-from ptt.diagnostics.statistics.number_grid import Grid
+from ptt.diagnostics.statistics.fill_values import Grid
 from ptt.diagnostics.statistics.pair_sample import PairSample
 
 SOME = Extent(tokens=10_000, sequences=100, first_step=1, last_step=60, files=1, example="tokens/all.parquet")

@@ -11,7 +11,7 @@ from builders import Array, Story, evidence_of, sequences_of, series_of, tokens_
 from rule_cases import GRPO, healthy, not_judged
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.kl_witness import gather_kl_witness
+from ptt.diagnostics.evidence.reference import gather_kl_witness
 from ptt.diagnostics.model import Broken, Finding, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS
 from ptt.diagnostics.rules.data_validity.kl_disagrees import RULE

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from ptt.diagnostics.statistics.clustered_share import clustered_share, student_t, wilson
-from ptt.diagnostics.statistics.order_change import block_edges, find_change, order_p_value
+from ptt.diagnostics.statistics.ramp_change import block_edges, find_change, order_p_value
 from ptt.diagnostics.statistics.within_groups import pair_order
 
 

@@ -17,7 +17,7 @@ from ptt.diagnostics.statistics.column_faults import (
     largest_jump,
     medians,
 )
-from ptt.diagnostics.statistics.sampled_columns import SampledColumns
+from ptt.diagnostics.statistics.pair_sample import SampledColumns
 
 SEED = 20_261_127
 STEPS, PER_STEP, LENGTH, OBSERVATION = 60, 16, 40, slice(18, 24)

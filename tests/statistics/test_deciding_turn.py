@@ -12,8 +12,7 @@ from scipy.special import betaln
 from scipy.stats import fisher_exact
 from scipy.stats.contingency import odds_ratio
 
-from ptt.diagnostics.statistics.deciding_turn import Splits, locate, log_evidence, permutation_p
-from ptt.diagnostics.statistics.stratified_difference import rate_differences
+from ptt.diagnostics.statistics.strata import Splits, locate, log_evidence, permutation_p, rate_differences
 
 
 def brute_evidence(size: int, successes: int, side: int, hits: int) -> float:

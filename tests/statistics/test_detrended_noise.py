@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from ptt.diagnostics.statistics.detrended_noise import AR1_GRID, fit_line, residual_moments
+from ptt.diagnostics.statistics.small_sample import AR1_GRID, fit_line, residual_moments
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=200))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import frame_of_r, growing, tables_of
 
-from ptt.diagnostics.statistics.ecdf import POINTS_PER_OCTAVE, ecdf
+from ptt.diagnostics.statistics.percentiles import POINTS_PER_OCTAVE, ecdf
 
 CASES = {
     "a heavy tail": np.random.default_rng(1).standard_t(3, size=5000) * 0.1,

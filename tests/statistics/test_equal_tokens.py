@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.bootstrap import coarse_percentile
-from ptt.diagnostics.statistics.equal_tokens import LEAST_BLOCKS, fill_blocks, thin_blocks, thin_units
+from ptt.diagnostics.statistics.rare_tails import LEAST_BLOCKS, fill_blocks, thin_blocks, thin_units
 from ptt.diagnostics.statistics.windows import Span
 
 

@@ -11,14 +11,14 @@ from builders import Array, Story, frame_of, repeatable, sequences_of, steady, s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.bootstrap import DRAWS
-from ptt.diagnostics.statistics.exposure_intensity import (
+from ptt.diagnostics.statistics.attribution import (
     PARTS,
     exposure_intensity,
     moment_factors,
     resample_units,
     shapley_split,
 )
+from ptt.diagnostics.statistics.bootstrap import DRAWS
 from ptt.diagnostics.statistics.partial_tables import TokenTables
 from ptt.diagnostics.statistics.windows import Span, split_steps
 

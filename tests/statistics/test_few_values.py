@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rule_cases import wander
 
-from ptt.diagnostics.statistics.few_values import MIN_FEW, fall_from_best
+from ptt.diagnostics.statistics.small_sample import MIN_FEW, fall_from_best
 
 DRAWS = 400
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
 
-from ptt.diagnostics.statistics.level_crossing import (
+from ptt.diagnostics.statistics.change_point import (
     crossing_interval,
     isotonic_fit,
     level_crossing,

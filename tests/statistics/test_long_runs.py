@@ -16,11 +16,10 @@ from polars.testing import assert_frame_equal
 from ptt.diagnostics.statistics import partial_tables
 from ptt.diagnostics.statistics.bins import WIDTH
 from ptt.diagnostics.statistics.cells import POWERS, cell_width
-from ptt.diagnostics.statistics.ecdf import ecdf
 from ptt.diagnostics.statistics.ess import sliding_ess
 from ptt.diagnostics.statistics.merge_tree import Merger
 from ptt.diagnostics.statistics.partial_tables import kept_sequences
-from ptt.diagnostics.statistics.percentiles import percentiles
+from ptt.diagnostics.statistics.percentiles import ecdf, percentiles
 from ptt.diagnostics.statistics.token_pass import PassPlan, Single, fold, token_pass
 from ptt.diagnostics.statistics.windows import Span
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.data_faults import rounded
-from ptt.diagnostics.statistics.number_grid import Grid, grid_of
+from ptt.diagnostics.statistics.fill_values import Grid, grid_of
 
 LOGPROBS = -np.random.default_rng(4).exponential(1.0, 2000)
 

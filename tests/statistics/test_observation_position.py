@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from ptt.diagnostics.statistics import batch_layout, bins, observation_position, token_pass
+from ptt.diagnostics.statistics import bins, observation_position, slices, token_pass
 from ptt.diagnostics.statistics.observation_position import DISTANCES, FLOOR
 
 
@@ -97,7 +97,7 @@ def test_stretches_are_those_of_a_plain_loop_whatever_the_batches(
 ) -> None:
     frame = frame_of(rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_layout, "CHUNK_TOKENS", chunk)
+        patch.setattr(slices, "CHUNK_TOKENS", chunk)
         patch.setattr(token_pass, "BATCH_TOKENS", chunk)
         patch.setattr(observation_position, "MAX_GATHERED_TOKENS", gathered)
         tables = tables_of(frame)

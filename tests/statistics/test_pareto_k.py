@@ -10,8 +10,8 @@ from arviz_stats.base import array_stats
 from builders import Array
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.ess import k_hat, k_threshold, tail_size
 from ptt.diagnostics.statistics.histograms import largest_log_ratios
-from ptt.diagnostics.statistics.pareto_k import k_hat, k_threshold, tail_size
 
 
 def reference(log_weights: Array) -> float:

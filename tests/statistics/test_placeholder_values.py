@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ptt.diagnostics.statistics import batch_layout
+from ptt.diagnostics.statistics import slices
+from ptt.diagnostics.statistics.fill_values import Anomaly
 from ptt.diagnostics.statistics.logprob_pairs import available_pairs
 from ptt.diagnostics.statistics.partial_tables import TokenTables
-from ptt.diagnostics.statistics.placeholder_values import Anomaly
 from ptt.diagnostics.statistics.token_pass import token_pass
 
 PAIRS = available_pairs({"policy_logp", "ref_logp"})
@@ -214,7 +214,7 @@ def test_a_constant_row_on_both_sides_is_a_sure_policy_and_no_fault() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 4, 1 << 19])
 def test_a_nan_hides_no_placeholder_however_batches_are_cut(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_layout, "CHUNK_TOKENS", chunk)
+    monkeypatch.setattr(slices, "CHUNK_TOKENS", chunk)
     rows: list[tuple[list[float | None], list[float | None]]] = [
         ([-0.5, NAN, -0.25], [-0.5, -0.5, -0.25]),
         ([-0.5, -9999.0, -0.25], [-0.5, -0.5, -0.25]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ptt.diagnostics.statistics.stratified_difference import stratified_difference
+from ptt.diagnostics.statistics.strata import stratified_difference
 
 
 def test_by_hand() -> None:

@@ -11,9 +11,8 @@ from arviz_stats.base import array_stats
 from builders import Array, Story, growing, sequences_of, steady, stepped, tables_of
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.exceedance import LIMITS, exceedance_tables
-from ptt.diagnostics.statistics.histograms import count_histograms
-from ptt.diagnostics.statistics.pareto_k import tail_heaviness
+from ptt.diagnostics.statistics.ess import tail_heaviness
+from ptt.diagnostics.statistics.histograms import LIMITS, count_histograms, exceedance_tables
 from ptt.diagnostics.statistics.windows import WINDOWS, Span, split_steps
 
 NAMES = ["text_only", "post_tool"]

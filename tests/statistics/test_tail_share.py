@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, norm
 
-from ptt.diagnostics.statistics.tail_share import TailShare, tail_shares, wilson_interval
+from ptt.diagnostics.statistics.clustered_share import TailShare, tail_shares, wilson_interval
 
 
 def share_of(

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from ptt.diagnostics.statistics import batch_layout, bins, token_pass, token_sums
+from ptt.diagnostics.statistics import bins, slices, token_pass, token_sums
 from ptt.diagnostics.statistics.cells import (
     POWER_SUMS,
     SEQUENCE,
@@ -117,7 +117,7 @@ def test_no_cut_into_batches_chunks_or_files_changes_the_tables(cuts: set[int], 
     bounds = [0, *sorted(cuts), frame.height]
     files = [frame[start:stop].lazy() for start, stop in pairwise(bounds)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_layout, "CHUNK_TOKENS", chunk)
+        patch.setattr(slices, "CHUNK_TOKENS", chunk)
         patch.setattr(token_pass, "BATCH_TOKENS", chunk)
         same_up_to_the_order_of_adding(tables_of(pl.concat(files)), whole)
 
@@ -129,7 +129,7 @@ def test_single_sequences_that_are_not_kept_are_left_out_and_nothing_else_change
 ) -> None:
     frame, kept = made(nan_share=0.1 if losing else 0.0), np.array(wanted)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_layout, "CHUNK_TOKENS", chunk)
+        patch.setattr(slices, "CHUNK_TOKENS", chunk)
         patch.setattr(token_pass, "BATCH_TOKENS", chunk)
         every = tables_of(frame)
         few = token_pass.token_pass(frame.lazy(), pairs=(POLICY_REF,), min_observation=4, kept=kept)
@@ -141,9 +141,9 @@ def test_single_sequences_that_are_not_kept_are_left_out_and_nothing_else_change
 
 
 def test_chunks_hold_every_row_once_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_layout, "CHUNK_TOKENS", 500)
+    monkeypatch.setattr(slices, "CHUNK_TOKENS", 500)
     frame = made()
-    pieces = list(batch_layout.chunks(frame))
+    pieces = list(slices.chunks(frame))
     assert pl.concat(pieces).equals(frame)
     assert len(pieces) > 2
     longest = frame["model_mask"].list.len().max()

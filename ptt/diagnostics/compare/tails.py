@@ -16,9 +16,9 @@ from ptt.diagnostics.compare.comparison import Arm, Member, NotCompared
 from ptt.diagnostics.compare.readings import LABELS
 from ptt.diagnostics.evidence.logged_metrics import Series
 from ptt.diagnostics.statistics.autocorrelated_mean import MeanEstimate, between_seed_variance, pool_seeds
-from ptt.diagnostics.statistics.ecdf import ecdf
 from ptt.diagnostics.statistics.ess import sliding_ess
 from ptt.diagnostics.statistics.noninferiority import noninferiority_test
+from ptt.diagnostics.statistics.percentiles import ecdf
 from ptt.diagnostics.statistics.small_sample import T975
 from ptt.diagnostics.statistics.step_matching import (
     LoggedTotal,

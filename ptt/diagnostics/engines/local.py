@@ -23,15 +23,17 @@ from ptt.diagnostics.engines.pieces import (
     KeptPieces,
     Piece,
     RunPieces,
+    RunSum,
+    Summand,
     cut,
     fold_begun,
     fold_in_order,
     fold_one,
     group_name,
     groups_of,
+    in_order,
     needed,
 )
-from ptt.diagnostics.engines.summing import RunSum, Summand, in_order
 from ptt.diagnostics.schema import FIGURE, LOGPS
 from ptt.diagnostics.statistics.arrays import BoolArray
 from ptt.diagnostics.statistics.bins import WIDTH

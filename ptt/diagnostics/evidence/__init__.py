@@ -6,19 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ptt.diagnostics.evidence.algorithm import Algorithm
-from ptt.diagnostics.evidence.answers import Answers
+from ptt.diagnostics.evidence.answers import Answers, Lengths
 from ptt.diagnostics.evidence.column_faults import ColumnFault
 from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
-from ptt.diagnostics.evidence.freshness import Freshness
-from ptt.diagnostics.evidence.kl_witness import KlWitness
-from ptt.diagnostics.evidence.lengths import Lengths
 from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.mask import MaskEvidence
-from ptt.diagnostics.evidence.mismatch import RankMismatch
-from ptt.diagnostics.evidence.recorded_batches import RecordedBatches
-from ptt.diagnostics.evidence.reference import Reference
-from ptt.diagnostics.evidence.repeated_content import Copies
+from ptt.diagnostics.evidence.mismatch import Freshness, RankMismatch
+from ptt.diagnostics.evidence.recorded_batches import Copies, RecordedBatches
+from ptt.diagnostics.evidence.reference import KlWitness, Reference
 from ptt.diagnostics.evidence.rewards import Rewards
 from ptt.diagnostics.evidence.segments import Segments
 from ptt.diagnostics.evidence.series import Series

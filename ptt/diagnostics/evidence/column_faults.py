@@ -25,7 +25,7 @@ from ptt.diagnostics.statistics.column_faults import (
 from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span, weigh_values
 from ptt.diagnostics.statistics.fill_values import Fills
 from ptt.diagnostics.statistics.logprob_pairs import PAIRS
-from ptt.diagnostics.statistics.sampled_columns import lay_out_columns
+from ptt.diagnostics.statistics.pair_sample import lay_out_columns
 from ptt.diagnostics.statistics.slices import SLICES
 
 MIN_FAULT_STEPS: Final = 3  # recorded ones: at the first a policy may equal its reference, and at one that is re-set

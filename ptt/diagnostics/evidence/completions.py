@@ -1,17 +1,21 @@
-"""Tie logged samples to sequences of tokens: which tool gave each observation, whether it failed, what was said."""
+"""Logged samples beside recorded sequences: which tokens are whose, and rewards and tool calls from recorder files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
 
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.evidence.environment import Environment
+from ptt.diagnostics.evidence.validity import file_names
+from ptt.diagnostics.schema import ADVANTAGE, COMPONENT, REWARDS, TOOL_CALLS, TRAJECTORIES
 from ptt.diagnostics.statistics.cells import conform
 
 WINDOW: Final = 400  # letters of text shown of a sequence
 BEFORE: Final = 120  # of them, of the tool output before
-CONTENT: Final = ("length", "n_model", "n_obs")
+SHAPE: Final = ("length", "n_model", "n_obs")
 OBSERVATION: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),
     "turn": pl.UInt32(),  # from 1: the observations of a sequence in their order
@@ -40,8 +44,8 @@ class Completions:
             known = self.trajectories.select("trajectory_id").unique()
             matches.append(sequences.select("seq", "trajectory_id").join(known, on="trajectory_id", how="semi"))
         if "sample_id" in sequences.columns:
-            shapes = sequences.drop_nulls("sample_id").group_by("sample_id").agg(pl.struct(CONTENT).n_unique())
-            anew = bool((shapes[CONTENT[0]] > 1).any())
+            shapes = sequences.drop_nulls("sample_id").group_by("sample_id").agg(pl.struct(SHAPE).n_unique())
+            anew = bool((shapes[SHAPE[0]] > 1).any())
             key = ["sample_id", "step"] if anew else ["sample_id"]
             once = self.trajectories.drop_nulls("sample_id").filter(pl.len().over(key) == 1)
             matches.append(sequences.select("seq", *key).join(once.select(*key, "trajectory_id"), on=key))
@@ -136,3 +140,131 @@ def recorded_observations(sequences: pl.DataFrame) -> pl.DataFrame:
             each = fit.select("seq", turn.alias("turn"), pl.col(column).alias(name)).explode("turn", name)
             observations = observations.join(each, on=["seq", "turn"], how="full", coalesce=True)
     return conform(observations, OBSERVATION)
+
+
+PARALLEL: Final = "+"  # between the names of calls whose results stand side by side, with or without spaces
+OF_CALLS: Final = frozenset({"calls", "failures", "tools", "recovered"})
+"""Of an environment: what a list of names and outcomes tells. That a sample has no call need not be so: a result at
+its very end is no observation, so nothing is counted of samples without one."""
+CONTENT: Final = ("length", "n_model", "n_obs", "tool_names", "reward")
+
+
+def recorded_calls(tokens: Tokens | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return samples and their tool calls (TRAJECTORIES, TOOL_CALLS); empty where no tool is named.
+
+    A sample that several steps train on counts once, at the first. Where samples are numbered anew at each step (one
+    name, unlike contents), so is what a name stands for. Where one of several parallel calls failed, it is not known
+    which: each is a call of its tool without an outcome, and the failure is one call without a name.
+    """
+    nothing = pl.DataFrame(schema=TRAJECTORIES), pl.DataFrame(schema=TOOL_CALLS)
+    if tokens is None or "tool_names" not in tokens.scan.columns:
+        return nothing
+    shapes = tokens.sound_rows.select("seq", "step", "length", "n_model", "n_obs")
+    named = shapes.join(tokens.scalars, on="seq").filter(pl.col("tool_names").is_not_null()).sort("step", "seq")
+    if named.is_empty():
+        return nothing
+    samples = distinct_samples(named)
+    trajectories = samples.unique("trajectory_id", keep="first", maintain_order=True)
+    trajectories = trajectories.with_columns(pl.lit("unknown").alias("split"))
+    return conform(trajectories, TRAJECTORIES), _calls(samples)
+
+
+def with_recorded(logged: Environment | None, recorded: Environment | None) -> Environment | None:
+    """Return what logged samples tell, and of calls what recorder files do where samples have no call's outcome."""
+    if recorded is None or not recorded.calls:
+        return logged
+    of_calls = {name: getattr(recorded, name) for name in sorted(OF_CALLS)} | {"from_recorder": True}
+    if logged is None:
+        unlisted = Environment(
+            split=recorded.split, trajectories=recorded.trajectories, steps=recorded.steps, calls=recorded.calls
+        )
+        return replace(unlisted, **of_calls)
+    return logged if logged.failures is not None else replace(logged, **of_calls)
+
+
+def distinct_samples(named: pl.DataFrame) -> pl.DataFrame:
+    """Keep each sample's first row, under a name of its own in `trajectory_id`."""
+    content = [name for name in CONTENT if name in named.columns]
+    ids = [name for name in ("trajectory_id", "sample_id") if name in named.columns]
+    known = pl.any_horizontal(pl.col(name).is_not_null() for name in ids) if ids else pl.lit(value=False)
+    place = ["step", "rank"] if "rank" in named.columns else ["step"]
+    identified = named.filter(known)
+    shapes = identified.group_by(ids).agg(pl.struct(content).n_unique() > 1) if ids else identified
+    anew = bool(ids and shapes.height and shapes[content[0]].any())
+    key = [*ids, *(place if anew else ()), *content]
+    first = pl.concat(
+        [identified.unique(key, keep="first", maintain_order=True), named.filter(~known)], how="vertical"
+    ).sort("step", "seq")
+    trajectory = pl.col("trajectory_id") if "trajectory_id" in ids and not anew else pl.lit(None, pl.String)
+    return first.with_columns(pl.coalesce(trajectory, pl.format("{}", "seq")).alias("trajectory_id"))
+
+
+def _calls(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return one row a call, in their order."""
+    failed = pl.col("tool_failed") if "tool_failed" in samples.columns else pl.lit(None, pl.List(pl.Boolean))
+    fits = failed.list.len() == pl.col("tool_names").list.len()
+    unknown = pl.col("tool_names").list.eval(pl.lit(None, pl.Boolean))
+    seen = samples.select(
+        "trajectory_id",
+        "step",
+        pl.col("tool_names").alias("name"),
+        pl.when(fits).then(failed).otherwise(unknown).alias("failed"),
+    )
+    seen = seen.filter(pl.col("name").list.len() > 0).explode("name", "failed")
+    seen = seen.with_columns(pl.int_range(pl.len(), dtype=pl.Int32).over("trajectory_id").alias("turn_idx"))
+    apart = seen.with_columns(pl.col("name").str.split(PARALLEL)).explode("name")
+    apart = apart.with_columns(pl.col("name").str.strip_chars(), pl.len().over("trajectory_id", "turn_idx") > 1)
+    unclear = pl.col("len") & pl.col("failed").fill_null(value=False)
+    parts = [
+        apart.with_columns(pl.when(unclear).then(None).otherwise("failed").alias("failed")),
+        apart.filter(unclear)
+        .unique(["trajectory_id", "turn_idx"], keep="first", maintain_order=True)
+        .with_columns(pl.lit(None, pl.String).alias("name")),
+    ]
+    rows = pl.concat(parts).sort("step", "trajectory_id", "turn_idx", maintain_order=True)
+    number = pl.int_range(pl.len(), dtype=pl.Int32).over("trajectory_id")
+    rows = rows.with_columns(
+        number.alias("call_idx"),
+        (~pl.col("failed")).alias("ok"),
+        pl.when(pl.col("failed").is_null()).then(pl.lit("unknown")).otherwise(pl.lit("flag")).alias("ok_source"),
+    )
+    return conform(rows, TOOL_CALLS)
+
+
+def recorded_rewards(tokens: Tokens | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return samples with what they earned (TRAJECTORIES) and its components (REWARDS); empty where neither is kept.
+
+    A sample that several steps train on counts once, at the first.
+    """
+    nothing = pl.DataFrame(schema=TRAJECTORIES), pl.DataFrame(schema=REWARDS)
+    if tokens is None:
+        return nothing
+    components = sorted(name for name in tokens.scalars.columns if name.startswith(COMPONENT))
+    earned = [name for name in ("reward", ADVANTAGE) if name in tokens.scalars.columns] + components
+    if not earned:
+        return nothing
+    rows = tokens.sound_rows.select("seq", "step", "length", "n_model", "n_obs").join(tokens.scalars, on="seq")
+    rows = rows.filter(pl.any_horizontal(pl.col(name).is_finite() for name in earned)).sort("step", "seq")
+    if rows.is_empty():
+        return nothing
+    samples = distinct_samples(rows).unique("trajectory_id", keep="first", maintain_order=True)
+    samples = samples.with_columns(
+        pl.lit("train").alias("split"),
+        file_names(tokens, samples["seq"]).alias("source"),
+        pl.col(ADVANTAGE).alias("advantage") if ADVANTAGE in samples.columns else pl.lit(None).alias("advantage"),
+    )
+    parts = samples.select("trajectory_id", *components).unpivot(
+        components, index="trajectory_id", variable_name="name", value_name="score"
+    )
+    parts = parts.filter(pl.col("score").is_finite()).with_columns(pl.col("name").str.strip_prefix(COMPONENT))
+    return conform(samples, TRAJECTORIES), conform(parts, REWARDS)
+
+
+def with_recorded_rewards(
+    trajectories: pl.DataFrame, rewards: pl.DataFrame, recorded: tuple[pl.DataFrame, pl.DataFrame]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the samples and components that single rewards are taken from: of recorder files where no others are."""
+    trained = trajectories.filter(pl.col("split") != "eval")
+    told = pl.col("reward").is_finite() | pl.col("advantage").is_finite() | pl.col("success").is_not_null()
+    own = rewards.height or trained.filter(told).height
+    return (trajectories, rewards) if own or recorded[0].is_empty() else recorded

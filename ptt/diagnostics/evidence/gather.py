@@ -17,24 +17,24 @@ from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.errors import is_caught
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import KIND, Algorithm, detect_algorithm
-from ptt.diagnostics.evidence.answers import gather_answers
+from ptt.diagnostics.evidence.answers import gather_answers, gather_lengths
 from ptt.diagnostics.evidence.column_faults import gather_column_faults
-from ptt.diagnostics.evidence.completions import Completions
+from ptt.diagnostics.evidence.completions import (
+    Completions,
+    recorded_calls,
+    recorded_rewards,
+    with_recorded,
+    with_recorded_rewards,
+)
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
-from ptt.diagnostics.evidence.freshness import gather_freshness
-from ptt.diagnostics.evidence.kl_witness import gather_kl_witness
-from ptt.diagnostics.evidence.lengths import gather_lengths
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mask import gather_mask
-from ptt.diagnostics.evidence.mismatch import gather_mismatch, gather_rank_mismatch
+from ptt.diagnostics.evidence.mismatch import gather_freshness, gather_mismatch, gather_rank_mismatch
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
-from ptt.diagnostics.evidence.recorded_batches import gather_batches
-from ptt.diagnostics.evidence.recorded_calls import recorded_calls, with_recorded
-from ptt.diagnostics.evidence.recorded_rewards import recorded_rewards, with_recorded_rewards
-from ptt.diagnostics.evidence.reference import gather_reference
-from ptt.diagnostics.evidence.repeated_content import find_copies
+from ptt.diagnostics.evidence.recorded_batches import find_copies, gather_batches
+from ptt.diagnostics.evidence.reference import gather_kl_witness, gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.evidence.separate_starts import Starts, facts_of_starts, separate_starts

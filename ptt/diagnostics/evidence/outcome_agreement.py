@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ptt.diagnostics.evidence.level_change import (
+from ptt.diagnostics.evidence.baseline_shift import (
+    CHANGE_SDS,
     LOST_FRACTION,
-    Z_LIMIT,
     LevelChange,
     change_since,
     change_since_best,
@@ -69,7 +69,7 @@ class Outcome:
 
 def has_risen(turn: LevelChange | None) -> bool:
     """Return whether a level rose beyond its noise, and by enough to matter."""
-    return turn is not None and turn.sds >= Z_LIMIT and turn.share >= MIN_GAIN
+    return turn is not None and turn.sds >= CHANGE_SDS and turn.share >= MIN_GAIN
 
 
 def judge_training_outcome(outcome: Series, reward: Series) -> Outcome | None:
@@ -77,7 +77,7 @@ def judge_training_outcome(outcome: Series, reward: Series) -> Outcome | None:
     start, best, whole = change_since_start(outcome), change_since_best(outcome), change_since_start(reward)
     if start is None or best is None or whole is None:
         return None
-    fell = best.sds <= -Z_LIMIT and best.share <= -MIN_LOSS
+    fell = best.sds <= -CHANGE_SDS and best.share <= -MIN_LOSS
     change, paid = (best, change_since(reward, best.start_step) or whole) if fell else (start, whole)
     highest = start.moved + NOISE_Z * TWO_WINDOW_FACTOR * start.noise
     state = OutcomeState.UNSURE

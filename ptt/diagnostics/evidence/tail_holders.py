@@ -25,6 +25,7 @@ from ptt.diagnostics.evidence.validity import with_ranks
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.bootstrap import coarse_percentile, histogram_entries
+from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS, TailShare, tail_shares
 from ptt.diagnostics.statistics.histograms import coarse_cells
 from ptt.diagnostics.statistics.observation_position import FLOOR
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
@@ -38,7 +39,6 @@ from ptt.diagnostics.statistics.tail_growth import (
     far_block_count,
     slice_tails,
 )
-from ptt.diagnostics.statistics.tail_share import MIN_CLUSTERS, TailShare, tail_shares
 from ptt.diagnostics.statistics.windows import Span, bursts, join_spans, split_steps
 from ptt.diagnostics.store.scan import ATTRIBUTE
 

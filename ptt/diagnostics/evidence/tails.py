@@ -17,9 +17,8 @@ from ptt.diagnostics.model import Interval
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bins import UNDERFLOW
 from ptt.diagnostics.statistics.bootstrap import finite_or_none, interval
-from ptt.diagnostics.statistics.ecdf import ecdf
 from ptt.diagnostics.statistics.ess import sliding_ess
-from ptt.diagnostics.statistics.percentiles import inverse_moments, moments, percentiles
+from ptt.diagnostics.statistics.percentiles import ecdf, inverse_moments, moments, percentiles
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.statistics.tail_growth import (

@@ -16,9 +16,17 @@ from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.statistics.cells import LOGP_COLUMNS
 from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span, weigh_counts
-from ptt.diagnostics.statistics.fill_values import SENTINELS, Fills, SampledTokens, find_fills, sampled_tokens
+from ptt.diagnostics.statistics.fill_values import (
+    SENTINELS,
+    Anomaly,
+    Fills,
+    Grid,
+    SampledTokens,
+    find_fills,
+    grid_of,
+    sampled_tokens,
+)
 from ptt.diagnostics.statistics.logprob_pairs import available_pairs
-from ptt.diagnostics.statistics.number_grid import Grid, grid_of
 from ptt.diagnostics.statistics.pair_sample import (
     CERTAIN_ABOVE,
     PairSample,
@@ -26,7 +34,6 @@ from ptt.diagnostics.statistics.pair_sample import (
     pair_sample,
     temperature_mixture,
 )
-from ptt.diagnostics.statistics.placeholder_values import Anomaly
 from ptt.diagnostics.store.manifest import Manifest
 
 

@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import lasting_fall, lasting_rise, step_noise
-from ptt.diagnostics.evidence.level_change import change_since
+from ptt.diagnostics.evidence.baseline_shift import change_since, lasting_fall, lasting_rise, step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.statistics.arrays import FloatArray

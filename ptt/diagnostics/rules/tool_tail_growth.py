@@ -42,8 +42,8 @@ from ptt.diagnostics.model import (
     TailGrowth,
 )
 from ptt.diagnostics.rules import interface
-from ptt.diagnostics.rules.advice import more_tokens
 from ptt.diagnostics.rules.interface import Limits, identified
+from ptt.diagnostics.rules.single_series import more_tokens
 from ptt.diagnostics.rules.tail_conditions import (
     LARGE_GROWTH,
     MIN_WINDOW_TOKENS,
@@ -52,8 +52,20 @@ from ptt.diagnostics.rules.tail_conditions import (
     judge_tail,
 )
 from ptt.diagnostics.rules.tail_holder import judge_values, name_holders, passing_words, place, rate_left
-from ptt.diagnostics.rules.tail_onset import Dated, Dates, dates, lead_over_aggregates, limit_passed, tail_alarm
-from ptt.diagnostics.rules.tail_reason import nats, no_further_than_text, path_beside_text, reason, sides, where
+from ptt.diagnostics.rules.tail_reason import (
+    Dated,
+    Dates,
+    dates,
+    lead_over_aggregates,
+    limit_passed,
+    nats,
+    no_further_than_text,
+    path_beside_text,
+    reason,
+    sides,
+    tail_alarm,
+    where,
+)
 from ptt.diagnostics.statistics.bootstrap import interval
 from ptt.diagnostics.statistics.tail_growth import (
     MIN_BLOCK_TOKENS,

@@ -9,17 +9,19 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.detrended_noise import (
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray, dot
+from ptt.diagnostics.statistics.small_sample import (
     AR1_GRID,
+    MAX_AR1,
+    MAX_BLOCKS,
+    T975,
+    T999,
     LineFit,
     block_means,
     fit_line,
     lag_products,
     residual_moments,
 )
-from ptt.diagnostics.statistics.dot_product import dot
-from ptt.diagnostics.statistics.small_sample import MAX_AR1, MAX_BLOCKS, T975, T999
 from ptt.diagnostics.statistics.windows import Span
 
 MIN_MEAN_VALUES: Final = 20

@@ -13,8 +13,7 @@ import polars as pl
 
 from ptt.diagnostics.flat_lists import flatten
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.dot_product import ALONE_MATRIX, product
+from ptt.diagnostics.statistics.arrays import ALONE_MATRIX, FloatArray, IntArray, product
 
 DRAWS: Final = 400
 SEED: Final = 20_260_128

@@ -115,7 +115,7 @@ ANOMALY: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),
     "step": pl.Int64(),
     "column": pl.UInt8(),  # index into LOGP_COLUMNS
-    "kind": pl.UInt8(),  # see placeholder_values.Anomaly
+    "kind": pl.UInt8(),  # see fill_values.Anomaly
     "n": pl.UInt32(),
 }
 LOGP_COLUMNS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")

@@ -1,4 +1,4 @@
-"""Whether a few noisy values shifted from one level to another, and where: rank sums, and the likeliest place."""
+"""Whether and where noisy values shifted from one level to another, or passed one for good."""
 
 from __future__ import annotations
 
@@ -105,3 +105,110 @@ def _poisson(hits: FloatArray, trials: FloatArray) -> FloatArray:
 def _support_interval(gain: FloatArray) -> tuple[int, int, int]:
     near = np.flatnonzero(gain >= gain.max() - SUPPORT_NATS)
     return int(np.argmax(gain)) + 1, int(near[0]), int(near[-1]) + 1
+
+
+CROSSING_DRAWS: Final = 400
+CROSSING_SEED: Final = 20_261_123
+INTERVAL: Final = (2.5, 97.5)
+TINY: Final = 1e-9  # a share of 0 has a logarithm then
+SPREAD: Final = 2.5  # times the residuals: a monotone fit follows noise of steps that follow each other
+MIN_LEVEL_VALUES: Final = 5  # that give a level, however soon after a change the series ends
+MAX_ROUNDS: Final = 8  # each places a change halfway between better known levels: most need two
+STILL_MOVING_SDS: Final = 3.0  # standard deviations: of noise alone the later half lies so far on once in 700 times
+
+
+def level_crossing(values: FloatArray, level: float) -> int | None:
+    """Return the first index at which the best non-decreasing fit of values, (n,), lies above a level, or None.
+
+    Where that is needs no fit: the sum of what values lie above the level is least just before it.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(values - level)])
+    least = len(sums) - 1 - int(np.argmin(sums[::-1]))  # of equals the last: above, not at it
+    return least if least < len(values) else None
+
+
+def change_place(values: FloatArray, before: float, most: int) -> int:
+    """Return the first index of the level that values, (n,), change to from a level `before` and keep to their end.
+
+    Where they pass halfway for good: a value counts by how far it lies from there, by no more than half the change, so
+    few wild ones move nothing. The level after it is that of up to `most` values; a change in the midst of those would
+    mix both levels, so it is placed anew with those after it alone, until it stays.
+    """
+    place = 0
+    for _ in range(MAX_ROUNDS):
+        half = (float(values[max(place, len(values) - most) :].mean()) - before) / 2
+        if not half:
+            break
+        found = level_crossing(np.clip((values - before) / half - 1, -1.0, 1.0), 0.0)
+        found = min(len(values) if found is None else found, len(values) - MIN_LEVEL_VALUES)
+        if found == place:
+            break
+        place = max(0, found)
+    return place
+
+
+def level_after(values: FloatArray, before: float, most: int, noise: float) -> float:
+    """Return the mean of up to `most` last values that come after the change from a level `before`.
+
+    Of values that still move on, beyond their noise, those of the later half alone, and so on. noise: the standard
+    deviation of a mean over `most` values.
+    """
+    count = min(most, len(values) - change_place(values, before, most))
+    level = float(values[-count:].mean())
+    while count >= 2 * MIN_LEVEL_VALUES:
+        later = float(values[-(count // 2) :].mean())
+        further = (later - level) * (1.0 if level > before else -1.0)
+        if further <= STILL_MOVING_SDS * noise * (most / (count // 2)) ** 0.5:
+            break
+        count, level = count // 2, later
+    return level
+
+
+def crossing_interval(values: FloatArray, level: float, *, draws: int = CROSSING_DRAWS) -> tuple[int, int]:
+    """Return the 95% interval of the index at which values pass a level; len(values): not within them.
+
+    What they lie off the best non-decreasing fit is redrawn in blocks of about the root of their number (moving-block
+    bootstrap, Kunsch 1989), SPREAD times as large.
+    """
+    fit = isotonic_fit(values)
+    off = SPREAD * (values - fit)
+    count = len(values)
+    size = max(1, round(count**0.5))
+    starts = np.random.default_rng(CROSSING_SEED).integers(0, count - size + 1, size=(draws, -(-count // size)))
+    drawn = fit + off[(starts[:, :, None] + np.arange(size)).reshape(draws, -1)[:, :count]]
+    sums = np.concatenate([np.zeros((draws, 1)), np.cumsum(drawn - level, axis=1)], axis=1)
+    least = count - np.argmin(sums[:, ::-1], axis=1)
+    low, high = (int(bound) for bound in np.percentile(least, INTERVAL, method="nearest"))
+    return low, high
+
+
+def share_crossing_interval(hits: FloatArray, trials: FloatArray, level: float, first: int) -> tuple[int, int]:
+    """Return the indices between which a share that rises passed a level, which it most likely did at `first`.
+
+    A place is one where it may have if the rising share that lies below the level before it and above from it on is
+    hardly less likely than the best (SUPPORT_NATS). Hits are as likely as binomial ones that scatter as widely as these
+    do about the best rising share (quasi-likelihood); trials above 0, level within 0 and 1.
+    """
+    fit = np.clip(isotonic_fit(hits / trials, trials), TINY, 1 - TINY)
+    scatter = float(np.sum((hits - trials * fit) ** 2 / (trials * fit * (1 - fit)))) / max(1, len(hits) - 2)
+    lost = trials * (fit * np.log(fit / level) + (1 - fit) * np.log((1 - fit) / (1 - level)))
+    allowed = SUPPORT_NATS * scatter
+    before = np.cumsum(np.where(fit < level, lost, 0.0)[:first][::-1])
+    after = np.cumsum(np.where(fit > level, lost, 0.0)[first:])
+    return first - int((before <= allowed).sum()), first + int((after[:-1] <= allowed).sum())
+
+
+def isotonic_fit(values: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    """Return the non-decreasing values nearest to these by (weighted) least squares (pool adjacent violators)."""
+    sums: list[float] = []
+    sizes: list[float] = []
+    counts: list[int] = []
+    of = np.ones(len(values)) if weights is None else weights
+    for value, weight in zip(values.tolist(), of.tolist(), strict=True):
+        total, size, count = value * weight, weight, 1
+        while sums and sums[-1] * size >= total * sizes[-1]:
+            total, size, count = total + sums.pop(), size + sizes.pop(), count + counts.pop()
+        sums.append(total)
+        sizes.append(size)
+        counts.append(count)
+    return np.repeat(np.array(sums) / np.array(sizes), counts)

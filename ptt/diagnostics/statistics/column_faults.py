@@ -16,8 +16,7 @@ import numpy as np
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.fault_since import FaultSpan, locate_fault
 from ptt.diagnostics.statistics.fill_values import distance
-from ptt.diagnostics.statistics.pair_sample import CERTAIN_ABOVE, NO_MOVE
-from ptt.diagnostics.statistics.sampled_columns import ALL, SUREST, SampledColumns
+from ptt.diagnostics.statistics.pair_sample import ALL, CERTAIN_ABOVE, NO_MOVE, SUREST, SampledColumns
 from ptt.diagnostics.statistics.slices import SLICES
 
 Scale = tuple[float, float]

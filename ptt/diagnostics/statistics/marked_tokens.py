@@ -17,8 +17,7 @@ import polars as pl
 
 from ptt.diagnostics.flat_lists import flatten
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
-from ptt.diagnostics.statistics.fill_values import SENTINELS
-from ptt.diagnostics.statistics.placeholder_values import MISSING_BELOW
+from ptt.diagnostics.statistics.fill_values import MISSING_BELOW, SENTINELS
 
 NEAR: Final = 8  # tokens on either side of an observation, and at the end, that are looked at place by place
 NOWHERE: Final = 99  # a place further away, or none

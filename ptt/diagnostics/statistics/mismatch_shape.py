@@ -12,11 +12,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
-from ptt.diagnostics.statistics.dot_product import dot
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray, dot
+from ptt.diagnostics.statistics.clustered_share import TailShare, tail_shares
 from ptt.diagnostics.statistics.pair_sample import mask_placeholders
 from ptt.diagnostics.statistics.slices import model_runs
-from ptt.diagnostics.statistics.tail_share import TailShare, tail_shares
 
 LARGE: Final = 0.2  # nats: the usual clip range, which such a token leaves before any update
 MIN_TOKENS: Final = 500  # of either slice

@@ -14,9 +14,8 @@ import polars as pl
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
-from ptt.diagnostics.statistics.batch_layout import Batch
 from ptt.diagnostics.statistics.cells import STRETCH, Lists
-from ptt.diagnostics.statistics.slices import ModelRuns
+from ptt.diagnostics.statistics.slices import Batch, ModelRuns
 
 FLOOR: Final = 0.5
 """In nats, and the edge of a coarse bin. A late tail that begins below it matters for no pair."""

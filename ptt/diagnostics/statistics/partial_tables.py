@@ -114,7 +114,7 @@ class TokenTables:
         pair: n, and of the tokens with a large |r| the greatest, where it is, and the coarse histogram.
     rows: one row per sequence: step, length, n_model, n_obs, ok (false: its lists disagree in length).
     bad: per (pair, step, slice): model tokens whose r is null, NaN, infinite, or taken for a placeholder.
-    anomalies: per (seq, column, kind): values that are no logprobs (see placeholder_values.Anomaly).
+    anomalies: per (seq, column, kind): values that are no logprobs (see fill_values.Anomaly).
     samples: every `sample_every`-th sequence, whole.
     """
 

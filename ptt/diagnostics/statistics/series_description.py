@@ -13,10 +13,8 @@ import numpy as np
 
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.autocorrelated_mean import AR1_MARGIN, MAX_WINDOW_BLOCKS, MIN_RELATIVE_NOISE
-from ptt.diagnostics.statistics.change_point import mean_change
-from ptt.diagnostics.statistics.detrended_noise import AR1_GRID, centred_positions, residual_moments
-from ptt.diagnostics.statistics.level_crossing import MIN_LEVEL_VALUES, change_place
-from ptt.diagnostics.statistics.small_sample import MAX_AR1, T975
+from ptt.diagnostics.statistics.change_point import MIN_LEVEL_VALUES, change_place, mean_change
+from ptt.diagnostics.statistics.small_sample import AR1_GRID, MAX_AR1, T975, centred_positions, residual_moments
 
 MAX_POINTS: Final = 400  # a longer series is judged by the means of so many blocks: no curve shows more
 FEWEST: Final = 4  # values that have a change: two at either end, which noise needs

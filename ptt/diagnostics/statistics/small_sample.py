@@ -1,16 +1,101 @@
-"""The change over a figure with few points and its confidence interval: evaluations are rare."""
+"""Changes over a few values, such as evaluations, against noise that remembers, with a line taken off.
+
+A trend is no noise, and what a straight line leaves of autocorrelated values understates it.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.statistics.detrended_noise import block_means, centred_positions, fit_line, lag_products
-from ptt.diagnostics.statistics.dot_product import dot
+from ptt.diagnostics.statistics.arrays import FloatArray, dot
+
+AR1_GRID: Final = np.linspace(0.0, 0.95, 39)
+"""AR(1) correlations of neighbours that are considered; what is longer remembered looks like a shape."""
+CACHED_TABLES: Final = 64  # each caller takes long series as the means of a few dozen blocks
+
+
+def centred_positions(count: int) -> FloatArray:
+    """Return `count` positions one apart, their mean 0."""
+    return np.arange(count, dtype=np.float64) - (count - 1) / 2
+
+
+def block_means(values: FloatArray, count: int) -> FloatArray:
+    """Return the means of `count` blocks of as equal a length as can be; the values themselves where no more."""
+    return values if len(values) <= count else np.array([part.mean() for part in np.array_split(values, count)])
+
+
+@dataclass(frozen=True)
+class LineFit:
+    """A straight line through equally spaced values, by least squares."""
+
+    slope: float  # from one value to the next
+    residual: FloatArray  # (n,), what the values lie off it
+
+    @property
+    def squares(self) -> float:
+        """The sum of squared residuals; it has n - 2 degrees of freedom where the noise is white."""
+        return dot(self.residual, self.residual)
+
+    @property
+    def sd(self) -> float:
+        """The standard deviation of a value about the line, for white noise."""
+        return math.sqrt(self.squares / (len(self.residual) - 2))
+
+
+def fit_line(values: FloatArray) -> LineFit:
+    """Fit a straight line through two or more finite values, (n,)."""
+    position, centred = centred_positions(len(values)), values - values.mean()
+    slope = dot(position, centred) / dot(position, position)
+    return LineFit(slope=slope, residual=centred - slope * position)
+
+
+def lag_products(residual: FloatArray) -> float:
+    """Return the sum of products of neighbours, (n,)."""
+    return dot(residual[1:], residual[:-1])
+
+
+@dataclass(frozen=True)
+class ResidualMoments:
+    """What AR(1) noise of variance 1 is expected to show about a line, one entry a correlation of AR1_GRID."""
+
+    squares: FloatArray  # sum of squared residuals
+    neighbours: FloatArray  # sum of products of residuals that follow one another
+    of_mean: FloatArray  # variance of the mean
+    freedom: FloatArray  # of the sum of squares (Satterthwaite)
+
+    def at(self, ar1: float) -> tuple[float, float, float]:
+        """Return the squares, the variance of the mean, and the freedom at one correlation."""
+        squares, of_mean, freedom = (
+            float(np.interp(ar1, AR1_GRID, column)) for column in (self.squares, self.of_mean, self.freedom)
+        )
+        return squares, of_mean, freedom
+
+
+@lru_cache(maxsize=CACHED_TABLES)
+def residual_moments(count: int) -> ResidualMoments:
+    """Return what a line leaves of `count` values.
+
+    With M = I - H taking the line off and R the noise's correlations, the residuals' covariance is S = M R M: tr S,
+    the sum of its first off-diagonal, mean R, and (tr S)^2 / tr S^2.
+    """
+    position = centred_positions(count)
+    off = np.eye(count) - 1 / count - np.outer(position, position) / dot(position, position)
+    lag = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    rows = []
+    for ar1 in AR1_GRID:
+        noise = np.where(lag == 0, 1.0, ar1 ** np.maximum(lag, 1))
+        residual = np.einsum("ij,jk->ik", np.einsum("ij,jk->ik", off, noise), off)  # BLAS may add in another order
+        squares = float(np.trace(residual))
+        freedom = squares**2 / float(np.square(residual).sum())
+        rows.append((squares, float(np.trace(residual, offset=1)), float(noise.mean()), freedom))
+    return ResidualMoments(*np.array(rows).T)
+
 
 MIN_POINTS: Final = 6  # four degrees of freedom: with fewer, the width of the interval says more than the figure
 MAX_BLOCKS: Final = 24  # more points are judged by the means of so many blocks
@@ -92,3 +177,86 @@ def _point_noise(values: FloatArray) -> float:
     """Return the standard deviation of a point by how neighbours differ; the largest difference may be the step."""
     squares = np.sort(np.square(np.diff(values)))[:-1]
     return math.sqrt(float(squares.mean()) / 2)
+
+
+MIN_FEW: Final = 5  # values: two that are best, two at the end, and one between
+MAX_FEW: Final = 60  # values: of more, noise and its correlation are known from the series itself
+NULL_AR1: Final = 0.5  # AR(1) of the noise that a fall is held against; few values do not show their own
+NULL_FREEDOM: Final = 5.0  # Student t of that noise: a wild value decides nothing
+DRAWS: Final = 9999  # of noise without any fall: p-values come down to 0.0001
+SEED: Final = 20_261_127
+STEP_BENDS: Final = 2  # second differences that a step makes: they are no noise
+BEND_VARIANCE: Final = 6.0  # of a second difference, in that of one value of white noise
+WINDOW_SHARE: Final = 5  # a window takes a fifth of the values
+MIN_WINDOW: Final = 2  # values: one alone is no level
+TINY: Final = 1e-12  # of the values' size: differences of equal values
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewFall:
+    """The fall of few values from their best window to their last one."""
+
+    best: float
+    late: float
+    best_place: int  # the last value of the best window
+    onset: int  # the first value from which on all lie below halfway
+    p_value: float
+
+    @property
+    def share(self) -> float:
+        """How far it fell, of the larger of both levels; 0 where both are 0."""
+        scale = max(abs(self.best), abs(self.late))
+        return (self.best - self.late) / scale if scale > 0 else 0.0
+
+
+def fall_from_best(values: FloatArray) -> FewFall | None:
+    """Return the fall from the best window of few finite values, (n,), to the last; None for fewer than MIN_FEW.
+
+    The statistic is the difference of both means in standard errors, the noise taken from how far values lie off the
+    middle of their neighbours: a slope is no noise, nor are the two largest bends, which a step makes. Its null is
+    drawn: heavy-tailed AR(1) noise of as many values, with the best window chosen likewise.
+    """
+    count = len(values)
+    if count < MIN_FEW:
+        return None
+    width = _width(count)
+    means = sliding_window_view(values, width).mean(axis=-1)
+    best = int(np.argmax(means))
+    late = float(values[-width:].mean())
+    observed = float(_statistics(values[None])[0])
+    null = _null(count)
+    above = np.flatnonzero(values > (float(means[best]) + late) / 2)
+    return FewFall(
+        best=float(means[best]),
+        late=late,
+        best_place=best + width - 1,
+        onset=min(int(above[-1]) + 1, count - 1) if len(above) else count - 1,
+        p_value=float((1 + np.count_nonzero(null >= observed - TINY)) / (1 + len(null))),
+    )
+
+
+def _width(count: int) -> int:
+    return max(MIN_WINDOW, count // WINDOW_SHARE)
+
+
+def _statistics(values: FloatArray) -> FloatArray:
+    """Return the fall of each row, (draws, n), in standard errors."""
+    width = _width(values.shape[-1])
+    bends = np.sort(np.square(np.diff(values, n=2, axis=-1)), axis=-1)
+    squares = bends[:, : -min(STEP_BENDS, (bends.shape[-1] + 1) // 3)]
+    noise = np.sqrt(squares.mean(axis=-1) / BEND_VARIANCE)
+    best = sliding_window_view(values, width, axis=-1).mean(axis=-1).max(axis=-1)
+    floor = TINY * np.maximum(np.abs(values).max(axis=-1), np.finfo(np.float64).tiny)
+    fall: FloatArray = (best - values[:, -width:].mean(axis=-1)) / np.maximum(noise * math.sqrt(2 / width), floor)
+    return fall
+
+
+@lru_cache(maxsize=MAX_FEW)
+def _null(count: int) -> FloatArray:
+    """Draw the statistic of so many values of noise alone."""
+    drawn = np.random.default_rng(SEED).standard_t(NULL_FREEDOM, size=(DRAWS, count))
+    noise = np.empty_like(drawn)
+    noise[:, 0] = drawn[:, 0]
+    for place in range(1, count):
+        noise[:, place] = NULL_AR1 * noise[:, place - 1] + math.sqrt(1 - NULL_AR1**2) * drawn[:, place]
+    return _statistics(noise)

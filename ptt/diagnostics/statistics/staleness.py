@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray, product
 from ptt.diagnostics.statistics.bootstrap import (
     SEED,
     coarse_percentile,
@@ -26,7 +26,6 @@ from ptt.diagnostics.statistics.bootstrap import (
     histogram_entries,
     interval,
 )
-from ptt.diagnostics.statistics.dot_product import product
 from ptt.diagnostics.statistics.slices import SLICES
 from ptt.diagnostics.statistics.tail_growth import FLOOR
 from ptt.diagnostics.statistics.windows import Span, label_spans

@@ -22,18 +22,19 @@ from ptt.diagnostics.statistics.bootstrap import (
     pool_blocks,
     resample_blocks,
 )
-from ptt.diagnostics.statistics.detrended_noise import block_means
-from ptt.diagnostics.statistics.equal_tokens import (
+from ptt.diagnostics.statistics.percentiles import percentiles
+from ptt.diagnostics.statistics.rare_tails import (
     PLENTY_TOKENS,
     PLENTY_UNITS,
     UNEQUAL,
+    BlockCounts,
+    count_maxima,
     fill_blocks,
     full_block,
     thin_blocks,
     thin_histograms,
 )
-from ptt.diagnostics.statistics.percentiles import percentiles
-from ptt.diagnostics.statistics.rare_tails import BlockCounts, count_maxima
+from ptt.diagnostics.statistics.small_sample import block_means
 from ptt.diagnostics.statistics.trend import (
     MIN_SHIFT_BLOCKS,
     NULL_DRAWS,

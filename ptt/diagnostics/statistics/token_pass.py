@@ -20,8 +20,6 @@ import pyarrow as pa
 
 from ptt.diagnostics.flat_lists import take
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
-from ptt.diagnostics.statistics.batch_layout import Batch, chunks, is_sound, lay_out
-from ptt.diagnostics.statistics.begun_piece import BegunPiece, as_records
 from ptt.diagnostics.statistics.cells import (
     KINDS,
     LOGP_COLUMNS,
@@ -38,7 +36,14 @@ from ptt.diagnostics.statistics.cells import (
     concat_records,
     conform,
 )
-from ptt.diagnostics.statistics.fill_values import Fills, find_fills, sampled_tokens
+from ptt.diagnostics.statistics.fill_values import (
+    Fills,
+    find_fills,
+    find_placeholders,
+    placeholder_records,
+    sampled_tokens,
+    unsampled_tokens,
+)
 from ptt.diagnostics.statistics.logprob_pairs import Pair
 from ptt.diagnostics.statistics.merge_tree import Merger
 from ptt.diagnostics.statistics.observation_position import PositionCounter
@@ -52,7 +57,8 @@ from ptt.diagnostics.statistics.partial_tables import (
     merge_signed,
     sum_by_step,
 )
-from ptt.diagnostics.statistics.placeholder_values import find_placeholders, placeholder_records, unsampled_tokens
+from ptt.diagnostics.statistics.slices import Batch, chunks, is_sound, lay_out
+from ptt.diagnostics.statistics.sound_tables import BegunPiece, as_records
 from ptt.diagnostics.statistics.token_sums import (
     SIGNED_BINS,
     ArrayPool,

@@ -10,9 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
-from ptt.diagnostics.statistics.detrended_noise import block_means, centred_positions, fit_line
-from ptt.diagnostics.statistics.dot_product import dot, product
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray, dot, product
+from ptt.diagnostics.statistics.small_sample import block_means, centred_positions, fit_line
 
 STEP_AR1: Final = 0.6
 """AR(1) of step noise that a shift is tested against; docs/statistics.md has what noise of 0, 0.5, 0.8 does."""

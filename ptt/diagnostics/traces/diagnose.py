@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.errors import describe
-from ptt.diagnostics.evidence.episode_tails import EpisodeTails
+from ptt.diagnostics.evidence.tail_details import EpisodeTails
 from ptt.diagnostics.model import (
     Broken,
     Finding,

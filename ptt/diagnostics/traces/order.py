@@ -12,8 +12,14 @@ import polars as pl
 
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
-from ptt.diagnostics.statistics.order_change import MIN_BLOCKS, OrderChange, block_edges, find_change, order_p_value
-from ptt.diagnostics.statistics.ramp_change import rise_onset
+from ptt.diagnostics.statistics.ramp_change import (
+    MIN_BLOCKS,
+    OrderChange,
+    block_edges,
+    find_change,
+    order_p_value,
+    rise_onset,
+)
 from ptt.diagnostics.statistics.windows import Span
 
 MAX_BLOCKS: Final = 60  # of a test: short enough to date a change, and few enough for noise of neighbours to cancel

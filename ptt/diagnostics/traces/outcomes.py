@@ -15,7 +15,7 @@ from ptt.diagnostics.model import JsonScalar, Severity
 from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.clustered_share import clustered_share
-from ptt.diagnostics.statistics.order_change import block_edges
+from ptt.diagnostics.statistics.ramp_change import block_edges
 from ptt.diagnostics.statistics.within_groups import PairOrder, pair_order
 from ptt.diagnostics.traces.conduct import looping_calls
 from ptt.diagnostics.traces.judging import Judged, graded, no_calls, not_judged

@@ -18,9 +18,8 @@ import polars as pl
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.statistics.arrays import BoolArray
-from ptt.diagnostics.statistics.deciding_turn import SURE, Located, Splits, locate, permutation_p
 from ptt.diagnostics.statistics.group_difference import holm_adjust
-from ptt.diagnostics.statistics.stratified_difference import rate_differences
+from ptt.diagnostics.statistics.strata import SURE, Located, Splits, locate, permutation_p, rate_differences
 from ptt.diagnostics.traces.judging import Judged, graded, not_judged
 from ptt.diagnostics.traces.model import Example, Parting
 from ptt.diagnostics.traces.tables import STEP, TraceTables, scan_table

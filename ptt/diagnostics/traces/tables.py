@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.evidence.environment import ARGS_CHARS, MALFORMED, MIN_JSON_SHARE, are_json
-from ptt.diagnostics.evidence.episode_tails import EpisodeTails
+from ptt.diagnostics.evidence.tail_details import EpisodeTails
 from ptt.diagnostics.schema import TABLES
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.clustered_share import clustered_share

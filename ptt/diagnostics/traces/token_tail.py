@@ -10,14 +10,14 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.evidence.episode_tails import EpisodeTails
+from ptt.diagnostics.evidence.tail_details import EpisodeTails
 from ptt.diagnostics.evidence.tails import TAIL_NATS
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.bootstrap import coarse_percentile, histogram_entries
+from ptt.diagnostics.statistics.clustered_share import TailShare, tail_shares
 from ptt.diagnostics.statistics.observation_position import FLOOR
-from ptt.diagnostics.statistics.tail_share import TailShare, tail_shares
 from ptt.diagnostics.traces.judging import Judged, graded, not_judged
 from ptt.diagnostics.traces.tables import TraceTables
 from ptt.diagnostics.traces.tools import classify_errors

@@ -11,8 +11,14 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.evidence.baseline_shift import MAX_LOG, MIN_VALUES, Z_POWER, detectable_shift
-from ptt.diagnostics.evidence.level_change import detectable_fall, window_mean_noise
+from ptt.diagnostics.evidence.baseline_shift import (
+    MAX_LOG,
+    MIN_VALUES,
+    Z_POWER,
+    detectable_fall,
+    detectable_shift,
+    window_mean_noise,
+)
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import (
     CUSTOM,
@@ -27,7 +33,6 @@ from ptt.diagnostics.model import (
     Signature,
 )
 from ptt.diagnostics.rules import LIMITS, tool_tail_growth
-from ptt.diagnostics.rules.advice import more_rows
 from ptt.diagnostics.rules.critic import MIN_LOSS
 from ptt.diagnostics.rules.numerics.loss_divergence import MARGIN, is_fitted
 from ptt.diagnostics.rules.policy_update.kl_over_target import CRITICAL_FACTOR, limit_in_force, tokens_per_value
@@ -37,7 +42,7 @@ from ptt.diagnostics.rules.post_training.at_chance import CHANCE
 from ptt.diagnostics.rules.post_training.likelihood_falls import MIN_FALL
 from ptt.diagnostics.rules.post_training.overfitting import MIN_EVALUATIONS, MIN_RISE, loss_path
 from ptt.diagnostics.rules.post_training.overfitting import Z_LIMIT as EVALUATION_Z
-from ptt.diagnostics.rules.single_series import derived, logarithms
+from ptt.diagnostics.rules.single_series import derived, logarithms, more_rows
 from ptt.diagnostics.verdict.outcome import BY_HEART, LEARNT, WORSE, blocked_by, memorised, not_learnt
 from ptt.diagnostics.wording import sig
 

@@ -18,11 +18,10 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise, step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.advice import more_rows
 from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, MIN_LOSS, REPAIRS, critic_metric
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
-from ptt.diagnostics.rules.single_series import last_mean, logarithms, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, logarithms, more_rows, series_evidence
 from ptt.diagnostics.wording import pct, sig
 
 MIN_STEPS = 50  # values: a new critic may need some tens of steps

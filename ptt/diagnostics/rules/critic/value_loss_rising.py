@@ -18,11 +18,10 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.advice import more_rows
 from ptt.diagnostics.rules.critic import FIT, LEARNT_VARIANCE, MIN_LOSS, REPAIRS, critic_metric
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward_outcome import reward_range
-from ptt.diagnostics.rules.single_series import last_mean, measured, peak_median, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, measured, more_rows, peak_median, series_evidence
 from ptt.diagnostics.wording import pct, sig
 
 RISE_FACTOR = 2.0  # a loss that should fall has doubled: values are off by 1.4 times as much as at first

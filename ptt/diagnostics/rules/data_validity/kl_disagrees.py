@@ -21,8 +21,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import LANGUAGE
-from ptt.diagnostics.evidence.kl_witness import KlWitness
-from ptt.diagnostics.evidence.reference import REF_PAIRS
+from ptt.diagnostics.evidence.reference import REF_PAIRS, KlWitness
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule

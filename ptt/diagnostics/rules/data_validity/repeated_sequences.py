@@ -11,7 +11,7 @@ Source: resumed runs, and `gather` before writing, are the usual causes.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.repeated_content import REPEATED_RATE, Copies
+from ptt.diagnostics.evidence.recorded_batches import REPEATED_RATE, Copies
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, dates_of, extent, recorded_validity, when_words

@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.statistics.stratified_difference import StratifiedDifference, stratified_difference
+from ptt.diagnostics.statistics.strata import StratifiedDifference, stratified_difference
 from ptt.diagnostics.wording import pct, sig
 
 FLOOR = 0.1  # of the calls under more load

@@ -12,8 +12,7 @@ framework flags it or its result begins like an error message.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.counts import counted_share, logged_share
-from ptt.diagnostics.evidence.logged_tools import failure_shares
+from ptt.diagnostics.evidence.counts import counted_share, failure_shares, logged_share
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
 from ptt.diagnostics.rules.interface import Limits, Verdict, rule

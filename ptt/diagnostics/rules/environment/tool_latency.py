@@ -24,7 +24,7 @@ from ptt.diagnostics.evidence.baseline_shift import (
     lasting_rise,
     ranks_apart,
 )
-from ptt.diagnostics.evidence.logged_tools import SECONDS, series_by_tool
+from ptt.diagnostics.evidence.counts import SECONDS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED

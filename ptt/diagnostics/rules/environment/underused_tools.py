@@ -16,9 +16,8 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_fall
-from ptt.diagnostics.evidence.counts import Counts, wilson_lower_bound
+from ptt.diagnostics.evidence.counts import CALLS, Counts, series_by_tool, wilson_lower_bound
 from ptt.diagnostics.evidence.environment import MAX_TOOLS
-from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED

@@ -10,9 +10,8 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, NAN_FLAGS, Series
 from ptt.diagnostics.metrics.catalogue import listed
-from ptt.diagnostics.rules.advice import more_rows
 from ptt.diagnostics.rules.interface import NotJudged, by_kind
-from ptt.diagnostics.rules.single_series import logged
+from ptt.diagnostics.rules.single_series import logged, more_rows
 from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 
 CORE: Final = listed("core")

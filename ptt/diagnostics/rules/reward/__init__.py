@@ -10,9 +10,16 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_rise
+from ptt.diagnostics.evidence.baseline_shift import (
+    CHANGE_SDS,
+    MIN_VALUES,
+    BaselineShift,
+    LevelChange,
+    change_since,
+    change_since_start,
+    lasting_rise,
+)
 from ptt.diagnostics.evidence.counts import Counts, MeasuredShare
-from ptt.diagnostics.evidence.level_change import Z_LIMIT, LevelChange, change_since, change_since_start
 from ptt.diagnostics.evidence.outcome_agreement import NOISE_Z, TWO_WINDOW_FACTOR, OutcomeState
 from ptt.diagnostics.evidence.rewards import Rewards, Samples
 from ptt.diagnostics.evidence.series import Series
@@ -21,7 +28,7 @@ from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.rules.interface import NotJudged, requires
 from ptt.diagnostics.rules.reward_outcome import reward_dropped_since
 from ptt.diagnostics.rules.single_series import logged
-from ptt.diagnostics.statistics.level_crossing import change_place
+from ptt.diagnostics.statistics.change_point import change_place
 from ptt.diagnostics.statistics.small_sample import estimate_change
 from ptt.diagnostics.wording import sig
 
@@ -98,7 +105,7 @@ def side_shifts(evidence: Evidence) -> tuple[Shift, ...]:
     shifts: dict[str, Shift] = {}
     for series in sides:
         change = change_since_start(series)
-        if change is not None and abs(change.sds) >= Z_LIMIT and abs(change.share) >= MIN_SHIFT_SHARE:
+        if change is not None and abs(change.sds) >= CHANGE_SDS and abs(change.share) >= MIN_SHIFT_SHARE:
             shifts.setdefault(series.raw_name.removeprefix("train/"), Shift(name=series.raw_name, change=change))
     return tuple(sorted(shifts.values(), key=lambda shift: (-abs(shift.change.share), shift.name)))
 
@@ -187,7 +194,7 @@ def _gain(series: Series, since: int, minimum: float) -> Gain:
 def steady_decline(reward: Series) -> LevelChange | None:
     """Return the change of a reward that went down in every fifth of the run: learning goes the wrong way."""
     change = change_since_start(reward)
-    if change is None or change.sds > -Z_LIMIT:
+    if change is None or change.sds > -CHANGE_SDS:
         return None
     falls = -np.diff([part.mean() for part in np.array_split(reward.finite()[1], DECLINE_PARTS)])
     return change if falls.min() >= MIN_DECLINE_SHARE * falls.mean() else None

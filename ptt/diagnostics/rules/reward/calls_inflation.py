@@ -14,8 +14,7 @@ Source: the same test as for length (arXiv 2310.03716), put to calls; the levels
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
-from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since_start
+from ptt.diagnostics.evidence.baseline_shift import CHANGE_SDS, MIN_VALUES, change_since_start, lasting_rise
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, OutcomeState
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
@@ -40,7 +39,9 @@ def check(calls: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if growth is not None and not growth.ended:
         early, late, onset, interval = growth.early, growth.last, growth.onset, growth.interval
     elif (
-        change is not None and change.sds >= Z_LIMIT and change.late >= max(MIN_CALLS, limits["growth"] * change.start)
+        change is not None
+        and change.sds >= CHANGE_SDS
+        and change.late >= max(MIN_CALLS, limits["growth"] * change.start)
     ):
         early, late, onset, interval = change.start, change.late, change.onset, change.interval  # grown from the start
     else:

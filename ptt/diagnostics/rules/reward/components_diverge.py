@@ -17,9 +17,9 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
-from ptt.diagnostics.evidence.level_change import (
-    Z_LIMIT,
+from ptt.diagnostics.evidence.baseline_shift import (
+    CHANGE_SDS,
+    MIN_VALUES,
     LevelChange,
     change_since,
     change_since_best,
@@ -56,7 +56,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             enable="log each part of the reward separately: in TRL one reward function per part, in prime-rl a rubric",
         )
     changes = {name: change for name, series in parts.items() if (change := change_since_best(series)) is not None}
-    falls = [(name, fall) for name, fall in changes.items() if fall.sds <= -Z_LIMIT and fall.share <= -limits["fall"]]
+    falls = [
+        (name, fall) for name, fall in changes.items() if fall.sds <= -CHANGE_SDS and fall.share <= -limits["fall"]
+    ]
     for name, fall in sorted(falls, key=lambda item: (not is_outcome(item[0]), item[1].onset or 0, item[0])):
         others = {other: change_since(series, fall.start_step) for other, series in parts.items() if other != name}
         rises = {other: rise for other, rise in others.items() if rise is not None and has_risen(rise)}
@@ -74,7 +76,7 @@ def _left_behind(parts: Mapping[str, Series]) -> Finding | Healthy | None:
         return None
     for other in sorted(shares.keys() - set(tasks)):
         rise = change_since_start(shares[other])
-        if rise is None or rise.sds < Z_LIMIT or rise.amount < MIN_GAIN:
+        if rise is None or rise.sds < CHANGE_SDS or rise.amount < MIN_GAIN:
             continue
         began = _set_out(shares[other], rise)
         changes = {name: change_since(shares[name], began) for name in tasks}

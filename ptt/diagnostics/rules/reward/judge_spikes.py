@@ -16,15 +16,14 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MAD_TO_SD, MIN_VALUES
-from ptt.diagnostics.evidence.level_change import window_mean_noise
+from ptt.diagnostics.evidence.baseline_shift import MAD_TO_SD, MIN_VALUES, window_mean_noise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import is_judge
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import OUTCOME_ENABLE, rewards_of, with_values
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.detrended_noise import fit_line
+from ptt.diagnostics.statistics.small_sample import fit_line
 from ptt.diagnostics.wording import sig
 
 JUMP_Z_LIMIT = 8.0  # standard deviations of a window's mean, with AR(1) noise of 0.8: learning does not jump so

@@ -12,8 +12,7 @@ Source: Singhal et al., A Long Way to Go: Investigating Length Correlations in R
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
-from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since_start
+from ptt.diagnostics.evidence.baseline_shift import CHANGE_SDS, MIN_VALUES, change_since_start, lasting_rise
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, OutcomeState
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
@@ -38,7 +37,11 @@ def check(length: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if growth is not None:
         slight = lasting_rise(length, floor=MIN_LENGTH, factor=START_FACTOR)
         start = max(start, slight.interval[0]) if slight is not None else start
-    if change is not None and change.sds >= Z_LIMIT and change.late >= max(MIN_LENGTH, limits["growth"] * change.start):
+    if (
+        change is not None
+        and change.sds >= CHANGE_SDS
+        and change.late >= max(MIN_LENGTH, limits["growth"] * change.start)
+    ):
         early, late, onset, interval = change.start, change.late, change.onset, change.interval
     elif growth is not None and not growth.ended:
         early, late, onset, interval = growth.early, growth.last, growth.onset, growth.interval

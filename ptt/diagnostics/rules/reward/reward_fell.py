@@ -15,12 +15,12 @@ Source: noise is the values' distance from their running median, widened for aut
 from math import nan
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since_best
+from ptt.diagnostics.evidence.baseline_shift import CHANGE_SDS, change_since_best
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward import mean_reward, steady_decline
-from ptt.diagnostics.statistics.few_values import MAX_FEW, MIN_FEW, FewFall, fall_from_best
+from ptt.diagnostics.statistics.small_sample import MAX_FEW, MIN_FEW, FewFall, fall_from_best
 from ptt.diagnostics.wording import sig
 
 MIN_FALL_SHARE = 0.3  # of the best level
@@ -49,7 +49,7 @@ def check(reward: Series, _: Evidence, limits: Limits) -> Verdict:
         return Healthy(
             reason=f"the reward ends at {sig(few.late)}, its best window of {len(values)} is {sig(few.best)}"
         )
-    if fall is None or fall.onset is None or fall.sds > -Z_LIMIT or fall.share > -limits["fell"]:
+    if fall is None or fall.onset is None or fall.sds > -CHANGE_SDS or fall.share > -limits["fell"]:
         best, late = (fall.start, fall.late) if fall else (nan, nan)
         return Healthy(reason=f"the reward ends at {sig(late)}, its best window is {sig(best)}")
     if steady_decline(reward):

@@ -13,8 +13,8 @@ within prompts. The levels are our own.
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.answers import agreement_by_block
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise, ranked_rise
-from ptt.diagnostics.evidence.lengths import agreement_by_block
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import (

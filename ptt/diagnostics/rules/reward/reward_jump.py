@@ -12,8 +12,7 @@ Source: Power et al., Grokking (arXiv 2201.02177), for the late rise; see reward
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
-from ptt.diagnostics.evidence.level_change import window_mean_noise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, window_mean_noise
 from ptt.diagnostics.evidence.outcome_agreement import OutcomeState, judge_outcomes
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_fall
-from ptt.diagnostics.evidence.level_change import change_since_start
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, change_since_start, lasting_fall
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule

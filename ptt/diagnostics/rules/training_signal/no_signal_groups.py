@@ -39,7 +39,7 @@ from ptt.diagnostics.rules.interface import (
 from ptt.diagnostics.rules.reward_outcome import MIN_CHANGE, Z_LIMIT, reward_fell
 from ptt.diagnostics.rules.single_series import derived, measured, series_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.few_values import fall_from_best
+from ptt.diagnostics.statistics.small_sample import fall_from_best
 from ptt.diagnostics.wording import pct, sig
 
 SHARE = "reward/zero_std_frac"
