@@ -362,7 +362,8 @@ def swapped(evidence: Evidence) -> Any:
 def test_a_reference_that_is_swapped_in_one_step_is_named_with_it() -> None:
     made = with_slices(jump(0.05, 0.15), jump(0.1, 0.3))
     assert made.reference is not None
-    assert made.reference.swapped_at == 51
+    assert made.reference.swapped is not None
+    assert made.reference.swapped.step == 51
     verdict = swapped(made)
     assert isinstance(verdict, Broken)
     (finding,) = verdict.findings
@@ -404,7 +405,8 @@ def test_a_swap_is_seen_where_only_every_tenth_logged_step_is_recorded() -> None
     }
     pairs = {"policy/ref": replace(pair("policy/ref", level(0.1))["policy/ref"], slices=slices)}
     found = gather_reference({"reward/mean": series_of("reward/mean", slow)}, pairs, {})
-    assert found.swapped_at == 510
+    assert found.swapped is not None
+    assert found.swapped.step == 510
 
 
 def test_growth_after_tools_alone_or_over_many_steps_is_no_swap() -> None:

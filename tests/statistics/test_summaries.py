@@ -18,9 +18,9 @@ STEPS = np.arange(90.0) * 2 + 7
 
 
 def of(
-    statistic: str, values: Array = VALUES, steps: Array = STEPS, *, spread: float = 1.0, likeness: float = 0.0
+    statistic: str, values: Array = VALUES, steps: Array = STEPS, *, spread: float = 1.0, ar1: float = 0.0
 ) -> Summary:
-    found = summarize(steps, values, statistic, spread=spread, likeness=likeness)
+    found = summarize(steps, values, statistic, spread=spread, ar1=ar1)
     assert isinstance(found, Summary)
     return found
 
@@ -40,29 +40,29 @@ def test_intervals_of_independent_noise_are_the_textbooks() -> None:
     assert mean.high - mean.value == pytest.approx(1.96 * sd / math.sqrt(90), rel=1e-3)
     slope = of("slope", spread=sd)
     assert slope.high - slope.value == pytest.approx(1.96 * sd / (STEPS.std() * math.sqrt(90)), rel=1e-3)
-    few = summarize(STEPS[:12], VALUES[:12], "mean", spread=sd, likeness=0.0)
+    few = summarize(STEPS[:12], VALUES[:12], "mean", spread=sd, ar1=0.0)
     assert isinstance(few, Summary)
     assert few.high - few.value == pytest.approx(stats.t.ppf(0.975, 10) * sd / math.sqrt(12), rel=5e-3)
 
 
-@pytest.mark.parametrize("likeness", [0.3, 0.8])
+@pytest.mark.parametrize("ar1", [0.3, 0.8])
 @pytest.mark.parametrize("statistic", ["mean", "median", "p90", "change", "slope"])
-def test_intervals_hold_the_truth_where_steps_follow_one_another(statistic: str, likeness: float) -> None:
-    """AR(1) noise about a level; spread and likeness are measured on the whole run, of which a third is summed up."""
+def test_intervals_hold_the_truth_where_steps_follow_one_another(statistic: str, ar1: float) -> None:
+    """AR(1) noise about a level; spread and AR(1) are measured on the whole run, of which a third is summed up."""
     generator = np.random.default_rng(11)
     window, held, runs = 100, 0, 500
     truth = stats.norm.ppf(0.9) if statistic == "p90" else 0.0
     for _ in range(runs):
-        shocks = generator.standard_normal(3 * window + 200) * math.sqrt(1 - likeness**2)
-        run = signal.lfilter([1.0], [1.0, -likeness], shocks)[200:]
+        shocks = generator.standard_normal(3 * window + 200) * math.sqrt(1 - ar1**2)
+        run = signal.lfilter([1.0], [1.0, -ar1], shocks)[200:]
         spread, like = step_noise(run)
-        found = of(statistic, run[-window:], np.arange(float(window)), spread=spread, likeness=like)
+        found = of(statistic, run[-window:], np.arange(float(window)), spread=spread, ar1=like)
         held += found.low <= truth <= found.high
     assert held / runs >= 0.9
 
 
 def test_an_end_that_no_value_reaches_is_open() -> None:
-    found = of("p95", VALUES[:40], STEPS[:40], likeness=0.8)
+    found = of("p95", VALUES[:40], STEPS[:40], ar1=0.8)
     assert found.high == math.inf
     assert math.isfinite(found.low)
 
@@ -79,14 +79,14 @@ def test_one_wild_value_decides_no_statistic_that_stands_near_an_end() -> None:
 @pytest.mark.parametrize("statistic", STATISTICS)
 def test_too_few_values_are_said(statistic: str) -> None:
     least = min_values(statistic)
-    told = summarize(STEPS[: least - 1], VALUES[: least - 1], statistic, spread=1.0, likeness=0.0)
+    told = summarize(STEPS[: least - 1], VALUES[: least - 1], statistic, spread=1.0, ar1=0.0)
     assert told == f"{least - 1} finite values are logged there; {least} are needed for this"
-    assert isinstance(summarize(STEPS[:least], VALUES[:least], statistic, spread=1.0, likeness=0.0), Summary)
+    assert isinstance(summarize(STEPS[:least], VALUES[:least], statistic, spread=1.0, ar1=0.0), Summary)
 
 
 def test_a_ratio_to_nothing_is_refused_and_one_of_nothing_is_zero() -> None:
     early = np.concatenate([np.zeros(30), np.ones(60)])
-    assert isinstance(summarize(STEPS, early, "ratio", spread=1.0, likeness=0.0), str)
+    assert isinstance(summarize(STEPS, early, "ratio", spread=1.0, ar1=0.0), str)
     assert of("ratio", early[::-1].copy(), spread=0.1).value == 0.0
 
 

@@ -81,7 +81,6 @@ def test_windows_and_blocks_are_the_percentiles_of_their_tokens() -> None:
     assert tails.post.window_tokens.tolist() == [12 * 40 * 10] * 3
     assert tails.post.units.tolist() == [12] * 30
     assert tails.tokens == sum(map(sum, frame["model_mask"].to_list()))
-    assert tails.tool_free_tokens == 30 * 4 * 40
 
 
 def test_redrawn_blocks_lie_about_the_value_they_stand_for() -> None:

@@ -34,7 +34,7 @@ MIN_WIDTH: Final = 5
 MAX_BLOCKS: Final = 400  # a longer series is judged by the means of so many blocks
 Z_LIMIT: Final = 4.0  # of a window's mean: it is looked at some hundred times in each of some twenty figures
 SHORT_SERIES_PENALTY: Final = 10
-"""Values: a short series tells its noise and its likeness badly, so limits lie higher by so many over their number."""
+"""Values: a short series tells its noise and its AR(1) badly, so limits lie higher by so many over their number."""
 MIN_NOISE_SHARE: Final = 1e-9  # of the largest difference: a schedule leaves at its first other value
 BOOTSTRAP_DRAWS: Final = 100
 SEED: Final = 20_260_611
@@ -69,10 +69,10 @@ def divergence_onset(
     if usable.sum() < MIN_DIFFERENCES:
         return None
     firsts, lasts, levels = _condensed(steps[usable], (steps if ends is None else ends)[usable], values[usable])
-    spread, likeness = step_noise(levels)
+    spread, ar1 = step_noise(levels)
     spread = max(spread, MIN_NOISE_SHARE * float(np.abs(levels).max()))
     width = min(WINDOW_WIDTH, max(MIN_WIDTH, len(levels) // 3))
-    errors = np.hypot(_errors(len(levels), width, spread, likeness), between)
+    errors = np.hypot(_errors(len(levels), width, spread, ar1), between)
     onset = _find_onsets(levels[None], width, errors)[0]
     if onset is None:
         return None
@@ -114,12 +114,10 @@ def _redrawn(levels: FloatArray, width: int) -> FloatArray:
     return redrawn
 
 
-def _errors(count: int, width: int, spread: float, likeness: float) -> FloatArray:
+def _errors(count: int, width: int, spread: float, ar1: float) -> FloatArray:
     """Return the standard error of the mean over the last `width` values at each place; inf before there are five."""
     window_sizes = np.minimum(np.arange(1, count + 1), width)
-    error: FloatArray = (
-        spread * np.sqrt((1 + likeness) / (1 - likeness) / window_sizes) * (1 + SHORT_SERIES_PENALTY / count)
-    )
+    error: FloatArray = spread * np.sqrt((1 + ar1) / (1 - ar1) / window_sizes) * (1 + SHORT_SERIES_PENALTY / count)
     error[: MIN_WIDTH - 1] = np.inf
     return error
 

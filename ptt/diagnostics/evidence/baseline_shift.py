@@ -320,7 +320,7 @@ CHANGE_SDS: Final = 6.0
 best window in five of a thousand runs at most, before the size of the fall is asked for."""
 AR1_CORRECTION: Final = 0.25
 """Added to the lag-1 correlation that the residuals show: a running median takes some of it away."""
-MIN_AR1_VALUES: Final = 60  # values: of fewer, the correlation is not known; STEP_LIKENESS stands for it
+MIN_AR1_VALUES: Final = 60  # values: of fewer, the correlation is not known; STEP_AR1 stands for it
 CHANGE_AR1: Final = 0.8  # AR(1) of step noise: more is taken for this much
 LEFT_SHARE: Final = 0.4  # of the run, behind a fall that is to be seen
 LOST_FRACTION: Final = 0.25  # of what is lost in the end: the onset is where so much is lost for good

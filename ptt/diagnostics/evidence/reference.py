@@ -105,11 +105,6 @@ class Reference:
     swapped: Swap | None = None
     restarts: Sawtooth | None = None  # falls of `seen_in` where the learning rate restarts: no reference that moves
 
-    @property
-    def swapped_at(self) -> int | None:
-        """The first recorded step of another reference, None where it was not swapped."""
-        return None if self.swapped is None else self.swapped.step
-
     def period_starts(self, first: int, last: int) -> tuple[int, ...]:
         """Return the steps between two at which a period begins: as seen, else as the settings count them."""
         if self.seen is not None:

@@ -23,7 +23,7 @@ from ptt.diagnostics.evidence.tail_details import MAX_TURN, RESULT_NAMES, observ
 from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails, add_units, step_tails
 from ptt.diagnostics.evidence.validity import with_ranks
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 from ptt.diagnostics.statistics.bootstrap import coarse_percentile, histogram_entries
 from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS, TailShare, tail_shares
 from ptt.diagnostics.statistics.histograms import coarse_cells
@@ -510,8 +510,7 @@ def _tails_of(
 
     own = measured(rows, tails.post.name)
     of_text = tails.text if beside is None else measured(beside, tails.text.name)
-    late = [_late_counts(part, windows[-1]) for part in (rows, text) if part is not None]
-    tail, count = (np.array(column, dtype=np.float64) for column in zip(*late, strict=True))
+    late = [_late_tail(part, windows[-1]) for part in (rows, text) if part is not None]
     return replace(
         tails,
         blocks=blocks,
@@ -528,16 +527,11 @@ def _tails_of(
         equal_at=None,
         bad_tokens=0,
         zero_share=0.0,
-        late_tail_share=_share(tail),
-        late_token_share=_share(count),
+        late_tail_share=late[0] / sum(late) if any(late) else math.nan,
     )
 
 
-def _share(of: FloatArray) -> float:
-    return float(of[0] / of.sum()) if of.sum() else float("nan")
-
-
-def _late_counts(rows: pl.DataFrame, window: Span) -> tuple[float, float]:
-    inside = rows.filter(pl.col("step").is_between(window.first, window.last))
-    _, coarse, n = histogram_entries(inside)
-    return float(n[coarse >= np.searchsorted(bins.coarse_edges(), TAIL_NATS)].sum()), float(n.sum())
+def _late_tail(rows: pl.DataFrame, window: Span) -> float:
+    """Count the tokens of the late window beyond TAIL_NATS."""
+    _, coarse, n = histogram_entries(rows.filter(pl.col("step").is_between(window.first, window.last)))
+    return float(n[coarse >= np.searchsorted(bins.coarse_edges(), TAIL_NATS)].sum())

@@ -81,10 +81,8 @@ class Tails:
     observations: int  # steps, or bursts of steps on one batch of rollouts
     observed_in_blocks: IntArray  # (blocks,) of these
     gap: float  # training steps from one observation to the next (median)
-    tool_free_tokens: int  # text-only tokens of sequences without any observation
     unit: str  # what was resampled as a whole: "prompt group" or "sequence"
     late_tail_share: float  # of the late window's tokens with |r| above TAIL_NATS: the share that follows a tool call
-    late_token_share: float  # of all tokens of the late window: likewise
     beyond: Mapping[str, Interval] = field(default_factory=dict)  # by slice: of its tokens, early and late, likewise
     equal_at: int | None = None  # the first step, where r was 0: policy and reference, which stays, were equal there
     periods: int | None = None  # whole ones of a reference that moves, which the blocks are made of; None: it stays
@@ -194,7 +192,6 @@ def _describe(
 ) -> Tails:
     """Put what was measured beside how much was measured."""
     observed, name = cuts.observed, tokens.pairs[0].name
-    free = tokens.sound_rows.filter(pl.col("n_obs") == 0)
     total = int(cells["n"].cast(pl.Int64).sum())
     return Tails(
         pair=name,
@@ -212,10 +209,8 @@ def _describe(
         observations=len(observed),
         observed_in_blocks=count_within(observed, cuts.blocks),
         gap=float(np.median(np.diff([span.first for span in observed]))) if len(observed) > 1 else 1.0,
-        tool_free_tokens=int(free["n_model"].cast(pl.Int64).sum()),
         unit=unit,
         late_tail_share=_post_share(cells, cuts.windows[-1], beyond=TAIL_NATS),
-        late_token_share=_post_share(cells, cuts.windows[-1], beyond=-1.0),
         beyond={
             part.name: (early, late)
             for number, part in slices.items()

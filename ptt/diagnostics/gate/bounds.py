@@ -362,9 +362,9 @@ def metric_statistic(bound: Bound, subject: Logged, run: RunSeries) -> Measured 
             no_number=True,
         )
     _, every = series.finite()
-    spread, likeness = step_noise(every) if len(every) > MIN_SUMMARY_VALUES else (float(np.std(every)), 0.0)
+    spread, ar1 = step_noise(every) if len(every) > MIN_SUMMARY_VALUES else (float(np.std(every)), 0.0)
     statistic = summarize(
-        steps[cut][finite].astype(np.float64), values[cut][finite], bound.statistic, spread=spread, likeness=likeness
+        steps[cut][finite].astype(np.float64), values[cut][finite], bound.statistic, spread=spread, ar1=ar1
     )
     if isinstance(statistic, str):
         return Unmeasured(

@@ -128,8 +128,8 @@ def outcome(evidence: Evidence) -> Outcome:
     rise = lasting_rise(series, floor=-math.inf)
     if rise is not None and not rise.ended:
         return Outcome.ROSE
-    spread, likeness = step_noise(series.finite()[1])
-    error = spread * math.sqrt((1 + likeness) / (1 - likeness) * 2 / series.width)
+    spread, ar1 = step_noise(series.finite()[1])
+    error = spread * math.sqrt((1 + ar1) / (1 - ar1) * 2 / series.width)
     least = max(MIN_RISE_SHARE * (reward.best - reward.worst), MIN_CHANGE * abs(reward.best), Z_LIMIT * error)
     gain = reward.last - reward.first
     if 0 < gain <= least and len(series.finite()[0]) < MIN_TOLD_FLAT:
@@ -150,12 +150,12 @@ def outcome_since(evidence: Evidence, step: int) -> Outcome:
     before, since = values[steps < step][-series.width :], values[steps >= step]
     if min(len(before), len(since)) < MIN_LOGGED:
         return _unjudged(evidence)
-    spread, likeness = step_noise(values)
+    spread, ar1 = step_noise(values)
     after = since[-min(series.width, len(since) // 2) :]
     first = since[: len(after)]
 
     def change(early: FloatArray, late: FloatArray) -> float:
-        error = spread * math.sqrt((1 + likeness) / (1 - likeness) * (1 / len(early) + 1 / len(late)))
+        error = spread * math.sqrt((1 + ar1) / (1 - ar1) * (1 / len(early) + 1 / len(late)))
         difference = float(late.mean() - early.mean())
         return 0.0 if abs(difference) <= max(Z_LIMIT * error, MIN_CHANGE * abs(float(early.mean()))) else difference
 

@@ -218,17 +218,15 @@ class Summary:
     high: float
 
 
-def summarize(
-    steps: FloatArray, values: FloatArray, statistic: str, *, spread: float, likeness: float
-) -> Summary | str:
+def summarize(steps: FloatArray, values: FloatArray, statistic: str, *, spread: float, ar1: float) -> Summary | str:
     """Return one of STATISTICS of finite values in their order, or the reason why it cannot be had.
 
-    `spread` is the standard deviation of the noise of a value and `likeness` its AR(1): n values tell as much as
-    n (1 - likeness) / (1 + likeness) independent ones. Both are what evidence/baseline_shift.py measures.
+    `spread` is the standard deviation of the noise of a value and `ar1` its AR(1): n values tell as much as
+    n (1 - ar1) / (1 + ar1) independent ones. Both are what evidence/baseline_shift.py measures.
     """
     if len(values) < min_values(statistic):
         return f"{len(values)} finite values are logged there; {min_values(statistic)} are needed for this"
-    inflation = (1 + likeness) / (1 - likeness)
+    inflation = (1 + ar1) / (1 - ar1)
     if statistic in PERCENTILES:
         return _summarize_quantile(values, PERCENTILES[statistic], len(values) / inflation)
     noise = spread * math.sqrt(inflation)

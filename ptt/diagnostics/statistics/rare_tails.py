@@ -19,7 +19,7 @@ from ptt.diagnostics.statistics.bootstrap import DRAWS, coarse_percentile, draw_
 from ptt.diagnostics.statistics.windows import Span
 
 PERMUTATIONS: Final = 4999
-MIN_BLOCKS: Final = 8  # fewer have too few orders
+MIN_BLOCKS: Final = 8  # fewer have too few permutations
 BULK: Final = 0.9  # quantile that stands for the bulk: a tail of a few per cent does not move it
 BULK_MULTIPLES: Final = (8.0, 16.0)  # Student's t with 4 degrees of freedom has one token in 1,000 beyond the half of 8
 MIN_NATS: Final = (1.5, 3.0)  # weights of 4 and 20: what is far but small is no extreme
@@ -117,23 +117,23 @@ def rare_rise(post: BlockCounts, text: BlockCounts | None, *, min_tokens: int, s
     bulk = max(MIN_BULK, float(coarse_percentile(late, BULK)))
     limits = [max(least, multiple * bulk) for least, multiple in zip(MIN_NATS, BULK_MULTIPLES, strict=True)]
     scale = np.maximum(MIN_BULK, coarse_percentile(counts.tokens, BULK)) / bulk
-    contrasts, orders = _contrasts(len(usable)), _orders(len(usable), seed)
-    growth_p, figure, contrast = max_shift_p_value(_exceedances(counts, limits), contrasts, orders)
+    contrasts, permutations = _contrasts(len(usable)), _permutations(len(usable), seed)
+    growth_p, statistic, contrast = max_shift_p_value(_exceedances(counts, limits), contrasts, permutations)
     relative = _exceedances(counts, [limit * scale for limit in limits])
-    growth_p = max(growth_p, max_shift_p_value(relative, contrasts, orders)[0])
-    limit = limits[figure % len(limits)]
+    growth_p = max(growth_p, max_shift_p_value(relative, contrasts, permutations)[0])
+    limit = limits[statistic % len(limits)]
     excess_p = other_p = outgrew_p = math.nan
     later, earlier = contrasts[contrast] > 0, contrasts[contrast] < 0
     known = np.zeros(len(usable), np.bool_) if text is None else text.tokens[usable].sum(axis=1) > 0
     if text is not None and (known & later).any() and (known & earlier).any():
         own, other = (_tokens_beyond(_take(part, usable[known]), limit) for part in (post, text))
-        orders_of_both, both = _orders(int(known.sum()), seed), contrasts[contrast][known]
-        excess_p = excess_p_value(own, other, both, orders_of_both)
+        permutations_of_both, both = _permutations(int(known.sum()), seed), contrasts[contrast][known]
+        excess_p = excess_p_value(own, other, both, permutations_of_both)
         before = [part.tokens[usable[known & earlier]].sum(axis=0) for part in (post, text)]
         bulks = [max(MIN_BULK, float(coarse_percentile(counts_before, BULK))) for counts_before in before]
         scaled = _tokens_beyond(_take(text, usable[known]), limit * bulks[1] / bulks[0])
-        other_p = max_shift_p_value([scaled], both[None], orders_of_both)[0]
-        outgrew_p = excess_p_value(own, scaled, both, orders_of_both)
+        other_p = max_shift_p_value([scaled], both[None], permutations_of_both)[0]
+        outgrew_p = excess_p_value(own, scaled, both, permutations_of_both)
     beyond, units = share_beyond(counts.tokens, limit), share_beyond(counts.maxima, limit)
     n = counts.tokens.sum(axis=1)
     return RareRise(
@@ -176,65 +176,65 @@ def _contrasts(count: int) -> FloatArray:
     return np.array(rows)
 
 
-def _orders(count: int, seed: int) -> IntArray:
+def _permutations(count: int, seed: int) -> IntArray:
     return np.random.default_rng(seed).permuted(np.tile(np.arange(count), (PERMUTATIONS, 1)), axis=1)
 
 
 def max_shift_p_value(
-    figures: Sequence[Exceedances], contrasts: FloatArray, orders: IntArray
+    statistics: Sequence[Exceedances], contrasts: FloatArray, permutations: IntArray
 ) -> tuple[float, int, int]:
-    """Return the p-value of the largest standardised shift of any figure and contrast, and which figure and contrast.
+    """Return the p-value of the largest standardised shift of any statistic and contrast, and which ones.
 
-    Blocks are permuted for all figures at once, so that looking at several costs nothing.
+    Blocks are permuted for all statistics at once, so that looking at several costs nothing.
     """
-    observed = np.full((len(figures), len(contrasts)), -np.inf)
-    drawn = np.full(len(orders), -np.inf)
-    for number, figure in enumerate(figures):
-        spread = _spread(figure)
+    observed = np.full((len(statistics), len(contrasts)), -np.inf)
+    drawn = np.full(len(permutations), -np.inf)
+    for number, statistic in enumerate(statistics):
+        spread = _spread(statistic)
         if spread <= 0:  # nothing that far out anywhere
             continue
-        observed[number] = _shift(figure, contrasts) / spread
-        drawn = np.maximum(drawn, (_shift(_permuted(figure, orders), contrasts) / spread).max(axis=1))
-    p_value = (1 + np.count_nonzero(drawn >= observed.max() - 1e-9)) / (1 + len(orders))
+        observed[number] = _shift(statistic, contrasts) / spread
+        drawn = np.maximum(drawn, (_shift(_permuted(statistic, permutations), contrasts) / spread).max(axis=1))
+    p_value = (1 + np.count_nonzero(drawn >= observed.max() - 1e-9)) / (1 + len(permutations))
     figure_number, contrast = np.unravel_index(observed.argmax(), observed.shape)
     return float(p_value), int(figure_number), int(contrast)
 
 
-def excess_p_value(own: Exceedances, other: Exceedances, contrast: FloatArray, orders: IntArray) -> float:
+def excess_p_value(own: Exceedances, other: Exceedances, contrast: FloatArray, permutations: IntArray) -> float:
     """Return the p-value of one slice's shift beyond the other's, both as roots of rates, between given blocks."""
     both = (own, other)
     observed, drawn = (
         _shift(one, contrast[None], scaled=False) - _shift(two, contrast[None], scaled=False)
-        for one, two in (both, tuple(_permuted(part, orders) for part in both))
+        for one, two in (both, tuple(_permuted(part, permutations) for part in both))
     )
-    return float((1 + np.count_nonzero(drawn >= observed - 1e-9)) / (1 + len(orders)))
+    return float((1 + np.count_nonzero(drawn >= observed - 1e-9)) / (1 + len(permutations)))
 
 
-def _permuted(figure: Exceedances, orders: IntArray) -> Exceedances:
-    return Exceedances(beyond=figure.beyond[orders], exposure=figure.exposure[orders])
+def _permuted(statistic: Exceedances, permutations: IntArray) -> Exceedances:
+    return Exceedances(beyond=statistic.beyond[permutations], exposure=statistic.exposure[permutations])
 
 
-def _spread(figure: Exceedances) -> float:
+def _spread(statistic: Exceedances) -> float:
     """Return by how much blocks scatter about the run's rate, over what a Poisson rate gives (1)."""
-    rate = figure.beyond.sum() / figure.exposure.sum()
+    rate = statistic.beyond.sum() / statistic.exposure.sum()
     if rate <= 0:
         return 0.0
-    squares = np.square(figure.beyond - rate * figure.exposure) / (rate * figure.exposure)
+    squares = np.square(statistic.beyond - rate * statistic.exposure) / (rate * statistic.exposure)
     return math.sqrt(float(squares.sum()) / (len(squares) - 1))
 
 
-def _shift(figure: Exceedances, contrasts: FloatArray, *, scaled: bool = True) -> FloatArray:
+def _shift(statistic: Exceedances, contrasts: FloatArray, *, scaled: bool = True) -> FloatArray:
     """Return the rise of the root of the rate between the blocks of each contrast, in its Poisson errors if `scaled`.
 
-    The last axis of the figure is of blocks, of the result of contrasts. Of roots the error hardly hangs on the rate.
+    The statistic's last axis is blocks, the result's is contrasts. The error of a root hardly depends on the rate.
     """
     later, earlier = (contrasts > 0).astype(np.float64).T, (contrasts < 0).astype(np.float64).T
-    exposed = [product(np.atleast_2d(figure.exposure), part) for part in (later, earlier)]
-    beyond = [product(np.atleast_2d(figure.beyond), part) + ANSCOMBE for part in (later, earlier)]
+    exposed = [product(np.atleast_2d(statistic.exposure), part) for part in (later, earlier)]
+    beyond = [product(np.atleast_2d(statistic.beyond), part) + ANSCOMBE for part in (later, earlier)]
     rise = np.sqrt(beyond[0] / exposed[0]) - np.sqrt(beyond[1] / exposed[1])
     error = np.sqrt(1 / exposed[0] + 1 / exposed[1])
     shift: FloatArray = rise / error if scaled else rise
-    return shift if figure.beyond.ndim > 1 else shift[0]
+    return shift if statistic.beyond.ndim > 1 else shift[0]
 
 
 THINNED_DRAWS: Final = 100  # their mean is known ten times as well as one draw

@@ -222,20 +222,20 @@ def _contrast_statistic(values: FloatArray, contrast: Contrast, margin: float = 
     return (after.mean(axis=-1) - before.mean(axis=-1) - margin) / error, variance
 
 
-def block_correlation(count: int, steps: int, likeness: float = STEP_AR1) -> FloatArray:
+def block_correlation(count: int, steps: int, ar1: float = STEP_AR1) -> FloatArray:
     """Return the correlations of `count` means of `steps` steps each, where single steps follow an AR(1)."""
-    covariance = block_covariance(np.full(count, steps), likeness)
+    covariance = block_covariance(np.full(count, steps), ar1)
     correlation: FloatArray = covariance / covariance[0, 0]
     return correlation
 
 
-def block_covariance(steps: IntArray, likeness: float = STEP_AR1) -> FloatArray:
+def block_covariance(steps: IntArray, ar1: float = STEP_AR1) -> FloatArray:
     """Return the covariances of means of so many steps each, one after the other, where steps follow an AR(1)."""
     first = np.cumsum(steps) - steps
-    decayed = (1 - likeness**steps) / (1 - likeness)
+    decayed = (1 - ar1**steps) / (1 - ar1)
     between = first[None, :] - (first + steps - 1)[:, None]
-    shared = decayed[:, None] * decayed[None, :] * likeness ** np.maximum(np.where(between > 0, between, between.T), 0)
-    inner = (steps * (1 + likeness) - 2 * likeness * decayed) / (1 - likeness)
+    shared = decayed[:, None] * decayed[None, :] * ar1 ** np.maximum(np.where(between > 0, between, between.T), 0)
+    inner = (steps * (1 + ar1) - 2 * ar1 * decayed) / (1 - ar1)
     covariance: FloatArray = np.where(np.eye(len(steps), dtype=np.bool_), inner, shared) / np.outer(steps, steps)
     return covariance
 
