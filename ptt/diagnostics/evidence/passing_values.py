@@ -6,7 +6,7 @@ while, or comes and goes all the time, is not one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,15 @@ import polars as pl
 
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span, weigh_counts
+
+TOOL, RESULT, ENVIRONMENT, RANK, VERSION = "tool", "tool result", "environment", "rank", "policy version"
+OBSERVATION: Final = "observation number"  # which tool result of its sequence came last before a token: 3, or 3+
+FROM: Final = f"{OBSERVATION}, from "  # likewise, of this one and all later ones
+LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND = "lag", "prompt group", "temperature", "top_p", "logprob kind"
+NOT_PARTS: Final = (VERSION, LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND, RESULT)
+"""Attributes whose values come and go with the time, or are no part of a run."""
+PARTS: Final = (ENVIRONMENT, RANK, TOOL)  # what a run consists of; a column of its own may number its times
+MAX_PASSING: Final = 0.5  # of the tokens: where a column's values pass for more of them, it tells the time
 
 MIN_EXPECTED: Final = (
     16.0  # prompt groups or sequences that lack it, by its rate elsewhere: chance leaves out no so many
@@ -122,3 +131,57 @@ def _longest_gap(hits: FloatArray, trials: FloatArray, chosen: BoolArray) -> flo
         held = 0.0 if hit else held + trial
         longest = max(longest, held)
     return longest
+
+
+@dataclass(frozen=True)
+class AttributeRows:
+    """Rows of tokens that belong together, in columns, with their histograms and their values of some attributes."""
+
+    frame: pl.DataFrame  # seq, step, slice, n, coarse_bin, coarse_n, unit
+    values: Mapping[str, npt.NDArray[np.object_]]  # None: not recorded
+
+    def take(self, chosen: BoolArray) -> AttributeRows:
+        """Return the chosen rows."""
+        return AttributeRows(
+            self.frame.filter(pl.Series(chosen, dtype=pl.Boolean)),
+            {name: value[chosen] for name, value in self.values.items()},
+        )
+
+    def without_histograms(self) -> AttributeRows:
+        """Return the rows for counting alone: taking some of them copies little."""
+        return AttributeRows(self.frame.select("step", "slice", "n", "unit"), self.values)
+
+
+def all_passing(every: AttributeRows, by_tool: AttributeRows) -> tuple[PassingValue, ...]:
+    """Return the values that are not there all along, of what sequences and tools are told apart by."""
+    found: list[PassingValue] = []
+    for part in (every, by_tool):
+        if not part.values:
+            continue
+        step, unit = part.frame["step"].to_numpy(), part.frame["unit"].to_numpy().astype(np.int64)
+        tokens = part.frame["n"].to_numpy().astype(np.float64)
+        once = np.flatnonzero(np.diff(part.frame["seq"].to_numpy().astype(np.int64), prepend=-1))
+        once = np.arange(len(step)) if part is by_tool else once  # a sequence may call several tools
+        for name, values in part.values.items():
+            if name in NOT_PARTS or name.startswith(OBSERVATION):
+                continue
+            passing = tuple(passing_values(name, values[once], step[once], unit[once]))
+            theirs = np.isin(values, [one.value for one in passing]) if passing else np.zeros(len(values), np.bool_)
+            if name in PARTS or tokens[theirs].sum() <= MAX_PASSING * tokens.sum():
+                found += passing
+    return tuple(found)
+
+
+def without_values(
+    every: AttributeRows, by_tool: AttributeRows, passing: tuple[PassingValue, ...]
+) -> tuple[AttributeRows, AttributeRows]:
+    """Return the rows of the sequences that have none of these values."""
+    dropped = [
+        part.frame["seq"].to_numpy()[part.values[one.attribute] == one.value]
+        for one in passing
+        for part in (every, by_tool)
+        if one.attribute in part.values
+    ]
+    gone = np.unique(np.concatenate(dropped))
+    left = [part.take(~np.isin(part.frame["seq"].to_numpy(), gone)) for part in (every, by_tool)]
+    return left[0], left[1]

@@ -18,7 +18,24 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.completions import Completions
-from ptt.diagnostics.evidence.passing_values import PassingValue, passing_values
+from ptt.diagnostics.evidence.passing_values import (
+    ENVIRONMENT,
+    FROM,
+    GROUP,
+    LAG,
+    LOGP_KIND,
+    OBSERVATION,
+    RANK,
+    RESULT,
+    TEMPERATURE,
+    TOOL,
+    TOP_P,
+    VERSION,
+    AttributeRows,
+    PassingValue,
+    all_passing,
+    without_values,
+)
 from ptt.diagnostics.evidence.tail_details import MAX_TURN, RESULT_NAMES, observations_of
 from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails, add_units, step_tails
 from ptt.diagnostics.evidence.validity import with_ranks
@@ -42,10 +59,6 @@ from ptt.diagnostics.statistics.tail_growth import (
 from ptt.diagnostics.statistics.windows import Span, bursts, join_spans, split_steps
 from ptt.diagnostics.store.scan import ATTRIBUTE
 
-TOOL, RESULT, ENVIRONMENT, RANK, VERSION = "tool", "tool result", "environment", "rank", "policy version"
-OBSERVATION: Final = "observation number"  # which tool result of its sequence came last before a token: 3, or 3+
-FROM: Final = f"{OBSERVATION}, from "  # likewise, of this one and all later ones
-LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND = "lag", "prompt group", "temperature", "top_p", "logprob kind"
 COLUMNS: Final = {
     ENVIRONMENT: "env", RANK: "rank", VERSION: "policy_version", LAG: "bucket", TEMPERATURE: "temperature",
     TOP_P: "top_p", LOGP_KIND: "logp_kind", GROUP: "group_id",
@@ -62,10 +75,6 @@ MIN_VALUE_TOKENS: Final = 100  # of the late window: fewer have no p99
 MAX_TOKEN_SHARE: Final = 2 / 3  # of the late tokens: what holds more of them cannot hold the tail at a lift of 1.5
 MIN_SPAN: Final = 0.5  # of the late window's steps: a value that comes and goes within them is a time, not a place
 MIN_WINDOW_TOKENS: Final = 300  # of the early and the late window each, for a value's own tails
-NOT_PARTS: Final = (VERSION, LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND, RESULT)
-"""Attributes whose values come and go with the time, or are no part of a run."""
-PARTS: Final = (ENVIRONMENT, RANK, TOOL)  # what a run consists of; a column of its own may number its times
-MAX_PASSING: Final = 0.5  # of the tokens: where a column's values pass for more of them, it tells the time
 SCREEN_P99: Final = 0.6  # nats: a value whose late p99 is clearly immaterial has nothing to be found in it
 
 
@@ -120,33 +129,15 @@ class Holders:
 NOBODY: Final = Holders(shares={}, within=(), tested=0)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Rows of tokens that belong together, in columns, with their histograms and their values of some attributes."""
-
-    frame: pl.DataFrame  # seq, step, slice, n, coarse_bin, coarse_n, unit
-    values: Mapping[str, npt.NDArray[np.object_]]  # None: not recorded
-
-    def take(self, chosen: BoolArray) -> _Rows:
-        return _Rows(
-            self.frame.filter(pl.Series(chosen, dtype=pl.Boolean)),
-            {name: value[chosen] for name, value in self.values.items()},
-        )
-
-    def without_histograms(self) -> _Rows:
-        """Return the rows for counting alone: taking some of them copies little."""
-        return _Rows(self.frame.select("step", "slice", "n", "unit"), self.values)
-
-
 def gather_holders(tokens: Tokens, completions: Completions, tails: Tails) -> Holders | None:
     """Look who holds the tail of the main pair; None where no attribute sets sequences apart."""
     if len(tails.windows) < 3:
         return None
     every, by_tool = _by_sequence(tokens), _by_tool(tokens, completions)
-    passing = _passing(every, by_tool) if tails.periods is None else ()
+    passing = all_passing(every, by_tool) if tails.periods is None else ()
     if not passing:
         return _held(every, by_tool, tails)
-    left = _without(every, by_tool, passing)
+    left = without_values(every, by_tool, passing)
     own = _tails_throughout(left[0], tails)
     throughout = Throughout(passing=passing, tails=own)
     if own is None:
@@ -163,7 +154,7 @@ def gather_holders(tokens: Tokens, completions: Completions, tails: Tails) -> Ho
 
 
 def _in_their_time(
-    every: _Rows, passing: tuple[PassingValue, ...], tails: Tails
+    every: AttributeRows, passing: tuple[PassingValue, ...], tails: Tails
 ) -> tuple[tuple[HeldTail, ...], tuple[ValueTails, ...]]:
     """Return what values hold that came late and stayed, and how their tails went since: that is their own growth."""
     post, text = (every.take(_in_slice(every, number)) for number in (POST_TOOL, TEXT_ONLY))
@@ -187,7 +178,7 @@ def _in_their_time(
     return tuple(held), tuple(within)
 
 
-def _held(every: _Rows, by_tool: _Rows, tails: Tails) -> Holders | None:
+def _held(every: AttributeRows, by_tool: AttributeRows, tails: Tails) -> Holders | None:
     """Return who holds the tail; None where no attribute sets sequences apart."""
     in_sequence = _late(every.without_histograms(), tails.windows[-1])
     wanted = {
@@ -212,40 +203,7 @@ def _held(every: _Rows, by_tool: _Rows, tails: Tails) -> Holders | None:
     return Holders(shares=shares, within=tuple(part for part in within if part is not None), tested=len(within))
 
 
-def _passing(every: _Rows, by_tool: _Rows) -> tuple[PassingValue, ...]:
-    """Return the values that are not there all along, of what sequences and tools are told apart by."""
-    found: list[PassingValue] = []
-    for part in (every, by_tool):
-        if not part.values:
-            continue
-        step, unit = part.frame["step"].to_numpy(), part.frame["unit"].to_numpy().astype(np.int64)
-        tokens = part.frame["n"].to_numpy().astype(np.float64)
-        once = np.flatnonzero(np.diff(part.frame["seq"].to_numpy().astype(np.int64), prepend=-1))
-        once = np.arange(len(step)) if part is by_tool else once  # a sequence may call several tools
-        for name, values in part.values.items():
-            if name in NOT_PARTS or name.startswith(OBSERVATION):
-                continue
-            passing = tuple(passing_values(name, values[once], step[once], unit[once]))
-            theirs = np.isin(values, [one.value for one in passing]) if passing else np.zeros(len(values), np.bool_)
-            if name in PARTS or tokens[theirs].sum() <= MAX_PASSING * tokens.sum():
-                found += passing
-    return tuple(found)
-
-
-def _without(every: _Rows, by_tool: _Rows, passing: tuple[PassingValue, ...]) -> tuple[_Rows, _Rows]:
-    """Return the rows of the sequences that have none of these values."""
-    dropped = [
-        part.frame["seq"].to_numpy()[part.values[one.attribute] == one.value]
-        for one in passing
-        for part in (every, by_tool)
-        if one.attribute in part.values
-    ]
-    gone = np.unique(np.concatenate(dropped))
-    left = [part.take(~np.isin(part.frame["seq"].to_numpy(), gone)) for part in (every, by_tool)]
-    return left[0], left[1]
-
-
-def _tails_throughout(every: _Rows, tails: Tails) -> Tails | None:
+def _tails_throughout(every: AttributeRows, tails: Tails) -> Tails | None:
     """Return the tails of these sequences, over the run's own blocks and windows where they hold enough tokens."""
     post, text = (every.take(_in_slice(every, number)).frame for number in (POST_TOOL, TEXT_ONLY))
     held = [
@@ -258,7 +216,7 @@ def _tails_throughout(every: _Rows, tails: Tails) -> Tails | None:
     return replace(own, bad_tokens=tails.bad_tokens, zero_share=tails.zero_share, equal_at=tails.equal_at)
 
 
-def _by_sequence(tokens: Tokens) -> _Rows:
+def _by_sequence(tokens: Tokens) -> AttributeRows:
     """Return the rows of the token pass, with what is recorded of whole sequences."""
     rows = tokens.single_rows.select("seq", "step")
     scalars = tokens.single_scalars.with_columns(pl.col("seq").cast(pl.UInt32))
@@ -279,7 +237,7 @@ def _by_sequence(tokens: Tokens) -> _Rows:
         known["unit"].gather(index)
     )
     values = {name: _texts(known[column])[index] for name, column in named.items() if known[column].n_unique() > 1}
-    return _Rows(frame, values)
+    return AttributeRows(frame, values)
 
 
 def _texts(column: pl.Series) -> npt.NDArray[np.object_]:
@@ -288,19 +246,19 @@ def _texts(column: pl.Series) -> npt.NDArray[np.object_]:
     return column.cast(pl.String).to_numpy().astype(object)
 
 
-def _in_slice(part: _Rows, number: int) -> BoolArray:
+def _in_slice(part: AttributeRows, number: int) -> BoolArray:
     chosen: BoolArray = part.frame["slice"].to_numpy() == number
     return chosen
 
 
-def _by_tool(tokens: Tokens, completions: Completions) -> _Rows:
+def _by_tool(tokens: Tokens, completions: Completions) -> AttributeRows:
     """Return post-tool rows by the observation before them, with its number, its tool and whether it failed.
 
     Tokens below FLOOR are counted in the last bin below it: a tool's tails are seen from there on.
     """
     stretches = tokens.tables.stretches.filter(pl.col("turn") > 0)
     if stretches.is_empty():
-        return _Rows(stretches, {})
+        return AttributeRows(stretches, {})
     rows = tokens.single_rows
     known = observations_of(tokens, completions, rows)
     below = pl.col("n") - pl.col("coarse_n").list.sum()
@@ -318,7 +276,7 @@ def _by_tool(tokens: Tokens, completions: Completions) -> _Rows:
     columns = {TOOL: frame["tool"], RESULT: failed}
     values = {name: column.to_numpy().astype(object) for name, column in columns.items()} | {OBSERVATION: of_turn}
     several = {name: value for name, value in values.items() if len(set(value.tolist()) - {None}) > 1}
-    return _Rows(frame, several | later)
+    return AttributeRows(frame, several | later)
 
 
 Values = npt.NDArray[np.object_]
@@ -338,7 +296,7 @@ def attribute_of(name: str) -> str:
     return OBSERVATION if name.startswith(FROM) else name
 
 
-def _late(part: _Rows, window: Span) -> _Rows:
+def _late(part: AttributeRows, window: Span) -> AttributeRows:
     step = part.frame["step"].to_numpy()
     return part.take((step >= window.first) & (step <= window.last))
 
@@ -352,11 +310,11 @@ Wanted = Mapping[str, list[str]]
 """The values of each attribute that can be set apart."""
 
 
-def _all_candidates(part: _Rows) -> Wanted:
+def _all_candidates(part: AttributeRows) -> Wanted:
     return {name: _candidates(part, name) for name in part.values}
 
 
-def _candidates(part: _Rows, name: str) -> list[str]:
+def _candidates(part: AttributeRows, name: str) -> list[str]:
     """Return the values of one attribute that can be set apart: beside others, and over much of these rows' steps."""
     rows = part.frame.select("step", "unit", pl.col("n").cast(pl.Int64)).with_columns(
         pl.Series("value", part.values[name].tolist(), dtype=pl.String)
@@ -387,7 +345,7 @@ def _candidates(part: _Rows, name: str) -> list[str]:
 
 
 def _held_tails(
-    parts: list[_Rows], late: list[_Rows], wanted: list[Wanted], tails: Tails, limit: float
+    parts: list[AttributeRows], late: list[AttributeRows], wanted: list[Wanted], tails: Tails, limit: float
 ) -> Iterator[HeldTail]:
     """Yield every value with tail tokens at or above `limit`, with percentiles of its rows and the others'."""
     looks = 2 * sum(len(values) for of_part in wanted for values in of_part.values())  # at a limit, and at LATE_P99
@@ -415,7 +373,7 @@ def _held_tails(
 
 
 def _percentiles(
-    part: _Rows, name: str, value: str, tails: Tails
+    part: AttributeRows, name: str, value: str, tails: Tails
 ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
     """Return p95 and p99 of a value's rows and of the others', early and late."""
     step, own = part.frame["step"].to_numpy(), part.values[name] == value
@@ -437,7 +395,7 @@ def _percentiles(
 
 
 def _within(
-    after: list[_Rows], late_rows: list[_Rows], wanted: list[Wanted], every: _Rows, tails: Tails
+    after: list[AttributeRows], late_rows: list[AttributeRows], wanted: list[Wanted], every: AttributeRows, tails: Tails
 ) -> Iterator[ValueTails | None]:
     """Yield the tails of each value with enough tokens, None where a late p99 below SCREEN_P99 says all there is."""
     text_rows = every.take(_in_slice(every, TEXT_ONLY))

@@ -14,25 +14,21 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.evidence.passing_values import PassingValue
-from ptt.diagnostics.evidence.tail_holders import (
+from ptt.diagnostics.evidence.passing_values import (
     ENVIRONMENT,
     GROUP,
     LAG,
-    LATE_P99,
     LOGP_KIND,
     OBSERVATION,
-    PASSING,
     RANK,
     RESULT,
     TEMPERATURE,
     TOOL,
     TOP_P,
     VERSION,
-    HeldTail,
-    Holders,
-    ValueTails,
+    PassingValue,
 )
+from ptt.diagnostics.evidence.tail_holders import LATE_P99, PASSING, HeldTail, Holders, ValueTails
 from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.model import (
     Answer,

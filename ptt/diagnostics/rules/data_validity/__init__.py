@@ -9,12 +9,13 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.column_faults import ColumnFault
 from ptt.diagnostics.evidence.mask import SampledMasks
 from ptt.diagnostics.evidence.validity import AnomalyCount, Extent, MissingLogprobs, Validity
-from ptt.diagnostics.model import JsonScalar
-from ptt.diagnostics.rules.interface import NotJudged
+from ptt.diagnostics.model import JsonScalar, Severity
+from ptt.diagnostics.rules.interface import Finding, NotJudged
 from ptt.diagnostics.statistics.fault_since import FaultSpan
 from ptt.diagnostics.statistics.pair_sample import PairSample
 from ptt.diagnostics.statistics.slices import SLICES
 
+OTHER_TOKENS = "r compares different tokens: tails, ESS, E[rho^2] and KL of the pair mean nothing"
 BLOCKS = "contaminates"
 """Key of a finding's evidence: the pairs whose tails are not to be judged while it stands, or "all"."""
 
@@ -89,6 +90,27 @@ def since_when(fault: ColumnFault) -> str:
 def blocked_by(fault: ColumnFault) -> str:
     """Return what the fault contaminates: the column that several pairs have in common, or the pair."""
     return fault.column or fault.pairs[0]
+
+
+def columns_of(fault: ColumnFault) -> tuple[str, str]:
+    """Return the names of the two columns that a fault lies between."""
+    top, bottom = fault.pairs[0].split("/")
+    return f"{top}_logp", f"{bottom}_logp"
+
+
+def column_finding(
+    fault: ColumnFault, severity: Severity, claim: str, *, effect: str, evidence: dict[str, JsonScalar], **more: Any
+) -> Finding:
+    """Return what is found of two columns at some steps or in a slice; `more` are other fields of the finding."""
+    return Finding(
+        severity=severity,
+        claim=claim,
+        observed=fault.found.during,
+        slice=fault.found.slice,
+        **dates_of(fault.span),
+        evidence={"pair": fault.pairs[0], **evidence, **extent(fault.extent, effect), BLOCKS: blocked_by(fault)},
+        **more,
+    )
 
 
 def shared_column(pairs: Collection[str], otherwise: str) -> str:

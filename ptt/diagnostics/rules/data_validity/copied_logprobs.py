@@ -27,8 +27,8 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import (
     BLOCKS,
     NONE_RECORDED,
-    blocked_by,
-    dates_of,
+    column_finding,
+    columns_of,
     extent,
     recorded_validity,
     since_when,
@@ -90,31 +90,25 @@ def _moved_meanwhile(fault: ColumnFault, validity: Validity, evidence: Evidence)
 
 
 def _part(fault: ColumnFault) -> Finding:
-    found, pair = fault.found, fault.pairs[0]
-    top, bottom = (f"{side}_logp" for side in pair.split("/"))
+    found, (top, bottom) = fault.found, columns_of(fault)
     otherwise = f", and on {pct(found.otherwise)} otherwise" if math.isfinite(found.otherwise) else ""
-    engine = pair in ENGINE_PAIRS
-    return Finding(
-        severity=Severity.LOW if engine else Severity.MEDIUM,
-        claim=f"{top} and {bottom} are one number{since_when(fault)} (r is 0 on {pct(found.during)} of tokens that "
+    if fault.whole_run:
+        cause = "old logprobs are taken from the reference's pass, or the reference is the old policy"
+        step = f"look which forward pass {top} and {bottom} are taken from"
+    else:
+        cause = "the writer takes one column from the other from a restart or a switch on"
+        step = f"compare how {top} and {bottom} are filled before and after that step"
+    return column_finding(
+        fault,
+        Severity.LOW if fault.pairs[0] in ENGINE_PAIRS else Severity.MEDIUM,
+        f"{top} and {bottom} are one number{since_when(fault)} (r is 0 on {pct(found.during)} of tokens that "
         f"are not nearly certain{otherwise}): one is a copy of the other",
-        observed=found.during,
         limit=ZERO_SHARE,
         unit="share",
-        slice=found.slice,
-        **dates_of(fault.span),
-        evidence={
-            "pair": pair,
-            "share_otherwise": found.otherwise if math.isfinite(found.otherwise) else None,
-            **extent(fault.extent, EFFECT),
-            BLOCKS: blocked_by(fault),
-        },
-        causes=("the writer takes one column from the other from a restart or a switch on",)
-        if not fault.whole_run
-        else ("old logprobs are taken from the reference's pass, or the reference is the old policy",),
-        next=(f"compare how {top} and {bottom} are filled before and after that step",)
-        if not fault.whole_run
-        else (f"look which forward pass {top} and {bottom} are taken from",),
+        evidence={"share_otherwise": found.otherwise if math.isfinite(found.otherwise) else None},
+        effect=EFFECT,
+        causes=(cause,),
+        next=(step,),
     )
 
 

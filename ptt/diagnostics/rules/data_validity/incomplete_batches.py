@@ -13,9 +13,8 @@ Source: our own; recorders and trainers give equal means to three digits where b
 from collections.abc import Sequence
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.passing_values import PassingValue
+from ptt.diagnostics.evidence.passing_values import RANK, PassingValue
 from ptt.diagnostics.evidence.recorded_batches import Part, PartialGroups, RecordedBatches, RowsChange, Witness
-from ptt.diagnostics.evidence.tail_holders import RANK
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, NONE_RECORDED, dates_of, extent, when_words
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule

@@ -16,8 +16,7 @@ import re
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.passing_values import PassingValue
-from ptt.diagnostics.evidence.tail_holders import RANK
+from ptt.diagnostics.evidence.passing_values import RANK, PassingValue
 from ptt.diagnostics.evidence.validity import Coverage, Validity
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.data_validity import dates_of, recorded_validity, when_words

@@ -22,8 +22,8 @@ from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import (
     BLOCKS,
-    blocked_by,
-    dates_of,
+    column_finding,
+    columns_of,
     extent,
     recorded_validity,
     shared_column,
@@ -43,6 +43,7 @@ MIN_TOKENS = 1000
 MIN_FACTOR = math.exp(MIN_JUMP)  # by which the ratio of both logprobs jumps
 BASES = {2: math.log(2), 10: math.log(10)}  # a logprob to base b is 1 / log(b) times the natural one
 MAX_BASE_ERROR = 0.06  # of r over the logprob, around that of a base: what a few steps' drift moves its median by
+EFFECT = "r = (1/T - 1) log p on every token: it is in tails, ESS, E[rho^2] and KL"
 DRIFT_PAIRS = ("policy/ref", "old/ref")
 
 
@@ -81,7 +82,7 @@ def _whole(scaled: dict[str, PairSample], validity: Validity, limits: Limits) ->
             "r_squared": early.r_squared if math.isfinite(early.r_squared) else None,
             "negative_share": early.negative_share,
             "sampled_tokens": early.tokens,
-            **extent(validity.extent, "r = (1/T - 1) log p on every token: it is in tails, ESS, E[rho^2] and KL"),
+            **extent(validity.extent, EFFECT),
             BLOCKS: shared_column(scaled, next(iter(scaled))),
         },
         causes=("raw logprobs on one side, temperature-scaled ones on the other", "logarithms to base 2 on one side"),
@@ -90,23 +91,16 @@ def _whole(scaled: dict[str, PairSample], validity: Validity, limits: Limits) ->
 
 
 def _part(fault: ColumnFault) -> Finding:
-    found, pair = fault.found, fault.pairs[0]
-    top, bottom = (f"{side}_logp" for side in pair.split("/"))
-    return Finding(
-        severity=Severity.HIGH,
-        claim=f"{bottom} is {sig(found.during)} times what goes with {top}{since_when(fault)}, in the median: "
+    top, bottom = columns_of(fault)
+    return column_finding(
+        fault,
+        Severity.HIGH,
+        f"{bottom} is {sig(fault.found.during)} times what goes with {top}{since_when(fault)}, in the median: "
         f"{fault.column or 'one of them'} is taken at another temperature or to another base there",
-        observed=found.during,
         limit=1.0,
         unit="x",
-        slice=found.slice,
-        **dates_of(fault.span),
-        evidence={
-            "pair": pair,
-            "pairs": ", ".join(fault.pairs),
-            **extent(fault.extent, "r = (1/T - 1) log p on every token: it is in tails, ESS, E[rho^2] and KL"),
-            BLOCKS: blocked_by(fault),
-        },
+        evidence={"pairs": ", ".join(fault.pairs)},
+        effect=EFFECT,
         causes=("the temperature of sampling or scoring was changed on one side", "logarithms to base 2 on one side"),
         next=("compare the temperature and the logprobs mode of both sides before and after that step",),
     )

@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.column_faults import ColumnFault
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, blocked_by, dates_of, extent, recorded_validity, since_when
+from ptt.diagnostics.rules.data_validity import OTHER_TOKENS, column_finding, columns_of, recorded_validity, since_when
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.statistics.column_faults import SHIFT_MARGIN
 
@@ -34,25 +34,16 @@ def check(_: Validity, evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _finding(fault: ColumnFault) -> Finding:
-    pair, lag, found = fault.pairs[0], fault.found.lag, fault.found
-    top, bottom = pair.split("/")
-    return Finding(
-        severity=Severity.HIGH,
-        claim=f"{top}_logp at token t belongs with {bottom}_logp at token t{lag:+d}{since_when(fault)}: "
+    found, (top, bottom) = fault.found, columns_of(fault)
+    return column_finding(
+        fault,
+        Severity.HIGH,
+        f"{top} at token t belongs with {bottom} at token t{found.lag:+d}{since_when(fault)}: "
         f"{fault.column or 'one of them'} is shifted",
-        observed=found.during,
         limit=found.here,
         unit="correlation",
-        slice=found.slice,
-        **dates_of(fault.span),
-        evidence={
-            "pair": pair,
-            "lag": lag,
-            "correlation_there": found.during,
-            "correlation_here": found.here,
-            **extent(fault.extent, "r compares different tokens: tails, ESS, E[rho^2] and KL of the pair mean nothing"),
-            BLOCKS: blocked_by(fault),
-        },
+        evidence={"lag": found.lag, "correlation_there": found.during, "correlation_here": found.here},
+        effect=OTHER_TOKENS,
         causes=("logits of position t score token t + 1: one column was gathered without the shift",),
         next=("print the token and both logprobs of ten tokens of one sequence side by side",),
     )

@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.column_faults import ColumnFault
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, blocked_by, dates_of, extent, recorded_validity, since_when
+from ptt.diagnostics.rules.data_validity import OTHER_TOKENS, column_finding, columns_of, recorded_validity, since_when
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.statistics.column_faults import MIN_FALL
 
@@ -32,23 +32,16 @@ def check(_: Validity, evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _finding(fault: ColumnFault) -> Finding:
-    found, (top, bottom) = fault.found, fault.pairs[0].split("/")
-    return Finding(
-        severity=Severity.HIGH,
-        claim=f"{top}_logp and {bottom}_logp are not of the same tokens{since_when(fault)}: rows of "
-        f"{fault.column or 'one of them'} belong to other sequences",
-        observed=found.during,
+    found, (top, bottom) = fault.found, columns_of(fault)
+    return column_finding(
+        fault,
+        Severity.HIGH,
+        f"{top} and {bottom} are not of the same tokens{since_when(fault)}: rows of {fault.column or 'one of them'} "
+        "belong to other sequences",
         limit=found.otherwise,
         unit="correlation",
-        slice=found.slice,
-        **dates_of(fault.span),
-        evidence={
-            "pair": fault.pairs[0],
-            "correlation_there": found.during,
-            "correlation_otherwise": found.otherwise,
-            **extent(fault.extent, "r compares different tokens: tails, ESS, E[rho^2] and KL of the pair mean nothing"),
-            BLOCKS: blocked_by(fault),
-        },
+        evidence={"correlation_there": found.during, "correlation_otherwise": found.otherwise},
+        effect=OTHER_TOKENS,
         causes=("one column was joined by position after the batch was shuffled, sorted or gathered",),
         next=("score one sequence of such a step anew, and look whose row holds its logprobs",),
     )
