@@ -51,7 +51,7 @@ class Extent:
 
 @dataclass(frozen=True, kw_only=True)
 class AnomalyCount(Extent):
-    """Values of one logprob column that are no logprobs, of one kind (see statistics.placeholder_values)."""
+    """Values of one logprob column that are no logprobs, of one kind (see statistics.fill_values)."""
 
     column: str
     kind: str
