@@ -208,8 +208,8 @@ PUBLIC = ("__init__.py", "__main__.py", "api", "recorders", "diagnostics/model.p
 CALLED_BY_PICKLE = {"dispatch", "find_class", "persistent_load"}  # of classes that are mixed into its readers
 FEW = 9  # uses that may all be a definition's own: it calls itself
 UNCALLED = {  # to be removed: nothing may be added here
-    "HIGH_RHO", "LOG_FROM", "RATE", "counts_line", "exclusive_output", "late_token_share", "render_compare_html",
-    "stratified_scores", "swapped_at", "token_pass", "tool_free_tokens", "trend_p",
+    "HIGH_RHO", "LOG_FROM", "RATE", "counts_line", "exclusive_output", "render_compare_html",
+    "token_pass", "trend_p",
 }  # fmt: skip
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
