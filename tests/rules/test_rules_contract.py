@@ -21,14 +21,12 @@ from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.rules.interface import Rule
 
 SHARED = {
-    "advice",
     "__init__",
     "interface",
     "reward_outcome",
     "single_series",
     "tail_conditions",
     "tail_holder",
-    "tail_onset",
     "tail_reason",
 }  # no rules, but what rules are made with
 HOME = Path(str(rules.__file__)).parent
