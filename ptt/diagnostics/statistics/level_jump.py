@@ -19,14 +19,14 @@ MAX_POINTS: Final = 1_000  # that are searched: of a longer run the means of nei
 TIGHT_FACTOR: Final = 2.0  # where the ratio as good as stood still before: no drift of noise looks like it
 TIGHT_SD: Final = 0.1  # of the logarithm of the ratio: it scatters so little where nothing is estimated anew
 FACTOR: Final = 3.0  # estimators of one KL lie as far apart where its tail grows
-LOOSE_FACTOR: Final = 10.0  # where the two never moved together, so that only their sizes can be compared
 RATIO_SDS: Final = 4.0  # of single ratios; medians of ten of them scatter a third of it
 RATIO_AT_ONCE: Final = (
     0.75  # of the jump, between the three values before it and the three from it on: a ramp has a third
 )
 NEAR: Final = 3  # values for that
 LEAST_AGREEMENT: Final = 0.5  # rank correlation of their changes from value to value: they speak of the same steps
-LEAST_AGREED: Final = 8  # values for that
+LEAST_SCATTERED: Final = 8  # values whose scatter is compared
+AGREEMENT_SDS: Final = 3.0  # of that correlation where the two are unrelated, 1 / sqrt(values - 1): few agree by chance
 SHARED: Final = 0.5  # of the jump: the report has it too, some values earlier or later
 NEIGHBOURS: Final = 0.05  # of the values, and SIDE at least: so far apart it may have it
 LOWEST: Final = 1e-4  # of the usual ratio: that of a copy, which is 0
@@ -42,7 +42,6 @@ class RatioJump:
     off: float
     measured_moved: bool  # at the jump, and not the report alone
     needed: float  # factor of a jump that counts, by how well the two agree
-    together: bool  # the two moved as one, or their ratio as good as stood still, where they are sound
 
 
 def find_ratio_jump(
@@ -136,8 +135,9 @@ def _described(
     if sound.sum() < LEAST_SIDE or off.sum() < LEAST_SIDE:
         return None
     ratio, scatter = ratios[best], scatter_of(ratios[best][sound])
-    together = scatter <= TIGHT_SD or _agreement(table[:, sound]) >= LEAST_AGREEMENT
-    needed = TIGHT_FACTOR if scatter <= TIGHT_SD else FACTOR if together else LOOSE_FACTOR
+    if scatter > TIGHT_SD and not _moved_together(table[:, sound]):
+        return None  # two accounts that never agreed do not part
+    needed = TIGHT_FACTOR if scatter <= TIGHT_SD else FACTOR
     logs = np.log(np.maximum(table[[0, 1 + best]], np.finfo(np.float64).tiny))
     moved = _ratio_contrasts(logs[1])[place]
     size = min(size, abs(float(np.median(ratios[0][off]) - np.median(ratios[0][sound]))))  # of the jump, and lastingly
@@ -149,7 +149,6 @@ def _described(
         off=float(np.exp(np.median(ratios[0][off]))),
         measured_moved=bool(abs(moved) >= abs(_ratio_contrasts(ratio)[place]) / 2),
         needed=needed,
-        together=bool(together),
     )
 
 
@@ -162,18 +161,17 @@ def _later_is_off(measured: FloatArray, ratios: FloatArray, best: int, place: in
     copied = [not float(np.median(side)) for side in (measured[:place], measured[place:])]
     if copied[0] != copied[1]:
         return copied[1]
-    scatter = [scatter_of(side[best]) if side.shape[1] >= LEAST_AGREED else math.nan for side in sides]
+    scatter = [scatter_of(side[best]) if side.shape[1] >= LEAST_SCATTERED else math.nan for side in sides]
     return not scatter[0] > WIDER * scatter[1]
 
 
-def _agreement(table: FloatArray) -> float:
-    """Return how well the report changes from value to value as one of the measures does (Spearman's correlation)."""
-    if table.shape[1] < LEAST_AGREED + 1:
-        return 0.0
+def _moved_together(table: FloatArray) -> bool:
+    """Return whether the report changes from value to value as one of the measures does (Spearman's correlation)."""
     changes = np.diff(np.log(np.maximum(table, np.finfo(np.float64).tiny)), axis=1)
     ranks = np.argsort(np.argsort(changes, axis=1, kind="stable"), axis=1, kind="stable").astype(np.float64)
     centred = ranks - ranks.mean(axis=1, keepdims=True)
-    return float((centred[1:] @ centred[0]).max() / (centred[0] @ centred[0]))
+    agreement = float((centred[1:] @ centred[0]).max() / (centred[0] @ centred[0]))
+    return agreement >= max(LEAST_AGREEMENT, AGREEMENT_SDS / math.sqrt(changes.shape[1] - 1))
 
 
 def _shared(reported: FloatArray, place: int, moved: float) -> bool:
