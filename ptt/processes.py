@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
@@ -111,14 +111,9 @@ class Worker:
         of_main = threading.current_thread() is threading.main_thread()
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, function, of_main), daemon=True)
         self.number, self.given = -1, 0
-        with set_for_children({**environment, **(ends_with_us() if of_main else {})}):
-            program = sys.modules["__main__"]
-            try:
-                if not imports_main:  # a script that starts a process as it is imported would not come to an end
-                    sys.modules["__main__"] = ModuleType("__main__")
-                self.process.start()
-            finally:
-                sys.modules["__main__"] = program
+        main = nullcontext() if imports_main else without_main()  # a script that starts one as it is imported: no end
+        with set_for_children({**environment, **(ends_with_us() if of_main else {})}), main:
+            self.process.start()
         theirs.close()
 
     def give(self, number: int, task: object) -> None:
@@ -192,6 +187,17 @@ def _exit_words(code: int | None) -> str:
 def ends_with_us() -> Mapping[str, str]:
     """Return the variable that lets a process started from this thread, which must stay, end when this one does."""
     return {PARENT: str(os.getpid())}
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Let processes that are started in the block not import the program's main module, as they otherwise would."""
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
 
 
 @contextmanager

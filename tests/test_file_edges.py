@@ -261,16 +261,16 @@ def test_a_figure_that_cannot_be_drawn_is_a_line_in_its_place(
 ) -> None:
     from ptt.cli import output
     from ptt.reports.figures import drawing
-    from ptt.reports.run import html
+    from ptt.reports.run import drawn
 
     def fail(_: Diagnosis) -> tuple[Panel, ...]:
         raise error
 
     broken = replace(aggregates.FIGURE, panels=fail)
-    for module in (drawing, html):
+    for module in (drawing, drawn):
         figures = tuple(broken if figure.name == broken.name else figure for figure in module.FIGURES)
         monkeypatch.setattr(module, "FIGURES", figures)
-    monkeypatch.setattr(output.Artist, "page", lambda _, diagnosis: render_page(diagnosis))
+    monkeypatch.setattr(output.Artist, "page", lambda _, diagnosis, _beside: render_page(diagnosis))
     out = tmp_path / "out"
     ended = CliRunner().invoke(app, ["diagnose", str(run), "--out", str(out), "--figures", str(out / "figures")])
     assert ended.exit_code in ((0, 4) if code == 0 else (1,))

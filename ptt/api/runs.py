@@ -99,13 +99,13 @@ class Diagnosis(model.Diagnosis):
 
     def __repr__(self) -> str:
         """Return the verdict and how much was judged, in two lines."""
-        from ptt.reports.run.html import summary
+        from ptt.reports.run.card import summary
 
         return summary(self)
 
     def _repr_html_(self) -> str:
         """Show a card where a notebook shows a value; `to_html` is the whole report."""
-        from ptt.reports.run.html import card
+        from ptt.reports.run.card import card
 
         return card(self)
 

@@ -26,7 +26,7 @@ from ptt.object_stores.client import is_url
 from ptt.object_stores.remote_paths import RemotePaths, shown
 from ptt.reports.compare.html import render_compare_page, write_compare_figures
 from ptt.reports.compare.texts import compare_json, compare_markdown, print_comparison
-from ptt.reports.figures.drawing import FigureFault
+from ptt.reports.figures.faults import FigureFault
 from ptt.reports.output import write_text
 from ptt.reports.text.terminal import open_console
 from ptt.reports.traces.comparison import compare_traces_json, print_compared

@@ -188,7 +188,7 @@ def _run_one(path: Path, call: Call, drawing: Artist) -> int:
         if options.baseline is not None:
             both = api.compare_kept(path, out=folder, baseline=options.baseline, settings=settings, progress=tell)
         tell(DRAWING, 0, 1)
-        page = drawing.page(diagnosis, both) if both is not None else drawing.page(diagnosis)
+        page = drawing.page(diagnosis, both)
         report = write_text(folder / REPORT, page.text)
         faults = list(page.faults)
         if options.figures is not None:
@@ -224,7 +224,8 @@ def _judge(task: Task, opened: LoadedRun) -> DiagnosedRun:
 def _write(task: Task, opened: LoadedRun, judged: DiagnosedRun) -> DiagnosedRun:
     write_run(task, opened, report=True)
     if task.figures is not None:
-        from ptt.reports.figures.drawing import FigureFault, write_figures
+        from ptt.reports.figures.drawing import write_figures
+        from ptt.reports.figures.faults import FigureFault
 
         faults: list[FigureFault] = []
         write_figures(opened.diagnosis, task.figures / task.name, faults)

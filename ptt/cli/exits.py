@@ -16,7 +16,7 @@ from ptt.cli.options import FailOn
 if TYPE_CHECKING:
     from ptt.diagnostics.config import Settings
     from ptt.diagnostics.model import Severity
-    from ptt.reports.figures.drawing import FigureFault
+    from ptt.reports.figures.faults import FigureFault
 
 OUTPUT_ERRORS: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR,

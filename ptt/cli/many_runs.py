@@ -39,7 +39,7 @@ from ptt.run_location import FINDINGS, kept_side, store_at, traces_instead
 from ptt.version import __version__
 
 if TYPE_CHECKING:
-    from ptt.reports.figures.drawing import FigureFault
+    from ptt.reports.figures.faults import FigureFault
     from ptt.reports.run.html import Page
 
 KEPT: Final = Path("store/kept/diagnosis.json")

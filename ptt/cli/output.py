@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields
 from functools import partial
+from importlib import import_module
 from itertools import chain, count
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -22,7 +23,7 @@ from ptt.cli.options import EngineName, ReportOptions, TracesOptions
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import is_archive, run_name
 from ptt.diagnostics.store.folders import NOTE, hash_location, noted_run
-from ptt.processes import ends_with_us, leave_signals_to_the_parent, set_for_children, uninterrupted
+from ptt.processes import ends_with_us, leave_signals_to_the_parent, set_for_children, uninterrupted, without_main
 from ptt.reports.text.sanitize import safe
 from ptt.version import __version__
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ptt.diagnostics.model import Diagnosis
     from ptt.diagnostics.traces.model import TraceDiagnosis
     from ptt.object_stores.remote_paths import RemotePaths
-    from ptt.reports.figures.drawing import FigureFault
+    from ptt.reports.figures.faults import FigureFault
     from ptt.reports.run.html import Page
 
 
@@ -198,12 +199,18 @@ class Artist:
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
-        with uninterrupted(), set_for_children(ends_with_us()):
-            pool.submit(_ready)  # starts the process
+        with uninterrupted(), set_for_children(ends_with_us()), without_main():  # which imports more than drawing needs
+            for module in ("ptt.reports.figures.drawing", "ptt.reports.run.drawn"):
+                pool.submit(import_module, module)  # starts the process
 
     def page(self, diagnosis: Diagnosis, beside: Comparison | None = None) -> Page:
-        """Draw the report, with the run's tails beside a baseline's where they were compared."""
-        return self._pool.submit(_page, _without_rows(diagnosis), beside).result()
+        """Make the report, with the run's tails beside a baseline's where they were compared."""
+        from ptt.reports.run.drawn import draw_run
+        from ptt.reports.run.html import render_page
+
+        shown = _for_drawing(diagnosis)
+        drawn = self._pool.submit(draw_run, shown, beside)
+        return render_page(shown, drawn.result)
 
 
 @contextmanager
@@ -222,22 +229,16 @@ def artist() -> Iterator[Artist]:
         pool.shutdown(cancel_futures=True)
 
 
-def _without_rows(diagnosis: Diagnosis) -> Diagnosis:
-    """Return a diagnosis without the tables that no figure is drawn from, and that grow with the run's rows."""
+def _for_drawing(diagnosis: Diagnosis) -> Diagnosis:
+    """Return the plain diagnosis, whose class another process loads at little cost, without tables that nothing draws.
+
+    Those tables grow with the run's rows.
+    """
+    from ptt.diagnostics.model import Diagnosis
     from ptt.diagnostics.store.diagnosis import STORE_TABLES, Tables
 
+    values = {field.name: getattr(diagnosis, field.name) for field in fields(Diagnosis)}
     tables = diagnosis.tables.made if isinstance(diagnosis.tables, Tables) else diagnosis.tables
-    if not isinstance(tables, dict):  # those of a kept one are read when they are asked for
-        return diagnosis
-    drawn = {name: table for name, table in tables.items() if name not in STORE_TABLES}
-    return replace(diagnosis, tables=drawn)
-
-
-def _ready() -> None:
-    from ptt.reports.run import html  # noqa: F401
-
-
-def _page(diagnosis: Diagnosis, beside: Comparison | None) -> Page:
-    from ptt.reports.run.html import render_page
-
-    return render_page(diagnosis, beside)
+    if isinstance(tables, dict):  # those of a kept one are read when they are asked for
+        values["tables"] = {name: table for name, table in tables.items() if name not in STORE_TABLES}
+    return Diagnosis(**values)

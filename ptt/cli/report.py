@@ -33,7 +33,7 @@ from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.object_stores.client import is_url
 from ptt.object_stores.remote_paths import shown
-from ptt.reports.figures.drawing import FigureFault
+from ptt.reports.figures.faults import FigureFault
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.terminal import print_diagnosis

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 from ptt.reports.text.markdown import code, md
 from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, sentence, status_word
@@ -16,7 +17,9 @@ from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import BaseLoader, Environment
+
+REFERENCE: Final = re.compile(r'{% (?:extends|from|import|include) "([^"]+)"')  # from one template to another
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -86,6 +89,15 @@ def fields_of(value: object, *names: str) -> dict[str, object]:
 def render(template: str, **values: object) -> str:
     """Return the text of a page; the same values give the same bytes."""
     return encodable(_environment(template.endswith(".md.j2")).get_template(template).render(values))
+
+
+def prepare(template: str) -> None:
+    """Compile a template, and those it refers to, before its values are there."""
+    environment = _environment(template.endswith(".md.j2"))
+    environment.get_template(template)
+    source, _, _ = cast("BaseLoader", environment.loader).get_source(environment, template)
+    for name in dict.fromkeys(REFERENCE.findall(source)):
+        prepare(name)
 
 
 @cache

@@ -260,6 +260,7 @@ def test_every_figure_file_is_in_the_table_of_contents() -> None:
         "axes",
         "distributions",
         "drawing",
+        "faults",
         "finding_series",
         "line_plot",
         "panels",

@@ -19,11 +19,13 @@ from ptt.reports.compare.texts import setting_rows
 from ptt.reports.figures.compare import BEHIND, EVERY, FOLDED, MAIN
 from ptt.reports.figures.compare.arms import ROW, ArmStyle, arm_styles, draw_key
 from ptt.reports.figures.compare.rows import MAX_NAME, arm_name, matched_range_text, rows_of, slice_title, slices
-from ptt.reports.figures.drawing import FigureFault, save_figures
+from ptt.reports.figures.drawing import save_figures
+from ptt.reports.figures.faults import FigureFault
 from ptt.reports.figures.panels import Panel
 from ptt.reports.figures.style import PROPERTIES, drawable
 from ptt.reports.output import render
-from ptt.reports.run.html import Page, drawn_figures, fault_lines
+from ptt.reports.run.drawn import drawn_figures, fault_lines
+from ptt.reports.run.html import Page
 from ptt.reports.text.names import STATUSES, pair_name, sentence
 from ptt.reports.text.numbers import NO_VALUE, bounds, count, counted, number, times
 from ptt.reports.text.sanitize import safe, shortened

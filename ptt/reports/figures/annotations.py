@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from matplotlib.lines import Line2D
-from matplotlib.transforms import Affine2D
 
 from ptt.diagnostics.model import Diagnosis, Steps
 from ptt.reports.figures.style import (
@@ -273,6 +271,9 @@ def _leader(ax: Axes, start: Any, end: Any, colour: str, *, gap: float = 0.0) ->
 
 def plot_pixels(ax: Axes, x: list[float], y: list[float], **style: Any) -> None:
     """Draw a line in pixels of the figure: the same place whatever the file's resolution."""
+    from matplotlib.lines import Line2D
+    from matplotlib.transforms import Affine2D
+
     figure = ax.get_figure(root=True)
     if figure is None:
         raise ValueError("the axes stand in no figure")

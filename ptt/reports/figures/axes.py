@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
 from ptt.diagnostics.model import STEP, Diagnosis, Run
 from ptt.reports.figures.panels import TWO_LINES
@@ -36,6 +35,8 @@ def label_axes(ax: Axes, *, x_name: str, y_name: str = "", top: int = TWO_LINES)
 
 def linear(ax: Axes, axis: str, *, ticks: int = 5) -> None:
     """Use a linear axis with few, plainly written ticks."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
     target = ax.xaxis if axis == "x" else ax.yaxis
     target.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
     target.set_major_formatter(FuncFormatter(lambda value, _: number(float(value)) if value else "0"))
@@ -43,6 +44,8 @@ def linear(ax: Axes, axis: str, *, ticks: int = 5) -> None:
 
 def logarithmic(ax: Axes, axis: str, low: float, high: float, *, powers: bool = False, ticks: int = 6) -> None:
     """Use a log axis over a range; ticks are 1, 2, 5 in a short range and powers of ten in a long one."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
+
     ax.set(**{f"{axis}scale": "log", f"{axis}lim": (low, high)})
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     marks = [10.0**e for e in decades if low <= 10.0**e <= high]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from ptt.diagnostics.errors import PttError, describe, is_caught, is_damage
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import FIGURES
+from ptt.reports.figures.faults import DiskError, FigureFault, suppress_faults
 from ptt.reports.figures.panels import FigureSpec, Panel, Source
 from ptt.reports.figures.style import (
     BOTTOM,
@@ -53,30 +51,6 @@ _MARKER = re.compile(r"<use [^>]*/>")
 _MARKERS = re.compile(r"<g( clip-path=\"[^\"]*\")?>((?:\s*<use [^>]*/>)+)\s*</g>")
 _STYLE = re.compile(r' style="[^"]*"')
 _COLOUR = re.compile("|".join(PROPERTIES))
-
-
-@dataclass(frozen=True, kw_only=True)
-class FigureFault:
-    """A figure that could not be drawn: it costs a line in its place, and the exit code where the fault is ours."""
-
-    name: str
-    title: str
-    error: str
-    ours: bool  # False: its numbers are beyond what can be drawn
-
-    @classmethod
-    def of(cls, spec: FigureSpec[Any], error: BaseException) -> FigureFault:
-        """Describe what a figure raised; raise it again where it ends the program, or says itself what to do."""
-        if not is_caught(error) or isinstance(error, PttError):
-            raise error
-        return cls(name=spec.name, title=spec.title, error=describe(error), ours=not is_damage(error))
-
-    @property
-    def reason(self) -> str:
-        """Why there is no figure, as a sentence."""
-        if self.ours:
-            return f"A bug in ptt, please report it: {self.error}."
-        return f"Its numbers cannot be drawn: {self.error}."
 
 
 def inline_svg(panel: Panel) -> str:
@@ -136,26 +110,11 @@ def save_figures(
     return written
 
 
-class _DiskError(Exception):
-    """Carries what the system raised while a file was written through the edge of a figure."""
-
-
 def _write(path: Path, content: bytes) -> Path:
     try:
         return write_with(path, lambda part: part.write_bytes(content))
     except OSError as error:
-        raise _DiskError from error
-
-
-@contextmanager
-def suppress_faults(spec: FigureSpec[Any], faults: list[FigureFault]) -> Iterator[None]:
-    """Keep what a figure raises as its fault, so that it costs no other figure and not the report."""
-    try:
-        yield
-    except _DiskError as error:
-        raise (error.__cause__ or error) from None
-    except BaseException as error:  # a figure costs itself alone; `of` raises what ends the program
-        faults.append(FigureFault.of(spec, error))
+        raise DiskError from error
 
 
 def _composed(

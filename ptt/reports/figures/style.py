@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -102,13 +100,15 @@ def figure_style(salt: str) -> Iterator[None]:
 
     Only these are set back: `rc_context` copies all three hundred, twice a panel.
     """
+    from matplotlib import rcParams
+
     settings = {"svg.hashsalt": salt, **STYLE}
-    before = {name: mpl.rcParams[name] for name in settings}
+    before = {name: rcParams[name] for name in settings}
     try:
-        mpl.rcParams.update(settings)
+        rcParams.update(settings)
         yield
     finally:
-        mpl.rcParams.update(before)
+        rcParams.update(before)
 
 
 def annotate(

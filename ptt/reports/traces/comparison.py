@@ -25,11 +25,12 @@ from ptt.diagnostics.traces.compare import (
     TraceSide,
 )
 from ptt.reports.figures.axes import annotate_row, linear, row_axes
-from ptt.reports.figures.drawing import FigureFault
+from ptt.reports.figures.faults import FigureFault
 from ptt.reports.figures.panels import DataTable, FigureSpec, Panel
 from ptt.reports.figures.style import INK, MUTED, POST, TEXT, annotate, drawable, hover
 from ptt.reports.output import fields_of, finite_json, render
-from ptt.reports.run.html import Page, drawn_figures, fault_lines
+from ptt.reports.run.drawn import drawn_figures, fault_lines
+from ptt.reports.run.html import Page
 from ptt.reports.run.terminal import cell, print_blocks
 from ptt.reports.text.names import STATUSES, joined, sentence
 from ptt.reports.text.numbers import MINUS, NOTHING, count, counted, number, percent

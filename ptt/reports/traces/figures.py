@@ -13,7 +13,8 @@ import polars as pl
 from ptt.diagnostics.model import Finding
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.reports.figures.axes import annotate_row, label_axes, linear, row_axes, step_range
-from ptt.reports.figures.drawing import FigureFault, save_figures
+from ptt.reports.figures.drawing import save_figures
+from ptt.reports.figures.faults import FigureFault
 from ptt.reports.figures.panels import ONE_LINE, DataTable, FigureSpec, Panel, data_table
 from ptt.reports.figures.style import INK, MUTED, OTHER, POST, TEXT, annotate, drawable, hover
 from ptt.reports.text.names import sentence

@@ -10,12 +10,13 @@ import polars as pl
 
 from ptt.diagnostics.model import Finding
 from ptt.diagnostics.traces.model import MEASURES, Example, Message, Parting, TraceDiagnosis, TraceSet, as_run
-from ptt.reports.figures.drawing import FigureFault
+from ptt.reports.figures.faults import FigureFault
 from ptt.reports.figures.line_plot import Axis, Drawing, LinePlot
 from ptt.reports.figures.panels import DataTable
 from ptt.reports.output import render
 from ptt.reports.run import view
-from ptt.reports.run.html import Page, drawn_figures, fault_lines, page_in_unit, shown_steps, undrawn_lines
+from ptt.reports.run.drawn import drawn_figures, fault_lines, undrawn_lines
+from ptt.reports.run.html import Page, page_in_unit, shown_steps
 from ptt.reports.text.names import sentence
 from ptt.reports.text.numbers import count, number, percent
 from ptt.reports.text.sanitize import safe, shortened

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from ptt.diagnostics.compare.comparison import Comparison
 from ptt.diagnostics.compare.readings import late_reach, sided
@@ -147,6 +146,8 @@ def _ratios(comparison: Comparison, rows: pl.DataFrame) -> list[Ratio]:
 
 
 def _draw(ax: Axes, *, comparison: Comparison, ratios: list[Ratio]) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter
+
     low, high = _span(ratios)
     heights = _heights(ratios)
     logarithmic(ax, "x", low, high, ticks=3)  # the axis is short
