@@ -25,6 +25,7 @@ Kind = Literal["shifted", "copied", "scaled", "unrelated"]
 MIN_TOKENS: Final = 200  # of a window and slice: a correlation of 0.3 lies four deviations from 0
 SHIFT_MARGIN: Final = 0.2  # of correlation: sound pairs differ by 0.3 or more the other way, even late in a run
 MIN_CORRELATION: Final = 0.6  # a collapsed policy correlates with nothing at any lag, or with all lags alike
+CLEAR_MARGIN: Final = 0.4  # of correlation: so much less in place is a shift, however noisy the columns are
 WORST_WINDOWS: Final = 4  # that far offsets are looked for in
 LOW_CORRELATION: Final = 1 - SHIFT_MARGIN  # of a window without a shift: no other can then be better by the margin
 NEAR_LAGS: Final = (-2, -1, 1, 2)
@@ -151,13 +152,20 @@ def find_shifts(pairing: Pairing) -> tuple[Found, ...]:
         for lag in dict.fromkeys((*NEAR_LAGS, *far_lags(pairing, slice_, worst))):
             there = pairing.correlations(lag, slice_, number, count)
             with np.errstate(invalid="ignore"):
-                wrong = there > np.fmax(here + SHIFT_MARGIN, MIN_CORRELATION)
+                wrong = there > _shifted_from(here)
             if wrong.any() and (best is None or wrong.sum() > best[1].sum()):
                 best = lag, wrong, np.isfinite(here)
         found = None if best is None else _placed_shift(pairing, slice_, *best)
         if found is not None:
             by_slice[slice_] = found
     return _of_slices(by_slice, pairing)
+
+
+def _shifted_from(here: FloatArray) -> FloatArray:
+    """Return the correlation at a lag above which columns with this correlation in place are shifted."""
+    moderate = np.fmax(here + SHIFT_MARGIN, MIN_CORRELATION)
+    clear: FloatArray = np.maximum(here, 0.0) + CLEAR_MARGIN  # NaN stays NaN
+    return np.fmin(moderate, clear)
 
 
 def _placed_shift(pairing: Pairing, slice_: int, lag: int, wrong: BoolArray, judged: BoolArray) -> Found | None:
@@ -171,7 +179,7 @@ def _placed_shift(pairing: Pairing, slice_: int, lag: int, wrong: BoolArray, jud
     group = span.holds(columns.step).astype(np.int64)
     here = pairing.correlations(0, slice_, group, 2)
     there = pairing.correlations(lag, slice_, group, 2)
-    if not there[1] > max(here[1] + SHIFT_MARGIN, MIN_CORRELATION) or there[0] > min(here[0], there[1] - SHIFT_MARGIN):
+    if not there[1] > _shifted_from(here)[1] or there[0] > min(here[0], there[1] - SHIFT_MARGIN):
         return None
     return Found(
         kind="shifted",

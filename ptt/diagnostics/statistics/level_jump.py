@@ -25,6 +25,7 @@ RATIO_AT_ONCE: Final = (
 )
 NEAR: Final = 3  # values for that
 LEAST_AGREEMENT: Final = 0.5  # rank correlation of their changes from value to value: they speak of the same steps
+AGREED_FACTOR: Final = 2.0  # between the two where they agree, for one of the measures of the same power
 LEAST_SCATTERED: Final = 8  # values whose scatter is compared
 AGREEMENT_SDS: Final = 3.0  # of that correlation where the two are unrelated, 1 / sqrt(values - 1): few agree by chance
 SHARED: Final = 0.5  # of the jump: the report has it too, some values earlier or later
@@ -65,7 +66,7 @@ def find_ratio_jump(
         if agreed[place] < math.log(TIGHT_FACTOR):
             return None
         if _ratio_jumps(ratios[best], place):
-            return _described(steps, table, ratios, best, place, float(agreed[place]))
+            return _described(steps, table, ratios, powers, best, place, float(agreed[place]))
     return None
 
 
@@ -122,7 +123,7 @@ def _ratio_jumps(values: FloatArray, place: int) -> bool:
 
 
 def _described(
-    steps: IntArray, table: FloatArray, ratios: FloatArray, best: int, place: int, size: float
+    steps: IntArray, table: FloatArray, ratios: FloatArray, powers: FloatArray, best: int, place: int, size: float
 ) -> RatioJump | None:
     """Return the jump at a place, None where it is too small for how well the two agreed, or the report shares it."""
     after = np.arange(len(steps)) >= place
@@ -135,9 +136,11 @@ def _described(
     if sound.sum() < LEAST_SIDE or off.sum() < LEAST_SIDE:
         return None
     ratio, scatter = ratios[best], scatter_of(ratios[best][sound])
-    if scatter > TIGHT_SD and not _moved_together(table[:, sound]):
+    sizes = np.abs(np.median(ratios[powers == 1][:, sound], axis=1))
+    still = scatter <= TIGHT_SD and sound.sum() >= LEAST_SCATTERED
+    if not (still or _moved_together(table[:, sound])) or sizes.min() > math.log(AGREED_FACTOR):
         return None  # two accounts that never agreed do not part
-    needed = TIGHT_FACTOR if scatter <= TIGHT_SD else FACTOR
+    needed = TIGHT_FACTOR if still else FACTOR
     logs = np.log(np.maximum(table[[0, 1 + best]], np.finfo(np.float64).tiny))
     moved = _ratio_contrasts(logs[1])[place]
     size = min(size, abs(float(np.median(ratios[0][off]) - np.median(ratios[0][sound]))))  # of the jump, and lastingly

@@ -1,8 +1,8 @@
 """This run shows two logprob columns that are shifted against each other.
 
-What: over the sampled tokens of a stretch of steps, or of one slice, how sure the numerator is at token t goes with how
-sure the denominator is some tokens later (or earlier), and not with the same token: the correlation of log(-logp) is
-0.6 or more there, and 0.2 less in place. Any offset is found, and the step that it begins at.
+What: over the sampled tokens of a stretch of steps, or of one slice, how sure the numerator is at token t goes with
+how sure the denominator is some tokens later (or earlier), and not with the same token: the correlation of log(-logp)
+is 0.6 or more there and 0.2 less in place, or 0.4 less in place. Any offset is found, and the step that it begins at.
 Why it matters: every r is then the difference of two different tokens: all tails are an artefact, and where the shift
 begins in mid-run they seem to grow there.
 What it is not: a policy that has collapsed, or text that repeats itself. Columns of those go together at many offsets
