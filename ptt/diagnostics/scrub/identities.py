@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Final
 
-from ptt.diagnostics.scrub.shapes import Replace, words
+from ptt.diagnostics.scrub.shapes import Replace, with_value, words
 
 LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 OF_SITES: Final = words("sites")
@@ -50,6 +50,7 @@ SSH: Final = re.compile(
 KEY_COMMENT: Final = re.compile(r"(?<=\[ssh-key-\d\] )(?P<value>[\w.-]{1,40}@[\w.-]{1,60})")
 WANDB_PAGE: Final = re.compile(r"\bwandb\.ai/(?P<value>[\w.-]{1,60})(?=/)")
 NO_USER: Final = words("no_user")
+NO_LOGIN: Final = words("no_login")  # pass@1, mean@8: figures
 
 URL: Final = re.compile(
     r"\b(?P<scheme>https?|ftps?|ssh|sftp|tcp|udp|ray|rediss?|postgres(?:ql)?(?:\+\w+)?|mysql(?:\+\w+)?|mongodb(?:\+srv)?|amqps?|"
@@ -151,8 +152,7 @@ def mask_hosts(text: str, replace: Replace, *, spoken: bool = True) -> str:
 
 def _value(match: re.Match[str], kind: str, replace: Replace) -> str:
     """Mask the value inside a match."""
-    (start, end), at = match.span("value"), match.start()
-    return match[0][: start - at] + replace(kind, match["value"]) + match[0][end - at :]
+    return with_value(match, replace(kind, match["value"]))
 
 
 def _user(match: re.Match[str], replace: Replace) -> str:
@@ -168,24 +168,10 @@ def _user_spoken(match: re.Match[str], replace: Replace) -> str:
 
 def _at_host(match: re.Match[str], replace: Replace) -> str:
     user, _, host = match["value"].partition("@")
-    if user == "git" or user.lower() in {
-        "pass",
-        "best",
-        "maj",
-        "mean",
-        "worst",
-        "acc",
-        "recall",
-        "precision",
-        "ndcg",
-        "hit",
-        "top",
-        "avg",
-    }:
+    if user == "git" or user.lower() in NO_LOGIN:
         return match[0]
     masked = f"{replace('user', user)}@{host if is_public(host) else replace('host', host)}"
-    (start, end), at = match.span("value"), match.start()
-    return match[0][: start - at] + masked + match[0][end - at :]
+    return with_value(match, masked)
 
 
 def is_public(host: str) -> bool:

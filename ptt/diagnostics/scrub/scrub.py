@@ -1,11 +1,11 @@
-"""Scrubs texts and columns: each secret becomes a mask that says what it was, numbered in the order they are met."""
+"""Scrub texts and columns: a secret becomes a mask that says what it was, numbered in the order they are met."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -18,9 +18,11 @@ from ptt.diagnostics.scrub.shapes import (
     Shape,
     entropy,
     keywords,
+    mask_keys,
     mask_random,
     mask_shapes,
     shapes,
+    with_value,
     words,
 )
 
@@ -192,9 +194,7 @@ def _with_value(match: re.Match[str], kind: str, replace: Replace) -> str:
     value = match["value"]
     if value.startswith(OPENERS) or PLACEHOLDER.fullmatch(value) or (kind != "password" and "[" in value):
         return match[0]
-    start, end = match.span("value")
-    at = match.start()
-    return match[0][: start - at] + replace(kind, value) + match[0][end - at :]
+    return with_value(match, replace(kind, value))
 
 
 def _scheme(match: re.Match[str], replace: Replace) -> str:
@@ -250,29 +250,24 @@ def certain_shapes() -> tuple[Shape, ...]:
 
 
 @cache
-def _keywords() -> frozenset[str]:
+def _certain_keywords() -> frozenset[str]:
     return frozenset(keyword for shape in certain_shapes() for keyword in shape.keywords)
 
 
 @cache
 def beginnings() -> str:
     """Return a pattern, in Rust's syntax, of what stands in any text that holds such a key."""
-    return "|".join(BEGINNINGS.get(keyword, re.escape(keyword)) for keyword in sorted(_keywords()))
+    return "|".join(BEGINNINGS.get(keyword, re.escape(keyword)) for keyword in sorted(_certain_keywords()))
 
 
 def mask_certain(text: str, replace: Replace) -> str:
     """Mask all keys and tokens whose shape leaves no doubt."""
-    present = {keyword for keyword in _keywords() if keyword in text}
-    for shape in certain_shapes() if present else ():
-        if not present.isdisjoint(shape.keywords):
-            text = shape.regex.sub(partial(_shape, shape, replace), text)
-    return text
+    return mask_keys(text, certain_shapes(), _certain_keywords(), _is_certain, replace)
 
 
-def _shape(shape: Shape, replace: Replace, match: re.Match[str]) -> str:
-    found = match[0]
+def _is_certain(shape: Shape, found: str) -> bool:
     drawn = entropy(found) >= min(shape.entropy, 3.0) and (not shape.cut or _has_drawn_part(found))
-    return replace(shape.id, found) if drawn and not EXAMPLE.search(found) else found
+    return drawn and not EXAMPLE.search(found)
 
 
 def _has_drawn_part(found: str) -> bool:

@@ -7,7 +7,7 @@ import math
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
@@ -109,25 +109,39 @@ def keywords() -> list[str]:
 
 def mask_shapes(text: str, replace: Replace) -> str:
     """Mask all keys and tokens of known shape."""
-    present = {keyword for keyword in keywords() if keyword in text}
-    for shape in shapes() if present else ():
+    return mask_keys(text, shapes(), keywords(), _is_key, replace)
+
+
+def mask_keys(
+    text: str,
+    shapes: Sequence[Shape],
+    keywords: Collection[str],
+    is_key: Callable[[Shape, str], bool],
+    replace: Replace,
+) -> str:
+    """Mask what matches one of the shapes, is found to be a key, and stands in a text with one of its keywords."""
+    present = {keyword for keyword in keywords if keyword in text}
+    for shape in shapes if present else ():
         if not present.isdisjoint(shape.keywords):
-            text = shape.regex.sub(partial(_shape, shape, replace), text)
+            text = shape.regex.sub(partial(_masked_key, shape, is_key, replace), text)
     return text
 
 
-def _shape(shape: Shape, replace: Replace, match: re.Match[str]) -> str:
-    found = match[0]
-    if shape.entropy and not _random(shape, found):
-        return found
-    return replace(shape.id, found)
+def _masked_key(shape: Shape, is_key: Callable[[Shape, str], bool], replace: Replace, match: re.Match[str]) -> str:
+    return replace(shape.id, match[0]) if is_key(shape, match[0]) else match[0]
 
 
-def _random(shape: Shape, found: str) -> bool:
+def with_value(match: re.Match[str], masked: str) -> str:
+    """Return a match with something else in place of its value."""
+    (start, end), at = match.span("value"), match.start()
+    return match[0][: start - at] + masked + match[0][end - at :]
+
+
+def _is_key(shape: Shape, found: str) -> bool:
     """Return whether a match was made at random, as keys are: no name, and no placeholder such as `hf_xxxxxxxx`."""
     if entropy(found) < min(shape.entropy, 3.0):
         return False
-    if not shape.cut:
+    if not shape.cut or not shape.entropy:
         return True
     prefix = next((prefix for prefix in WORDS if found.startswith(prefix)), None)
     rest = found if prefix is None else found[len(prefix) :]
