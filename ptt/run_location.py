@@ -22,11 +22,9 @@ from ptt.diagnostics.traces.compare import TraceSide
 from ptt.diagnostics.traces.model import with_records
 from ptt.diagnostics.wording import counted
 from ptt.object_stores.client import Url, is_url
-from ptt.object_stores.remote_paths import notes_of, why_not_fetched
+from ptt.object_stores.remote_paths import FINDINGS, STORE, notes_of, why_not_fetched
 from ptt.reports.traces.findings_json import read_trace_findings
 
-STORE: Final = "store"
-FINDINGS: Final = "findings.json"
 MAX_NAMED: Final = 5  # folders named in an error
 
 

@@ -15,7 +15,7 @@ from ptt.cli.app import app
 from ptt.cli.options import EXAMPLES
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.pipeline import RunLocation
-from ptt.diagnostics.pipeline import diagnose as judge
+from ptt.diagnostics.pipeline import judge_run as judge
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 WIDEST = 100

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
@@ -14,11 +15,15 @@ from ptt.diagnostics import model, pipeline
 from ptt.diagnostics.config import Known as KnownNames
 from ptt.diagnostics.config import Settings, load_settings
 from ptt.diagnostics.custom.files import Report, report_on
-from ptt.diagnostics.errors import InputError
+from ptt.diagnostics.documents import closest
+from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.evidence.algorithm import Family, algorithm_name
 from ptt.diagnostics.metrics.aliases import canonical_names
 from ptt.diagnostics.metrics.guessed_names import near_names
 from ptt.diagnostics.rules import LIMITS
+from ptt.diagnostics.samples.read_sample import OpenRun, measured_samples, read_sample
+from ptt.diagnostics.samples.sample import FindingSamples, Sample, samples_of_findings
+from ptt.diagnostics.statistics.logprob_pairs import PAIRS
 from ptt.diagnostics.store import archives
 from ptt.diagnostics.store.diagnosis import LoadedRun, read_profile
 from ptt.diagnostics.store.findings_file import read_findings
@@ -27,32 +32,14 @@ from ptt.diagnostics.verdict.catalogue import Page, page_of, pages
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.executors import Executor
 from ptt.executors.this_machine import ThisMachine
-from ptt.object_stores.remote_paths import RemotePaths
-from ptt.run_location import (
-    FINDINGS,
-    STORE,
-    is_findings,
-    not_there,
-    run_exists,
-    run_location,
-    runs_in,
-    store_at,
-    unpacked_run,
-)
+from ptt.object_stores.remote_paths import FINDINGS, STORE, RemotePaths
+from ptt.run_location import is_findings, not_there, run_exists, run_location, runs_in, store_at, unpacked_run
 from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
 if TYPE_CHECKING:
     from ptt.reports.figures.drawing import NotebookFigure
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from ptt.diagnostics.documents import closest
-from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.samples.finding_samples import samples_of_findings
-from ptt.diagnostics.samples.read_sample import OpenRun, measured_samples, read_sample
-from ptt.diagnostics.samples.sample import FindingSamples, Sample
-from ptt.diagnostics.statistics.logprob_pairs import PAIRS
 
 REPORT: Final = "report.html"
 NO_TOKENS: Final = "findings.json has no tokens; give the store or the run"
@@ -135,7 +122,7 @@ def open_run(
     if (store := store_at(path)) is not None:
         name = (store.parent if store.name == STORE else store).resolve().name
         location = pipeline.RunLocation(run=store, store=store, name=name)
-        return _loaded(pipeline.diagnose_store(location, settings, as_judged=as_judged), "store")
+        return _loaded(pipeline.judge_store(location, settings, as_judged=as_judged), "store")
     if (path / REPORT).is_file() and (path / FINDINGS).is_file():  # what is left where the store was deleted
         path = path / FINDINGS
     if is_findings(path):
@@ -213,7 +200,7 @@ def _judge(
     with unpacked_run(location, one_run=one_run) as unpacked:
         elsewhere = executor if unpacked.archive is None else None  # what is unpacked here no other machine sees
         run_pieces = (elsewhere or ThisMachine()).run_pieces
-        judged = pipeline.diagnose(unpacked, settings, run_pieces=run_pieces, progress=progress)
+        judged = pipeline.judge_run(unpacked, settings, run_pieces=run_pieces, progress=progress)
     if keep:
         note_run(location.store, run)
     return judged

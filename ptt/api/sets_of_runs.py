@@ -1,8 +1,8 @@
-"""Compare runs with a baseline; each may be judged in a process of its own."""
+"""Compare runs, judge runs against a policy, and judge agent traces: the answers that take several runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -10,11 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ptt.api.runs import Paths, Progress, open_run, paths_of, read_settings, settings_with
+from ptt.api.runs import READABLE, Paths, Progress, open_run, paths_of, read_settings, settings_with
+from ptt.diagnostics import compare as comparing
 from ptt.diagnostics import traces_pipeline
+from ptt.diagnostics.compare import arms
+from ptt.diagnostics.compare.comparison import Comparison
 from ptt.diagnostics.config import Settings, read_document
 from ptt.diagnostics.custom.files import load_rules
-from ptt.diagnostics.errors import InputError, SettingsError
+from ptt.diagnostics.errors import InputError, PttError, SettingsError
 from ptt.diagnostics.gate.against_baseline import with_baseline
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Known, Policy
@@ -26,11 +29,12 @@ from ptt.diagnostics.parsers.io.run_files import run_files
 from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.store.file_readings import Reading, Task, read_task
 from ptt.diagnostics.traces.model import TraceDiagnosis
+from ptt.object_stores.remote_paths import STORE
 from ptt.processes import Died, in_workers
 from ptt.run_location import (
-    STORE,
     baseline_side,
     kept_side,
+    not_there,
     run_location,
     store_at,
     traces_beside,
@@ -42,14 +46,6 @@ from ptt.stopping import temporary_folder
 if TYPE_CHECKING:
     from ptt.diagnostics.traces.exports.options import ExportOptions
     from ptt.diagnostics.traces.exports.quality import ExportReport
-from collections.abc import Mapping
-
-from ptt.api.runs import READABLE
-from ptt.diagnostics import compare as comparing
-from ptt.diagnostics.compare import arms
-from ptt.diagnostics.compare.comparison import Comparison
-from ptt.diagnostics.errors import PttError
-from ptt.run_location import not_there
 
 
 def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules: Paths = ()) -> Policy:

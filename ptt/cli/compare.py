@@ -17,8 +17,7 @@ from ptt.cli.output import DRAWING, check_figures, contains, output_base, progre
 from ptt.cli.streams import print_json
 from ptt.cli.traces import write_comparison
 from ptt.diagnostics.compare.arms import group_of, names_of, planned
-from ptt.diagnostics.compare.comparison import Comparison
-from ptt.diagnostics.compare.readings import blind
+from ptt.diagnostics.compare.comparison import Comparison, blind
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.traces.compare import TraceSide, compare_traces

@@ -28,14 +28,14 @@ from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.store.folders import LOCK_FILE, acquire
 from ptt.diagnostics.traces.compare import TraceSide
 from ptt.executors import Executor
-from ptt.object_stores.remote_paths import room_advice, url_of
+from ptt.object_stores.remote_paths import FINDINGS, room_advice, url_of
 from ptt.processes import Died
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.index import DiagnosedRun
 from ptt.reports.text.numbers import counted
 from ptt.reports.traces.findings_json import trace_findings_json
-from ptt.run_location import FINDINGS, kept_side, store_at, traces_instead
+from ptt.run_location import kept_side, store_at, traces_instead
 from ptt.version import __version__
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ from ptt.diagnostics.store.archives import run_name
 from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.object_stores.client import is_url
-from ptt.object_stores.remote_paths import shown
+from ptt.object_stores.remote_paths import FINDINGS, STORE, shown
+from ptt.reports.figures.drawing import FigureFault
 from ptt.reports.figures.faults import FigureFault
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
@@ -40,7 +41,7 @@ from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.run.view import GUESSABLE
 from ptt.reports.text.terminal import open_console
 from ptt.reports.traces.terminal import print_traces
-from ptt.run_location import FINDINGS, STORE, traces_at
+from ptt.run_location import traces_at
 from ptt.stopping import temporary_folder
 from ptt.version import __version__
 

@@ -34,14 +34,15 @@ from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.traces.compare import TraceComparison, TraceSide, compare_traces
 from ptt.diagnostics.traces.exports.options import ExportKind, ExportOptions
 from ptt.diagnostics.traces.model import TraceDiagnosis
-from ptt.object_stores.remote_paths import shown
+from ptt.object_stores.remote_paths import STORE, shown
+from ptt.reports.figures.drawing import FigureFault
 from ptt.reports.figures.faults import FigureFault
 from ptt.reports.output import write_text
 from ptt.reports.text.terminal import open_console
 from ptt.reports.traces.comparison import compare_traces_json, print_compared, render_compared
 from ptt.reports.traces.export_card import card_json, card_lines, card_markdown
 from ptt.reports.traces.terminal import print_traces
-from ptt.run_location import STORE, kept_side, run_exists, store_at
+from ptt.run_location import kept_side, run_exists, store_at
 from ptt.stopping import temporary_folder
 from ptt.version import __version__
 

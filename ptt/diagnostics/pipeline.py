@@ -228,7 +228,7 @@ def sample(location: RunLocation) -> str:
     return unrecognised.sample(foreign) if foreign else ""
 
 
-def diagnose(
+def judge_run(
     location: RunLocation,
     settings: Settings,
     *,
@@ -289,7 +289,7 @@ def _read_and_judge(
     )
 
 
-def diagnose_store(location: RunLocation, settings: Settings, *, as_judged: bool = False) -> JudgedRun:
+def judge_store(location: RunLocation, settings: Settings, *, as_judged: bool = False) -> JudgedRun:
     """Return what a store keeps, or judge it without its run; `location.run` is the store.
 
     With `as_judged` whatever is kept is given, and said where it was judged under other settings or by another ptt.

@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -21,7 +20,6 @@ from ptt.diagnostics.errors import InputError, PttError, SettingsError, no_room
 from ptt.diagnostics.parsers.io.run_files import MAX_FILES
 from ptt.diagnostics.store.folders import NOTE
 from ptt.object_stores.client import (
-    CONNECTIONS,
     Listed,
     ObjectStore,
     UnreachableError,
@@ -30,13 +28,20 @@ from ptt.object_stores.client import (
     refuse_other_stores,
     same_content,
 )
-from ptt.object_stores.remote_runs import MANIFEST, PREFIX, Tell, lay_out_whole, local_name, local_path, mirror
+from ptt.object_stores.remote_runs import (
+    MANIFEST,
+    PREFIX,
+    Tell,
+    in_threads,
+    lay_out_whole,
+    local_name,
+    local_path,
+    mirror,
+)
 from ptt.stopping import temporary_folder
 
 STORE: Final = "store"
 NOT_WRITTEN: Final = (".lock", ".part")  # ends of the names of files that are of this machine, as is NOTE
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 FINDINGS: Final = "findings.json"
 BASE: Final = "ptt-report"
@@ -76,7 +81,7 @@ class RemoteOutput:
             named = [self._store.find(url.below(name)) for name in (mark, *beside)] if mark and marked else []
             return folder, [*store, *filter(None, named)]
 
-        for folder, items in _each(list_folder, list(folders)):
+        for folder, items in in_threads(list_folder, list(folders)):
             if items:
                 self._lay_out(folder, items)
 
@@ -115,7 +120,7 @@ class RemoteOutput:
             (inside & manifests, self._write),
             (changed - inside, self._write),
         ):
-            _each(act, sorted(rels))
+            in_threads(act, sorted(rels))
 
     def _write(self, rel: str) -> None:
         self._store.write(self.folder / rel, self.url.below(rel))
@@ -133,14 +138,6 @@ def _manifest_of(rel: str, manifests: Set[str]) -> str | None:
 
 def _is_written(path: Path) -> bool:
     return not path.name.endswith(NOT_WRITTEN) and path.name != NOTE
-
-
-def _each(act: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    pool = ThreadPoolExecutor(CONNECTIONS)
-    try:
-        return list(pool.map(act, items))
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def shown(path: Path) -> str:

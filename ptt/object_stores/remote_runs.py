@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, TypeVar, cast
 
 from ptt.diagnostics.errors import InputError, no_room
 from ptt.diagnostics.parsers.io.interface import RunFile
@@ -42,6 +43,8 @@ MAX_AROUND: Final = 4  # folders around a run whose names are kept: no output na
 MANIFEST: Final = "manifest.json"  # of a store, whose files are read in full
 
 Tell = Callable[[str, int, int], None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 READING: Final = "reading from the object store"
 
 
@@ -235,22 +238,16 @@ class _Fetch:
             elif texts is not None:
                 dumps[path] = texts
 
-        self._each(made, one)
+        self._all(made, one)
         if dumps and _holds_secrets(dumps, {path: self._rel(item) for item, path in made}):
             kept = [(item, path) for item, path in made if path in dumps and path.is_file()]
-            self._each(kept, lambda place: self._guarded(*place, files[place[1]].read_all))
+            self._all(kept, lambda place: self._guarded(*place, files[place[1]].read_all))
         for item, path in made:
             if path.is_file():
                 os.utime(path, ns=(item.mtime_ns, item.mtime_ns))
 
-    def _each(self, places: Sequence[tuple[Listed, Path]], one: Callable[[tuple[Listed, Path]], object]) -> None:
-        pool = ThreadPoolExecutor(CONNECTIONS)
-        try:
-            for done, _ in enumerate(pool.map(one, places), start=1):
-                if self._tell is not None:
-                    self._tell(READING, done, len(places))
-        finally:
-            pool.shutdown(cancel_futures=True)
+    def _all(self, places: Sequence[tuple[Listed, Path]], one: Callable[[tuple[Listed, Path]], object]) -> None:
+        in_threads(one, places, self._tell and partial(self._tell, READING))
 
     def _rel(self, item: Listed) -> str:
         return item.key[len(self._url.key) + 1 :] if self._url.key != item.key else item.key.rsplit("/", 1)[-1]
@@ -296,6 +293,21 @@ class _Fetch:
                 raise
             raise InputError(f"{self._url}: {self._no_room()}") from error
         return None
+
+
+def in_threads(
+    act: Callable[[Item], Result], items: Sequence[Item], on_done: Callable[[int, int], None] | None = None
+) -> list[Result]:
+    """Do something with each item, as many at a time as there are connections; an error ends what has not begun."""
+    pool, results = ThreadPoolExecutor(CONNECTIONS), list[Result]()
+    try:
+        for result in pool.map(act, items):
+            results.append(result)
+            if on_done is not None:
+                on_done(len(results), len(items))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return results
 
 
 def _holds_secrets(dumps: dict[Path, tuple[str, ...]], rels: dict[Path, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Say, before training, which log-probabilities a run will record, and which setting adds each missing one."""
+"""Hang a recorder onto a trainer's methods, and say before training which log-probabilities it will record."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 
 from ptt import api
-from ptt.diagnostics.compare.comparison import Comparison
-from ptt.diagnostics.compare.readings import late_words, tail_of
+from ptt.diagnostics.compare.comparison import Comparison, late_words, tail_of
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "sample_logs"

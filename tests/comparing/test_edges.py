@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from ptt import api
 from ptt.cli.app import app
-from ptt.diagnostics.compare.comparison import Comparison
-from ptt.diagnostics.compare.readings import blind, late_words
+from ptt.diagnostics.compare.comparison import Comparison, blind, late_words
 from ptt.reports.compare.html import render_compare_page
 from ptt.reports.compare.texts import compare_json, compare_markdown, print_comparison
 

@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 
 from ptt import api
 from ptt.cli.app import app
-from ptt.diagnostics.compare.comparison import Arm, Comparison, Member, NotCompared
+from ptt.diagnostics.compare.comparison import Arm, Comparison, Member, NotCompared, Tail, pair, ratio_words
 from ptt.diagnostics.compare.divergence_onset import Figure, divergence_table
-from ptt.diagnostics.compare.readings import Tail, pair, ratio_words
 from ptt.diagnostics.compare.sentences import headline_of, sentences_of
 from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means, subtract_means
 from ptt.reports.compare.html import growth_tables

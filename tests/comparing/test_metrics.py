@@ -18,11 +18,10 @@ from scipy.signal import lfilter
 
 from ptt import api
 from ptt.diagnostics.compare import compare
-from ptt.diagnostics.compare.comparison import Arm, Comparison, Member
+from ptt.diagnostics.compare.comparison import Arm, Comparison, Member, blind
 from ptt.diagnostics.compare.confounders import compare_settings
 from ptt.diagnostics.compare.divergence_onset import Figure, onset_between
 from ptt.diagnostics.compare.metric_differences import compare_levels
-from ptt.diagnostics.compare.readings import blind
 from ptt.diagnostics.evidence.logged_metrics import Logged
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means

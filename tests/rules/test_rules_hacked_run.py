@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence.evaluation import gather_evaluation
 from ptt.diagnostics.evidence.gather import SAMPLES_PER_KIND, audit_table
 from ptt.diagnostics.evidence.rewards import gather_rewards, reward_component
 from ptt.diagnostics.model import Diagnosis, Link, Severity, Status
-from ptt.diagnostics.pipeline import RunLocation, diagnose
+from ptt.diagnostics.pipeline import RunLocation, judge_run
 from ptt.diagnostics.schema import TABLES
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
@@ -51,7 +51,7 @@ def write_run(folder: Path, *, benchmark: tuple[float, float]) -> Path:
 
 def diagnosed(run: Path, tmp_path: Path) -> Diagnosis:
     place = RunLocation(run=run, store=tmp_path / "store", name=run.name)
-    return diagnose(place, Settings()).diagnosis
+    return judge_run(place, Settings()).diagnosis
 
 
 def test_reward_up_benchmark_flat_outputs_longer(tmp_path: Path) -> None:

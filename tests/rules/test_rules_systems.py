@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.machines import Event, Machines, gather_machines, ranks_table
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Diagnosis, Finding, Healthy, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.pipeline import RunLocation, diagnose
+from ptt.diagnostics.pipeline import RunLocation, judge_run
 from ptt.diagnostics.rules import SYSTEMS_RULES
 from ptt.diagnostics.schema import METRICS, RANKS
 from ptt.diagnostics.store.wide_metrics import WideMetrics
@@ -436,7 +436,7 @@ def judged(tmp_path: Path, write: Mapping[str, str]) -> Diagnosis:
     for name, text in write.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-    return diagnose(RunLocation(run=folder, store=tmp_path / "store", name="run"), Settings()).diagnosis
+    return judge_run(RunLocation(run=folder, store=tmp_path / "store", name="run"), Settings()).diagnosis
 
 
 def lines(rows: list[dict[str, Any]]) -> str:

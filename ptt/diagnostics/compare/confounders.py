@@ -1,4 +1,4 @@
-"""What sets two arms apart besides what was meant to: another reward, or runs of very different length."""
+"""What sets two arms apart besides what was meant to: other settings, another reward, runs of different length."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.compare.comparison import Arm, Member, NotCompared
-from ptt.diagnostics.compare.readings import first_of, late_mean, late_words, metric_name, nats, pair, tail_of
+from ptt.diagnostics.compare.comparison import (
+    Arm,
+    Member,
+    NotCompared,
+    first_of,
+    late_mean,
+    late_words,
+    metric_name,
+    nats,
+    pair,
+    tail_of,
+)
 from ptt.diagnostics.evidence.logged_metrics import Logged, Series
 from ptt.diagnostics.metrics.catalogue import document
 from ptt.diagnostics.model import JsonScalar

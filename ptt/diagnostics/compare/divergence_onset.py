@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.compare.comparison import Arm, NotCompared
-from ptt.diagnostics.compare.readings import SAME
+from ptt.diagnostics.compare.comparison import SAME, Arm, NotCompared
 from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.logged_metrics import Series
 from ptt.diagnostics.metrics.catalogue import kind_of
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.small_sample import T975
 from ptt.diagnostics.statistics.step_matching import MatchedSpans, count_steps, match_by_steps, recorded_steps
@@ -24,9 +23,6 @@ from ptt.diagnostics.statistics.tail_growth import LEVEL_FLOOR, MIN_BLOCK_TOKENS
 from ptt.diagnostics.statistics.trend import first_lasting_excess
 from ptt.diagnostics.statistics.windows import label_spans
 from ptt.diagnostics.wording import sig
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 MIN_DIFFERENCES: Final = 30  # differences: with fewer, half of what there is would be the window that tells
 WINDOW_WIDTH: Final = 20  # a window's mean tells, never a step
@@ -265,22 +261,10 @@ def divergence_table(
             if divergence is not None:
                 figure = arm_figures[0][key]
                 shared = _shared([by_name[key] for by_name in (*arm_figures, *base_figures)])
-                step = (
-                    divergence.step
-                    if divergence.high - divergence.low <= MAX_INTERVAL_SHARE * (int(shared[-1]) - int(shared[0]))
-                    else None
-                )
-                arm_rows.append(
-                    (
-                        arm.name,
-                        figure.what,
-                        figure.slice,
-                        step,
-                        divergence.low,
-                        divergence.high,
-                        _words(divergence, figure, step),
-                    )
-                )
+                dated = divergence.high - divergence.low <= MAX_INTERVAL_SHARE * (int(shared[-1]) - int(shared[0]))
+                step = divergence.step if dated else None
+                row = (arm.name, figure.what, figure.slice, step, divergence.low, divergence.high)
+                arm_rows.append((*row, _words(divergence, figure, step)))
         rows += sorted(
             arm_rows, key=lambda row: (math.inf if row[3] is None else row[3], *row[4:6], str(row[2]), row[1])
         )

@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.compare.comparison import Arm, NotCompared
-from ptt.diagnostics.compare.readings import first_of, metric_name
+from ptt.diagnostics.compare.comparison import Arm, NotCompared, first_of, metric_name
 from ptt.diagnostics.evidence.logged_metrics import Logged, Series
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.statistics.autocorrelated_mean import (

@@ -9,13 +9,13 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.compare.comparison import Arm, NotCompared
-from ptt.diagnostics.compare.confounders import confounders_of, confounders_of_training, means
-from ptt.diagnostics.compare.readings import (
+from ptt.diagnostics.compare.comparison import (
     ASKED_FIRST,
     LABELS,
     MIN_LOG_RATIO,
     SAME,
+    Arm,
+    NotCompared,
     Tail,
     by_interest,
     figure_name,
@@ -33,6 +33,7 @@ from ptt.diagnostics.compare.readings import (
     tail_of,
     times,
 )
+from ptt.diagnostics.compare.confounders import confounders_of, confounders_of_training, means
 
 MAX_NAMED_ARMS: Final = 3  # arms in the sentence
 

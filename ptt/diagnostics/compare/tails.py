@@ -1,4 +1,4 @@
-"""Tails side by side: curves, windows, growth, and how far each arm lies below the baseline."""
+"""Tails side by side: curves, windows, growth, distributions, and how far each arm lies below the baseline."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.compare.comparable import WithTails
-from ptt.diagnostics.compare.comparison import Arm, Member, NotCompared
-from ptt.diagnostics.compare.readings import LABELS
+from ptt.diagnostics.compare.comparison import LABELS, Arm, Member, NotCompared
 from ptt.diagnostics.evidence.logged_metrics import Series
+from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.autocorrelated_mean import MeanEstimate, between_seed_variance, pool_seeds
+from ptt.diagnostics.statistics.clustered_share import Z975
 from ptt.diagnostics.statistics.ess import sliding_ess
 from ptt.diagnostics.statistics.noninferiority import noninferiority_test
 from ptt.diagnostics.statistics.percentiles import ecdf
@@ -39,8 +39,6 @@ from ptt.diagnostics.statistics.tail_curves import (
 from ptt.diagnostics.statistics.tail_growth import FLOOR, TAIL_QUANTILES, SliceTails
 from ptt.diagnostics.statistics.trend import block_correlation
 from ptt.diagnostics.statistics.windows import WINDOWS, Span, label_spans
-
-FloatArray = npt.NDArray[np.float64]
 
 DRAWN_SPANS: Final = 24
 """For figures and windows: eight a third."""
@@ -425,9 +423,6 @@ def _ratio(middle: float, *halves: float) -> Row:
         return math.exp(middle), None, None, None
     z = abs(middle) / half * Z975 if half > 0 else math.inf if middle else 0.0
     return math.exp(middle), math.exp(middle - half), math.exp(middle + half), math.erfc(z / math.sqrt(2.0))
-
-
-Z975: Final = 1.959964  # standard errors in half a 95% interval
 
 
 def _factor(level: MeanEstimate) -> Row:

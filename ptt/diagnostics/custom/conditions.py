@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.custom.terms import (
@@ -31,6 +30,7 @@ from ptt.diagnostics.custom.terms import (
 )
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 Interval = tuple[int, int]
 Intervals = tuple[Interval, ...]
@@ -40,7 +40,7 @@ NEVER: Final[Intervals] = ()
 ALWAYS: Final[Intervals] = ((-MAX_STEP, MAX_STEP),)
 
 
-def intervals_where(steps: npt.NDArray[np.int64], holds: npt.NDArray[np.bool_], *, end: int) -> Intervals:
+def intervals_where(steps: IntArray, holds: BoolArray, *, end: int) -> Intervals:
     """Return where `holds` is true, a value counting until the next one is logged, and the last one until `end`."""
     if not len(steps):
         return NEVER
@@ -90,10 +90,6 @@ def lasting(found: Intervals, steps: int) -> Intervals:
     """Return the stretches that are at least so many steps long."""
     return tuple(stretch for stretch in found if stretch[1] - stretch[0] + 1 >= steps)
 
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 CHUNK: Final = 4_000_000  # values in windows that are worked on at a time: 32 MB
 NOT_A_NUMBER: Final = (Flag.NAN, Flag.POS_INF, Flag.NEG_INF, Flag.DROPPED_BY_WRITER)  # a null may be a row without it

@@ -1,4 +1,4 @@
-"""What `ptt rules --check` tells of rule files without any run: each rule in words, and every problem."""
+"""Read rule files, the TOML of custom rules among them, and say what was understood and what is wrong."""
 
 from __future__ import annotations
 

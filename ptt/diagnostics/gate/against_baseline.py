@@ -14,10 +14,10 @@ from ptt.diagnostics.gate.baseline import metrics as of_metrics
 from ptt.diagnostics.gate.baseline import tails as of_tails
 from ptt.diagnostics.gate.baseline.file import read_baseline
 from ptt.diagnostics.gate.baseline.measure import DISTRUSTED, Measured, measure, placed
-from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS, Chosen
+from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS, Chosen, find_metric
 from ptt.diagnostics.gate.baseline.moves import drift, drifted
 from ptt.diagnostics.gate.baseline.tails import WHERE
-from ptt.diagnostics.gate.baseline.values import Baseline, BaselineComparison, Draft, Figures, MetricFigures, settle
+from ptt.diagnostics.gate.baseline.values import Baseline, BaselineComparison, Draft, Figures, settle
 from ptt.diagnostics.gate.bounds import distrusted
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, Outcome
@@ -182,7 +182,7 @@ class _Excuse:
         """
         if comparison.statistic == TAILS:
             return self.lets_pass and self.sound
-        own = _metric(self.mine, comparison.statistic)
+        own = find_metric(self.mine, comparison.statistic)
         if own is not None and own.not_numbers > LOST_SHARE * (own.late.n + own.not_numbers):
             return False
         named = comparison.statistic in (self.wanted.metrics or {})
@@ -192,12 +192,8 @@ class _Excuse:
     def _is_sparse_in_baseline(self, name: str) -> bool:
         """Return whether the baseline's own runs log too little of a metric for any run to be held against it."""
         baseline = self.wanted.held
-        metrics = [metric for run in (baseline.runs if baseline else ()) if (metric := _metric(run, name)) is not None]
-        return any(metric.late.n < MIN_WINDOW_VALUES for metric in metrics)
-
-
-def _metric(run: Figures, name: str) -> MetricFigures | None:
-    return next((metric for metric in run.metrics if metric.name == name), None)
+        metrics = (find_metric(run, name) for run in (baseline.runs if baseline else ()))
+        return any(metric is not None and metric.late.n < MIN_WINDOW_VALUES for metric in metrics)
 
 
 def _result(comparison: BaselineComparison, wanted: AgainstBaseline, excuse: _Excuse) -> CheckResult:

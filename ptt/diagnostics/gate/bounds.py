@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.custom.terms import link_of
@@ -36,6 +35,7 @@ from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.model import Broken, Diagnosis, Link, Run, Severity
 from ptt.diagnostics.rules.data_validity import missing_logprobs
 from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_SUMMARY_VALUES, Z975, summarize
 from ptt.diagnostics.statistics.ess import pooled_ess
 from ptt.diagnostics.statistics.tail_curves import Profile, tail_curve
@@ -45,12 +45,9 @@ from ptt.diagnostics.store.wide_metrics import WideMetrics
 from ptt.diagnostics.verdict.headline import contaminated
 from ptt.diagnostics.wording import sig
 
-IntArray = npt.NDArray[np.int64]
-
 NO_WIDE: Final = WideMetrics(Path())
 NO_TABLES: Final = "give the run, its archive or its store: findings.json has no curves"
 
-FloatArray = npt.NDArray[np.float64]
 
 MAX_INTERVAL_RATIO: Final = 10.0  # between the ends of an interval: a bound inside of it divides nothing from nothing
 FEW_WEIGHTS_NOTE: Final = "; a few weights decide it, so a bound on a tail of the slice is more reliable"
@@ -182,7 +179,7 @@ def window_words(window: Window, *, of: str = "logged") -> str:
             return f"the {third} third"
 
 
-def silent_at(steps: npt.NDArray[np.int64], window: Window, run: Run) -> str:
+def silent_at(steps: IntArray, window: Window, run: Run) -> str:
     """Return up to or from where something is logged that is not at the end of the run that its window is of."""
     if run.first_step is None or run.last_step is None:
         return ""
@@ -194,7 +191,7 @@ def silent_at(steps: npt.NDArray[np.int64], window: Window, run: Run) -> str:
     return ""
 
 
-def reach_of(steps: npt.NDArray[np.int64], run: Run) -> float:
+def reach_of(steps: IntArray, run: Run) -> float:
     """Return how many steps something may be silent: a part of the run, or two of its own intervals."""
     spacing = float(np.median(np.diff(steps))) if len(steps) > 1 else 0.0
     return max(MAX_SILENT_SHARE * ((run.last_step or 0) - (run.first_step or 0)), 2 * spacing)

@@ -12,7 +12,7 @@ from ptt.diagnostics.gate.baseline.measure import holds_training
 from ptt.diagnostics.gate.bounds import check_bounds
 from ptt.diagnostics.gate.findings import check_findings, idle_allowances
 from ptt.diagnostics.gate.policy import Policy, rule_of
-from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, Outcome, worst
+from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, Outcome, rank, worst
 from ptt.diagnostics.gate.traces import check_traces
 from ptt.diagnostics.model import STEP, Diagnosis, Severity, in_unit
 from ptt.diagnostics.rules import tool_tail_growth
@@ -183,7 +183,7 @@ def judge(opened: LoadedRun, policy: Policy, *, name: str, today: date, traces: 
     beside, baseline_notes, figures = check_baseline(opened, policy)
     diagnosis = opened.diagnosis
     made = [*_checks(opened, policy, today), *check_traces(traces, policy), *beside]
-    checks = sorted((_check_in_unit(check, diagnosis.run.step_unit) for check in made), key=_rank)
+    checks = sorted((_check_in_unit(check, diagnosis.run.step_unit) for check in made), key=rank)
     return GatedRun(
         name=name,
         outcome=outcome_of(checks),
@@ -229,11 +229,6 @@ def _checks(opened: LoadedRun, policy: Policy, today: date) -> Iterator[CheckRes
     yield from check_extent(opened, policy)
     yield from check_required(opened, policy)
     yield from check_bounds(opened, policy)
-
-
-def _rank(check: CheckResult) -> tuple[int, int]:
-    """Order checks by outcome, findings by severity; others stay as they were made."""
-    return ORDER.index(check.outcome), check.severity.rank if check.severity else len(ORDER) + 5
 
 
 def _excused_notes(checks: Sequence[CheckResult], policy: Policy) -> tuple[str, ...]:

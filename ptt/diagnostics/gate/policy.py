@@ -1,4 +1,4 @@
-"""Which rules and findings there are, and how severe the findings of each can be at most."""
+"""The policy of a gate: what a run or a set of traces must show to pass, and the names that it may use."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from ptt.diagnostics.traces.diagnose import CHECKS
 from ptt.diagnostics.traces.model import MEASURES
 from ptt.diagnostics.verdict.catalogue import OF_ONE_RULE
 
-SLICES: Final = ("text_only", "post_tool", "post_observation")
-QUANTILES: Final = ("p95", "p99")
 POOLED: Final = "pooled"
 """The only level of a tail or an effective sample size: that of all tokens of the window together."""
 TAIL, ESS, LOGGED = "tail.", "ess.", "logged:"

@@ -11,16 +11,16 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
+from ptt.diagnostics.custom.terms import SLICES
 from ptt.diagnostics.documents import MAX_INTEGER, DocumentError, Finite, closest, convert_document
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.gate.baseline.tails import QUANTILES
 from ptt.diagnostics.gate.policy import (
     BASELINE_LIMIT,
     ESS,
     LOGGED,
     MIN_STEPS,
     POOLED,
-    QUANTILES,
-    SLICES,
     TAIL,
     AgainstBaseline,
     Allowance,

@@ -82,6 +82,11 @@ class CheckResult:
     next: tuple[str, ...] = ()
 
 
+def rank(check: CheckResult) -> tuple[int, int]:
+    """Order checks by outcome, findings by severity; others stay as they were made."""
+    return ORDER.index(check.outcome), check.severity.rank if check.severity else len(ORDER) + 5
+
+
 @dataclass(frozen=True, kw_only=True)
 class GatedRun:
     """One run and all its checks; an unreadable one has none, and an error."""

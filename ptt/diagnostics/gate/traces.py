@@ -11,7 +11,7 @@ from typing import Final
 
 from ptt.diagnostics.gate.findings import check_findings, idle_allowances
 from ptt.diagnostics.gate.policy import Policy, ShareBound, TraceBaseline
-from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, Outcome, worst
+from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, Outcome, rank, worst
 from ptt.diagnostics.model import Interval, Severity, in_unit
 from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS
 from ptt.diagnostics.store.diagnosis import LoadedRun
@@ -46,7 +46,7 @@ def judge_trace_set(side: TraceSide, policy: Policy, *, name: str, today: date) 
     made += _of_runs_alone(policy)
     made += _nothing_judged(diagnosis, made)
     unit = diagnosis.traces.order
-    checks = sorted((_in_unit(check, unit) for check in made), key=_rank)
+    checks = sorted((_in_unit(check, unit) for check in made), key=rank)
     return GatedRun(
         name=name,
         outcome=worst([check.outcome for check in checks if not check.excused]),
@@ -321,10 +321,6 @@ def _crashes(diagnosis: TraceDiagnosis) -> Iterator[CheckResult]:
             rule=crash.id,
             next=("report it with the message above",),
         )
-
-
-def _rank(check: CheckResult) -> tuple[int, int]:
-    return ORDER.index(check.outcome), check.severity.rank if check.severity else len(ORDER) + 5
 
 
 def _in_unit(check: CheckResult, unit: str) -> CheckResult:

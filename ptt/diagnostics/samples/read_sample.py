@@ -1,4 +1,4 @@
-"""Make a sample of what a store and the run's files hold of it."""
+"""Find a sample by its name, and read what the store and the run's files hold of it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from ptt.diagnostics.documents import parse_json, read_at_most
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.parsers.io.interface import RunFile
-from ptt.diagnostics.samples.finding_samples import Measured, measure_tails
 from ptt.diagnostics.samples.sample import (
+    Measured,
     Missing,
     Sample,
     Sibling,
     ToolCall,
     Turn,
+    measure_tails,
     scrubbed,
     shortest_observation,
     token_table,

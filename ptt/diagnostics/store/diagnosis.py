@@ -1,4 +1,4 @@
-"""Write a diagnosis with its tables into the store, and read it back: figures and all, without the run."""
+"""Write a diagnosis, its tables and its profile into the store, and read them back without the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describe what a store holds and from what: its manifest is written, read back, and trusted in nothing."""
+"""Describe what a store holds and from what: settings merged, the manifest written, read back and not trusted."""
 
 from __future__ import annotations
 

@@ -17,12 +17,10 @@ from ptt.diagnostics.parsers.io.interface import Wide
 from ptt.diagnostics.parsers.io.metric_blocks import long_rows
 from ptt.diagnostics.parsers.io.metric_rows import metric_frame
 from ptt.diagnostics.schema import METRICS, Flag
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.store.manifest import Manifest, WideColumn, WidePart
 from ptt.diagnostics.store.metric_names import LOGGED
 from ptt.diagnostics.store.value_range import bounded_values
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 FOLDER: Final = "wide"
 INDEX: Final = {"__step": "step", "__time": "wall_time", "__seq": "seq"}

@@ -17,6 +17,7 @@ from ptt.diagnostics.evidence.algorithm import SAMPLED, Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity
 from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.statistics.series_description import EQUAL_WITHIN, MAD_TO_SD
 from ptt.diagnostics.wording import sig
 
 # checkpoint-300 (transformers), global_step_100 (veRL, SkyRL), global_step100 (DeepSpeed), iter_0000100 (Megatron),
@@ -102,9 +103,7 @@ def _holds_weights(file: RunFile) -> bool:
 
 MIN_POINTS: Final = 2  # one point is best by default
 MIN_NOISE_POINTS: Final = 5  # points: fewer differences tell no noise
-MAD_TO_SD: Final = 1.4826
 Z: Final = 1.96  # of the difference of two figures: 95%
-EQUAL_WITHIN: Final = 1e-12
 MAX_TIES: Final = 5  # named in a note
 CONSOLE: Final = "console:"  # lines of a console name their step less surely than other writers do
 # Of several logged figures the one closest to the task counts; the higher the better but for the last row.

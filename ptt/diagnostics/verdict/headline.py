@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.gather import NO_SEQUENCES
 from ptt.diagnostics.model import (
     CUSTOM,
     STEP,
@@ -31,19 +34,15 @@ from ptt.diagnostics.model import (
     in_unit,
     since_words,
 )
+from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
+from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
+from ptt.diagnostics.store.wide_metrics import WideMetrics
 from ptt.diagnostics.verdict.causes import Explains, first_failure, link_causes, raise_settings
 from ptt.diagnostics.verdict.coverage import Seen, healthy_headline, partly_headline
 
 if TYPE_CHECKING:
     import polars as pl
-from collections import Counter
-from dataclasses import dataclass
 
-from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.gather import NO_SEQUENCES
-from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
-from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
-from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 SIGNATURE: Final = "tool-tail-growth"
 ENDING: Final = "run-cut-short"

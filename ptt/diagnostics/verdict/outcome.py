@@ -1,4 +1,4 @@
-"""Tell what a run did, whether or not anything is wrong with it: how far it came, what moved, at what cost."""
+"""Tell what a run did: how far it came, what moved, at what cost, and which of it forbids to call it healthy."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from ptt.diagnostics.compare.comparison import Arm, Comparison
-from ptt.diagnostics.compare.readings import POST, sided
+from ptt.diagnostics.compare.comparison import POST, Arm, Comparison, sided
 from ptt.diagnostics.model import Status
 from ptt.reports.compare.texts import setting_rows
 from ptt.reports.figures.compare import BEHIND, EVERY, FOLDED, MAIN

@@ -16,10 +16,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ptt.diagnostics.compare.comparison import Arm, Comparison, Member
-from ptt.diagnostics.compare.readings import (
+from ptt.diagnostics.compare.comparison import (
     LABELS,
     SAME,
+    Arm,
+    Comparison,
+    Member,
     Tail,
     by_interest,
     figure_name,

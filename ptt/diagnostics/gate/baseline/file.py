@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from ptt.diagnostics.documents import MAX_INTEGER, Count, DocumentError, Integer, convert_document, read_at_most
 from ptt.diagnostics.errors import SettingsError
@@ -191,27 +191,13 @@ def _run(key: str, run: RunTable) -> Figures:
     for name, late in run.ess_late.items():
         _check_range(f"{key}.ess_late.{name}.share", [late.share], 0.0, 1.0)
         _check_range(f"{key}.ess_late.{name}.noise", [late.noise], 0.0)
-    return Figures(
-        name=run.name,
-        source=run.source.removeprefix("sha256:"),
-        framework=run.framework,
-        algorithm=run.algorithm,
-        pair=run.pair,
-        slices=run.slices,
-        steps=run.steps,
-        sequences=run.sequences,
-        model_tokens=run.model_tokens,
-        status=run.status,
-        accepted=run.accepted,
-        tails=tuple(curves),
-        metrics=tuple(_metric(f"{key}.metrics.{name}", name, metric) for name, metric in sorted(run.metrics.items())),
-        ess=run.ess,
-        ess_late=tuple(
-            LateEss(slice=name, share=late.share, noise=late.noise, tokens=late.tokens)
-            for name, late in sorted(run.ess_late.items())
-        ),
-        why_no_tails=run.why_no_tails,
-    )
+    as_kept = structs.asdict(run) | {
+        "source": run.source.removeprefix("sha256:"),
+        "tails": tuple(curves),
+        "metrics": tuple(_metric(f"{key}.metrics.{name}", name, table) for name, table in sorted(run.metrics.items())),
+        "ess_late": tuple(LateEss(slice=name, **structs.asdict(late)) for name, late in sorted(run.ess_late.items())),
+    }
+    return Figures(**as_kept)
 
 
 def _check_range(key: str, values: Iterable[float], low: float, high: float = MAX_FIGURE) -> None:

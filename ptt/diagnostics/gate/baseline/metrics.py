@@ -70,7 +70,8 @@ Chosen = Mapping[str, Worse | str | None]
 def drafts(mine: Figures, baseline: Baseline, *, limit: float, chosen: Chosen | None) -> list[Draft]:
     """Return every metric of the baseline beside the run's, and those that a policy names whether held or not."""
     by_name = {
-        name: [run for run in (_find(figures, name) for figures in baseline.runs) if run] for name in _names(baseline)
+        name: [metric for run in baseline.runs if (metric := find_metric(run, name)) is not None]
+        for name in _names(baseline)
     }
     names = sorted({*by_name, *(chosen or ())})
     return [_draft(name, mine, baseline, by_name.get(name, []), limit, chosen) for name in names]
@@ -85,7 +86,7 @@ def _draft(
     chosen: Chosen | None,
 ) -> Draft:
     direction = direction_of(name, chosen)
-    own = _find(figures, name)
+    own = find_metric(figures, name)
     late = windows_of(baseline.steps)[2]
     comparison = _compare_levels(name, own, base_metrics, late)
     named = chosen is not None and name in chosen
@@ -119,7 +120,7 @@ def _compare_levels(
     name: str, own: MetricFigures | None, theirs: Sequence[MetricFigures], late: Span
 ) -> BaselineComparison:
     mean = own.late.mean if own is not None else math.nan
-    expected = _mean([figures.late.mean for figures in theirs])
+    expected = mean_of([figures.late.mean for figures in theirs])
     both = math.isfinite(mean) and math.isfinite(expected)
     runs = f"{len(theirs)} baseline {'run' if len(theirs) == 1 else 'runs'}"
     values = own.late.n if own is not None else 0
@@ -244,7 +245,7 @@ def seed_prior(name: str, level: float) -> SeedPrior:
 
 def _scale(comparison: BaselineComparison, theirs: Sequence[MetricFigures], direction: Direction) -> float:
     """Return the level that a limit is a share of."""
-    scatter = SIGNED_SCATTERS * _mean([figures.late.scatter for figures in theirs]) if direction.signed else 0.0
+    scatter = SIGNED_SCATTERS * mean_of([figures.late.scatter for figures in theirs]) if direction.signed else 0.0
     return max(abs(comparison.expected or 0.0), direction.floor, scatter if math.isfinite(scatter) else 0.0)
 
 
@@ -294,7 +295,8 @@ def _level_words(comparison: BaselineComparison) -> str:
     return f"late mean {mean}, baseline {expected}"
 
 
-def _find(run: Figures, name: str) -> MetricFigures | None:
+def find_metric(run: Figures, name: str) -> MetricFigures | None:
+    """Return what a run measured of one metric."""
     return next((entry for entry in run.metrics if entry.name == name), None)
 
 
@@ -302,5 +304,6 @@ def _names(baseline: Baseline) -> list[str]:
     return sorted({entry.name for run in baseline.runs for entry in run.metrics})
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean_of(values: Sequence[float]) -> float:
+    """Return the mean; NaN where there is no value."""
     return math.fsum(values) / len(values) if values else math.nan

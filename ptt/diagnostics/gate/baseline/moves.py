@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptt.diagnostics.gate.baseline.measure import Measured, placed
-from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS
+from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS, mean_of
 from ptt.diagnostics.gate.baseline.tails import curves_of, floored
 from ptt.diagnostics.gate.baseline.values import Baseline, Figures, MetricFigures, Moved
 from ptt.diagnostics.statistics.group_difference import group_difference, holm_adjust
@@ -45,7 +45,7 @@ def _metric_spreads(baseline: Baseline) -> list[Spread]:
     for name in sorted({metric.name for run in baseline.runs for metric in run.metrics}):
         late = [metric.late for run in baseline.runs for metric in run.metrics if metric.name == name]
         squares = [metric.error**2 for metric in late if math.isfinite(metric.error)]
-        noise = math.sqrt(_mean(squares)) if squares else None
+        noise = math.sqrt(mean_of(squares)) if squares else None
         results.append(_spread(name, None, [metric.mean for metric in late], noise, [metric.n for metric in late]))
     return results
 
@@ -58,7 +58,7 @@ def _tail_spreads(baseline: Baseline) -> list[Spread]:
         ]
         own = [math.sqrt(float(np.nanmean(tail.own))) for tail in curves if np.isfinite(tail.own).any()]
         tokens = [int(tail.tokens[_late_spans(tail)].sum()) for tail in curves]
-        results.append(_spread(quantile, slice_, list(map(_late, curves)), _mean(own) if own else None, tokens))
+        results.append(_spread(quantile, slice_, list(map(_late, curves)), mean_of(own) if own else None, tokens))
     return results
 
 
@@ -67,7 +67,7 @@ def _ess(baseline: Baseline) -> list[Spread]:
     for name in sorted({ess.slice for run in baseline.runs for ess in run.ess_late}):
         late = [ess for run in baseline.runs for ess in run.ess_late if ess.slice == name]
         squares = [ess.noise**2 for ess in late if math.isfinite(ess.noise)]
-        noise = math.sqrt(_mean(squares)) if squares else None
+        noise = math.sqrt(mean_of(squares)) if squares else None
         results.append(_spread(ESS, name, [ess.share for ess in late], noise, [ess.tokens for ess in late]))
     for name in sorted({name for run in baseline.runs for name in run.ess}):
         shares = [run.ess[name] for run in baseline.runs if name in run.ess]
@@ -82,7 +82,7 @@ def _spread(
     return Spread(
         statistic=statistic,
         slice=slice_,
-        mean=_mean(finite),
+        mean=mean_of(finite),
         between=float(np.std(finite, ddof=1)) if len(finite) > 1 else None,
         noise=noise,
         runs=len(levels),
@@ -100,10 +100,6 @@ def _late_spans(curve: Curve) -> npt.NDArray[np.bool_]:
     """Return which spans are late and hold enough tokens for a value."""
     is_late: npt.NDArray[np.bool_] = (third_of(len(curve.spans)) == 2) & np.isfinite(curve.log_value)
     return is_late
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
 
 
 MAX_FALSE_ALARMS: Final = 0.01  # of telling a move where there is none, of all that is asked together
@@ -176,7 +172,7 @@ def _metric_moves(
 
 
 def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFigures], same_steps: bool) -> Draft:
-    old = _mean([metric.late.mean for metric in before])
+    old = mean_of([metric.late.mean for metric in before])
     known = group_difference([metric.late for metric in after], [metric.late for metric in before])
     low, high = known.interval()
     p_value = _two_sided(known.p_higher(), known.p_lower()) if same_steps else math.nan
@@ -185,7 +181,7 @@ def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFi
 
 
 def _not_comparable(name: str, sides: Sequence[Sequence[MetricFigures]]) -> Moved:
-    before, after = (_mean([metric.late.mean for metric in side]) for side in sides)
+    before, after = (mean_of([metric.late.mean for metric in side]) for side in sides)
     words = "not logged before" if not sides[0] else "no longer logged" if not sides[1] else "different frameworks"
     return Moved(statistic=name, before=before, after=after, words=words)
 

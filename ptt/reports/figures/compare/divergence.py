@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ptt.diagnostics.compare.comparison import Comparison
-from ptt.diagnostics.compare.readings import SAME
+from ptt.diagnostics.compare.comparison import SAME, Comparison
 from ptt.reports.figures.axes import annotate_row, row_axes, step_range
 from ptt.reports.figures.compare.arms import ArmStyle, arm_styles
 from ptt.reports.figures.compare.rows import CompareFigure, arm_name, cut_table, drawn_arms, rows_of

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ptt.diagnostics.compare.comparison import Comparison
-from ptt.diagnostics.compare.readings import late_reach, sided
+from ptt.diagnostics.compare.comparison import Comparison, late_reach, sided
 from ptt.reports.figures.axes import LOG_RATIO, annotate_row, logarithmic, row_axes
 from ptt.reports.figures.compare.arms import ArmStyle, arm_styles
 from ptt.reports.figures.compare.rows import (

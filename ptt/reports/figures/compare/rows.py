@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from ptt.diagnostics.compare.comparison import Comparison
-from ptt.diagnostics.compare.readings import POST
+from ptt.diagnostics.compare.comparison import POST, Comparison
 from ptt.reports.figures.panels import DataTable, FigureSpec, data_table
 from ptt.reports.text.names import SLICES, slice_name
 from ptt.reports.text.numbers import bounds, count, number

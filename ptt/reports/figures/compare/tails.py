@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ptt.diagnostics.compare.comparison import Comparison
-from ptt.diagnostics.compare.readings import POST
+from ptt.diagnostics.compare.comparison import POST, Comparison
 from ptt.reports.figures.axes import label_axes, shade_thirds, step_range, tail_axis
 from ptt.reports.figures.compare.arms import (
     MAX_BANDS,
