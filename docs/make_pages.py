@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 from draw_rooms import draw
@@ -17,7 +20,7 @@ from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, ROWS_PER_MB, SECONDS_P
 from ptt.diagnostics.config import MAX_DEPTH, Settings
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.gate.policy import Policy
-from ptt.diagnostics.metrics.catalogue import metrics
+from ptt.diagnostics.metrics.catalogue import document, metrics
 from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
 from ptt.diagnostics.parsers.io.lines import TOTAL_BYTES
 from ptt.diagnostics.parsers.io.run_files import MAX_FILES
@@ -28,7 +31,7 @@ from ptt.diagnostics.scrub.shapes import shapes, source, words
 from ptt.diagnostics.statistics import attribution, clipping_replay, ess, histograms, staleness
 from ptt.diagnostics.store.archives import ALWAYS_MEMBERS, PACKED_MEMBER
 from ptt.diagnostics.verdict.causes import explains
-from ptt.reports.text.names import kind_name
+from ptt.reports.text import names
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent / "tests"
@@ -197,7 +200,7 @@ def settings() -> str:
         min_steps=gate.extent.min_steps,
         limits=limits,
         kinds=", ".join(str(kind) for kind in Family if kind is not Family.ONLINE),
-        kind_table="\n".join(f"| `{kind}` | {kind_name(kind)} |" for kind in Family),
+        kind_table="\n".join(f"| `{kind}` | {names.kind_name(kind)} |" for kind in Family),
         metrics="\n".join(f"| `{name}` | {metric.label} |" for name, metric in metrics().items()),
     )
 
@@ -442,6 +445,45 @@ def import_table() -> dict[str, list[str]]:
     return {room: sorted(imports, key=order.index) for room, imports in ALLOWED.items()}
 
 
+ROOMS = ("model.py", "schema.py", "evidence", "verdict", "rules", "statistics", "engines", "traces")
+"""Whose texts can stand in a diagnosis: every sentence of one is put together from the literals of these."""
+
+
+def own_texts() -> str:
+    """List the program's own texts, whose words redaction may keep."""
+    home = Path(schema.__file__).parent
+    texts = {parser.name for parser in PARSERS} | {*names.GUARDS, *names.BY, *names.SLICES, *names.METRICS}
+    texts |= {f"{above}/{below}" for above in names.SIDES for below in names.SIDES}
+    for room in ROOMS:
+        for module in home.glob(room if room.endswith(".py") else f"{room}/**/*.py"):
+            texts |= {module.name, *_literals(module.read_bytes())}
+    for table in ("metrics/switches.toml", "verdict/causes.toml"):
+        texts.update(_strings(tomllib.loads(home.joinpath(table).read_text(encoding="utf-8"))))
+    texts.update(_strings({name: dict(metric.aliases) for name, metric in metrics().items()}))
+    texts.update(_strings({name: document()[name] for name in ("reporters", "splits", "frameworks")}))
+    return json.dumps(sorted(texts), indent=0, ensure_ascii=False) + "\n"
+
+
+def _literals(source: bytes) -> Iterator[str]:
+    """Yield the literals of a module, the fixed parts of f-strings and names of evidence among them; no docstrings."""
+    tree = ast.parse(source)
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.value
+        elif isinstance(node, ast.keyword) and node.arg:
+            yield node.arg
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        yield from value if isinstance(value, dict) else ()
+        yield from chain.from_iterable(map(_strings, value.values() if isinstance(value, dict) else value))
+
+
+OWN_TEXTS = "../ptt/reports/redact/own_texts.json"
 PAGES = {
     "architecture.md": architecture,
     "budget.md": budget,
@@ -467,6 +509,7 @@ PICTURES = {"img/rooms.svg": rooms}
 def main() -> int:
     """Write the pages, or with --check name those that are out of date."""
     made = {name: HEAD + make() for name, make in PAGES.items()} | {name: make() for name, make in PICTURES.items()}
+    made[OWN_TEXTS] = own_texts()
     stale = [name for name, text in made.items() if _text(name) != text]
     if "--check" in sys.argv:
         print("\n".join(f"docs/{name} is out of date: make docs" for name in stale), end="\n" if stale else "")
