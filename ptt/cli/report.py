@@ -33,7 +33,6 @@ from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.object_stores.client import is_url
 from ptt.object_stores.remote_paths import FINDINGS, STORE, shown
-from ptt.reports.figures.drawing import FigureFault
 from ptt.reports.figures.faults import FigureFault
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json

@@ -35,7 +35,6 @@ from ptt.diagnostics.traces.compare import TraceComparison, TraceSide, compare_t
 from ptt.diagnostics.traces.exports.options import ExportKind, ExportOptions
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.object_stores.remote_paths import STORE, shown
-from ptt.reports.figures.drawing import FigureFault
 from ptt.reports.figures.faults import FigureFault
 from ptt.reports.output import write_text
 from ptt.reports.text.terminal import open_console
