@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import hashlib
 import hmac
+import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cache
+from importlib import resources
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics import model
-from ptt.diagnostics.metrics.catalogue import document, metrics
 from ptt.diagnostics.model import CUSTOM, Diagnosis, Finding, Healthy, JsonScalar, NotJudged
-from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.traces.model import Example, Message, Parting, TraceDiagnosis, as_run, with_records
 from ptt.reports.redact.sharing import FIELDS, HOLDERS, HOLDERS_OF, ITEMS, KEYS, NAMES, SETTINGS, TABLES, Treat
 from ptt.reports.run.view import FILES, SAMPLES
-from ptt.reports.text.names import BY, GUARDS, METRICS, SIDES, SLICES
 
-ROOMS: Final = ("model.py", "schema.py", "evidence", "verdict", "rules", "statistics", "engines", "traces")
-"""Whose texts can stand in a diagnosis: every sentence of one is put together from the literals of these."""
 MIN_PLURAL: Final = 4  # letters: below, too much is one
 EDGES: Final = "()[]{}<>.,;:!?'\"`“”‘’«»…*|"
 _NUMBER: Final = re.compile(
@@ -69,38 +63,10 @@ def is_number(word: str) -> bool:
 
 @cache
 def vocabulary() -> Vocabulary:
-    """Collect the words from the program's own literals; where its sources are not at hand, no word is known."""
-    home = Path(model.__file__).parent
-    texts = [parser.name for parser in PARSERS]
-    texts += [*GUARDS, *BY, *SLICES, *METRICS, *(f"{above}/{below}" for above in SIDES for below in SIDES)]
-    for room in ROOMS:
-        for source in sorted(home.glob(room if room.endswith(".py") else f"{room}/**/*.py")):
-            texts += [source.name, *_literals(source.read_bytes())]
-    for table in ("metrics/switches.toml", "verdict/causes.toml"):
-        texts += _strings(tomllib.loads(home.joinpath(table).read_text(encoding="utf-8")))
-    texts += _strings({name: dict(metric.aliases) for name, metric in metrics().items()})
-    texts += _strings({name: document()[name] for name in ("reporters", "splits", "frameworks")})
+    """Read the program's own texts, which `make docs` collects from its sources."""
+    texts = json.loads(resources.files(__package__).joinpath("own_texts.json").read_bytes())
     words = {piece for text in texts for word in text.split() for piece in (word, word.strip(EDGES)) if piece}
     return Vocabulary(frozenset(words), "\n".join(texts))
-
-
-def _literals(source: bytes) -> Iterator[str]:
-    """Yield the literals of a module, the fixed parts of f-strings and names of evidence among them; no docstrings."""
-    tree = ast.parse(source)
-    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
-            yield node.value
-        elif isinstance(node, ast.keyword) and node.arg:
-            yield node.arg
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        yield from value if isinstance(value, dict) else ()
-        yield from chain.from_iterable(map(_strings, value.values() if isinstance(value, dict) else value))
 
 
 DIGITS: Final = 8  # hexadecimal: two of ten thousand names fall together in one report of a hundred
