@@ -40,19 +40,16 @@ def test_growth_of_one_slice_is_not_growth_of_the_other() -> None:
     assert tails.post.percentiles["p95"].growth_interval()[0] > 3
     low, high = tails.text.percentiles["p95"].growth_interval()
     assert low < 1 < high
-    assert tails.post.percentiles["p95"].trend_p < 0.005 < tails.text.percentiles["p95"].trend_p
 
 
 @pytest.mark.slow
-def test_without_growth_intervals_hold_one_and_trends_are_seldom_significant() -> None:
-    held = significant = 0
+def test_without_growth_intervals_hold_one() -> None:
+    held = 0
     for seed in range(20):
         post = made(steps=30, post=steady(0.5), seed=seed).post.percentiles["p99"]
         low, high = post.growth_interval()
         held += int(low <= 1 <= high)
-        significant += int(post.trend_p < 0.05)
     assert held >= 17
-    assert significant <= 4
 
 
 def test_noise_that_all_sequences_of_a_step_share_widens_the_interval() -> None:
@@ -97,12 +94,11 @@ def test_growth_from_nothing_is_finite_and_a_lower_bound() -> None:
     assert math.isfinite(percentile.growth_interval()[1])
 
 
-def test_changes_below_the_floor_are_no_growth_and_no_trend() -> None:
+def test_changes_below_the_floor_are_no_growth() -> None:
     tails = made(post=rising(1e-6, 1e-4))
     percentile = tails.post.percentiles["p99"]
     assert percentile.growth() == 1.0
     assert percentile.growth_interval() == (1.0, 1.0)
-    assert percentile.trend_p == 1.0
 
 
 def test_a_slice_without_tokens_has_no_numbers_rather_than_good_ones() -> None:
@@ -111,7 +107,6 @@ def test_a_slice_without_tokens_has_no_numbers_rather_than_good_ones() -> None:
     assert not tails.post.window_tokens.any()
     assert np.isnan(percentile.blocks).all()
     assert math.isnan(percentile.growth())
-    assert math.isnan(percentile.trend_p)
     assert all(math.isnan(bound) for bound in percentile.growth_interval())
 
 
@@ -134,4 +129,4 @@ def test_two_readings_of_one_run_give_the_same_bits() -> None:
         one, two = first.post.percentiles[name], second.post.percentiles[name]
         for attribute in ("blocks", "drawn", "windows", "windows_drawn"):
             assert np.array_equal(getattr(one, attribute), getattr(two, attribute), equal_nan=True)
-        assert (one.last_sixth, one.trend_p) == (two.last_sixth, two.trend_p)
+        assert one.last_sixth == two.last_sixth

@@ -1,16 +1,14 @@
-"""Trends: the rank test, the three answers on movement, rolling means, the first lasting excess."""
+"""Trends: the three answers on movement, rolling means, the first lasting excess."""
 
 from __future__ import annotations
 
 import math
-from itertools import permutations
 
 import numpy as np
 import pytest
 from builders import Array, repeatable
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from ptt.diagnostics.statistics.trend import (
     block_correlation,
@@ -18,69 +16,7 @@ from ptt.diagnostics.statistics.trend import (
     classify_trend,
     first_lasting_excess,
     rolling_mean,
-    trend_p_value,
 )
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [0.0, 2.0, 1.0, 3.0, 4.0, 2.5],
-        [5.0, 1.0, 4.0, 0.0, 2.0],
-        [1.0, 1.0, 1.0, 2.0, 2.0, 0.0],  # ties
-        [3.0, 3.0, 3.0, 3.0, 3.0],
-    ],
-)
-def test_the_p_value_is_that_of_all_orders_of_the_ranks(values: list[float]) -> None:
-    ranks = stats.rankdata(values)
-    place = np.arange(len(values))
-    every = [float(np.dot(order, place)) for order in permutations(ranks)]
-    wanted = np.mean([one >= float(ranks @ place) - 1e-9 for one in every])
-    assert trend_p_value(np.array(values), seed=1) == pytest.approx(float(wanted), abs=0.02)
-
-
-@pytest.mark.parametrize("slope", [-0.05, 0.0, 0.03, 0.08])
-def test_the_p_value_is_that_of_a_permuted_spearman_correlation(slope: float) -> None:
-    values = slope * np.arange(20) + np.random.default_rng(2).normal(size=20)
-    rho = stats.spearmanr(np.arange(20), values).statistic
-    wanted = stats.permutation_test(
-        (values,),
-        lambda one: stats.spearmanr(np.arange(20), one).statistic,
-        permutation_type="pairings",
-        alternative="greater",
-        n_resamples=1000,
-        rng=3,
-    )
-    assert wanted.statistic == pytest.approx(rho)
-    error = 4 * math.sqrt(max(wanted.pvalue * (1 - wanted.pvalue), 0.001) / 1000)
-    assert trend_p_value(values, seed=4) == pytest.approx(wanted.pvalue, abs=error)
-
-
-def test_a_rising_series_has_a_small_p_a_falling_one_a_large_one_and_a_flat_one_is_no_trend() -> None:
-    rising = np.arange(12.0)
-    assert trend_p_value(rising, seed=1) == 1 / 10_000
-    assert trend_p_value(-rising, seed=1) == 1.0
-    assert trend_p_value(np.full(12, 0.001), seed=1) == 1.0  # what lies below the floor of ratios is all alike
-
-
-def test_a_wild_last_value_counts_no_more_than_any_larger_one() -> None:
-    values = np.random.default_rng(7).normal(size=15)
-    tame, wild = values.copy(), values.copy()
-    tame[-1], wild[-1] = values.max() + 1, 1e12
-    assert trend_p_value(tame, seed=1) == trend_p_value(wild, seed=1)
-
-
-def test_under_the_null_p_values_are_uniform() -> None:
-    generator = np.random.default_rng(8)
-    p = np.array([trend_p_value(generator.normal(size=20), seed=seed, permutations=499) for seed in range(400)])
-    assert stats.kstest(p, "uniform").pvalue > 0.01
-    assert np.mean(p <= 0.05) == pytest.approx(0.05, abs=0.03)
-
-
-def test_values_that_are_not_finite_are_left_out_and_fewer_than_four_give_no_p_value() -> None:
-    values = np.array([1.0, math.nan, 2.0, 3.0, math.inf, 4.0, 5.0])
-    assert trend_p_value(values, seed=1) == trend_p_value(np.arange(1.0, 6.0), seed=1)
-    assert math.isnan(trend_p_value(np.array([1.0, 2.0, 3.0, math.nan]), seed=1))
 
 
 def moved(values: Array) -> str:

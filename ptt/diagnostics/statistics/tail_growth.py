@@ -34,7 +34,6 @@ from ptt.diagnostics.statistics.rare_tails import (
     thin_blocks,
     thin_histograms,
 )
-from ptt.diagnostics.statistics.small_sample import block_means
 from ptt.diagnostics.statistics.trend import (
     MIN_SHIFT_BLOCKS,
     NULL_DRAWS,
@@ -42,7 +41,6 @@ from ptt.diagnostics.statistics.trend import (
     StepNoise,
     scan_shifts,
     shift_p_value,
-    trend_p_value,
 )
 from ptt.diagnostics.statistics.windows import Span, join_spans, label_spans
 
@@ -53,7 +51,6 @@ MAX_FAR_BLOCKS: Final = 60
 MIN_BLOCKS: Final = 12  # never fewer where the steps suffice: growth is judged by how blocks scatter
 MIN_BLOCK_UNITS: Final = 4  # sequences or groups that a block holds, beyond MIN_BLOCKS
 MIN_BLOCK_TOKENS_BOTH: Final = 200  # tokens of either slice that a block holds, beyond MIN_BLOCKS: two above p99
-TREND_BLOCKS: Final = 20  # the rank test wants blocks long enough for neighbours to be exchangeable
 MAX_OWN_SHARE: Final = 0.8  # share of a slice's block scatter that may be its sequences' own
 MAX_OWN_SHARE_DIFFERENCE: Final = (
     0.5  # the same for two slices' difference: sequences share their own level between slices
@@ -85,7 +82,6 @@ class Percentile:
     windows: FloatArray
     windows_drawn: FloatArray
     last_sixth: float
-    trend_p: float
 
     def growth(self) -> float:
         """Late window over early window."""
@@ -325,7 +321,6 @@ def slice_tails(
     merged[merged.sum(axis=1) < MIN_BLOCK_TOKENS] = 0.0  # without a percentile
     for number, (column, q) in enumerate(TAIL_QUANTILES.items()):
         fine = np.where(enough, by_block[column].to_numpy(), np.nan)
-        levels = np.log(_floored(fine[np.isfinite(fine)]))
         in_windows = zip(coarse_windows, by_window[column].to_numpy(), strict=True)
         percentile_tails[column] = Percentile(
             blocks=fine,
@@ -335,7 +330,6 @@ def slice_tails(
             windows=by_window[column].to_numpy(),
             windows_drawn=np.array([rescale(*window[number], np.asarray(value)) for window, value in in_windows]),
             last_sixth=float(by_sixth[column].to_numpy()[-1]) if len(by_sixth) else math.nan,
-            trend_p=trend_p_value(block_means(levels, TREND_BLOCKS), seed=SEED + 10 + number),
         )
     return SliceTails(
         name=name,

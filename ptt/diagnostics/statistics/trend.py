@@ -1,4 +1,4 @@
-"""Trends of a noisy series: shift of the late third, rank test, test for flatness, first lasting excess."""
+"""Trends of a noisy series: shift of the late third, test for flatness, first lasting excess."""
 
 from __future__ import annotations
 
@@ -41,25 +41,6 @@ class StepNoise:
     def merged(self, groups: Sequence[IntArray]) -> StepNoise:
         """Return the noise of groups of blocks."""
         return StepNoise(observations=np.array([self.observations[group].sum() for group in groups]), gap=self.gap)
-
-
-def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) -> float:
-    """Return the one-sided p-value of an upward trend: block order permuted, statistic sum of rank x position.
-
-    Ranks, so that one wild block decides nothing. Exact in its null for exchangeable blocks; the caller makes blocks
-    long enough for neighbours to be nearly so.
-    """
-    usable = values[np.isfinite(values)]
-    count = len(usable)
-    if count < 4:
-        return math.nan
-    _, rank_of, ties = np.unique(usable, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(ties) - (ties + 1) / 2)[rank_of]  # equal values share a rank: a flat stretch is no trend
-    position = centred_positions(count)
-    observed = dot(ranks, position)
-    generator = np.random.default_rng(seed)
-    shuffled = generator.permuted(np.broadcast_to(ranks, (permutations, count)), axis=1)
-    return float((1 + np.count_nonzero(product(shuffled, position) >= observed - 1e-9)) / (1 + permutations))
 
 
 @dataclass(frozen=True, kw_only=True)

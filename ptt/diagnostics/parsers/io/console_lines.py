@@ -194,7 +194,6 @@ BAR = re.compile(
     r"|(?<![\w.])(?P<count>\d{1,12})(?:it|ba|ex)) \[(?P<times>[^\[\]{]{0,80}?)"
     r", (?P<values>\{[^{}]{0,2000}\}|[^\[\]]{0,2000}(?:[=:]|[a-z)] {1,3}[+-]?\d)[^\[\]]{0,2000})\](?P<rest>.{0,400})"
 )
-RATE = re.compile(r"\s*(?:\?|[\d.]+)\s?(?:s/\w+|\w+/s)\s*$")
 NOT_TRAINING = re.compile(r"eval|valid|test|predict|generat|sampl|load|download|map|filter|token", re.IGNORECASE)
 
 
