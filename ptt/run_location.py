@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ptt.diagnostics import traces_pipeline
-from ptt.diagnostics.errors import InputError, SettingsError, SeveralRunsError
+from ptt.diagnostics.errors import GIVE_A_RUN, InputError, SettingsError, SeveralRunsError, no_such_path
 from ptt.diagnostics.model import Diagnosis, Status
 from ptt.diagnostics.parsers.io.run_files import not_readable
 from ptt.diagnostics.pipeline import RunLocation
@@ -48,7 +48,7 @@ def not_there(path: Path, advice: str) -> InputError:
     if is_url(path):
         readers = "is read by the commands, ptt.diagnose and ptt.ingest alone"
         return InputError(f"{Url.parsed(path)}: {readers}; copy the run here, or use one of these.")
-    return InputError(f"{path}: there is no such file or folder; {advice}.")
+    return no_such_path(path, advice)
 
 
 def store_at(path: Path) -> Path | None:
@@ -80,7 +80,7 @@ def unpacked_run(location: RunLocation, *, one_run: bool) -> Iterator[RunLocatio
     """Unpack an archive for as long as the block runs; InputError where there is no run, or more than one."""
     run, out = location.run, location.store.parent
     if not run.exists():
-        raise not_there(run, "give the folder the trainer wrote to")
+        raise not_there(run, GIVE_A_RUN)
     home = run.resolve()
     if home.is_dir() and (stores := stores_below(home)):
         raise InputError(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -26,6 +28,7 @@ from ptt.cli.options import (
     examples,
 )
 from ptt.cli.streams import finish, forgive, give_back_at_once
+from ptt.diagnostics.errors import GIVE_A_RUN, no_such_path
 from ptt.stopping import until_stopped
 from ptt.version import __version__
 
@@ -102,12 +105,20 @@ def diagnose(options: DiagnoseOptions) -> int:
 
     Given several runs, or a folder of runs, judge each one and write an index of all, the worst first.
     """
+    _refuse_nothing(options.runs)
     from ptt.cli.output import artist
 
     with artist() as drawing:  # before anything else is imported: its process has as much to import
         from ptt.cli import diagnose as command
 
         return command.run(options, drawing)
+
+
+def _refuse_nothing(runs: Sequence[Path]) -> None:
+    """Raise InputError for a single path with nothing there, before all that judging needs is imported."""
+    (only, *others) = runs
+    if not others and ":/" not in str(only) and not os.path.lexists(only):
+        raise no_such_path(only, GIVE_A_RUN)
 
 
 @_command("compare")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 MAX_NAMED: Final = 10  # runs that an error spells out
+GIVE_A_RUN: Final = "give the folder the trainer wrote to"
 
 
 class PttError(Exception):
@@ -19,6 +20,11 @@ class PttError(Exception):
 
 class InputError(PttError):
     """The run cannot be read at all."""
+
+
+def no_such_path(path: Path, advice: str) -> InputError:
+    """Return the error for a path at which nothing lies."""
+    return InputError(f"{path}: there is no such file or folder; {advice}.")
 
 
 class SeveralRunsError(InputError):
