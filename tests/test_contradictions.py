@@ -42,7 +42,7 @@ def test_each_kind_of_contradiction_is_seen() -> None:
     name = next(metric for metric, way in signature.aggregates.metrics.items() if way != "cannot_say")
     absent = NotJudged(id="any", link=finding.link, reason=f"no {name} is logged", missing=(name,), absent=True)
     passed = Healthy(id=finding.id, link=finding.link, reason="nothing grew")
-    fell = TailGrowth(p95=0.2, p99=0.2, interval_p99=None, beyond=(0.02, 0.01))
+    fell = TailGrowth(p95=0.2, p99=0.2, interval_p95=None, interval_p99=None, beyond=(0.02, 0.01))
     assert kinds(replace(whole, not_judged=(*whole.not_judged, absent))) == {Kind.RECORDED}
     assert kinds(replace(whole, healthy=(*whole.healthy, passed))) == {Kind.FOUND}
     assert Kind.FOUND in kinds(replace(whole, signature=replace(signature, status=Answer.NOT_FOUND)))

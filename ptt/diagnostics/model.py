@@ -203,6 +203,7 @@ class TailGrowth:
 
     p95: float | None
     p99: float | None
+    interval_p95: Interval | None
     interval_p99: Interval | None
     beyond: Interval | None = None  # share of tokens beyond a ratio of two, in the early and in the late window
 

@@ -349,8 +349,8 @@ def baseline() -> Diagnosis:
                 alarms={"kl/ref": 415},
             ),
             growth={
-                "post_tool": TailGrowth(p95=5.29, p99=1.94, interval_p99=(1.6, 2.4)),
-                "text_only": TailGrowth(p95=0.235, p99=0.3, interval_p99=(0.22, 0.41)),
+                "post_tool": TailGrowth(p95=5.29, p99=1.94, interval_p95=(4.1, 6.6), interval_p99=(1.6, 2.4)),
+                "text_only": TailGrowth(p95=0.235, p99=0.3, interval_p95=(0.2, 0.29), interval_p99=(0.22, 0.41)),
             },
             conditions={"growth": True, "localised": True, "lasting": True, "material": True},
         ),
@@ -437,8 +437,8 @@ def healthy() -> Diagnosis:
                 alarms={},
             ),
             growth={
-                "post_tool": TailGrowth(p95=5.3, p99=1.9, interval_p99=(1.2, 2.8)),
-                "text_only": TailGrowth(p95=0.24, p99=0.4, interval_p99=None),
+                "post_tool": TailGrowth(p95=5.3, p99=1.9, interval_p95=(3.9, 7.0), interval_p99=(1.2, 2.8)),
+                "text_only": TailGrowth(p95=0.24, p99=0.4, interval_p95=None, interval_p99=None),
             },
             p_value=0.004,
             false_alarm_rate=0.01,

@@ -497,7 +497,7 @@ def test_every_number_of_a_judgement_is_finite_or_absent() -> None:
         judgement = judged(story)
         numbers = [judgement.signature.p_value]
         for growth in judgement.signature.growth.values():
-            numbers += [growth.p95, growth.p99, *(growth.interval_p99 or ())]
+            numbers += [growth.p95, growth.p99, *(growth.interval_p95 or ()), *(growth.interval_p99 or ())]
         if isinstance(judgement.verdict, Broken):
             finding = judgement.verdict.findings[0]
             numbers += [finding.observed, finding.limit]

@@ -100,6 +100,7 @@ def growth(tails: Tails, part: SliceTails) -> TailGrowth:
     return TailGrowth(
         p95=number(p95.growth()),
         p99=number(p99.growth()),
+        interval_p95=_numbers(p95.growth_interval()),
         interval_p99=_numbers(p99.growth_interval()),
         beyond=tails.beyond.get(part.name),
     )

@@ -25,7 +25,8 @@ RATIO_AT_ONCE: Final = (
 )
 NEAR: Final = 3  # values for that
 LEAST_AGREEMENT: Final = 0.5  # rank correlation of their changes from value to value: they speak of the same steps
-AGREED_FACTOR: Final = 2.0  # between the two where they agree, for one of the measures of the same power
+SURE_AGREEMENT: Final = 0.9  # of that: the two are one but for a coefficient, so that their sizes need not agree
+AGREED_FACTOR: Final = 2.0  # between the report and one of the measures where both are sound
 LEAST_SCATTERED: Final = 8  # values whose scatter is compared
 AGREEMENT_SDS: Final = 3.0  # of that correlation where the two are unrelated, 1 / sqrt(values - 1): few agree by chance
 SHARED: Final = 0.5  # of the jump: the report has it too, some values earlier or later
@@ -66,7 +67,7 @@ def find_ratio_jump(
         if agreed[place] < math.log(TIGHT_FACTOR):
             return None
         if _ratio_jumps(ratios[best], place):
-            return _described(steps, table, ratios, powers, best, place, float(agreed[place]))
+            return _described(steps, table, ratios, best, place, float(agreed[place]))
     return None
 
 
@@ -123,7 +124,7 @@ def _ratio_jumps(values: FloatArray, place: int) -> bool:
 
 
 def _described(
-    steps: IntArray, table: FloatArray, ratios: FloatArray, powers: FloatArray, best: int, place: int, size: float
+    steps: IntArray, table: FloatArray, ratios: FloatArray, best: int, place: int, size: float
 ) -> RatioJump | None:
     """Return the jump at a place, None where it is too small for how well the two agreed, or the report shares it."""
     after = np.arange(len(steps)) >= place
@@ -136,9 +137,10 @@ def _described(
     if sound.sum() < LEAST_SIDE or off.sum() < LEAST_SIDE:
         return None
     ratio, scatter = ratios[best], scatter_of(ratios[best][sound])
-    sizes = np.abs(np.median(ratios[powers == 1][:, sound], axis=1))
     still = scatter <= TIGHT_SD and sound.sum() >= LEAST_SCATTERED
-    if not (still or _moved_together(table[:, sound])) or sizes.min() > math.log(AGREED_FACTOR):
+    agreement = _agreement(table[:, sound])
+    near = np.abs(np.median(ratios[:, sound], axis=1)).min() <= math.log(AGREED_FACTOR)
+    if not (agreement >= SURE_AGREEMENT or (near and (still or agreement >= LEAST_AGREEMENT))):
         return None  # two accounts that never agreed do not part
     needed = TIGHT_FACTOR if still else FACTOR
     logs = np.log(np.maximum(table[[0, 1 + best]], np.finfo(np.float64).tiny))
@@ -168,13 +170,16 @@ def _later_is_off(measured: FloatArray, ratios: FloatArray, best: int, place: in
     return not scatter[0] > WIDER * scatter[1]
 
 
-def _moved_together(table: FloatArray) -> bool:
-    """Return whether the report changes from value to value as one of the measures does (Spearman's correlation)."""
+def _agreement(table: FloatArray) -> float:
+    """Return how well the report changes from value to value as one of the measures does (Spearman's correlation).
+
+    0 where so much is no surprise of two that are unrelated.
+    """
     changes = np.diff(np.log(np.maximum(table, np.finfo(np.float64).tiny)), axis=1)
     ranks = np.argsort(np.argsort(changes, axis=1, kind="stable"), axis=1, kind="stable").astype(np.float64)
     centred = ranks - ranks.mean(axis=1, keepdims=True)
     agreement = float((centred[1:] @ centred[0]).max() / (centred[0] @ centred[0]))
-    return agreement >= max(LEAST_AGREEMENT, AGREEMENT_SDS / math.sqrt(changes.shape[1] - 1))
+    return agreement if agreement >= AGREEMENT_SDS / math.sqrt(changes.shape[1] - 1) else 0.0
 
 
 def _shared(reported: FloatArray, place: int, moved: float) -> bool:

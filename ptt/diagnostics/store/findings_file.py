@@ -276,7 +276,8 @@ def _diagnosis(document: _Document) -> Diagnosis:
     del run["steps"]
     signature["aggregates"] = Aggregates(**structs.asdict(aggregates), alarms={})
     signature["growth"] = {
-        name: TailGrowth(**structs.asdict(growth)) for name, growth in document.signature.growth.items()
+        name: TailGrowth(**structs.asdict(growth), interval_p95=None)
+        for name, growth in document.signature.growth.items()
     }
     return Diagnosis(
         run=Run(

@@ -2,8 +2,8 @@
 
 What: the KL of the recorded tokens (k3, k2, the mean of |r|, and k3 a sequence) over the logged KL jumps at one step
 by at least 3 times and 4 times its own scatter, lastingly, while the logged KL does not follow; 2 times where the
-ratio hardly scattered. Elsewhere the two must have moved together, less than a factor of two apart. Or, where TRL
-logs k3 a token, k3 and k2 lie a factor of ten off at nine steps in ten.
+ratio hardly scattered. Elsewhere the two must have moved together, less than a factor of two apart unless they moved
+as one. Or, where TRL logs k3 a token, k3 and k2 lie a factor of ten off at nine steps in ten.
 Why it matters: trainer and recorder look at one policy and one reference. Where they part, the records are of other
 tokens, another mask or another column than training used, and tails measured on them are an artefact.
 What it is not: a policy that moved, which both see; another estimator, a coefficient, or a mean a sequence, which leave
