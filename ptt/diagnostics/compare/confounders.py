@@ -43,7 +43,7 @@ def compare_settings(
 ) -> tuple[pl.DataFrame, tuple[NotCompared, ...]]:
     """Return the table `settings`; `differs` is null where fewer than two arms record a key.
 
-    `held`: logged metrics by member, of which schedules are settings as well.
+    `held`: logged metrics by member; their schedules count as settings.
     """
     facts = {member.name: _facts(member) for arm in arms for member in arm.members}
     keys = sorted({key for settings in facts.values() for key in settings})

@@ -366,7 +366,7 @@ def gather_kl_witness(tokens: Tokens | None, metrics: Mapping[str, Series]) -> K
 def _by_step(cells: pl.DataFrame) -> pl.DataFrame:
     """Return the sums of k3, r, its size and its square by step, and of k3 by slice.
 
-    A cell holds tokens of both signs of r and of about one size; s_r tells how many are of which.
+    A cell holds tokens of about one |r| and of both signs; s_r gives the share of each sign.
     """
     n, s_abs, s_r = (cells[name].to_numpy().astype(np.float64) for name in ("n", "s_abs", "s_r"))
     size = np.minimum(s_abs / n, EXPONENT_CAP)

@@ -81,7 +81,7 @@ class RunSeries:
         return self._logged_as(name) or logged
 
     def _logged_as(self, name: str) -> Series | None:
-        """Return the series of one spelling: those of large logs are whole, of which the rows may hold a part."""
+        """Return the series of one spelling: of a large log it is whole, where rows may hold only part of it."""
         logged = self._by_spelling.get(name)
         if logged is None and "name_raw" in self._metrics.columns:
             logged = training_series(self._metrics, NO_WIDE, {name: name}).get(name)

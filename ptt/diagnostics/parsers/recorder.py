@@ -193,7 +193,7 @@ def read_jsonl(file: RunFile) -> Iterator[Piece]:
 
 
 def _fast(block: bytes) -> pl.DataFrame | None:
-    """Let polars read the whole block; None if a line is unlike the first, of which it says no more."""
+    """Let polars read the whole block; None if a line differs from the first: polars does not say which."""
     first = json_object(block[: block.find(b"\n") + 1])
     if first is None:
         return None

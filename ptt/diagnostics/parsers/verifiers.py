@@ -11,7 +11,7 @@ Fields as in `RolloutOutput` (verifiers/legacy/types.py and legacy/utils/save_ut
 0.1 wrote them, where the example is `id` and each reward function is a column (willccbb/verifiers at 39f0675,
 environments/math_python/outputs/evals/math-python--gpt-4.1-mini/dbaac595/results.jsonl).
 
-`metadata.json` says what the evaluation measured, of which model: fields as in `GenerateMetadata` (verifiers/types.py
+`metadata.json` names the model and the metrics of the evaluation: fields as in `GenerateMetadata` (verifiers/types.py
 before 0.4).
 """
 
