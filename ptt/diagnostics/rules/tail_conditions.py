@@ -55,7 +55,7 @@ MIN_RARE_GROWTH: Final = 1.5  # share of tokens so far out, after over before
 MIN_RARE_UNITS: Final = 4  # sequences or groups so far out, after: fewer are anecdotes
 MAX_TEXT_P: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
 MIN_DRAWN_SHARE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
-MAX_OUTGREW_P: Final = 0.05  # of more growth by ratio: above it text-only tails that grew did so by the same factor
+MAX_OUTGREW_P: Final = 0.05  # of more rare tokens: above it text-only ones that grew did so by the same factor
 MIN_LEFT: Final = 0.5  # of the highest window: what grew from 0 nats and lies below half of it came back
 EXCESS_NATS: Final = math.log(2.0)  # post-tool over text-only growth: another factor of two on the weights
 
@@ -145,7 +145,7 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
     end = rise if rise is not None and (growth or shift.p_value < MAX_LATE_P) and _is_late(tails.post, rise) else None
     if end is None and growth is None and contrast is not None:
         end = _jump_at_the_end(tails.post, shift.p_value)
-    lasting = _lasting(tails.post, contrast if growth else None)
+    lasting = _lasting(tails.post, None if growth is False else contrast)
     p95, p99 = (percentiles[each].growth() for each in ("p95", "p99"))
     name = "p95" if p95 >= MIN_GROWTH or p95 > 1.0 >= p99 else "p99"
     if lasting and not any(lasting.values()):
@@ -347,7 +347,7 @@ def _localised(
         return None, math.nan
     of_text = tail_shift(text, None, contrast, noise=noise)  # that text grew as well takes proof of its own
     text_grew = of_text.p_value < MAX_TEXT_P and of_text.factor >= MIN_GROWTH
-    if text_grew and not ratio.p_value < MAX_OUTGREW_P:
+    if text_grew and not _moved(ratio, rate):  # more nats are then no more than the same factor gives
         return (False if ratio.factor < LARGE_GROWTH else None), ratio.p_value
     held = _holds_tail(post.counts, text.counts, contrast.after, beyond=EXCESS_NATS)
     excess = excess_growth(post, text, contrast, noise=noise, margin=EXCESS_NATS) if held else None

@@ -355,6 +355,8 @@ def _scaled(
     moved = abs(float(np.median(still[wrong]) - np.median(still[sound])))
     if moved > _most_moved(still, sound, wrong, jump.size) or not _is_scaling(still, column, sound, wrong):
         return None
+    if distance(still[sound], still[wrong]) > distance(column[sound], column[wrong]):  # what is scaled moves more
+        return None
     right, off = (late, early) if from_start else (early, late)
     own = medians(ratio, row, len(columns.step), MIN_SEQUENCE_TOKENS)
     near = np.abs(level - off) < np.abs(level - right)
@@ -460,7 +462,7 @@ def medians(values: FloatArray, group: IntArray, groups: int, least: int) -> Flo
 MIN_FALL: Final = 0.2  # of correlation from one window to the next: what a policy does to it takes many
 TOGETHER: Final = 0.7  # of correlation at the other steps: with less, a tail that begins at once does the same
 MAX_OWN: Final = 0.3  # of what a correlation is beyond that of other sequences' tokens at the same place
-MAX_MOVED: Final = (0.2, 0.4)
+MAX_MOVED: Final = (0.1, 0.4)
 """Kolmogorov's distance between a column's own values: of the rows that stay, and of the others, which bring along
 tokens of tools."""
 
