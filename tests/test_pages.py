@@ -2,21 +2,14 @@
 
 import ast
 import importlib
-import io
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from judged_runs import judged_run, shared_folder
-from rich.console import Console
-
-from ptt import api
 from ptt.cli.exits import Exit
-from ptt.reports.compare.texts import print_comparison
-from ptt.reports.run.terminal import print_diagnosis
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,23 +31,18 @@ def test_the_readme_lists_every_exit_code() -> None:
         assert f"| {code.value} |" in text
 
 
-def test_the_readme_shows_what_the_commands_print() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    first, second = judged_run("tool_tail_growth"), judged_run("kl_penalised")
-    stores = [shared_folder() / diagnosis.run.name for diagnosis in (first, second)]
-    printed: dict[str, Callable[[Console], None]] = {
-        "ptt diagnose sample_logs/tool_tail_growth": lambda console: print_diagnosis(
-            first, console, "ptt-report/tool_tail_growth/report.html"
-        ),
-        "ptt compare sample_logs/tool_tail_growth sample_logs/kl_penalised": lambda console: print_comparison(
-            api.compare(stores), console, ""
-        ),
+MEASURED = re.compile(r"- (PASS|FAIL) (.+?): (.+?%) \((\d+ of \d+); .*\); target: (.+)")
+
+
+def test_the_readme_gives_the_rates_of_the_calibration_and_says_which_aims_were_missed() -> None:
+    readme, page = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/calibration.md"))
+    rates = {
+        f"| {name} | {rate} ({count}) | {aim}{', missed' if answer == 'FAIL' else ''} |"
+        for answer, name, rate, count, aim in MEASURED.findall(page)
     }
-    for command, show in printed.items():
-        (shown,) = re.findall(rf"\$ {re.escape(command)}\n(.*?)(?:\.\.\.\n)?```", text, flags=re.DOTALL)
-        out = io.StringIO()
-        show(Console(file=out, width=100))
-        assert "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines()).startswith(shown)
+    shown = readme.partition("| measured | rate | aim |\n|---|---|---|\n")[2].partition("\n\n")[0].splitlines()
+    assert len(shown) >= 5
+    assert [row for row in shown if row not in rates] == []
 
 
 def test_every_picture_and_page_the_readme_names_is_there() -> None:
