@@ -29,7 +29,7 @@ from ptt.diagnostics.statistics.windows import Span, label_spans, split_steps
 
 TOP_GROUPS: Final = 10
 TOP_SEQUENCES: Final = 20
-TOP_SHARES: Final = (0.001, 0.01)  # of the sequences, those with most tail tokens
+TOP_SHARES: Final = (0.001, 0.01)  # shares of the sequences, counted from those with most tail tokens down
 
 SCHEMA: Final[dict[str, pl.DataType]] = {
     "by": pl.String(),
@@ -57,12 +57,12 @@ TOP_SCHEMA: Final[dict[str, pl.DataType]] = {
     "max_at": pl.Int64(),  # the first token with it, counted in the sequence from 0; null below FLOOR
     "max_turn": pl.Int64(),  # observations before that token
     "reward": pl.Float64(),
-    "text": pl.String(),  # of the sample, from there; null where none was kept
+    "text": pl.String(),  # the sample's text from that turn on; null where none was kept
 }
 
 
 def tail_limit(late_cells: pl.DataFrame) -> int:
-    """Return the coarse bin the tail begins at: its lower edge is the nearest to the late post-tool p99 of |r|.
+    """Return the coarse bin where the tail begins: its lower edge is the one nearest to the late post-tool p99 of |r|.
 
     Where no post-tool token is left, p99 of all late tokens stands in.
     """
@@ -169,7 +169,7 @@ def by_sequence(rows: pl.DataFrame) -> pl.DataFrame:
 def top_sequences(
     rows: pl.DataFrame, identity: pl.DataFrame, stretches: pl.DataFrame, files: Sequence[tuple[str, int, int]]
 ) -> pl.DataFrame:
-    """Return the 20 sequences with most tail tokens, with their `seq`, where they lie and where their largest |r| is.
+    """Return the 20 sequences with most tail tokens: their `seq`, file and row, and the place of their largest |r|.
 
     `identity`: seq with sample_id, group_id and reward where they are recorded; `files`: name, first
     seq and the row it is in that file, in order.
@@ -197,8 +197,8 @@ def top_sequences(
 Top = tuple[float, float | None]
 """Share of the largest token, and of the largest sequence where sequences are known."""
 
-BLOCKS: Final = 8  # of steps in a window: sequences share their step, so these are redrawn as well
-MIN_STEPS: Final = 8  # in a window: fewer, and redrawing whole steps tells nothing
+BLOCKS: Final = 8  # groups of steps in a window: sequences of one step are alike, so steps are resampled too
+MIN_STEPS: Final = 8  # in a window: with fewer, resampling whole steps tells nothing
 DOMINANT_SHARE: Final = 0.5
 FACTORS: Final = ("alpha", "m_text", "m_tool", "total")
 PARTS: Final = ("change", "exposure", "text", "tool")
@@ -307,7 +307,7 @@ def _by_unit(rows: pl.DataFrame, square: str) -> pl.DataFrame:
 def _by_step(cells: pl.DataFrame) -> pl.DataFrame:
     """Sum n and the squares of weights cut at 10 by slice (q_0, q_1; of 1/rho q_2, q_3), for each step.
 
-    All steps are of block 0, or of block -1 if they are too few to be redrawn.
+    All steps go into block 0, or into block -1 if they are too few to resample.
     """
     sums = pl.concat([_sums_of_steps(part) for part in in_parts(cells, "step")], rechunk=True)
     return sums.select(pl.lit(0 if sums.height >= MIN_STEPS else -1, pl.Int64).alias("block"), pl.all())

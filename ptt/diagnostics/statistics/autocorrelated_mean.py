@@ -27,8 +27,8 @@ from ptt.diagnostics.statistics.windows import Span
 MIN_MEAN_VALUES: Final = 20
 """In a stretch: with fewer, autocorrelation cannot be separated from a trend, and intervals come out short."""
 MIN_RELATIVE_NOISE: Final = 1e-9
-"""Of the values' size: what scatters less about its line is a schedule or a constant, and was not measured."""
-FREEDOM_TOLERANCE: Final = 1e-9  # of degrees of freedom that are whole numbers but for their last bit
+"""Relative to the values' size: what scatters less about its line is a schedule or a constant, not measured."""
+FREEDOM_TOLERANCE: Final = 1e-9  # rounding error allowed in degrees of freedom that should be whole numbers
 T95: Final = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753,
               1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717)  # fmt: skip
 """Student's t, 95th percentile, at 1, 2, ... 22 degrees of freedom: for equivalence tests."""
@@ -58,12 +58,12 @@ class MeanEstimate:
 
 
 def estimate_means(pieces: Sequence[FloatArray]) -> list[MeanEstimate]:
-    """Return the mean of each of several stretches of one series, with an error that allows for autocorrelation.
+    """Estimate the mean of each of several stretches of one series, with an error that allows for autocorrelation.
 
-    A stretch's error is that of at most 24 block means about a straight line (a trend is no noise), taken for an AR(1).
-    Its correlation is estimated from all stretches together, since a single short one cannot tell its own, and held
-    within 0 and 0.8. A line takes off much of autocorrelated noise: correlation, spread and degrees of freedom are what
-    they would have to be for residuals of a line to look as they do (expectations; Satterthwaite's freedom).
+    A stretch's error comes from at most 24 block means about a straight line (a trend is not noise), modelled as AR(1).
+    The correlation is estimated from all stretches together, since a short one cannot show its own, and clipped to 0 to
+    0.8. Fitting a line removes much of autocorrelated noise, so correlation, spread and degrees of freedom are solved
+    for: the values whose expected residuals match those seen (Satterthwaite's freedom).
     """
     usable = [piece[np.isfinite(piece)] for piece in pieces]
     lines = [fit_line(piece) if len(piece) >= MIN_MEAN_VALUES else None for piece in usable]
@@ -140,7 +140,7 @@ def subtract_means(one: MeanEstimate, other: MeanEstimate) -> MeanEstimate:
 
 
 MIN_WINDOW_VALUES: Final = 6  # four degrees of freedom about a line
-MAX_WINDOW_BLOCKS: Final = 40  # of a window: more values are taken as the means of so many blocks
+MAX_WINDOW_BLOCKS: Final = 40  # a longer window is reduced to this many block means
 AR1_MARGIN: Final = 1.0
 """Standard errors that the estimated correlation is raised by: taken too low it makes any two seeds differ."""
 
@@ -206,7 +206,7 @@ MIN_SUMMARY_VALUES: Final = 10
 MIN_TAIL_VALUES: Final = 2
 """Values beyond a percentile: with fewer a single one would be the percentile."""
 Z975: Final = 1.96
-MAX_T_FREEDOM: Final = len(T975)  # degrees of freedom from which the normal distribution is close enough
+MAX_T_FREEDOM: Final = len(T975)  # beyond these degrees of freedom the normal distribution is close enough
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,10 +219,10 @@ class Summary:
 
 
 def summarize(steps: FloatArray, values: FloatArray, statistic: str, *, spread: float, ar1: float) -> Summary | str:
-    """Return one of STATISTICS of finite values in their order, or the reason why it cannot be had.
+    """Estimate one of STATISTICS from finite values in order, or give the reason why it cannot be estimated.
 
-    `spread` is the standard deviation of the noise of a value and `ar1` its AR(1): n values tell as much as
-    n (1 - ar1) / (1 + ar1) independent ones. Both are what evidence/baseline_shift.py measures.
+    `spread` is the standard deviation of one value's noise and `ar1` its AR(1) coefficient: n values carry as much
+    information as n (1 - ar1) / (1 + ar1) independent ones. Both are what evidence/baseline_shift.py measures.
     """
     if len(values) < min_values(statistic):
         return f"{len(values)} finite values are logged there; {min_values(statistic)} are needed for this"

@@ -20,8 +20,8 @@ SEED: Final = 20_260_128
 MAX_DRAWN: Final = 1 << 21  # numbers drawn at a time: a block of 100,000 units would fill gigabytes
 MAX_UNITS: Final = ALONE_MATRIX // bins.COARSE_COUNT // 8  # in one product, so that one thread makes it
 MAX_REDRAWN: Final = 4096
-"""Units of a block that are redrawn one by one. More are redrawn in so many bundles of whole units put together at
-random: that varies as much on average, and a spread from 4,096 of them is known to one part in 90."""
+"""Most units of a block that are resampled singly. More are first bundled at random into this many sets of whole units:
+the bundles vary as much on average, and a spread from 4,096 of them is accurate to one part in 90."""
 ROWS_LOOKED_AT: Final = 1 << 14  # whose histograms have some 30 entries each
 WHOLE_FLOAT32: Final = 1 << 24
 LOOKED_AT: Final = 4096  # histograms at a time: 2 MB each of what is made of them
@@ -63,9 +63,9 @@ def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: i
 
 
 def _sum_drawn(counts: IntArray, table: FloatArray) -> FloatArray:
-    """Return counts @ table, some units at a time: whole numbers add up to the same in any order.
+    """Return counts @ table, some units at a time: sums of whole numbers do not depend on the order.
 
-    Those that float32 holds exactly are multiplied in half the time.
+    Where float32 holds the sums exactly, it halves the time.
     """
     kind = np.float32 if len(table) * float(table.max(initial=0.0)) < WHOLE_FLOAT32 else np.float64
     total = np.zeros((len(counts), table.shape[1]))
@@ -86,9 +86,9 @@ def draw_counts(units: int, draws: int, generator: np.random.Generator, dtype: t
 
 
 def unit_histograms(sequences: pl.DataFrame, *, seed: int) -> Iterator[tuple[int, int, FloatArray]]:
-    """Yield, block by block, how many units it has, and the (units, COARSE_COUNT) token counts of what is redrawn.
+    """Yield each block's number, how many units it has, and token counts, (units, COARSE_COUNT), to resample from.
 
-    Units stand in ascending order; those of a block that has too many are bundled.
+    Units are in ascending order; a block with too many has them bundled.
     """
     if not sequences["block"].is_sorted():
         sequences = sequences.sort("block", maintain_order=True)
@@ -118,7 +118,7 @@ def histogram_entries(sequences: pl.DataFrame) -> tuple[IntArray, IntArray, IntA
 
 
 def entries_in_parts(sequences: pl.DataFrame) -> Iterator[tuple[slice, IntArray, IntArray, IntArray]]:
-    """Yield `histogram_entries` of some rows at a time, which are told first; of all rows they may take 200 MB."""
+    """Yield `histogram_entries` for a slice of rows at a time, after the slice: all rows at once may take 200 MB."""
     for start in range(0, sequences.height, ROWS_LOOKED_AT):
         part = slice(start, min(start + ROWS_LOOKED_AT, sequences.height))
         yield part, *histogram_entries(sequences[part])

@@ -30,7 +30,7 @@ class Lists:
 
 AnyInts = npt.NDArray[np.integer[Any]]
 Columns = dict[str, npt.NDArray[Any] | pl.Series | Lists]
-"""Records of a batch, column by column: a data frame for each of many batches would cost as much as its sums."""
+"""Records of a batch, by column: a data frame for each of many batches would cost as much as computing its sums."""
 
 EXPONENT_CAP: Final = 300.0  # exp(2 * 300) is finite in float64; beyond it a weight is not a weight
 SUMS: Final = ("s_rho", "s_rho2", "s_r", "s_r2", "s_abs")
@@ -85,7 +85,7 @@ SINGLE: Final[dict[str, pl.DataType]] = {
     "coarse_bin": pl.List(pl.UInt8()),
     "coarse_n": pl.List(pl.UInt32()),
 }
-"""What besides is only wanted of those that are kept one by one."""
+"""Columns that only sequences kept one by one have in addition."""
 SEQUENCE: Final = TOTAL | SINGLE
 STRETCH: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),
@@ -141,7 +141,7 @@ assert 1 << BIN_BITS > bins.OVERFLOW
 
 
 def cell_key(pair: int, step: IntArray, slice_: IntArray, signed_bin: IntArray) -> npt.NDArray[np.uint64]:
-    """Pack what a cell is of into one integer, so that merging and sorting compare one number.
+    """Pack pair, step, slice and signed bin into one integer, so that merging and sorting compare one number.
 
     `signed_bin`: twice the bin of |r|, and one more where r is below 0.
     """
@@ -184,7 +184,7 @@ def _end_to_end(parts: Sequence[Lists]) -> Lists:
 
 BINS: Final = bins.OVERFLOW + 1
 MAX_KEY: Final = 1 << 62
-PART_ROWS: Final = 1 << 17  # about so many at a time: each of the dozen arrays that are made of them is a megabyte
+PART_ROWS: Final = 1 << 17  # about this many rows at a time: each of the dozen arrays made from them is a megabyte
 SPARSE_FACTOR: Final = 8  # times as many places as cells: beyond it sorting is cheaper than adding into a table
 
 
@@ -205,7 +205,7 @@ def merge_cells(cells: pl.DataFrame, *, by: Sequence[str]) -> MergedCells:
     columns = [_whole(cells[name]) for name in by]
     lows, sizes = _ranges(columns)
     width = cell_width(cells)
-    places = -(-bins.OVERFLOW // width) + 1  # of a group: where cells are wide, a place for each bin would be too many
+    places = -(-bins.OVERFLOW // width) + 1  # in a group: where cells are wide, a place for each bin is too many
     key = _combine(columns, lows, sizes)
     key *= places
     key += _place(cells["bin"].to_numpy(), width)
@@ -266,7 +266,7 @@ def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -
 
 
 def _sums_of_part(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -> pl.DataFrame:
-    """Return the sums of rows none of whose groups has other rows."""
+    """Sum rows by group; no group may have rows outside this frame."""
     columns = [_whole(frame[name]) for name in by]
     new = _group_starts(columns)
     firsts, group = _number_groups(columns) if new is None else (np.flatnonzero(new), np.cumsum(new) - 1)
@@ -279,7 +279,7 @@ def _sums_of_part(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) 
 
 
 def _whole(column: pl.Series) -> AnyInts:
-    """Return a column of whole numbers as it is held."""
+    """Return a column of whole numbers, in its own integer type if it has one."""
     values = column.to_numpy()
     return values if values.dtype.kind in "iu" else values.astype(np.int64)
 
@@ -330,7 +330,7 @@ def _number_groups(columns: Sequence[AnyInts]) -> tuple[IntArray, IntArray]:
         seen[key] = True
         group = (np.cumsum(seen) - 1)[key]
         firsts = np.empty(int(seen.sum()), np.int64)
-        firsts[group[::-1]] = np.arange(len(group))[::-1]  # of rows of one group the first is written last
+        firsts[group[::-1]] = np.arange(len(group))[::-1]  # reversed: the first row of a group is written last and wins
         return firsts, group
     _, firsts, group = np.unique(key, return_index=True, return_inverse=True)
     return firsts, group

@@ -11,15 +11,15 @@ from ptt.diagnostics.statistics.arrays import FloatArray
 
 DRAWS: Final = 999
 SEED: Final = 20_260_217
-TOLERANCE: Final = 1e-12  # of a likelihood: sums in another order
+TOLERANCE: Final = 1e-12  # of a likelihood: summing in another order changes it by no more
 SUPPORT_NATS: Final = 3.0  # nats below the best: what a place of a change may lose and still be one; e^3 is 20 to 1
 
 
 def rank_shift(early: FloatArray, late: FloatArray) -> float:
     """Return the rank-sum statistic of `late` over `early` in standard deviations, ties counted half (Mann, Whitney).
 
-    It asks nothing of the noise but that values are exchangeable where nothing changed: no wild value decides it. 0
-    where all values are equal or one side has none.
+    It assumes only that values are exchangeable where nothing changed, so no single outlier decides it. 0 where all
+    values are equal or one side is empty.
     """
     first, second = len(early), len(late)
     values = np.concatenate([early, late])
@@ -34,11 +34,10 @@ def rank_shift(early: FloatArray, late: FloatArray) -> float:
 
 
 def rate_change(hits: FloatArray, trials: FloatArray) -> tuple[int, int, int] | None:
-    """Return the index at which the second of two rates most likely begins, and the interval that holds it.
+    """Return the index where a second rate most likely begins, and the bounds of its support interval.
 
-    The first of these is the last value that is surely of the old rate. Counts over so many trials, trials above 0, as
-    likely as Poisson ones that scatter as widely as these do (quasi-likelihood); None for fewer than two values or none
-    that hit.
+    The lower bound is the last value that surely has the old rate. Counts are taken as Poisson with the scatter seen
+    here (quasi-likelihood); all trials must be above 0. None for fewer than two values or no hits.
     """
     if len(hits) < 2 or not hits.sum():
         return None
@@ -53,7 +52,7 @@ def rate_change(hits: FloatArray, trials: FloatArray) -> tuple[int, int, int] | 
 
 
 def mean_change(values: FloatArray) -> tuple[int, int, int] | None:
-    """Return likewise where the second of two means most likely begins, of values with normal noise of one variance."""
+    """Do the same for two means, under normal noise of one variance."""
     count = len(values)
     if count < 3 or not float(np.ptp(values)):
         return None
@@ -74,7 +73,7 @@ def permutation_p_value(values: FloatArray, *, draws: int = DRAWS) -> float:
 
 
 def spread_change(squares: FloatArray) -> tuple[int, int, int] | None:
-    """Return likewise where the second of two variances begins, from squared deviations; None where all are 0."""
+    """Do the same for two variances, from squared deviations; None where all are 0."""
     count = len(squares)
     left = np.arange(1, count)
     before = np.cumsum(squares)[:-1]
@@ -114,13 +113,13 @@ TINY: Final = 1e-9  # a share of 0 has a logarithm then
 SPREAD: Final = 2.5  # times the residuals: a monotone fit follows noise of steps that follow each other
 MIN_LEVEL_VALUES: Final = 5  # that give a level, however soon after a change the series ends
 MAX_ROUNDS: Final = 8  # each places a change halfway between better known levels: most need two
-STILL_MOVING_SDS: Final = 3.0  # standard deviations: of noise alone the later half lies so far on once in 700 times
+STILL_MOVING_SDS: Final = 3.0  # standard deviations: with noise alone the later half is this far off once in 700 times
 
 
 def level_crossing(values: FloatArray, level: float) -> int | None:
     """Return the first index at which the best non-decreasing fit of values, (n,), lies above a level, or None.
 
-    Where that is needs no fit: the sum of what values lie above the level is least just before it.
+    The index needs no fit: the running sum of value minus level is smallest just before it.
     """
     sums = np.concatenate([[0.0], np.cumsum(values - level)])
     least = len(sums) - 1 - int(np.argmin(sums[::-1]))  # of equals the last: above, not at it
@@ -128,11 +127,11 @@ def level_crossing(values: FloatArray, level: float) -> int | None:
 
 
 def change_place(values: FloatArray, before: float, most: int) -> int:
-    """Return the first index of the level that values, (n,), change to from a level `before` and keep to their end.
+    """Return the first index of the level that values, (n,), change to from a level `before` and keep to the end.
 
-    Where they pass halfway for good: a value counts by how far it lies from there, by no more than half the change, so
-    few wild ones move nothing. The level after it is that of up to `most` values; a change in the midst of those would
-    mix both levels, so it is placed anew with those after it alone, until it stays.
+    It is where they cross halfway for good. A value counts by its distance from halfway, capped at half the change, so
+    a few outliers move nothing. The new level is estimated from up to `most` last values; if the change falls among
+    them they mix both levels, so the place is searched again with only the values after it, until it stays.
     """
     place = 0
     for _ in range(MAX_ROUNDS):
@@ -165,10 +164,10 @@ def level_after(values: FloatArray, before: float, most: int, noise: float) -> f
 
 
 def crossing_interval(values: FloatArray, level: float, *, draws: int = CROSSING_DRAWS) -> tuple[int, int]:
-    """Return the 95% interval of the index at which values pass a level; len(values): not within them.
+    """Return the 95% interval of the index at which values cross a level; len(values) means beyond their end.
 
-    What they lie off the best non-decreasing fit is redrawn in blocks of about the root of their number (moving-block
-    bootstrap, Kunsch 1989), SPREAD times as large.
+    Residuals of the best non-decreasing fit, scaled by SPREAD, are resampled in blocks of about sqrt(n) (moving-block
+    bootstrap, Kunsch 1989).
     """
     fit = isotonic_fit(values)
     off = SPREAD * (values - fit)
@@ -183,11 +182,11 @@ def crossing_interval(values: FloatArray, level: float, *, draws: int = CROSSING
 
 
 def share_crossing_interval(hits: FloatArray, trials: FloatArray, level: float, first: int) -> tuple[int, int]:
-    """Return the indices between which a share that rises passed a level, which it most likely did at `first`.
+    """Return the indices between which a rising share crossed a level, most likely at `first`.
 
-    A place is one where it may have if the rising share that lies below the level before it and above from it on is
-    hardly less likely than the best (SUPPORT_NATS). Hits are as likely as binomial ones that scatter as widely as these
-    do about the best rising share (quasi-likelihood); trials above 0, level within 0 and 1.
+    An index is in the interval if a rising share that is below the level before it and above the level from it on is
+    hardly less likely than the best fit (SUPPORT_NATS). Hits are taken as binomial with the scatter that they show
+    about the best rising share (quasi-likelihood); trials above 0, level within 0 and 1.
     """
     fit = np.clip(isotonic_fit(hits / trials, trials), TINY, 1 - TINY)
     scatter = float(np.sum((hits - trials * fit) ** 2 / (trials * fit * (1 - fit)))) / max(1, len(hits) - 2)

@@ -1,11 +1,9 @@
-"""What the usual guards on importance weights would have done: replayed on recorded ratios, slice by slice.
+"""What common guards on importance weights would have done, replayed on the recorded ratios slice by slice.
 
-For a drift pair (policy/ref) this is what a guard on that ratio would do; trainers guard policy/rollout or
-old/rollout, so `guarded_pair` takes the nearest to these that is recorded, and every row names its pair. The
-guards are those of verl, IcePop, MIS and GSPO: truncation w = min(rho, C), bands outside of which w = 0, and
-whole sequences. A cell of |r| (0.4% wide, more in a run of many steps) lies on the side of a limit on which its
-mean lies.
-"""
+Trainers guard policy/rollout or old/rollout, so `guarded_pair` picks the recorded pair nearest to these, and every row
+names its pair. On a drift pair (policy/ref) the replay shows what a guard on that ratio would do. The guards are those
+of verl, IcePop, MIS and GSPO: truncation w = min(rho, C), bands that set w = 0 outside, and whole sequences. A cell of
+|r| (0.4% wide, more in a run of many steps) counts on the side of a limit where its mean lies."""
 
 from __future__ import annotations
 
@@ -113,7 +111,7 @@ def count_positive(n: FloatArray, s_r: FloatArray, magnitude: FloatArray) -> Flo
 
 
 def guarded_pair(names: Sequence[str], recorded: set[int]) -> int:
-    """Return the index of the pair a guard would act on: the best of `names` with cells, else the main one."""
+    """Return the index of the recorded pair that a guard would act on, by PREFERENCE; else 0, the main pair."""
     number_of = {name: number for number, name in enumerate(names) if number in recorded}
     return next((number_of[name] for name in PREFERENCE if name in number_of), 0)
 

@@ -1,9 +1,8 @@
-"""Shares of what comes in clusters (tokens of a sequence, calls of an episode), with intervals, and their differences.
+"""Shares of clustered units (tokens of a sequence, calls of an episode) and their differences, with intervals.
 
-A call says less where its episode has many of them, so clusters are the unit. A share of a tail is set beside the share
-of all tokens, which is taken as it was recorded; values of one cluster are set against each other within it, so its
-level takes no part.
-"""
+A call says less where its episode has many of them, so clusters are the unit. A share of the tail is compared with the
+share of all tokens, which counts as known exactly. Values of one cluster are compared within it, so its own level
+cancels."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ import numpy.typing as npt
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import T975
 
-MIN_CLUSTERS: Final = 5  # with fewer, how far clusters differ is not known, and an interval would be made up
+MIN_CLUSTERS: Final = 5  # with fewer, nobody knows how far clusters differ, and an interval would be made up
 Z975: Final = 1.959964
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusteredShare:
-    """Hits of so many trials in so many clusters; no interval of too few."""
+    """Hits among trials, and how many clusters these are from; no interval where clusters are too few."""
 
     hits: int
     trials: int
@@ -69,7 +68,7 @@ def _sums(hits: FloatArray, trials: FloatArray, cluster: IntArray) -> tuple[Floa
 
 
 def wilson(share: float, trials: float, z: float = Z975) -> tuple[float, float]:
-    """Return Wilson's interval of a share of so many independent trials."""
+    """Return Wilson's interval of a share of `trials` independent trials."""
     scale = 1 + z * z / trials
     centre = (share + z * z / (2 * trials)) / scale
     width = z / scale * math.sqrt(max(0.0, share * (1 - share) / trials + z * z / (4 * trials * trials)))
@@ -87,8 +86,8 @@ def student_t(freedom: int) -> float:
 
 
 MAX_EXACT: Final = 12  # pairs whose sign flips are all counted: 4096
-FLIPS: Final = 9999  # of more pairs, drawn with a fixed seed
-MAX_FLIPPED: Final = 2000  # pairs: of more, the mean is normal
+FLIPS: Final = 9999  # sign flips drawn, with a fixed seed, where there are more pairs
+MAX_FLIPPED: Final = 2000  # pairs: beyond it the mean is as good as normal
 SEED: Final = 20_261_123
 RULE_OF_THREE: Final = 3.0  # what never happened in n tasks happens in at most 3 / n of them, with 95% confidence
 SAME: Final = 1e-12
@@ -186,7 +185,7 @@ def normal_p_value(z: float) -> float:
     return math.erfc(abs(z) / math.sqrt(2.0))
 
 
-CONFIDENCE: Final = 0.95  # of all intervals of one look together
+CONFIDENCE: Final = 0.95  # of all the intervals shown together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +195,7 @@ class TailShare:
     share: float
     interval: tuple[float, float]
     token_share: float
-    clusters: int  # of the value, with a tail token
+    clusters: int  # clusters with a tail token of this value
 
     @property
     def lift(self) -> float:
@@ -225,10 +224,10 @@ def tail_shares(
     wanted: Sequence[object],
     looks: int,
 ) -> list[TailShare | None]:
-    """Return the share of each of `wanted`, None where too few clusters hold a tail token of it.
+    """Return the tail share of each of `wanted`; None where too few clusters hold a tail token of it.
 
-    Rows are parts of sequences, which are parts of clusters, each of one value. `looks`: shares looked at in all, by
-    which intervals are corrected (Bonferroni).
+    Rows are parts of sequences, which are parts of clusters; each row has one value. `looks`: how many shares are
+    looked at in all, for the Bonferroni correction of the intervals.
     """
     most = _kish(np.bincount(np.unique(sequence, return_inverse=True)[1], weights=tail))
     clusters, index = np.unique(cluster, return_inverse=True)
@@ -251,7 +250,7 @@ def tail_shares(
 
 
 def _kish(weights: npt.NDArray[np.generic]) -> float:
-    """Return how many equal parts are worth as much as these."""
+    """Return Kish's effective number: how many equal weights carry as much information as these."""
     values = np.asarray(weights, dtype=np.float64)
     return float(values.sum() ** 2 / max(np.square(values).sum(), 1e-12))
 
@@ -259,8 +258,8 @@ def _kish(weights: npt.NDArray[np.generic]) -> float:
 def _independent(own: FloatArray, tail: FloatArray, share: float, most: float) -> float:
     """Return how many independent tokens would give the share as much scatter as the clusters do, at most `most`.
 
-    That is what the sequences are worth: where next to nothing lies outside the value, its scatter is known from next
-    to nothing.
+    `most` is the effective number of sequences: where nearly every tail token has this value, scatter is estimated from
+    next to nothing and would give far more.
     """
     count = int(np.count_nonzero(tail))
     variance = float(np.square(own - share * tail).sum()) / float(tail.sum()) ** 2 * count / max(1, count - 1)

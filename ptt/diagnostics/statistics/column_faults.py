@@ -1,8 +1,7 @@
 """Faults of logprob columns that hold over a stretch of steps, or in one slice: shifted, copied, scaled, unrelated.
 
-Each is looked for in windows of sampled sequences, is placed to a step by what single sequences say, and then has to
-hold over all of that stretch and nowhere else. What drifts with training moves slowly; these begin at a step.
-"""
+Each is searched for in windows of sampled sequences, dated to a step from single sequences, and then has to hold over
+that whole stretch and nowhere else. Drift from training moves slowly; these faults begin at one step."""
 
 from __future__ import annotations
 
@@ -22,26 +21,27 @@ from ptt.diagnostics.statistics.slices import SLICES
 Scale = tuple[float, float]
 Kind = Literal["shifted", "copied", "scaled", "unrelated"]
 
-MIN_TOKENS: Final = 200  # of a window and slice: a correlation of 0.3 lies four deviations from 0
+MIN_TOKENS: Final = 200  # in a window and slice: a correlation of 0.3 is then four standard deviations from 0
 SHIFT_MARGIN: Final = 0.2  # of correlation: sound pairs differ by 0.3 or more the other way, even late in a run
 MIN_CORRELATION: Final = 0.6  # a collapsed policy correlates with nothing at any lag, or with all lags alike
-CLEAR_MARGIN: Final = 0.4  # of correlation: so much less in place is a shift, however noisy the columns are
+CLEAR_MARGIN: Final = 0.4  # of correlation: a shift is this much better than no lag, however noisy the columns
 WORST_WINDOWS: Final = 4  # that far offsets are looked for in
 LOW_CORRELATION: Final = 1 - SHIFT_MARGIN  # of a window without a shift: no other can then be better by the margin
 NEAR_LAGS: Final = (-2, -1, 1, 2)
 MAX_LAG: Final = 4096
-FAR_LAGS: Final = 2  # of the FFT's best: the noise of a short window may hide the true one
+FAR_LAGS: Final = 2  # of the FFT's best lags: the noise of a short window may hide the true one
 CLIP: Final = 3.0  # deviations: nor does it rule what one sequence says
 FLOOR: Final = math.log(2 * SUREST)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A fault of one pair of columns, over a stretch of steps and in a slice (None: in both).
+    """A fault of one pair of columns, over a stretch of steps and in one slice (None: in both).
 
-    during: what tells it there (the correlation at the lag, the share of equal tokens, ...); otherwise: the same at all
-    other steps, NaN where there are none; here: the correlation without a shift there; edge: of a copy, mean |r| of the
-    sound sequences next to it over that of all sound ones, which is small where a policy only then begins to move.
+    during: the statistic that shows it on the stretch (correlation at the lag, share of equal tokens, ...); otherwise:
+    the same at all other steps, NaN where there are none; here: the unshifted correlation on the stretch; edge: for a
+    copy, mean |r| of the sound sequences next to it over that of all sound ones, which is small where the policy begins
+    to move only then.
     """
 
     kind: Kind
@@ -72,7 +72,7 @@ class Pairing:
         self._sums: dict[int, FloatArray] = {}
 
     def matched(self, lag: int) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return where top at t stands, and how sure top at t and bottom at t + lag are, of all sampled tokens."""
+        """Return the places t of sampled tokens, and how sure top is at t and bottom at t + lag."""
         if lag not in self._matched:
             end = len(self.top)
             here, there = slice(max(0, -lag), end - max(0, lag)), slice(max(0, lag), end - max(0, -lag))
@@ -118,7 +118,7 @@ class Pairing:
         return found
 
     def tokens_of(self, slice_: int) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the tokens of a slice, and how sure both columns are of each."""
+        """Return the places of a slice's sampled tokens, and how sure both columns are of each."""
         at, x, y = self.matched(0)
         inside = slice(None) if slice_ == ALL else self.columns.post[at] == bool(slice_)
         return at[inside], x[inside], y[inside]
@@ -197,7 +197,7 @@ def _verdicts(wrong: BoolArray, judged: BoolArray) -> list[bool | None]:
 
 
 def far_lags(pairing: Pairing, slice_: int, worst: IntArray) -> Iterator[int]:
-    """Yield the offsets at which the columns of these windows correlate best, by FFT."""
+    """Yield the offsets at which the columns correlate best in these windows, by FFT."""
     columns = pairing.columns
     at, x, y = pairing.matched(0)
     longest = int(np.diff(columns.start).max())
@@ -223,7 +223,7 @@ def _name(slice_: int) -> str | None:
 
 
 def _of_slices(by_slice: dict[int, Found], pairing: Pairing) -> tuple[Found, ...]:
-    """Return the fault of both slices where it is in both, or the other holds too little; else of the one it is in."""
+    """Return one fault for both slices if both have it or the other holds too little, else the one of its own slice."""
     single = [slice_ for slice_ in by_slice if slice_ != ALL]
     if len(single) == 1:
         found = by_slice[single[0]]
@@ -237,15 +237,15 @@ def _of_slices(by_slice: dict[int, Found], pairing: Pairing) -> tuple[Found, ...
     return (by_slice[ALL],) if ALL in by_slice else tuple(by_slice[slice_] for slice_ in single)
 
 
-COPIED_SHARE: Final = 0.999  # of tokens that are not nearly certain: kernels alone part more than one in a thousand
+COPIED_SHARE: Final = 0.999  # of tokens not nearly certain: different kernels alone change more than one in 1,000
 SOUND_SHARE: Final = 0.9  # of them at most at the other steps: coarse numbers agree on many while a policy is young
-COPY_EDGE: Final = 48  # sequences next to a copy, whose |r| is held against that of all others
-EDGE_CLIP: Final = 1.0  # nats: one far token rules no mean of so few
-MIN_OPEN: Final = 50  # tokens not nearly certain of a window
+COPY_EDGE: Final = 48  # sequences next to a copy, whose |r| is compared with that of all others
+EDGE_CLIP: Final = 1.0  # nats: a cap, so that one extreme token does not decide the mean of so few
+MIN_OPEN: Final = 50  # open (not nearly certain) tokens in a window
 
 
 def find_copies(pairing: Pairing) -> tuple[Found, ...]:
-    """Return the stretches of steps where both columns are one number, in both slices or in one."""
+    """Return the stretches of steps where both columns hold the same numbers, in both slices or in one."""
     columns = pairing.columns
     number, count = columns.window, len(columns.windows)
     tokens, equal = _equal_tokens(pairing)
@@ -302,16 +302,16 @@ def _share(part: FloatArray, whole: FloatArray) -> float:
 
 
 NEIGHBOURS: Final = 4  # windows to either side of a jump: what drifts hardly moves over them
-NEAREST: Final = 2  # of these, whose tokens are held against each other
+NEAREST: Final = 2  # of these, the windows whose tokens are compared with each other
 MIN_JUMP: Final = math.log(1.33)  # sound columns jump by up to a quarter; 0.7 and log 2 are 1.4
 MAX_JUMP: Final = math.log(30)  # temperature 1.6, of tokens with a logprob of -0.001: more is another policy
-JUMP_TIMES_NOISE: Final = 3.0  # of what the level moves by from window to window in three of four: drift, and chance
-MIN_CLEAR: Final = 2.0  # times what levels to either side of a jump lie from their own middle
+JUMP_TIMES_NOISE: Final = 3.0  # times the upper quartile of moves from window to window: drift and chance
+MIN_CLEAR: Final = 2.0  # times how far levels on either side scatter about their own median
 LEAST_NOISE: Final = 0.01
-MAX_OTHER_JUMP: Final = 0.35  # of the jump, by which the other column's own level may move: tokens are of the same kind
+MAX_OTHER_JUMP: Final = 0.35  # of the jump, the most that the other column's own level may move: its tokens are alike
 MAX_OTHER_MOVE: Final = 0.3  # or so much: what a policy does while the windows last
 TIMES_ERROR: Final = 2.0  # standard errors of both medians, as if tokens were independent
-LIKE_BEFORE: Final = (0.6, 1.4)  # of how far tokens lie from the curve of both columns: a growing tail widens it
+LIKE_BEFORE: Final = (0.6, 1.4)  # distance from both columns' curve over that before: a growing tail widens it
 MAX_LEFT: Final = 0.25  # or of how far the columns are apart, once one is scaled back
 CURVE_PLACES: Final = 12  # that a curve of one column over the other has
 AT_ONCE: Final = 0.6  # of a jump: from the sequences just before it to those just after; a policy takes its time
@@ -320,7 +320,7 @@ MIN_SEQUENCE_TOKENS: Final = 4  # of a sequence, for a median of its own
 
 
 def find_scales(pairing: Pairing) -> tuple[Found, ...]:
-    """Return the stretch of steps where one column is taken at another temperature or to another base.
+    """Return the stretch of steps where one column was taken at another temperature or in another log base.
 
     The ratio of both logprobs jumps from one window to the next while the other column's own level stays, and scaling
     back by a power and a factor brings the columns as close as they are on the other side.
@@ -374,7 +374,7 @@ def _most_moved(still: FloatArray, sound: BoolArray, wrong: BoolArray, jump: flo
 
 
 def _is_scaling(still: FloatArray, column: FloatArray, sound: BoolArray, wrong: BoolArray) -> bool:
-    """Return whether one curve brings the column as close to the other one as it was."""
+    """Return whether one curve brings the column as close to the other as it was before."""
     edges = np.unique(np.quantile(still[sound], np.linspace(0, 1, CURVE_PLACES + 1)[1:-1]))
     place = np.searchsorted(edges, still)
     ratio, places = column - still, len(edges) + 1
