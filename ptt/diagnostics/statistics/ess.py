@@ -1,10 +1,9 @@
 """Whether means of importance weights can be trusted: effective sample size, Pareto k-hat, second moment and chi^2.
 
 Kish's n_eff = (sum w)^2 / sum w^2, as a share of n, over sliding windows (not the autocorrelation ESS of MCMC chains).
-k-hat and moments are of three levels: single tokens; sequences, with weight exp(sum r); sequences normalised by length,
-with weight exp(mean r) (GSPO, arXiv 2507.18071). In a slice a sequence's weight is that of its tokens in the slice;
-`all` is the whole sequence. Each both ways round, rho and 1/rho.
-"""
+k-hat and moments come at three levels: single tokens; sequences, with weight exp(sum r); sequences normalised by
+length, with weight exp(mean r) (GSPO, arXiv 2507.18071). In a slice, a sequence's weight covers its tokens in that
+slice; `all` covers the whole sequence. Each is given in both directions, rho and 1/rho."""
 
 from __future__ import annotations
 
@@ -104,7 +103,7 @@ def ess_of_log_weights(logs: FloatArray) -> tuple[float, int, float]:
 class PooledEss:
     """ESS/n of the token weights of one slice over all tokens of a span of steps, with its jackknife error."""
 
-    share: float  # NaN: too few units, or weights that are no numbers
+    share: float  # NaN: too few units, or weights that are not finite
     error: float  # standard error of the share's logarithm
     tokens: int
     overflows: bool  # sums of weights are no numbers: nothing can be worse
@@ -141,7 +140,7 @@ def jackknife_ess(n: FloatArray, first: FloatArray, second: FloatArray) -> tuple
 MIN_TAIL: Final = 5  # weights above the cutoff: of fewer, the prior would be the answer
 MAX_THRESHOLD: Final = 0.7
 RANGE_NATS: Final = 300.0  # nats below the largest weight: what lies lower is 0 beside it
-PRIOR_K: Final = 0.5  # with the weight of 10 observations
+PRIOR_K: Final = 0.5  # prior of k-hat, weighted as 10 observations
 PRIOR_N: Final = 10
 PRIOR_B: Final = 3  # of Zhang and Stephens
 CANDIDATES: Final = 30  # and one more for each square root of the tail's size
@@ -221,10 +220,10 @@ HEAVINESS_SCHEMA: Final[dict[str, pl.DataType]] = {
 def tail_heaviness(
     counted: Histograms, sequences: pl.DataFrame, windows: Sequence[Span], *, pair: str, inverse: str, names: list[str]
 ) -> pl.DataFrame:
-    """Return a row for each window, slice (`names`, and `all`), level and way round that holds a weight.
+    """Return a row for each window, slice (`names`, and `all`), level and direction that has a weight.
 
-    `sequences` are those of the token pass, sorted by seq. Token moments and all of the sequences' figures are exact
-    for them; a token's k-hat is of all tokens, and knows each |r| to its cell (0.4% wide in runs of few steps).
+    `sequences` come from the token pass, sorted by seq. Token moments and everything at sequence level are exact for
+    them; k-hat at token level uses all tokens, with each |r| known to its cell (0.4% wide in runs of few steps).
     """
     labelled = label_spans(sequences.drop("coarse_bin", "coarse_n", strict=False), windows, name="window")
     both = ((pair, 1.0), (inverse, -1.0))

@@ -17,19 +17,19 @@ from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import SUPPORT_NATS
 from ptt.diagnostics.statistics.windows import Span
 
-MIN_SEQUENCES: Final = 64  # of a window: what they hold gives a correlation to some hundredths
+MIN_SEQUENCES: Final = 64  # in a window: their tokens give a correlation to a few hundredths
 MAX_WINDOWS: Final = 24  # a fault that holds for a twentieth of the run still fills one
-LEAST_SCALE: Final = 0.05  # of the distance of the two levels: twenty nats from one value are more than it knows
-ROUNDS: Final = 3  # of sorting anew: a window that the fault begins in holds both kinds
+LEAST_SCALE: Final = 0.05  # of the distance between both levels: caps the weight of one value at 20 nats
+ROUNDS: Final = 3  # of reclassifying: a window in which the fault begins holds both kinds
 RATE_EDGE: Final = 1e-3  # a rate of exactly 0 or 1 would let one odd token decide
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaultSpan:
-    """The recorded steps that a fault most likely holds from and to, both faulty.
+    """The recorded steps from and to which a fault most likely holds, both included.
 
-    since_interval: the first and the last step that it may begin at, steps that are not recorded among them;
-    until_interval: likewise those that may be its last one. from_start, to_end: no sound step lies before or after.
+    since_interval: the earliest and latest step at which it may begin, unrecorded steps included; until_interval: the
+    same for its last step. from_start, to_end: no sound step lies before or after.
     """
 
     since: int
@@ -40,7 +40,7 @@ class FaultSpan:
     to_end: bool
 
     def holds(self, steps: IntArray) -> BoolArray:
-        """Return at which steps it does."""
+        """Return at which of these steps the fault holds."""
         return (steps >= self.since) & (steps <= self.until)
 
 
@@ -71,10 +71,10 @@ def window_numbers(steps: IntArray, windows: Sequence[Span]) -> IntArray:
 
 
 def fault_span(steps: IntArray, weights: FloatArray) -> FaultSpan | None:
-    """Return the stretch of steps whose weights add up to most, with all that lose SUPPORT_NATS at most.
+    """Return the stretch of steps whose weights have the largest sum, and all ends that lose at most SUPPORT_NATS.
 
-    weights: how much likelier each value is where the data are faulty than where they are sound, in nats, NaN where it
-    says nothing. None where no step speaks for a fault. Of equal stretches it is the shortest.
+    weights: log likelihood ratio of each value, faulty over sound, in nats; NaN where it says nothing. None where no
+    step is evidence of a fault. Of equal stretches the shortest wins.
     """
     distinct, place = np.unique(steps, return_inverse=True)
     if not len(distinct):
@@ -104,10 +104,10 @@ def fault_span(steps: IntArray, weights: FloatArray) -> FaultSpan | None:
 
 
 def weigh_values(values: FloatArray, sound: BoolArray, faulty: BoolArray) -> FloatArray:
-    """Return how much likelier each value is among the faulty ones than among the sound, in nats; NaN where it is NaN.
+    """Return the log likelihood ratio of each value, faulty over sound, in nats; NaN where the value is NaN.
 
-    By Laplace's law with the medians of both and their common mean deviation: a wild value counts no more than one at
-    a median. All 0 where one kind has no value, or both have one median.
+    Both are taken as Laplace distributions with their own medians and one mean deviation, so an outlier counts no more
+    than a value at a median. All 0 where one kind has no value, or both have the same median.
     """
     known = np.isfinite(values)
     sound, faulty = sound & known, faulty & known

@@ -1,9 +1,8 @@
-"""Values that a writer put where it had no logprob, told from logprobs that happen to be equal.
+"""Tell values that a writer put where it had no logprob from logprobs that happen to be equal.
 
-A value is no logprob where it is commoner than its neighbours on the column's own grid and the other columns of the
-same tokens contradict it. Which values a grid has (bfloat16 holds -1.0, so do four decimals), which contexts repeat,
-and how sure the policy is, the run itself tells.
-"""
+A value is a fill where it is commoner than its neighbours on the column's own grid and other columns contradict it at
+the same tokens. The run itself shows which values its grid has (bfloat16 holds -1.0, so do four decimals), which
+contexts repeat, and how sure the policy is."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ import polars as pl
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.cells import Columns
 
-MIN_VALUES: Final = 50  # that are told from 0: fewer may lie on a coarse grid by chance
+MIN_VALUES: Final = 50  # clearly different from 0: fewer may lie on a coarse grid by chance
 LEAST: Final = 0.01  # of size: smaller numbers of a softmax are multiples of 2^-24 in every type
 FITTING_SHARE: Final = 0.9  # of the values: of float32 logprobs one in a hundred has four decimals by chance
 MANTISSA_BITS: Final = {"bfloat16": 7, "float16": 10}
@@ -33,7 +32,7 @@ class Grid:
 
     name: str
     decimals: int = 0
-    share: float = 1.0  # of the values that fit
+    share: float = 1.0  # of the values that lie on the grid
 
     def spacing(self, value: float) -> float:
         """Return how far neighbouring numbers lie apart at a value."""
@@ -44,7 +43,7 @@ class Grid:
 
 
 def grid_of(values: npt.NDArray[np.floating]) -> Grid | None:
-    """Return the coarsest grid that the values fit; None where it is float32's own or too few are told from 0."""
+    """Return the coarsest grid that the values fit; None if that is float32's own, or too few differ clearly from 0."""
     single = values[np.isfinite(values) & (np.abs(values) > LEAST)].astype(np.float32)
     if len(single) < MIN_VALUES:
         return None
@@ -68,21 +67,21 @@ Values = npt.NDArray[np.float32]
 
 SENTINELS: Final = (-1.0, -100.0, -999.0, -1000.0)
 """Older veRL pads with -1, losses ignore labels of -100, tables write -999; -9999 and below is no logprob anywhere."""
-COMMON_SHARE: Final = 0.02  # of model tokens: so often one value of any size asks for a reason
+COMMON_SHARE: Final = 0.02  # of model tokens: one value this common, whatever its size, needs a reason
 FINE_SHARE: Final = 0.001  # of a column as fine as float32, where two equal values are a coincidence already
 MAX_FILLS: Final = 6  # values that are so common, at many places
 MAX_CONTEXTS: Final = 200  # values that are so common, at places of their own: first tokens of prompts that come again
 MIN_PLACES: Final = 4  # in their sequences
-MAX_SAME_PLACE: Final = 0.5  # of the tokens at one place: a context that comes again has one
+MAX_SAME_PLACE: Final = 0.5  # of the tokens at one place: a repeated context has only one
 MIN_DISTINCT: Final = 0.7  # of another column's values at them
 MAX_COMMON_VALUE: Final = -0.01  # nats: values this close to 0 do repeat in sure models
 MIN_FILLS: Final = 4  # tokens: fewer equal values are a coincidence, and move no percentile
 TIMES_NEIGHBOURS: Final = 4.0  # as common as the values beside it: of the tokens with it, most are then no logprobs
-NEIGHBOURHOOD: Final = 0.25  # of the value, to either side
+NEIGHBOURHOOD: Final = 0.25  # relative distance from the value, on either side
 MIN_DISTANCE: Final = 0.4  # Kolmogorov's, of the differences there and beside: they are of another origin
 MAX_UNRELATED: Final = 0.35  # Kolmogorov's, of the other column there and anywhere: the value says nothing of the token
 MAX_ALIKE: Final = 0.35  # mean distance from the step's median over that from the run's: the step decides the value
-EARLY_SHARE: Final = 0.2  # of the recorded steps: the columns of a sound pair still agree there
+EARLY_SHARE: Final = 0.2  # of the recorded steps, from the start: there the columns of a sound pair still agree
 MIN_EARLY_SIZE: Final = 0.3  # nats between the value and the other column there, in the median
 MIN_RUN_SHARE: Final = 0.5  # of the tokens with it, beside another one: padding comes in runs
 
@@ -94,17 +93,17 @@ MIN_CONTRADICTED: Final = 2  # zeros beyond that
 SURE_ROW_ABOVE: Final = -0.05  # nats: a row all of whose tokens are as good as certain
 MIN_ROW_TOKENS: Final = 8  # equal values in a row: fewer are a coincidence
 MIN_ROW_SPREAD: Final = 0.5  # nats: what another column's values span at least in such a row
-MIN_SURE_ROWS_SHARE: Final = 0.5  # rows nearly zero beside those that are: a sure policy makes both
+MIN_SURE_ROWS_SHARE: Final = 0.5  # all-zero rows over those and nearly zero rows: a sure policy makes both
 COPY_SHARE: Final = 0.9  # of tokens with one value in both: the one column was taken from the other
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fills:
-    """What stands in one column in place of logprobs.
+    """What one column holds instead of logprobs.
 
-    values: exact ones, sentinels first; zeros_below: exactly 0 at tokens to which another column gives less than this,
-    None where zeros are logprobs; zero_rows: 0 (or as good as) on all tokens of some sequences; confirm: columns that
-    speak for a zero where they are near it.
+    values: exact fill values, sentinels first; zeros_below: a 0 is a fill where another column gives the token less
+    than this, None where zeros are logprobs; zero_rows: some sequences are 0 (or nearly 0) throughout; confirm: columns
+    that support a zero where they are near 0 themselves.
     """
 
     values: tuple[float, ...] = ()
@@ -149,7 +148,7 @@ def sampled_tokens(samples: pl.DataFrame, columns: Collection[str]) -> SampledTo
 
 
 def find_fills(tokens: SampledTokens) -> dict[str, Fills]:
-    """Return what stands in place of logprobs, by column; columns without anything are left out."""
+    """Return the fills of each column; columns without any are left out."""
     fills = {}
     for column in tokens.values:
         others = [name for name in tokens.values if name != column and np.isfinite(tokens.values[name]).any()]
@@ -176,7 +175,7 @@ def _copied(values: Values, other: Values) -> bool:
 
 
 def _fill_values(tokens: SampledTokens, column: str, others: list[str]) -> Iterator[float]:
-    """Yield the values that are no logprobs, sentinels first."""
+    """Yield the values that cannot be logprobs, sentinels first."""
     values = tokens.values[column]
     finite = values[np.isfinite(values)]
     distinct, counts = np.unique(finite[finite < MAX_COMMON_VALUE], return_counts=True)
@@ -216,13 +215,13 @@ def _partly_coarse(tokens: SampledTokens, column: str, common: Values) -> bool:
 
 
 def _in_many_places(place: IntArray) -> bool:
-    """Return whether tokens stand at many places of their sequences: one context that comes again has one place."""
+    """Return whether tokens are at many places of their sequences: a repeated context has only one place."""
     count = np.unique(place, return_counts=True)[1]
     return len(count) >= MIN_PLACES and float(count.max()) < MAX_SAME_PLACE * len(place)
 
 
 def _in_runs(row: IntArray, there: BoolArray) -> bool:
-    """Return whether most of the tokens stand next to another one in their sequence."""
+    """Return whether most of these tokens are next to another of them in their sequence."""
     same = row[1:] == row[:-1]
     pairs = there[1:] & there[:-1] & same
     beside = np.append(pairs, False) | np.append(False, pairs)
@@ -289,10 +288,10 @@ def distance(first: Values | FloatArray, second: Values | FloatArray) -> float:
 
 
 def _zeros_contradicted(tokens: SampledTokens, column: str, other: str, confirm: tuple[str, ...]) -> float | None:
-    """Return below which logprob of another column zeros are far more than near-zeros of this one lead to expect.
+    """Return the logprob of another column below which this one has far more zeros than its near-zeros explain.
 
-    The highest such logprob, None where there is none. A policy that is sure of what the reference finds unlikely
-    gives near-zeros as well as zeros; a fill gives zeros.
+    The highest such logprob, or None. A policy that is sure of tokens which the reference finds unlikely gives
+    near-zeros as well as zeros; a fill gives zeros alone.
     """
     values, against = tokens.values[column], tokens.values[other]
     starts, count = _rows(tokens)
@@ -312,7 +311,7 @@ def _zeros_contradicted(tokens: SampledTokens, column: str, other: str, confirm:
 
 
 def confirmed(thirds: Collection[Values], against: Values) -> BoolArray:
-    """Return at which tokens a third column lies nearer to 0 than to what another column says."""
+    """Return at which tokens a third column is nearer to 0 than to the other column's value."""
     result = np.zeros(len(against), np.bool_)
     for third in thirds:
         with np.errstate(invalid="ignore"):
@@ -350,7 +349,7 @@ NO_FILLS: Final = Fills()
 class Anomaly(IntEnum):
     """What is wrong with a value."""
 
-    FILLED_ROW = 0  # all logprobs of a sequence are one value, the other side's are not
+    FILLED_ROW = 0  # a sequence has one value on all its tokens, and the other side has not
     ZERO = 1  # exactly 0 in place of a logprob
     MISSING = 2  # -9999 and below
     PAD = 3  # a sentinel (-1, -100) in place of a logprob
@@ -373,7 +372,7 @@ def find_placeholders(
     count: IntArray,
     fills: Mapping[str, Fills],
 ) -> Placeholders | None:
-    """Find placeholders in both logprobs of a pair; None where there are none, which costs a few passes only.
+    """Find placeholders in both logprobs of a pair; None if there are none, which takes only a few passes to see.
 
     logps: one entry per model token, of the pair and of any column that may confirm a zero; rows: those with tokens,
     and how many each has (count); fills: what stands in place of logprobs, by column.
@@ -411,9 +410,9 @@ def find_placeholders(
 
 
 def unsampled_tokens(logps: Mapping[str, AnyValues], fills: Mapping[str, Fills]) -> BoolArray | None:
-    """Return the tokens that a fill value of any column proves not to be sampled; None where no column has one.
+    """Return the tokens that a fill value in any column shows were not sampled; None where no column has one.
 
-    A row that could not be scored is none: its tokens were sampled, and other columns hold their logprobs.
+    Rows that could not be scored are not among them: their tokens were sampled, and other columns hold their logprobs.
     """
     found: BoolArray | None = None
     for name in logps.keys() & fills.keys():

@@ -9,10 +9,10 @@ from typing import Final
 
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean
 
-MAX_TERMS: Final = 400  # of the continued fraction: some 30 do wherever t is used here
+MAX_TERMS: Final = 400  # terms of the continued fraction: some 30 suffice wherever t is used here
 TOLERANCE: Final = 1e-14
 MAX_BISECTIONS: Final = 200
-MAX_QUANTILE: Final = 1e9  # beyond it a quantile means that nothing is known
+MAX_QUANTILE: Final = 1e9  # a larger quantile means that nothing is known
 
 
 def t_survival(t: float, freedom: float) -> float:
@@ -80,10 +80,10 @@ TAIL_PROBABILITY: Final = 0.025  # either side of a 95% interval
 
 @dataclass(frozen=True, kw_only=True)
 class SeedPrior:
-    """What is known beforehand of how far seeds of one setting lie apart: their variance is scaled inverse chi-squared.
+    """What is known in advance of how far seeds of one setting differ: a scaled inverse chi-squared for their variance.
 
-    Worth `freedom` + 1 seeds whose levels have a standard deviation of `sd`: with it a baseline of one seed knows
-    something of others, and each seed that is added makes it surer.
+    It counts like `freedom` + 1 seeds whose levels have standard deviation `sd`. With it, even a baseline of one seed
+    allows for other seeds, and every seed added sharpens it.
     """
 
     sd: float
@@ -96,12 +96,12 @@ CONTRADICTED_FREEDOM: Final = 2.0  # what a prior still weighs then
 
 
 def shrunk_prior(prior: SeedPrior, variance: float, freedom: int) -> SeedPrior:
-    """Return the prior, or where seeds spread wider than it lets expect (F test), one moved to their own spread.
+    """Return the prior, or, where seeds spread wider than it allows (F test), one moved towards their spread.
 
-    The variance becomes the mean of the prior's and the seeds', by degrees of freedom (Smyth 2004, Statistical
-    Applications in Genetics and Molecular Biology 3(1)): three seeds have 2, which alone would make every interval
-    several times as wide. A prior that does not fit weighs less than its own freedom, or it would hide the spread
-    (Phipson et al. 2016, Annals of Applied Statistics 10(2)).
+    The variance becomes the mean of the prior's and the seeds', weighted by degrees of freedom (Smyth 2004, Statistical
+    Applications in Genetics and Molecular Biology 3(1)): three seeds have 2, and alone would widen every interval
+    several times. A prior that does not fit gets less weight than its own freedom, or it would hide the spread (Phipson
+    et al. 2016, Annals of Applied Statistics 10(2)).
     """
     if freedom < 1 or not f_survival(variance / prior.sd**2, freedom, prior.freedom) < CONTRADICTED:
         return prior
@@ -144,11 +144,10 @@ class GroupDifference:
 def group_difference(
     first: Sequence[WindowMean], second: Sequence[WindowMean], *, seeds: SeedPrior = NO_PRIOR
 ) -> GroupDifference:
-    """Compare the mean of two groups of runs; each group is of one setting.
+    """Compare the means of two groups of runs; each group has one setting.
 
-    The variance between runs is what `seeds` says of it beforehand, updated by how far the runs of both groups lie
-    apart beyond what their own noise gives. With a single run on either side and no prior only the noise within runs
-    can be known.
+    The variance between runs starts from the prior `seeds` and is updated by how far runs of a group differ beyond
+    their own noise. With a single run on either side and no prior, only the noise within runs can be estimated.
     """
     difference = _mean([run.mean for run in first]) - _mean([run.mean for run in second])
     parts = [
@@ -205,9 +204,9 @@ def simes(p_values: Sequence[float]) -> float:
 
 
 def hommel_adjust(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for how many were asked, for tests that rise together (Hommel 1988); NaN is not asked.
+    """Correct p-values for the number of tests, assuming they are positively dependent (Hommel 1988); NaN is no test.
 
-    The closed test by Simes: as strict as Holm on one that stands alone, and less so where several are small.
+    This is the closed Simes test: as strict as Holm on a single small p-value, less strict where several are small.
     """
     order = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
     known, count = [p for p, _ in order], len(order)

@@ -1,8 +1,7 @@
-"""Tokens counted by block of steps, slice and bin of |r|, and how far out they lie, with intervals.
+"""Tokens counted by block of steps, slice and bin of |r|: shares and percentiles of the tail, with intervals.
 
-Whole steps are redrawn from these counts: 95% intervals of p99.9, of shares beyond fixed ratios, and of post-tool
-percentiles over text-only ones. A window of fewer than 8 steps has none.
-"""
+Whole steps are resampled from these counts, for 95% intervals of p99.9, of shares beyond fixed ratios, and of post-tool
+percentiles over text-only ones. A window of fewer than 8 steps has no interval."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ from ptt.diagnostics.statistics.tail_growth import FLOOR
 from ptt.diagnostics.statistics.windows import WINDOWS, Span, split_steps
 
 BLOCKS: Final = 8  # a window
-PIECES: Final = 16  # of a coarse bin: 1 to 2% of |r| each
+PIECES: Final = 16  # parts of a coarse bin, each 1 to 2% of |r| wide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +135,7 @@ def _table(cells: pl.DataFrame, begins: IntArray, name: str) -> FloatArray:
 
 
 LIMITS: Final = (2, 5, 10, 100)
-"""Of max(rho, 1/rho)."""
+"""Of the ratio either way round, max(rho, 1/rho)."""
 RATIOS: Final = {"p95": 0.95, "p99": 0.99, "p999": 0.999}
 ENDS: Final = ("", "_lo", "_hi")
 SCHEMA: Final[dict[str, pl.DataType]] = {

@@ -17,21 +17,21 @@ SIDE: Final = 10  # values on either side of a jump whose medians are compared
 LEAST_SIDE: Final = 4  # of them at the ends: three in a row are a burst of noise
 MAX_POINTS: Final = 1_000  # that are searched: of a longer run the means of neighbours
 TIGHT_FACTOR: Final = 2.0  # where the ratio as good as stood still before: no drift of noise looks like it
-TIGHT_SD: Final = 0.1  # of the logarithm of the ratio: it scatters so little where nothing is estimated anew
+TIGHT_SD: Final = 0.1  # in the log ratio: it scatters this little where neither value is a fresh estimate
 FACTOR: Final = 3.0  # estimators of one KL lie as far apart where its tail grows
 RATIO_SDS: Final = 4.0  # of single ratios; medians of ten of them scatter a third of it
 RATIO_AT_ONCE: Final = (
-    0.75  # of the jump, between the three values before it and the three from it on: a ramp has a third
+    0.75  # of the jump, from the three values before it to the three from it on: a ramp makes a third
 )
 NEAR: Final = 3  # values for that
-LEAST_AGREEMENT: Final = 0.5  # rank correlation of their changes from value to value: they speak of the same steps
-SURE_AGREEMENT: Final = 0.9  # of that: the two are one but for a coefficient, so that their sizes need not agree
+LEAST_AGREEMENT: Final = 0.5  # rank correlation of their changes from value to value: they describe the same steps
+SURE_AGREEMENT: Final = 0.9  # of that: then they are one quantity up to a coefficient, and their sizes need not agree
 AGREED_FACTOR: Final = 2.0  # between the report and one of the measures where both are sound
 LEAST_SCATTERED: Final = 8  # values whose scatter is compared
-AGREEMENT_SDS: Final = 3.0  # of that correlation where the two are unrelated, 1 / sqrt(values - 1): few agree by chance
-SHARED: Final = 0.5  # of the jump: the report has it too, some values earlier or later
-NEIGHBOURS: Final = 0.05  # of the values, and SIDE at least: so far apart it may have it
-LOWEST: Final = 1e-4  # of the usual ratio: that of a copy, which is 0
+AGREEMENT_SDS: Final = 3.0  # standard errors, 1 / sqrt(values - 1), of the correlation of two unrelated series
+SHARED: Final = 0.5  # of the jump: then the report made it too, some values earlier or later
+NEIGHBOURS: Final = 0.05  # of the values, and SIDE at least: how far apart both may jump
+LOWEST: Final = 1e-4  # of the usual ratio: stands in for that of a copy, which is 0
 WIDER: Final = 3.0  # times the scatter of the other side; of eight values it is known to a factor of two
 
 
@@ -42,17 +42,17 @@ class RatioJump:
     span: FaultSpan
     sound: float  # ratio there, in the median
     off: float
-    measured_moved: bool  # at the jump, and not the report alone
+    measured_moved: bool  # at the jump; else only the report did
     needed: float  # factor of a jump that counts, by how well the two agree
 
 
 def find_ratio_jump(
     steps: IntArray, reported: FloatArray, measures: Mapping[str, tuple[FloatArray, float]]
 ) -> RatioJump | None:
-    """Return the clearest lasting jump that the ratios of all measures to what is reported have in common, or None.
+    """Return the clearest lasting jump that the ratios of all measures to the report have in common, or None.
 
-    measures: estimates of what is reported, each with the power of it that it goes with: 0.5 for a mean of sizes. The
-    first gives the ratios that are told. All values are 0 or above, those reported above 0.
+    measures: estimates of the reported quantity, each with the power of it that it scales with: 0.5 for a mean of
+    sizes. The returned ratios are those of the first. All values are 0 or above, those reported above 0.
     """
     powers = np.array([power for _, power in measures.values()])
     steps, table = _condensed(steps, np.stack([reported, *(values for values, _ in measures.values())]))
@@ -141,11 +141,11 @@ def _described(
     agreement = _agreement(table[:, sound])
     near = np.abs(np.median(ratios[:, sound], axis=1)).min() <= math.log(AGREED_FACTOR)
     if not (agreement >= SURE_AGREEMENT or (near and (still or agreement >= LEAST_AGREEMENT))):
-        return None  # two accounts that never agreed do not part
+        return None  # two measures that never agreed cannot part
     needed = TIGHT_FACTOR if still else FACTOR
     logs = np.log(np.maximum(table[[0, 1 + best]], np.finfo(np.float64).tiny))
     moved = _ratio_contrasts(logs[1])[place]
-    size = min(size, abs(float(np.median(ratios[0][off]) - np.median(ratios[0][sound]))))  # of the jump, and lastingly
+    size = min(size, abs(float(np.median(ratios[0][off]) - np.median(ratios[0][sound]))))  # the jump must last as well
     if size < math.log(needed) or _shared(logs[0], place, float(moved)):
         return None
     return RatioJump(
@@ -160,7 +160,8 @@ def _described(
 def _later_is_off(measured: FloatArray, ratios: FloatArray, best: int, place: int) -> bool:
     """Return whether the values from a place on are off, and not those before it.
 
-    A side of copies is, or the one whose ratio scatters far more: what is no account of it moves as it likes.
+    A side that holds copies is off; otherwise the one whose ratio scatters far more, since a value unrelated to the
+    report varies freely.
     """
     sides = ratios[:, :place], ratios[:, place:]
     copied = [not float(np.median(side)) for side in (measured[:place], measured[place:])]
@@ -171,9 +172,9 @@ def _later_is_off(measured: FloatArray, ratios: FloatArray, best: int, place: in
 
 
 def _agreement(table: FloatArray) -> float:
-    """Return how well the report changes from value to value as one of the measures does (Spearman's correlation).
+    """Return Spearman's correlation of the report's changes from value to value with those of the nearest measure.
 
-    0 where so much is no surprise of two that are unrelated.
+    0 where two unrelated series would often correlate this well.
     """
     changes = np.diff(np.log(np.maximum(table, np.finfo(np.float64).tiny)), axis=1)
     ranks = np.argsort(np.argsort(changes, axis=1, kind="stable"), axis=1, kind="stable").astype(np.float64)
@@ -183,7 +184,7 @@ def _agreement(table: FloatArray) -> float:
 
 
 def _shared(reported: FloatArray, place: int, moved: float) -> bool:
-    """Return whether the report moves as the measure did, not at the place itself but some values before or after."""
+    """Return whether the report makes the measure's move too, at this place or some values before or after."""
     contrasts = _ratio_contrasts(reported) * np.sign(moved)
     reach = max(SIDE, math.ceil(NEIGHBOURS * len(reported)))
     first = max(0, place - reach)
@@ -191,23 +192,23 @@ def _shared(reported: FloatArray, place: int, moved: float) -> bool:
     return bool(moved) and any(_ratio_jumps(reported, near) for near in large.tolist())
 
 
-BEFORE: Final = 10  # values whose median is the level that is left: a burst of a few is none
+BEFORE: Final = 10  # values whose median is the level before: a burst of a few does not set it
 LEAST_BEFORE: Final = 6
-AFTER: Final = 4  # values that lie there at once: what falls to nothing climbs again soon
+AFTER: Final = 4  # values that set the new level: what falls to nothing soon climbs again
 MIN_SDS: Final = 3.0  # of single values about their running median; medians of several scatter half as much
-LOOSE_SDS: Final = 2.0  # likewise, of a series that need only follow the others
-LASTING: Final = 20  # values from the jump on, whose median keeps
+LOOSE_SDS: Final = 2.0  # the same for a series that need only follow the others
+LASTING: Final = 20  # values from the jump on, whose median keeps the rise
 KEPT: Final = 0.5  # of a rise, in the logarithm
-AT_ONCE: Final = 0.65  # of the jump, from the last values before it to the first of it: a climb makes a third
-PARTED: Final = 0.5  # of the way, that values on either side keep to their side of
+AT_ONCE: Final = 0.65  # of the jump, from the last values before to the first after: a slow climb makes a third
+PARTED: Final = 0.5  # of the way: values on either side stay on their side of it
 NOTHING: Final = 1 / 8  # of the level before: a distance that starts over from 0
-STILL_BELOW: Final = 1 / 1.4  # of the level before, after that: what is 0 for one step alone does not start over
-FLOOR_SHARE: Final = 1e-3  # of the usual level: what is nearer to 0 is the same nothing
+STILL_BELOW: Final = 1 / 1.4  # of the level before, for the values that follow: a single 0 is no fresh start
+FLOOR_SHARE: Final = 1e-3  # of the usual level: smaller values all count as 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class LevelJump:
-    """A place at which all levels jump; `factors` are new over old, in the order of the series."""
+    """A place where all series jump; `factors` are new level over old, in the order of the series."""
 
     place: int
     factors: tuple[float, ...]
@@ -216,8 +217,8 @@ class LevelJump:
 def find_level_jump(series: Sequence[FloatArray], least: Sequence[float], *, followers: int = 0) -> LevelJump | None:
     """Return where all series of one length jump the same way by at least `least` times, the clearest place; or None.
 
-    All values are 0 or above. A rise must last, and a fall may climb again. followers: so many of the last series need
-    only have another level than before, as a noisy mean does.
+    All values are 0 or above. A rise must last; a fall may climb again. followers: how many of the last series need
+    only change their level, as a noisy mean does.
     """
     if len(series[0]) < LEAST_BEFORE + AFTER:
         return None
@@ -236,7 +237,7 @@ def find_level_jump(series: Sequence[FloatArray], least: Sequence[float], *, fol
 
 
 def fresh_starts(series: Sequence[FloatArray]) -> IntArray:
-    """Return the places at which all series of one length fall to about nothing at once, to climb from there again."""
+    """Return the places where all series, of one length, fall to about 0 at once, as a restarted measure does."""
     count = len(series[0])
     if count < LEAST_BEFORE + AFTER:
         return np.empty(0, np.int64)
@@ -252,7 +253,7 @@ def fresh_starts(series: Sequence[FloatArray]) -> IntArray:
 
 
 def _logs(series: Sequence[FloatArray]) -> list[FloatArray]:
-    """Return logarithms, none of them below that of the floor of its series."""
+    """Return each series' logarithms, floored at FLOOR_SHARE of its usual level."""
     logs: list[FloatArray] = []
     for values in series:
         usual = float(np.median(values[values > 0])) if (values > 0).any() else 0.0

@@ -39,13 +39,13 @@ PAIRS: Final = (
     Pair("old/rollout", "old_logp", "rollout_logp", "mismatch of trainer and engine", "denominator"),
     Pair("policy/old", "policy_logp", "old_logp", "size of the update", "denominator"),
 )
-"""In order of preference: the first that the run holds is the one its verdict speaks of."""
+"""In order of preference: the verdict is about the first pair that the run holds."""
 
 DEFAULT_ORDER: Final = tuple(pair.name for pair in PAIRS)
 
 
 def available_pairs(columns: set[str]) -> tuple[Pair, ...]:
-    """Return the pairs both of whose logprobs are recorded; `old/ref` only stands in where `policy/ref` is missing."""
+    """Return the pairs with both logprobs recorded; `old/ref` only stands in where `policy/ref` is missing."""
     pairs = [pair for pair in PAIRS if {pair.numerator, pair.denominator} <= columns]
     if any(pair.name == "policy/ref" for pair in pairs):
         pairs = [pair for pair in pairs if pair.name != "old/ref"]

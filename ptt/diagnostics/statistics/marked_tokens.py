@@ -1,9 +1,8 @@
-"""Sequences end to end with what their masks mark: how surprising each marked token is, and where it stands.
+"""Sequences laid end to end with their mask: how surprising each marked token is, and what is next to it.
 
-A sampled token's surprisal, -logp, is the entropy of its distribution in the mean. So over any tokens that are chosen
-by what came before them alone, such as all, or those after an observation, the two have one mean, and what a
-sequence has of one more than of the other scatters around 0, independently of every other sequence.
-"""
+The mean of a sampled token's surprisal, -logp, is the entropy of its distribution. So over tokens chosen only by what
+came before them, such as all tokens or those after an observation, surprisal and entropy have the same mean, and each
+sequence's difference between them scatters around 0, independently of every other sequence."""
 
 from __future__ import annotations
 
@@ -22,13 +21,13 @@ from ptt.diagnostics.statistics.fill_values import MISSING_BELOW, SENTINELS
 NEAR: Final = 8  # tokens on either side of an observation, and at the end, that are looked at place by place
 NOWHERE: Final = 99  # a place further away, or none
 LEAST_NATS: Final = 0.01  # a token, added to both sides of a ratio: of steps that are sure of all it is 1
-UNLIKELY_NATS: Final = 5.0  # of surprisal: one sampled token in 150 is less likely, of a policy that is sure of most
+UNLIKELY_NATS: Final = 5.0  # of surprisal: a policy that is sure of most tokens samples one in 150 that is less likely
 BEYOND_ENTROPY: Final = 3.0  # nats above the entropy, where that is known: one in twenty of an open choice at most
 
 
 @dataclass(frozen=True, kw_only=True)
 class MarkedTokens:
-    """The tokens of some sequences, observations included, and what is known of each.
+    """The tokens of some sequences, observations included, with mask, surprisal, entropy and id.
 
     row: its sequence, from 0; surprisal, entropy: NaN where not recorded; ids: None where not recorded.
     step: of each sequence.
@@ -53,7 +52,7 @@ LISTS: Final = ("entropy", "token_ids")
 
 
 def sampling_columns(frame: pl.DataFrame) -> tuple[str, ...]:
-    """Return the logprobs that claim to be the sampling policy's; the updated policy's where nothing else is there."""
+    """Return the logprob columns that claim to be the sampling policy's, else the updated policy's."""
     here = [name for name in (*SAMPLING, UPDATED) if name in frame.columns]
     filled = [name for name in here if 2 * frame[name].null_count() < frame.height]
     return tuple(name for name in filled if name in SAMPLING) or tuple(filled)
@@ -62,7 +61,7 @@ def sampling_columns(frame: pl.DataFrame) -> tuple[str, ...]:
 def lay_out_marked(frame: pl.DataFrame, columns: Sequence[str]) -> MarkedTokens | None:
     """Lay sequences (seq, step, model_mask and lists beside it) end to end; None where none is sound.
 
-    A token's surprisal is the least that one of `columns` gives it, so that it is no fault of a single one.
+    A token's surprisal is the least that any of `columns` gives it, so that a fault in one column alone does not count.
     """
     length = pl.col("model_mask").list.len()
     lists = [name for name in LISTS if name in frame.columns and isinstance(frame.schema[name], pl.List)]
@@ -82,7 +81,7 @@ def lay_out_marked(frame: pl.DataFrame, columns: Sequence[str]) -> MarkedTokens 
     count = np.diff(offsets)
     surprisal: dict[str, FloatArray] = {name: _surprisal(flatten(rows[name])[1].astype(np.float64)) for name in known}
     own = _least([surprisal[name] for name in columns])
-    if UPDATED in known:  # of what an engine did not sample it records nothing
+    if UPDATED in known:  # an engine records nothing for what it did not sample
         own = np.where(np.isnan(own), surprisal[UPDATED], own)
     entropy = flatten(rows["entropy"])[1].astype(np.float64) if "entropy" in lists else np.full(len(mask), math.nan)
     ids = flatten(rows["token_ids"])[1] if "token_ids" in lists else None
@@ -99,7 +98,7 @@ def lay_out_marked(frame: pl.DataFrame, columns: Sequence[str]) -> MarkedTokens 
 
 
 def _surprisal(logps: FloatArray) -> FloatArray:
-    """Return what is a surprisal; NaN where there is no logprob, or a value that stands for none."""
+    """Return surprisals; NaN where there is no logprob, or a placeholder for one."""
     known = np.isfinite(logps) & (logps <= 0) & (logps > MISSING_BELOW) & ~np.isin(logps, SENTINELS)
     return np.where(known, -logps, math.nan)
 
@@ -116,7 +115,7 @@ def _least(columns: Sequence[FloatArray]) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where each token stands, NOWHERE beyond NEAR tokens.
+    """Where each token is in its sequence; NOWHERE beyond NEAR tokens.
 
     after: marked tokens since the last observation, from 0. before: to the next one, from 1. end: to the end of a
     sequence that a marked token ends, from 1. observation: whether the token is of a run of others with marked tokens
@@ -136,7 +135,7 @@ class Places:
 
 
 def places_of(tokens: MarkedTokens) -> Places:
-    """Say where each token stands."""
+    """Locate each token relative to observations and the end of its sequence."""
     total, row, marked = len(tokens.row), tokens.row, tokens.marked
     if not total:
         none, never = np.empty(0, np.int64), np.empty(0, np.bool_)
@@ -177,7 +176,7 @@ def unlikely(tokens: MarkedTokens) -> BoolArray:
 
 
 def by_sequence(tokens: MarkedTokens, chosen: BoolArray, values: FloatArray) -> FloatArray:
-    """Return the mean of values over the chosen tokens of each sequence; NaN where none is chosen."""
+    """Return the mean of values over each sequence's chosen tokens; NaN where none is chosen."""
     chosen = chosen & np.isfinite(values)
     row = tokens.row[chosen]
     count = np.bincount(row, minlength=tokens.sequences)
@@ -208,7 +207,7 @@ class Surprisal:
 
 @dataclass(frozen=True, kw_only=True)
 class SurprisalSums:
-    """Of each sequence: how many tokens have both a surprisal and an entropy, and the sums of both, (sequences,)."""
+    """For each sequence: how many tokens have both surprisal and entropy, and the sums of both, (sequences,)."""
 
     count: IntArray
     surprisal: FloatArray
@@ -230,9 +229,9 @@ class SurprisalSums:
         )
 
     def by_step(self, step: IntArray) -> tuple[IntArray, FloatArray]:
-        """Return the steps of the sequences, and log surprisal over entropy of each; NaN without tokens.
+        """Return the distinct steps, and the log of surprisal over entropy of each; NaN without tokens.
 
-        A step holds many sequences, few of which show how a sampler differs: in most no unlikely token is drawn.
+        Sums are taken by step because most sequences draw no unlikely token, and only those show how a sampler differs.
         """
         distinct, place = np.unique(step, return_inverse=True)
         count, surprisal, entropy = (
@@ -256,7 +255,7 @@ def surprisal_sums(tokens: MarkedTokens, chosen: BoolArray) -> SurprisalSums:
 
 @dataclass(frozen=True, kw_only=True)
 class CommonToken:
-    """The token id that stands most often at some place, and in what share of all."""
+    """The commonest token id at some place, and its share of all tokens there."""
 
     id: int
     share: float

@@ -37,10 +37,10 @@ class PlaceFault:
     span: FaultSpan
     kind: str
     numbers: tuple[int, ...]
-    share: float  # of the tokens there that the policy rarely samples, while it holds
+    share: float  # of the tokens there that the policy rarely samples, while the fault holds
     surprisal: float  # their mean, nats
     entropy: float  # NaN where not recorded
-    common: CommonToken | None  # of the worst of these places
+    common: CommonToken | None  # at the worst of these places
     opens: CommonToken | None  # what most observations begin with
     ends: CommonToken | None  # what most sequences end with
 
@@ -50,7 +50,7 @@ class Padding:
     """Sequences that go on, marked as sampled, behind the token that ends them."""
 
     span: FaultSpan
-    share: float  # of sequences, while it holds
+    share: float  # of sequences, while the fault holds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,20 +63,20 @@ class Inversion:
 
 
 MIN_PLACE: Final = 40  # tokens of a place in a window: of fewer, six in ten are unlikely by chance now and then
-PLACE_SHARE: Final = 0.6  # of a place's tokens that are unlikely: 0.2 at most in sound runs, 1 where none was sampled
+PLACE_SHARE: Final = 0.6  # of a place's tokens that are unlikely: at most 0.2 in sound runs, 1 where none was sampled
 COMMON_NATS: Final = {"after": 1.0, "before": 1.5, "end": math.inf}
 """Mean surprisal of one token id over a place, 0 where another stands. Where it is sampled with probability p, this is
 -p log p, 0.37 at most; at the ends of turns the token that ends them may be a rarer one."""
 PLACE_EXCESS: Final = {"after": 1.0, "before": 1.5, "end": math.inf}  # nats above the entropy, over a place's tokens
 PLACE_Z: Final = 6.0  # standard errors of that
-ELSEWHERE: Final = 0.25  # unlikely ones among all other tokens, at most: else it is no matter of the place
+ELSEWHERE: Final = 0.25  # share of unlikely tokens among all others, at most: above it the place does not explain them
 TIMES_ELSEWHERE: Final = 3.0  # the excess elsewhere, at least, for the same reason
 MIN_END: Final = 2  # places: the token that ends a sequence may be a rare one
-MAX_SURPRISAL: Final = 20.0  # nats, of which a sequence's mean is taken: beyond it, one token would be all
+MAX_SURPRISAL: Final = 20.0  # nats: cap on each token in a sequence's mean, so that one does not decide it
 
 
 def place_faults(marked: MarkedTokens, places: Places) -> Iterator[PlaceFault]:
-    """Yield the kinds of places at which most tokens are unlikely, in some window at least."""
+    """Yield the kinds of place where most tokens are unlikely in at least one window."""
     for kind, numbers in places.kinds.items():
         there = marked.marked & (numbers != NOWHERE) & np.isfinite(marked.surprisal)
         windows = cut_windows(marked.step[np.unique(marked.row[there])], least=MIN_PLACE)
@@ -86,7 +86,7 @@ def place_faults(marked: MarkedTokens, places: Places) -> Iterator[PlaceFault]:
         chosen = np.flatnonzero(wrong.any(axis=1))
         first = 0 if kind == "after" else 1
         if not len(chosen) or chosen[0] > first + 1 or len(chosen) < (MIN_END if kind == "end" else 1):
-            continue  # templates stand beside an observation; one token of them may be a likely one
+            continue  # templates are next to an observation; one of their tokens may be a likely one
         at = there & np.isin(numbers, chosen)
         values = by_sequence(marked, at, np.minimum(marked.surprisal, MAX_SURPRISAL))
         span = locate_fault(marked.step, values, windows, [bool(column.any()) for column in wrong.T])
@@ -123,7 +123,7 @@ def _faulty_places(
 
 
 def _usual(ids: IntArray) -> int:
-    """Return the commonest id; -1 where there is none."""
+    """Return the commonest id; -1 if there are no ids."""
     values, counts = np.unique(ids, return_counts=True)
     return int(values[np.argmax(counts)]) if len(values) else -1
 
@@ -166,15 +166,15 @@ def at_faults(marked: MarkedTokens, places: Places, faults: Sequence[PlaceFault]
 
 
 MIN_LAST: Final = 10  # sequences that end without a repeated token: what ends a sequence is known from these
-MIN_LAST_SHARE: Final = 0.5  # of them, with one last token
+MIN_LAST_SHARE: Final = 0.5  # of them: the share that one last token must have
 MIN_PADDED: Final = 0.3  # of a window's sequences that go on behind the token that ends them
 
 
 def padding_tokens(marked: MarkedTokens, places: Places) -> BoolArray | None:
-    """Tell the marked tokens behind the one that ends a sequence, all of one id.
+    """Flag the marked tokens behind the one that ends a sequence, all with one id.
 
-    A sampler stops at the end token: what the mask marks behind it is padding. A loop of a policy that repeats itself
-    has no end token before it. None where ids are not recorded, or nothing is known to end sequences.
+    A sampler stops at the end token, so marked tokens behind it are padding; a policy stuck in a loop has no end token
+    before its repeats. None where ids are not recorded, or no token is known to end sequences.
     """
     if marked.ids is None or not len(marked.row):
         return None
@@ -204,12 +204,12 @@ def find_padding(marked: MarkedTokens, padding: BoolArray) -> Padding | None:
     return None if span is None else Padding(span=span, share=float(padded[span.holds(marked.step)].mean()))
 
 
-MIN_INVERTED: Final = 0.3  # of the marked tokens that are unlikely: others' text has six in ten, a hot sampler one
-MAX_SAMPLED: Final = 0.1  # of the unmarked ones, at most: the policy's own have one in a hundred
+MIN_INVERTED: Final = 0.3  # unlikely share of the marked tokens: 0.6 in others' text, 0.1 with a hot sampler
+MAX_SAMPLED: Final = 0.1  # of the unmarked tokens, the share that is unlikely, at most: 0.01 in the policy's own text
 
 
 def find_inversion(marked: MarkedTokens) -> Inversion | None:
-    """Find the windows in which the unmarked tokens look sampled, and the marked ones do not."""
+    """Find the windows where the unmarked tokens look sampled and the marked ones do not."""
     odd = unlikely(marked).astype(np.float64)
     known = np.isfinite(marked.surprisal) & (marked.surprisal > 0)
     of_marked, of_others = (by_sequence(marked, known & side, odd) for side in (marked.marked, ~marked.marked))

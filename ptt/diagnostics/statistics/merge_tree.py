@@ -1,8 +1,7 @@
-"""Add up what the pieces of a run leave, in a fixed tree: sixteen neighbours first, and these groups to the whole.
+"""Add up the tables of a run's pieces in a fixed tree: first within groups of sixteen neighbours, then the groups.
 
-Floats are added in the order of this tree on any machine. So groups can be added up where their pieces are folded, and
-whoever adds up the run, in one process or on a cluster, gets the same sums to the last bit.
-"""
+Every machine adds floats in the order of this tree. So groups can be added up where their pieces are folded, and one
+process or a cluster gets the same sums to the last bit."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ GROUP: Final = 16
 """Pieces that are added up first, some 50 million tokens. A sixteenth of the tables is left to add up to the whole run;
 with more, a file that changed would cost more neighbours, and a cluster would wait longer for the last group."""
 PENDING: Final = 1 << 20  # cells that wait to be added up
-MAX_NARROW: Final = (1 << 32) - 1  # tokens of a cell in 32 bits; cells are most of what a long run holds in memory
+MAX_NARROW: Final = (1 << 32) - 1  # tokens that a 32-bit cell can count; cells take most of a long run's memory
 WIDE: Final = {"n": np.int64, **dict.fromkeys(SUMS, np.float64)}  # what they are added up in
 SINGLE: Final = ("sequences", "stretches")  # tables with rows for each sequence; long runs keep only some
 
@@ -70,7 +69,7 @@ def group_of(number: int) -> int:
 
 
 def is_group(number: int, pieces: int) -> bool:
-    """Tell whether so many pieces, from the one with this number on, are a whole group of more than one."""
+    """Tell whether this many pieces, from this number on, make a whole group of more than one."""
     return number % GROUP == 0 and pieces == GROUP > 1
 
 
@@ -161,7 +160,7 @@ class _Added:
         )
 
     def _merged_cells(self) -> pl.DataFrame:
-        """Return the cells of all pairs, and let go of them: they are most of what a long run holds."""
+        """Return the cells of all pairs and drop the parts: they are most of the memory that a long run takes."""
         merged = [self._cells.pop(pair).merged() for pair in sorted(self._cells)]
         return _end_to_end(merged) if merged else pl.DataFrame(schema=CELL)
 
@@ -172,7 +171,7 @@ def _sorted(frame: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 
 def _of_main_pair(anomalies: pl.DataFrame) -> pl.DataFrame:
-    """Take of a column that is in several pairs what the first one says: each counts tokens of its own."""
+    """Keep what the first pair says of a column that several pairs share: each counts tokens of its own."""
     key = ["seq", "column", "kind"]
     return anomalies.unique(key, keep="first", maintain_order=True).sort(key)
 
@@ -187,7 +186,7 @@ def _sum_bad(whole: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 class _CellsInOrder:
-    """The cells of one pair: pieces whose steps follow one another are put end to end, others are added up."""
+    """The cells of one pair: pieces of consecutive steps are put end to end, others are added up."""
 
     def __init__(self) -> None:
         self._frames: list[pl.DataFrame] = []

@@ -1,7 +1,6 @@
-"""What the differences between trainer and engine look like token by token: where they sit and what they go with.
+"""What differences between trainer and engine look like token by token: where they are, and what they go with.
 
-Taken from sampled sequences. Tokens of a sequence are alike, so the sequence is the unit wherever shares are judged.
-"""
+Measured on sampled sequences. Tokens of a sequence are alike, so shares are judged with the sequence as the unit."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from ptt.diagnostics.statistics.pair_sample import mask_placeholders
 from ptt.diagnostics.statistics.slices import model_runs
 
 LARGE: Final = 0.2  # nats: the usual clip range, which such a token leaves before any update
-MIN_TOKENS: Final = 500  # of either slice
+MIN_TOKENS: Final = 500  # in each slice
 MIN_LARGE: Final = 20  # post-tool tokens beyond LARGE: fewer show no shape
 HEAD: Final = 8  # tokens after an observation: what a boundary that is cut otherwise reaches
 LOGP_BINS: Final = 10
-WEIGHT_CAP: Final = 20.0  # nats: beyond it one weight is the sum
-FRESH: Final = 0.1  # of the mean |r|: a step below it shows next to no difference
-MIN_STEPS: Final = 6  # of the later half, with MIN_STEP_TOKENS
+WEIGHT_CAP: Final = 20.0  # nats: above it a single weight would make up the whole sum
+FRESH: Final = 0.1  # of the mean |r|: a step below it has next to no difference
+MIN_STEPS: Final = 6  # in the later half, with at least MIN_STEP_TOKENS each
 MIN_STEP_TOKENS: Final = 20
 MIN_LAG_SEQUENCES: Final = 20  # on either side of the median lag
 
@@ -69,7 +68,7 @@ class MismatchShape:
 
 @dataclass(frozen=True)
 class SampledDifferences:
-    """The model tokens of the sampled sequences: r, the engine's logprob, and where each of them stands."""
+    """The model tokens of the sampled sequences: r, the engine's logprob, and the place of each."""
 
     r: FloatArray
     logp: FloatArray
@@ -185,7 +184,7 @@ def _slope(logp: FloatArray, r: FloatArray) -> tuple[float, float]:
 
 
 def _fresh_steps(post: SampledDifferences) -> float:
-    """Return the share of the later half of the steps at which the two sides hardly differ."""
+    """Return the share of steps in the later half at which the two sides hardly differ."""
     steps, index, count = np.unique(post.step, return_inverse=True, return_counts=True)
     mean = np.bincount(index, weights=np.abs(post.r)) / count
     later = (steps >= np.median(steps)) & (count >= MIN_STEP_TOKENS)
