@@ -14,9 +14,10 @@ shingles are compared with probability 0.88, two that share 0.8 with 0.98 (1 - (
 
 
 def near_duplicates(sketches: IntArray, least: float) -> IntArray:
-    """Return the family of each of n sketches, (n, permutations): the number of its first member.
+    """Return the family of each of n sketches, (n, permutations), as the index of the family's first sketch.
 
-    Each text of a bucket is held against the bucket's first one; families are what is tied over all bands.
+    Each text of a bucket is compared with the bucket's first; a family is every text connected by such matches in any
+    band.
     """
     count = len(sketches)
     ties: list[IntArray] = []

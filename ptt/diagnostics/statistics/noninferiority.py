@@ -43,7 +43,7 @@ MAX_SPAN_STEPS: Final = 1000  # steps in a span beyond which a longer one gives 
 
 @dataclass(frozen=True)
 class NormalMixture:
-    """What is known of one number: normal parts with weights that add up to 1."""
+    """A belief about one number: a mixture of normals whose weights add up to 1."""
 
     weights: FloatArray
     means: FloatArray
@@ -77,7 +77,7 @@ class MixedModel:
     covariances: FloatArray  # (grid, windows, windows)
 
     def of(self, contrast: FloatArray) -> NormalMixture:
-        """Return what is known of a weighted mean of the offsets."""
+        """Return the belief about a weighted mean of the offsets."""
         variances = np.einsum("w,gwv,v->g", contrast, self.covariances, contrast)
         kept = self.weights > NEGLIGIBLE_WEIGHT * self.weights.max()
         weights = self.weights[kept] / self.weights[kept].sum()
@@ -96,8 +96,8 @@ def fit_mixed_model(
     """Fit the offsets of the runs that are `upper` over the others.
 
     values, own: (runs, spans) log levels and their own variance, NaN where missing; windows: (spans,) counted from 0;
-    steps: (runs,) in a span; seeds: what is known beforehand of how far they lie apart. Without it runs are taken to
-    differ by more than their own noise only where there are more than two.
+    steps: (runs,) in a span; seeds: the prior for how far seeds differ. Without it, runs are assumed to differ by more
+    than their own noise only if there are more than two.
     """
     there = np.isfinite(values) & np.isfinite(own)
     y = np.where(there, values, 0.0)
@@ -124,7 +124,7 @@ def fit_mixed_model(
 
 
 def _seed_noise(runs: int, seeds: SeedPrior | None) -> tuple[FloatArray, FloatArray]:
-    """Return sizes of the noise between seeds, and the weight of each beforehand; none where it cannot be known."""
+    """Return a grid of seed-noise sizes and the prior weight of each; empty where seed noise cannot be estimated."""
     if seeds is not None:
         sizes = seeds.sd * np.array(SEED_SD_FACTORS)
         log_weights = -seeds.freedom * (np.log(sizes) + 0.5 * np.square(seeds.sd / sizes))  # by the size's logarithm
@@ -138,10 +138,10 @@ def _seed_noise(runs: int, seeds: SeedPrior | None) -> tuple[FloatArray, FloatAr
 def _precisions(
     own: FloatArray, member: FloatArray, steps: FloatArray, seed_sizes: FloatArray, seed_weights: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return each run's inverse covariance for each noise of the grid, (grid, runs, spans, spans).
+    """Return each run's inverse covariance for each noise in the grid, (grid, runs, spans, spans).
 
-    And for each noise the logarithm of all runs' determinants, and its weight beforehand. The noise between seeds is
-    of low rank (a number each window), so that it is added to the inverse (Woodbury), which is quicker than to invert.
+    With it come each noise's log-determinant over all runs and its prior weight. The noise between seeds has low rank
+    (one number a window), so it is added to the inverse (Woodbury), which is faster than inverting the sum.
     """
     count, windows = member.shape
     followed = np.array(
@@ -174,7 +174,7 @@ MIN_WINDOW_SPANS: Final = 2
 MATERIAL_NATS: Final = {"p95": math.log(2.0) / 2, "p99": math.log(2.0)}
 """In nats. Tails below are taken for these: a tail that grows from 0.05 to 0.08 harms nobody. p99 as in the signature
 (the usual truncation at 2 begins to bite); p95 is half of p99 or so in tails like Student's t."""
-RATIO_LIMIT: Final = 1.25  # a factor up to which a tail may lie above the baseline's
+RATIO_LIMIT: Final = 1.25  # factor above the baseline's tail that is still tolerated
 EXCLUDED_RATIO: Final = 1.6  # a factor that must be excluded before "not worse" is said
 FALSE_ALARM_RATE: Final = 0.02  # of all tests of one pair together
 TESTED_WINDOWS: Final = ("all", "late")
@@ -214,12 +214,12 @@ def noninferiority_test(
     floor: float | None = LEVEL_FLOOR,
     seeds: SeedPrior | None = None,
 ) -> Noninferiority:
-    """Compare the runs of one side (seeds of one setting) with those of the other, over the spans that all share.
+    """Compare the runs of one side (seeds of one setting) with those of the other, over the spans they share.
 
     Levels are paired span by span: what both sides do alike, whatever its shape, cancels. `window` is early, mid or
-    late for a third of the spans. Seeds are the units: how far they lie apart is counted. With one seed a side and no
-    `seeds`, which says what is known of it beforehand, only the noise within a run can be known: the interval then
-    says how these two runs differ, not how their settings do.
+    late for a third of the spans. Seeds are the units, so their spread counts. With one seed a side and no prior
+    `seeds`, only the noise within a run can be estimated: the interval then says how these two runs differ, not how
+    their settings do.
     """
     return noninferiority_by_window(variant, baseline, windows=(window,), floor=floor, seeds=seeds)[0]
 
@@ -293,7 +293,7 @@ def decide(
     return "not_worse" if most < max(EXCLUDED_RATIO, limit) else "cannot_say"  # NaN is below nothing
 
 
-Percentiles = Mapping[str, Noninferiority]  # by name: what is known of each percentile of one slice in one window
+Percentiles = Mapping[str, Noninferiority]  # by name: the comparison of each percentile of one slice in one window
 
 
 def compare_percentiles(
@@ -327,9 +327,9 @@ def fails_from(
     limit: float = RATIO_LIMIT,
     setting: Sequence[Sequence[Curve]] = (),
 ) -> float:
-    """Return the factor by which a run's tail in a window would have to be higher to fail; inf where none would do.
+    """Return the factor by which a run's tail in a window would have to rise to fail; inf if no factor would do.
 
-    Fitted anew at that height, because a tail that rises above its floor brings its own noise.
+    The model is refitted at each height, because a tail that rises above its floor brings its own noise.
     """
     places = np.isin(third_of(len(run[0].spans)), _window_numbers(window))
     starts = {name: _lift(run, name, places, _missing(one, limit)) for name, one in found.items()}
@@ -347,7 +347,7 @@ def fails_from(
 
 
 def _missing(found: Noninferiority, limit: float) -> float:
-    """Return by how much more (log) a tail would have to be higher to fail whatever the other tests show."""
+    """Return how much higher (log) a tail would have to be to fail, whatever the other tests show."""
     least = -math.log(found.least) if found.least > 0 else math.inf
     return max(least, math.log(limit / found.ratio) + OVERSHOOT)
 
@@ -384,10 +384,10 @@ def seeds_prior(name: str, seeds: Sequence[Curve]) -> tuple[float, float | None,
 
 
 def _floored(curves: Sequence[Curve], name: str) -> Curve:
-    """Return one percentile with its floor, and its own noise evened out within each third.
+    """Return one percentile with its floor, and its own noise averaged within each third.
 
-    A span at the floor has next to no noise and a high one much of it: weighed by that, the quiet spans would speak for
-    the others, and a tail that a few spans hold would be no tail.
+    A span at the floor has next to no noise and a high one has much. Weighted by that, quiet spans would outvote the
+    others, and a tail in only a few spans would vanish.
     """
     curve = floor_curve(next(curve for curve in curves if curve.quantile == name), MATERIAL_NATS[name])
     own, thirds = curve.own.copy(), third_of(len(curve.own))
@@ -417,5 +417,5 @@ def decide_percentiles(
 
 
 def worst_decision(decisions: Sequence[Decision]) -> Decision:
-    """Return what several decisions come to: one that is worse, else one that cannot be said."""
+    """Return the worst decision: "worse" if any is, else "cannot_say" if any is."""
     return next((name for name in ("worse", "cannot_say") if name in decisions), "not_worse")

@@ -67,9 +67,9 @@ class PositionCounter:
         self._frames = [pl.DataFrame(schema=STRETCH)]
 
     def add(self, batch: Batch, large: Large, finite: BoolArray | None, kept: BoolArray | None) -> None:
-        """Take the large tokens of a batch, numbered among those that count.
+        """Take the large tokens of a batch, numbered among the tokens that count.
 
-        These are the model tokens that are `finite` of the rows that are `kept` (None: all).
+        Those are the model tokens that are `finite`, in the rows that are `kept` (None: all).
         """
         runs = batch.runs
         token, dropped = large.token, large.token[:0]
@@ -146,9 +146,9 @@ def _count_positions(part: _BatchPart) -> pl.DataFrame:
 
 
 def _cut_runs(runs: ModelRuns) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Cut runs where the distance changes its octave, and join what gaps that are no observations cut apart.
+    """Cut runs where the distance enters the next octave, and join those that a gap other than an observation split.
 
-    Gives row, turn and distance of each stretch, and its first model token in the batch.
+    Returns row, turn and distance of each stretch, and its first model token in the batch.
     """
     ends = np.minimum(np.stack([runs.since, runs.since + runs.length - 1]), _FAR)
     nearest, farthest = np.where(runs.turn > 0, _DISTANCE_OF[ends], 0)
@@ -189,7 +189,7 @@ def _peaks(magnitude: FloatArray, among: IntArray, with_large: IntArray) -> tupl
 
 
 def _position_in_row(runs: ModelRuns, token: IntArray) -> IntArray:
-    """Return where in their rows model tokens of the batch stand."""
+    """Return the positions of the batch's model tokens in their rows."""
     first = np.cumsum(runs.length) - runs.length
     run = np.searchsorted(first, token, side="right") - 1
     return runs.place[run] + token - first[run]

@@ -1,8 +1,7 @@
-"""Whether the sequences of one pair fall into two kinds: r proportional to the logprob in some, absent in others.
+"""Whether a pair's sequences fall into two kinds: r proportional to the logprob in some, absent in others.
 
-A pair scored at one temperature throughout is of one kind, whichever it is; two kinds side by side are sequences
-of different temperatures in one file.
-"""
+A pair scored at one temperature throughout has one kind, whatever the temperature; two kinds side by side mean that one
+file mixes sequences of different temperatures."""
 
 from __future__ import annotations
 
@@ -27,17 +26,17 @@ MIN_TOKENS: Final = 200
 CERTAIN_ABOVE: Final = (
     -0.05
 )  # nats: tokens more certain than this look the same under every temperature and every shift
-NO_MOVE: Final = 1e-12  # nats: below it the two logprobs are one number
+NO_MOVE: Final = 1e-12  # nats: closer than this, the two logprobs count as the same number
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairSample:
-    """Facts on one pair from sampled model tokens; lines are over tokens that are not nearly certain.
+    """Facts about one pair from sampled model tokens; lines are fitted to tokens that are not nearly certain.
 
     slope, r_squared: r on the denominator's logprob. p99: of |r|. negative_share: of tokens with |r| above 1e-6.
-    boundary_share: of the largest 1% of |r|, the share at the first token after an observation; boundary_tokens: of all
-    tokens; zero_share: of tokens whose r is 0, those that both columns are sure of left out where others are;
-    usual_ratio: median of r over the denominator's logprob. NaN: too few tokens sampled.
+    boundary_share: share of the largest 1% of |r| at the first token after an observation; boundary_tokens: the same
+    share of all tokens; zero_share: of tokens whose r is 0, without those that both columns are sure of if enough
+    others are left; usual_ratio: median of r over the denominator's logprob. NaN: too few tokens sampled.
     """
 
     tokens: int
@@ -146,7 +145,7 @@ def _usual_ratio(r: FloatArray, bottom: FloatArray) -> float:
 
 
 def _zero_share(top: FloatArray, bottom: FloatArray) -> float:
-    """Return the share of tokens whose logprobs are one number; two sure policies agree on sure tokens anyway."""
+    """Return the share of tokens whose logprobs are equal, open ones if enough: sure policies agree on sure tokens."""
     open_ = (top < CERTAIN_ABOVE) | (bottom < CERTAIN_ABOVE)
     if open_.sum() >= MIN_TOKENS:
         top, bottom = top[open_], bottom[open_]
@@ -181,15 +180,15 @@ MIN_SLOPE: Final = 0.1  # T of 0.91 or 1.11
 MIN_R_SQUARED: Final = 0.8  # R^2 of a sequence's own line
 MAX_PLAIN_SIZE: Final = 0.05  # root mean square of r over that of the logprob: the two columns agree
 MAX_DRIFT_SEQUENCES: Final = 64
-"""Against the reference, so many sequences from the start: later, drift itself has a slope."""
+"""Sequences to take from the start where the pair is against the reference: later, drift itself has a slope."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TemperatureMixture:
-    """Of the sampled sequences of a pair that can be fitted: how many are scaled, how many plain.
+    """How many of a pair's sampled sequences are scaled, and how many plain, of those that can be fitted.
 
-    slope: median slope of r on the denominator's logprob over the scaled ones, 1/T - 1; spread: their interquartile
-    range over its size; both NaN where none is. scaled_seqs: the scaled ones' numbers in the run.
+    slope: median slope of r on the denominator's logprob over the scaled sequences, 1/T - 1; spread: the interquartile
+    range of their slopes over the median's size; both NaN if none is scaled. scaled_seqs: their numbers in the run.
     """
 
     judged: int
@@ -260,9 +259,9 @@ def _fit_sequence(top: FloatArray, bottom: FloatArray) -> tuple[float, float, fl
 
 
 ALL: Final = len(SLICES)  # both slices together, where one is asked for
-WINDOW_TOKENS: Final = 4000  # of the model that a window holds where sequences are long: then fewer of them do
-SUREST: Final = 1e-4  # nats: what lies closer to 0 is rounding in coarse columns, and sure in all
-FEWEST_SEQUENCES: Final = 16  # of a window, however long they are
+WINDOW_TOKENS: Final = 4000  # model tokens in a window where sequences are long: fewer sequences then suffice
+SUREST: Final = 1e-4  # nats: closer to 0 is rounding in coarse columns, and sure in any
+FEWEST_SEQUENCES: Final = 16  # in a window, however long they are
 
 
 @dataclass(frozen=True)
@@ -296,7 +295,7 @@ class SampledColumns:
 
     @cached_property
     def sizes(self) -> Mapping[str, FloatArray]:
-        """Return the logarithm of -logp of each column: how sure it is of each token."""
+        """Return the logarithm of -logp for each column: how sure it is of each token."""
         with np.errstate(invalid="ignore"):
             return {name: np.log(np.maximum(-values, SUREST)) for name, values in self.values.items()}
 
@@ -308,7 +307,7 @@ class SampledColumns:
 def lay_out_columns(
     samples: pl.DataFrame, observed: Collection[int], columns: Collection[str], fills: Mapping[str, Fills]
 ) -> SampledColumns:
-    """Lay the sampled sequences out; `observed`: those that hold an observation."""
+    """Lay the sampled sequences end to end; `observed`: those with an observation."""
     length = pl.col("model_mask").list.len()
     rows = samples.filter(pl.col("step").is_not_null() & (length > 0)).sort("step", "seq")
     offsets, mask = flatten(rows["model_mask"])

@@ -1,12 +1,11 @@
-"""What one piece of a run leaves of its tokens, and what is left of all (merge_tree adds them up).
+"""The tables that token sums leave, for one piece of a run and for all of it (merge_tree adds pieces up).
 
-A piece is a fixed range of sequences, whoever folds it and wherever: sums are taken within pieces first and then over
-them in a fixed tree, so the same input gives the same sums to the last bit on one core or on many machines.
+A piece is a fixed range of sequences, whichever machine folds it. Sums are taken within pieces first and then over
+pieces in a fixed tree, so the same input gives the same sums to the last bit on one core or on many machines.
 
-What grows with steps and sequences is bounded. With more than 256 steps, cells reach over several bins (sums stay what
-they are); with more than 131,072 sequences, single ones are kept of a share of each step's prompt groups. What remains
-for each sequence is its line of TokenTables.rows, some 30 bytes.
-"""
+Memory is bounded as steps and sequences grow. With more than 256 steps, cells span several bins (sums stay exact); with
+more than 131,072 sequences, only a share of each step's prompt groups is kept sequence by sequence. Every sequence
+still keeps its row in TokenTables.rows, some 30 bytes."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ class TableSet:
         frames = {}
         for name in cls._names():
             table = pa.ipc.open_stream(source).read_all()
-            table.validate(full=True)  # Polars believes what it is told, and would read foreign memory
+            table.validate(full=True)  # Polars does not check what it is given, and would read foreign memory
             frames[name] = pl.DataFrame(table)
         return cls(**frames)
 
@@ -103,7 +102,7 @@ SCHEMAS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class TokenTables:
-    """What is left of the tokens of a run.
+    """The sums that a pass over a run's tokens leaves.
 
     cells: one row per (pair, step, slice, bin): n and cells.SUMS; of long runs `wide` (see WIDER).
     steps: one row per (step, slice) of the first pair: how many sequences, and what is summed over all of them.
@@ -137,8 +136,8 @@ class TokenTables:
 
 
 WIDER: Final = ((256, 0), (1024, 2), (4096, 4), (16384, 5))
-"""Up to so many steps, cells reach over 2 to the power of so many bins: 256, 64, 16 and 8 an octave, so that they are
-at most 0.4%, 1.6%, 6% and 13% wide. The tokens of a cell are taken as spread evenly over it."""
+"""(most steps, n): cells span 2^n bins, which leaves 256, 64, 16 and 8 cells an octave, at most 0.4%, 1.6%, 6% and 13%
+wide. The tokens of a cell are assumed to be spread evenly over it."""
 WIDEST: Final = 6  # 4 an octave, at most 25% wide: as coarse as the histograms of single sequences
 SINGLE_SEQUENCES: Final = 1 << 17  # kept one by one; of more than that, those of half the prompt groups, a fourth, ...
 BIN_MASK: Final = (1 << BIN_BITS) - 1
@@ -153,11 +152,11 @@ def share_kept(sequences: int) -> int:
 
 
 def kept_sequences(step: npt.NDArray[np.int64], unit: npt.NDArray[np.uint64]) -> BoolArray | None:
-    """Choose the sequences that are kept one by one: None for all of them, or else a share of each step's units.
+    """Choose the sequences to keep one by one: None for all of them, else a share of each step's units.
 
-    `unit`: (sequences,) of each a number of its prompt group, or its own. Units are taken whole, as a hash orders
-    them, and at least one of each step; where they are so few that too many sequences would be left, single sequences
-    are taken instead. A run that grows keeps its choice until the share changes, and then some of it.
+    `unit`: (sequences,) the number of each one's prompt group, or its own. Whole units are chosen, in the order of a
+    hash, at least one for each step; where units are so large that too many sequences would be kept, single sequences
+    are chosen instead. A growing run keeps its choice until the share changes, and then part of it.
     """
     share = share_kept(len(unit))
     if share == 1:
@@ -193,7 +192,7 @@ def _mixed(number: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def bits_dropped(steps: int) -> int:
-    """Return how many bits of a bin a run of so many steps does without."""
+    """Return how many low bits of its bin a cell drops in a run of this many steps."""
     return next((bits for most, bits in WIDER if steps <= most), WIDEST)
 
 
@@ -277,7 +276,7 @@ class _Runs:
         """Return the sum of each run."""
         if not self._pairs:
             return segment_sums(values, self._first)
-        added = values[self._first]  # with all bins apart, a place has the cells of both signs at most
+        added = values[self._first]  # with all bins apart, a place has at most two cells, one for each sign
         np.add(added, values[self._second], out=added, where=self._paired)
         return added
 
@@ -289,7 +288,7 @@ def _joined(place: IntArray, dropped: int) -> IntArray:
 
 
 def places(cells: pl.DataFrame) -> IntArray:
-    """Pack what a cell is of into one integer, by which cells are sorted."""
+    """Pack pair, step, slice and bin into one integer, by which cells are sorted."""
     pair, step, slice_, fine = (cells[name].to_numpy().astype(np.int64) for name in ("pair", "step", "slice", "bin"))
     place: IntArray = ((pair * STEP_LIMIT + step) * 2 + slice_) << BIN_BITS | fine
     return place
@@ -302,7 +301,7 @@ def merge_signed(parts: Sequence[Columns]) -> pl.DataFrame:
     columns = {name: np.concatenate([part[name] for part in parts]) for name in SIGNED_CELL}
     key = columns["key"]
     if not (key[1:] > key[:-1]).all():
-        order = np.argsort(key, kind="stable")  # batches follow one another by step: nearly sorted, which is fast
+        order = np.argsort(key, kind="stable")  # batches come in order of step: nearly sorted, which is fast
         columns = {name: values[order] for name, values in columns.items()}
         first = np.flatnonzero(np.diff(columns["key"], prepend=~columns["key"][:1]))
         columns = {

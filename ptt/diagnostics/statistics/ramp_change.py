@@ -17,18 +17,18 @@ from ptt.diagnostics.statistics.windows import Span
 DRAWS: Final = 400
 SEED: Final = 20_261_122
 COVERAGE: Final = 0.95
-MAX_OWN_SHARE: Final = 0.8  # of the scatter about the ramp that may be a span's own
+MAX_OWN_SHARE: Final = 0.8  # of the scatter about the ramp, the most that can be each span's own
 RAMP_PARAMETERS: Final = 4  # two levels, and where the ramp begins and ends
 MIN_SPANS: Final = 6  # two more than parameters
-POINTS: Final = 9  # of a span at which a ramp is looked at, to take its mean there
-ROUNDS: Final = 2  # the noise is told from the ramp's residuals, and the ramp weighed by the noise
+POINTS: Final = 9  # in each span, at which a ramp is evaluated and averaged
+ROUNDS: Final = 2  # noise is estimated from the ramp's residuals, then the ramp is refitted with that noise
 TINY: Final = 1e-12
-DRAWS_AT_A_TIME: Final = 20  # every one is held against thousands of ramps: all at once take some 60 MB more
+DRAWS_AT_A_TIME: Final = 20  # each is compared with thousands of ramps: all at once would take some 60 MB more
 
 
 @dataclass(frozen=True, kw_only=True)
 class RiseOnset:
-    """The step from which a curve rises, and the 95% interval of it."""
+    """The step from which a curve rises, with its 95% interval."""
 
     step: int
     interval: tuple[int, int]
@@ -41,7 +41,7 @@ class _Ramps:
     whitener: FloatArray  # (n, n)
     level: FloatArray  # (n,), a flat curve
     shapes: FloatArray  # (ramps, n)
-    first: IntArray  # of the ramps, by where they begin: the first of each beginning
+    first: IntArray  # ramps sorted by where they begin: index of the first one of each beginning
     begins: FloatArray  # where they begin
 
     def rest(self, values: FloatArray) -> FloatArray:
@@ -66,9 +66,9 @@ def rise_onset(
     step with data, ascending; steps: how many of them a span has. A curve is flat, then a straight ramp (a step, where
     it has no length), then flat, each curve with a height of its own and not falling. Least squares with the noise's
     covariance: `own`, and an AR(1) of STEP_AR1 over steps. A ramp is dated at the first recorded step above its foot.
-    The interval contains the steps whose best ramp fits hardly worse than the best of all (profile likelihood), by as
-    much as a twentieth of curves drawn from that ramp exceed. It begins after the last step that was tried before
-    them, and so reaches over gaps between recorded steps, and ends with the span of the last of them.
+    The interval holds the steps whose best ramp fits little worse than the best of all (profile likelihood); the
+    threshold is the loss that a twentieth of curves drawn from that ramp exceed. It begins right after the last step
+    tried before these, so that it covers gaps between recorded steps, and ends with the span of the last of them.
     """
     count = len(values)
     if count < MIN_SPANS:
@@ -104,11 +104,10 @@ def _in_steps(begins: FloatArray, spans: Sequence[Span], best: int, inside: tupl
 
 
 def _ramps(spans: Sequence[Span], recorded: IntArray) -> tuple[FloatArray, IntArray, FloatArray]:
-    """Return the first steps of ramps, which of these each ramp has, and its mean over the recorded steps of each span.
+    """Return first steps of ramps, the index of each ramp's first step, and its mean over each span's recorded steps.
 
-    A ramp's foot and its end lie at a span's first recorded step or in its middle, and none is so short that it could
-    be taken for a step; steps are tried at quarters of spans too, since a span that contains one lies anywhere between
-    both levels.
+    A ramp begins and ends at a span's first recorded step or in its middle, and is long enough not to pass for a step.
+    Steps are tried at quarters of spans too, since a span that contains one can have any value between both levels.
     """
     bounds = [np.searchsorted(recorded, (span.first, span.last + 1)) for span in spans]
     held = [recorded[low:high].astype(np.float64) for low, high in bounds]
@@ -129,7 +128,7 @@ def _ramps(spans: Sequence[Span], recorded: IntArray) -> tuple[FloatArray, IntAr
 
 
 def _parts(steps: FloatArray, count: int, inside: float = 0.0) -> FloatArray:
-    """Return the steps at which so many equal parts begin, or which lie so far inside of them; all of fewer steps."""
+    """Return the steps where `count` equal parts begin, or `inside` of a part later; all steps if they are fewer."""
     if len(steps) <= count:
         return steps
     return steps[((np.arange(count) + inside) * len(steps) / count).astype(np.int64)]
@@ -170,9 +169,9 @@ def _profile_of_few(ramps: _Ramps, rests: FloatArray) -> FloatArray:
 
 
 def _gains(gained: Sequence[FloatArray], total: Sequence[FloatArray], count: int) -> FloatArray:
-    """Return the squares that ramps explain, (ramps, draws), each curve's over its noise about the best of them.
+    """Return the squares that ramps explain, (ramps, draws), each curve's in units of its noise about the best ramp.
 
-    gained: of each curve, (ramps, draws); total: likewise, (draws,), its squares about its level.
+    gained: each curve's explained squares, (ramps, draws); total: each curve's squares about its mean, (draws,).
     """
     share = functools.reduce(np.add, (part / np.maximum(of, TINY) for part, of in zip(gained, total, strict=True)))
     best = np.argmax(share, axis=0)
@@ -202,26 +201,27 @@ PERMUTATIONS: Final = 4999  # orders: p-values come down to 0.0002
 ORDER_SEED: Final = 20_261_123
 MIN_BLOCKS: Final = 12  # six against six, apart without overlap, do so by chance twice in 924
 MIN_PART: Final = 2  # blocks: one alone is an accident
-END_SHARE: Final = 0.2  # of the blocks: what "at first" and "at the end" are taken from
+END_SHARE: Final = 0.2  # of the blocks at either end: they give the levels "at first" and "at the end"
 SUPPORT_NATS: Final = 3.0  # nats below the best: what a place of a change may lose and still be one; e^3 is 20 to 1
 TOLERANCE: Final = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrderChange:
-    """Two levels, the block at which the second most likely begins, and the blocks that may be it."""
+    """Two levels, the block where the second most likely begins, and the range of blocks where it may."""
 
-    early: float  # mean of the first fifth, of what lies before the change at most
-    late: float  # likewise of the last one
+    early: float  # mean of the first fifth, or of the blocks before the change if they are fewer
+    late: float  # the same for the last fifth
     block: int
     low: int
     high: int
 
 
 def find_change(sums: FloatArray, weights: FloatArray) -> OrderChange | None:
-    """Return the likeliest place at which the mean shifts; None for too few blocks or values all alike.
+    """Find the likeliest place of a shift in the mean; None for too few blocks, or values all alike.
 
-    sums: of a block's values; weights: how many, above 0. Normal noise of one variance by weight.
+    sums: of each block's values; weights: how many values, above 0. Noise is normal, with variance inversely
+    proportional to the weight.
     """
     count = len(sums)
     centred = _centred(sums, weights)
@@ -246,7 +246,7 @@ def find_change(sums: FloatArray, weights: FloatArray) -> OrderChange | None:
 
 
 def order_p_value(sums: FloatArray, weights: FloatArray, *, draws: int = PERMUTATIONS) -> float:
-    """Return how often blocks in another order shift as clearly as in this one, whatever the place."""
+    """Return how often blocks in random order shift at least as clearly as in theirs, at whatever place."""
     centred = _centred(sums, weights)
     orders = np.random.default_rng(ORDER_SEED).permuted(np.tile(np.arange(len(sums)), (draws, 1)), axis=1)
     observed = float(_between(centred, weights).max())
@@ -255,9 +255,9 @@ def order_p_value(sums: FloatArray, weights: FloatArray, *, draws: int = PERMUTA
 
 
 def block_edges(rows: int, most: int, whole: IntArray | None = None) -> IntArray:
-    """Return where each of at most so many blocks of rows begins, about as many in each; `whole` ones are not torn.
+    """Return where each of at most `most` blocks of rows begins, about equal in size; `whole` ones are not split.
 
-    whole: a number for each row; rows of one number that follow each other stay together.
+    whole: a number for each row; consecutive rows with the same number stay together.
     """
     starts = np.arange(rows) if whole is None else np.flatnonzero(np.diff(whole, prepend=whole[:1] - 1))
     wanted = np.linspace(0, rows, min(most, len(starts)), endpoint=False)

@@ -24,13 +24,13 @@ class RankScores:
     places: tuple[str, ...]
     starts: IntArray  # first step of each window
     relative: FloatArray  # windows x ranks: time of the best rank over this rank's
-    own: FloatArray  # windows x ranks: this rank's best time so far over its time now
+    own: FloatArray  # windows x ranks: this rank's best time so far over its current time
     beyond: BoolArray  # windows x ranks: slower than the middle rank by more than noise
     overall: FloatArray  # ranks: over the whole run
 
 
 def score_ranks(times: Mapping[str, tuple[IntArray, FloatArray]], *, sds: float = 4.0) -> RankScores | None:
-    """Score ranks over the steps at which all have a positive time; None where there are too few of either.
+    """Score ranks over the steps where all have a positive time; None for too few ranks or steps.
 
     Times are compared within a step, on the log scale, so that long steps weigh no more than short ones; the middle of
     a window is its median, so that one hiccup makes no straggler.
@@ -75,15 +75,15 @@ def weighted_share(flags: BoolArray, *, weight: float = 0.3) -> float:
     return share
 
 
-MIN_STEP_TOKENS: Final = 20  # of a rank at a step
+MIN_STEP_TOKENS: Final = 20  # for each rank and step
 MIN_BLOCK_STEPS: Final = 5  # a batch that is trained on a few times counts once
 MAX_BLOCKS: Final = 24
-STARTS: Final = (0.25, 0.5, 0.75)  # of the run: a rank may break in mid-run; each start looked at costs certainty
+STARTS: Final = (0.25, 0.5, 0.75)  # of the run: a rank may break midway; each further start looked at costs power
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankLevels:
-    """Levels by step and rank, at the steps at which every rank has enough tokens."""
+    """Levels by step and rank, for the steps where every rank has enough tokens."""
 
     ranks: tuple[int, ...]
     steps: IntArray
@@ -153,7 +153,7 @@ def _since(above: BoolArray, chance: float) -> float:
 
 
 def _p_of_wins(above: BoolArray, chance: float) -> float:
-    """Return the chance of so many wins or more."""
+    """Return the probability of this many wins or more."""
     blocks, won = len(above), int(np.count_nonzero(above))
     return math.fsum(
         math.comb(blocks, count) * chance**count * (1 - chance) ** (blocks - count) for count in range(won, blocks + 1)
@@ -166,7 +166,7 @@ OFFSETS: Final = tuple(
     for hours in sorted([*range(-12, 15), -9.5, -3.5, -2.5, 3.5, 4.5, 5.5, 5.75, 6.5, 8.75, 9.5, 10.5, 12.75, 13.75])
 )
 """Seconds from UTC of the zones that are in use, in summer time too."""
-CHANGES: Final = (HOUR, HOUR / 2)  # of summer time; half an hour on Lord Howe Island
+CHANGES: Final = (HOUR, HOUR / 2)  # seconds that summer time moves a clock; half an hour on Lord Howe Island
 MIN_SET_BACK: Final = HOUR / 4  # less is the disorder of writers that log side by side
 MIN_SLACK: Final = (
     60.0  # seconds by which a span may reach beyond the other: clocks differ, and samples are seconds apart
@@ -190,9 +190,9 @@ def counted_on(times: FloatArray) -> tuple[FloatArray, int, float]:
 
 
 def set_forward(times: FloatArray) -> list[tuple[FloatArray, float]]:
-    """Return times, (n,), as they would be had their clock been set forward in their longest pause, and by how much.
+    """Return the times, (n,), that undo a clock set forward in their longest pause, and by how much it was set.
 
-    None where that pause, but for the change, is longer than they usually are.
+    One entry for each change that summer time makes. Empty where the pause is longer than usual even without it.
     """
     steps = np.diff(times)
     place = int(np.argmax(steps)) + 1 if len(steps) else 0

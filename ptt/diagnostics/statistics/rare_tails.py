@@ -25,7 +25,7 @@ BULK_MULTIPLES: Final = (8.0, 16.0)  # Student's t with 4 degrees of freedom has
 MIN_NATS: Final = (1.5, 3.0)  # weights of 4 and 20: what is far but small is no extreme
 MIN_BULK: Final = 0.02  # nats: below it weights are within 2% of 1, and multiples of it mean nothing
 MIN_PART: Final = 2  # blocks before a shift or after it: one alone is an accident
-MIN_PART_SHARE: Final = 0.05  # of the blocks: likewise of many
+MIN_PART_SHARE: Final = 0.05  # of the blocks, the same minimum where there are many
 PLACES: Final = 11  # at which growth may begin: more cost power and show little more
 ANSCOMBE: Final = 3 / 8  # added to a count before the root: its variance then depends little on the rate
 _EDGES = bins.coarse_edges()
@@ -80,12 +80,12 @@ def drawn_percentiles(tokens: FloatArray, q: float, *, seed: int = SEED) -> Floa
 
 @dataclass(frozen=True, kw_only=True)
 class RareRise:
-    """A far tail's growth: the limit in nats, the share of tokens and the number of units beyond it, and p-values.
+    """A far tail's growth: the limit in nats, the share of tokens and number of units beyond it, and p-values.
 
-    before, after: of the blocks that are set against each other most clearly; units likewise. growth_p: the larger of
-    the tests in nats and in multiples of the bulk. excess_p: of more growth than the other slice's; NaN without one.
-    Beyond as many times its own bulk as the limit is of this slice's: other_p of the other slice's growth, outgrew_p of
-    more growth than that.
+    before, after, units: in the earlier and later blocks that differ most clearly. growth_p: the larger p-value of the
+    tests in nats and in multiples of the bulk. excess_p: for more growth than in the other slice; NaN without one.
+    other_p: for the other slice's own growth, beyond as many times its bulk as the limit is of this slice's; outgrew_p:
+    for more growth than that.
     """
 
     limit: float
@@ -215,7 +215,7 @@ def _permuted(statistic: Exceedances, permutations: IntArray) -> Exceedances:
 
 
 def _spread(statistic: Exceedances) -> float:
-    """Return by how much blocks scatter about the run's rate, over what a Poisson rate gives (1)."""
+    """Return how much blocks scatter about the run's rate, relative to Poisson noise (1)."""
     rate = statistic.beyond.sum() / statistic.exposure.sum()
     if rate <= 0:
         return 0.0
@@ -241,7 +241,7 @@ THINNED_DRAWS: Final = 100  # their mean is known ten times as well as one draw
 UNEQUAL: Final = 1.25  # largest over smallest block: below it percentiles of 50 tokens are alike within 2%
 PLENTY_TOKENS: Final = 5000  # fifty beyond p99: of as many, of PLENTY_UNITS sequences, a percentile reads what it is
 PLENTY_UNITS: Final = 200
-FULL_SHARE: Final = 0.25  # of the median block's tokens, that a block is filled up to by joining neighbours
+FULL_SHARE: Final = 0.25  # of the median block's tokens: smaller blocks are joined with neighbours up to this
 LEAST_PER_THIRD: Final = 4  # blocks that each third of the run keeps, however few its tokens
 LEAST_BLOCKS: Final = 8  # blocks are not joined to fewer
 
@@ -249,9 +249,9 @@ LEAST_BLOCKS: Final = 8  # blocks are not joined to fewer
 def thin_blocks(
     sequences: pl.DataFrame, *, blocks: int, tokens: int, seed: int, draws: int = THINNED_DRAWS
 ) -> dict[int, FloatArray]:
-    """Return coarse histograms of so many tokens of each block that holds as many, (draws, COARSE_COUNT) each.
+    """Subsample `tokens` tokens from each block that has as many: coarse histograms, (draws, COARSE_COUNT) each.
 
-    `sequences`: as `resample_blocks` takes them; their `unit` is what is drawn as a whole.
+    `sequences`: as `resample_blocks` takes them; each `unit` is drawn as a whole.
     """
     generator = np.random.default_rng(seed)
     return {
@@ -285,7 +285,7 @@ def thin_units(table: FloatArray, tokens: int, generator: np.random.Generator, *
 
 
 def thin_histograms(histograms: FloatArray, tokens: int, generator: np.random.Generator) -> FloatArray:
-    """Return histograms, (n, bins), those that hold far more than `tokens` with so many of theirs, any as likely."""
+    """Return histograms, (n, bins), those far above `tokens` thinned to it by drawing without replacement."""
     thinned = histograms.copy()
     for row in np.flatnonzero(histograms.sum(axis=1) > UNEQUAL * tokens):
         thinned[row] = generator.multivariate_hypergeometric(np.rint(histograms[row]).astype(np.int64), tokens)
@@ -293,10 +293,10 @@ def thin_histograms(histograms: FloatArray, tokens: int, generator: np.random.Ge
 
 
 def fill_blocks(spans: Sequence[Span], tokens: IntArray, *, least: int) -> list[IntArray]:
-    """Return which neighbouring spans to join so that no block holds few tokens, (slices, spans), of any slice.
+    """Return which neighbouring spans to join so that no block has too few tokens in any slice, (slices, spans).
 
-    Few: fewer than `least`, or than FULL_SHARE of the median's, as far as each third of the spans keeps some blocks. A
-    span without any token of a slice stays as it is: it has no tail of it.
+    Too few: less than `least`, or than FULL_SHARE of the median block, as long as each third of the spans keeps some
+    blocks. A span without any token of a slice is left alone: it has no tail in that slice.
     """
     groups = [np.array([place]) for place in range(len(spans))]
     held = [tokens[:, place].astype(np.float64) for place in range(len(spans))]

@@ -18,20 +18,20 @@ MIN_COUNTED: Final = 2  # unless the interval is counted from the first step, as
 MIN_VALUES_A_PERIOD: Final = 4  # recorded in it: fewer show no climb
 MAX_POINTS: Final = 600  # that are searched at a time: intervals of up to a third of them
 RESOLUTION: Final = 4 * MAX_POINTS
-"""Of a span or an interval: finer than a quarter of the distance between two points, phases and intervals are the same.
-Without it the search would take as long as the square of the number of steps, whatever the number of points."""
+"""Divides a span or an interval: phases and intervals less than a quarter of a point apart cannot be distinguished.
+Without it the search would grow with the square of the number of steps, whatever the number of points."""
 MAX_SIDE: Final = 5  # values on either side of a fall whose medians are compared; a third of a period at most
-FLOOR_SHARE: Final = 0.02  # of the median level: what is nearer to 0 is the same nothing
+FLOOR_SHARE: Final = 0.02  # of the median level: smaller values all count as 0
 MIN_FALL: Final = math.log(1.5)  # of the level, in the mean over the falls
 MIN_EACH: Final = math.log(1.15)  # at nearly every one
-ROUNDING: Final = 1e-9  # by which a mean may lie above all of its values
-MIN_MEDIAN_SHARE: Final = 0.5  # of the mean fall, that their median is: one outlier makes no pattern
-FEW_FALLS: Final = 3  # of so many one may make the mean, the median, and the whole of the pattern
-MIN_LEAST_SHARE: Final = 0.4  # of the mean fall, that the least of so few is
-KEPT_SHARE: Final = 0.8  # of the falls and of the climbs, that must be there
+ROUNDING: Final = 1e-9  # rounding error by which a mean may exceed all of its values
+MIN_MEDIAN_SHARE: Final = 0.5  # of the mean fall, the least that the median may be: one outlier makes no pattern
+FEW_FALLS: Final = 3  # with so few, one could make up the mean, the median and the whole pattern
+MIN_LEAST_SHARE: Final = 0.4  # of the mean fall, the least that the smallest of so few may be
+KEPT_SHARE: Final = 0.8  # of the falls and of the climbs, how many must be there
 MIN_Z: Final = 6.0  # of the mean fall over its error: some 10^4 intervals and phases are tried
-LIKE_SHARE: Final = 0.7  # of the mean fall: falls so large elsewhere, and rises as regular, speak against a reset
-MANY_SD: Final = 3.0  # and so large that noise does not give them
+LIKE_SHARE: Final = 0.7  # of the mean fall: as large a fall elsewhere, or as regular a rise, refutes a reset
+MANY_SD: Final = 3.0  # and too large for noise
 MAX_ELSEWHERE: Final = 1 / 3  # of the number of falls
 
 
@@ -41,7 +41,7 @@ class Sawtooth:
 
     interval: int
     falls: tuple[int, ...]
-    factor: float  # by which the level falls, in the geometric mean
+    factor: float  # by which the level falls, as a geometric mean
     z: float  # the mean fall over its error
 
 
@@ -89,7 +89,7 @@ def _search(steps: IntArray, levels: FloatArray) -> Sawtooth | None:
         if best is not None and z[phase] <= best.z:
             continue
         at = places[phase][valid[phase]]
-        rise = -float(np.min(mean[count >= MIN_COUNTED]))  # at the phase that rises most
+        rise = -float(np.min(mean[count >= MIN_COUNTED]))  # at the phase with the largest rise
         typical = _are_alike(contrasts[side][at], float(mean[phase]))
         regular = typical and rise < LIKE_SHARE * mean[phase] and _climbs(levels, at)
         if regular and _alone(contrasts[side], at, side, max(LIKE_SHARE * float(mean[phase]), MANY_SD * noise[side])):
@@ -103,13 +103,13 @@ def _search(steps: IntArray, levels: FloatArray) -> Sawtooth | None:
 
 
 def _are_alike(falls: FloatArray, mean: float) -> bool:
-    """Return whether the falls are of about one size, and not one of them the pattern."""
+    """Return whether the falls have about one size, so that no single one makes the pattern."""
     few = len(falls) <= FEW_FALLS
     return float(np.median(falls)) > MIN_MEDIAN_SHARE * mean and not (few and falls.min() < MIN_LEAST_SHARE * mean)
 
 
 def _intervals(shortest: int, longest: int) -> Iterator[int]:
-    """Yield the intervals to try: each number, and of many that cannot be told apart the roundest."""
+    """Yield the intervals to try: every one, or the roundest of those that cannot be distinguished."""
     interval = shortest
     while interval <= longest:
         width = max(1, interval // RESOLUTION)
@@ -119,10 +119,10 @@ def _intervals(shortest: int, longest: int) -> Iterator[int]:
 
 
 def _phases(first: int, interval: int, width: int) -> IntArray:
-    """Return where the first reset may lie, from `first` on: each step, or every `width` and where trainers count."""
+    """Return where the first reset may be, from `first` on: any step, or every `width` and where trainers count."""
     phases = np.arange(first, first + interval, width)
     if width > 1:
-        counted = first + (-first) % interval  # at N, 2N, ..., or at the steps after
+        counted = first + (-first) % interval  # at N, 2N, ..., or one step later
         phases = np.unique(np.append(phases, [counted, first + (1 - first) % interval]))
     return phases
 
@@ -143,7 +143,7 @@ def _contrasts(levels: FloatArray, side: int) -> FloatArray:
 
 
 def _largest(contrasts: FloatArray) -> float:
-    """Return the largest fall; minus infinity where none can be told."""
+    """Return the largest fall; minus infinity if no contrast is finite."""
     return float(np.max(contrasts, where=np.isfinite(contrasts), initial=-math.inf))
 
 

@@ -1,7 +1,6 @@
 """What a series of logged values did, whatever it measures: ends, extremes, change, noise, turns, bounds.
 
-Many series of one length are described at once, (series, values): thousands of metrics cost seconds otherwise.
-"""
+Many series of one length are described at once, (series, values): one by one, thousands of metrics take seconds."""
 
 from __future__ import annotations
 
@@ -16,40 +15,38 @@ from ptt.diagnostics.statistics.autocorrelated_mean import AR1_MARGIN, MAX_WINDO
 from ptt.diagnostics.statistics.change_point import MIN_LEVEL_VALUES, change_place, mean_change
 from ptt.diagnostics.statistics.small_sample import AR1_GRID, MAX_AR1, T975, centred_positions, residual_moments
 
-MAX_POINTS: Final = 400  # a longer series is judged by the means of so many blocks: no curve shows more
+MAX_POINTS: Final = 400  # a longer series is reduced to this many block means: no curve shows more
 FEWEST: Final = 4  # values that have a change: two at either end, which noise needs
-SHORT: Final = 20  # values: of fewer each half is an end, for no part of them can be spared
-LONG: Final = 60  # values: of fewer each third is an end; of as many each fifth holds enough, and is nearer to the end
-MIN_LINE_VALUES: Final = 6  # of an end: four degrees of freedom about a line
-MIN_AR1_VALUES: Final = 12  # of an end: of fewer, the error of its correlation is as large as all it can be
+SHORT: Final = 20  # values: with fewer, each end is a half, since none can be spared
+LONG: Final = 60  # values: with fewer, each end is a third; with as many, a fifth, which is enough and nearer the end
+MIN_LINE_VALUES: Final = 6  # in an end: four degrees of freedom about a line
+MIN_AR1_VALUES: Final = 12  # in an end: with fewer, the correlation's error is as large as the correlation can be
 T995: Final = (63.66, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947,
                2.921, 2.898, 2.878, 2.861, 2.845, 2.831, 2.819)  # fmt: skip
 """Student's t, 99.5th percentile: a run logs dozens of series, and of 20 one would have moved by chance at 95%."""
-MATERIAL_NOISE: Final = 0.25  # of the noise of a value: of a long series a smaller change is sure, and nobody sees it
-MATERIAL_SHARE: Final = 0.05  # of its level: what moved by so much is said to have moved, whatever its noise
-FLAT_NOISE: Final = 2.0  # times the noise of a value: whose change is known no closer is not called flat
-STILL_SHARE: Final = 0.1  # of the whole change, within its last part: what moves less has arrived
-START_VALUES: Final = 4  # at least that are its start, where a series had left that within its first part
-START_SHARE: Final = 0.04  # of it
-START_SDS: Final = (
-    2.0  # of the late noise, for each of those values: none of white noise lies there four times in a row
-)
-MATERIAL_START: Final = 1.0  # noise of a value: what is told by so few values is to be seen in each of them
-MIN_APART_VALUES: Final = 5  # of either end: none of one lies among those of the other once in 126 by chance
+MATERIAL_NOISE: Final = 0.25  # of a value's noise: a smaller change in a long series is significant, but invisible
+MATERIAL_SHARE: Final = 0.05  # of its level: a change this large is reported as moved, whatever the noise
+FLAT_NOISE: Final = 2.0  # times a value's noise: a series whose change is not known this closely is not called flat
+STILL_SHARE: Final = 0.1  # of the whole change, within the last part: a series that moves less has arrived
+START_VALUES: Final = 4  # at least: values that make up the start where the series left it within its first part
+START_SHARE: Final = 0.04  # of the series
+START_SDS: Final = 2.0  # of the late noise, for each of those values: white noise does not do that four times in a row
+MATERIAL_START: Final = 1.0  # a value's noise: what so few values show must be visible in each of them
+MIN_APART_VALUES: Final = 5  # in each end: by chance one end lies wholly beyond the other once in 126
 NEIGHBOUR_FACTOR: Final = 2.0  # times the noise that neighbours show: an AR(1) of 0.75 scatters twice as widely
-COURSE_POINTS: Final = 20  # means that show where a series turned
-TURN_ERRORS: Final = 5.0  # standard errors of such a mean: of 20 the largest is seldom four from their middle
-TURN_SHARE: Final = 1 / 3  # of all that the course covers, beyond both ends
-MIN_SETTLED: Final = 8  # values: of fewer the second half is no level
-SETTLED_POINTS: Final = 40  # means that show where a series settled
-SETTLED_SHARE: Final = 0.05  # of the way from the first of them to the level
-SETTLED_SDS: Final = 1.0  # of the noise that neighbours in the second half show
-DRIFT_SHARE: Final = 0.05  # of that way, from its third quarter to its last: what moves on by more has not arrived
-SPIKE: Final = 10.0  # times what values usually lie off the mean of their neighbours
+COURSE_POINTS: Final = 20  # block means that show where a series turned
+TURN_ERRORS: Final = 5.0  # standard errors of such a mean: the largest of 20 is seldom four from their middle
+TURN_SHARE: Final = 1 / 3  # of the whole range, beyond both ends
+MIN_SETTLED: Final = 8  # values: with fewer, the second half is no level
+SETTLED_POINTS: Final = 40  # block means that show where a series settled
+SETTLED_SHARE: Final = 0.05  # of the distance from the first of them to the level
+SETTLED_SDS: Final = 1.0  # of the noise between neighbours in the second half
+DRIFT_SHARE: Final = 0.05  # of that distance, from its third quarter to its last: moving by more, it has not arrived
+SPIKE: Final = 10.0  # times the usual distance of a value from the mean of its neighbours
 MAD_TO_SD: Final = 1.4826
-EQUAL_WITHIN: Final = 1e-12  # of a value: means of equal values differ in their last bit
+EQUAL_WITHIN: Final = 1e-12  # relative: means of equal values differ in their last bit
 MIN_BOUND_VALUES: Final = 3  # equal ones at the end: two may be chance
-MAX_INTERVAL_AR1: Final = 0.3  # of noise: `mean_change` takes it for independent, and is too sure otherwise
+MAX_INTERVAL_AR1: Final = 0.3  # of the noise: `mean_change` assumes independence and is too sure above this
 T_TABLES: Final = (np.array(T975), np.array(T995))
 
 
@@ -68,11 +65,11 @@ class SeriesDescription:
     late: float  # mean of the last part
     change: tuple[float, float] | None  # 95%, late less early; None: too few values
     movement: str  # rose | fell | flat | cannot_say
-    detectable: float | None  # the smallest change that would have been told from noise
-    changed_at: int | None  # from which on it stayed nearer to its late level
+    detectable: float | None  # the smallest change that would have been significant
+    changed_at: int | None  # from here on it stayed nearer to its late level
     changed_interval: tuple[int, int] | None
-    still_moving: bool  # as it did, in its last part
-    settled_at: int | None  # from which on it lies within its last level; None: not before its second half
+    still_moving: bool  # at its former pace, in the last part
+    settled_at: int | None  # from here on it stays near its last level; None: not before its second half
     turn: float | None  # level beyond both ends, where it went and came back from
     turn_at: int | None
     spikes: int
@@ -84,7 +81,7 @@ class SeriesDescription:
 
 
 def part_length(count: int) -> int:
-    """Return how many of so many values are its first part, and its last: a half, a third, a fifth of them."""
+    """Return how many of `count` values make up the first part, and the last: a half, a third or a fifth."""
     if count < FEWEST:
         return 0
     return count // (2 if count < SHORT else 3 if count < LONG else 5)
@@ -228,9 +225,9 @@ def _compare_ends(points: FloatArray) -> _Ends:
 
 
 def _set_apart(first: FloatArray, last: FloatArray, ends: _Ends) -> _Ends:
-    """Call moved what has each value of its last part beyond each of its first, whatever its course within them.
+    """Call a series moved if each value of its last part is beyond each of its first, whatever its course in between.
 
-    Of a steep course lines tell no noise, so that its error is by how neighbours differ.
+    Lines do not show the noise of a steep course, so the error comes from how neighbours differ.
     """
     apart = (last.min(axis=1) > first.max(axis=1)) | (last.max(axis=1) < first.min(axis=1))
     still = (ends.movement == "flat") | (ends.movement == "cannot_say")
@@ -247,10 +244,10 @@ def _set_apart(first: FloatArray, last: FloatArray, ends: _Ends) -> _Ends:
 
 
 def _since_start(points: FloatArray, ends: _Ends, of_late: FloatArray, moved: BoolArray) -> _Ends:
-    """Let the first few values stand for the start of what did not move, where it had left them within its first part.
+    """Let the first few values be the start of a series that did not move, if it left them within its first part.
 
-    Their variance is their own or that of the last part, whichever is larger: about their mean; about a line, and with
-    its freedom, where each of them lies off the late level, on one side of it.
+    Their variance is the larger of their own and the last part's: about the mean, or, where each of them is off the
+    late level on the same side, about a line and with its degrees of freedom.
     """
     count, length = max(START_VALUES, int(START_SHARE * points.shape[1])), ends.length
     first, last = points[:, :count], points[:, -length:]
@@ -391,7 +388,7 @@ def _turns(points: FloatArray, ends: _Ends) -> tuple[IntArray, FloatArray]:
     rows = np.arange(len(points))
     inflation = np.sqrt((1 + ends.ar1) / (1 - ends.ar1))
     ranked = np.sort(course, axis=1)
-    covered = ranked[:, -2] - ranked[:, 1]  # but for one wild value on either side
+    covered = ranked[:, -2] - ranked[:, 1]  # without one outlier on either side
     reach = np.maximum(TURN_ERRORS * ends.scatter * inflation / math.sqrt(size), TURN_SHARE * covered)
     inner = course[:, 1:-1]  # what begins or ends with an extreme did not turn there
     high_at, low_at = inner.argmax(axis=1) + 1, inner.argmin(axis=1) + 1
@@ -409,10 +406,10 @@ def _turns(points: FloatArray, ends: _Ends) -> tuple[IntArray, FloatArray]:
 
 
 def _settled(points: FloatArray) -> IntArray:
-    """Return from where on each series lies about the median of its second half, -1 where not before that half.
+    """Return from where on each series stays near the median of its second half, -1 if not before that half.
 
-    "About" is a twentieth of the way it came, by means of blocks; a single value off it is none. What drifts on has
-    not settled, and of what scatters by as much nobody can tell.
+    "Near" is a twentieth of the distance it came, in block means; a single outlier does not count. A series that drifts
+    on has not settled, and for one that scatters by as much nobody can tell.
     """
     if points.shape[1] < MIN_SETTLED:
         return np.full(len(points), -1)
@@ -431,7 +428,7 @@ def _settled(points: FloatArray) -> IntArray:
 
 
 def _without_lone_values(points: FloatArray) -> FloatArray:
-    """Return the median of each value and its neighbours: a lone wild one is no turn. Short series stay as they are."""
+    """Return the median of each value and its neighbours, which removes lone outliers. Short series are left alone."""
     if points.shape[1] < COURSE_POINTS:
         return points
     inner = np.median(np.stack([points[:, :-2], points[:, 1:-1], points[:, 2:]]), axis=0)

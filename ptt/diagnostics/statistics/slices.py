@@ -1,4 +1,4 @@
-"""Where in a trajectory a token stands: before any observation, or after one."""
+"""Whether a token of a trajectory comes before any observation or after one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ModelRuns:
     turn: IntArray  # observations before the run in its row
     length: IntArray  # tokens in the run
     place: IntArray  # where in its row the run begins
-    since: IntArray  # tokens between the end of the last observation and the run; 0 where there was none
+    since: IntArray  # tokens between the end of the last observation and the run; 0 if there was none before
     observations: IntArray  # per row: how many observations it holds
 
     @property
@@ -79,7 +79,7 @@ def model_runs(mask: BoolArray, offsets: IntArray, min_observation: IntArray) ->
     )
 
 
-CHUNK_TOKENS: Final = 1 << 19  # working arrays of some 4 MB each, whatever the size of a row group
+CHUNK_TOKENS: Final = 1 << 19  # working arrays of about 4 MB each, whatever the size of a row group
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def lay_out(frame: pl.DataFrame, logps: list[str], min_observation: int) -> Batc
 
 
 def is_sound(logps: list[str]) -> pl.Expr:
-    """Tell rows that can be used from those that cannot; a logprob that is null as a whole is no fault."""
+    """Tell usable rows from unusable ones; a logprob list that is null as a whole does not count against a row."""
     mask = pl.col("model_mask")
     return pl.all_horizontal(
         pl.col("step").is_between(0, STEP_LIMIT - 1),
@@ -153,7 +153,7 @@ def is_sound(logps: list[str]) -> pl.Expr:
 
 def _min_observation(frame: pl.DataFrame, min_observation: int) -> IntArray:
     shortest = np.full(frame.height, min_observation, np.int64)
-    if "tool_count" in frame.columns:  # the row names its tools: any gap is one; or it has none: no gap is
+    if "tool_count" in frame.columns:  # a row that names tools: any gap is an observation; one without tools: no gap is
         count = frame["tool_count"].fill_null(-1).to_numpy()
         shortest[count > 0] = 1
         shortest[count == 0] = np.iinfo(np.int64).max

@@ -1,7 +1,6 @@
-"""Changes over a few values, such as evaluations, against noise that remembers, with a line taken off.
+"""Changes over a few values, such as evaluations, tested against autocorrelated noise after removing a line.
 
-A trend is no noise, and what a straight line leaves of autocorrelated values understates it.
-"""
+A trend is not noise, and residuals of a straight line understate autocorrelated noise."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ class LineFit:
     """A straight line through equally spaced values, by least squares."""
 
     slope: float  # from one value to the next
-    residual: FloatArray  # (n,), what the values lie off it
+    residual: FloatArray  # (n,), distances of the values from the line
 
     @property
     def squares(self) -> float:
@@ -65,7 +64,7 @@ class ResidualMoments:
     """What AR(1) noise of variance 1 is expected to show about a line, one entry a correlation of AR1_GRID."""
 
     squares: FloatArray  # sum of squared residuals
-    neighbours: FloatArray  # sum of products of residuals that follow one another
+    neighbours: FloatArray  # sum of products of neighbouring residuals
     of_mean: FloatArray  # variance of the mean
     freedom: FloatArray  # of the sum of squares (Satterthwaite)
 
@@ -98,8 +97,8 @@ def residual_moments(count: int) -> ResidualMoments:
 
 
 MIN_POINTS: Final = 6  # four degrees of freedom: with fewer, the width of the interval says more than the figure
-MAX_BLOCKS: Final = 24  # more points are judged by the means of so many blocks
-MAX_AR1: Final = 0.8  # AR(1) that an interval is widened for at most
+MAX_BLOCKS: Final = 24  # more points are first reduced to this many block means
+MAX_AR1: Final = 0.8  # largest AR(1) that an interval is widened for
 MIN_THIRDS_POINTS: Final = 12  # so many are needed to compare the first third with the last without a line
 STEP_FACTOR: Final = 10.0
 """Times the noise from point to point. AR(1) noise of 0.8, the most that is allowed for, puts its thirds so far
@@ -118,7 +117,7 @@ class LineChange:
 
     early: float  # mean of the first third
     late: float  # mean of the last third
-    amount: float  # of the line, from the first point to the last
+    amount: float  # of the line's change, from the first point to the last
     error: float
     freedom: int
     noise: float = math.inf  # standard deviation of a point, by how neighbours differ; inf: too few to say
@@ -135,7 +134,7 @@ class LineChange:
 
     @property
     def significant_sign(self) -> int:
-        """1 or -1 where it rose or fell at one in a thousand, by the line or by a step, else 0."""
+        """1 or -1 where it rose or fell significantly (p < 0.001), by the line or by a step, else 0."""
         beyond = abs(self.amount) - T999[self.freedom - 1] * self.error > 0
         stepped = self.late - self.early
         apart = abs(stepped) > STEP_FACTOR * self.noise and stepped * self.amount > 0
@@ -148,10 +147,10 @@ class LineChange:
 
 
 def estimate_change(values: FloatArray) -> LineChange | None:
-    """Return the change over points in their order; None for fewer than six finite ones.
+    """Estimate the change over points in order; None for fewer than six finite ones.
 
-    Points are equally spaced here: evaluations are. The error is widened for points that follow one another, by
-    the residuals' lag-1 correlation, corrected for its bias in short series (Kendall 1954).
+    Points are taken as equally spaced, as evaluations are. The error is widened by the residuals' lag-1 correlation,
+    corrected for its bias in short series (Kendall 1954).
     """
     values = values[np.isfinite(values)]
     if len(values) < MIN_POINTS:
@@ -181,15 +180,15 @@ def _point_noise(values: FloatArray) -> float:
 
 MIN_FEW: Final = 5  # values: two that are best, two at the end, and one between
 MAX_FEW: Final = 60  # values: of more, noise and its correlation are known from the series itself
-NULL_AR1: Final = 0.5  # AR(1) of the noise that a fall is held against; few values do not show their own
-NULL_FREEDOM: Final = 5.0  # Student t of that noise: a wild value decides nothing
-DRAWS: Final = 9999  # of noise without any fall: p-values come down to 0.0001
+NULL_AR1: Final = 0.5  # AR(1) of the noise that a fall is compared with; few values do not show their own
+NULL_FREEDOM: Final = 5.0  # Student t of that noise: heavy tails, so that one outlier decides nothing
+DRAWS: Final = 9999  # of noise without any fall: p-values go down to 0.0001
 SEED: Final = 20_261_127
-STEP_BENDS: Final = 2  # second differences that a step makes: they are no noise
-BEND_VARIANCE: Final = 6.0  # of a second difference, in that of one value of white noise
+STEP_BENDS: Final = 2  # second differences that a step makes, left out of the noise
+BEND_VARIANCE: Final = 6.0  # variance of a second difference over that of one value, in white noise
 WINDOW_SHARE: Final = 5  # a window takes a fifth of the values
 MIN_WINDOW: Final = 2  # values: one alone is no level
-TINY: Final = 1e-12  # of the values' size: differences of equal values
+TINY: Final = 1e-12  # relative to the values: differences of equal values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +198,7 @@ class FewFall:
     best: float
     late: float
     best_place: int  # the last value of the best window
-    onset: int  # the first value from which on all lie below halfway
+    onset: int  # the first value from which all are below halfway
     p_value: float
 
     @property
@@ -212,9 +211,9 @@ class FewFall:
 def fall_from_best(values: FloatArray) -> FewFall | None:
     """Return the fall from the best window of few finite values, (n,), to the last; None for fewer than MIN_FEW.
 
-    The statistic is the difference of both means in standard errors, the noise taken from how far values lie off the
-    middle of their neighbours: a slope is no noise, nor are the two largest bends, which a step makes. Its null is
-    drawn: heavy-tailed AR(1) noise of as many values, with the best window chosen likewise.
+    The statistic is the difference of both means in standard errors. Noise is how far values are from the middle of
+    their neighbours, so that a slope does not count, without the two largest bends, which a step makes. Its null is
+    simulated: heavy-tailed AR(1) noise of as many values, with the best window chosen in the same way.
     """
     count = len(values)
     if count < MIN_FEW:
@@ -253,7 +252,7 @@ def _statistics(values: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=MAX_FEW)
 def _null(count: int) -> FloatArray:
-    """Draw the statistic of so many values of noise alone."""
+    """Draw the statistic for `count` values of noise alone."""
     drawn = np.random.default_rng(SEED).standard_t(NULL_FREEDOM, size=(DRAWS, count))
     noise = np.empty_like(drawn)
     noise[:, 0] = drawn[:, 0]

@@ -1,9 +1,8 @@
-"""Tell tables and records that a piece can have left from others: what was kept may be damaged, or somebody else's.
+"""Check that tables and records could come from this piece: what was kept may be damaged, or belong to another run.
 
-Whoever reads such tables takes their values as places in arrays and as widths of bins. What is refused is folded anew,
-so a check that asks for too much costs time and nothing else. The records of a piece's first batches are kept as they
-came: when its run has grown, the piece goes on from there, and the tables come out the same to the last bit.
-"""
+Readers use values of these tables as array indices and bin widths. A refused piece is computed again, so a check that
+is too strict costs only time. The records of a piece's first batches are kept unmerged: when the run has grown, the
+piece continues from them, and its tables come out the same to the last bit."""
 
 from __future__ import annotations
 
@@ -37,16 +36,16 @@ from ptt.diagnostics.statistics.observation_position import DISTANCES, FLOOR
 from ptt.diagnostics.statistics.partial_tables import SCHEMAS, PartialTables, TableSet, places
 
 MAY_LACK: Final[Mapping[str, tuple[str, ...]]] = {
-    "rows": ("step",),  # of a row whose lists do not fit together
+    "rows": ("step",),  # in a row whose lists differ in length
     "samples": ("step", "model_mask", *LOGP_COLUMNS),
 }
-ROUNDING: Final = 1e-6  # of a sum of up to 2^32 values
+ROUNDING: Final = 1e-6  # relative, for a sum of up to 2^32 values
 COARSE_FLOOR: Final = int(bins.coarse_bin_of(bins.bin_of(np.array([FLOOR])))[0])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What the tables are to be of: sequences from `first` to before `end`, and how they were folded (see PassPlan)."""
+    """What the tables must cover: sequences from `first` to before `end`, and how they were folded (see PassPlan)."""
 
     first: int
     end: int
@@ -57,7 +56,7 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class _Sequences:
-    """What the rows say of each sequence, (sequences,) from the first one on; `step` is -1 where there is no row."""
+    """The rows' facts by sequence, (sequences,) from the first one on; `step` is -1 where there is no row."""
 
     first: int
     step: IntArray
@@ -68,7 +67,7 @@ class _Sequences:
     n_obs: IntArray
 
     def place(self, frame: pl.DataFrame, *, sound: bool = True) -> IntArray | None:
-        """Return where the sequences of a table stand; None where one has no row, a bad one, or another step."""
+        """Return the indices of a table's sequences; None if one has no row, a bad row, or another step."""
         at = frame["seq"].to_numpy().astype(np.int64) - self.first
         if not _all((at >= 0) & (at < len(self.step))) or not _all((self.ok if sound else self.known)[at]):
             return None
@@ -152,7 +151,7 @@ def _sequences(rows: pl.DataFrame, expected: Expected) -> _Sequences | None:
 
 
 def _sound_cells(part: PartialTables, sequences: _Sequences, expected: Expected) -> bool:
-    """Check what each cell is of, that its sums are those of tokens that lie in it, and the steps it belongs to."""
+    """Check that each cell's keys are possible, its sums fit tokens in its bins, and its steps are known."""
     cells = part.cells
     if cells.is_empty():
         return part.steps.is_empty() and part.sequences.is_empty()
@@ -188,17 +187,17 @@ EDGES: Final = bins.lower_edge(np.arange(bins.OVERFLOW + 1)) * (1 - ROUNDING)
 
 @cache
 def _upper_edges(width: int) -> FloatArray:
-    """Return of each bin the upper edge of a cell that begins there and reaches over so many."""
+    """Return, for each bin, the upper edge of a cell that begins there and spans `width` bins."""
     low = np.arange(bins.OVERFLOW + 1)
     above = np.where(low == bins.UNDERFLOW, 1, np.minimum(low + width, bins.OVERFLOW))
     return np.where(low == bins.OVERFLOW, np.finfo(np.float64).max, bins.lower_edge(above) * (1 + ROUNDING))
 
 
 def _sound_steps(part: PartialTables, rows: int, known: IntArray, counted: IntArray) -> bool:
-    """Check what is said of steps and slices: as many tokens as in cells of the main pair, single sequences of no more.
+    """Check the sums by step and slice: as many tokens as the main pair's cells, and no fewer than single sequences.
 
-    `rows`: how many sequences there are; `known`: (groups,) twice the step of these cells and the slice, ascending;
-    `counted`: their tokens.
+    `rows`: how many sequences there are; `known`: (groups,) 2 * step + slice of these cells, ascending; `counted`:
+    their tokens.
     """
     steps, slices, sequences, tokens = _integers(part.steps, "step", "slice", "sequences", "n")
     if not np.array_equal(known, 2 * steps + slices) or not np.array_equal(counted, tokens):
@@ -247,7 +246,7 @@ def _sound_stretches(frame: pl.DataFrame, sequences: _Sequences) -> bool:
 
 
 def _listed(frame: pl.DataFrame, *, lowest: int) -> IntArray | None:
-    """Return how many tokens each coarse histogram holds; None where one is none."""
+    """Return how many tokens each coarse histogram holds; None if any histogram is malformed."""
     (offsets, bin_), (others, n) = (flatten(frame[name]) for name in ("coarse_bin", "coarse_n"))
     if not np.array_equal(offsets, others) or bin_.dtype != np.uint8 or n.dtype != np.uint32:
         return None  # a null among integers makes them floats
@@ -260,7 +259,7 @@ def _listed(frame: pl.DataFrame, *, lowest: int) -> IntArray | None:
 
 
 def _sound_losses(part: PartialTables, sequences: _Sequences, expected: Expected) -> bool:
-    """Check what is said of tokens that cannot be used."""
+    """Check the counts of unusable tokens."""
     pair, step, slice_, n_bad = _integers(part.bad, "pair", "step", "slice", "n_bad")
     lost = (n_bad > 0) & (n_bad <= sequences.n_model.sum())
     if not _all((pair < expected.pairs) & (slice_ <= 1) & lost) or not sequences.have(step):
@@ -275,7 +274,7 @@ def _sound_losses(part: PartialTables, sequences: _Sequences, expected: Expected
 
 
 def _sound_samples(samples: pl.DataFrame, sequences: _Sequences, expected: Expected) -> bool:
-    """Check that every so many-th sequence is there, once, and its mask is as long as its row says."""
+    """Check that every `sample_every`-th sequence is there once, with a mask as long as its row says."""
     at = sequences.place(samples, sound=False)
     if at is None or not _distinct(at):
         return False
@@ -320,10 +319,10 @@ def _values(column: pl.Series) -> npt.NDArray[Any] | pl.Series | Lists:
 
 
 def can_go_on(begun: BegunPiece, kept: BoolArray | None, first: int, end: int) -> bool:
-    """Tell whether records that were read back can be added up; what comes of them is still to be checked.
+    """Tell whether records read back can be added up; the sums still have to be checked.
 
-    `kept`: of the sequences from `first` on, whether they are kept one by one (None: all are); `end`: after the last.
-    Sums are by the keys of cells, and powers have to be of the same steps and slices.
+    `kept`: for the sequences from `first` on, whether they are kept one by one (None: all are); `end`: after the last.
+    Sums go by the keys of cells, so powers must have the same steps and slices.
     """
     if not _complete(begun, BEGUN_SCHEMAS) or not all(_whole_lists(frame) for frame in (begun.single, begun.stretches)):
         return False
@@ -347,7 +346,7 @@ def _whole_lists(frame: pl.DataFrame) -> bool:
 
 
 def _groups(powers: pl.DataFrame) -> npt.NDArray[np.uint64]:
-    """Return pair, step and slice as they stand in the keys of cells."""
+    """Return pair, step and slice, packed as in the keys of cells."""
     pair, step, slice_ = (powers[name].to_numpy().astype(np.int64) for name in ("pair", "step", "slice"))
     groups: npt.NDArray[np.uint64] = ((pair * STEP_LIMIT + step) * 2 + slice_).astype(np.uint64)
     return groups

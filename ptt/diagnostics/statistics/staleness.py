@@ -40,11 +40,11 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
     "lag": pl.String(),  # bucket, or "unknown"
     "n": pl.Int64(),
     "n_sequences": pl.Int64(),
-    "p95": pl.Float64(),  # of |r|, from bins 4 an octave: within 25%
+    "p95": pl.Float64(),  # of |r|, from bins of a quarter octave: within 25%
     "p99": pl.Float64(),
     "share": pl.Float64(),  # of the slice's tokens
-    "offset": pl.Int64(),  # smallest step - version, taken for lag 0
-    "slope": pl.Float64(),  # log p99 for each doubling of 1 + lag, of the slice
+    "offset": pl.Int64(),  # smallest step - version, counted as lag 0
+    "slope": pl.Float64(),  # log p99 for each doubling of 1 + lag, in the slice
     "slope_lo": pl.Float64(),
     "slope_hi": pl.Float64(),
 }

@@ -1,4 +1,4 @@
-"""Cut several runs into spans that stand for the same stretch of training, whatever steps each of them recorded."""
+"""Cut several runs into spans that cover the same stretch of training, whatever steps each run recorded."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def match_by_tokens(
     totals: Sequence[LoggedTotal | None] | None = None,
     names: Sequence[str] = (),
 ) -> MatchedSpans | NotMatched:
-    """Return spans of as many model tokens trained on each.
+    """Return spans that each cover the same number of trained model tokens.
 
-    A running total that was logged is taken where every run has one: units would differ else. Without it, tokens of
-    steps that were not recorded are taken to lie on a line between the recorded ones.
+    A logged running total is used only if every run has one, or units would differ. Without it, tokens of unrecorded
+    steps are interpolated linearly between recorded ones.
     """
     steps = [recorded_steps(profile) for profile in profiles]
     logged = [total for total in totals or () if total is not None]
@@ -88,7 +88,7 @@ def _tokens_trained(profile: Profile, steps: IntArray) -> FloatArray:
     if not len(steps):
         return tokens
     apart = np.diff(steps)
-    # of the steps after one recorded step up to the next, the last included
+    # tokens of the steps after one recorded step up to and including the next
     added = apart * (tokens[:-1] + tokens[1:]) / 2 + (tokens[1:] - tokens[:-1]) / 2
     before = tokens[0] * max(0, int(steps[0]) - 1)  # steps count from 1 (or 0); the first recorded stands for those
     at: FloatArray = before + tokens[0] + np.append(0.0, np.cumsum(added)) - tokens / 2
@@ -115,7 +115,7 @@ def _named(names: Sequence[str], steps: Sequence[IntArray]) -> Sequence[str]:
 def _match(
     axis: str, steps: Sequence[IntArray], positions: Sequence[FloatArray], count: int, names: Sequence[str]
 ) -> MatchedSpans | NotMatched:
-    """Cut what all runs share of the axis into at most `count` parts in which every run recorded a step."""
+    """Cut the part of the axis that all runs share into at most `count` parts in which every run recorded a step."""
     usable = [recorded[np.isfinite(at)] for recorded, at in zip(steps, positions, strict=True)]
     positions = [at[np.isfinite(at)] for at in positions]
     if bare := [name for name, at in zip(names, positions, strict=True) if not len(at)]:
@@ -154,7 +154,7 @@ def count_steps(steps: int) -> str:
 
 def _between(positions: FloatArray, parts: int, first: float, last: float) -> FloatArray:
     """Return edges halfway between parts of as equal a number of places as can be."""
-    # not the first parts alone one longer: a third of the parts is then a third of the run
+    # longer parts are spread out, not all first: a third of the parts is then a third of the run
     pieces = np.split(positions, np.arange(1, parts) * len(positions) // parts)
     cuts = [(float(piece[-1]) + float(next_piece[0])) / 2 for piece, next_piece in pairwise(pieces)]
     return np.array([first, *cuts, last])

@@ -1,9 +1,9 @@
 """Find the turn at which the episodes of a group part into those that succeed and those that fail.
 
-Each candidate splits a group's episodes in two by what they did at a turn. Its evidence is the probability of the
-outcomes where both sides have a rate of their own over that where all have one, given how many succeed: on average 1
-over all ways to hand the outcomes out, so that neither many candidates nor small sides look good by chance.
-"""
+Each candidate splits a group's episodes in two by what they did at a turn. Its evidence is a Bayes factor: the
+probability of the outcomes if both sides have their own success rate over that if all share one, given how many
+succeed. It averages 1 over all permutations of the outcomes, so neither many candidates nor small sides look good by
+chance."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def stratified_difference(
 ) -> StratifiedDifference | None:
     """Split each stratum at its median of `by` and compare the share of hits; None with fewer than two strata.
 
-    Entries at the median belong to neither half. What changes from stratum to stratum (the run's trend) cancels; what
-    is alike within one (a bad hour) shows in how the strata differ, and so in the error.
+    Entries at the median go into no half. What changes between strata (the run's trend) cancels; what is shared within
+    one (a bad hour) makes strata differ, and so widens the error.
     """
     rows = []
     for name in np.unique(stratum):
@@ -90,11 +90,11 @@ def rate_differences(tables: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
     ).sort(key, nulls_last=True)
 
 
-PRIOR: Final = 0.5  # of successes and failures of a side: Jeffreys
-PASSES: Final = 12  # over all groups, in which the kinds of split that decide elsewhere come to count for more
-KIND_WEIGHT: Final = 10.0  # of an even spread over the kinds, in groups: what few groups show is no habit of the set
-TURN_WEIGHT: Final = 3.0  # of turns deciding as often as any other, in groups
-SURE: Final = 0.5  # probability that the turn found decides, from which it is told
+PRIOR: Final = 0.5  # prior successes and failures of a side (Jeffreys)
+PASSES: Final = 12  # over all groups; kinds of split that decide in other groups gain weight with each
+KIND_WEIGHT: Final = 10.0  # of an even spread over the kinds, in groups: what few groups show is not a habit
+TURN_WEIGHT: Final = 3.0  # of every turn deciding equally often, in groups
+SURE: Final = 0.5  # probability that the turn found decides, above which it is reported
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +106,9 @@ class Splits:
 
     group: IntArray  # of each split
     turn: IntArray
-    kind: IntArray  # what sort of thing the sides differ in, 0 to k-1: the same over all groups
-    prior: FloatArray  # how likely each decides, beside the others of its turn
-    starts: IntArray  # of each split, its first entry
+    kind: IntArray  # what the sides differ in, 0 to k-1: the same numbers in all groups
+    prior: FloatArray  # how likely each is to decide, relative to the others of its turn
+    starts: IntArray  # each split's first entry
     episode: IntArray  # of each entry
     episode_group: IntArray  # of each episode
 
@@ -179,7 +179,7 @@ def locate(splits: Splits, success: BoolArray) -> Located:
     turn_of = np.cumsum(_changes(splits.group, splits.turn)) - 1  # place of each split's turn among all turns
     turn_group, turn_number = splits.group[new_turn], splits.turn[new_turn]
     first_turn = np.flatnonzero(_changes(turn_group))
-    turns = np.bincount(turn_group, minlength=groups)  # with candidates, of each group
+    turns = np.bincount(turn_group, minlength=groups)  # each group's number of turns with candidates
     weight, nothing = np.ones(kinds) / max(1, kinds), 0.5
     usual = 1.0 / turns[turn_group]
     _, same, counts = np.unique(turn_of * max(1, kinds) + splits.kind, return_inverse=True, return_counts=True)
@@ -244,10 +244,10 @@ def _new_evidence(log_sum: FloatArray, first: IntArray) -> FloatArray:
 
 
 def permutation_p(splits: Splits, success: BoolArray, *, draws: int, seed: int) -> float:
-    """Return the p-value of no turn deciding anywhere, from handing outcomes out anew within each group.
+    """Return the p-value of the null that no turn decides anything, by permuting outcomes within each group.
 
-    The statistic sums, over groups, the log of the mean evidence over turns and over candidates of a turn: whatever was
-    tried is tried again in each draw.
+    The statistic sums, over groups, the log of the mean evidence over turns and over candidates of a turn: each draw
+    repeats the whole search.
     """
     if not len(splits.group):
         return 1.0
@@ -280,7 +280,7 @@ def permutation_p(splits: Splits, success: BoolArray, *, draws: int, seed: int) 
 
 
 def _changes(*keys: IntArray) -> BoolArray:
-    """Flag the entries at which any of the keys differs from the entry before; the first always."""
+    """Flag the entries where any key differs from the entry before; always the first one."""
     flags = np.zeros(len(keys[0]), bool)
     flags[:1] = True
     for key in keys:

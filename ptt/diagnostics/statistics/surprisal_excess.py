@@ -1,9 +1,8 @@
-"""Where and since when sampled tokens are more, or less, surprising than their entropy, and what explains it.
+"""Where and since when sampled tokens are more or less surprising than their entropy, and what explains it.
 
-A temperature may: of a token drawn at temperature T, exp(-(1 - 1/T) s) (s - H) is 0 in the mean, where s is its
-surprisal and H the entropy of its distribution, both at temperature 1. The weight undoes the temperature, and s - H is
-0 in the mean of tokens drawn at 1. So T is the root of the sum of this over all tokens, whatever their distributions.
-"""
+A temperature may explain it. For a token drawn at temperature T, exp(-(1 - 1/T) s) (s - H) has mean 0, where s is its
+surprisal and H the entropy of its distribution, both at temperature 1: the weight undoes the temperature, and s - H has
+mean 0 at temperature 1. So T is the root of the sum of this over all tokens, whatever their distributions."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ from ptt.diagnostics.statistics.marked_tokens import (
 from ptt.diagnostics.statistics.mask_faults import MIN_WINDOW
 from ptt.diagnostics.statistics.windows import Span
 
-LOWEST, HIGHEST = 0.4, 4.0  # temperatures that are looked for
-HALVINGS: Final = 14  # of the range of 1 - 1/T: to four digits
+LOWEST, HIGHEST = 0.4, 4.0  # range of temperatures searched
+HALVINGS: Final = 14  # of the range of 1 - 1/T, which gives four digits
 STRATA: Final = (0.0, 0.2, 1.0, math.inf)  # nats of entropy: one temperature must explain sure and open tokens alike
 MIN_STRATUM: Final = 200  # tokens
-MAX_APART: Final = 0.12  # of a stratum's temperature from that of all: 0.05 at most where it is one
-Z_APART: Final = 3.0  # standard errors that it may lie apart besides
+MAX_APART: Final = 0.12  # of a stratum's temperature from the overall one: at most 0.05 if there is a single one
+Z_APART: Final = 3.0  # standard errors by which it may differ in addition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +97,7 @@ class SurprisalExcess:
     inside: Surprisal  # while it holds
     outside: Surprisal  # before and after
     temperature: SamplingTemperature | None  # that explains it
-    clustered: float  # share of the unlikely tokens that stand among others such
+    clustered: float  # share of unlikely tokens that are close to other unlikely ones
     unlikely: float  # share of tokens that a policy rarely samples
 
 
@@ -116,12 +115,12 @@ class Sampling:
 
     @property
     def at_one(self) -> bool:
-        """Whether it says that every token is sampled as it is scored."""
+        """Whether the recorded settings say that every token is sampled as it is scored."""
         return self.temperatures == (1.0,) and not self.truncated
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing is recorded that says otherwise either."""
+        """Whether neither a temperature nor truncation is recorded."""
         return not self.temperatures and not self.truncated
 
 
@@ -132,19 +131,19 @@ MAX_COLD_UNLIKE: Final = 0.7  # where not one temperature explains all: a top_p 
 MAX_COLDER: Final = 0.85  # where it was 1 before or after
 UNKNOWN_RATIO: Final = 2.0  # where no temperature is recorded: one of 1.3 in the sampler alone leaves 1.5
 MIN_UNKNOWN: Final = 1.4  # then of the temperature that explains all: nobody is known to train at more than 1.3
-CHANGED: Final = 1.25  # of the temperature that explains a window, over the early one
+CHANGED: Final = 1.25  # of the temperature that explains a window over the early one
 AGREES: Final = (0.92, 1.1)  # temperature that explains the first windows: then it is the scores', recorded or not
 MIN_Z: Final = 4.0  # standard errors, of each of MIN_WINDOWS windows
-MIN_Z_ALONE: Final = 6.0  # of a single one, in a run that has hardly more
+MIN_Z_ALONE: Final = 6.0  # for a single window, in a run with hardly more
 MIN_EXCESS: Final = 0.02  # nats a token: less is lost among sure tokens, and moves no percentile
-WINDOWS: Final = (24, 8)  # of a run, at most: of a policy that is sure of most tokens, only wide ones tell
+WINDOWS: Final = (24, 8)  # of a run, at most: with a policy that is sure of most tokens, only wide ones show anything
 EARLY_SHARE: Final = 0.25  # of the windows
-MIN_WINDOWS: Final = 2  # that show it, where there are four or more
+MIN_WINDOWS: Final = 2  # that must show it, if there are four or more
 
 
 @dataclass(frozen=True)
 class JudgedTokens:
-    """The marked tokens that are left, of which surprisal and entropy are held against each other."""
+    """The marked tokens left to judge, and their sums of surprisal and entropy."""
 
     tokens: MarkedTokens
     chosen: BoolArray
@@ -166,14 +165,14 @@ class JudgedTokens:
         return tuple(window for window in windows if window.both.tokens)
 
     def temperature(self, sequences: BoolArray) -> SamplingTemperature | None:
-        """Estimate the temperature at which some sequences were sampled."""
+        """Estimate the temperature that some sequences were sampled at."""
         tokens = self.tokens
         usable = self.chosen & sequences[tokens.row] & np.isfinite(tokens.surprisal) & np.isfinite(tokens.entropy)
         return sampling_temperature(tokens.surprisal[usable], tokens.entropy[usable], tokens.row[usable])
 
 
 def find_excess(rest: JudgedTokens, sampling: Sampling) -> SurprisalExcess | None:
-    """Find the windows in which the two part, and since when; None where they agree or no entropy is recorded."""
+    """Find the windows where surprisal and entropy differ, and since when; None if they agree or lack entropy."""
     if len(sampling.temperatures) > 1:  # a mixture that changes is no fault
         return None
     for most in WINDOWS:
