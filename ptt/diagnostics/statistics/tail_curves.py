@@ -39,10 +39,10 @@ TAIL: Final = "p95 and p99"  # the quantile of a Curve that is the geometric mea
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One percentile of |r| of one slice of one run over spans of steps; all arrays have one entry a span.
+    """One percentile of |r| in one slice of one run, by span of steps; all arrays have one entry a span.
 
-    log_value: natural log of the percentile in nats (floored), NaN where a span holds too few tokens; own: the
-    variance of log_value that redrawing whole units gives it; tokens and units: what it is made of.
+    log_value: natural log of the percentile in nats (floored), NaN where a span holds too few tokens; own: the variance
+    of log_value under resampling of whole units; tokens, units: how many there are in each span.
     """
 
     slice: str
@@ -74,7 +74,7 @@ def tail_curves(profile: Profile, *, slice_name: str, spans: Sequence[Span]) -> 
             quantile=quantile,
             spans=tuple(spans),
             log_value=np.where(whole, log_value, np.nan),
-            own=own * units / (units - 1),  # redrawing a few units leaves out what the mean of them is off by
+            own=own * units / (units - 1),  # resampling few units underestimates the variance by this factor
             tokens=tails.tokens.astype(np.int64),
             units=tails.units,
         )
@@ -82,10 +82,10 @@ def tail_curves(profile: Profile, *, slice_name: str, spans: Sequence[Span]) -> 
 
 
 def resample_tails(profile: Profile, *, slice_name: str, spans: Sequence[Span], name: str) -> SliceTails:
-    """Return the tails of one slice over spans and over their thirds, with redrawings (blocks, then units in them).
+    """Return the tails of one slice over spans and their thirds, with resamples (blocks, then units in them).
 
-    `windows` and `windows_drawn` of its percentiles are of the early, mid and late third of the spans. `name` names the
-    random numbers: give each run its own, so that two runs' redrawings do not move together.
+    `windows` and `windows_drawn` of its percentiles cover the early, mid and late third of the spans. `name` seeds the
+    random numbers: give each run its own, so that two runs' resamples are independent.
     """
     number = {title: key for key, title in profile.slices.items()}[slice_name]
     in_slice = pl.col("slice") == number
@@ -118,25 +118,25 @@ def name_seed(name: str) -> int:
 
 
 def floor_curve(curve: Curve, floor: float) -> Curve:
-    """Return the curve with every value below `floor` nats taken for it, and what noise is then left.
+    """Return the curve with every value below `floor` nats raised to it, and the noise that is then left.
 
-    own becomes the variance of max(x, floor) for normal x: a value far below the floor has none.
+    own becomes the variance of max(x, floor) for normal x, so a value far below the floor has no noise.
     """
     at = math.log(floor)
     spread = np.sqrt(np.maximum(curve.own, 1e-18))
     distance = (at - curve.log_value) / spread
     below = np.array([0.5 * math.erfc(-z / math.sqrt(2.0)) if math.isfinite(z) else math.nan for z in distance])
     density = np.exp(-0.5 * np.minimum(np.square(distance), 1400.0)) / math.sqrt(2 * math.pi)
-    mean = distance * below + density  # of max(z, apart), standard normal z
+    mean = distance * below + density  # E[max(z, distance)], standard normal z
     square = np.square(distance) * below + (1 - below) + distance * density
     own = np.maximum(square - np.square(mean), 0.0) * curve.own
     return replace(curve, log_value=np.maximum(curve.log_value, at), own=np.where(distance > 30, 0.0, own))
 
 
 def join_tail(percentiles: Sequence[Curve], *, floors: Mapping[str, float] | None = None) -> Curve:
-    """Join p95 and p99 of one slice of one run: their geometric mean, one figure for one test.
+    """Join p95 and p99 of one slice of one run into their geometric mean: one statistic for one test.
 
-    Their noise is taken as wholly shared, since they are of the same tokens: at most what it can be.
+    Their noise is assumed to be fully shared, since both come from the same tokens: the conservative bound.
     """
     floored = [floor_curve(curve, floors[curve.quantile]) if floors else curve for curve in percentiles]
     if (

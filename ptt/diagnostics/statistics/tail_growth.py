@@ -56,7 +56,7 @@ MAX_OWN_SHARE_DIFFERENCE: Final = (
     0.5  # the same for two slices' difference: sequences share their own level between slices
 )
 MIN_BLOCK_TOKENS: Final = 50  # below it a block's p99 is its largest token or two
-MIN_FULL_SHARE: Final = 0.5  # of the tokens that a block is to hold: one with fewer could not be joined to any
+MIN_FULL_SHARE: Final = 0.5  # of the tokens wanted in a block: one with fewer had no neighbour to be joined with
 FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 """Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
 GROWTH_OFFSET: Final = 0.2
@@ -70,9 +70,9 @@ owe its scatter to its first steps, and no growth could be distinguished from it
 class Percentile:
     """One percentile of |r| of one slice over a run.
 
-    blocks: (blocks,) values, NaN where a block holds too few tokens; equal: of as many tokens in each block, which is
-    what blocks are compared by; grouped: likewise of groups of blocks; drawn: (blocks, draws); windows: early, mid and
-    late values; windows_drawn: (3, draws), blocks redrawn as well; last_sixth: of the run.
+    blocks: (blocks,) values, NaN where a block holds too few tokens; equal: the same from equally many tokens of each
+    block, used to compare blocks; grouped: the same for groups of blocks; drawn: (blocks, draws); windows: early, mid
+    and late values; windows_drawn: (3, draws), with blocks resampled as well; last_sixth: over the run's last sixth.
     """
 
     blocks: FloatArray
@@ -94,7 +94,7 @@ class Percentile:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceTails:
-    """All that is known of one slice's tails."""
+    """Everything known about one slice's tails."""
 
     name: str
     tokens: IntArray  # (blocks,)
@@ -145,7 +145,7 @@ class TailShift:
     factor: float
     p_value: float
     contrast: Contrast | None
-    grouped: bool = False  # the contrast is of groups of blocks
+    grouped: bool = False  # the contrast is between groups of blocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +158,9 @@ class LateRise:
 
 
 def tail_growth(post: SliceTails, *, noise: StepNoise, draws: int = NULL_DRAWS) -> TailShift:
-    """Return the clearest rise of one slice's tail, wherever in the run it begins, by blocks or by groups of them.
+    """Return the clearest rise of one slice's tail, wherever in the run it begins, by block or by group of blocks.
 
-    The tail is the geometric mean of its percentiles: one figure, one test.
+    The tail is summarised by the geometric mean of its percentiles: one statistic, one test.
     """
     level, own = _growth_level(post)
     merged, groups = merge_blocks(post), grouped_blocks(len(post.tokens))
@@ -190,7 +190,7 @@ def _factor(level: FloatArray, contrast: Contrast | None) -> float:
 
 
 def _means(values: FloatArray, contrast: Contrast) -> tuple[float, float]:
-    """Return the means of the finite values of earlier and later blocks; NaN where none is."""
+    """Return the means of the finite values in earlier and later blocks; NaN where a part has none."""
     parts = [values[blocks] for blocks in (contrast.before, contrast.after)]
     before, after = (float(np.mean(part[np.isfinite(part)])) if np.isfinite(part).any() else math.nan for part in parts)
     return before, after
@@ -210,7 +210,7 @@ def excess_growth(
 ) -> ExcessGrowth:
     """Return the percentile whose growth in nats exceeds the other slice's most clearly, between given blocks.
 
-    r is a log already: importance weights go with nats, not with the ratio of percentiles. The p-value is of an excess
+    r is already a log: importance weights depend on nats, not on the ratio of percentiles. The p-value is for an excess
     above `margin` nats, Bonferroni-corrected for the two percentiles.
     """
     grown = []
@@ -259,9 +259,9 @@ def _level(
 
 
 def _own_variances(mean: float, tokens: IntArray) -> FloatArray:
-    """Return each block's variance by its tokens, so that they are `mean` on average.
+    """Return each block's variance, inversely proportional to its tokens, with mean `mean`.
 
-    By tokens alone: a block in which no sequence of the tail was drawn would seem to know its level best.
+    Only tokens count: resampled variances would trust a block most when its sample missed the tail's sequences.
     """
     inverse = np.where(tokens >= MIN_BLOCK_TOKENS, 1 / np.maximum(tokens, MIN_BLOCK_TOKENS), np.nan)
     if not np.isfinite(inverse).any():
@@ -298,9 +298,9 @@ def slice_tails(
 ) -> SliceTails:
     """Measure the tails of one slice from its cells and its sequences (with `unit`).
 
-    `windows` are three spans, `blocks` the finer ones that are redrawn; a block belongs to the window it starts in.
-    `far` are those in which a few tokens are counted; without them the blocks.
-    Two runs that are set against each other want a `seed` each: redrawn with the same numbers they would move alike.
+    `windows` are three spans, `blocks` the finer ones that are resampled; a block belongs to the window it starts in.
+    `far`: the spans in which extreme tokens are counted; the blocks if None. Give two runs that are compared different
+    seeds: with the same random numbers their resamples would move together.
     """
     in_blocks = label_spans(sequences, blocks, name="block")
     redrawn = resample_blocks(in_blocks, blocks=len(blocks), seed=seed)
@@ -433,7 +433,7 @@ def percentiles_by_span(cells: pl.DataFrame, spans: tuple[Span, ...]) -> pl.Data
 
 
 def rescale(drawn: FloatArray, centre: FloatArray, exact: FloatArray) -> FloatArray:
-    """Carry the spread of coarse percentiles over to the exact value they stand for."""
+    """Scale the spread of coarse percentiles so that it centres on the exact value."""
     usable = (centre > 0) & np.isfinite(centre)
     factor = np.divide(exact, centre, out=np.ones_like(np.asarray(centre, dtype=float)), where=usable)
     if drawn.ndim > factor.ndim:

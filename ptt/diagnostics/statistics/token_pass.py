@@ -85,7 +85,7 @@ class Single:
 
 @dataclass(frozen=True, kw_only=True)
 class FoldContext:
-    """What the batches of a piece are folded with; positions of the main pair are added up by the piece."""
+    """What a piece's batches are folded with; token positions of the main pair are added up over the piece."""
 
     plan: PassPlan
     single: Single
@@ -182,7 +182,7 @@ def _differences(batch: Batch, pair: Pair, fills: Mapping[str, Fills], out: Floa
     names = pair.columns
     thirds = {third for name in names if name in fills for third in fills[name].confirm} & batch.logps.keys()
     sides = {name: batch.logps[name][batch.is_model] for name in (*names, *sorted(thirds.difference(names)))}
-    with np.errstate(invalid="ignore"):  # inf - inf is NaN, and counted as such
+    with np.errstate(invalid="ignore"):  # inf - inf gives NaN, which is counted as such
         np.subtract(sides[pair.numerator], sides[pair.denominator], out=out, dtype=np.float64)
     count = np.diff(batch.stretch[::2])
     rows = np.flatnonzero(count)
@@ -257,11 +257,11 @@ PIECE_BATCHES: Final = 16  # some four million tokens: a hundredth of a second t
 
 @dataclass(frozen=True, kw_only=True)
 class PassPlan:
-    """What decides the tables of a piece, besides its tokens.
+    """What decides a piece's tables, apart from its tokens.
 
-    pairs: the first is the main one. sample_every: of the sequences, every so many-th is kept whole (0: none).
-    bits_dropped: see partial_tables.WIDER; a run that grows keeps its pieces until its steps need wider cells.
-    fills: values that stand for no logprob, by column. doubles: logprobs to read in 64 bits.
+    pairs: the first is the main one. sample_every: one sequence in this many is kept whole (0: none). bits_dropped: see
+    partial_tables.WIDER; a growing run keeps its pieces until its steps need wider cells. fills: values that are
+    placeholders, by column. doubles: logprobs to read in 64 bits.
     """
 
     pairs: tuple[Pair, ...]
@@ -324,10 +324,10 @@ def token_pass(
 
 @dataclass(frozen=True, kw_only=True)
 class GoingOn:
-    """How a piece that the run ends in goes on from what was kept of it, and what is kept of it for the next time.
+    """How the piece that a run ends in continues from its kept records, and what is kept for the next time.
 
-    begun: of its batches before those that are folded now. until: the sequence that the last whole batch ends before.
-    keep: is given the records of all whole batches.
+    begun: the records of the batches before those folded now. until: the sequence before which the last whole batch
+    ends. keep: called with the records of all whole batches.
     """
 
     begun: BegunPiece | None
@@ -342,7 +342,7 @@ def fold(
     on_rows: Callable[[int], None] | None = None,
     going_on: GoingOn | None = None,
 ) -> Iterator[tuple[int, PartialTables]]:
-    """Yield the number and the tables of each piece of `frame`, in the frame's order; with `going_on` it is one."""
+    """Yield number and tables of each piece of `frame`, in its order; with `going_on` there is only one."""
     pool = ArrayPool()
     for number, batches in groupby(_aligned(frame, plan.batch_rows), key=lambda batch: batch[0] // PIECE_BATCHES):
         context = FoldContext(plan=plan, single=single, pool=pool)
@@ -350,7 +350,7 @@ def fold(
 
 
 def _aligned(frame: pl.LazyFrame, rows: int) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Cut what Polars streams where a multiple of `rows` is passed by `seq`: batches that depend on nothing else."""
+    """Cut the stream where `seq` passes a multiple of `rows`, so that batches do not depend on how Polars streams."""
     stream = frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming")
     waiting: list[pl.DataFrame] = []
     at = -1

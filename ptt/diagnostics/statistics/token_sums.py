@@ -13,8 +13,8 @@ from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.cells import EXPONENT_CAP, POWERS, SEQUENCE_SUMS
 from ptt.diagnostics.statistics.observation_position import FLOOR, Large
 
-SIGNED_BINS: Final = 2 * (bins.OVERFLOW + 1)  # of a step and slice
-FLOOR_BIN: Final = int(bins.bin_of(np.array([FLOOR]))[0])  # the first of large tokens
+SIGNED_BINS: Final = 2 * (bins.OVERFLOW + 1)  # of one step and slice
+FLOOR_BIN: Final = int(bins.bin_of(np.array([FLOOR]))[0])  # the first bin of large tokens
 SPARSE: Final = 4
 """Places a token: with more of them, adding up into mostly empty tables costs more than a sort."""
 SINGLE_SUMS: Final = (*SEQUENCE_SUMS, "s_r2")
@@ -38,7 +38,7 @@ class Segments:
 
 @dataclass(frozen=True, kw_only=True)
 class Histograms:
-    """Counts in coarse bins of some segments: those of segment i stand from offsets[i] to offsets[i + 1]."""
+    """Counts in coarse bins by segment: those of segment i are at offsets[i] to offsets[i + 1]."""
 
     offsets: IntArray
     bin: npt.NDArray[np.uint8]
@@ -87,15 +87,15 @@ class ArrayPool:
         return self
 
     def floats(self, name: str) -> FloatArray:
-        """Return the float array `name`; what it held before is gone."""
+        """Return the float array `name`; its former contents are lost."""
         return self._array(name, np.float64)
 
     def flags(self, name: str) -> BoolArray:
-        """Return the array of truth values `name`; what it held before is gone."""
+        """Return the boolean array `name`; its former contents are lost."""
         return self._array(name, np.bool_)
 
     def integers(self, name: str) -> IntArray:
-        """Return the integer array `name`; what it held before is gone."""
+        """Return the integer array `name`; its former contents are lost."""
         return self._array(name, np.int64)
 
     def _array(self, name: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
@@ -124,7 +124,7 @@ def _single_sums(
 ) -> SingleSums:
     first, length = segments.stretch[used], np.diff(segments.stretch)[used]
     low, high = np.minimum.reduceat(segments.r, first), np.maximum.reduceat(segments.r, first)
-    place = None  # of tokens of segments that are kept, where they are among all
+    place = None  # indices, among all tokens, of those in segments that are kept
     if segments.kept is not None:
         chosen = segments.kept[used]
         first, length, low, high = (values[chosen] for values in (first, length, low, high))
@@ -144,7 +144,7 @@ def _single_sums(
 def _end_to_end(fine: IntArray, kept: BoolArray, stretch: IntArray, out: IntArray) -> IntArray:
     """Lay the bins of segments that are kept end to end."""
     bounds = stretch[np.flatnonzero(np.diff(kept, prepend=False, append=False))].tolist()
-    spans = zip(bounds[::2], bounds[1::2], strict=True)  # of neighbours that are all kept
+    spans = zip(bounds[::2], bounds[1::2], strict=True)  # runs of neighbouring segments that are all kept
     np.concatenate([fine[:0], *(fine[begin:end] for begin, end in spans)], out=out)
     return out
 
@@ -171,7 +171,7 @@ def _cells(
         place, key = np.unique(key, return_inverse=True)
         return place, np.bincount(key), np.bincount(key, weights=magnitude).astype(np.float64, copy=False)
     count = np.bincount(key)
-    place = np.flatnonzero(count != 0)  # of truth values: a third of the time
+    place = np.flatnonzero(count != 0)  # on booleans: a third of the time
     s_abs = np.bincount(key, weights=magnitude).astype(np.float64, copy=False)
     return place, count[place], s_abs[place]
 

@@ -15,8 +15,8 @@ from ptt.diagnostics.statistics.small_sample import block_means, centred_positio
 
 STEP_AR1: Final = 0.6
 """AR(1) of step noise that a shift is tested against; docs/statistics.md has what noise of 0, 0.5, 0.8 does."""
-MIN_AR1: Final = 0.2  # however far apart steps were recorded
-NULL_DRAWS: Final = 4999  # of noise without any shift: p-values come down to 0.0002
+MIN_AR1: Final = 0.2  # however far apart the recorded steps are
+NULL_DRAWS: Final = 4999  # of noise without any shift: p-values go down to 0.0002
 MIN_SHIFT_BLOCKS: Final = 6  # four differences to tell their scatter from
 MIN_PART: Final = 2  # blocks before a shift or after it: one alone is an accident
 MIN_VARIANCE: Final = 1e-18
@@ -35,7 +35,7 @@ class StepNoise:
 
     @property
     def correlation(self) -> float:
-        """Of one observation with the next; MIN_AR1 at least, since noise of batches and drift outlasts a few steps."""
+        """Of one observation with the next; at least MIN_AR1, since batch noise and drift outlast a few steps."""
         return max(MIN_AR1, math.pow(STEP_AR1, self.gap))
 
     def merged(self, groups: Sequence[IntArray]) -> StepNoise:
@@ -51,7 +51,7 @@ class Contrast:
     after: IntArray
 
     def spread(self, groups: Sequence[IntArray]) -> Contrast:
-        """Return the contrast of the blocks that the groups hold, where this one is of groups."""
+        """Return the contrast of the blocks in these groups, for a contrast between groups."""
         before, after = (np.concatenate([groups[int(index)] for index in part]) for part in (self.before, self.after))
         return Contrast(before=before, after=after)
 
@@ -69,11 +69,11 @@ def shift_p_value(
 ) -> float:
     """Return the one-sided p-value of later blocks more than `margin` above earlier ones.
 
-    values: block values on a scale where noise adds up; own: the variance that each block has by itself, from redrawing
-    its sequences; noise: what its steps share. The statistic is Student's, its scatter from how neighbouring blocks
-    differ within either part: growth, whatever its shape, then hardly passes for noise. Its null is drawn: the share
-    `own` of the scatter (`most_own` at most) independent from block to block, the rest the AR(1) of `noise`. Blocks
-    without a value are left out.
+    values: block values on a scale where noise is additive; own: each block's own variance, from resampling its
+    sequences; noise: what its steps share. The statistic is Student's t, with scatter estimated from differences of
+    neighbouring blocks within each part, so that growth of any shape hardly counts as noise. Its null is simulated: the
+    share `own` of the scatter (at most `most_own`) is independent between blocks, the rest follows the AR(1) of
+    `noise`. Blocks without a value are left out.
     """
     usable = np.flatnonzero(np.isfinite(values))
     held = Contrast(before=np.searchsorted(usable, np.intersect1d(usable, contrast.before)),
@@ -95,7 +95,7 @@ class Scan:
 
     p_value: float
     contrast: Contrast | None  # None: too few blocks with a value
-    grouped: bool = False  # it is of groups
+    grouped: bool = False  # the contrast is between groups
 
 
 def scan_shifts(
@@ -109,12 +109,12 @@ def scan_shifts(
     seed: int,
     draws: int = NULL_DRAWS,
 ) -> Scan:
-    """Return the p-value of a shift that begins anywhere, by blocks or by groups of neighbouring ones.
+    """Return the p-value of a shift that begins anywhere, by block or by group of neighbouring blocks.
 
-    As `shift_p_value`, with all blocks from any place on against all before it, and the late third against the early
-    one. The statistic is the largest of these, of the values and of those of the groups (`grouped`); the smaller of the
-    two p-values is held against the smaller of two in draws of the null (Westfall and Young): looking at many costs
-    nothing.
+    As in `shift_p_value`, but comparing all blocks from any place on with all before it, and the late third with the
+    early one. The statistic is the largest of these, for the values and for the groups (`grouped`). The smaller of the
+    two p-values is compared with the smaller of two in draws of the null (Westfall and Young), so that many places need
+    no further correction.
     """
     usable, wide = np.flatnonzero(np.isfinite(values)), np.flatnonzero(np.isfinite(grouped))
     if len(usable) < MIN_SHIFT_BLOCKS:
@@ -172,7 +172,7 @@ def _scan_statistics(values: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
 
 
 def _places(count: int) -> list[Contrast]:
-    """Return the contrasts of so many blocks: late against early third, and every place but the outermost."""
+    """Return the contrasts among `count` blocks: late against early third, and every split but the outermost."""
     third, every = count // 3, np.arange(count)
     splits = [Contrast(before=every[:place], after=every[place:]) for place in range(MIN_PART, count - MIN_PART + 1)]
     return [Contrast(before=every[:third], after=every[-third:]), *splits]
@@ -211,7 +211,7 @@ def block_correlation(count: int, steps: int, ar1: float = STEP_AR1) -> FloatArr
 
 
 def block_covariance(steps: IntArray, ar1: float = STEP_AR1) -> FloatArray:
-    """Return the covariances of means of so many steps each, one after the other, where steps follow an AR(1)."""
+    """Return the covariances of means of consecutive runs of steps, (steps[i],) each, where steps follow an AR(1)."""
     first = np.cumsum(steps) - steps
     decayed = (1 - ar1**steps) / (1 - ar1)
     between = first[None, :] - (first + steps - 1)[:, None]
@@ -230,7 +230,7 @@ def classify_trend(values: FloatArray) -> str:
     values = values[np.isfinite(values)]
     if len(values) < 2 * FLATNESS_BLOCKS:
         return "cannot_say"
-    if np.ptp(values) == 0:  # of the values: means of equal values differ in their last bit
+    if np.ptp(values) == 0:  # on the values, since means of equal values differ in their last bit
         return "flat"
     means = block_means(values, FLATNESS_BLOCKS)
     line, position = fit_line(means), centred_positions(FLATNESS_BLOCKS)
@@ -262,7 +262,7 @@ def rolling_mean(values: FloatArray, width: int, *, minimum: int | None = None) 
 
 
 def first_lasting_excess(exceeds: BoolArray, *, share: float = 0.8) -> int | None:
-    """Return the first index that exceeds and from which on at least `share` of the entries do, or None."""
+    """Return the first index that exceeds and from which at least `share` of the entries exceed, or None."""
     if not exceeds.any():
         return None
     ahead = np.cumsum(exceeds[::-1])[::-1] / np.arange(len(exceeds), 0, -1)

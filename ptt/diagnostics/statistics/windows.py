@@ -12,9 +12,9 @@ import polars as pl
 from ptt.diagnostics.statistics.arrays import IntArray
 
 WINDOWS: Final = ("early", "mid", "late")
-WHOLE_SHARE: Final = 0.9  # of a period's steps: with fewer it is not yet over
-BURST_GAP: Final = 2  # times the smallest gap between recorded steps: a larger one ends a burst
-MAX_BURST: Final = 8  # steps in a row on one batch of rollouts: trainers take 1 to 4
+WHOLE_SHARE: Final = 0.9  # of a period's steps: a period with fewer is not over yet
+BURST_GAP: Final = 2  # times the smallest gap between recorded steps: a larger gap ends a burst
+MAX_BURST: Final = 8  # steps in a row from one batch of rollouts: trainers take 1 to 4
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,11 @@ def split_steps(steps: Sequence[int], count: int) -> tuple[Span, ...]:
 
 
 def bursts(steps: Sequence[int]) -> tuple[Span, ...]:
-    """Return the observations among distinct, ascending steps: bursts where some stand in a row, else single steps.
+    """Split distinct, ascending steps into observations: bursts of consecutive steps, else single steps.
 
-    A recorder that keeps some steps in a row and then skips many records updates on one and the same batch of rollouts:
-    a burst is one observation. More than MAX_BURST in a row are a recorder that changed its spacing: single steps.
+    A recorder that keeps a few consecutive steps and then skips many records several updates on the same batch of
+    rollouts, so a burst is one observation. More than MAX_BURST in a row mean that the recorder changed its spacing:
+    single steps.
     """
     given = np.asarray(steps, dtype=np.int64)
     if not len(given):
@@ -81,7 +82,7 @@ def sliding_windows(steps: Sequence[int], *, width: int, stride: int) -> tuple[S
 
 
 def covered_until(steps: IntArray, last: int) -> int:
-    """Return the step up to which ascending steps cover a run that ends at `last`: it, where no further one was due."""
+    """Return the step up to which ascending steps cover a run: its `last` one where no further record was due."""
     gaps = np.diff(steps)
     due = int(np.quantile(gaps, 0.75, method="higher")) if len(gaps) else 1
     return last if last - int(steps[-1]) < due else int(steps[-1])
@@ -95,7 +96,7 @@ def label_spans(frame: pl.DataFrame, spans: Sequence[Span], *, name: str) -> pl.
     if len(spans) and len(step) and (step[1:] >= step[:-1]).all():  # as tables of tokens are: some looks for each span
         begin, end = np.searchsorted(step, firsts, side="left"), np.searchsorted(step, lasts, side="right")
         label = pl.Series(name, np.repeat(np.arange(len(spans), dtype=np.int32), end - begin))
-        if len(label) == end[-1] - begin[0]:  # spans that follow one another
+        if len(label) == end[-1] - begin[0]:  # consecutive spans
             return frame[int(begin[0]) : int(end[-1])].with_columns(label)
         inside = np.zeros(len(step), np.bool_)
         for first, last in zip(begin, end, strict=True):

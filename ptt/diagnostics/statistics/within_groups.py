@@ -12,12 +12,12 @@ from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.clustered_share import student_t
 
 DRAWS: Final = 999
-MAX_DRAWN: Final = 20_000  # rows for which outcomes are drawn; beyond, the sum over groups is as good as normal
+MAX_DRAWN: Final = 20_000  # rows to draw outcomes for; with more, the sum over groups is as good as normal
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithinCorrelation:
-    """The correlation of ranks within groups, over groups in which both differ."""
+    """Rank correlation within groups, over the groups in which both variables vary."""
 
     rho: float  # NaN where no group has both
     p_value: float  # two-sided, from exchanging one within each group
@@ -28,10 +28,10 @@ class WithinCorrelation:
 def within_correlation(
     x: FloatArray, y: FloatArray, group: IntArray, *, seed: int, draws: int = DRAWS
 ) -> WithinCorrelation:
-    """Correlate the ranks of x and y within groups; rows that lack either are left out.
+    """Correlate the ranks of x and y within groups, without rows that lack either.
 
-    One group alone gives Spearman's coefficient. The p-value exchanges y within groups, which keeps whatever makes the
-    members of a group alike; of very many rows it is that of the same statistic's normal limit.
+    One group alone gives Spearman's coefficient. The p-value permutes y within groups, which preserves whatever makes
+    the members of a group alike; with very many rows it uses the normal limit of the same statistic.
     """
     known = np.isfinite(x) & np.isfinite(y)
     order = np.argsort(group[known], kind="stable")
@@ -63,7 +63,7 @@ def within_correlation(
 
 
 def _centred_ranks(values: FloatArray, of: IntArray, first: IntArray, size: IntArray) -> FloatArray:
-    """Return mid-ranks within groups, less their mean; groups stand together."""
+    """Return mid-ranks within groups minus the group's mean; rows must be ordered by group."""
     if not len(values):
         return values
     order = np.lexsort((values, of))
@@ -77,7 +77,7 @@ def _centred_ranks(values: FloatArray, of: IntArray, first: IntArray, size: IntA
     return centred
 
 
-MIN_GROUPS: Final = 5  # with both kinds: with fewer, how far groups differ is not known
+MIN_GROUPS: Final = 5  # with both kinds: with fewer, nobody knows how far groups differ
 MIN_OF_KIND: Final = 10  # of either kind in a single group: the normal limit then holds
 
 
@@ -92,9 +92,9 @@ class PairOrder:
 
 
 def pair_order(values: FloatArray, kind: BoolArray, group: IntArray) -> PairOrder | None:
-    """Return how often a member with `kind` has the higher value of two of a group; None for too few.
+    """Return how often, in pairs from one group, the member with `kind` has the higher value; None for too few.
 
-    The interval is of the groups (a ratio's, linearised); of a single group of its members (DeLong et al. 1988).
+    The interval takes groups as units (linearised ratio), or the members of a single group (DeLong et al. 1988).
     """
     wins, pairs, alone = _by_group(values, kind, group)
     total = float(pairs.sum())
