@@ -28,41 +28,41 @@ from ptt.diagnostics.statistics.mismatch_shape import MismatchShape
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All that a rule may look at. What is None or absent was not recorded."""
+    """Everything that a rule may look at. None, or an absent key, means that it was not recorded."""
 
     run: Run
     algorithm: Algorithm = field(default_factory=Algorithm)
     metrics: Mapping[str, Series] = field(default_factory=dict)  # of training, by canonical name
-    other: Mapping[str, Series] = field(default_factory=dict)  # of training, without a canonical name, as spelt
-    described: tuple[SeriesOutcome, ...] = ()  # what every recorded series did, known or not, the most telling first
+    other: Mapping[str, Series] = field(default_factory=dict)  # of training, without a canonical name, as logged
+    described: tuple[SeriesOutcome, ...] = ()  # what every recorded series did, known or not, most informative first
     eval_loss: Series | None = None  # of the evaluations during training
-    seconds: float | None = None  # for which training was logged; None: nothing tells the time
-    eval_losses: tuple[Series, ...] = ()  # of their further data sets, each under its own name
+    seconds: float | None = None  # how long training was logged for; None: nothing records time
+    eval_losses: tuple[Series, ...] = ()  # of further evaluation data sets, each under its own name
     environment: Environment | None = None  # None: no sampled trajectory is recorded
     answers: Answers | None = None  # None: no text of a sampled answer was read
-    lengths: Lengths | None = None  # None: likewise
-    evaluation: Evaluation | None = None  # None: no figure of any evaluation
+    lengths: Lengths | None = None  # None: no text of a sampled answer was read
+    evaluation: Evaluation | None = None  # None: no metric of any evaluation
     rewards: Rewards | None = None  # None: neither components nor single rewards
     freshness: Freshness | None = None  # None: no policy version is recorded
     mismatch: MismatchShape | None = None  # None: no engine's logprobs, or too few tokens before or after tool output
     rank_mismatch: RankMismatch | None = None  # None: no engine's logprobs, or fewer than two ranks are known
-    pairs: Mapping[str, PairSteps] = field(default_factory=dict)  # by name of the pair, those that have tokens
+    pairs: Mapping[str, PairSteps] = field(default_factory=dict)  # by name of the pair, for pairs that have tokens
     reference: Reference | None = None  # None: not looked for
     kl_witness: KlWitness | None = None  # None: no KL is logged, or no logprobs of policy and reference are recorded
     signal: Signal = field(default_factory=Signal)
     machines: Machines | None = None  # None: nothing is recorded by rank
     events: tuple[Event, ...] = ()
     tails: Tails | None = None
-    holders: Holders | None = None  # None: no attribute is recorded that sets sequences apart
+    holders: Holders | None = None  # None: no recorded attribute distinguishes sequences
     tails_missing: tuple[str, ...] = ()  # which logprobs would have to be recorded
     tails_reason: str = ""
     tool_use: ToolUse | None = None
     validity: Validity | None = None
-    copies: Copies | None = None  # None: sequences repeat no others
+    copies: Copies | None = None  # None: no sequence repeats another
     batches: RecordedBatches | None = None  # None: no sequence is recorded
-    column_faults: tuple[ColumnFault, ...] = ()  # of logprobs, over a stretch of steps or all along
+    column_faults: tuple[ColumnFault, ...] = ()  # faults of logprob columns, over a stretch of steps or throughout
     mask: MaskEvidence | None = None
     segments: Segments | None = None  # None: no step is recorded at all
-    required_tools: tuple[str, ...] = ()  # of the settings
+    required_tools: tuple[str, ...] = ()  # from the settings
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    better: Mapping[str, str] = field(default_factory=dict)  # of the settings: a name as logged -> "higher" or "lower"
+    better: Mapping[str, str] = field(default_factory=dict)  # from the settings: name as logged -> "higher" or "lower"

@@ -1,7 +1,7 @@
-"""What kind of training a run is: which rules ask anything of it at all depends on that.
+"""What kind of training a run is, which decides which rules apply to it at all.
 
-Settings tell it, or names that one trainer alone logs; else what is logged, and last the words of files and folders.
-"""
+Settings say it, or names that only one trainer logs; failing that, the metrics that are logged, and last the words in
+names of files and folders."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ HINTS: Final[Mapping[str, Family]] = {
     **dict.fromkeys(("opd",), Family.DISTILLATION),
     **dict.fromkeys(("sb3", "gym", "gymnasium", "atari", "mujoco", "cartpole", "cleanrl"), Family.CLASSIC_RL),
 }  # fmt: skip
-"""Words of metrics, files and folders that speak of a kind of training, where nothing else does."""
+"""Words in names of metrics, files and folders that hint at a kind of training, where nothing else shows it."""
 JOINED_HINTS: Final = re.compile(
     r"(?i)reward[-_ ]?model|on[-_ ]policy[-_ ]distill\w*|fine[-_ ]tun\w*|stable[-_ ]baselines3?"
 )
@@ -78,8 +78,8 @@ GROUP_NAMES: Final = frozenset(
 )
 LOSS_SETTINGS: Final = ("loss_mode", "policy_loss_type", "pref_loss")
 SETTINGS: Final = ("algorithm", *LOSS_SETTINGS, "rlhf_type", "adv_estimator", "advantage_estimator", "loss_type")
-"""Facts that name the algorithm, the plainest first: veRL's `loss_mode: gspo` stands beside an estimator of GRPO's. A
-loss that names none counts for nothing."""
+"""Facts that name the algorithm, the clearest first: veRL logs `loss_mode: gspo` together with GRPO's estimator. A loss
+that names no algorithm is ignored."""
 ONLINE_METRICS: Final = (
     "reward/zero_std_frac", "len/response_mean", "kl/old", "clip/frac", "staleness/mean", "is/ratio_mean",
     "advantage/mean", "advantage/std", "len/clipped_frac", "critic/explained_variance", "critic/value_loss",
@@ -103,13 +103,13 @@ LEARNT_BY_REWARD: Final = frozenset(
      "critic", "rollout", "rollouts", "completion", "completions", "episode", "episodes", "margin", "margins",
      "chosen", "rejected", "logps", "accuracies", "objective", "ppo", "grpo", "dpo", "win", "success"}
 )  # fmt: skip
-"""Words of what a loss alone does not have beside it, where answers are given: any of them, and the kind stays open."""
+"""Words that a log of a plain loss never has. With any of them in a name, the kind of training stays open."""
 PAIR_METRICS: Final = ("dpo/margin", "dpo/accuracy", "dpo/logp_chosen", "dpo/logp_rejected")
 LN_2: Final = float(np.log(2.0))  # the loss of pairs that are ranked by chance, where the reference is the policy
 LN_2_WITHIN: Final = 0.03  # of the first logged loss: a mean over a few steps
 GIVEN_METRICS: Final = ("loss/total", "eval/loss", "sft/perplexity", "eval/perplexity")
 
-SEQUENCE_LEVELS: Final = ("sequence", "sequence_token")  # of TRL's importance_sampling_level: GSPO by another name
+SEQUENCE_LEVELS: Final = ("sequence", "sequence_token")  # values of TRL's importance_sampling_level that make it GSPO
 COMMONEST: Final = {
     Family.SUPERVISED: "sft",
     Family.PREFERENCE: "dpo",
@@ -118,7 +118,7 @@ COMMONEST: Final = {
 }
 REPORTER_PREFIXES: Final = ("console:", "train/")
 MARKS: Final[tuple[tuple[frozenset[str], frozenset[str], str | None], ...]] = (
-    # names that are all there, names of which none is, what they tell: the first that fits counts.
+    # names that must all be there, names that must not, the algorithm they show; the first match counts.
     # Read in the trainers of TRL (0.24, 1.16) and NeMo-RL. OpenRLHF's DPO and reward model log the same names.
     (frozenset({"loss/xpo"}), frozenset(), "xpo"),
     (frozenset({"rewards/probabilities"}), frozenset(), "nash_md"),
@@ -153,13 +153,13 @@ MARKS: Final[tuple[tuple[frozenset[str], frozenset[str], str | None], ...]] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """What is known of the algorithm; None where the files do not tell."""
+    """What is known about the algorithm; None where the files do not say."""
 
     name: str | None = None
     family: Family | None = None
     critic: bool | None = None  # whether a value head is trained
     groups: bool | None = None  # whether advantages are relative to a group of samples of one prompt
-    reason: str = ""  # by what it was told; completes "taken for it:"
+    reason: str = ""  # what shows it; completes "taken for it:"
 
     @property
     def title(self) -> str:
@@ -175,7 +175,7 @@ def samples_online(algorithm: Algorithm) -> bool:
 
 
 def samples_texts(algorithm: Algorithm) -> bool:
-    """Return whether what the policy samples are texts, as far as is known."""
+    """Return whether the policy samples text, as far as is known."""
     return algorithm.family is None or algorithm.family in LANGUAGE
 
 
@@ -211,7 +211,7 @@ class Shown:
         return np.empty(0) if series is None else series.finite()[1]
 
     def spelling(self, name: str) -> str:
-        """Return what a metric is called in the log."""
+        """Return the name of a metric in the log."""
         series = self.series(name)
         return name if series is None else series.raw_name
 
@@ -263,7 +263,7 @@ SET: Final = "ptt.toml says so"
 
 
 def algorithm_name(word: str) -> str | None:
-    """Return the algorithm that a setting names, as it is called here; None of one that is not known."""
+    """Return our name for the algorithm that a setting names; None if it is unknown."""
     word = word.lower().replace("-", "_")
     return SYNONYMS.get(word, word) if word in NAMES else None
 
@@ -338,7 +338,7 @@ def _by_metrics(shown: Shown) -> Told | None:
 
 
 def _of_pairs(shown: Shown) -> Told | None:
-    """Return whether the loss begins as that of pairs does, where a name speaks of pairs as well."""
+    """Return a preference family if the loss begins near ln 2, as that of pairs does, and a name hints at pairs too."""
     losses = shown.values("loss/total")
     if not len(losses) or abs(losses[0] - LN_2) > LN_2_WITHIN:
         return None
@@ -357,11 +357,11 @@ def _distilled(shown: Shown) -> Told | None:
 
 
 def _by_hints(shown: Shown) -> Told | None:
-    """Return the kind by weaker signs: words of metrics, of files and folders, then a loss that nothing stands beside.
+    """Return the kind from weaker signs: words in names of metrics, then of files and folders, then a loss on its own.
 
-    Words that speak of two kinds speak of none.
+    Words that hint at two kinds decide nothing.
     """
-    places = shown.places if shown.logged else ()  # of what logs nothing there is no training to name
+    places = shown.places if shown.logged else ()  # a log without metrics has no training to name
     for what, texts in (("a metric's name", shown.logged), ("the name of a file or folder", places)):
         told = {family: word for text in texts for word, family in _hints(text)}
         if len(told) == 1 and not (shown.texts and Family.SUPERVISED in told):
@@ -374,7 +374,7 @@ def _by_hints(shown: Shown) -> Told | None:
         return Family.ONLINE, "a loss on both sides of 0, as a policy's is"
     if not len(losses) or losses.min() <= 0 or shown.words() & AMBIGUOUS:
         return None
-    if abs(losses[0] - LN_2) <= LN_2_WITHIN:  # of pairs, or of two classes
+    if abs(losses[0] - LN_2) <= LN_2_WITHIN:  # the loss of pairs, or of two classes
         return None
     return Family.SUPERVISED, "a loss above 0 and no reward"
 
@@ -383,7 +383,7 @@ AMBIGUOUS: Final = frozenset({"acc", "accuracy"})  # of tokens, of pairs, or of 
 
 
 def _hints(text: str) -> Iterable[tuple[str, Family]]:
-    """Yield the words of a name that speak of a kind of training."""
+    """Yield the words in a name that hint at a kind of training, with that kind."""
     for match in JOINED_HINTS.findall(text):
         word = match.lower()
         family = Family.REWARD_MODEL if "reward" in word else Family.SUPERVISED if "tun" in word else Family.CLASSIC_RL
@@ -394,7 +394,7 @@ def _hints(text: str) -> Iterable[tuple[str, Family]]:
 
 
 def _only_fitted(metrics: set[str], logged: Collection[str], framework: JsonScalar) -> bool:
-    """Return whether a loss is logged with what stands beside it where answers are given, and nothing of RL."""
+    """Return whether the log has a loss with the metrics of supervised training, and none of RL."""
     if "loss/total" not in metrics or not metrics & (HF_METRICS if framework == "transformers" else FITTED_METRICS):
         return False
     return not any(words_of(raw) & LEARNT_BY_REWARD for raw in logged)

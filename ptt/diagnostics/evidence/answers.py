@@ -1,4 +1,4 @@
-"""Put by step what the texts of sampled answers say: refusals, repetition, and how alike answers to other prompts are.
+"""Count by step what the texts of sampled answers show: refusals, repetition, and answers alike across prompts.
 
 The parsers measured a draw of each step's texts (parsers.io.answer_texts); no text is needed here.
 """
@@ -18,14 +18,14 @@ from ptt.diagnostics.evidence.series import Series, finite_series
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.near_duplicates import alike_pairs, pair_overlaps
 
-HEAVY_REPETITION: Final = 0.3  # of runs of four words; human text has 0.05, real answers of tool runs 0.1 at most
-MIN_ENGLISH: Final = 0.5  # of the answers: else what refuses in another language is not seen
-ALIKE: Final = 0.7  # of the runs of three words of two texts: near-duplicates, as BigCode's deduplication takes them
+HEAVY_REPETITION: Final = 0.3  # of runs of four words; human text has 0.05, real answers of tool runs at most 0.1
+MIN_ENGLISH: Final = 0.5  # of the answers: with less, refusals in another language would be missed
+ALIKE: Final = 0.7  # of the runs of three words in two texts: near-duplicates, by BigCode's threshold
 MAX_PAIRS: Final = 400_000  # of a run: a second's work
 MAX_COMPARED: Final = 48  # answers of a step that are compared
-FEWEST: Final = 12  # of them in a long run
+FEWEST: Final = 12  # of these, at least, in a long run
 BINS: Final = 32  # entries of a sketch
-SKETCH: Final = "sketch"  # the column that nearly equal texts are known by
+SKETCH: Final = "sketch"  # the column that identifies nearly equal texts
 MIN_TRIALS: Final = 30  # answers: fewer are no share
 
 
@@ -43,7 +43,7 @@ class Answers:
 def gather_answers(trajectories: pl.DataFrame, answers: pl.DataFrame) -> Answers | None:
     """Count refusals and heavy repetition by step, and pairs of answers that are alike; None without an answer.
 
-    Answers of training count; where the files do not tell training from evaluation, all do that are of neither.
+    Only training answers count; where the files do not mark training, those with an unknown split count instead.
     """
     placed = trajectories.filter(pl.col("step").is_not_null()).unique("trajectory_id", keep="first")
     split = "train" if (placed["split"] == "train").any() else "unknown"
@@ -116,11 +116,11 @@ def _matrix(rows: pl.DataFrame) -> np.ndarray[tuple[int, int], np.dtype[np.int64
     return np.array(whole, np.int64).reshape(len(whole), BINS)
 
 
-MIN_ANSWERS: Final = 8  # of a step: the spread of fewer is chance
-MIN_UNLIKE_PAIRS: Final = 8  # of a step, of unlike length and reward
+MIN_ANSWERS: Final = 8  # in a step: with fewer, the spread is chance
+MIN_UNLIKE_PAIRS: Final = 8  # in a step, of different length and reward
 MAX_GROUP: Final = 64  # answers to one prompt that are compared: two thousand pairs
 MAX_PROMPTS: Final = 32  # of a step: enough for its mean
-BLOCK: Final = 5  # changes from step to step that make one value: a sign alone is no level
+BLOCK: Final = 5  # changes from step to step averaged into one value: the sign of one change says little
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class Lengths:
     """How long sampled answers are, in letters."""
 
     spread: Series | None = None  # standard deviation over mean, by step
-    paid: Series | None = None  # pairs in which the longer earns more, less the others, over both; by step
+    paid: Series | None = None  # by step: (pairs whose longer answer earns more - the other pairs) / both
 
 
 def gather_lengths(trajectories: pl.DataFrame, turns: pl.DataFrame) -> Lengths | None:
@@ -136,7 +136,7 @@ def gather_lengths(trajectories: pl.DataFrame, turns: pl.DataFrame) -> Lengths |
     said = turns.filter((pl.col("role") == "assistant") & pl.col("text_len").is_not_null())
     said = said.group_by("trajectory_id").agg(pl.col("text_len").sum().cast(pl.Float64).alias("length"))
     placed = trajectories.filter(pl.col("step").is_not_null())
-    placed = placed.unique("trajectory_id", keep="first", maintain_order=True)  # the last digits of a spread go by it
+    placed = placed.unique("trajectory_id", keep="first", maintain_order=True)  # a spread's last digits depend on it
     split = "train" if (placed["split"] == "train").any() else "unknown"
     placed = placed.filter(pl.col("split") == split)
     rows = placed.join(said, on="trajectory_id", maintain_order="left").filter(pl.col("length") > 0)

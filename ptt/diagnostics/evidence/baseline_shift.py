@@ -1,8 +1,7 @@
 """Where a metric leaves its own early behaviour for good, and how far it moved from its start or fell from its best.
 
-Limits are relative to the run, and against the series' own noise. What is learnt in the first steps has no early level:
-such a series is held against its start and its best.
-"""
+Limits are relative to the run and to the series' own noise. A series that is learnt within the first steps has no early
+level, so it is compared with its start and its best."""
 
 from __future__ import annotations
 
@@ -33,17 +32,17 @@ MIN_VALUES: Final = 30  # finite values: fewer have no early part to compare the
 EARLY_SHARE: Final = 0.2
 EARLY_MIN_VALUES: Final = 20
 EARLY_MAX_VALUES: Final = 200  # values: a long run's early behaviour is its beginning, not its first fifth
-MAX_POINTS: Final = 2000  # a longer series is judged by the means of so many blocks: windows then grow with the run
+MAX_POINTS: Final = 2000  # a longer series is reduced to this many block means, so that windows grow with the run
 Z_LIMIT: Final = (
-    4.0  # of a window's mean against the early one: few runs in a thousand pass by chance (docs/statistics.md)
+    4.0  # errors of a window's mean over the early one: few runs in a thousand pass by chance (docs/statistics.md)
 )
-Z_POWER: Final = 0.84  # of the normal distribution, 80th percentile: so likely is a window's mean to pass its bound
+Z_POWER: Final = 0.84  # 80th percentile of the normal distribution: the power to see a window's mean pass its bound
 POWER_SDS: Final = 1.5  # standard errors: two windows must pass a bound, the one of the alarm and the last
 FAR_LAG: Final = 5  # values between which noise is separated from its autocorrelation
 MAX_AR1: Final = 0.9  # AR(1) of step noise: more is taken for this much
-MIN_AR1: Final = 0.3  # and less for this much: in a short run it cannot be distinguished from none
+MIN_AR1: Final = 0.3  # and less is taken for this much: a short run cannot show that there is none
 MAD_TO_SD: Final = 1.4826
-MIN_OUTLIERS: Final = 10  # differences that a change of level at two places makes
+MIN_OUTLIERS: Final = 10  # differences that level changes at two places make
 MAX_RANK_VALUES: Final = 60  # values: of fewer, the autocorrelation is not known well enough for `early_level`
 RANK_Z_LIMIT: Final = 3.5  # standard deviations of a rank sum: one in four thousand; ten values against ten reach 3.78
 MIN_RANK_VALUES: Final = 21  # values: seven against seven do without overlap once in 3432 times by chance
@@ -109,7 +108,7 @@ def detectable_shift(series: Series, *, least: float = 0.0, sds: float = Z_LIMIT
 
 
 def step_noise(values: FloatArray) -> tuple[float, float]:
-    """Return the standard deviation of the noise of a series and its AR(1), from how values one and five apart differ.
+    """Estimate a series' noise: its standard deviation and AR(1), from how values one and five apart differ.
 
     Medians of absolute differences: neither a trend nor a level that changes at a few places counts as noise. For an
     AR(1) of correlation p the squared differences k apart are 2 sd^2 (1 - p^k); p is held within LIKELY and LIKEST.
@@ -141,9 +140,9 @@ def lasting_rise(
 ) -> BaselineShift | None:
     """Return the lasting rise above early * factor + margin, above the noise of a window, and above `floor`, or None.
 
-    `floor`: what the level must reach to matter at all, in the metric's own unit; `factor` >= 1 applies to positive
-    levels. The bound is the highest of the three. Means and noise are of logarithms where all values are positive.
-    Raises nothing; a series of fewer than LEAST values gives None.
+    `floor`: the level from which it matters at all, in the metric's own unit; `factor` >= 1 applies to positive levels.
+    The bound is the highest of the three. Means and noise are taken of logarithms if all values are positive. None for
+    a series that is too short.
     """
     small = condense(series, MAX_POINTS)
     logs = bool((small.finite()[1] > 0).all())
@@ -197,7 +196,7 @@ def lasting_fall(
 ) -> BaselineShift | None:
     """Return the lasting fall below early * factor - margin, below the noise of a window, and below `ceiling`, or None.
 
-    The mirror of `rise`; values as they are, no logarithms: what falls to nothing has none.
+    The mirror of `lasting_rise`, but without logarithms, since a series may fall to 0.
     """
     small = condense(series, MAX_POINTS)
     level = early_level(small)
@@ -220,11 +219,11 @@ def mean_width(series: Series) -> int:
 def dated_by_steps(
     shift: BaselineShift, steps: IntArray, hits: FloatArray, trials: FloatArray, window: int
 ) -> BaselineShift:
-    """Date the rise of a share by where the best rising curve through single steps passes its limit, not by a mean.
+    """Date the rise of a share by where the best rising curve through single steps crosses its limit, not by a mean.
 
-    trials: hits of so many, at each step; of a logged share they are all 1, and hits the share. window: steps that the
-    mean takes, which passes the limit up to so much later. The interval reaches back to the step after the last one
-    before it.
+    hits, trials: counts at each step; for a logged share, trials are all 1 and hits are the share. window: how many
+    steps the mean covers, and so how much later it may cross the limit. The interval starts right after the last step
+    that surely lies before the crossing.
     """
     crossed = _crossed(shift.onset, steps, hits - shift.limit * trials, window)
     if crossed is None or not 0 < shift.limit < 1:
@@ -236,17 +235,18 @@ def dated_by_steps(
 
 
 def dated_by_values(shift: BaselineShift, series: Series) -> BaselineShift:
-    """Date a rise to a positive limit by where the best rising curve through single values passes it, not by a mean.
+    """Date a rise to a positive limit by where the best rising curve through single values crosses it, not by a mean.
 
-    A value counts by how far it lies from the limit, by no more than the limit itself: a few wild ones date nothing.
+    A value counts by its distance from the limit, capped at the limit itself, so that a few outliers cannot set the
+    date.
     """
     passed = passed_by_values(series, shift.limit, shift.onset)
     return shift if passed is None else replace(shift, onset=passed[0], interval=passed[1])
 
 
 def passed_by_values(series: Series, limit: float, alarm: int) -> tuple[int, Steps] | None:
-    """Return the step at which single values pass a positive limit that their mean passed at step `alarm`, and its 95%
-    interval; None where none does.
+    """Return the step at which single values cross a positive limit that their mean crossed at step `alarm`, and its
+    95% interval; None if they do not cross it.
     """
     steps, values = series.finite()
     if not limit > 0:
@@ -261,7 +261,7 @@ def passed_by_values(series: Series, limit: float, alarm: int) -> tuple[int, Ste
 
 
 def _crossed(alarmed: int, steps: IntArray, above: FloatArray, window: int) -> tuple[int, slice] | None:
-    """Return the place at which what lies above a limit begins, before the alarm of a mean, and the places about it."""
+    """Return the place, before a mean's alarm, from which values exceed a limit, and the range of places around it."""
     alarm = int(np.searchsorted(steps, alarmed, side="right"))
     begin = max(0, alarm - math.ceil(ALARM_REACH * window))
     within = level_crossing(above[begin:alarm], 0.0)
@@ -316,14 +316,14 @@ def _lasting_excess(series: Series, level: EarlyLevel, bound: float) -> Baseline
 
 
 CHANGE_SDS: Final = 6.0
-"""Standard deviations of a window's mean. Noise alone, AR(1) of 0 to 0.8 and 30 to 1000 values, ends so far below its
-best window in five of a thousand runs at most, before the size of the fall is asked for."""
+"""Standard deviations of a window's mean. Noise alone, with AR(1) of 0 to 0.8 and 30 to 1000 values, ends this far
+below its best window in at most five of a thousand runs, even before the size of the fall is tested."""
 AR1_CORRECTION: Final = 0.25
 """Added to the lag-1 correlation that the residuals show: a running median takes some of it away."""
-MIN_AR1_VALUES: Final = 60  # values: of fewer, the correlation is not known; STEP_AR1 stands for it
+MIN_AR1_VALUES: Final = 60  # values: with fewer, the correlation is unknown and STEP_AR1 stands in
 CHANGE_AR1: Final = 0.8  # AR(1) of step noise: more is taken for this much
-LEFT_SHARE: Final = 0.4  # of the run, behind a fall that is to be seen
-LOST_FRACTION: Final = 0.25  # of what is lost in the end: the onset is where so much is lost for good
+LEFT_SHARE: Final = 0.4  # of the run: how much must follow a fall for it to show
+LOST_FRACTION: Final = 0.25  # of the final loss: the onset is where this much is lost for good
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,10 +334,10 @@ class LevelChange:
     start_step: int  # the last step of that window
     late: float  # mean of the last window after the change; of the last two where none was found
     noise: float  # standard deviation of a window's mean
-    moved: float  # from the whole window to the whole of the last two: what its noise is known for
-    onset: int | None  # from where on it was left for good; None where it was not left
+    moved: float  # from the whole window to both last ones together, the change that `noise` applies to
+    onset: int | None  # from here on the level was left for good; None where it was not left
     interval: Steps | None
-    alarm: int | None  # at which a mean over a window says so
+    alarm: int | None  # the step at which a window's mean shows it
 
     @property
     def amount(self) -> float:
@@ -363,7 +363,7 @@ class LevelChange:
 
     @property
     def window_share(self) -> float:
-        """How far whole windows moved, of the larger level: as what is held against it is measured."""
+        """How far whole windows moved, relative to the larger level."""
         return self.moved / self.scale if self.scale > 0 else 0.0
 
 
@@ -416,8 +416,8 @@ def window_mean_noise(values: FloatArray, width: int) -> float:
 def _change_from(series: Series, window_end: Callable[[IntArray, FloatArray, int], int]) -> LevelChange | None:
     """Compare the window that ends at `window_end` with the last two windows.
 
-    The noise is the larger of that near the window and that of the whole series. Where the level changed, what of these
-    windows lies on the other side of the change counts for neither level.
+    The noise is the larger of that near the window and that of the whole series. Where the level changed, values of
+    these windows on the wrong side of the change are left out.
     """
     small = condense(series, MAX_POINTS)
     steps, values = small.finite()

@@ -1,4 +1,4 @@
-"""Which logprob columns are shifted, copied, scaled or of other sequences, in which slice, and at which steps."""
+"""Which logprob columns are shifted, copied, scaled or belong to other sequences, in which slice and at which steps."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ LEAST_SIZE: Final = 1e-12  # nats, of a step's mean |r|: of a copy it is 0
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnFault:
-    """A fault of logprob columns, and how much of the records it concerns.
+    """A fault of logprob columns, and how much of the records it affects.
 
-    pairs: those that show it, by name; column: the one that they have in common, None where one pair alone is known.
+    pairs: names of those that show it; column: the one they share, None where only one pair is recorded.
     """
 
     found: Found
@@ -46,7 +46,7 @@ class ColumnFault:
 
     @property
     def span(self) -> FaultSpan:
-        """From which step to which."""
+        """The steps it lasts."""
         return self.found.span
 
     @property
@@ -67,7 +67,7 @@ def fault_of(faults: Sequence[ColumnFault], pair: str) -> ColumnFault | None:
 
 
 def gather_column_faults(tokens: Tokens, rows: pl.DataFrame, fills: Mapping[str, Fills]) -> tuple[ColumnFault, ...]:
-    """Look at every two columns of the sampled sequences, and put together what is one column's fault."""
+    """Check every pair of columns on the sampled sequences, and merge findings that one column explains."""
     columns = lay_out_columns(tokens.tables.samples, rows.filter(pl.col("n_obs") > 0)["seq"], LOGP_COLUMNS, fills)
     if not len(columns.step):
         return ()
@@ -98,7 +98,7 @@ FINDERS: Final[Sequence[Callable[[Pairing], tuple[Found, ...]]]] = (
     find_scales,
     find_unrelated,
 )
-"""The first that finds something names it: a shifted column is of other tokens too."""
+"""The first to find something names the fault: a shifted column also belongs to other tokens."""
 
 
 def _faults_of(pairing: Pairing) -> tuple[Found, ...]:
@@ -106,7 +106,7 @@ def _faults_of(pairing: Pairing) -> tuple[Found, ...]:
 
 
 def _groups(faults: Sequence[tuple[str, Found]]) -> Iterator[list[tuple[str, Found]]]:
-    """Yield what is one fault: pairs with a column in common, at the same steps and in the same slice."""
+    """Yield the findings of each single fault: pairs that share a column, at the same steps and in the same slice."""
     left = list(faults)
     while left:
         first, *others = left

@@ -13,12 +13,12 @@ from ptt.diagnostics.evidence.validity import file_names
 from ptt.diagnostics.schema import ADVANTAGE, COMPONENT, REWARDS, TOOL_CALLS, TRAJECTORIES
 from ptt.diagnostics.statistics.cells import conform
 
-WINDOW: Final = 400  # letters of text shown of a sequence
-BEFORE: Final = 120  # of them, of the tool output before
+WINDOW: Final = 400  # characters of text shown for a sequence
+BEFORE: Final = 120  # of these, for the tool output before
 SHAPE: Final = ("length", "n_model", "n_obs")
 OBSERVATION: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),
-    "turn": pl.UInt32(),  # from 1: the observations of a sequence in their order
+    "turn": pl.UInt32(),  # from 1: the observations of a sequence in order
     "tool": pl.String(),  # null where not known
     "failed": pl.Boolean(),
 }
@@ -36,8 +36,8 @@ class Completions:
         """Return seq and trajectory_id of the sequences that name a sample, by its own id or by the trajectory's.
 
         `sequences`: seq, step, length, n_model, n_obs, and sample_id and trajectory_id where they are recorded. Some
-        trainers number their samples anew each step; where one sample_id stands for sequences of unlike shape, the
-        step must agree as well. An id that several samples carry ties nothing.
+        trainers restart sample numbers at each step, so where one sample_id belongs to sequences of different shape,
+        the step must agree as well. An id that several samples share matches nothing.
         """
         matches = []
         if "trajectory_id" in sequences.columns:
@@ -55,10 +55,10 @@ class Completions:
         return ids.unique("seq", keep="first", maintain_order=True).sort("seq")
 
     def observations(self, sequences: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
-        """Return tool and failure of each observation (OBSERVATION) of the tied sequences.
+        """Return tool and failure of each observation (OBSERVATION) in the tied sequences.
 
-        Calls of one message are one observation: their results stand side by side. A sequence whose mask shows
-        another number of observations than the sample has is left out; a last result that nothing follows is none.
+        Calls of one message make one observation, since their results are adjacent. A last result that nothing follows
+        is not an observation. Sequences whose mask shows another number of observations than the sample are left out.
         """
         calls = self.calls.join(tied.select("trajectory_id").unique(), on="trajectory_id", how="semi")
         results = (
@@ -129,8 +129,8 @@ def _answers(messages: list[dict[str, Any]]) -> list[str]:
 def recorded_observations(sequences: pl.DataFrame) -> pl.DataFrame:
     """Return tool and failure of each observation (OBSERVATION) from the sequences' own lists.
 
-    `sequences`: seq, n_obs, and tool_names and tool_failed where they are recorded. A list of another length than
-    the mask shows observations names none of them.
+    `sequences`: seq, n_obs, and tool_names and tool_failed where they are recorded. A list whose length differs from
+    the number of observations in the mask is ignored.
     """
     observations = pl.DataFrame(schema=OBSERVATION).select("seq", "turn")
     for column, name in (("tool_names", "tool"), ("tool_failed", "failed")):
@@ -142,19 +142,19 @@ def recorded_observations(sequences: pl.DataFrame) -> pl.DataFrame:
     return conform(observations, OBSERVATION)
 
 
-PARALLEL: Final = "+"  # between the names of calls whose results stand side by side, with or without spaces
+PARALLEL: Final = "+"  # between the names of parallel calls, with or without spaces
 OF_CALLS: Final = frozenset({"calls", "failures", "tools", "recovered"})
-"""Of an environment: what a list of names and outcomes tells. That a sample has no call need not be so: a result at
-its very end is no observation, so nothing is counted of samples without one."""
+"""Fields of an environment that names and outcomes give. Samples without any call are not counted, because they may
+have had one: a result at the very end is not an observation."""
 CONTENT: Final = ("length", "n_model", "n_obs", "tool_names", "reward")
 
 
 def recorded_calls(tokens: Tokens | None) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return samples and their tool calls (TRAJECTORIES, TOOL_CALLS); empty where no tool is named.
 
-    A sample that several steps train on counts once, at the first. Where samples are numbered anew at each step (one
-    name, unlike contents), so is what a name stands for. Where one of several parallel calls failed, it is not known
-    which: each is a call of its tool without an outcome, and the failure is one call without a name.
+    A sample that several steps train on counts once, at the first. Where numbers restart at each step (one name,
+    different contents), each step's samples are distinct. If one of several parallel calls failed, it is unknown which:
+    each counts as a call of its tool without an outcome, and the failure as one call without a name.
     """
     nothing = pl.DataFrame(schema=TRAJECTORIES), pl.DataFrame(schema=TOOL_CALLS)
     if tokens is None or "tool_names" not in tokens.scan.columns:
@@ -232,7 +232,7 @@ def _calls(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def recorded_rewards(tokens: Tokens | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return samples with what they earned (TRAJECTORIES) and its components (REWARDS); empty where neither is kept.
+    """Return samples with their reward (TRAJECTORIES) and its components (REWARDS); empty if neither is recorded.
 
     A sample that several steps train on counts once, at the first.
     """

@@ -32,14 +32,14 @@ from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import rate_change
 
 MIN_POOLED_TRIALS: Final = 8  # trials a value: with fewer, a share says more about chance than about the step
-MIN_JUMP_VALUES: Final = 3  # pooled values before a rise: a share that was high from the start has none
+MIN_JUMP_VALUES: Final = 3  # pooled values before a rise: a share that was high from the start did not rise
 LATE_SHARE: Final = 1 / 3  # of the steps: what "in the end" means
 Z95: Final = 1.96
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Hits of so many trials at each step; steps are sorted and have at least one trial each."""
+    """Hits among trials at each step; steps are sorted and have at least one trial each."""
 
     name: str  # completes "share of ..."
     steps: IntArray
@@ -53,7 +53,7 @@ class Counts:
 
     @cached_property
     def pooled(self) -> Counts:
-        """Return neighbouring steps pooled until each value rests on MIN_POOLED_TRIALS; it stands at its last step."""
+        """Pool neighbouring steps until each value has MIN_POOLED_TRIALS; a value takes the last of its steps."""
         ends: list[int] = []
         trials_so_far = 0.0
         for index, trials in enumerate(self.trials.tolist()):
@@ -199,7 +199,7 @@ class Counts:
 
 def _sampling_margin(early: Counts, window: float) -> tuple[float, float]:
     trials = float(early.trials.sum())
-    share = (float(early.hits.sum()) + 0.5) / (trials + 1)  # never 0 or 1: neither has been seen for sure
+    share = (float(early.hits.sum()) + 0.5) / (trials + 1)  # never exactly 0 or 1, which no sample proves
     return share, Z_LIMIT * math.sqrt(share * (1 - share) * (1 / window + 1 / trials))
 
 
@@ -223,7 +223,7 @@ class MeasuredShare:
     series: Series
     metric: str
     counts: Counts | None = None
-    tool: str | None = None  # None: of all tools
+    tool: str | None = None  # None: all tools
 
     @property
     def judgeable(self) -> bool:
@@ -240,7 +240,7 @@ class MeasuredShare:
 
     @property
     def late_lower_bound(self) -> float:
-        """What the share in the end is at least, as far as chance goes."""
+        """Lower confidence bound of the share at the end."""
         if self.counts is None:
             return self.late if len(self.series.finite()[0]) >= MIN_VALUES else 0.0
         late = self.counts.late()

@@ -21,13 +21,13 @@ class Tool:
 
     name: str
     calls: Counts  # calls of this tool; trials are trajectories
-    failures: Counts | None  # None: no outcome of its calls is recorded
+    failures: Counts | None  # None: no call's outcome is recorded
     latency: Mapping[str, Series] = field(default_factory=dict)  # "p50", "p95": seconds; empty where not recorded
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolLoad:
-    """Of each call with a known outcome: how many calls were under way when it began, and whether it failed."""
+    """For each call with a known outcome: how many calls were in flight when it began, and whether it failed."""
 
     steps: IntArray
     in_flight: FloatArray
@@ -48,8 +48,8 @@ class Episodes:
 class AnswerAgreement:
     """How often the last answers of a step agree: shares of equal pairs, by step."""
 
-    across: Series  # of pairs of answers to different prompts
-    within: Series | None  # of pairs of answers to the same prompt; None where each prompt is answered once
+    across: Series  # share of equal pairs, among answers to different prompts
+    within: Series | None  # the same for pairs of answers to one prompt; None where each prompt is answered once
     example: str  # a trajectory with the commonest answer of the last third
     commonest: float  # its share of the answers there
     length: int  # its letters
@@ -57,7 +57,7 @@ class AnswerAgreement:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What is known of the environment: calls, turns and trajectories, by step and by tool. None: not recorded."""
+    """What is known about the environment: calls, turns and trajectories, by step and by tool. None: not recorded."""
 
     split: str  # train, or unknown where no trajectory is known to be of training
     trajectories: int
@@ -67,19 +67,19 @@ class Environment:
     callers: Counts | None = None  # trajectories that call any tool; None where no call is recorded
     tools: Mapping[str, Tool] = field(default_factory=dict)
     malformed: Counts | None = None
-    repeated: Counts | None = None  # calls that repeat an earlier one with its result, of those that did not fail
+    repeated: Counts | None = None  # calls that repeat an earlier one and its result, among those that did not fail
     recovered: Counts | None = None  # failed calls that a success follows in the same trajectory
     paid_after_failure: Counts | None = None  # trajectories whose last call failed, of those paid well that call
     paid_without_call: Counts | None = None  # trajectories without any call, of those paid well
-    void: Counts | None = None  # assistant turns with neither text nor call
+    void: Counts | None = None  # assistant turns without text and without a call
     loops: Counts | None = None  # trajectories that go round in a circle of calls, of those with calls
     load: ToolLoad | None = None
     episodes: Episodes | None = None
     answers: AnswerAgreement | None = None
-    from_recorder: bool = False  # calls are of recorder files, which need not have every step
+    from_recorder: bool = False  # calls come from recorder files, which need not cover every step
 
 
-MIN_PAIRS: Final = 10  # of a step: with fewer, one coincidence is a tenth of it
+MIN_PAIRS: Final = 10  # in a step: with fewer, one coincidence is a tenth of them
 LATE_SHARE: Final = 1 / 3  # of the steps
 
 
@@ -128,18 +128,17 @@ def _pair_share(name: str, steps: IntArray, hits: FloatArray, pairs: FloatArray)
 
 ARGS_CHARS: Final = 2000  # where stored arguments are cut, as the parsers do it
 MALFORMED: Final = r"(?i)parse|malformed|json|schema|invalid_?(arg|call|param|tool)|unknown_?tool|tool_?not_?found"
-MIN_JSON_SHARE: Final = 0.5  # of a tool's recorded arguments are JSON: then those that are not are malformed
+MIN_JSON_SHARE: Final = 0.5  # of a tool's recorded arguments that are JSON: from here on, the others count as malformed
 MAX_LOOP_CALLS: Final = 4  # calls
 IS_IDENTIFIED: Final = pl.all_horizontal(pl.col("name", "args_json", "result_hash").is_not_null())
-MIN_LOOP_ROUNDS: Final = 3  # the same calls with the same arguments and results, so many times in a row
+MIN_LOOP_ROUNDS: Final = 3  # how often the same calls with the same arguments and results must repeat in a row
 
 
 def malformed_calls(calls: pl.DataFrame) -> pl.DataFrame | None:
-    """Flag for each call whether it has no name, no valid JSON for arguments, or an error that says so.
+    """Flag the calls that have no name, invalid JSON as arguments, or an error that says so.
 
-    A tool that takes plain text is no tool whose arguments are broken: a tool counts as one of JSON where at least
-    half of its arguments are. Arguments that were cut when they were stored are not looked at. None where neither
-    arguments nor kinds of error are recorded.
+    Plain-text tools do not count as broken: a tool is expected to take JSON if at least half of its arguments are JSON.
+    Arguments that were truncated in storage are ignored. None if neither arguments nor error types are recorded.
     """
     if calls.is_empty() or (calls["args_json"].is_null().all() and calls["error_type"].is_null().all()):
         return None
@@ -155,7 +154,7 @@ def malformed_calls(calls: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def are_json(texts: pl.Series) -> list[bool]:
-    """Tell which texts are JSON; those that the fast reader does not take are tried again: it knows no bare NaN."""
+    """Tell which texts are JSON; the fast reader does not know bare NaN, so texts it rejects are tried again."""
     fast = texts.str.json_path_match("$").is_not_null().to_list()
     return [sure or _is_json(text) for sure, text in zip(fast, texts.to_list(), strict=True)]
 
@@ -199,7 +198,7 @@ def call_loops(calls: pl.DataFrame) -> pl.DataFrame | None:
         back = np.zeros(len(who), bool)
         back[period:] = (same[period:] == same[:-period]) & (who[period:] == who[:-period])
         run = np.arange(len(back)) - np.maximum.accumulate(np.where(back, -1, np.arange(len(back))))
-        hit |= run >= (MIN_LOOP_ROUNDS - 1) * period  # so many calls in a row equal the one a period before
+        hit |= run >= (MIN_LOOP_ROUNDS - 1) * period  # this many consecutive calls equal the one a period earlier
     rows = identified.select("step", "trajectory_id").with_columns(pl.Series("hit", hit))
     return rows.group_by("trajectory_id").agg(pl.col("step").first(), pl.col("hit").any()).sort("step", "trajectory_id")
 
@@ -223,19 +222,19 @@ def calls_in_flight(calls: pl.DataFrame, turns: pl.DataFrame) -> ToolLoad | None
 
 
 WELL_PAID_SHARE: Final = (
-    0.8  # of the way from the run's lowest reward to its highest (1st and 99th percentile): paid well
+    0.8  # of the range from the run's lowest reward to its highest (1st and 99th percentile): well paid
 )
 USUAL_CALLER_SHARE: Final = 0.5  # of a step's trajectories call a tool: then one that does not stands out
-MAX_TOOLS: Final = 50  # by calls; a policy that makes names up has no end of them
+MAX_TOOLS: Final = 50  # by number of calls; a policy that invents names makes endless new ones
 LATENCIES: Final = {"p50": 0.5, "p95": 0.95}
-END_SHARE: Final = 1 / 3  # of the steps, and the first one: the report's early and late
+END_SHARE: Final = 1 / 3  # of the steps, at the end and at the start: the report's early and late
 
 
 def gather_environment(trajectories: pl.DataFrame, calls: pl.DataFrame, turns: pl.DataFrame) -> Environment | None:
     """Count calls, failures and turns by step and by tool; None where no trajectory of a known step is recorded.
 
-    Trajectories of training count. Where the files do not tell training from evaluation, all do that are not known to
-    be of an evaluation. A trajectory counts once, at its own step.
+    Only training trajectories count. Where the files do not mark training, all trajectories with an unknown split count
+    instead. A trajectory counts once, at its own step.
     """
     placed = trajectories.filter(pl.col("step").is_not_null()).unique("trajectory_id", keep="first")
     split = "train" if (placed["split"] == "train").any() else "unknown"
@@ -386,7 +385,7 @@ def _paid_counts(who: pl.DataFrame, with_outcome: pl.DataFrame) -> dict[str, Cou
 
 
 def _void_turns(turns: pl.DataFrame, calls: pl.DataFrame) -> Counts | None:
-    """Count assistant turns with neither text nor call; None where texts or the turns of calls are not recorded."""
+    """Count assistant turns without text and call; None where texts, or the turns of calls, are not recorded."""
     recorded = turns.filter((pl.col("role") == "assistant") & pl.col("text_len").is_not_null())
     if recorded.is_empty() or not (recorded["text_len"] > 0).any():
         return None

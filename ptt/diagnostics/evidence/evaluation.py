@@ -48,7 +48,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """What an evaluation was taken under, as a figure of training: how often answers are cut, or tools called."""
+    """A training metric that describes the conditions of an evaluation: how often answers are cut, or tools called."""
 
     name: str  # canonical
     series: Series
@@ -56,13 +56,13 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is known of evaluations: each figure over the steps, and the protocol it was taken under."""
+    """What is known about evaluations: each metric over the steps, and the protocol it was measured under."""
 
     figures: tuple[Figure, ...] = ()
-    slices: tuple[Series, ...] = ()  # of single capabilities, where the writer names them so
+    slices: tuple[Series, ...] = ()  # metrics of single capabilities, where the writer names them so
     settings: tuple[Setting, ...] = ()
     conditions: tuple[Condition, ...] = ()
-    logged: tuple[str, ...] = ()  # all that is recorded of evaluations, as spelt: losses and times as well
+    logged: tuple[str, ...] = ()  # everything recorded about evaluations, as spelt: losses and times too
 
 
 SPLIT_NAME: Final = re.compile(r"^(eval|test|validation|val-core|val-aux|val)(?:[/_])(.+)$")
@@ -138,7 +138,7 @@ def _logged_evaluation(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
 
 
 def _split_and_rest(raw: str) -> tuple[str, str] | None:
-    """Return what a writer calls the split, and the name of the figure without it, wherever in the name it stands."""
+    """Return the writer's name of the split, and the metric's name without it, wherever in the name the split is."""
     if match := SPLIT_NAME.match(raw):
         return match[1], match[2]
     match = SPLIT_WORD.search(raw)
@@ -176,7 +176,7 @@ def _settings_of_metrics(series: Mapping[tuple[str, str], Series]) -> Iterator[S
             if sizes := tuple((step, seconds * rates[step]) for step, seconds in times if step in rates):
                 yield Setting(suite=split, name="samples", points=sizes, exact=False)
     for (suite, name), points in sorted(draws.items()):
-        if len({step for step, _ in points}) == len(points):  # of several numbers at one step none has changed
+        if len({step for step, _ in points}) == len(points):  # several values at one step are not a change
             yield Setting(suite=suite, name=name, points=tuple(sorted(points)))
 
 
@@ -186,7 +186,7 @@ def _points(series: Series) -> tuple[tuple[int, float], ...]:
 
 
 def _eval_figures(evals: pl.DataFrame, trajectories: pl.DataFrame) -> Iterator[Figure]:
-    """Return the figures of the table of evaluations; the rewards of evaluated trajectories where it has none."""
+    """Yield the metrics of the evaluation table; if it is empty, the rewards of evaluated trajectories."""
     usable = evals.filter(pl.col("step").is_not_null() & pl.col("value").is_finite())
     rows = usable.select(pl.col("suite").fill_null("evaluation"), "step", pl.col("metric").fill_null("score"), "value")
     if rows.is_empty():
