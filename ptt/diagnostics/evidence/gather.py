@@ -65,9 +65,9 @@ from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct, read_wide
 
 CONSOLE = "console_log"  # the parser of consoles
 NAMED_FACTS = ("framework", "algorithm")
-ROW_FACTS = ("row_unit", "rows_placed_by", KIND)  # of how the log was read, and no settings of the run
+ROW_FACTS = ("row_unit", "rows_placed_by", KIND)  # about how the log was read; not settings of the run
 ROW_UNITS = ("row", "episode", "epoch")
-MAX_CELLS_ASIDE: Final = 1 << 20  # of more, tails and their details at once would be the peak of a long run's memory
+MAX_CELLS_ASIDE: Final = 1 << 20  # with more, tails and their details at once would set a long run's peak memory
 
 
 def describe_run(
@@ -77,9 +77,9 @@ def describe_run(
     tokens: Tokens | None,
     logged: IntArray | None = None,
 ) -> Run:
-    """Describe the run by what its files record; steps are those of sequences and those of metrics.
+    """Describe the run by what its files record; its steps are those of sequences and of metrics.
 
-    `logged`: the steps of metrics; without it those that the series keep, which are fewer where these are long.
+    `logged`: the steps of metrics; without it, the steps that series keep, which long series thin out.
     """
     step_sets = [*(metric.steps for metric in series.values())] if logged is None else [logged]
     sequences = model_tokens = 0
@@ -121,9 +121,9 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
 
 
 def audit_table(trajectories: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
-    """Return the samples of the latest steps to be read: highest, lowest and random rewards, the latest first.
+    """Pick samples of the latest steps to read: highest, lowest and random rewards, the latest first.
 
-    A sample stands there once: the random ones are drawn, with a fixed seed, from those that are left.
+    No sample appears twice: the random ones are drawn, with a fixed seed, from those that are left.
     """
     scored = trajectories.filter(pl.col("reward").is_finite() & (pl.col("split") != "eval"))
     trained = scored.filter(pl.col("split") == "train")
@@ -153,7 +153,7 @@ def _pick_samples(latest: pl.DataFrame) -> pl.DataFrame:
 
 
 def _answer_lengths(turns: pl.DataFrame) -> pl.DataFrame:
-    """Return how much the policy wrote: tokens where every turn of its own has them, else characters."""
+    """Return how much the policy wrote: in tokens if each of its turns has a count, else in characters."""
     own = turns.filter(pl.col("role") == "assistant")
     counted = own.group_by("trajectory_id").agg(
         pl.col("n_tokens").sum().cast(pl.Int64).alias("tokens"),
@@ -181,8 +181,8 @@ class Gathered:
     starts: tuple[Starts, ...]  # files that hold several runs
     wide: WideMetrics  # the metrics that `tables` leaves out: too many for rows
     placements: tuple[Placement, ...] = ()  # of rows without a step that repeat rows with one
-    post_name: str = "post_observation"  # what the slice after an observation is called
-    raised: tuple[Raised, ...] = ()  # by topics that are missing for it
+    post_name: str = "post_observation"  # the name of the slice after an observation
+    raised: tuple[Raised, ...] = ()  # exceptions, with the topics that are missing because of them
 
 
 NO_SEQUENCES = "this run has no per-token logprobs"
@@ -262,7 +262,7 @@ def gather(
         or Algorithm()
     )
     logged_at = topic("logged steps", lambda: logged_steps(metrics, wide))
-    if logged_at is None or not len(logged_at):  # of names that nobody knows, the steps are known all the same
+    if logged_at is None or not len(logged_at):  # even if no name is known, the steps are
         logged_at = distinct([metric.steps for metric in other.values()])
     run = describe_run(name, facts, series, tokens, logged_at)
     eval_losses = topic("evaluation losses", lambda: read_series(metrics, WideMetrics(folder), split="eval")) or {}
@@ -385,9 +385,9 @@ OTHER_PROGRAMS = re.compile(
 
 
 def consoles_aside(sources: pl.DataFrame, metrics: pl.DataFrame) -> frozenset[str]:
-    """Return the consoles that log nothing, where others log the training; the two streams of a job belong together.
+    """Return the consoles that log nothing, if others log the training; a job's two streams belong together.
 
-    Those of other programs stand aside wherever anything else is recorded.
+    Consoles of other programs are set aside as soon as anything else is recorded.
     """
     consoles = set(sources.filter(pl.col("kind") == CONSOLE)["path"])
     logging = consoles & set(metrics["source"])

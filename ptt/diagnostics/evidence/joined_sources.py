@@ -1,8 +1,8 @@
-"""Several sources of one metric: which of them are one series, and where they repeat or contradict each other.
+"""Join several sources of one metric: find those that are one series, and where they repeat or contradict each other.
 
 A trainer's state, its tracker and its console hold the same numbers, rounded differently and under names that a
-reporter changed; after a kill each ends elsewhere. Step by step the best source counts, others fill what it lacks.
-"""
+reporter changed; after a kill, each ends at another step. At each step the best source counts, and others fill its
+gaps."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
-FIGURES_ERROR: Final = 5.5e-4  # of a value that is printed with four significant figures
+FIGURES_ERROR: Final = 5.5e-4  # relative error of a value printed with four significant digits
 DECIMALS: Final = (2, 3, 4, 6)  # that writers round to
 FLOAT32_ERROR: Final = 1e-6  # of a value: TensorBoard keeps single precision
 MIN_SHARED: Final = 3  # steps at which two spellings must agree to be one metric
-MIN_AGREEING: Final = 0.95  # of the steps that two spellings share; a resumed run logs some of them twice
+MIN_AGREEING: Final = 0.95  # of the steps that two spellings share; a resumed run logs some twice
 MAX_NAMED: Final = 3  # metrics and files that a note names
-RANK_PATH: Final = r"(?i)(?:^|[^a-z])rank[_=-]?\d"  # files of ranks side by side are no copies of each other
+RANK_PATH: Final = r"(?i)(?:^|[^a-z])rank[_=-]?\d"  # files of different ranks are not copies of each other
 NUMBERS: Final = re.compile(r"(\d+)")
 KIND: Final = re.compile(r"[^\d/]*")
 NULL_FIRST: Final = -(2**63)  # sorts before every step
@@ -69,7 +69,7 @@ def _by_number(path: str) -> list[tuple[int, int, str]]:
 
 
 def best_spellings(rows: pl.DataFrame) -> dict[str, str]:
-    """Return what the best source calls each name of `rows`; of several names that it has most rows of."""
+    """Return the best source's spelling of each name in `rows`; if it has several, the one with most rows."""
     counts = _counts(rows).unique("name", keep="first", maintain_order=True)
     return dict(counts.select("name", "name_raw").iter_rows())
 
@@ -77,7 +77,7 @@ def best_spellings(rows: pl.DataFrame) -> dict[str, str]:
 def _counts(rows: pl.DataFrame, wide: WideMetrics | None = None) -> pl.DataFrame:
     """Return name, name_raw, priority and len, the best spelling of a name first."""
     grouped = rows.lazy().group_by("name", "name_raw", "priority").agg(pl.len().cast(pl.Int64))
-    counts = grouped.collect(engine="streaming")  # else each row costs a hundred bytes
+    counts = grouped.collect(engine="streaming")  # otherwise each row costs a hundred bytes
     counts = counts if wide is None else pl.concat([counts, wide.spellings()])
     return (
         counts.group_by("name", "name_raw")
@@ -87,9 +87,9 @@ def _counts(rows: pl.DataFrame, wide: WideMetrics | None = None) -> pl.DataFrame
 
 
 def group_spellings(rows: pl.DataFrame, wide: WideMetrics | None = None) -> dict[str, list[str]]:
-    """Return the spellings of metrics without a canonical name that a reporter's prefix alone sets apart.
+    """Group spellings without a canonical name that differ only by a reporter's prefix.
 
-    Each group stands under the spelling of its best source.
+    The key of a group is the spelling of its best source.
     """
     counts = _counts(rows.with_columns(name=pl.lit(None, pl.String)), wide)
     groups: dict[str, list[str]] = {}
@@ -99,16 +99,16 @@ def group_spellings(rows: pl.DataFrame, wide: WideMetrics | None = None) -> dict
 
 
 def named_alike(rows: pl.DataFrame, spellings: Spellings) -> pl.DataFrame:
-    """Return the rows under the name that their spelling stands for."""
+    """Return the rows with `name` replaced by the name of their spelling's group."""
     names = {raw: name for name, raws in spellings.items() for raw in raws}
     return rows.with_columns(name=pl.col("name_raw").replace_strict(names, return_dtype=pl.String))
 
 
 def join_spellings(rows: pl.DataFrame, wide: WideMetrics | None = None) -> dict[str, list[str]]:
-    """Return the spellings of each canonical name that are one metric, that of the best source first.
+    """Return the spellings of each canonical name that are one metric, the best source's first.
 
-    These differ by a reporter's prefix, or agree wherever both are logged; of others the best one alone counts. Rows
-    that are numbered for want of a step never stand beside rows with one.
+    Those differ only by a reporter's prefix, or agree wherever both are logged; of any others only the best counts.
+    Rows numbered because they lack a step never join rows with one.
     """
     counts = _counts(rows, wide).drop_nulls("name")
     spelt = {name: part["name_raw"].to_list() for (name,), part in counts.group_by("name", maintain_order=True)}
@@ -165,7 +165,7 @@ def with_rounding(rows: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
 
 
 def is_same(suffix: str) -> pl.Expr:
-    """Return whether a value and the one beside it under `suffix` are one, but for their writers' rounding."""
+    """Return whether a value and the one under `suffix` are equal up to their writers' rounding."""
     value, other = pl.col("value"), pl.col(f"value{suffix}")
     scale = pl.max_horizontal(value.abs(), other.abs())
     error = pl.max_horizontal("error", f"error{suffix}", FIGURES_ERROR * scale) * (1 + FLOAT32_ERROR)
@@ -174,9 +174,9 @@ def is_same(suffix: str) -> pl.Expr:
 
 
 def ends_by_spelling(rows: pl.DataFrame, wide: WideMetrics) -> dict[str, int]:
-    """Return by spelling the last step at which its kinds of sources logged anything; of a resumed run its later files.
+    """Return the last step at which a spelling's kinds of sources logged anything, later files of resumed runs too.
 
-    A kind is what a file is called before its first number: all states of a run's checkpoints, all its event files.
+    A kind is the file name up to its first number: all checkpoint states of a run, or all its event files.
     """
     spans = rows.lazy().group_by("source", "priority").agg(pl.col("step").max()).collect(engine="streaming")
     ends: dict[tuple[str, int], int] = {}
@@ -277,7 +277,7 @@ def _of_several(rows: pl.DataFrame, spelt: pl.DataFrame, *, also: Collection[str
 
 
 def _keys(rows: pl.DataFrame, wide: WideMetrics) -> dict[tuple[str, str], str]:
-    """Return, by split and spelling, the name that a metric is compared under; those that do not join are left out."""
+    """Return the name that each split and spelling is compared under; spellings that do not join are left out."""
     keys: dict[tuple[str, str], str] = {}
     for split in ("train", "eval"):
         of_split, beside = only_rows(rows, pl.col("split") == split), wide if split == "train" else None
@@ -294,7 +294,7 @@ def _pairs(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
     sources = sorted(rows["source"].drop_nulls().unique(), key=_by_number)
     types = {"source": pl.String, "later": pl.Int64}
     files = pl.DataFrame({"source": sources, "later": range(len(sources))}, schema=types)
-    # numbers stand for names below: rows are many, and names are long
+    # numbers instead of names: there are many rows, and names are long
     logged = rows.lazy().filter(pl.col("flag") != Flag.NULL_IN_SOURCE)
     numbered = logged.join(several.lazy(), on=["split", "key"]).join(files.lazy(), on="source")
     ordered = numbered.select("series", "step", "later", "priority", "seq", "value", "flag", error=pl.lit(0.0)).sort(
@@ -322,7 +322,7 @@ def _pairs(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def _compared(single: pl.DataFrame) -> pl.DataFrame:
-    """Return what each source holds beside the first one of its step, the best, and whether it is the same."""
+    """Compare each source's value with that of the best source at its step: `same` says whether they agree."""
     first = [pl.col(name).first().over("series", "step").alias(f"{name}_best") for name in BEST]
     beside = single.with_columns(first).filter(pl.col("later") != pl.col("later_best"))
     return beside.select("series", "later", "later_best", "step", same=is_same("_best"))

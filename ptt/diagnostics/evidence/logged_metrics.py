@@ -15,7 +15,7 @@ from ptt.diagnostics.model import Diagnosis
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-LOST_SHARE: Final = 0.2  # of a window's values are no numbers: the mean of the rest is a selection
+LOST_SHARE: Final = 0.2  # of a window's values are NaN or infinite: the mean of the rest is a selection
 NOT_NUMBERS: Final = (1, 2, 3)  # flags of NaN and the infinities (schema.Flag)
 
 
@@ -35,7 +35,7 @@ class Logged:
 
     @property
     def lost(self) -> bool:
-        """Whether so much of it is no number that the rest tells nothing."""
+        """Whether so many values are NaN or infinite that the rest says nothing."""
         return bool(self.bad.sum() > LOST_SHARE * max(1, len(self.bad)))
 
 

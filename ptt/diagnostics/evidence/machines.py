@@ -30,8 +30,8 @@ class Measure(StrEnum):
 
     TIME = "time"  # of a phase of the step
     WHOLE_STEP = "whole step"  # a time that ends when all ranks have met: a slow rank slows all alike
-    MEMORY = "memory"  # that is held
-    UTILISATION = "utilisation"  # share of the time in which a device computes
+    MEMORY = "memory"  # memory in use
+    UTILISATION = "utilisation"  # share of time in which a device computes
     OTHER = "other"
 
 
@@ -50,9 +50,7 @@ class Machines:
     """What is known by rank, node and device: metrics that two of them recorded at least, utilisation of one too."""
 
     metrics: tuple[ByRank, ...]
-    notes: Mapping[str, str] = field(
-        default_factory=dict
-    )  # by file: how its times were read, where they name no offset
+    notes: Mapping[str, str] = field(default_factory=dict)  # by file: how its times were read, if they name no offset
 
     def of(self, *measures: Measure) -> tuple[ByRank, ...]:
         """Return the metrics of these measures."""
@@ -90,9 +88,9 @@ TIME_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 MEMORY_NAME: Final = re.compile(r"mem", re.IGNORECASE)
-# beside how much is held, names with "mem" tell of errors (ECC counters), clocks, temperatures, what a device has
-# at all or has left, and, as W&B's gpu.N.memory, SwanLab's gpu.N.mem.time and all "utilization" of memory do, how busy
-# its controller is
+# besides memory in use, names with "mem" may mean errors (ECC counters), clocks, temperatures, total or free memory,
+# and, as in W&B's gpu.N.memory, SwanLab's gpu.N.mem.time and every memory "utilization", how busy the memory
+# controller is
 NOT_HELD_NAME: Final = re.compile(
     r"error|ecc|clock|temp|total|capacity|limit|free|available|bandwidth|utili[sz]ation|util$|overdrive|activity|"
     r"mem[./_]time$|"
@@ -104,7 +102,7 @@ UTILISATION_NAME: Final = re.compile(
     r"(?:^|[./_])gpus?_utili[sz]ation$",
     re.IGNORECASE,
 )
-MAX_VALUES: Final = 1 << 21  # of all ranks, as rows: 200 MB
+MAX_VALUES: Final = 1 << 21  # over all ranks, as rows: 200 MB
 SESSION_PREFIX: Final = "session/"  # how long single rollouts took: they differ by their prompts, not by their machine
 SCHEMA: Final = {
     "rank": pl.String,
@@ -118,10 +116,10 @@ SCHEMA: Final = {
 def gather_machines(
     metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetrics, offsets: Offsets | None = None
 ) -> Machines | None:
-    """Collect what is recorded by rank; None where nothing is.
+    """Collect what is recorded by rank; None if nothing is.
 
-    `wide`: what is too much for `metrics`; of that only what is about machines, times and memory. `offsets`: from UTC,
-    in minutes, that the stamps of each file name; None among them: some name none.
+    `wide`: metrics too many for rows; only those about machines, times and memory are read. `offsets`: the UTC offsets,
+    in minutes, that each file's timestamps name; None among them if some name none.
     """
     notes: dict[str, str] = {}
     machine = _machine_rows(ranks, metrics, wide, offsets or {}, notes)
@@ -176,14 +174,14 @@ def score_metric(metric: ByRank) -> RankScores | None:
 
 
 def _metric_rows(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Take training metrics whose rank stands in the row, or in the name of the file."""
+    """Take training metrics whose rank is in the row or in the file's name."""
     train = metrics.filter((pl.col("split") == "train") & pl.col("step").is_not_null())
     rows = train.with_columns(number=pl.coalesce(pl.col("rank").cast(pl.Int64), RANK_OF_SOURCE)).drop_nulls("number")
     return _ranked_rows(rows.with_columns(name=pl.coalesce("name", "name_raw")))
 
 
 def _wide_rows(wide: WideMetrics) -> pl.DataFrame:
-    """Take training metrics of wide files that have a rank in their name; of many values only those that are judged."""
+    """Take training metrics of wide files with a rank in their name; if they are too many, only those judged."""
     files = pl.DataFrame({"source": sorted({part.source for part in wide.parts})}, schema={"source": pl.String})
     ranked = files.with_columns(number=RANK_OF_SOURCE).drop_nulls("number")
     sources = ranked["source"].to_list()
@@ -226,7 +224,7 @@ def _machine_rows(
 def _assign_steps(
     rows: pl.DataFrame, metrics: pl.DataFrame, wide: WideMetrics, offsets: Offsets, notes: dict[str, str]
 ) -> pl.DataFrame:
-    """Place samples by their times; those of a clock that fits none of the logged times keep no step."""
+    """Place samples by their times; samples whose clock fits none of the logged times keep no step."""
     loose = rows.filter(pl.col("step").is_null() & pl.col("wall_time").is_not_null())
     if loose.is_empty():
         return rows

@@ -46,7 +46,7 @@ from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.scan import READ_ERRORS, SequenceScan, scan_range
 
 READ_TOKENS: Final = 300_000  # held at once, some 15 MB; they give a mean surprisal to a hundredth of a nat
-READ_SHARE: Final = 0.02  # of a run's tokens that are decoded for it, at most, beyond READ_TOKENS
+READ_SHARE: Final = 0.02  # of a run's tokens, the most that is decoded for this beyond READ_TOKENS
 MAX_RANGES: Final = 96  # of neighbouring sequences, spread over the run
 MIN_RANGES: Final = 12  # even where row groups are so large that more than READ_SHARE is decoded
 
@@ -59,7 +59,7 @@ class SampledMasks:
     sequences: int
     tokens: int  # marked ones of these
     sampling: Sampling
-    whole: Surprisal  # of all tokens but for those at faulty places, and padding
+    whole: Surprisal  # over all tokens except padding and those at faulty places
     places: tuple[PlaceFault, ...]
     padding: Padding | None
     inversion: Inversion | None
@@ -71,13 +71,13 @@ class UnmarkedCalls:
     """Sequences that name tools, by whether the mask leaves out any token of them."""
 
     named: int
-    share: float  # of these, all of whose tokens are marked, while it holds; of all where nothing is found
-    span: FaultSpan | None  # None: nothing is found
+    share: float  # of these, with every token marked, while the fault holds; over all steps where nothing is found
+    span: FaultSpan | None  # None: no fault found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unobserved:
-    """Steps at which tools are called, as the log says, while few sequences hold an observation."""
+    """Steps at which the log says that tools are called, while few sequences contain an observation."""
 
     span: FaultSpan
     expected: float  # share of samples that call a tool, meanwhile
@@ -86,12 +86,12 @@ class Unobserved:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskEvidence:
-    """What is known of the masks."""
+    """What is known about the masks."""
 
     calls: UnmarkedCalls | None = None  # None: no tool is named
     sampled: SampledMasks | None = None  # None: no sequence could be read
-    unobserved: Unobserved | None = None  # None: none are, or no calls are logged
-    extents: Mapping[FaultSpan, Extent] = field(default_factory=dict)  # what is recorded while a fault holds
+    unobserved: Unobserved | None = None  # None: no such steps, or no calls are logged
+    extents: Mapping[FaultSpan, Extent] = field(default_factory=dict)  # what is recorded while each fault holds
 
 
 def gather_mask(tokens: Tokens, facts: Mapping[str, JsonScalar], calls: Series | None) -> MaskEvidence | None:
@@ -116,7 +116,7 @@ def gather_mask(tokens: Tokens, facts: Mapping[str, JsonScalar], calls: Series |
 
 MIN_USE: Final = 0.2  # calls a sample: with fewer there is too little to compare
 MIN_OBSERVED: Final = 0.25  # of the expected share
-MIN_STEPS: Final = 3  # of a window
+MIN_STEPS: Final = 3  # in a window
 
 
 def _unobserved(rows: pl.DataFrame, calls: Series) -> Unobserved | None:
@@ -169,7 +169,7 @@ def _sampled_masks(scan: SequenceScan, facts: Mapping[str, JsonScalar]) -> Sampl
 
 
 def _unmarked_calls(tokens: Tokens) -> UnmarkedCalls | None:
-    """Hold the masks of all sequences against the tools that they name."""
+    """Compare the masks of all sequences with the tools that they name."""
     if "tool_names" not in tokens.scan.columns:
         return None
     named = tokens.scalars.filter(pl.col("tool_names").list.len() > 0).select("seq")
@@ -189,8 +189,8 @@ def _unmarked_calls(tokens: Tokens) -> UnmarkedCalls | None:
 
 
 MIN_WHOLE: Final = 0.5
-"""Of the sequences that name a tool: where most have every token marked, its answer is marked too. A call whose answer
-the length limit cuts off leaves such a sequence as well, in a fifth of them in sound runs."""
+"""Of the sequences that name a tool: if most have every token marked, tool output is marked too. A call whose answer
+the length limit cuts off also leaves such a sequence, in sound runs a fifth of them."""
 
 
 def _read(scan: SequenceScan) -> pl.DataFrame | None:
@@ -204,7 +204,7 @@ def _read(scan: SequenceScan) -> pl.DataFrame | None:
             rows = scan_range([file], first, end)
             here = set(rows.collect_schema().names())
             parts.append(rows.select(name for name in names if name in here).collect(engine="streaming"))
-    except READ_ERRORS:  # damage in columns that nothing else reads costs this look alone
+    except READ_ERRORS:  # damage in columns that nothing else reads costs only this check
         return None
     return pl.concat(parts, how="diagonal_relaxed")
 
@@ -214,7 +214,7 @@ SINGLE: Final = ("temperature", "top_p")
 
 
 def _ranges(scan: SequenceScan) -> Iterator[tuple[SequenceFile, int, int]]:
-    """Yield ranges of neighbouring sequences, none across files, so many that a bounded share has to be decoded."""
+    """Yield ranges of neighbouring sequences, none across files, few enough to decode only a bounded share."""
     total = scan.rows * scan.tokens_per_row
     usual = float(np.median([file.rows for file in scan.files])) * scan.tokens_per_row
     count = int(np.clip(max(READ_TOKENS, READ_SHARE * total) / max(usual, 1.0), MIN_RANGES, MAX_RANGES))
@@ -233,7 +233,7 @@ TOP_PS: Final = ("top_p", "rollout_top_p")
 def _recorded(
     frame: pl.DataFrame, column: str, facts: Mapping[str, JsonScalar], names: Sequence[str]
 ) -> tuple[float, ...]:
-    """Return what sequences record, or where they record nothing, what the settings say."""
+    """Return the values that sequences record, or, if they record none, those of the settings."""
     if column in frame.columns and (values := frame[column].drop_nulls().unique().sort().to_list()):
         return tuple(map(float, values))
     said = [facts[name] for name in names if isinstance(facts.get(name), int | float)]

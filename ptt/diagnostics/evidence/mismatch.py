@@ -46,7 +46,7 @@ class RankMismatch:
 
 
 def gather_mismatch(tokens: Tokens | None, *, post_name: str) -> MismatchShape | None:
-    """Return the shape of the differences, of the better pair that is recorded; None where neither is."""
+    """Return the shape of the differences for the better recorded pair; None if neither is recorded."""
     pair = _pair_of(tokens)
     if tokens is None or pair is None:
         return None
@@ -120,15 +120,15 @@ class Freshness:
     """How old the trained sequences were: versions behind, by step."""
 
     lag: Series | None  # mean over a step's sequences; None where versions do not count as steps do
-    oldest: Series | None  # of the oldest sequence of a step
+    oldest: Series | None  # lag of the oldest sequence of a step
     offset: int | None  # the smallest step - version of the run, taken for a lag of 0
     sequences: int
-    known_share: float  # of the sequences: those with a version
+    known_share: float  # of the sequences, how many carry a version
     versions: int  # distinct
     no_lag_reason: str = ""  # why versions give no lag
 
 
-VERSIONS_PER_STEP: Final = (0.75, 1.33)  # versions a step, over the run: otherwise versions count something else
+VERSIONS_PER_STEP: Final = (0.75, 1.33)  # versions a step, over the run: outside of this, versions count something else
 MIN_STEPS: Final = 4
 
 
@@ -172,7 +172,7 @@ def _version_fault(versioned: pl.DataFrame) -> str:
     steps, versions = newest["step"].to_numpy(), newest["policy_version"].to_numpy()
     if int(versions.min()) == int(versions.max()):
         return f"every sequence carries version {int(versions[0])}: it is not counted up, or never published"
-    half = len(steps) // 2  # of each half the newest: a sampler refreshed now and then shows its pace so
+    half = len(steps) // 2  # newest of each half: a sampler refreshed only now and then still shows its pace
     first, last = int(versions[:half].max()), int(versions[half:].max())
     pace = (last - first) / max(1, int(steps[half + versions[half:].argmax()] - steps[versions[:half].argmax()]))
     if not VERSIONS_PER_STEP[0] <= pace <= VERSIONS_PER_STEP[1]:

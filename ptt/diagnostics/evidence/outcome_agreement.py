@@ -1,4 +1,4 @@
-"""Whether what the reward stands for went with it: outcomes of training, and figures of evaluations."""
+"""Whether the true goal rose with the reward: outcomes of training, and metrics of evaluations."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from ptt.diagnostics.model import Steps
 
 
-MIN_GAIN: Final = 0.1  # of the larger level: a smaller rise of the reward asks nothing of an outcome
-MIN_LOSS: Final = 0.2  # of the best level: an outcome that gives up less may have been lucky at its best
-MIN_AGREEMENT: Final = 1 / 3  # of the reward's relative gain: with so much an outcome goes along
-SOLVED_LEVEL: Final = 0.9  # of what an outcome between 0 and 1 can reach: there is nothing left to gain
-NEARLY_NOTHING: Final = 0.05  # of an outcome between 0 and 1: below it hardly any task is done, whatever the trend
-MUCH_PAID: Final = 0.2  # of the reward, and of its level: gained beside such an outcome, it was gained without the task
-NOISE_Z: Final = 2.0  # standard errors: 95% of what noise does
+MIN_GAIN: Final = 0.1  # of the larger level: after a smaller rise of the reward, no outcome need follow
+MIN_LOSS: Final = 0.2  # of the best level: an outcome that loses less may just have been lucky at its best
+MIN_AGREEMENT: Final = 1 / 3  # of the reward's relative gain: an outcome that gains this much follows it
+SOLVED_LEVEL: Final = 0.9  # of what an outcome between 0 and 1 can reach: nothing is left to gain
+NEARLY_NOTHING: Final = 0.05  # for an outcome between 0 and 1: below it hardly any task is solved, whatever the trend
+MUCH_PAID: Final = 0.2  # of the reward, and of its level: a gain beside such an outcome came without the task
+NOISE_Z: Final = 2.0  # standard errors: covers 95% of noise
 LATE_STARTS: Final = (1 / 4, 1 / 3, 1 / 2, 2 / 3)
 """Where an evaluation is looked at once more from: what was learnt well at first may part from the reward later (Gao et
 al., arXiv 2210.10760), and a straight line over all points does not see a peak."""
-TWO_WINDOW_FACTOR: Final = 1.5**0.5  # the noise of one window minus the mean of two, in that of one
+TWO_WINDOW_FACTOR: Final = 1.5**0.5  # noise of one window minus the mean of two, over that of one window
 
 
 class OutcomeState(StrEnum):
@@ -160,7 +160,7 @@ def _judge_points(
 
 
 def _loss_steps(steps: IntArray, values: FloatArray, late: float) -> tuple[int, int]:
-    """Return the steps of a fallen figure's peak, by three points, and of the point from which a quarter stays lost."""
+    """Return the steps of a fallen metric's peak (mean of three points) and of where a quarter is lost for good."""
     means = rolling_mean(values, 3, minimum=1)
     peak = int(np.argmax(means))
     high = np.flatnonzero(means >= means[peak] - LOST_FRACTION * (means[peak] - late))
@@ -183,7 +183,7 @@ def _state(figure: Series, change: LineChange, paid: LevelChange, *, solved: boo
 
 
 def is_solved(series: Series, late: float) -> bool:
-    """Return whether a share stands so near 1 that it cannot rise much."""
+    """Return whether a share is so near 1 that it cannot rise much."""
     highest = float(np.max(series.finite()[1]))
     return late >= SOLVED_LEVEL and highest <= 1.0
 
@@ -204,7 +204,7 @@ def _cut_series(series: Series, first: int, last: int) -> Series:
 
 
 def judge_outcomes(evidence: Evidence, reward: Series) -> tuple[Outcome, ...]:
-    """Judge every outcome of training and of evaluations; a figure that only pays the reward again is none."""
+    """Judge every outcome of training and evaluations, except metrics that only repeat the reward."""
     outcomes: list[Outcome | None] = []
     if evidence.rewards is not None:
         outcomes += [judge_training_outcome(figure, reward) for _, figure in sorted(evidence.rewards.outcomes.items())]

@@ -21,9 +21,9 @@ from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.statistics.series_description import SeriesDescription, describe
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
-MAX_CELLS: Final = 1 << 20  # of series that are described at once: 8 MB
-MAX_SERIES: Final = 200  # that are kept: nobody reads more, and a log may hold thousands
-COURSE_POINTS: Final = 48  # of a small line: it is as wide as so many of its strokes
+MAX_CELLS: Final = 1 << 20  # in the series described at once: 8 MB
+MAX_SERIES: Final = 200  # to keep: nobody reads more, and a log may hold thousands
+COURSE_POINTS: Final = 48  # of a sparkline: it is this many strokes wide
 COURSES: Final = {"split": pl.String, "logged_as": pl.String, "step": pl.Int64, "value": pl.Float64}
 REWARD: Final = "reward/mean"
 SAMPLED_REWARD: Final = "mean reward of the recorded samples"
@@ -63,7 +63,7 @@ def describe_run_series(
 ) -> DescribedSeries:
     """Return what every series of training and of every evaluation did; `metrics`: the rows that name evaluations.
 
-    `better`: by a name as it was logged which way it gets better, as the user says.
+    `better`: the direction in which a metric improves, by its name as logged, as the user set it.
     """
     named = [(series, name, "train") for name, series in training.items()]
     named += [(series, series.name, "train") for series in other.values()]
@@ -201,7 +201,7 @@ def _outcome(
 
 
 def _direction(name: str, split: str, algorithm: Algorithm) -> str | None:
-    """Return which way a series gets better, by what is known of it or by its words; None where neither tells."""
+    """Return the direction in which a series improves, from its catalogue entry or its words; None if neither says."""
     worse = known(name).worse
     if worse in {"higher", "lower"}:
         return "lower" if worse == "higher" else "higher"

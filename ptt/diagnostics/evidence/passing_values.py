@@ -19,38 +19,38 @@ from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span, weigh_
 
 TOOL, RESULT, ENVIRONMENT, RANK, VERSION = "tool", "tool result", "environment", "rank", "policy version"
 OBSERVATION: Final = "observation number"  # which tool result of its sequence came last before a token: 3, or 3+
-FROM: Final = f"{OBSERVATION}, from "  # likewise, of this one and all later ones
+FROM: Final = f"{OBSERVATION}, from "  # the same, counting this observation and all later ones
 LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND = "lag", "prompt group", "temperature", "top_p", "logprob kind"
 NOT_PARTS: Final = (VERSION, LAG, GROUP, TEMPERATURE, TOP_P, LOGP_KIND, RESULT)
 """Attributes whose values come and go with the time, or are no part of a run."""
 PARTS: Final = (ENVIRONMENT, RANK, TOOL)  # what a run consists of; a column of its own may number its times
-MAX_PASSING: Final = 0.5  # of the tokens: where a column's values pass for more of them, it tells the time
+MAX_PASSING: Final = 0.5  # of the tokens: if a column's passing values hold more than this, the column tells the time
 
 MIN_EXPECTED: Final = (
-    16.0  # prompt groups or sequences that lack it, by its rate elsewhere: chance leaves out no so many
+    16.0  # prompt groups or sequences missing, by the rate elsewhere: chance does not leave out this many
 )
 MIN_EXPECTED_OF_HABIT: Final = 6.0
-HABIT: Final = 0.95  # of the other steps have it, as of a rank: then fewer are no chance
-MAX_LEFT: Final = 0.01  # of these: a value that is left in a few odd samples is away
-MIN_STEPS: Final = 3  # a step or two without a value are a writer that was late
-MIN_STEP_SHARE: Final = 0.05  # of the recorded steps: a shorter absence moves no third
-MIN_LONGER: Final = 3.0  # times the longest other absence: what is drawn in turns is away all the time
-ROUNDS: Final = 3  # of estimating its rate where it is there
-MAX_VALUES: Final = 64  # of an attribute, the commonest
-MIN_THERE: Final = 8.0  # prompt groups or sequences with it: fewer are no habit to miss
+HABIT: Final = 0.95  # of the other steps have it, as a rank does: then missing even this few is not chance
+MAX_LEFT: Final = 0.01  # of these: a value left in a few odd samples still counts as away
+MIN_STEPS: Final = 3  # a step or two without a value may just be a late writer
+MIN_STEP_SHARE: Final = 0.05  # of the recorded steps: a shorter absence does not change a third of the run
+MIN_LONGER: Final = 3.0  # times the longest other absence: a value drawn in turns is away all the time
+ROUNDS: Final = 3  # of estimating its rate where it occurs
+MAX_VALUES: Final = 64  # of an attribute, the most common ones
+MIN_THERE: Final = 8.0  # prompt groups or sequences with it: fewer are too few to miss
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassingValue:
-    """One value of an attribute, and the recorded steps at which it is away."""
+    """One value of an attribute, and the recorded steps at which it is absent."""
 
     attribute: str
     value: str
     away: FaultSpan
-    steps: int  # recorded ones among these
-    last_before: int | None  # recorded step, None where it is away from the start
-    first_after: int | None  # likewise to the end
-    rate: float  # of the prompt groups or sequences of the other steps: those with it
+    steps: int  # recorded steps among these
+    last_before: int | None  # recorded step; None if it is absent from the start
+    first_after: int | None  # the same; None if it is absent to the end
+    rate: float  # share of prompt groups or sequences with it, at the other steps
 
 
 def passing_values(
@@ -153,7 +153,7 @@ class AttributeRows:
 
 
 def all_passing(every: AttributeRows, by_tool: AttributeRows) -> tuple[PassingValue, ...]:
-    """Return the values that are not there all along, of what sequences and tools are told apart by."""
+    """Return the attribute values, of sequences and of tools, that are absent for part of the run."""
     found: list[PassingValue] = []
     for part in (every, by_tool):
         if not part.values:
@@ -175,7 +175,7 @@ def all_passing(every: AttributeRows, by_tool: AttributeRows) -> tuple[PassingVa
 def without_values(
     every: AttributeRows, by_tool: AttributeRows, passing: tuple[PassingValue, ...]
 ) -> tuple[AttributeRows, AttributeRows]:
-    """Return the rows of the sequences that have none of these values."""
+    """Return the rows of sequences that have none of these values."""
     dropped = [
         part.frame["seq"].to_numpy()[part.values[one.attribute] == one.value]
         for one in passing

@@ -1,8 +1,7 @@
-"""Place rows that name no step: a console repeats what a source with steps holds, and often runs on behind it.
+"""Place rows that name no step: a console repeats what a source with steps holds, and often continues past its end.
 
-A trainer that is killed leaves the state of its last checkpoint and a console that goes on; the dicts on that console
-are the rows of the state, in the same order and without their steps.
-"""
+A killed trainer leaves the state of its last checkpoint and a longer console log; the dicts on that console are the
+rows of the state, in the same order but without their steps."""
 
 from __future__ import annotations
 
@@ -25,9 +24,9 @@ Facts = Mapping[str, JsonScalar]
 FIGURES: Final = 4  # significant ones that Hugging Face trainers print
 MIN_ALIKE: Final = 2  # metrics of a row that agree: one alone may repeat by chance
 MIN_ROWS: Final = 3  # that repeat rows with a step: two fit any spacing
-MIN_SHARE: Final = 0.5  # of the rows up to the last that repeats one: fewer are another run's
-MAX_METRICS: Final = 20  # that training measures: so many tell its rows apart, where some are constant
-TELLING_SHARE: Final = 0.5  # of a metric's values differ from each other: a constant one tells no row from another
+MIN_SHARE: Final = 0.5  # of the rows up to the last that repeats one: with fewer, they are another run's
+MAX_METRICS: Final = 20  # that training measures: enough to tell its rows apart, even if some are constant
+TELLING_SHARE: Final = 0.5  # of a metric's values differ from each other: a constant one cannot tell rows apart
 EPOCH: Final = "epoch"
 KEYED: Final = ("source", "seq", "step", "split", "priority", "name_raw", "value")
 STEADY_ROWS: Final = 10  # rows at the end that must lie one spacing apart for later ones to be placed behind them
@@ -93,9 +92,9 @@ def _rows_of(wide: WideMetrics, raw: str) -> pl.DataFrame:
 
 
 def facts_of_placed(facts: Facts, metrics: pl.DataFrame, placements: Sequence[Placement]) -> Facts:
-    """Return the facts of a run whose rows were placed so: what they were placed by, and no unit but steps.
+    """Return the facts of a run whose rows were placed: what they were placed by, and no unit other than steps.
 
-    Nor is there another unit where metrics with a step reach further than the rows of the file that has none.
+    The unit goes as well where metrics with steps reach further than the rows of the file without any.
     """
     if not placements:
         return _in_steps(facts, metrics)
@@ -121,9 +120,9 @@ def _in_steps(facts: Facts, metrics: pl.DataFrame) -> Facts:
 def place_events(
     events: pl.DataFrame, metrics: pl.DataFrame, placements: Sequence[Placement], wide: WideMetrics
 ) -> pl.DataFrame:
-    """Return the events of sources without steps at the steps of their rows; at none where these have none.
+    """Return the events of sources without steps at the steps of their rows; without a step if those have none.
 
-    In a run that has no steps at all the numbers of the rows are kept.
+    In a run without any steps, row numbers are kept.
     """
     loose = metrics["name_raw"].str.starts_with(UNNUMBERED)
     numbered = {*metrics.filter(loose)["source"], *(one.source for one in placements)}
@@ -160,7 +159,7 @@ def _is_set_before(name: str) -> bool:
 
 
 def _shared_names(loose: Sequence[str], stepped: Sequence[str]) -> set[str]:
-    """Return the spellings of metrics that are logged both ways; of the training's so many as tell its rows apart."""
+    """Return the spellings of metrics logged with steps and without; for training, enough to tell its rows apart."""
     by_name: dict[str, list[str]] = {}
     for raw in (*loose, *stepped):
         by_name.setdefault(bare_name(raw.removeprefix(UNNUMBERED)), []).append(raw)
@@ -191,7 +190,7 @@ def _placement(part: pl.DataFrame, anchors: pl.DataFrame) -> Placement | None:
     source = str(part["source"][0])
     rows = _keyed(part)
     is_aside = (pl.col("split") == "eval") | (pl.col("bare") == CLOSING).any().over("seq")
-    rows = rows.with_columns(is_aside.alias("aside"))  # by an evaluation's own rhythm, and at the end
+    rows = rows.with_columns(is_aside.alias("aside"))  # these follow the rhythm of evaluations, or come at the end
     votes = _votes(rows, anchors.filter(pl.col("source") != source))
     best = votes.filter(~pl.col("aside") & (pl.len().over("number") == 1)).sort("number")
     numbers, steps = best["number"].to_numpy(), best["step_there"].to_numpy()
@@ -222,7 +221,7 @@ def _placement(part: pl.DataFrame, anchors: pl.DataFrame) -> Placement | None:
 
 
 def _votes(rows: pl.DataFrame, anchors: pl.DataFrame) -> pl.DataFrame:
-    """Return the step at which most values of each log call stand, where several do; all such steps of a tie."""
+    """Return the step where most values of each log call are found, if several are; all such steps in a tie."""
     alike = rows.join(anchors, on=["bare", "key"], suffix="_there")
     votes = alike.group_by("seq", "aside", pl.col("step").alias("number"), "step_there").agg(
         pl.len().alias("votes"), pl.col("measured").any(), pl.col("source_there").min()
@@ -233,8 +232,8 @@ def _votes(rows: pl.DataFrame, anchors: pl.DataFrame) -> pl.DataFrame:
 def _calls(rows: pl.DataFrame, votes: pl.DataFrame, numbered: pl.DataFrame, spacing: int) -> pl.DataFrame:
     """Return seq and step of the log calls of a source whose training rows were placed.
 
-    An evaluation or a closing row stands where its own values do, else on in the rhythm of the evaluations before it,
-    else at the row before it.
+    An evaluation or closing row goes where its own values are found, else where the rhythm of earlier evaluations puts
+    it, else to the row before it.
     """
     calls = rows.unique("seq", keep="first", maintain_order=True).select("seq", "step", "aside", "split")
     calls = calls.join(numbered, on="step", how="left").sort("seq")
@@ -275,7 +274,7 @@ def _in_order(numbers: IntArray, steps: IntArray, spacing: int) -> BoolArray:
 def _steps_of(every: IntArray, numbers: IntArray, steps: IntArray, spacing: int) -> tuple[IntArray, int]:
     """Return the step of every row, -1 where it is not known, and how many lie behind the last repeated one."""
     placed = np.full(len(every), -1, np.int64)
-    place = np.searchsorted(numbers, every, side="right") - 1  # of the last repeated row at or before each
+    place = np.searchsorted(numbers, every, side="right") - 1  # the last repeated row at or before each
     before = np.clip(place, 0, None)
     after = np.clip(place + 1, None, len(numbers) - 1)
     reach = spacing * (every - numbers[before])
