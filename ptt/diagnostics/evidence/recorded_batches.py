@@ -22,30 +22,30 @@ LOGGED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "length": ("len/response_mean", ("n_model", "length")),  # some trainers count what tools return, some do not
     "calls": ("tools/call_frequency", ("calls", "n_obs")),
 }
-"""What is logged of a batch, and the recorded columns either of which may be what it is the mean of."""
+"""A batch's logged metric, and the recorded columns that it may be the mean of."""
 EQUAL: Final = 2e-3  # of the logged value: logs round to three digits or more
-LEAST: Final = 1e-3  # likewise, of values near 0
-SOUND_RATE: Final = 0.02  # of the steps whose means differ where the batch is recorded: a step that was read again
-FAULTY_RATE: Final = 0.8  # and where another one is: means of few rewards may agree by chance
-MIN_SOUND: Final = 6  # steps with equal means: they show that the log speaks of these rows
+LEAST: Final = 1e-3  # the same for values near 0
+SOUND_RATE: Final = 0.02  # of the steps, have different means although the batch is recorded: one that was read again
+FAULTY_RATE: Final = 0.8  # and where another batch is recorded: means of few rewards may agree by chance
+MIN_SOUND: Final = 6  # steps with equal means: they show that the log describes these rows
 MIN_SOUND_SHARE: Final = 0.9
 MIN_FAULTY: Final = 3  # steps in a row
 MIN_FAULTY_SHARE: Final = 0.6
-MIN_ERROR: Final = 3.0  # times what counts as equal, of a mean: of samples that are all alike any part has the same
-MIN_TELLING: Final = 0.5  # of the steps, with so large a standard error
+MIN_ERROR: Final = 3.0  # times the tolerance, of a mean: any part of samples all alike has the same
+MIN_TELLING: Final = 0.5  # of the steps have so large a standard error
 ERROR: Final = "error of "
-MAX_APART: Final = 0.05  # of all steps, where whole batches are recorded all along
+MAX_APART: Final = 0.05  # of all steps, may differ where whole batches are recorded throughout
 MIN_GROUP: Final = 2
-FULL_RATE: Final = 0.05  # of the prompt groups of unusual size, where groups are whole
+FULL_RATE: Final = 0.05  # of the prompt groups have an unusual size where groups are whole
 PARTIAL_RATE: Final = 0.5  # and where they are not
-REGULAR: Final = 0.95  # of the groups there are of one size: another setting, not a part
-MIN_ROWS_FACTOR: Final = 1.5  # between rows a step before and after
-STEADY: Final = 0.15  # log-SD of rows a step on either side: batches of no fixed size have no change
+REGULAR: Final = 0.95  # of the groups in the stretch have one size: another setting, not a part
+MIN_ROWS_FACTOR: Final = 1.5  # rows a step before over those after
+STEADY: Final = 0.15  # log-SD of rows a step on either side: with batches of varying size there is no change to find
 MIN_SIDE: Final = 4  # steps on either side of a jump
 MAX_SIDE: Final = 12
 MIN_JUMP_SDS: Final = 5.0  # standard errors: the highest of some hundred places of sound noise stays below
 NEAR: Final = 3  # values on either side that already show it
-AT_ONCE: Final = 0.75  # of the jump: a ramp has a third there
+AT_ONCE: Final = 0.75  # of the jump: a ramp makes a third here
 CLEARER: Final = 1.5  # times the largest change of the same length anywhere else
 
 
@@ -59,10 +59,10 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Witness:
-    """One mean of the recorded batches beside the logged one, equal but for a stretch of steps."""
+    """One mean of the recorded batches next to the logged one; both agree except over a stretch of steps."""
 
     name: str  # of LOGGED
-    part: Part | None  # None: equal all along
+    part: Part | None  # None: equal throughout
     recorded: float  # mean over the steps of the stretch
     logged: float
 
@@ -73,8 +73,8 @@ class PartialGroups:
 
     part: Part
     usual: int  # sequences of a group elsewhere
-    mean: float  # and here
-    regular: bool  # all of one size here, too
+    mean: float  # and in this stretch
+    regular: bool  # all groups of the stretch have one size, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,8 @@ class RowsChange:
 
     part: Part
     usual: float  # rows a step elsewhere
-    few: float  # and here
-    jumps: Mapping[str, tuple[float, float]]  # elsewhere, and here
+    few: float  # and in this stretch
+    jumps: Mapping[str, tuple[float, float]]  # elsewhere, and in this stretch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class RecordedBatches:
 
 
 def gather_batches(tokens: Tokens, metrics: Mapping[str, Series]) -> RecordedBatches | None:
-    """Hold the recorded batches against the log and against themselves; None where nothing is recorded."""
+    """Compare the recorded batches with the log and with each other; None if nothing is recorded."""
     rows = _rows(tokens)
     if rows.is_empty():
         return None
@@ -167,7 +167,7 @@ def _compared(name: str, by_step: pl.DataFrame, column: str, series: Series, tok
 
 
 def _partial_groups(rows: pl.DataFrame, tokens: Tokens) -> PartialGroups | None:
-    """Return the stretch of steps at which most prompt groups have not the size of all others."""
+    """Return the stretch of steps at which most prompt groups differ in size from all others."""
     sizes = rows.drop_nulls("group_id").group_by("step", "group_id").len().sort("step", "group_id")
     if sizes.is_empty():
         return None
@@ -235,7 +235,7 @@ def _mean_ratio(tokens: Tokens, steps: IntArray) -> dict[str, FloatArray]:
 
 
 def _jump(values: FloatArray, at: int) -> tuple[float, float] | None:
-    """Return the levels before and after a place where they change at once, and nowhere else as much; else None."""
+    """Return the levels before and after a place if they change there at once, more than anywhere else; else None."""
     width = min(MAX_SIDE, at, len(values) - at)
     usable = np.isfinite(values)
     if width < MIN_SIDE or not usable.all():
@@ -255,8 +255,8 @@ def _jump(values: FloatArray, at: int) -> tuple[float, float] | None:
 
 
 SUMS: Final = ("s_r", "s_inv", "min_r", "max_r")
-MIN_TOKENS: Final = 8  # of the policy's: fewer may be the same by chance
-USUAL_RATE: Final = 0.02  # of a step's sequences, where batches are new
+MIN_TOKENS: Final = 8  # of the policy's own: fewer may match by chance
+USUAL_RATE: Final = 0.02  # of a step's sequences are repeats, where batches are new
 REPEATED_RATE: Final = 0.5  # and where they are not
 MIN_STEPS: Final = 3
 MIN_COPIES: Final = 16
@@ -265,19 +265,20 @@ MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """The stretch of steps at which most sequences repeat others, and these sequences."""
+    """The stretch of steps at which most sequences are copies of others, and how many."""
 
     span: FaultSpan
     extent: Extent
     share: float  # of the sequences of the stretch
-    of_steps: bool  # they repeat those of earlier steps; else of other prompts at the same step
+    of_steps: bool  # they repeat sequences of earlier steps; else those of other prompts at the same step
 
 
 def find_copies(tokens: Tokens) -> Copies | None:
     """Return the steps whose sequences are mostly copies; None where there are none.
 
-    Copies within a prompt group are what a sure policy gives. Those of earlier steps count where the policy's logprobs
-    are recorded: it has moved since, while an old policy scores the rollouts of several steps once.
+    Copies within a prompt group do not count, since a sure policy makes them. Copies of earlier steps count only if the
+    updated policy's logprobs are recorded: these change between steps, while an old policy scores the rollouts of
+    several steps once.
     """
     known = _contents(tokens)
     if known.is_empty():

@@ -37,33 +37,33 @@ from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
 from ptt.diagnostics.statistics.windows import bursts
 
 TRL_SYNC_STEPS: Final = 512  # TRL's default of `ref_model_sync_steps`
-TRL_MIXUP: Final = 0.6  # and of `ref_model_mixup_alpha`: the policy's share in the new reference
-INTERVALS: Final = ("ref_update_interval", "ref_policy_update_freq")  # of slime, in rollouts, and of open-instruct
+TRL_MIXUP: Final = 0.6  # TRL's default of `ref_model_mixup_alpha`: the policy's share in the new reference
+INTERVALS: Final = ("ref_update_interval", "ref_policy_update_freq")  # slime's, in rollouts, and open-instruct's
 REF_PAIRS: Final = ("policy/ref", "old/ref")
 ENGINE_PAIRS: Final = ("old/rollout", "policy/rollout")
-MIN_PERIOD: Final = 4  # steps: a reference that moves more often follows the policy, and has no periods to speak of
-MAX_EQUAL: Final = 1e-4  # mean KL, nats: of two copies of one model, scored by one trainer, rounding leaves less
-MAX_EQUAL_ABS: Final = 0.01  # mean |r|, nats: likewise
-MIN_MOVED: Final = 10.0  # times that: a distance that never comes so far may not be measured at all
-RESTART_RISE: Final = 1.5  # times, within RESTART_VALUES logged values: a restart; schedules fall by less a step
+MIN_PERIOD: Final = 4  # steps: a reference that moves more often just follows the policy, without periods
+MAX_EQUAL: Final = 1e-4  # mean KL, nats: two copies of one model scored by one trainer differ by less, from rounding
+MAX_EQUAL_ABS: Final = 0.01  # mean |r|, nats: the same
+MIN_MOVED: Final = 10.0  # times that: a distance that never gets this far may not be measured at all
+RESTART_RISE: Final = 1.5  # times, within RESTART_VALUES values: a restart; a schedule changes less per step
 RESTART_VALUES: Final = 4  # a restart may warm up again
-RESTART_HEIGHT: Final = 0.4  # of the highest rate so far, that it comes back to
-MAX_RESTART_FACTOR: Final = 10.0  # of a fall: further at once no policy comes back, whatever its learning rate
-NEAR_RESTART: Final = 0.1  # of the interval, and two steps at least: the fall follows the restart
+RESTART_HEIGHT: Final = 0.4  # of the highest rate so far: how far a restart comes back
+MAX_RESTART_FACTOR: Final = 10.0  # of a fall: no policy returns further than this at once, whatever its learning rate
+NEAR_RESTART: Final = 0.1  # of the interval, and at least two steps: how closely the fall follows the restart
 AT_RESTARTS: Final = 0.8  # of the falls
-SWAP_FACTOR: Final = 2.0  # of the mean |r| of each slice: a KL of four times, which no single update makes
-COPIED: Final = 1e-9  # nats: where the two columns are one, no reference is recorded, and copied-logprobs says so
-SWAP_KL_FACTOR: Final = 3.0  # of the logged KL: the two need not be the same estimate
+SWAP_FACTOR: Final = 2.0  # of the mean |r| in each slice: a KL four times as large, which no single update makes
+COPIED: Final = 1e-9  # nats: where both columns are equal, no reference is recorded, and copied-logprobs reports it
+SWAP_KL_FACTOR: Final = 3.0  # of the logged KL: both need not be the same estimator
 BEHAVIOUR: Final = ("entropy", "reward/mean", "len/response_mean", "tools/call_frequency")
-"""What shows that the policy itself jumped: its distance to the reference then says so, and no swap is needed."""
+"""Shows that the policy itself jumped: that explains a jump of its distance to the reference, without any swap."""
 BEHAVIOUR_FACTOR: Final = 1.3  # of its level, at that step
-MOVED_UPDATE: Final = 2.0  # times the usual |policy/old| at that step: an update so large may have moved the policy
-SAME_SHARE: Final = 0.5  # of the falls of the distance to the reference: the engine's fall too, and it is the engine
+MOVED_UPDATE: Final = 2.0  # times the usual |policy/old| at that step: so large an update may have moved the policy
+SAME_SHARE: Final = 0.5  # of the falls: if the distance to the engine falls too, the engine is the cause
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyncSetting:
-    """What the settings say of a reference that follows the policy."""
+    """What the settings say about a reference that follows the policy."""
 
     interval: int  # steps; of slime rollouts
     mixing: float  # the policy's share in the new reference; 1: it becomes the policy
@@ -71,15 +71,15 @@ class SyncSetting:
 
     @property
     def counts_steps(self) -> bool:
-        """Whether the interval is one of training steps; slime counts rollouts."""
+        """Whether the interval counts training steps; slime's counts rollouts."""
         return self.name != "ref_update_interval"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Swap:
-    """A step at which the distance to the reference jumped, in all slices at once, and the policy did not."""
+    """A step at which the distance to the reference jumped in all slices at once while the policy did not."""
 
-    step: int  # the first recorded one of the other reference
+    step: int  # the first recorded step with the new reference
     interval: tuple[int, int]
     pair: str
     fresh: bool  # the distances start over from about 0: the policy of that step became the reference
@@ -89,24 +89,24 @@ class Swap:
 
     @property
     def factor(self) -> float:
-        """Of the mean |r|, after over before, in the slice that jumped least."""
+        """Mean |r| after the swap over before, in the slice that jumped least."""
         return min((after / before for before, after in self.slices.values()), key=lambda one: abs(math.log(one)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """What shows whether the reference moves; `seen` is None where no distance to it falls at regular steps."""
+    """What shows whether the reference moves; `seen` is None if no distance to it falls at regular steps."""
 
     setting: SyncSetting | None
     seen: Sawtooth | None
     seen_in: str | None  # the metric or pair
     watched: tuple[str, ...]  # the distances to the reference that are recorded
-    equal_at: int | None = None  # the first recorded step, where policy and reference were equal there
+    equal_at: int | None = None  # the first recorded step, if policy and reference were equal there
     swapped: Swap | None = None
-    restarts: Sawtooth | None = None  # falls of `seen_in` where the learning rate restarts: no reference that moves
+    restarts: Sawtooth | None = None  # falls of `seen_in` when the learning rate restarts: no moving reference
 
     def period_starts(self, first: int, last: int) -> tuple[int, ...]:
-        """Return the steps between two at which a period begins: as seen, else as the settings count them."""
+        """Return the steps after `first` up to `last` where a period begins: as seen, else as the settings count."""
         if self.seen is not None:
             anchor, interval = self.seen.falls[0], self.seen.interval
         elif self.setting is not None and self.setting.counts_steps and self.setting.interval >= MIN_PERIOD:
@@ -151,7 +151,7 @@ def gather_reference(
 
 
 def restarts_of(rate: Series) -> tuple[int, ...]:
-    """Return the steps at which a learning rate that had fallen comes back to a height it had before."""
+    """Return the steps at which a learning rate, having fallen, returns to an earlier height."""
     steps, values = rate.finite()
     if len(values) <= RESTART_VALUES:
         return ()
@@ -180,7 +180,7 @@ def _at_restarts(found: Sawtooth, restarts: tuple[int, ...]) -> bool:
 
 
 def _swap(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps], rate_restarts: tuple[int, ...]) -> Swap | None:
-    """Return the step at which all distances to the reference jump together, None where the policy may have jumped."""
+    """Return the step at which all distances to the reference jump together; None if the policy may have jumped."""
     pair = next((pairs[name] for name in REF_PAIRS if name in pairs), None)
     if pair is None or not pair.slices:
         return None
@@ -223,9 +223,10 @@ def _around(values: FloatArray, place: int) -> tuple[float, float]:
 
 
 def _still(metrics: Mapping[str, Series], recorded: IntArray, step: int) -> tuple[str, ...]:
-    """Return what the policy does, as logged, where none of it jumps at a step; nothing where any does.
+    """Return the metrics of the policy's behaviour if none of them jumps at a step; nothing if any does.
 
-    Where recorded steps are logged, by these alone: values of neighbouring steps are alike, and scatter too little.
+    If recorded steps are logged, only these count: values of neighbouring steps are alike, and would show too little
+    scatter.
     """
     names = []
     for name in BEHAVIOUR:
@@ -276,7 +277,7 @@ def _by_burst(steps: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray
 
 
 def _equal_at(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> int | None:
-    """Return the first step of the run where every distance to the reference recorded there is none, and grew later."""
+    """Return the run's first step if every distance to the reference recorded there is about 0 and grew later."""
     limits = {name: MAX_EQUAL_ABS for name in REF_PAIRS if name in pairs}
     distances = [(pairs[name].mean_abs.finite(), limit) for name, limit in limits.items()]
     if "kl/ref" in metrics:
@@ -339,10 +340,10 @@ class KlWitness:
     logged_as: str
     steps: IntArray
     logged: FloatArray
-    recorded: Mapping[str, FloatArray]  # by estimate (MEASURES)
+    recorded: Mapping[str, FloatArray]  # by estimator (MEASURES)
     slices: Mapping[str, FloatArray]  # k3 by slice; NaN where it has no token
     jump: RatioJump | None
-    off: Extent  # of the records from the jump on, up to where it ends; of all where there is none
+    off: Extent  # of the records from the jump on, up to its end; of all records without a jump
 
 
 def gather_kl_witness(tokens: Tokens | None, metrics: Mapping[str, Series]) -> KlWitness | None:
@@ -437,7 +438,7 @@ def _means(sums: FloatArray, counts: FloatArray) -> FloatArray:
 
 
 def _comparable(recorded: FloatArray, logged: FloatArray) -> BoolArray:
-    """Return the steps at which either of the two is a distance to speak of, and something was logged."""
+    """Return the steps at which a KL was logged, and either of the two is large enough to compare."""
     both = (recorded >= LEAST_KL) & (logged > 0)
     factor = float(np.quantile(recorded[both] / logged[both], 0.25)) if both.any() else 1.0
     return (logged > 0) & ((recorded >= LEAST_KL) | (logged * factor >= LEAST_KL))

@@ -41,16 +41,16 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True)
 class Rewards:
-    """What is known of rewards beyond their mean: components, outcomes beside them, and single rewards by step."""
+    """What is known about rewards beyond their mean: components, outcomes beside them, and single rewards by step."""
 
     components: Mapping[str, Series] = field(default_factory=dict)  # mean by step, by the component's own name
-    outcomes: Mapping[str, Series] = field(default_factory=dict)  # figures of training that say the task was done
+    outcomes: Mapping[str, Series] = field(default_factory=dict)  # training metrics that show whether the task was done
     samples: Samples | None = None
     silent_groups: Series | None = None  # share of prompt groups with equal rewards, where groups are recorded
 
 
-MIN_GROUPS: Final = 2  # of a step: a share of one group is all or nothing
-EQUAL: Final = 1e-6  # rewards that differ by no more are one
+MIN_GROUPS: Final = 2  # in a step: a share of one group is all or nothing
+EQUAL: Final = 1e-6  # rewards that differ by no more count as equal
 COMPONENTS: Final = (
     re.compile(r"^rewards/(?P<name>[^/]+)/mean$"),  # TRL, ms-swift
     re.compile(r"^(?:train|rollout)/.*/rewards/(?P<name>[^/]+)/mean$"),  # prime-rl
@@ -69,7 +69,7 @@ REPORTER_PREFIX: Final = "train/"
 def gather_rewards(
     metrics: pl.DataFrame, trajectories: pl.DataFrame, rewards: pl.DataFrame, wide: WideMetrics
 ) -> Rewards | None:
-    """Put reward components and single rewards by step; None where neither is recorded."""
+    """Collect reward components and single rewards by step; None if neither is recorded."""
     components, outcomes = _logged_rewards(metrics, wide)
     trained = _trained_trajectories(trajectories)
     scored = rewards.join(trained.select("trajectory_id", "step"), on="trajectory_id", how="inner")
@@ -112,7 +112,7 @@ def _logged_rewards(metrics: pl.DataFrame, wide: WideMetrics) -> tuple[dict[str,
 
 
 def reward_component(raw: str) -> str | None:
-    """Return the name of the reward component that a metric is the mean of, or None if it is none."""
+    """Return the reward component whose mean a metric is; None if it is not such a mean."""
     for spelling in dict.fromkeys((raw, raw.removeprefix(REPORTER_PREFIX))):
         for pattern in COMPONENTS:
             match = pattern.match(spelling)
@@ -143,7 +143,7 @@ def _means(scored: pl.DataFrame) -> dict[str, Series]:
 
 
 def _samples(trained: pl.DataFrame, scored: pl.DataFrame) -> Samples | None:
-    """Return single rewards with, beside each, whether the task was done: by its flag, else by the one outcome part."""
+    """Return single rewards, each with whether the task was done: by its flag, else by the only outcome component."""
     usable = trained.filter(pl.col("reward").is_finite()).unique("trajectory_id", keep="first", maintain_order=True)
     if usable.is_empty():
         return None

@@ -25,7 +25,7 @@ class Ending(StrEnum):
     OUT_OF_MEMORY = "out of memory"  # an exception too, of a device or of the process
     FAILED = "failed"  # a code or a status says so, and nothing says why
     KILLED = "killed"
-    PREEMPTED = "preempted"  # by the scheduler: its time was up, or others came first
+    PREEMPTED = "preempted"  # by the scheduler: time limit, or a job with priority
     STOPPED = "stopped by hand"
     OPEN = "open"  # a log was opened and never closed: killed, or still going on
     SHORT = "short"  # the record ends before the last step, and nothing says why
@@ -40,7 +40,7 @@ class RunEnd:
     known_by: str = ""  # what says so: the text of an event, or a clause
     source: str | None = None  # the file that says so
     place: str | None = None  # the line that raised an exception, `reward_fn.py:41`
-    last_line: str | None = None  # of the console, where it says nothing of the end
+    last_line: str | None = None  # of the console, if it does not show the end itself
     raised_after: str | None = None  # an exception after training had completed
 
 
@@ -69,14 +69,14 @@ class Progress:
         return step is not None and self.step is not None and self.step - step > GONE_ON_ROWS * self.spacing
 
 
-DONE_SHARE: Final = 0.999  # of the steps that were set: the last one may not have been saved
+DONE_SHARE: Final = 0.999  # of the planned steps: the last one may not have been saved
 GONE_ON_ROWS: Final = 2  # logged rows behind an event
 MIN_SCHEDULE: Final = 10  # logged rates, falling at the end: fewer do not show a schedule
 SCHEDULE_END: Final = 0.02  # of the highest rate
-PLANNED_SHARE: Final = 0.2  # of what was set: of fewer steps it is as likely that they are counted otherwise
-OVERSHOT: Final = 1.1  # of it: the last rollout ends behind it
+PLANNED_SHARE: Final = 0.2  # of the planned steps: a run that reached less more likely counts them in another unit
+OVERSHOT: Final = 1.1  # times the plan: the last rollout ends beyond it
 STATUSES: Final = ("completed", "finished", "success", "succeeded")
-CLOSING_ROW: Final = "train_runtime"  # in the last row of a Hugging Face trainer, and a fact where others say it
+CLOSING_ROW: Final = "train_runtime"  # in the last row of a Hugging Face trainer; others log it as a plain fact
 CLOSED: Final = re.compile(r"^training completed\b", re.IGNORECASE)
 EXIT_CODE: Final = re.compile(r"^exit code (-?\d+)")
 BAD_STATUS: Final = re.compile(r"^(?:exit reason: (?!completed)|run status: (?!completed|running|finished))\w+")
@@ -93,7 +93,7 @@ STOPPED: Final = re.compile(
     r"\bCANCELLED AT (?!.*DUE TO)|(?:run status|exit reason): (?:keyboard_?|user_?)?(?:interrupt|abort|cancel|stopped)",
     re.IGNORECASE,
 )
-# torchrun ends the workers beside a process that failed: that is no cause.
+# torchrun ends the workers next to a failed process: that is not a cause.
 SWEPT_UP: Final = re.compile(r"Sending process \d+ closing signal|death signal, shutting down workers")
 KILLED: Final = re.compile(
     r"^(?:\S{1,200}: line \d+: +\d+ )?(?:Killed|Terminated)(?:\s{2,}.*)?$|\bSIG(?:KILL|TERM|HUP)\b|"
@@ -102,13 +102,13 @@ KILLED: Final = re.compile(
 KILLED_BY_KERNEL: Final = re.compile(
     r"oom[-_ ]?kill|Out of memory: Kill|killed due to the node running low on memory", re.IGNORECASE
 )
-OUTPUT: Final = ("stdout", "stderr")  # lines that speak of trouble, of its handlers too; what ended a run is told apart
+OUTPUT: Final = ("stdout", "stderr")  # streams whose lines may only show handled trouble, not the end
 MEMORY: Final = re.compile(
     r"^(?:(?:\w+\.)*[A-Z]\w+(?:Error|Exception)\b.*|CUDA |HIP |CUDA error: )?(?:OutOfMemoryError\b|out of memory\b)|"
     r"^(?:\w+\.)*OutOfMemoryError\b|^MemoryError\b|^exit reason: oom\b|CUBLAS_STATUS_ALLOC_FAILED|"
     r"^(?:\w+\.)*[A-Z]\w+Error\b.*Tried to allocate"
 )
-"""What a process says that memory ended; that it met it elsewhere ("could not load: CUDA out of memory") is no end."""
+"""Lines of a process that memory ended; one that handled it ("could not load: CUDA out of memory") has not ended."""
 RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?(?::|$| \()")
 PRINTED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w+(?:Error|Exception|Interrupt)(?::|$)")
 FATAL: Final = re.compile(
@@ -116,7 +116,7 @@ FATAL: Final = re.compile(
     r"^CUDA error|NCCL error|Watchdog caught collective operation timeout|ProcessGroupNCCL.{0,80}timed? ?out|"
     r"ChildFailedError"
 )
-# Raised by the processes around the one that failed: they say that, and not why.
+# Raised by the processes around the one that failed: they report the failure, not its cause.
 CONSEQUENCE: Final = re.compile(
     r"^(?:\w+\.)*(?:ChildFailedError|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|WorkerCrashedError|"
     r"ProcessRaisedException|ProcessExitedException|DistNetworkError|DistStoreError|DistBackendError|SystemExit|"
@@ -175,10 +175,10 @@ def read_end(
     rate: Series | None = None,
     done_share: float = DONE_SHARE,
 ) -> RunEnd:
-    """Return how a run ended. Any source that says that it completed is believed; else the last cause counts.
+    """Return how a run ended. Any source that says it completed is believed; else the last cause counts.
 
-    `other`: series without a canonical name, among which a trainer's closing row stands; `rate`: the learning rate,
-    which tells that a schedule ended where nothing else tells anything.
+    `other`: series without a canonical name, which include a trainer's closing row; `rate`: the learning rate, whose
+    schedule shows the end if nothing else does.
     """
     progress = progress_of(run)
     ends = [event for event in events if not (event.aside or progress.went_on(event.step))]
@@ -187,7 +187,7 @@ def read_end(
     if known_by is not None:
         return RunEnd(ending=Ending.COMPLETED, known_by=known_by, raised_after=_raised_after(run, ends))
     last = next((one for one in reversed(ends) if one.kind == "last_line"), None)
-    survived = {one.source for one in ends if one.kind == "last_line"}  # their output went on behind what was raised
+    survived = {one.source for one in ends if one.kind == "last_line"}  # output that continued after what was raised
     said = [one for one in ends if one.kind != "last_line" and not SWEPT_UP.search(one.text)]
     ending, event = _cause([one for one in said if one.source not in survived or one.kind == "exit"])
     if event is None:
@@ -226,12 +226,12 @@ def _completed(
 
 
 def _schedule_ended(rate: Series, progress: Progress) -> str:
-    """Return to what the learning rate had decayed at the last step, where its schedule ends there; else nothing."""
+    """Return the level that the learning rate had decayed to, if its schedule ends at the last step; else ""."""
     steps, values = rate.finite()
     if len(values) < MIN_SCHEDULE or values.max() <= 0 or progress.went_on(int(steps[-1])):
         return ""
     falling = bool((np.diff(values[-MIN_SCHEDULE:]) < 0).all())
-    next_one = values[-1] + (values[-1] - values[-2])  # on this line the next one would lie at or below zero
+    next_one = values[-1] + (values[-1] - values[-2])  # on this line, the next value would be zero or below
     if falling and values[-1] <= SCHEDULE_END * values.max() and (values[-1] == 0 or next_one <= 0):
         return "0" if values[-1] == 0 else f"{pct(values[-1] / values.max())} of its highest"
     return ""
@@ -242,7 +242,7 @@ def _codes(ends: Sequence[Event]) -> list[int]:
 
 
 def _raised_after(run: Run, ends: Sequence[Event]) -> str | None:
-    """Return the exception that a script raised after training, where its code or its console tells of one."""
+    """Return the exception that a script raised after training, if its exit code or its console shows one."""
     raised = _raised(ends)
     if not raised or not (run.context.get("exception_after_training") or any(_codes(ends)[-1:])):
         return None
@@ -250,7 +250,7 @@ def _raised_after(run: Run, ends: Sequence[Event]) -> str | None:
 
 
 def _raised(said: Sequence[Event]) -> list[Event]:
-    """Return the exceptions: those that a traceback ends in, and in other output the lines that read like one."""
+    """Return the exceptions: the last line of each traceback, and in other output the lines that look like one."""
     traced: set[str] = set()
     raised = []
     for event in said:
@@ -311,9 +311,9 @@ def _by_code(said: Sequence[Event], memory: Event | None) -> tuple[Ending, Event
 
 
 def _silent(run: Run, progress: Progress) -> Ending:
-    """Return how a run stands of whose end nothing is said.
+    """Return how a run stands that says nothing of its end.
 
-    Where less is missing than lies between two rows nothing was cut off: the next row would come after the end.
+    If less is missing than the distance between two rows, nothing was cut off: the next row would come after the end.
     """
     if run.context.get("status") == "running" or run.context.get("exit_record") is False:
         return Ending.OPEN

@@ -17,8 +17,8 @@ from ptt.diagnostics.statistics.rank_scores import HOUR
 
 MIN_STEPS: Final = 2  # a resumed run often logs the step it was saved at once more
 COLUMNS: Final = ("source", "priority", "rank", "name_raw", "step", "wall_time", "seq")
-DOUBLE_FACTOR: Final = 1.75  # times the usual sequences of a step: the same batch twice, short of what was cut off
-SIDE_BY_SIDE: Final = 0.9  # of the steps of either file: what shares so many, and has no times, logs the same steps
+DOUBLE_FACTOR: Final = 1.75  # times the usual sequences of a step: the same batch twice, minus what was cut off
+SIDE_BY_SIDE: Final = 0.9  # of the steps of either file: files that share this many, without times, log the same steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,11 @@ class Overlap:
 
 @dataclass(frozen=True, kw_only=True)
 class Segments:
-    """What of a run was recorded twice by itself resumed; None where nothing was."""
+    """What a resumed run recorded twice; None where it did not."""
 
     metrics: tuple[Overlap, ...]
     sequences: Overlap | None
-    extent: Extent | None  # of the sequences at these steps, both segments' together
+    extent: Extent | None  # of the sequences at these steps, both segments together
 
 
 def gather_segments(metrics: pl.DataFrame, tokens: Tokens | None, local: Collection[str] = ()) -> Segments | None:
@@ -55,7 +55,7 @@ def gather_segments(metrics: pl.DataFrame, tokens: Tokens | None, local: Collect
 
 
 def _repeated_within_source(rows: pl.DataFrame) -> tuple[Overlap, ...]:
-    """Return the sources in which a metric is logged again at steps it had passed."""
+    """Return the sources in which a metric is logged again at steps it had already passed."""
     sources = rows["source"].unique().sort()
     ordered, keys_per_source = _ordered_steps(rows)
     key, step = ordered["key"].to_numpy(), ordered["step"].to_numpy()
@@ -99,10 +99,10 @@ def _is_repeated(key: list[str]) -> pl.Expr:
 
 
 def _overlapping_sources(rows: pl.DataFrame, local: Collection[str]) -> tuple[Overlap, ...]:
-    """Return the pairs of like sources of which the later one begins again within the earlier one's steps.
+    """Return the pairs of similar sources where the later one begins again within the earlier one's steps.
 
-    Later: all its times lie after the other's; without times, it begins and ends at higher steps. Ranks that log side
-    by side, checkpoints that hold the same history, and two logs of one run that count from 0 and from 1 are neither.
+    Later: all its times are after the other's, or, without times, it begins and ends at higher steps. This leaves out
+    ranks that log in parallel, checkpoints with the same history, and two logs of one run that count from 0 and from 1.
     """
     spans = (
         rows.lazy()
@@ -137,7 +137,7 @@ def _overlapping_sources(rows: pl.DataFrame, local: Collection[str]) -> tuple[Ov
 
 
 def _shared_steps(rows: pl.DataFrame, first: str, second: str) -> list[int]:
-    """Return the steps at which both log a metric of one name."""
+    """Return the steps at which both sources log a metric of the same name."""
     left, right = (rows.filter(pl.col("source") == name).select("step", "name_raw") for name in (first, second))
     return left.join(right, on=["step", "name_raw"], how="semi")["step"].unique().sort().to_list()
 

@@ -1,8 +1,7 @@
-"""Files in which one run follows another from its first step on: which of them is judged, and that there are others.
+"""Find files in which one run follows another from its first step on; one is judged, and the others are noted.
 
-A script that opens its log to append writes a second start behind the first. Where counters, the schedule or the values
-begin again, it is another run, and no resumed one; where an epoch goes on or the values do, it is the same.
-"""
+A script that appends to its log writes a second start after the first. If counters, schedule or values begin again, it
+is another run, not a resumed one; if the epoch or the values continue, it is the same run."""
 
 from __future__ import annotations
 
@@ -21,15 +20,15 @@ from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.parsers.io.counters import RUN_WORDS
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
-MIN_CALLS: Final = 4  # log calls of a start that is a run: of fewer the later one's values count at these steps anyway
-MIN_SHORT_STARTS: Final = 3  # that all end before so many calls: of two, one may be another process
-COMPLETE: Final = 0.5  # of the calls of the longest, from which the last start counts as whole
+MIN_CALLS: Final = 4  # log calls that make a start a run: with fewer, the later one's values win there anyway
+MIN_SHORT_STARTS: Final = 3  # that all end before MIN_CALLS calls: with two, one may be another process
+COMPLETE: Final = 0.5  # of the longest start's calls: from here on the last start counts as complete
 FROM_START: Final = 1.5  # logging intervals within which a start begins where the first did
-MAX_FALLS: Final = 0.2  # of the calls: more are writers side by side, which go back at every step
-MIN_VOTES: Final = 2  # metrics that go on where they were, so that a counter which begins again is no other run's
-MIN_SHARED: Final = 3  # steps at which two schedules are held against each other
-CLEAR: Final = 2.0  # a start's way, over its scatter from call to call, from which its two ends are told apart
-CYCLE_SPREAD: Final = 0.02  # between the lengths of three cycles or more: a counter that starts again in each epoch
+MAX_FALLS: Final = 0.2  # of the calls: more falls mean parallel writers, which go back at every step
+MIN_VOTES: Final = 2  # metrics that continue where they were: then a restarted counter is not another run
+MIN_SHARED: Final = 3  # steps at which two schedules are compared
+CLEAR: Final = 2.0  # change over a start, relative to its scatter between calls, for its ends to differ clearly
+CYCLE_SPREAD: Final = 0.02  # relative spread of the lengths of three or more cycles: a counter that restarts each epoch
 PROGRESS: Final = frozenset({"epoch", "train/epoch", "progress/epoch", "progress/done_frac", "percentage", "progress"})
 
 
@@ -44,7 +43,7 @@ class Starts:
     source: str
     bounds: tuple[int, ...]  # the number of each run's first log call, then one behind the last
     judged: int
-    steps: tuple[int, int]  # first and last of the one that is judged
+    steps: tuple[int, int]  # first and last step of the judged run
 
     @property
     def note(self) -> str:
@@ -66,8 +65,8 @@ def separate_starts(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Starts, 
     """Return the metrics without the rows of other runs in the same file, and the files that hold several."""
     counted = pl.col("name_raw").str.starts_with(UNNUMBERED)
     stepped = metrics.lazy().filter(pl.col("step").is_not_null() & pl.col("rank").is_null())
-    stepped = stepped.filter(~counted | counted.all().over("source"))  # beside steps, no other count is one
-    sources = pl.Enum(metrics["source"].unique().sort())  # a million groups by number take half the memory of by text
+    stepped = stepped.filter(~counted | counted.all().over("source"))  # where steps are logged, no other counter is one
+    sources = pl.Enum(metrics["source"].unique().sort())  # a million groups by number take half the memory
     stepped = stepped.select(pl.col("source").cast(sources), "seq", "step")
     calls = stepped.group_by("source", "seq").agg(pl.col("step").min()).sort("source", "seq").collect()
     found = []
@@ -94,7 +93,7 @@ def separate_starts(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Starts, 
 
 
 def _named_runs(source: str, calls: pl.DataFrame, metrics: pl.DataFrame) -> Starts | None:
-    """Return the runs of a file that gives each of them a number, such as its seed, and counts anew in each."""
+    """Return the runs of a file that numbers each run, by seed for example, and restarts its counter in each."""
     if not bool((calls["step"].diff() < 0).any()):
         return None
     rows = metrics.filter(pl.col("source") == source)
@@ -123,9 +122,10 @@ def _judged(source: str, calls: pl.DataFrame, edges: tuple[int, ...]) -> Starts:
 
 
 def _short_starts(steps: IntArray) -> list[int]:
-    """Return where each start begins in a file of nothing but starts that soon ended; empty for any other.
+    """Return where each start begins in a file of only short starts; empty for any other file.
 
-    Writers side by side repeat each step, and a counter that starts again in each epoch counts to the same each time.
+    Neither parallel writers, which repeat each step, nor a counter that restarts each epoch at equal length, count as
+    starts.
     """
     bounds = np.flatnonzero(np.diff(steps, prepend=steps[:1]) <= 0)
     lengths = np.diff(bounds, append=len(steps))
@@ -165,7 +165,7 @@ def _starts(source: str, calls: pl.DataFrame, bounds: Sequence[int], metrics: pl
 
 
 def _is_another(before: pl.DataFrame, after: pl.DataFrame) -> bool:
-    """Return whether what begins again is another run: by its progress, else its schedule, else its values."""
+    """Return whether a new start is another run: by its progress, else its schedule, else its values."""
     for name in PROGRESS & set(before["name_raw"]) & set(after["name_raw"]):
         ended, began = _values(before, name)[-1], _values(after, name)[0]
         return bool(began < ended)
@@ -191,7 +191,7 @@ def _is_other_setting(before: pl.DataFrame, after: pl.DataFrame, name: str) -> b
 
 
 def _goes_back(before: pl.DataFrame, after: pl.DataFrame, name: str) -> bool | None:
-    """Return whether a metric begins where the first start began, not where it ended; None where that is one place."""
+    """Return whether a metric restarts where the first start began, not where it ended; None if these are alike."""
     one, other = _values(before, name), _values(after, name)
     if len(one) < MIN_CALLS or not len(other):
         return None

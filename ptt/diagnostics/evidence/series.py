@@ -1,4 +1,4 @@
-"""One series for each canonical metric, whatever number of writers logged it."""
+"""Read one series for each canonical metric, however many writers logged it."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ ALARM_WINDOW: Final = 1000  # logged values on either side of an alarm that are 
 ALARM_SEED: Final = 20_260_128
 INFINITE_FLAGS: Final = (2, 3)  # flags of the infinities (schema.Flag)
 NAN_FLAGS: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
-MIN_DEAD_VALUES: Final = 3  # at the end, all NaN: a single one may be the last row's own trouble
-LOST_SHARE: Final = 0.2  # of what was logged: so much missing, the rest is a selection
+MIN_DEAD_VALUES: Final = 3  # at the end, all NaN: a single NaN may be one bad last row
+LOST_SHARE: Final = 0.2  # of the logged values: with more missing, the rest is a biased selection
 LOSS: Final = "loss"
 NO_LOSS_OF_ANSWERS: Final = frozenset({"aux", "kl", "value", "critic", "policy", "entropy", "std", "min", "max"})
-"""Words of losses that are not of given answers."""
+"""Words of losses that do not measure answers."""
 MIN_WARMUP_VALUES: Final = 5
-"""At the start of a run a mean may be over so few: a run that dies within 20 steps must be reported."""
+"""Values that a mean needs at the start of a run: one that dies within 20 steps must be reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +84,10 @@ class Series:
     steps: IntArray
     values: FloatArray
     flags: npt.NDArray[np.uint8]
-    logged: int = 0  # values before the series was condensed to means of blocks; 0: it was not
-    sources_end: int | None = None  # last step that sources of its kinds logged anything at; None: not known
-    window: int = 0  # values that a rolling mean takes; 0: as many as their number allows
-    extremes: Extremes | None = None  # None: it was not condensed, and holds them
+    logged: int = 0  # values before the series was condensed to block means; 0: it was not
+    sources_end: int | None = None  # last step at which sources of its kinds logged anything; None: unknown
+    window: int = 0  # values that a rolling mean covers; 0: as many as the series' length suggests
+    extremes: Extremes | None = None  # None: not condensed, so the values themselves show them
 
     @property
     def count(self) -> int:
@@ -123,17 +123,17 @@ class Series:
         return np.median(sliding_window_view(self.finite()[1], self.width), axis=1)
 
     def excess(self, limit: float) -> int | None:
-        """Return the first step at which the rolling mean lies above `limit` and half of its values do, lastingly.
+        """Return the first step at which the rolling mean, and half of its values, lastingly exceed `limit`.
 
-        The second condition keeps one wild step from lifting the mean; "lastingly" means that half of the values of
-        the half window to come do so as well.
+        The second condition stops a single outlier from lifting the mean; "lastingly" means that half of the values in
+        the next half window exceed it as well.
         """
         steps, values = self.finite()
         first = int(_first_excess(values, self.width, limit))
         return int(steps[first]) if first < len(steps) else None
 
     def mean_passed(self, limit: float) -> int | None:
-        """Return the first step at which the rolling mean lies above `limit`, be it by a single wild step."""
+        """Return the first step at which the rolling mean exceeds `limit`, even if a single outlier lifts it."""
         steps, mean = self.rolling()
         above = np.flatnonzero(mean > limit)
         return int(steps[above[0]]) if len(above) else None
@@ -152,20 +152,20 @@ class Series:
 
 
 def rolling_width(values: int) -> int:
-    """Return how many values a rolling mean takes of so many: 20, and a third of fewer than 60."""
+    """Return how many of `values` values a rolling mean covers: 20, or a third if there are fewer than 60."""
     return min(ROLLING_STEPS, max(5, values // 3))
 
 
 def finite_series(name: str, steps: IntArray, values: FloatArray, *, raw_name: str | None = None) -> Series:
-    """Return the series of values that are taken as they are, each flagged as finite; (n,) both."""
+    """Make a series of values, (n,), at steps, (n,), all flagged as finite."""
     raw_name = name if raw_name is None else raw_name
     return Series(name=name, raw_name=raw_name, steps=steps, values=values, flags=np.zeros(len(steps), np.uint8))
 
 
 def condense(series: Series, max_points: int) -> Series:
-    """Return the means of at most `most` blocks of equal size, each at its last step; a shorter series as it is.
+    """Return means of at most `max_points` blocks of equal size, each at its last step; shorter series are unchanged.
 
-    What is not finite stands between them as it was.
+    Values that are not finite are kept between them.
     """
     steps, values = series.finite()
     size = -(-len(values) // max_points)
@@ -194,7 +194,7 @@ def condense(series: Series, max_points: int) -> Series:
 
 
 def _first_excess(values: FloatArray, width: int, limit: float) -> IntArray:
-    """Return the first place of finite values, (..., n), at which `Series.excess` lies, or n."""
+    """Return the first place of finite values, (..., n), at which `Series.excess` finds an excess, or n."""
     above = (values > limit).astype(np.float64)
     fewest = min(MIN_WARMUP_VALUES, width)
     mean = rolling_mean(values, width, minimum=fewest)
@@ -211,8 +211,8 @@ def _first_excess(values: FloatArray, width: int, limit: float) -> IntArray:
 def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]:
     """Return the 95% interval of the step at which a series' mean passes `limit`, around the step `alarm` it did.
 
-    Moving-block bootstrap (Kunsch 1989): what the values lie off their running median is redrawn in blocks as long as
-    the mean is wide, on the log scale where all values are positive. A redrawing that never passes counts as the end.
+    Moving-block bootstrap (Kunsch 1989): deviations from the running median are resampled in blocks as long as the
+    mean's window, on the log scale if all values are positive. A resample that never passes counts as the end.
     """
     steps, values = series.finite()
     index = int(np.searchsorted(steps, alarm))
@@ -243,7 +243,7 @@ def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]
 
 DASHBOARD_METRICS: Final = listed("drawn")
 MAX_SERIES_POINTS: Final = 20_000  # points of a series: a longer one is kept as means of blocks
-MAX_DRAWN_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
+MAX_DRAWN_POINTS: Final = 1000  # of a drawn line: more than a plot has pixels
 PART_ROWS: Final = 1 << 18  # of a table of series that is made in parts: 13 MB
 SERIES: Final[dict[str, type[pl.DataType]]] = {
     "name": pl.String,
@@ -253,7 +253,7 @@ SERIES: Final[dict[str, type[pl.DataType]]] = {
     "flag": pl.UInt8,
 }
 ROW_COLUMNS: Final = ("name", "name_raw", "step", "value", "flag", "priority", "source", "seq")
-"""What a series is made from: rows are many, and each copy of them counts."""
+"""What a series is made from: there are many rows, and each copy of a column costs memory."""
 
 
 def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train") -> dict[str, Series]:
@@ -273,14 +273,14 @@ def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train
 
 
 def logged_steps(metrics: pl.DataFrame, wide: WideMetrics) -> IntArray:
-    """Return all steps at which the metrics of `read_series` were logged, ascending: long series keep fewer."""
+    """Return all steps at which the metrics of `read_series` were logged, ascending: long series drop some."""
     rows = _named_rows(metrics, "train")
     chosen = {raw for raws in join_spellings(rows, wide).values() for raw in raws}
     steps = rows.lazy().filter(pl.col("name_raw").is_in(sorted(chosen))).select(pl.col("step").unique())
     found = distinct([steps.collect(engine="streaming")["step"].to_numpy(), wide.steps_of(chosen)])
     if len(found):
         return found
-    for split in ("train", "eval"):  # where no name is known, the rows count all the same
+    for split in ("train", "eval"):  # even if no name is known, the rows are logged
         found = distinct([_unranked(metrics, split)["step"].unique().to_numpy()])
         if len(found):
             break
@@ -345,7 +345,7 @@ def _wide_series(rows: pl.DataFrame, columns: Sequence[Column], name: str, raw: 
 
 
 def series_by_name(rows: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Series]:
-    """Return one series for each of the names that spellings stand for; spellings that are not named are left out."""
+    """Return one series for each name in `names`, by spelling; spellings without a name are left out."""
     wanted = rows.filter(pl.col("name_raw").is_in(sorted(names)))
     if wanted.is_empty():
         return {}
@@ -361,9 +361,9 @@ def training_metric_names(metrics: pl.DataFrame, wide: WideMetrics, *, ranks: bo
 
 
 def training_series(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[str, str]) -> dict[str, Series]:
-    """Return one series of training for each of the names that spellings stand for, wherever they are kept.
+    """Return one training series for each name in `names`, by spelling, wherever its values are stored.
 
-    A spelling stands for those that a reporter's prefix sets apart from it, too, unless they are named themselves.
+    A spelling also covers those that differ only by a reporter's prefix, unless they have a name themselves.
     """
     rows = _unranked(metrics, "train")
     columns = wide.spellings()["name_raw"].unique()
@@ -379,13 +379,13 @@ def training_series(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[str
 
 
 def read_evaluations(metrics: pl.DataFrame) -> dict[str, Series]:
-    """Return the series of every evaluation under the name its writer gave it; those of several ranks are none."""
+    """Return the series of every evaluation under its writer's name; values logged by rank are left out."""
     rows = _unranked(metrics, "eval")
     return _series(named_alike(rows, group_spellings(rows))) if rows.height else {}
 
 
 def further_losses(metrics: pl.DataFrame, known: Series | None) -> tuple[Series, ...]:
-    """Return the losses that evaluations on further data sets log, beside the one that is known, by their names."""
+    """Return the losses that evaluations on further data sets log, besides the known one, sorted by name."""
     losses = {
         name: series
         for name, series in read_evaluations(metrics).items()
@@ -395,7 +395,7 @@ def further_losses(metrics: pl.DataFrame, known: Series | None) -> tuple[Series,
 
 
 def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:
-    """Return the series of an evaluation that a writer gave this name, or else the one of this canonical name."""
+    """Return the series of the evaluation that a writer gave this name, else the one with this canonical name."""
     rows = _unranked(metrics, "eval")
     alike = [raw for raw in rows["name_raw"].unique() if bare_name(raw) == bare_name(name)]
     chosen = rows.filter(pl.col("name_raw").is_in(alike))
@@ -444,7 +444,7 @@ def aggregate_table(series: Mapping[str, Series], limits: Mapping[str, float]) -
 
 
 def series_table(series: Mapping[str, Series]) -> pl.DataFrame:
-    """Return every series as it is judged, one value a step; null and a flag where a value is no number."""
+    """Return every series as judged, one value a step; null and a flag where a value is not a number."""
     empty = pl.DataFrame(schema=SERIES)
     metrics = list(series.values())
     if not metrics:

@@ -27,7 +27,7 @@ def list_sources(
 ) -> tuple[Source, ...]:
     """Return one source per file; foreign files beyond 20 are counted.
 
-    `damaged`: files that turned out to be while their tokens were read, with the reason; their rows do not count.
+    `damaged`: files found damaged while their tokens were read, with the reason; their rows do not count.
     """
     every = {str(row["path"]): Source(**row) for row in table.sort("path").iter_rows(named=True)}
     for path, reason in damaged.items():

@@ -1,4 +1,4 @@
-"""What stands behind the tail: exposure or intensity, how heavy it is, what guards would have done, who holds it.
+"""What makes up the tail: exposure or intensity, how heavy it is, what guards would have done, who holds it.
 
 Everything comes from the token tables and scalar columns; no token is read again.
 """
@@ -94,7 +94,7 @@ def observations_of(tokens: Tokens, completions: Completions, rows: pl.DataFrame
 def observations_of_tied(
     tokens: Tokens, completions: Completions, rows: pl.DataFrame, tied: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return what is known of each observation: as recorded with the tokens, else as the sample shows."""
+    """Return tool and failure of each observation: as recorded with the tokens, else from the sample."""
     lists = [name for name in ("tool_names", "tool_failed") if name in tokens.scan.columns]
     recorded = recorded_observations(rows.join(tokens.scalars.select("seq", *lists), on="seq", how="left"))
     if tied.is_empty():
@@ -199,7 +199,7 @@ def _rows_in_steps(rows: pl.DataFrame, seq: pl.Series) -> pl.DataFrame:
 
 
 def _identity(tokens: Tokens) -> pl.DataFrame:
-    """Return what is known of each sequence: scalars, step, n_obs, tools, lag bucket, unit for redrawing."""
+    """Return what is known about each sequence: scalars, step, n_obs, tools, lag bucket, resampling unit."""
     scalars = tokens.single_scalars
     used: list[str] = [name for name in SCALARS if name in scalars.columns]
     if "tool_names" in scalars.columns:
@@ -230,8 +230,8 @@ def _attribution_keys(rows: pl.DataFrame, names: dict[int, str]) -> dict[str, pl
     return keys
 
 
-MIN_GROUPS: Final = 20  # prompt groups that are resampled: of fewer, the episodes are
-BELOW: Final = int(np.searchsorted(bins.coarse_edges(), FLOOR)) - 1  # the bin that stands for all below FLOOR
+MIN_GROUPS: Final = 20  # prompt groups to resample: with fewer, episodes are resampled
+BELOW: Final = int(np.searchsorted(bins.coarse_edges(), FLOOR)) - 1  # the bin that collects everything below FLOOR
 FIRST: Final = int(np.searchsorted(bins.coarse_edges(), TAIL_NATS))
 
 
@@ -247,8 +247,8 @@ class EpisodeTails:
 
     pair: str
     begins: float
-    sequences: int  # with tokens, joined or not
-    joined: int  # of those that are kept one by one
+    sequences: int  # with tokens, matched or not
+    joined: int  # matched, among those that are kept one by one
     rows: pl.DataFrame
 
 
@@ -276,7 +276,7 @@ def gather_episode_tails(tokens: Tokens, completions: Completions) -> EpisodeTai
 
 
 def _tied(tokens: Tokens, completions: Completions, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return which episode each sequence is of: by the ids it names, else by the hash of its token ids."""
+    """Return the episode of each sequence: by the ids it names, else by the hash of its token ids."""
     by_id = tied_samples(tokens, completions, rows)
     if "token_hash" not in tokens.scan.columns:
         return by_id
@@ -305,7 +305,7 @@ def _errors(completions: Completions) -> pl.DataFrame:
 
 
 def _units(tokens: Tokens, tied: pl.DataFrame) -> pl.DataFrame:
-    """Return what each joined sequence is resampled with: a batch that is updated on twice has it twice."""
+    """Return what each matched sequence is resampled with: the prompt group if there are enough, else the episode."""
     units, grouped = add_units(tokens.scalars)
     group = tied.select("seq").join(units.select("seq", "unit"), on="seq", how="left", maintain_order="left")
     if grouped and group["unit"].n_unique() >= MIN_GROUPS:

@@ -64,18 +64,18 @@ COLUMNS: Final = {
     TOP_P: "top_p", LOGP_KIND: "logp_kind", GROUP: "group_id",
 }  # fmt: skip
 LIMITS: Final = (0.75, 1.0, 2.0)
-"""Nats, edges of coarse bins: where a tail begins that is material, high, critical; 0.75 is the nearest above ln 2."""
+"""In nats, edges of coarse bins: where a material, a high and a critical tail begin; 0.75 is the next above ln 2."""
 LATE_P99: Final = math.inf
-"""Stands for the late p99: where the level was high before, what lies beyond a limit is not what was gained."""
-MAX_FROM: Final = 4  # an observation from which on a tail is looked for: later ones hold few tokens
+"""Stands for the late p99: where the level was high before, tokens beyond a fixed limit are not what was gained."""
+MAX_FROM: Final = 4  # the last observation from which on a tail is looked for: later ones have few tokens
 PASSING: Final = "passing"
-MAX_VALUES: Final = 64  # of an attribute: those with most tokens of the late window
-MAX_LAGS: Final = 16  # distinct: more are put into buckets
-MIN_VALUE_TOKENS: Final = 100  # of the late window: fewer have no p99
-MAX_TOKEN_SHARE: Final = 2 / 3  # of the late tokens: what holds more of them cannot hold the tail at a lift of 1.5
+MAX_VALUES: Final = 64  # of an attribute: those with most tokens in the late window
+MAX_LAGS: Final = 16  # distinct lags: more are put into buckets
+MIN_VALUE_TOKENS: Final = 100  # in the late window: p99 of fewer is unreliable
+MAX_TOKEN_SHARE: Final = 2 / 3  # of the late tokens: a value with more cannot hold the tail at a lift of 1.5
 MIN_SPAN: Final = 0.5  # of the late window's steps: a value that comes and goes within them is a time, not a place
-MIN_WINDOW_TOKENS: Final = 300  # of the early and the late window each, for a value's own tails
-SCREEN_P99: Final = 0.6  # nats: a value whose late p99 is clearly immaterial has nothing to be found in it
+MIN_WINDOW_TOKENS: Final = 300  # in the early and the late window each, for a value's own tails
+SCREEN_P99: Final = 0.6  # nats: a value whose late p99 is clearly immaterial is not worth testing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,13 +112,13 @@ class Throughout:
 
 @dataclass(frozen=True, kw_only=True)
 class Holders:
-    """What the recorded attributes say of the tail; of the sequences `throughout`, where its tails are known."""
+    """What the recorded attributes say about the tail, and about the sequences whose tails are known `throughout`."""
 
     shares: Mapping[tuple[str, float], tuple[HeldTail, ...]]
     """By "post" or "all" tokens, or of PASSING values, and one of LIMITS or LATE_P99."""
-    within: tuple[ValueTails, ...]  # of values with enough tokens and a late p99 that is not immaterial
+    within: tuple[ValueTails, ...]  # for values with enough tokens and a late p99 that is not immaterial
     tested: int  # values with enough tokens
-    throughout: Throughout | None = None  # None: every value is there all along
+    throughout: Throughout | None = None  # None: every value occurs all along
 
     def of(self, scope: str, limit: float) -> tuple[HeldTail, ...]:
         """Return the shares of the tail that begins nearest to `limit` nats, of LATE_P99 at the late p99."""
@@ -283,7 +283,7 @@ Values = npt.NDArray[np.object_]
 
 
 def _observation_numbers(turn: IntArray) -> tuple[Values, dict[str, Values]]:
-    """Return the number of the observation before, and of the first few whether it is that one or a later one."""
+    """Return the number of the last observation, and for the first few numbers whether it is that one or later."""
     names = np.array([*map(str, range(MAX_TURN)), f"{MAX_TURN}+"], dtype=object)
     later = {}
     for number in range(2, min(int(turn.max(initial=0)), MAX_FROM + 1)):
@@ -292,7 +292,7 @@ def _observation_numbers(turn: IntArray) -> tuple[Values, dict[str, Values]]:
 
 
 def attribute_of(name: str) -> str:
-    """Return the attribute that a column of values tells of."""
+    """Return the attribute that a column of values belongs to."""
     return OBSERVATION if name.startswith(FROM) else name
 
 
@@ -302,7 +302,7 @@ def _late(part: AttributeRows, window: Span) -> AttributeRows:
 
 
 def _clusters(frame: pl.DataFrame) -> IntArray:
-    """Number what is alike: the prompt group, else the sequence, of one step."""
+    """Number the clusters: the prompt group, else the sequence, within one step."""
     return frame.select(pl.struct("step", "unit").rank("dense")).to_series().to_numpy().astype(np.int64)
 
 
@@ -348,7 +348,7 @@ def _held_tails(
     parts: list[AttributeRows], late: list[AttributeRows], wanted: list[Wanted], tails: Tails, limit: float
 ) -> Iterator[HeldTail]:
     """Yield every value with tail tokens at or above `limit`, with percentiles of its rows and the others'."""
-    looks = 2 * sum(len(values) for of_part in wanted for values in of_part.values())  # at a limit, and at LATE_P99
+    looks = 2 * sum(len(values) for of_part in wanted for values in of_part.values())  # one at a limit, one at LATE_P99
     if not looks:
         return
     begins = max(limit, LIMITS[0])
@@ -436,8 +436,8 @@ def _tails_of(
 ) -> Tails:
     """Return the tails of one value's rows, in blocks that it fills.
 
-    Of a tool, before which no token stands, the text-only tails are those of all sequences, in the run's own blocks or
-    in these joined (`every`: their rows).
+    No token comes before a tool's own, so its text-only tails are those of all sequences (`every`: their rows), in the
+    run's own blocks or in joined ones.
     """
     blocks, windows, steps, observations = tails.blocks, tails.windows, all_steps, tails.observations
     far_blocks = tails.far_blocks

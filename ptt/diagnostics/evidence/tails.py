@@ -1,4 +1,4 @@
-"""From the token tables to tails over time: blocks, windows, and the tables behind the three figures."""
+"""Turn token tables into tails over time: blocks, windows, and the tables behind the three figures."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ from ptt.diagnostics.statistics.windows import (
     whole_periods,
 )
 
-ESS_WINDOWS = 24  # about so many windows, overlapping by three quarters
+ESS_WINDOWS = 24  # about this many windows, overlapping by three quarters
 TAIL_NATS = math.log(2.0)  # a weight of two or of a half: the usual truncation cap begins to bite
-MIN_RECURRING = 0.1  # of sequences or groups, at two steps or more: the steps share rollouts
-MIN_STEP_TOKENS = 100  # of a slice in a step or burst: five above p95
-CELLS: Final = ("step", "bin", "wide", "n", "s_abs")  # what percentiles take
-HISTOGRAMS: Final = ("seq", "step", "unit", "coarse_bin", "coarse_n")  # what redrawing takes
+MIN_RECURRING = 0.1  # of sequences or groups that appear at two steps or more: the steps share rollouts
+MIN_STEP_TOKENS = 100  # in a slice of a step or burst: five above p95
+CELLS: Final = ("step", "bin", "wide", "n", "s_abs")  # columns that percentiles need
+HISTOGRAMS: Final = ("seq", "step", "unit", "coarse_bin", "coarse_n")  # columns that resampling needs
 IDS = ("group_id", "trajectory_id", "sample_id")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepTails:
-    """One slice's percentiles by recorded step, (n,) each: finer than blocks, and with no interval.
+    """One slice's percentiles by recorded step, (n,) each: finer than blocks, but without intervals.
 
-    Steps in one burst are one, and so are successive ones that hold too few tokens.
+    Steps of one burst are merged, and so are successive steps with too few tokens.
     """
 
     spans: tuple[Span, ...]
@@ -68,7 +68,7 @@ class Tails:
 
     pair: str
     blocks: tuple[Span, ...]
-    far_blocks: tuple[Span, ...]  # in which a few tokens beyond p99 are counted
+    far_blocks: tuple[Span, ...]  # for counting the few tokens beyond p99
     windows: tuple[Span, ...]
     text: SliceTails
     post: SliceTails
@@ -76,16 +76,16 @@ class Tails:
     zero_share: float  # share of tokens whose r is exactly 0 (below 1e-12)
     bad_tokens: int  # model tokens whose r is null, NaN or infinite
     tokens: int
-    steps: int  # with tokens
-    recorded: IntArray  # these steps, ascending
-    observations: int  # steps, or bursts of steps on one batch of rollouts
+    steps: int  # steps with tokens
+    recorded: IntArray  # those steps, ascending
+    observations: int  # steps, or bursts of steps that train on one batch of rollouts
     observed_in_blocks: IntArray  # (blocks,) of these
     gap: float  # training steps from one observation to the next (median)
     unit: str  # what was resampled as a whole: "prompt group" or "sequence"
-    late_tail_share: float  # of the late window's tokens with |r| above TAIL_NATS: the share that follows a tool call
-    beyond: Mapping[str, Interval] = field(default_factory=dict)  # by slice: of its tokens, early and late, likewise
-    equal_at: int | None = None  # the first step, where r was 0: policy and reference, which stays, were equal there
-    periods: int | None = None  # whole ones of a reference that moves, which the blocks are made of; None: it stays
+    late_tail_share: float  # share of the late window's tokens with |r| above TAIL_NATS that follow a tool call
+    beyond: Mapping[str, Interval] = field(default_factory=dict)  # by slice: such share of its tokens, early and late
+    equal_at: int | None = None  # the first step, if policy and (fixed) reference were equal there, so that r was 0
+    periods: int | None = None  # whole periods of a moving reference that make up the blocks; None: it is fixed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class _Cuts:
     windows: tuple[Span, ...]
     sixths: tuple[Span, ...]
     blocks: tuple[Span, ...]
-    far_blocks: tuple[Span, ...]  # in which a few tokens are counted
+    far_blocks: tuple[Span, ...]  # for counting few tokens
     by_period: bool
 
 
@@ -125,7 +125,7 @@ def _cut_steps(tokens: Tokens, cells: pl.DataFrame, sequences: pl.DataFrame, ref
     steps = cells["step"].unique().sort().to_list()
     units = int(sequences.select(pl.struct("step", "unit").n_unique()).item())
     fewest = int(cells.group_by("slice").agg(pl.col("n").cast(pl.Int64).sum())["n"].to_numpy().min())
-    count = block_count(steps=len(steps), units=units, tokens=fewest)  # of the slice with fewer tokens
+    count = block_count(steps=len(steps), units=units, tokens=fewest)  # by the slice with fewer tokens
     observed = bursts(steps) if _shares_rollouts(tokens) else split_steps(steps, len(steps))
     windows = split_steps(steps, 3)
     of_reference = tokens.pairs[0].denominator == "ref_logp"
@@ -147,9 +147,9 @@ def _cut_steps(tokens: Tokens, cells: pl.DataFrame, sequences: pl.DataFrame, ref
 def gather_tails(
     tokens: Tokens, *, post_name: str, reference: Reference | None = None
 ) -> tuple[Tails, dict[str, pl.DataFrame]] | None:
-    """Return the tails of the main pair and the tables the figures are drawn from; None without a single token.
+    """Return the tails of the main pair and the tables for the figures; None if there is no token at all.
 
-    Against a reference that moves, blocks and windows are of whole periods: within one, tails grow from nothing.
+    With a moving reference, blocks and windows are whole periods, since tails grow from nothing within each.
     """
     cells = tokens.tables.cells_of(0)
     if cells.is_empty():
@@ -229,7 +229,7 @@ def _equal_at(reference: Reference | None) -> int | None:
 
 
 def _shares_rollouts(tokens: Tokens) -> bool:
-    """Return whether steps in a row may update on the same rollouts: by recurring ids, or for want of any."""
+    """Return whether consecutive steps may train on the same rollouts: if ids recur, or there are no ids."""
     if not any(name in tokens.scalars.columns for name in IDS):
         return True
     rows = tokens.sound_rows.lazy().select("seq", "step")
@@ -294,7 +294,7 @@ def profile_of(tokens: Tokens, *, post_name: str) -> Profile | None:
 
 
 def add_units(sequences: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
-    """Add `unit`, the least seq of those redrawn together: the prompt group where known (True), else the sequence."""
+    """Add `unit`, the least seq of those resampled together: the prompt group if known (True), else the sequence."""
     key, grouped = unit_key(sequences)
     return sequences.with_columns(pl.col("seq").min().over(key).alias("unit")), grouped
 

@@ -24,22 +24,22 @@ class PairSteps:
     p99: Series  # of |r|, nats
     p999: Series
     mean_abs: Series
-    slices: Mapping[str, Series] = field(default_factory=dict)  # the mean of |r| by slice, of those that have tokens
+    slices: Mapping[str, Series] = field(default_factory=dict)  # mean of |r| by slice, for slices with tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signal:
-    """What the loss is made from, by recorded step; None where it is not recorded."""
+    """What the loss is computed from, by recorded step; None if it is not recorded."""
 
     advantage_std: Series | None = None  # over the samples of a step
     masked: Series | None = None  # share of the policy's own tokens that got no gradient
-    empty: Series | None = None  # share of sequences with at most one token of the policy's
+    empty: Series | None = None  # share of sequences with at most one token of the policy's own
 
 
-SLICES: Final = ("text_only", "post_tool")  # by their number in cells
-MIN_SAMPLES: Final = 4  # of a step: a standard deviation of fewer is an anecdote
-MAX_EMPTY_TOKENS: Final = 1  # tokens: an end-of-sequence alone is no answer, where answers are usually
-USUAL_TOKENS: Final = 8  # tokens or more; where a task asks for a single token, only nothing at all is empty
+SLICES: Final = ("text_only", "post_tool")  # by slice number in cells
+MIN_SAMPLES: Final = 4  # in a step: a standard deviation of fewer means little
+MAX_EMPTY_TOKENS: Final = 1  # tokens: an end-of-sequence alone is not an answer, if answers are usually longer
+USUAL_TOKENS: Final = 8  # tokens: where a task asks for a single token, only no token at all is empty
 
 
 def series_from_frame(frame: pl.DataFrame, column: str, *, name: str, raw_name: str) -> Series:
@@ -85,7 +85,7 @@ def _mean_by_slice(cells: pl.DataFrame, pair: str) -> dict[str, Series]:
 
 
 def gather_signal(tokens: Tokens | None, trajectories: pl.DataFrame) -> Signal:
-    """Return what the loss is made from, as far as samples and sequences record it."""
+    """Collect what the loss is computed from, as far as samples and sequences record it."""
     return Signal(
         advantage_std=_advantages(trajectories),
         masked=_masked(tokens) if tokens is not None else None,

@@ -39,7 +39,7 @@ from ptt.diagnostics.store.manifest import Manifest
 
 @dataclass(frozen=True, kw_only=True)
 class Extent:
-    """How much of the records something concerns; `example` is one of the files."""
+    """How much of the records something affects; `example` is one of the files."""
 
     tokens: int  # of the model
     sequences: int
@@ -51,13 +51,13 @@ class Extent:
 
 @dataclass(frozen=True, kw_only=True)
 class AnomalyCount(Extent):
-    """Values of one logprob column that are no logprobs, of one kind (see statistics.fill_values)."""
+    """Values in one logprob column that cannot be logprobs, by kind (see statistics.fill_values)."""
 
     column: str
     kind: str
-    values: tuple[float, ...] = ()  # of kind pad or fill: which
-    span: FaultSpan | None = None  # the steps that hold most of them
-    highest: float = math.nan  # of kind positive: the greatest sampled value
+    values: tuple[float, ...] = ()  # for kinds pad and fill: which values
+    span: FaultSpan | None = None  # the steps with most of them
+    highest: float = math.nan  # for kind positive: the greatest value in the sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,19 +71,19 @@ class Rounding:
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What is there twice, or not at all."""
+    """Records that are duplicated, or missing."""
 
     repeated: Extent  # sequences whose (step, sample_id) was there before
     step_gaps: tuple[tuple[int, int], ...]  # (last step before, first step after)
-    ranks: int  # known ranks, 0 where none are recorded
+    ranks: int  # known ranks, 0 if none are recorded
     missing_ranks: tuple[int, ...]
     steps_missing_ranks: int
     first_step_missing_rank: int
     last_step_missing_rank: int
-    usual_sequences: float  # of a rank (of all, where ranks are not known) at a step, in the median
+    usual_sequences: float  # of a rank at a step, as a median (of all ranks together, if unknown)
     usual_tokens: float
-    without_rank: FaultSpan | None = None  # the stretch of steps that most surely lack one
-    sequences_without_rank: float = math.nan  # of a step that lacks a rank, over those of a step with all: medians
+    without_rank: FaultSpan | None = None  # the stretch of steps that most surely lacks one
+    sequences_without_rank: float = math.nan  # median of a step that lacks a rank over that of a step with all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,26 +92,26 @@ class MissingLogprobs(Extent):
 
     pair: str
     finite_tokens: int
-    dead_since: int | None  # first step from which on no token is finite, up to the last recorded step
+    dead_since: int | None  # first step from which no token is finite until the last recorded step
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixedColumn:
-    """What the recorded `temperature` says: steps at which it differs between sequences."""
+    """What the recorded `temperature` shows: steps at which it differs between sequences."""
 
     temperatures: tuple[float, ...]  # seen at these steps, ascending
     steps: int
-    share: float  # of these steps' sequences: not at the run's commonest temperature
+    share: float  # share of these steps' sequences not at the run's commonest temperature
     extent: Extent  # of these sequences
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixedPair:
-    """What the logprobs of one pair say: sequences of two kinds, in the sample."""
+    """What the logprobs of one pair show: two kinds of sequences in the sample."""
 
     mixture: TemperatureMixture
     sampled: int  # sequences
-    extent: Extent  # of the scaled ones among the sampled
+    extent: Extent  # of the scaled sequences in the sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,15 +120,15 @@ class Validity:
 
     anomalies: tuple[AnomalyCount, ...]
     pairs: Mapping[str, tuple[PairSample | None, PairSample | None]]  # over the run, and early in it
-    rounding: Mapping[str, Rounding]  # of the columns that are coarser than float32
-    extent: Extent  # of all that is recorded
+    rounding: Mapping[str, Rounding]  # for columns that are coarser than float32
+    extent: Extent  # of everything recorded
     observed_share: float  # of sequences with at least one observation
     missing: MissingLogprobs
     coverage: Coverage
-    first: Mapping[str, PairSample] = field(default_factory=dict)  # by pair: of the first steps that hold enough tokens
+    first: Mapping[str, PairSample] = field(default_factory=dict)  # by pair: over the first steps with enough tokens
     mixed_column: MixedColumn | None = None
     mixed_pairs: Mapping[str, MixedPair] = field(default_factory=dict)
-    fills: Mapping[str, Fills] = field(default_factory=dict)  # by column: what stands in place of logprobs
+    fills: Mapping[str, Fills] = field(default_factory=dict)  # by column: what it holds instead of logprobs
 
     @property
     def sequences(self) -> int:
@@ -151,9 +151,9 @@ def file_names(tokens: Tokens, seq: pl.Series) -> pl.Series:
 
 
 def number_files(tokens: Tokens, seq: pl.Series) -> tuple[pl.Series, list[str]]:
-    """Return the number of each sequence's file, as `file`, and the names that these stand for, in their order.
+    """Return the number of each sequence's file, as `file`, and the names that these numbers index.
 
-    Of a million sequences a number each, where their files' names would be a million texts.
+    Numbers, since a million sequences would otherwise need a million file names.
     """
     names = sorted({file.name for file in tokens.scan.files})
     number = {name: at for at, name in enumerate(names)}
@@ -162,7 +162,7 @@ def number_files(tokens: Tokens, seq: pl.Series) -> tuple[pl.Series, list[str]]:
 
 
 def with_ranks(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
-    """Add `rank`, as recorded or as the file is named; null where neither says."""
+    """Add `rank`, as recorded or as in the file's name; null if neither has it."""
     if "rank" in tokens.scan.columns:
         return rows.join(tokens.scalars.select("seq", "rank"), on="seq", how="left", maintain_order="left")
     matches = [_RANK.search(file.name) for file in tokens.scan.files]
@@ -189,11 +189,11 @@ def _file_numbers(tokens: Tokens, seq: pl.Series) -> pl.Series:
     return pl.Series((np.searchsorted(starts, seq.to_numpy(), side="right") - 1).astype(np.uint32))
 
 
-DECIMALS: Final = 6  # of a temperature: what differs less was written by different programs, not set differently
+DECIMALS: Final = 6  # of a temperature: smaller differences come from different writers, not different settings
 
 
 def mixed_column(tokens: Tokens, rows: pl.DataFrame) -> MixedColumn | None:
-    """Return the steps at which the recorded temperature differs between sequences; None where it never does."""
+    """Return the steps at which the recorded temperature differs between sequences; None if it never does."""
     if "temperature" not in tokens.scan.columns:
         return None
     recorded = tokens.scalars.select("seq", pl.col("temperature").round(DECIMALS))
@@ -231,7 +231,7 @@ REQUIRED_COLUMNS = ("policy_logp", "ref_logp", "model_mask")
 
 
 def missing_pair(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
-    """Return the reason, and the logprobs each of which would do; no reason where no sequence is recorded at all."""
+    """Return the reason why no pair is recorded and the logprobs that would each complete one; "" without sequences."""
     columns = {name for file in manifest.in_place if file.rows for name in file.columns}
     columns |= {name for part in manifest.parts if part.rows for name in part.columns}
     recorded = columns & set(LOGPS)
@@ -242,9 +242,9 @@ def missing_pair(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
     return f"{alone}{' or '.join(partners)} of the same tokens is missing", partners
 
 
-FIRST_TOKENS = 2000  # sampled: a policy has hardly moved over the few steps that hold so many
+FIRST_TOKENS = 2000  # sampled tokens: a policy has hardly moved over the few steps that hold this many
 MIXED: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two steps leave the same of a number
-FEWER: Final = 20.0  # times fewer placeholders at a step are not of the fault: a sure policy has some zeros
+FEWER: Final = 20.0  # times fewer placeholders than usual: no fault at that step, just a sure policy's zeros
 EARLY_SHARE = 0.2  # of the recorded steps: before a policy has moved far, r of a sound pair is small
 
 
@@ -283,7 +283,7 @@ def gather_validity(tokens: Tokens) -> Validity:
 
 
 def _first_enough(samples: pl.DataFrame) -> int:
-    """Return the step by which the sampled sequences hold FIRST_TOKENS model tokens; the last one where none does."""
+    """Return the step by which the sampled sequences hold FIRST_TOKENS model tokens, or the last step."""
     counts = samples.group_by("step").agg(pl.col("model_mask").list.sum().sum().alias("n")).sort("step").drop_nulls()
     enough = counts.filter(pl.col("n").cum_sum() >= FIRST_TOKENS)["step"]
     return int(enough[0] if len(enough) else counts["step"][-1])
@@ -329,7 +329,7 @@ def _anomalies(tokens: Tokens, sampled: SampledTokens, fills: Mapping[str, Fills
 
 
 def _span_of(anomalies: pl.DataFrame, held: pl.DataFrame) -> FaultSpan | None:
-    """Return the steps at which such values are far more than elsewhere: they begin where the fault does."""
+    """Return the steps with far more such values than elsewhere, which is where the fault holds."""
     counts = held.join(anomalies.group_by("step").agg(pl.col("n").cast(pl.Int64).sum()), on="step", how="left")
     hits, trials = (counts[name].fill_null(0).to_numpy().astype(np.float64) for name in ("n", "of"))
     usual = float(np.median(hits[hits > 0] / np.maximum(trials[hits > 0], 1.0))) if hits.any() else 0.0
@@ -337,7 +337,7 @@ def _span_of(anomalies: pl.DataFrame, held: pl.DataFrame) -> FaultSpan | None:
 
 
 def _missing(tokens: Tokens) -> MissingLogprobs:
-    """Hold, step by step, the tokens without a finite log-ratio against those with one."""
+    """Compare, step by step, the tokens without a finite log-ratio with those that have one."""
     pair, tables = tokens.pairs[0], tokens.tables
     sides = [LOGP_COLUMNS.index(pair.numerator), LOGP_COLUMNS.index(pair.denominator)]
     count = pl.col("n").cast(pl.Int64).sum()
@@ -428,7 +428,7 @@ def _median(counts: pl.Series) -> float:
 
 
 def _missing_ranks(table: pl.DataFrame) -> tuple[int, tuple[int, ...], list[int]]:
-    """Return how many ranks there are, those that some steps lack, and these steps."""
+    """Return how many ranks there are, which ranks some steps lack, and those steps."""
     every = set(table["rank"].unique().to_list())
     by_step = table.group_by("step").agg(pl.col("rank").unique()).sort("step")
     lacking: set[int] = set()
@@ -441,7 +441,7 @@ def _missing_ranks(table: pl.DataFrame) -> tuple[int, tuple[int, ...], list[int]
 
 
 def _step_gaps(steps: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return gaps far longer than the pattern in which steps are recorded."""
+    """Return gaps far longer than the usual distance between recorded steps."""
     if len(steps) < 10:
         return ()
     between = np.diff(np.asarray(steps))
