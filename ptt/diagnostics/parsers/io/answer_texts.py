@@ -1,8 +1,7 @@
-"""Measure what an answer's text says: a refusal, repetition, a claim of success; and read labels of success.
+"""Measure what an answer's text shows: a refusal, repetition, a claim of success; and read labels of success.
 
-Texts are not kept, so this is done while they are read; beginning and end of a text stand for it. Claims are read
-conservatively, since many agents speak of what they did.
-"""
+Texts are not kept, so this is done while they are read, on the beginning and end of each. Claims are read
+conservatively, since many agents report what they did."""
 
 from __future__ import annotations
 
@@ -17,20 +16,20 @@ from rensa import RMinHash
 
 Hashes = npt.NDArray[np.uint64]
 
-ANSWER_PART_CHARS: Final = 2000  # of the beginning, and as many of the end: a loop, once begun, goes on to the end
-PART_WORDS: Final = 200  # likewise; of one size, since longer texts repeat more of their words by chance
+ANSWER_PART_CHARS: Final = 2000  # from the beginning, and as many from the end: a loop, once begun, lasts to the end
+PART_WORDS: Final = 200  # words in each of these parts; a fixed size, since longer texts repeat more words by chance
 WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]+")  # a sign of Chinese or Japanese is a word
-REASONING_END: Final = ("</think>", "</thinking>", "</reasoning>")  # what follows is the answer
+REASONING_END: Final = ("</think>", "</thinking>", "</reasoning>")  # the answer follows it
 MARKS: Final = re.compile(r"^(?:[\s*_#>\"'`:.-]|<[^<>]{1,20}>|(?:assistant|answer|response|final answer)\s*:)+", re.I)
-OPENING_CHARS: Final = 200  # letters in which a refusal begins
+OPENING_CHARS: Final = 200  # characters within which a refusal begins
 NGRAM: Final = 4  # words, as seq-rep-4 of Welleck et al., Neural Text Generation with Unlikelihood Training
 MIN_WORDS: Final = 24  # shorter texts hold no loop, and agree by chance
-SHINGLE: Final = 3  # words of which nearly equal texts have most in common
+SHINGLE: Final = 3  # words; nearly equal texts share most of these
 PERMUTATIONS: Final = 32  # of a sketch: the overlap of two texts is then known to 0.09 (one standard error)
 SEED: Final = 20_261_123
 FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, of the golden ratio: spreads sums over all bits
 MIN_LANGUAGE_WORDS: Final = 8  # fewer tell no language
-MIN_ENGLISH_SHARE: Final = 0.1  # of words; plain English has two in five
+MIN_ENGLISH_SHARE: Final = 0.1  # of words; plain English has 0.4
 
 ENGLISH: Final = frozenset(
     {"the", "of", "and", "to", "a", "in", "is", "it", "that", "for", "on", "with", "as", "was", "be", "by", "at",
@@ -55,8 +54,8 @@ REFUSAL: Final = re.compile(
     rf"(?:(?<=decline)|(?<=refuse)|(?<=comfortable)|(?: \w+ly| in good conscience| be able to| ever)*,? {_ACTS}\w*\b)"
     r"|as an ai (?:language )?model, i (?:do not|don'?t|am not|cannot|can'?t)"
 )
-"""Openings of refusals. The phrases are those that Zou et al. (arXiv 2307.15043) and Arditi et al. (arXiv 2406.11717)
-look for; a verb must follow, since "I cannot find the file" and "I won't lie" refuse nothing."""
+"""Openings of refusals, after Zou et al. (arXiv 2307.15043) and Arditi et al. (arXiv 2406.11717); a verb must follow,
+since "I cannot find the file" and "I won't lie" refuse nothing."""
 
 
 def measure_answer(text: str) -> dict[str, Any]:
@@ -97,7 +96,7 @@ def _repetition(words: Hashes) -> float:
 
 
 def _grams(words: Hashes, size: int) -> Hashes:
-    """Return one hash for each run of so many words."""
+    """Return one hash for each run of `size` words."""
     count = max(0, len(words) - size + 1)
     grams = np.zeros(count, np.uint64)
     for place in range(size):
@@ -115,10 +114,10 @@ def _sketch(parts: list[Hashes]) -> list[int]:
     return sketch
 
 
-CLAIM_PART_CHARS: Final = 800  # of the beginning and of the end: a claim stands in a first or last sentence
+CLAIM_PART_CHARS: Final = 800  # from the beginning and the end: a claim is in a first or last sentence
 STEMS: Final = ("success", "complet", "fixed", "resolved", "solved", "done", "finished", "booked", "cancel", "pass",
                 "been ", "have ", "'ve ")  # fmt: skip
-"""One of these stands in every claim: a quick look before the patterns."""
+"""Every claim contains one of these: a quick check before the patterns."""
 _DONE: Final = (
     r"(?:completed|fixed|resolved|solved|implemented|booked|cancell?ed|updated|created|submitted|placed|processed"
     r"|finished|exchanged|returned|modified|refunded|rescheduled|transferred|installed|deployed|corrected|accomplished)"
@@ -144,7 +143,7 @@ ADMISSION: Final = re.compile(
     r"|finish|find|fix|resolve|solve)\w*|couldn't|can(?:not|'t)|failed to|gave up|still (?:fail|broken)\w*)\b",
     re.I,
 )
-"""Words of a message that admits a failure somewhere: then nothing else in it counts as a claim."""
+"""Words that admit a failure: a message with one of them makes no claim."""
 SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+|;\s")
 FINISHING: Final = re.compile(r"(?:finish|attempt_completion|(?:mark_)?task_completed?|complete_task|task_done)", re.I)
 
@@ -161,7 +160,7 @@ def claims_success(text: str) -> bool | None:
 
 
 def last_words(answer: str | None, calls: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the last message, with what the agent said in a last call by which it finishes."""
+    """Return the last message, together with the text of a last call that finishes the task."""
     if calls and FINISHING.fullmatch(calls[-1].get("name") or "") and calls[-1].get("args_json"):
         said = re.sub(r'\\n|["{}]', "\n", calls[-1]["args_json"])
         return f"{answer}\n{said}" if answer else said
@@ -182,7 +181,7 @@ CORRECT: Final = re.compile(
 
 
 def as_success(found: Any) -> bool | None:
-    """Return a label of success: a truth value, or 0 and 1; a share is none."""
+    """Return a label of success: a boolean, or 0 or 1; fractions are not labels."""
     if isinstance(found, bool):
         return found
     return bool(found) if isinstance(found, int | float) and found in (0, 1) else None

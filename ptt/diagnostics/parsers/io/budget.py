@@ -30,7 +30,7 @@ def to_raise(key: Key) -> str:
 
 
 class BudgetSpent(Exception):  # noqa: N818  # what was read stands: no error of the reader
-    """Say in one clause what of a budget is spent; whoever catches it adds the file."""
+    """Say in one clause which part of a budget is spent; whoever catches it adds the file."""
 
     def __init__(self, reason: str, key: Key) -> None:
         super().__init__(f"{reason} ({to_raise(key)})")
@@ -67,11 +67,11 @@ class Budget:
 
     def __init__(self, limits: BudgetLimits = DEFAULT_LIMITS, *, nbytes: int = 0, files: int = 0) -> None:
         self.limits = limits
-        self.done = 0  # bytes on disk of the file at hand that are read, and whose rows the reader has handed on
-        self.position = 0  # bytes on disk of the file at hand that are read, whatever came of them
-        self.refused_values = 0  # of the file at hand: of metrics that are too many for the run
-        self.deep_rows = 0  # of the file at hand: nested deeper than allowed
-        self.lone_surrogates = 0  # of the file at hand: halves of characters in texts
+        self.done = 0  # bytes of the current file, on disk, that are read and whose rows the reader has handed on
+        self.position = 0  # bytes of the current file, on disk, that are read, whatever they gave
+        self.refused_values = 0  # in the current file: values of metrics too many for the run
+        self.deep_rows = 0  # in the current file: nested deeper than allowed
+        self.lone_surrogates = 0  # in the current file: half characters in texts
         self._allowed = limits.seconds + SECONDS_PER_MB * nbytes / MB + SECONDS_PER_FILE * files
         self._max_rows = limits.rows + ROWS_PER_MB * (nbytes // MB)
         self._spent = 0.0  # CPU seconds on the files before
@@ -82,7 +82,7 @@ class Budget:
         self._steps: set[int] = set()
 
     def begin(self, nbytes: int) -> None:
-        """Start the clock of the next file, of so many bytes on disk."""
+        """Start the clock of the next file, which has `nbytes` bytes on disk."""
         self.end()
         self.done = self.position = self.refused_values = self.deep_rows = self.lone_surrogates = 0
         self._started = time.process_time()
@@ -117,7 +117,7 @@ class Budget:
             raise BudgetSpent(f"reading the run took more than {self._allowed:.0f} s of CPU time", "seconds")
 
     def take(self, *, nbytes: int, what: str) -> None:
-        """Raise where `what`, of so many bytes in memory, is more than one reader may hold; asked before it is made."""
+        """Raise if `what` needs more memory than one reader may take; call it before allocating."""
         if nbytes > self.limits.memory_mb * MB:
             size = f"{max(1, nbytes >> 20)} MB"
             raise BudgetSpent(f"{what} takes {size} of memory; the limit is {self.limits.memory_mb} MB", "memory_mb")

@@ -1,10 +1,9 @@
-"""Calls of one session into one sequence: what the prompt grew by between two calls is what came from outside.
+"""Join the calls of a session into sequences: what a prompt gained since the last call came from outside.
 
-A call continues the one before when its prompt begins with the whole prompt of that call and goes on. The response of
-the sequence is then: first completion, what the next prompt holds behind its common beginning with the call before
-(tool output, user turns, templates), next completion, and so on. A prompt that does not grow so (another sample of the
-same prompt, a sub-agent, a compacted history) begins a sequence of its own.
-"""
+A call continues the one before if its prompt begins with that call's whole prompt and is longer. The sequence's
+response is then the first completion, what the next prompt adds after the part both share (tool output, user turns,
+templates), the next completion, and so on. A prompt that does not grow like this (another sample of the same prompt, a
+sub-agent, a compacted history) begins a new sequence."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ from ptt.diagnostics.schema import SEQUENCES
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-FRAME_TOKENS: Final = 2_000_000  # of one frame
-MISSING_LOGP: Final = -9999.0  # what engines with OpenAI's interface write where there is none
+FRAME_TOKENS: Final = 2_000_000  # in one frame
+MISSING_LOGP: Final = -9999.0  # what engines with OpenAI's interface write for a missing value
 _LISTS: Final = {"token_ids": np.int32, "model_mask": np.bool_, "rollout_logp": np.float32, "advantage": np.float32}
 _STEP: Final = re.compile(r"(?:^|[^a-z])(?:global_?)?(?:step|iteration|iter)[_-]?(\d{1,12})(?!\d)", re.IGNORECASE)
 
@@ -90,7 +89,7 @@ def _list_column(name: str, lists: Sequence[Array | None], masks: Sequence[Array
 
 
 def token_array(found: Any) -> Array | None:
-    """Read token ids, (T,) int32; None if they are none."""
+    """Read token ids, (T,) int32; None if the value is something else."""
     if not isinstance(found, list) or not set(map(type, found)) <= {int}:
         return None
     try:
@@ -102,7 +101,7 @@ def token_array(found: Any) -> Array | None:
 
 
 def logp_array(found: Any, size: int) -> Array | None:
-    """Read `size` log-probabilities, float32; NaN for null and for what stands for none. None if they do not fit."""
+    """Read `size` log-probabilities, float32, with NaN for null and placeholders. None if they do not fit."""
     if not isinstance(found, list) or len(found) != size:
         return None
     kinds = set(map(type, found))
@@ -117,7 +116,7 @@ def logp_array(found: Any, size: int) -> Array | None:
 
 
 def messages_in(found: Any) -> list[dict[str, Any]]:
-    """Keep what are messages of a chat, without requests for tools that are no list."""
+    """Keep the chat messages of a list, without tool requests that are not lists."""
     messages = [message for message in found if isinstance(message, dict)] if isinstance(found, list) else []
     return [
         {key: value for key, value in message.items() if key != "tool_calls" or isinstance(value, list)}
@@ -132,7 +131,7 @@ def step_in(path: str) -> int | None:
 
 
 CHAINS: Final = 64  # sequences of a session that a call is compared with, the latest first
-HELD_TOKENS: Final = 32_000_000  # of all sessions together, about 400 MB; beyond it the longest idle are given out
+HELD_TOKENS: Final = 32_000_000  # over all sessions, about 400 MB; above it, the longest idle ones are handed out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +141,7 @@ class Call:
     `logps` is None where none fit the completion. `told`: what the reader wants to hear back with the sequence.
     """
 
-    prompt: Array  # (P,) int32; empty where it is not recorded
+    prompt: Array  # (P,) int32; empty if not recorded
     completion: Array  # (C,) int32, C > 0
     logps: Array | None  # (C,) float32
     told: Any = None
@@ -155,7 +154,7 @@ class Joined:
     key: Hashable
     token_ids: Array  # (T,) int32
     model_mask: Array  # (T,) bool: sampled in one of the calls
-    rollout_logp: Array | None  # (T,) float32, NaN where none is recorded; None if no call has any
+    rollout_logp: Array | None  # (T,) float32, NaN where not recorded; None if no call has any
     told: tuple[Any, ...]
     grown: tuple[int, ...]  # tokens from outside before each call but the first
     retokenised: int  # calls whose prompt spells the completion before it in other tokens
@@ -171,7 +170,7 @@ class _Chain:
     retokenised: int = 0
 
     def reach(self, prompt: Array) -> int:
-        """Return the length of the common beginning with `prompt` where that continues this chain, else -1."""
+        """Return the length of the common beginning with `prompt` if that continues this chain, else -1."""
         before = len(self.calls[-1].prompt)
         if not 0 < before < len(prompt) or prompt[before - 1] != self.context[before - 1]:
             return -1

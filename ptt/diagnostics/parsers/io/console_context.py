@@ -1,8 +1,7 @@
-"""What a line of a console says together with the lines before it: boxes, tables, epochs, bars that are drawn again.
+"""Read lines of a console in the context of earlier ones: boxes, tables, epochs, redrawn bars.
 
-Dicts printed over several lines are read where they end. Words of other languages are put into English where a number
-follows them. Tables of text whose first line names the columns are fastai's, pandas' and those of home-made loops.
-"""
+Dicts printed over several lines are read at their last line. Words in other languages are translated if a number
+follows. Text tables with column names in the first line come from fastai, pandas and home-made loops."""
 
 from __future__ import annotations
 
@@ -114,7 +113,7 @@ class TextTable:
         return cls(names, min(counters, key=lambda name: COUNTERS[count_name(name)])) if counters and known else None
 
     def row(self, text: str) -> tuple[Counter, Values] | None:
-        """Read a line of it; None where it is none, which ends the table."""
+        """Read a line of the table; None for any other line, which ends the table."""
         cells = cells_of(text) if len(text) <= MAX_CHARS else []
         if len(cells) != len(self._names):
             return None
@@ -140,17 +139,17 @@ def is_rule(text: str) -> bool:
     return RULE.fullmatch(text) is not None
 
 
-BOX_LINES: Final = 60  # how many lines a headline such as `Step 3/100` speaks for
-EPOCH_LINES: Final = 8  # one of an epoch: a summary follows at once, else steps do
+BOX_LINES: Final = 60  # how many lines a headline such as `Step 3/100` applies to
+EPOCH_LINES: Final = 8  # an epoch's headline: a summary follows at once, or else steps do
 FOLLOWING_LINES: Final = 2  # that go on where a counted line ended: `average reward score: 0.5`
 BANNER_CHARS: Final = 160
-BANNER_WORDS: Final = 3  # beside the counter: `Starting epoch 3 of 10` is a headline, a sentence is none
+BANNER_WORDS: Final = 3  # beside the counter: `Starting epoch 3 of 10` is a headline, a sentence is not
 INDENTED = re.compile(r"\s{2,16}[\w/.@-]{1,120}=\S{1,40}")  # OLMo's: a name and its number, and nothing else
 SPLITS: Final = frozenset({"train", "training", "val", "valid", "validation", "test", "eval", "dev"})
-OTHER_WORDS: Final = 3  # of a line of figures beside their names
+OTHER_WORDS: Final = 3  # in a line of numbers, beside their names
 BULLETS: Final = ("•", "-", "*", "·")
-HEADLINE_CHARS: Final = 300  # of a line that counts and holds no figures
-BARS: Final = (b"\xe2\x94\x82", b"\xe2\x94\x83")  # that part the cells of a box
+HEADLINE_CHARS: Final = 300  # in a line that counts but has no numbers
+BARS: Final = (b"\xe2\x94\x82", b"\xe2\x94\x83")  # separators of a box's cells
 BOX_CELL = re.compile(r"[│┃]\s*")
 BOX_NUMBER = re.compile(rf"({NUMBER})\s?(%)?")
 
@@ -159,19 +158,19 @@ class ConsoleContext:
     """Reads lines one after the other; `lower` is the line in lower case, for the cheap tests."""
 
     def __init__(self) -> None:
-        self._banner: tuple[Counter, int] | None = None  # and for how many lines more
+        self._banner: tuple[Counter, int] | None = None  # and for how many more lines it applies
         self._epoch = Counter()
         self._bar: Values = {}
         self._loggers = False  # whether a trainer's own logger was seen: boxes are then those of samples' texts
         self._table: _Table | None = None
         self._columns: TextTable | None = None
         self._dict = OpenDict()
-        self.number = 0  # of the line at hand
+        self.number = 0  # of the current line
         self.sampled = False  # whether its row belongs to the sample that was printed before it
         self.uncounted, self.headlines = Uncounted(), Headlines()
 
     def row(self, line: bytes) -> ConsoleRow | None:
-        """Read one line, or what stands between two carriage returns, as a log call; None if it is none."""
+        """Read one line, or the part between two carriage returns, as a log call; None if it is not one."""
         self.number += 1
         line = in_english(line, line.lower())
         if self._dict.open:
@@ -207,14 +206,14 @@ class ConsoleContext:
         return self._box(line, lower, text)
 
     def _headline(self, text: str) -> None:
-        """Note a line that counts, behind which the figures of that count may stand."""
+        """Note a line with a counter; the numbers for that count may follow."""
         text = unlogged(text)
         counter = counter_of(text, loose=True)[0]
         if counter.known:
             self.headlines.see(self.number, text, counter)
 
     def _labelled(self, row: ConsoleRow | None) -> ConsoleRow | None:
-        """Return a row of dicts that names where it stands; hold others back until they recur."""
+        """Return a row of dicts that gives its place; hold others back until they recur."""
         if row is None or row.counter.known or "epoch" in row.values:
             return row
         if self._banner and self._banner[1] > FOLLOWING_LINES:  # a headline, not a counted line
@@ -232,7 +231,7 @@ class ConsoleContext:
 
     def _settled(self, row: ConsoleRow) -> ConsoleRow | None:
         if row.dialect == "bar":
-            if row.values == self._bar:  # drawn again, nothing logged since
+            if row.values == self._bar:  # redrawn, with nothing logged since
                 return None
             self._bar = row.values
         at, counter = self._epoch, row.counter
@@ -298,20 +297,20 @@ _DIGIT = re.compile(rb"\d")
 
 
 def _box_cells(text: str) -> Values:
-    """Return the numbers of a row of a box, in which names and numbers take turns."""
+    """Return the numbers in a box's row, in which names and numbers alternate."""
     cells = [cell.strip() for cell in BOX_CELL.split(text) if cell.strip()]
     pairs = zip(cells[::2], cells[1::2], strict=False)
     return {name: printed_number(match[1], match[2]) for name, cell in pairs if (match := BOX_NUMBER.fullmatch(cell))}
 
 
 WORD = re.compile(r"[^\W\d_]+")
-QUOTED = re.compile(r"=\s?(?:'[^']{0,400}'|\"[^\"]{0,400}\")")  # a sample's text beside its figures
+QUOTED = re.compile(r"=\s?(?:'[^']{0,400}'|\"[^\"]{0,400}\")")  # a sample's text beside its numbers
 # What Python's logging puts in front: the time, perhaps host and logger, and the level, in this order.
 TIME = re.compile(r"\[?(?:\d{4}[-/]?\d\d[-/]?\d\d[ T-])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?!\d)")
 LEVEL = re.compile(r"\b(?:INFO|DEBUG|WARNING)\b\]?(?: ?[\t:|-])?(?=\s|$)")
 LEVEL_FIRST = re.compile(r"(?:INFO|DEBUG):[\w.]{1,80}:")
-PREFIX_CHARS: Final = 160  # of the time, the host, the logger and the level
-PREFIX_WORDS: Final = 5  # more are a sentence that names a level
+PREFIX_CHARS: Final = 160  # of time, host, logger and level
+PREFIX_WORDS: Final = 5  # more make a sentence that mentions a level
 
 
 def unlogged(text: str) -> str:
@@ -355,7 +354,7 @@ class _Table:
         self.values: Values = {}
 
     def add(self, line: str) -> bool:
-        """Take a line; False where it is none of such a table."""
+        """Take a line; False if it is not part of such a table."""
         match = CELLS.fullmatch(line.rstrip())
         if match is None:
             return False

@@ -38,7 +38,7 @@ from ptt.diagnostics.parsers.io.values import as_step
 
 @dataclass(frozen=True, kw_only=True)
 class ConsoleRow:
-    """One log call. `counter` says where it stands; nothing in it: the line names no step."""
+    """One log call. `counter` says where it belongs; if it is empty, the line names no step."""
 
     dialect: str
     values: Values
@@ -120,7 +120,7 @@ def printed_dict(text: str) -> ConsoleRow | None:
 
 
 def _holds_pairs(head: str) -> bool:
-    """Return whether metrics stand before a dict, so that it is a part of the call."""
+    """Return whether metrics come before a dict on the line, so that the dict is only part of the call."""
     if "%|" in head or not COMPACT.search(head):
         return False
     return any(map(is_metric_name, pairs_of(counter_of(without_prefix(head))[1])[0]))
@@ -134,7 +134,7 @@ def _counter_before(head: str) -> Counter:
 
 
 def labelled_dicts(text: str) -> ConsoleRow | None:
-    """Read a line with dicts in it, nested ones and such as stand behind other figures.
+    """Read a line that contains dicts, nested or after other numbers.
 
     `step 3: {'loss': 0.5, 'reward': {'mean': 0.25}}`, `rl_loss: 0.5, reward_data: {'total': 144.0}`.
     """
@@ -154,7 +154,7 @@ def labelled_dicts(text: str) -> ConsoleRow | None:
     return ConsoleRow(dialect="labelled", values=values, counter=counter)
 
 
-SETTINGS: Final = frozenset({None, "lr"})  # what a dict of settings may hold too
+SETTINGS: Final = frozenset({None, "lr"})  # what a dict of settings may contain too
 OVERWRITTEN = re.compile(r"\d{1,3}%\|")
 
 
@@ -276,7 +276,7 @@ def keras(text: str) -> ConsoleRow | None:
 
 
 def counted(text: str) -> ConsoleRow | None:
-    """Read names and numbers beside a counter, however they are separated.
+    """Read names and numbers on a line with a counter, however they are separated.
 
     minimind's `Epoch:[1/2](100/4166) loss:0.693`, Megatron's and nanochat's `step 12/100 | loss: 9.7 |`, nanoGPT's
     `iter 0: loss 4.2, time 1ms`, fairseq's `| epoch 001 | loss 3.2`, PRIME-RL's `Step 0 | Loss: 0.01`, PyTorch
@@ -321,7 +321,7 @@ def terse(text: str) -> ConsoleRow | None:
 TERSE = re.compile(rb"s:\d|\d+ [a-z]+ [\d.naif+-]+\s*$")
 
 
-DICT_CHARS: Final = 16_384  # of a line whose dicts are read token by token
+DICT_CHARS: Final = 16_384  # in a line whose dicts are read token by token
 
 
 def may_name_metric(lower: bytes) -> bool:
@@ -349,7 +349,7 @@ LEADS = re.compile(rb"\s{0,4}\d{1,12} ?[|:] ")
 
 
 def may_count(lower: bytes) -> bool:
-    """Return whether a line may count something: a name and its number, or one of so many."""
+    """Return whether a line may count something: a name and its number, or one number out of another."""
     return (
         (may_name_counter(lower) and COUNTS.search(lower) is not None)
         or (b"/" in lower and RATIOS.search(lower) is not None)

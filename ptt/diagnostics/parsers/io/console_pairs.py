@@ -18,14 +18,14 @@ Values = dict[str, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Counter:
-    """Where in training a line stands, as far as it says; `total` is of what `at` counts, `unit` what that is."""
+    """Where in training a line belongs, as far as it says; `unit` is what `at` counts, `total` how many there are."""
 
     at: int | None = None
     total: int | None = None
     epoch: int | None = None
     epochs: int | None = None
     unit: str = "step"
-    nested: bool = False  # `at` certainly starts again in each epoch
+    nested: bool = False  # `at` surely restarts each epoch
 
     @property
     def known(self) -> bool:
@@ -71,9 +71,9 @@ METRIC_WORDS: Final = frozenset(
         "precision", "gradient", "rew",
     }
 )  # fmt: skip
-METRIC_PARTS: Final = ("loss", "reward", "perplexity", "accuracy")  # of any name: `CrossEntropyLoss`
+METRIC_PARTS: Final = ("loss", "reward", "perplexity", "accuracy")  # anywhere in a name: `CrossEntropyLoss`
 TOKENS = re.compile(r"[^\W\d_]+|f1")
-SHOWN_ONLY: Final = frozenset({"v_num", "eta", "pid", "rank", "seed", "port"})  # beside metrics, and none
+SHOWN_ONLY: Final = frozenset({"v_num", "eta", "pid", "rank", "seed", "port"})  # printed with metrics, but not metrics
 
 
 @lru_cache(maxsize=4096)
@@ -86,7 +86,7 @@ def is_metric_name(name: str) -> bool:
 
 
 def number_of(text: str) -> float:
-    """Read a number as Python, NumPy or torch print it; ValueError where it is none."""
+    """Read a number as Python, NumPy or torch print it; ValueError for anything else."""
     if text[:1] in PLAIN_STARTS and "_" not in text and text.isascii():
         return float(text)
     match = WRAPPED.fullmatch(text)
@@ -131,7 +131,7 @@ NO_COUNT: Final = frozenset(
     {"max", "total", "num", "warmup", "of", "n", "save", "saving", "logging", "eval", "every", "per", "accumulation",
      "micro", "min", "gradient", "decay", "reasoning", "solution"}
 )  # fmt: skip  # before `steps`: a setting, or the step of something else
-COUNTER_CHARS: Final = 200  # where a line's counter stands
+COUNTER_CHARS: Final = 200  # within which a line's counter is found
 
 
 def counter_of(text: str, *, loose: bool = False) -> tuple[Counter, str]:
@@ -193,13 +193,13 @@ def _whole(text: str | None) -> int | None:
 
 # Pairs
 
-PAIR_CHARS: Final = 4096  # of a line of pairs; no call prints more, and a sample's text may be of any length
+PAIR_CHARS: Final = 4096  # in a line of pairs; no call prints more, and a sample's text may have any length
 
 
 def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
-    """Return the numbers by name of a line, and whether it is laid out as a log call rather than as prose.
+    """Return a line's numbers by name, and whether its layout is that of a log call rather than prose.
 
-    `spaced`: a blank alone may stand between name and number, as in `loss 4.2`.
+    `spaced`: a space alone may separate name and number, as in `loss 4.2`.
     """
     values: Values = {}
     if ARROWS.search(text):
@@ -234,9 +234,9 @@ def _arrow(match: re.Match[str]) -> str:
 
 
 def lone_pair(text: str) -> Values:
-    """Return the number of a line that holds one metric and nothing else: `=> loss 1.2 (avg 1.3)`."""
+    """Return the number on a line that holds a single metric: `=> loss 1.2 (avg 1.3)`."""
     match = SEGMENT.fullmatch(text)
-    if match is None or "." not in match[3] or not is_metric_name(_bare(match[1])):  # `loss 12` is of a vocabulary
+    if match is None or "." not in match[3] or not is_metric_name(_bare(match[1])):  # `loss 12` may be a vocabulary's
         return {}
     return {_bare(match[1]): printed_number(match[3], match[4])}
 

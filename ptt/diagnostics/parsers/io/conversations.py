@@ -1,4 +1,4 @@
-"""Conversations as trainers take them: messages of the OpenAI shape, tool calls kept, the prompt apart from the rest.
+"""Conversations in the form that trainers take: OpenAI-shaped messages with tool calls, and a separate prompt.
 
 The shape is that of Hugging Face chat templates and TRL's datasets (`docs/source/dataset_formats.md`, "Tool calling"):
 `role`, `content`, and for the assistant `tool_calls` of `{"type": "function", "function": {"name", "arguments"}}`.
@@ -14,16 +14,15 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.tool_calls import function_of
 from ptt.diagnostics.parsers.io.values import as_json, as_name, dicts_in, plain_text
 
-KEPT: Final = ("reasoning_content",)  # of a message, beside what every message has
+KEPT: Final = ("reasoning_content",)  # fields of a message kept in addition to those that every message has
 
 
 def conversation_row(
     messages: Sequence[dict[str, Any]], asked: Any = None, tools: Sequence[dict[str, Any]] | None = None
 ) -> dict[str, str | None]:
-    """Return the columns of a conversation: its prompt, what the policy made of it, and the tools it was offered.
+    """Return the columns of a conversation: its prompt, the policy's completion, and the tools it was offered.
 
-    `asked`: messages or a text that stood before `messages`. What of these stands before the assistant's first word
-    belongs to the prompt.
+    `asked`: messages or a text from before `messages`. Everything before the assistant's first message is the prompt.
     """
     chat = [*_asked(asked), *(chat_message(message) for message in messages)]
     prompt = prompt_messages(chat)
@@ -35,7 +34,7 @@ def conversation_row(
 
 
 def prompt_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what stands before the assistant's first word."""
+    """Return the messages before the assistant's first one."""
     begins = next((at for at, message in enumerate(messages) if message.get("role") == "assistant"), len(messages))
     return list(messages[:begins])
 
@@ -77,7 +76,7 @@ def _call(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(found: Any) -> Any:
-    """Return arguments as an object where they are one."""
+    """Return arguments as an object, if they are a JSON object."""
     if isinstance(found, str):
         try:
             read = json.loads(found)

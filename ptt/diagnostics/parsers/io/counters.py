@@ -1,4 +1,4 @@
-"""What counts the rows of a log: the trainer's step, another counter, or nothing but their order."""
+"""Find what counts the rows of a log: the trainer's step, another counter, or only their order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UPDATES: Final = (
     "current_steps", "current_step", "global_steps", "steps", "train_steps", "training_steps", "optimizer_step",
     "optimizer_steps", "opt_step", "gradient_step", "gradient_steps", "grad_step", "step_num", "step_idx", "num_steps",
     "update", "updates", "num_updates", "update_step", "total_timesteps", "num_timesteps",
-    "n_updates", "nb_updates",  # of stable-baselines3: passes over the data, logged from the second row on
+    "n_updates", "nb_updates",  # stable-baselines3's passes over the data, logged from the second row on
     "env_step", "env_steps", "total_env_steps", "iterations", "training_iteration", "iter_num", "iteration_num", "it",
     "iters", "global_iter", "global_iteration", "train_iter", "training_iter", "train_iteration", "current_iter",
     "current_iteration", "timestep", "timesteps", "timesteps_total", "num_env_steps_sampled_lifetime", "total_steps",
@@ -51,16 +51,16 @@ FRONTS: Final = frozenset(
 )
 SPACES: Final = re.compile(r"[\s-]+")
 
-DROPS: Final = 20  # in so many rows a counter may fall once: several writers, a run that was resumed
-STARTS: Final = 2  # and so often whatever their number: a log to which two more starts append
-MIN_STARTS_ROWS: Final = 12  # of a log that holds them
-MIN_RUN_ROWS: Final = 3  # of each run in a file: fewer are the results of a sweep
-CYCLE_ROWS: Final = 3  # of an inner counter, before it begins again
-CYCLE_SPREAD: Final = 0.1  # between the ends of its cycles
+DROPS: Final = 20  # one fall of a counter is allowed in this many rows: several writers, or a resumed run
+STARTS: Final = 2  # falls allowed whatever the number of rows: a log to which two more starts append
+MIN_STARTS_ROWS: Final = 12  # in a log with several starts
+MIN_RUN_ROWS: Final = 3  # in each run of a file: fewer are the results of a sweep
+CYCLE_ROWS: Final = 3  # rows of an inner counter before it restarts
+CYCLE_SPREAD: Final = 0.1  # relative, between the ends of its cycles
 ROWS_PER_COUNT: Final = 1.5  # above it most rows of a count would hide each other
 
-COPIES: Final = 0.9  # of the rows that repeat a count, so that another process wrote them
-COPY_SPREAD: Final = 0.01  # between a figure and its copy: ranks print their own rounding
+COPIES: Final = 0.9  # of the rows that repeat a count: from here on, another process wrote them
+COPY_SPREAD: Final = 0.01  # between a value and its copy: ranks round in their own way
 
 RUN_WORDS: Final = frozenset({"seed", "run", "fold", "trial", "agent"})  # columns that name a run by a number
 KINDS: Final = ("type", "event", "split", "phase", "mode", "kind", "stage")
@@ -68,7 +68,7 @@ KINDS: Final = ("type", "event", "split", "phase", "mode", "kind", "stage")
 
 @dataclass(frozen=True, kw_only=True)
 class Counter:
-    """What counts the rows of a log: the names it goes by, and what it counts; without a name, rows are numbered."""
+    """What counts the rows of a log: its possible names, and its unit; without a name, rows are numbered."""
 
     keys: tuple[str, ...]
     unit: Unit
@@ -80,7 +80,7 @@ class Counter:
 
     @property
     def of_trainer(self) -> bool:
-        """Whether it is one of the names that trackers and trainers give their step."""
+        """Whether it has one of the names that trackers and trainers give their step."""
         return any(key in STEP_KEYS for key in self.keys)
 
 
@@ -100,12 +100,12 @@ def count_name(name: str) -> str:
 
 
 def is_counter_name(name: str) -> bool:
-    """Return whether a name is one that counters go by."""
+    """Return whether counters use this name."""
     return count_name(name) in COUNTERS
 
 
 def count_of(call: Flat, counter: Counter) -> int | None:
-    """Return where a call stands in the count."""
+    """Return a call's value of the counter."""
     return next((as_step(call[key]) for key in counter.keys if key in call), None)
 
 
@@ -135,7 +135,7 @@ def choose_counter(calls: Sequence[Flat]) -> Counter:
 
 
 def has_several_runs(calls: Sequence[Flat]) -> bool:
-    """Return whether rows are of several runs, one below the other: each counts anew, and a column names it."""
+    """Return whether rows come from several runs in a row: each restarts the count, and a column names it."""
     counts = [name for name in (calls[0] if calls else ()) if COUNTERS.get(count_name(name), (0, "row"))[1] != "row"]
     for name in counts:
         steps = [as_step(call.get(name)) for call in calls]
@@ -146,9 +146,9 @@ def has_several_runs(calls: Sequence[Flat]) -> bool:
 
 
 def counter_of_runs(calls: Sequence[Flat]) -> Counter | None:
-    """Return what counts the rows of runs that lie below each other, where a number names each; None for a sweep.
+    """Return the counter of consecutive runs in one file, if a number identifies each; None for a sweep.
 
-    The runs are told apart once all rows are read. Of runs that a text names nobody could: numbers alone are kept.
+    Runs are separated once all rows are read. Only numbers are kept by then, so runs named by text could not be.
     """
     for _, name, unit in _ranked(calls):
         for column in calls[0]:
@@ -166,7 +166,7 @@ def counter_of_runs(calls: Sequence[Flat]) -> Counter | None:
 
 
 def _ranked(calls: Sequence[Flat]) -> list[tuple[int, str, Unit]]:
-    """Return the columns that go by the name of a counter, the finest first."""
+    """Return the columns with a counter's name, the finest counter first."""
     names = dict.fromkeys(name for call in calls for name in call)
     return sorted(
         (*COUNTERS[spelt][:1], name, COUNTERS[spelt][1]) for name in names if (spelt := count_name(name)) in COUNTERS

@@ -1,4 +1,4 @@
-"""Blocks of a large metric table as columns of numbers, wherever reading each cell as text would give the same."""
+"""Read blocks of a large metric table as columns of numbers, where reading cell by cell would give the same."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ import polars as pl
 from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block, LongBlock, Names
 from ptt.diagnostics.parsers.io.values import MAX_STEP, NON_FINITE
 
-MAX_DIGITS: Final = 18  # of a step: what has more, a sign, a dot or a slash is read cell by cell
+MAX_DIGITS: Final = 18  # of a step: longer ones, or ones with a sign, dot or slash, are read cell by cell
 COUNT: Final = rf"^[0-9]{{1,{MAX_DIGITS}}}$"
 SECONDS: Final = r"^[0-9]{1,18}(?:\.[0-9]{0,18})?$"
-MIN_CHUNK_ROWS: Final = 1000  # of shorter chunks the description takes more than the numbers do
-FIRST_ROWS: Final = 1000  # that tell which columns hold numbers
+MIN_CHUNK_ROWS: Final = 1000  # in shorter chunks, the metadata takes more than the numbers
+FIRST_ROWS: Final = 1000  # used to find the columns that hold numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What the columns of a table are, each under a name that is no pattern; `metrics` has each metric's own by it."""
+    """A table's columns, under names that are not patterns; `metrics` maps these to the metrics' own names."""
 
     separator: str
     header: tuple[str, ...]
     step: str
     time: str | None
-    metrics: Mapping[str, str]  # empty where the table is long
-    nulls: tuple[str, ...]  # how a cell spells that there is no value, in small letters
+    metrics: Mapping[str, str]  # empty if the table is long
+    nulls: tuple[str, ...]  # spellings of a missing value, in lower case
     as_times: Callable[[pl.Series], pl.Series]
-    name: str | None = None  # of a long table: the column that names the metric of each row
+    name: str | None = None  # in a long table: the column that names each row's metric
     value: str | None = None
-    front: str = ""  # what all its names begin with
+    front: str = ""  # prefix of all its names
 
 
 def columns_of(block: bytes, table: Columns, seq: int, schema: pl.Schema | None = None) -> Block | LongBlock | None:
-    """Read a block of complete lines as columns, or return None where cells have to be judged one by one.
+    """Read a block of complete lines as columns; None if cells have to be judged one by one.
 
-    That is a block with quotes, with a step that is no plain count, with a cell that is no number in a column of
-    numbers, or with a number in a column of texts. `schema`: of the block before.
+    That is the case with quotes, a step that is not a plain count, a non-number in a column of numbers, or a number in
+    a column of texts. `schema`: of the previous block.
     """
     if b'"' in block:
         return None
@@ -100,7 +100,7 @@ def _index(wide: pl.DataFrame, table: Columns, seq: int) -> dict[str, pl.Series]
 
 
 def _counts(cells: pl.Series) -> pl.Series | None:
-    """Return cells as counts; None where one is none."""
+    """Return cells as counts; None if any cell is not a count."""
     if cells.null_count():
         return None
     counts = cells.cast(pl.UInt64, strict=False)
@@ -131,9 +131,9 @@ def _texts(block: bytes, table: Columns) -> frozenset[str] | None:
 
 
 def _read(block: bytes, table: Columns, texts: frozenset[str]) -> pl.DataFrame | None:
-    """Parse the lines, each column as numbers but for step, time and texts.
+    """Parse the lines, with all columns as numbers except step, time and texts.
 
-    None where a cell is no number, or columns would hold too many cells.
+    None if a cell is not a number, or there are too many cells.
     """
     numbers = (table.metrics.keys() - texts) | {table.value}
     most = MAX_CELLS // len(table.header)
@@ -149,7 +149,7 @@ def _read(block: bytes, table: Columns, texts: frozenset[str]) -> pl.DataFrame |
             truncate_ragged_lines=True,
             encoding="utf8-lossy",
         )
-    except pl.exceptions.PolarsError:  # a cell that is no number
+    except pl.exceptions.PolarsError:  # a cell that is not a number
         return None
     if wide.height > most:
         return None

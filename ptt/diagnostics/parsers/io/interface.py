@@ -1,9 +1,7 @@
-"""What a parser is: it knows its files by name and first bytes, and reads them into canonical rows.
+"""What a parser is: it recognises its files by name and first bytes, and reads them into canonical rows.
 
-What a parser raises costs the rest of its file, is reported, and costs no other file. Damage of the data is a loss like
-any other. Anything else is a fault of ours: it is kept by the parser's name, shown in the report, and costs the exit
-code.
-"""
+An exception in a parser loses the rest of its file, not other files, and is reported. Damaged data is an ordinary loss.
+Any other exception is our bug: it is kept under the parser's name, shown in the report, and fails the exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ Seen = TypeVar("Seen")
 HEAD_BYTES = 65536
 BEGINNING_BYTES = 4096
 REFUSED = "refused"  # what a parser notes among the looks at a file that it would read, and why it does not
-OFFSETS = "offsets"  # from UTC, of the stamps read so far, among the looks at a file
+OFFSETS = "offsets"  # key in a file's looks: UTC offsets of the stamps read so far
 
 
 @dataclass(frozen=True)
@@ -143,9 +141,9 @@ class Lost:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Facts about the run that are no table: framework, algorithm, sizes, settings.
+    """Facts about the run that do not fit a table: framework, algorithm, sizes, settings.
 
-    `offsets`: in minutes from UTC, that the file's stamps name; None among them: some name none.
+    `offsets`: UTC offsets, in minutes, that the file's timestamps name; None among them if some name none.
     """
 
     facts: dict[str, str | int | float | bool | None]
@@ -161,7 +159,7 @@ def read_error(file: RunFile, error: OSError, *, done: int = 0, end: str = "") -
 
 
 def count_notes(file: RunFile, counts: Mapping[str, int], *, lost: tuple[str, ...] = ()) -> Iterator[Lost]:
-    """Yield `{path}: {count} {text}` for each count above 0, in their order; those under `lost` are of lost rows."""
+    """Yield `{path}: {count} {text}` for each count above 0, in order; counts in `lost` are of lost rows."""
     for text, count in counts.items():
         if count:
             yield Lost(rows=count if text in lost else 0, note=f"{file.rel}: {counted(count, text)}")
@@ -173,7 +171,7 @@ def lost_notes(file: RunFile, counts: Mapping[str, int]) -> Iterator[Lost]:
 
 
 def any_line(_before: bytes, _after: bytes) -> bool:
-    """Let a file be cut behind any line: each line stands for itself."""
+    """Let a file be split after any line: its lines are independent."""
     return True
 
 
@@ -188,9 +186,9 @@ class Parser:
     describes: str  # one line for the docs: whose file it is and what it yields
     held_against: str  # for the docs: "real: " files of the writer itself, or "source: " its code, read field by field
     priority: int  # on the same metric at the same step the lower number wins
-    general: bool = False  # True: takes any file of its shape, where none of the parsers before it does
+    general: bool = False  # True: takes any file of its shape that no parser before it takes
     last_resort: bool = False  # True: takes files only of a run in which no other file is a training log
-    of_training: bool = True  # False: samples, spans or evaluations alone; a lost file of them counts by its size
+    of_training: bool = True  # False: only samples, spans or evaluations; a lost file counts by its size
     splits: Callable[[bytes, bytes], bool] | None = (
         None  # whether a file may be cut between these two lines; None: never
     )
@@ -209,9 +207,9 @@ def _pass(_: str, __: str) -> None:
 def parser_of(
     file: RunFile, parsers: Iterable[Parser], on_fault: OnFault = _pass, *, last_resort: bool = False
 ) -> Parser | None:
-    """Return the first parser that recognises a file; one that fails on its beginning does not recognise it.
+    """Return the first parser that recognises a file; a parser that fails on the file's beginning does not count.
 
-    `last_resort`: ask only those that take what is left of a run without a training log; else only the others.
+    `last_resort`: ask only parsers for what is left of a run without a training log; else only the others.
     """
     for parser in parsers:
         if parser.last_resort != last_resort:
@@ -221,7 +219,7 @@ def parser_of(
                 return parser
         except (BudgetSpent, KeyboardInterrupt):
             raise
-        except BaseException as error:  # of any parser, for the next ones; a panic of Polars is no Exception
+        except BaseException as error:  # of any parser: ask the next; a Polars panic is not an Exception
             if not is_caught(error):
                 raise
             if not is_damage(error):

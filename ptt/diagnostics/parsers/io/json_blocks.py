@@ -1,9 +1,8 @@
-"""Blocks of JSON lines as columns of numbers, wherever reading each line would give the same.
+"""Read blocks of JSON lines as columns of numbers, where reading line by line would give the same.
 
-Marks of JSON are counted in a fraction of the time that `bytes.count` takes. Polars refuses NaN and Infinity, and does
-not tell a null from a key that is missing: each such word that follows a colon is replaced by a number that the block
-does not hold; if as many cells hold that number, each stands for one of the words.
-"""
+JSON punctuation is counted in a fraction of the time that `bytes.count` takes. Polars refuses NaN and Infinity, and
+cannot distinguish null from a missing key. So each such word after a colon is replaced by a number that the block does
+not contain; if afterwards as many cells hold that number, each cell stands for one of the words."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from ptt.diagnostics.parsers.io.metric_logs import EVALUATION, FORM, LENGTHS, NA
 from ptt.diagnostics.parsers.io.metric_rows import name_prefix
 from ptt.diagnostics.parsers.io.values import NON_FINITE
 
-CHUNK: Final = 1 << 16  # bytes at a time: what is made of them stays in the processor's nearest cache
+CHUNK: Final = 1 << 16  # bytes at a time: arrays made from them stay in the processor's nearest cache
 QUOTE, COLON, LINE_END, OPEN_BRACE = b'":\n{'
 NULL: Final = b"null"
 NULL_WORD: Final = np.frombuffer(NULL, np.uint32)[0]
@@ -44,7 +43,7 @@ def count_keys(block: bytes) -> int:
 
 
 def holds_spaced_key(block: bytes) -> bool:
-    """Return whether white space may stand between a key and its colon, where `count_keys` misses it; also in texts."""
+    """Return whether white space may separate a key from its colon, where `count_keys` would miss it; in texts too."""
     spaced = any(((chunk[:-1] <= SPACE) & (chunk[1:] == COLON)).any() for chunk in _chunks(block, beyond=1))
     return spaced and SPACED_KEY.search(block) is not None
 
@@ -65,7 +64,7 @@ def count_line_ends(block: bytes) -> int:
 
 
 def holds_null(block: bytes) -> bool:
-    """Return whether `null` stands anywhere, in a text too: four bytes at a time, at each of the four places."""
+    """Return whether `null` occurs anywhere, even in a text: compares four bytes at a time, at each of four offsets."""
     if len(block) < CHUNK:
         return NULL in block
     for offset in range(len(NULL)):
@@ -77,7 +76,7 @@ def holds_null(block: bytes) -> bool:
 
 
 def _chunks(block: bytes, *, beyond: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield the bytes in chunks, each with so many of the next."""
+    """Yield the bytes in chunks, each with `beyond` bytes of the next."""
     array = np.frombuffer(block, np.uint8)
     for start in range(0, len(array), CHUNK):
         yield array[start : start + CHUNK + beyond]
@@ -89,7 +88,7 @@ STAND_INS: Final[Mapping[bytes, tuple[float, float | None]]] = {
     b"-Infinity": (-(2.0**1002), float("-inf")),
     b"null": (-(2.0**1003), None),
 }
-"""What a word is replaced by, and what it means. An exponent of three digits: a digit behind it makes no number."""
+"""The number that replaces a word, and its meaning. Three digits of exponent: a further digit gives no valid number."""
 GAPS: Final = (b": ", b":")  # before a value, as writers of JSON have them
 
 
@@ -106,9 +105,9 @@ class StandIns:
         return b"null" in self.counts
 
     def restored(self, numbers: Mapping[str, pl.Series]) -> tuple[dict[str, pl.Series], dict[str, pl.Series]] | None:
-        """Return the columns as they were meant, and by name in which rows a null stands.
+        """Return the columns with the words restored, and by name the rows with a null.
 
-        None where a word stood elsewhere than in a cell of its own.
+        None if a word was anywhere but in a cell of its own.
         """
         found = dict(numbers)
         nulls: dict[str, pl.Series] = {}
@@ -129,7 +128,7 @@ class StandIns:
 
 
 def with_stand_ins(block: bytes) -> StandIns | None:
-    """Replace the words; None where there are none, or one of the numbers is there."""
+    """Replace the words; None if there are none, or one of the numbers occurs already."""
     counts: dict[bytes, int] = {}
     for word, (stand_in, _) in STAND_INS.items():
         number = repr(stand_in).encode()
@@ -144,8 +143,8 @@ def with_stand_ins(block: bytes) -> StandIns | None:
 
 
 SPELT: Final = frozenset({*NON_FINITE, "true", "false"})
-MAX_COLUMNS: Final = 10_000  # each costs some 20 us, whatever it holds
-MAX_DEPTH: Final = 16  # of rows that are read as columns; what nests deeper is read line by line
+MAX_COLUMNS: Final = 10_000  # each costs some 20 us, whatever it contains
+MAX_DEPTH: Final = 16  # of rows read as columns; deeper ones are read line by line
 NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]\n"))
 MANY_OPEN: Final = re.compile(rb"(?:[{\[][}\]]*){%d}" % (MAX_DEPTH + 1))  # on one line, of what is left then
 STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -168,12 +167,12 @@ def fast_block(
     front: str = "",
     spelt_out: bool = False,
 ) -> Block | LongBlock | None:
-    """Read a block of lines, or return None where the slow way has to judge.
+    """Read a block of JSON lines as columns; None if it has to be read line by line.
 
-    That is a block with numbers among texts; where a line may name a key twice; where rows differ in how they name the
-    step; and where they nest so deep, or have so many keys of their own, that columns would fill the memory. Without
-    `spelt_out`, also one with null, which in columns looks like a missing key, or with NaN, which polars refuses.
-    `schema`: of the block before; `front`: what all names begin with.
+    That is the case if numbers and texts mix, if a line may repeat a key, if rows name the step differently, or if they
+    nest so deeply, or have so many different keys, that columns would fill the memory. Without `spelt_out` it is also
+    the case with null, which in columns looks like a missing key, and with NaN, which Polars refuses. `schema`: of the
+    previous block; `front`: prefix of all names.
     """
     if len(block) > 2 * BLOCK_BYTES or (found := _parse(block, schema, spelt_out=spelt_out)) is None:
         return None
@@ -203,7 +202,7 @@ def fast_block(
 
 
 def _parse(block: bytes, schema: pl.Schema | None, *, spelt_out: bool) -> tuple[pl.DataFrame, StandIns | None] | None:
-    """Return the rows of a block as columns, and with `spelt_out` what numbers in them stand for words."""
+    """Return a block's rows as columns, and with `spelt_out` the numbers in them that stand for words."""
     wide, stand_ins = _read(block, schema), None
     if wide is None and spelt_out and (stand_ins := with_stand_ins(block)) is not None:
         wide = _read(stand_ins.block, schema)
@@ -211,7 +210,7 @@ def _parse(block: bytes, schema: pl.Schema | None, *, spelt_out: bool) -> tuple[
 
 
 def _numbers(rest: Columns, stand_ins: StandIns | None, *, is_form: bool) -> tuple[Columns, Columns] | None:
-    """Return the columns of numbers, and by name in which rows a null stands; None where nulls may mean something."""
+    """Return the columns of numbers, and by name the rows with null; None if a null may mean something."""
     numbers = {
         name: column if column.dtype == pl.Float64() else column.cast(pl.Float64)
         for name, column in rest.items()
@@ -228,7 +227,7 @@ def _has_a_value(rest: Columns) -> bool:
 
 
 def _lengths(rest: Columns, numbers: Columns) -> Columns:
-    """Return the columns that tell how long the run was to be: whole numbers and texts as they are written."""
+    """Return the columns that show the planned length of the run: whole numbers, and texts as written."""
     return {
         name: numbers[name] if column.dtype == pl.Float64() else column
         for name, column in rest.items()
@@ -258,7 +257,7 @@ def _index(
 
 
 def _long(names: pl.Series, numbers: Columns, index: Columns, front: str, schema: pl.Schema) -> LongBlock | None:
-    """Return a block in which each row names its metric, and holds one number, which is the value; None for another."""
+    """Return a block whose rows each name a metric and hold one number, its value; None for any other block."""
     values = next((numbers[name] for name in VALUE_KEYS if name in numbers), None)
     if values is None or len(numbers) > 1 or values.null_count():
         return None
@@ -283,7 +282,7 @@ def _read(block: bytes, schema: pl.Schema | None) -> pl.DataFrame | None:
         except (pl.exceptions.PolarsError, OSError):  # bare NaN, ragged types or damage; or another type than before
             wide = None
         if wide is not None and _is_whole(block, wide):
-            return wide.rechunk()  # of thousands of columns a chunk is a few rows, and takes more than they do
+            return wide.rechunk()  # with thousands of columns, a chunk has only a few rows and costs more than they do
     if holds_null(block) or holds_spaced_key(block) or _is_deep(block):
         return None
     keys = count_keys(block)
@@ -294,16 +293,16 @@ def _read(block: bytes, schema: pl.Schema | None) -> pl.DataFrame | None:
             wide = pl.read_ndjson(io.BytesIO(block), infer_schema_length=sampled)
         except (pl.exceptions.PolarsError, OSError):
             continue
-        if _cells(wide) == keys:  # every key of every line came to stand in a cell, and none stood twice
+        if _cells(wide) == keys:  # every key of every line got its own cell
             return wide.rechunk()
     return None
 
 
 def _is_whole(block: bytes, wide: pl.DataFrame) -> bool:
-    """Return whether every key of every line came to stand in a cell with a value, and none stood twice.
+    """Return whether every key of every line got a cell of its own with a value.
 
-    There is a colon behind each key, and there are those in names and texts. What of a text is no text, or spelt with
-    escapes, cannot be counted so.
+    This counts colons: one after each key, and those within names and texts. Values kept as raw JSON, or texts with
+    escapes, cannot be counted like this.
     """
     if (colons := _colons(wide)) and b"\\" in block:
         return False
@@ -318,7 +317,7 @@ def _is_deep(block: bytes) -> bool:
         return False
     marks = np.frombuffer(STRING.sub(b"", block).translate(None, NO_BRACKETS).replace(b"\n", b""), np.uint8)
     opening = (marks == ord("{")) | (marks == ord("["))
-    depth = np.cumsum(np.where(opening, 1, -1))  # of a block whose brackets do not match, something is wrong anyway
+    depth = np.cumsum(np.where(opening, 1, -1))  # if a block's brackets do not match, it is broken anyway
     return bool(depth.max(initial=0) > MAX_DEPTH)
 
 
@@ -356,7 +355,7 @@ def _colons(frame: pl.DataFrame) -> int:
 
 
 def _holds_objects(frame: pl.DataFrame) -> bool:
-    """Return whether a text may be an object that stands where rows before have a text: polars writes it out as one."""
+    """Return whether a text may be an object where earlier rows had a text: Polars then writes it out as text."""
     return any(
         _holds_objects(column.struct.unnest())
         if isinstance(column.dtype, pl.Struct)
@@ -407,6 +406,6 @@ def _is_text(column: pl.Series) -> bool:
 
 
 def _tells_evaluation(column: pl.Series) -> bool:
-    """Return whether some rows of a block are of evaluations, which their names alone do not tell."""
+    """Return whether some rows of a block belong to evaluations, which their names alone do not show."""
     kinds = column.drop_nulls().unique().str.strip_chars().str.to_lowercase()
     return bool(kinds.is_in(list(EVALUATION)).any())

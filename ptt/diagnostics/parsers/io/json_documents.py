@@ -142,9 +142,9 @@ def whole_document(file: RunFile, max_bytes: int, *, too_large: str, damaged: st
 
 
 def document_head(text: str, *, whole: bool) -> Any:
-    """Return what the beginning of a document holds, its brackets closed behind the last complete value, or None.
+    """Return the beginning of a document, its brackets closed after the last complete value; None if there is none.
 
-    `whole`: the text may be all of it.
+    `whole`: the text may be the whole document.
     """
     for given in (text, "") if whole else ("",):
         try:
@@ -156,7 +156,7 @@ def document_head(text: str, *, whole: bool) -> Any:
 
 def _close_brackets(text: str) -> str:
     closing: list[str] = []
-    end = depth = 0  # of what is complete, and how many brackets are open there
+    end = depth = 0  # end of the complete part, and how many brackets are open there
     for match in MARK.finditer(text):
         mark = match.group()
         if mark == '"' or (mark in "]}" and not closing):

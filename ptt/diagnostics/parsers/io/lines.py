@@ -21,7 +21,7 @@ TOTAL_BYTES = 64 << 30  # decompressed; beyond it a small archive is more likely
 
 GZIP_MAGIC, ZSTD_MAGIC, BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
 UNUSED = b"\xff"  # never part of UTF-8, so it marks how far a failed read got
-DECODER: Final = json.JSONDecoder(strict=False)  # tools print control characters, and writers log them as they are
+DECODER: Final = json.JSONDecoder(strict=False)  # tools print control characters, and writers log these unescaped
 
 
 def _plain(file: RunFile, *, by_block: bool) -> Iterator[bytes | Lost]:
@@ -44,7 +44,7 @@ def _plain(file: RunFile, *, by_block: bool) -> Iterator[bytes | Lost]:
                 file.budget.position = done
                 yield piece
                 del piece  # so that the next one takes its memory: that of a block is slow to get anew
-    except OSError as error:  # the file is gone or its disk fails: what was read so far stands
+    except OSError as error:  # the file is gone or its disk fails: keep what was read so far
         yield read_error(file, error, done=done)
 
 
@@ -153,7 +153,7 @@ PACKED = (".gz", ".zst")
 
 
 def text_head(file: RunFile) -> bytes:
-    """Return the first bytes of a text, unpacked where the name says that it is packed; empty if there are none."""
+    """Return the first bytes of a text, decompressed if its name says so; empty if there are none."""
     if not file.name.lower().endswith(PACKED):
         return file.readable_head
     if "text head" not in file.looks:
@@ -164,8 +164,8 @@ def text_head(file: RunFile) -> bytes:
 
 
 BLOCK_BYTES = 16 << 20  # large enough that the cost per block vanishes, small enough for any machine
-LINE_SHARE = 8  # of the memory allowed: a line is held as it was read, joined and decoded, besides what is made of it
-LONG_BYTES = 1 << 20  # of a line: what is parsed of a shorter one is no matter
+LINE_SHARE = 8  # of the memory allowed: a line is held raw, joined and decoded, besides its parsed form
+LONG_BYTES = 1 << 20  # of a line: parsing a shorter one takes negligible memory
 VALUE_BYTES, CONTAINER_BYTES, QUOTE_BYTES = 40, 72, 30  # in memory, of each comma, bracket and quote of parsed JSON
 FIRST_BYTES = 32 << 20  # how far to look for the first rows; a 128k token sequence takes 8 MB
 FIRST_LINES = 20
@@ -238,7 +238,7 @@ def _too_long(file: RunFile, size: int) -> Lost:
 
 def _within_memory(file: RunFile, block: bytes) -> Iterator[bytes | Lost]:
     """Yield a block without the lines that would fill the memory when they are parsed."""
-    start = at = 0  # of what is still to be yielded, and to be looked at
+    start = at = 0  # start of what is still to be yielded, and of what is still to be checked
     while len(block) - at > LONG_BYTES:
         if cut := block.rfind(b"\n", at, at + LONG_BYTES) + 1:
             at = cut
@@ -255,9 +255,9 @@ def _within_memory(file: RunFile, block: bytes) -> Iterator[bytes | Lost]:
 
 
 def too_large_to_parse(file: RunFile, text: bytes | bytearray, what: str, *, row_bytes: int = 0) -> str:
-    """Return why JSON may not be parsed, empty where it may: it takes its text twice, and an object a value, list, key.
+    """Return why JSON may not be parsed, or "" if it may: it takes its text twice, and an object a value, list and key.
 
-    `row_bytes`: of what is made of each value that has no key, such as a row of its own.
+    `row_bytes`: memory for what is made from each value without a key, such as a row.
     """
     values, quotes, containers = text.count(b","), text.count(b'"'), text.count(b"[") + text.count(b"{")
     parsed = VALUE_BYTES * values + QUOTE_BYTES * quotes + CONTAINER_BYTES * containers
@@ -282,7 +282,7 @@ def is_torn(block: bytes) -> bool:
 
 
 def line_objects(file: RunFile) -> Iterator[dict[str, Any] | Lost | None]:
-    """Yield the JSON object on each line, None for a line that holds none, and what of the file is lost."""
+    """Yield the JSON object on each line, None for a line without one, and what part of the file is lost."""
     return itertools.chain.from_iterable(object_blocks(file))
 
 
@@ -293,7 +293,7 @@ def object_blocks(file: RunFile) -> Iterator[Iterator[dict[str, Any] | Lost | No
 
 
 def block_objects(file: RunFile, block: bytes) -> Iterator[dict[str, Any] | Lost | None]:
-    """Yield the JSON object of each line that is not blank, None where it is none; a torn last line is `Lost`."""
+    """Yield the JSON object on each line that is not blank, None if it has none; a torn last line is `Lost`."""
     count_halves(file, block)
     for line in filter(bytes.strip, block.split(b"\n")):
         row = json_object(line)
@@ -317,13 +317,13 @@ def is_too_deep(file: RunFile, line: bytes, row: Any) -> bool:
 
 
 def json_object(line: bytes) -> dict[str, Any] | None:
-    """Read one line as a JSON object, bare NaN and Infinity included; None if it is anything else."""
+    """Read one line as a JSON object, bare NaN and Infinity included; None for anything else."""
     row = parse_json(line)
     return row if isinstance(row, dict) else None
 
 
 def parse_json(text: Any) -> Any:
-    """Parse JSON given as text or bytes, bare NaN and Infinity included; None if it is none or nested too deep."""
+    """Parse JSON from text or bytes, bare NaN and Infinity included; None if invalid or nested too deeply."""
     if not isinstance(text, str | bytes):
         return None
     try:
@@ -364,7 +364,7 @@ def begins_with(file: RunFile, test: Callable[[dict[str, Any]], bool]) -> bool:
 
 
 def first_objects(file: RunFile, count: int = 3) -> list[dict[str, Any]]:
-    """Return the first JSON objects of a line file, for telling its format; empty if there are none."""
+    """Return the first JSON objects of a line file, to recognise its format; empty if there are none."""
     return file.look(f"first {count} objects", lambda: _first_objects(file, count))
 
 
