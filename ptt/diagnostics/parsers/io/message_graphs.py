@@ -156,7 +156,7 @@ def _tools(mask: npt.NDArray[np.bool_], spans: npt.NDArray[np.int64], nodes: lis
 
 
 def message_of(node: Node) -> dict[str, Any]:
-    """Return a node's message; empty where it is none."""
+    """Return a node's message, or an empty one."""
     message = node.get("message")
     return message if isinstance(message, dict) else {}
 

@@ -40,16 +40,16 @@ NESTED_CALLS: Final = ("functionCall", "function_call", "toolUse", "tool_call") 
 NESTED_RESULTS: Final = ("functionResponse", "function_response", "toolResult")
 NESTED: Final = frozenset({*NESTED_CALLS, *NESTED_RESULTS, "value", "thought"})
 IDENTITIES: Final = ("call_id", "tool_use_id", "tool_call_id", "toolUseId", "toolCallId", "id")
-"""Of the call that a block is or answers; its own id last, by which alone no result is found."""
+"""Ids of the call that a block makes or answers; its own id comes last and cannot find a result alone."""
 RESULTS: Final = ("content", "result", "output", "response")
 CONTENTS: Final = ("parts", "contents", "text")  # where a message has no `content`
 SAID: Final = ("value", "content")  # the text of a block that has no `text`
 THOUGHTS: Final = ("thinking", "reasoning", "content", "text", "value")
-FLAGS: Final = frozenset({"is_error", "isError", "success", "status"})  # by which a result may say that it failed
+FLAGS: Final = frozenset({"is_error", "isError", "success", "status"})  # through which a result may say that it failed
 STATUSES: Final = {"error": True, "success": False}  # of a result: whether it failed
 LANGCHAIN: Final = frozenset({"human", "ai", "system", "tool", "function"})
 
-LOOKED: Final = 20  # messages by which a chat is recognised
+LOOKED: Final = 20  # messages looked at to recognise a chat
 
 Message = dict[str, Any]
 
@@ -168,7 +168,7 @@ def _calls(message: Message) -> Iterator[Message]:
 
 
 def arguments_of(call: Message) -> Any:
-    """Return what a call was given, whatever its writer names it."""
+    """Return a call's arguments, whatever its writer calls them."""
     return next((call[key] for key in ARGUMENTS if call.get(key) is not None), None)
 
 
@@ -212,7 +212,7 @@ def _of_blocks(message: Message, blocks: list[Any], calls: list[Message]) -> Ite
 
 
 def _request(call: Message) -> str:
-    """Return what a call asks for, the same wherever it stands."""
+    """Return what a call asks for, in the same form wherever the call is found."""
     function = common_call(call)["function"]
     given = function["arguments"]
     return f"{function['name']} {given if isinstance(given, str) else as_json(given)}"
@@ -264,12 +264,12 @@ HOLDERS: Final = (
     "messages", "choices", "generations", "message", "output", "candidates", "response", "input", "content", "text",
     "answer", "result",
 )  # fmt: skip
-"""Keys under which an input or an output holds its messages, the surest first."""
+"""Keys under which an input or output holds its messages, the most reliable first."""
 MAX_DEPTH: Final = 6  # of lists and of objects that hold the messages
 
 
 def decoded(found: Any) -> Any:
-    """Return what a text of JSON holds; the text itself where it is none."""
+    """Return the value of a JSON text; other text is returned unchanged."""
     if isinstance(found, str) and found.lstrip()[:1] in ("[", "{", '"'):
         read = parse_json(found)
         return found if read is None else read
@@ -277,7 +277,7 @@ def decoded(found: Any) -> Any:
 
 
 def messages_from(found: Any, role: str, depth: int = 0) -> list[Message]:
-    """Return the messages that an input or an output of a model holds; `role`: of what does not say who speaks."""
+    """Return the messages in a model's input or output; `role`: the speaker where none is named."""
     found = decoded(found)
     if found is None or depth > MAX_DEPTH:
         return []
@@ -310,7 +310,7 @@ def _speaks(found: Message) -> bool:
 
 
 def _spoken(found: Message, role: str) -> Message:
-    """Return an object that speaks as a message with a role and, beside its content, the calls it holds anywhere."""
+    """Return an object as a message with role, content and all calls that it contains."""
     if "lc" in found:  # as LangChain's `dumpd` spells an object
         name = found.get("id")
         kind = name[-1] if isinstance(name, list) and name and isinstance(name[-1], str) else ""
@@ -333,7 +333,7 @@ def _spoken(found: Message, role: str) -> Message:
 
 
 def _with_text(message: Message) -> Message:
-    """Return a message with its content as one text, and of all else only what belongs to the common shape."""
+    """Return a message with its content as one text and, of its other fields, only those of the common shape."""
     content = message.get("content")
     text = as_text(content)
     if isinstance(content, list):

@@ -18,23 +18,23 @@ from ptt.diagnostics.parsers.io.metric_logs import LENGTHS, CallLog
 from ptt.diagnostics.parsers.io.metric_rows import RATIO_BOUND, UNNUMBERED, metric_frame
 from ptt.diagnostics.parsers.io.values import MAX_STEP
 
-WIDE_BYTES: Final = 2 << 20  # of a file: from here on a row a value costs more than all the rest
-PLACED_BYTES: Final = 32 << 20  # of one without steps: up to here its rows can be placed beside those of other files
-DENSE: Final = 0.5  # of a block's rows hold the metric: what is rarer costs little as rows
-MAX_CELLS: Final = 32 << 20  # of the columns of a block, most of them empty: 256 MB
+WIDE_BYTES: Final = 2 << 20  # of a file: from here on, a row for each value costs more than everything else
+PLACED_BYTES: Final = 32 << 20  # of a file without steps: up to here, its rows can be placed by those of other files
+DENSE: Final = 0.5  # of a block's rows hold the metric: rarer metrics cost little as rows
+MAX_CELLS: Final = 32 << 20  # in a block's columns, most of them empty: 256 MB
 
 Naming = Callable[[list[str]], Mapping[str, str | None]]
 
 
 @dataclass(frozen=True)
 class Block:
-    """The numbers of a block of lines, a column each; `schema` is what the next block probably holds."""
+    """The numbers of a block of lines, in columns; `schema` is what the next block probably holds."""
 
     index: dict[str, pl.Series]  # step, wall_time, seq
     numbers: dict[str, pl.Series]
     schema: pl.Schema
-    nulls: Mapping[str, pl.Series] = field(default_factory=dict)  # of a metric, the rows in which null stands
-    lengths: Mapping[str, pl.Series] = field(default_factory=dict)  # what of metric_logs.LENGTHS it holds, as written
+    nulls: Mapping[str, pl.Series] = field(default_factory=dict)  # by metric: the rows with a null
+    lengths: Mapping[str, pl.Series] = field(default_factory=dict)  # its metric_logs.LENGTHS, as written
 
     @property
     def behind(self) -> int:
@@ -70,7 +70,7 @@ class Block:
             yield Rows(table="metrics", frame=metric_frame(pl.concat(nulls), file.rel))
 
     def _null_rows(self, name: str, rows: pl.Series) -> pl.DataFrame:
-        """Return what `long` does for the rows in which a metric is null."""
+        """Return a metric's null rows in the form that `long` gives."""
         frame = pl.DataFrame({key: column.filter(rows) for key, column in self.index.items()})
         frame = frame.with_columns(name_raw=pl.lit(name), value=pl.lit(None, pl.Float64))
         return frame.rename({"__step": "step", "__time": "wall_time", "__seq": "seq"})
@@ -87,9 +87,9 @@ class Block:
 def tell_lengths(columns: Mapping[str, pl.Series], steps: pl.Series, log: CallLog) -> None:
     """Note the last step, and what columns say of the run's length, as their rows would one after another."""
     for name, column in columns.items():
-        for value in column.reverse().unique(maintain_order=True).reverse():  # each where it stands last
+        for value in column.reverse().unique(maintain_order=True).reverse():  # each value, by its last place
             log.length.see(None, {name: value})
-    kept = steps.filter(steps.is_between(-MAX_STEP, MAX_STEP))  # of the others the rows are lost
+    kept = steps.filter(steps.is_between(-MAX_STEP, MAX_STEP))  # rows with other steps are lost
     log.length.see(int(kept[-1]) if len(kept) else None, {})
 
 
@@ -107,14 +107,14 @@ def _unused(name: str, taken: Sequence[str]) -> str:
 
 
 def is_large(file: RunFile, names: Iterable[str]) -> bool:
-    """Return whether the metrics of a file may stand as columns."""
+    """Return whether the metrics of a file may be kept as columns."""
     unnumbered = any(name.startswith(UNNUMBERED) for name in names)
     return file.size >= max(WIDE_BYTES, PLACED_BYTES * unnumbered)
 
 
 @lru_cache(maxsize=CACHED_NAMES)
 def may_be_dense(name: str) -> bool:
-    """Return whether a metric may stand as a column: of training, and with no value that stands for another."""
+    """Return whether a metric may be kept as a column: a training metric whose values all mean themselves."""
     return split_of(name.removeprefix(UNNUMBERED)) == "train" and re.search(RATIO_BOUND, name) is None
 
 
@@ -124,7 +124,7 @@ def known_names(raws: list[str]) -> dict[str, str | None]:
 
 
 ENTRY: Final = {"__step": "step", "__time": "wall_time", "__seq": "seq"}
-MAX_PERIOD: Final = 10_000  # rows of a step, in which names may stand in the order of the step before
+MAX_PERIOD: Final = 10_000  # rows in a step, within which names may repeat the order of the step before
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -148,7 +148,7 @@ class Names:
         return cls(raws, codes.to_numpy())
 
     def stripped(self) -> Names:
-        """Return them without white space around them; an empty one is none."""
+        """Return the names without surrounding white space; rows with an empty one have none."""
         plain: list[str] = pl.Series(self.raws, dtype=pl.String).str.strip_chars().to_list()
         if "" not in plain and len(set(plain)) == len(plain):
             return Names(tuple(plain), self.codes)
@@ -171,9 +171,9 @@ def _period(names: pl.Series) -> int:
 
 @dataclass(frozen=True, eq=False)
 class LongBlock:
-    """The values of a block of lines, each with the name of its metric; `schema` is what the next block holds.
+    """The values of a block of lines with the name of each value's metric; `schema` is what the next block holds.
 
-    Without a name or a value, a row counts and is left out.
+    A row without a name or a value is counted, but left out.
     """
 
     index: dict[str, pl.Series]  # step, wall_time, seq
@@ -230,9 +230,9 @@ class LongBlock:
         return pl.DataFrame(self.index | {"name_raw": name, "value": self.values}).rename(ENTRY)
 
     def _wide(self) -> tuple[pl.DataFrame, BoolArray] | None:
-        """Return a row a step with a column for each metric that most steps have, and which values stand in it.
+        """Return one row a step, with a column for each metric that most steps have, and flags of the values it holds.
 
-        None where that tells less than rows do: steps that go back, a metric twice at a step, or times within one.
+        None if that would lose information: steps that go back, a metric twice at a step, or several times in a step.
         """
         raws, codes = self.names.raws, self.names.codes
         steps = self.index["__step"].to_numpy()

@@ -1,4 +1,4 @@
-"""What a metric log is: rows of numbers by name, over a counter; one test for JSON lines, JSON documents and tables."""
+"""Decide what is a metric log (rows of numbers by name, over a counter), for JSON lines, JSON documents and tables."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ IDENTITIES: Final = frozenset(
      "task", "dataset", "title", "url", "user", "date", "symbol", "ticker", "policy", "config", "experiment", "method",
      "seed", "arm", "trial"}
 )  # fmt: skip
-"""Columns that tell one row from another where nothing is counted: a table of things, not of a course."""
+"""Columns that identify rows where nothing is counted: a table of things rather than a course over time."""
 COUNTED: Final = frozenset({"batch", "epoch", "episode", "step", "iteration", "iter", "update", "round", "query"})
 COUNT_NAME: Final = COUNTED | {"idx", "index", "global", "train", "current", "total", "mini"}
 """Words of names like `global_batch_idx`."""
@@ -70,21 +70,21 @@ OF_REWARD: Final = frozenset({"reward", "rewards", "return", "returns"})
 MASKS: Final = frozenset({"loss_mask", "model_mask", "completion_mask"})
 """Keys of a sample unless they hold a number: Detectron2's `loss_mask` is the loss of a mask."""
 
-MAX_KEYS: Final = 5000  # of a row, that are looked at to tell what it is
+MAX_KEYS: Final = 5000  # of a row, looked at to decide what it is
 MIN_ROWS: Final = 2  # one row has no course
 MIN_UNCOUNTED_ROWS: Final = 3  # and of rows that count nothing, two could be anything
-PLAIN_ROWS: Final = 10  # of nothing but numbers beside a trainer's step: a log, whatever is measured
-MIN_TRAINING: Final = 2  # quantities of training, where little else tells a log call
-MIN_MEASURES: Final = 3  # beside the id of a task, so that a row is an episode's and no sample's
+PLAIN_ROWS: Final = 10  # of only numbers beside a trainer's step: a log, whatever it measures
+MIN_TRAINING: Final = 2  # training metrics, where little else marks a log call
+MIN_MEASURES: Final = 3  # beside a task id: the row is an episode then, not a sample
 MAX_TEXT_CHARS: Final = 200  # a metric row may name its run or host; it holds no prose
-MAX_LIST_LENGTH: Final = 64  # nor the tokens of a sequence
+MAX_LIST_LENGTH: Final = 64  # nor a sequence's tokens
 MODEL: Final = frozenset({"weight", "weights", "bias", "biases", "genome", "params", "parameters", "population"})
-"""Words of lists of any length that a log of evolution keeps beside its figures: the best model so far."""
+"""Words of lists of any length that a log of evolution keeps beside its numbers: the best model so far."""
 
 WRAPPERS: Final = ("data", "metrics", "values", "scalars", "logs")
 """Objects that hold the whole log call and are no part of its names."""
 MESSAGES: Final = ("message", "msg", "event", "text", "log", "payload", "metrics", "data")
-"""Fields of a structured logger in which a whole log call may stand as a text."""
+"""Fields of a structured logger that may hold a whole log call as text."""
 NAME_KEYS: Final = ("metric", "name", "key", "tag", "metricName")  # of a log with one value a row
 VALUE_KEYS: Final = ("value", "metricValue")
 EVALUATION: Final = frozenset({"eval", "evaluate", "evaluation", "val", "valid", "validation", "test", "dev"})
@@ -98,20 +98,20 @@ TOTALS: Final[Mapping[str, tuple[str, ...]]] = {
     "row": (),
 }  # fmt: skip
 FORM: Final = frozenset({"current_steps", "total_steps", "percentage"})
-"""Keys of each row of LLaMA-Factory's `trainer_log.jsonl`; its older versions write null for what the stage at hand has
-none of: the reward of SFT, the loss of an evaluation."""
+"""Keys of each row of LLaMA-Factory's `trainer_log.jsonl`; older versions write null for what the current stage lacks,
+such as the reward in SFT or the loss in an evaluation."""
 SWIFT_STEP: Final = "global_step/max_steps"  # ms-swift's: "3/100"
 MAX_SET_BACK: Final = 3600.0  # seconds, as local clocks are at the end of summer time
 TAG: Final = "-tag-"  # TensorBoard downloads a curve as run-RUN-tag-TAG, as JSON or CSV
 RUNTIME: Final = "train_runtime"  # only the last row of a Hugging Face run has it
 LENGTHS: Final = frozenset({*chain.from_iterable(TOTALS.values()), SWIFT_STEP, RUNTIME})
-"""All that tells how long a run was to be, or how long it took."""
+"""Everything that shows how long a run was to be, or how long it took."""
 
 
 def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter | None:
-    """Return what counts the rows of a metric log, or None where these rows are none.
+    """Return what counts the rows of a metric log; None if the rows are not one.
 
-    `trust_steps`: numbers beside a trainer's step are metrics whatever their names.
+    `trust_steps`: numbers beside a trainer's step count as metrics, whatever their names.
     """
     calls: list[Flat] = []
     asides = 0
@@ -149,7 +149,7 @@ def sample_keys(row: Mapping[str, Any]) -> set[str]:
 
 
 def is_of_update(row: Mapping[str, Any]) -> bool:
-    """Return whether a row with a sample's texts is of the update made on it: with a loss or gradient, and a reward."""
+    """Return whether a row with a sample's texts logs the update made on it: with a loss or gradient, and a reward."""
     words = [words_of(name) for name, value in row.items() if _is_number(value) and len(row) <= MAX_KEYS]
     return any(one & OF_UPDATE and not one & SETTING for one in words) and any(one & OF_REWARD for one in words)
 
@@ -164,12 +164,12 @@ def _labels(row: Mapping[str, Any]) -> set[str]:
 def _is_log(calls: Sequence[Flat], counter: Counter) -> bool:
     """Judge rows that carry no tracker's step."""
     names = _numeric_names(calls, counter)
-    if counter.unit == "row":  # of a table of settings, each has a row of its own
+    if counter.unit == "row":  # in a table of settings, each setting has its own row
         names = [name for name in names if sum(name in call for call in calls) > 1]
     training = [name for name in names if is_training_name(name)]
     known = [name for name in names if name in training or is_measured_name(name)]
     telling = [call for call in calls if any(name in call for name in known)]
-    calls = telling if 2 * len(telling) >= len(calls) else calls  # settings may stand in front
+    calls = telling if 2 * len(telling) >= len(calls) else calls  # settings may come first
     if not known or len(calls) < (MIN_ROWS if counter.keys else MIN_UNCOUNTED_ROWS):
         return False
     counted = counter.unit != "row" or (_is_count_restarted(calls) and not _tell_things(calls))
@@ -193,7 +193,7 @@ def _is_log(calls: Sequence[Flat], counter: Counter) -> bool:
 
 
 def _numeric_names(calls: Sequence[Flat], counter: Counter) -> list[str]:
-    """Return the names of what is measured: neither the counter nor other bookkeeping."""
+    """Return the names of measured values: neither the counter nor other bookkeeping."""
     aside = {*counter.keys, *TIME_KEYS}
     names = dict.fromkeys(name for call in calls for name, value in call.items() if _is_number(value))
     return [name for name in names if name not in aside and not _is_bookkeeping(name)]
@@ -201,14 +201,14 @@ def _numeric_names(calls: Sequence[Flat], counter: Counter) -> list[str]:
 
 @lru_cache(maxsize=CACHED_NAMES)
 def is_training_name(name: str) -> bool:
-    """Return whether a name is of a quantity that only training has."""
+    """Return whether a name belongs to a metric that only training has."""
     words = words_of(name)
     return bool(words & TRAINING) and not words & SETTING
 
 
 @lru_cache(maxsize=CACHED_NAMES)
 def is_measured_name(name: str) -> bool:
-    """Return whether a name is of a quantity that training logs."""
+    """Return whether a name belongs to a metric that training logs."""
     words = words_of(name)
     return canonical(name) is not None or (bool(words & (MEASURED | TRAINING)) and not words & (SETTING - RUNNING))
 
@@ -248,13 +248,13 @@ def _has_prose(calls: Sequence[Flat]) -> bool:
 
 
 def is_table_of_things(calls: Sequence[Flat], keys: Sequence[str]) -> bool:
-    """Return whether all rows stand at one step and a column tells them apart: W&B's table of runs, a leaderboard."""
+    """Return whether all rows have one step and a column identifies them: W&B's table of runs, a leaderboard."""
     counted = {str(next((call[key] for key in keys if key in call), None)) for call in calls} - {"None"}
     return len(calls) >= MIN_UNCOUNTED_ROWS and len(counted) <= 1 and _tell_things(calls)
 
 
 def _tell_things(calls: Sequence[Flat]) -> bool:
-    """Return whether a column tells the rows apart, so that they are of things and not of a course."""
+    """Return whether a column identifies the rows, which makes them things rather than a course over time."""
     for name in calls[0]:
         values = [call.get(name) for call in calls]
         if name not in ("", "task_id") and _is_identity(name) and len(set(map(str, values))) > 1:
@@ -273,7 +273,7 @@ def _is_identity(name: str) -> bool:
 
 
 def _is_timed(calls: Sequence[Flat]) -> bool:
-    """Return whether rows of nothing but numbers stand in the order of their times."""
+    """Return whether rows of only numbers are in order of time."""
     name = next((key for key in TIME_KEYS if key in calls[0]), "")
     times = [seconds for call in calls if (seconds := as_seconds(call.get(name))) is not None]
     plain = not any(_is_text(key, value) for call in calls for key, value in call.items())
@@ -325,7 +325,7 @@ def curve_name(file: RunFile) -> str:
 
 
 def as_number_text(value: Any) -> Any:
-    """Return a number, or what a text spells; None for what is none."""
+    """Return a number, or the number that a text spells; None for anything else."""
     if isinstance(value, str):
         return float(value) if is_number_text(value) else None
     return value if isinstance(value, int | float) else None
@@ -350,7 +350,7 @@ class MetricRow:
 
 
 def metric_row(flat: Flat, keys: Sequence[str], file: RunFile) -> MetricRow | None:
-    """Read one flat object of a file as a log call; None if none of `keys` names its step."""
+    """Read one flat object of a file as a log call; None if none of `keys` gives a step."""
     used = next((key for key in keys if key in flat), "")
     step = as_step(flat.get(used))
     if step is None:
@@ -372,11 +372,11 @@ def _wall_time(flat: Flat, file: RunFile) -> float | None:
 
 @dataclass
 class CallLog:
-    """Log calls as they come: counted or numbered, named, and what they tell of the run's length."""
+    """Log calls in order: counted or numbered, named, with what they show of the run's length."""
 
     columns: MetricColumns
     counter: Counter
-    front: str = ""  # what the names of one of several series of a document begin with
+    front: str = ""  # prefix of the names, for one of several series in a document
     seq: int = 0
     length: RunLength = field(init=False)
     _rows: int = 0
@@ -405,7 +405,7 @@ class CallLog:
         return True
 
     def _numbered(self, flat: Flat) -> MetricRow | None:
-        """Count the rows of training; what is evaluated, set or told at the end belongs to the one before."""
+        """Number the rows of training; an evaluation, a setting or a closing value belongs to the row before it."""
         rest = dict(flat)
         wall_time, values = _wall_time(rest, self.columns.file), measured_values(rest)
         if not values:
@@ -415,7 +415,7 @@ class CallLog:
         return MetricRow(max(1, self._rows), wall_time, values)
 
     def facts(self) -> Iterator[Context]:
-        """Yield what the rows are counted in, where that is no step, and how long the run was to be."""
+        """Yield what the rows count, if not steps, and how long the run was to be."""
         facts = self.length.facts() if self.seq else {}
         if self.seq and self.counter.unit != "step":
             facts["row_unit"] = self.counter.unit

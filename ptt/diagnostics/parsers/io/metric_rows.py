@@ -1,4 +1,4 @@
-"""What exports of trackers do to column names and steps: run names in front, bounds behind, steps with holes.
+"""Undo what tracker exports do to metric rows: run names before, bounds after column names, steps with holes.
 
 W&B's chart export names a column `{run} - {metric}` and adds `…__MIN` and `…__MAX`, the bounds of what it averaged;
 its history export has a row a log call, of which only some name the trainer's step.
@@ -26,8 +26,7 @@ RATIO_BOUND = r"(?:^|/)probs_ratio(?:_clamped)?_(?:min|max)$"
 ENTRY: Final = {"step": pl.Int64, "name_raw": pl.String, "value": pl.Float64, "wall_time": pl.Float64, "seq": pl.Int64}
 
 UNNUMBERED: Final = "console:"
-"""Begins the names of rows that are counted in rows, episodes or epochs: they never stand in one series with rows whose
-step is known."""
+"""Prefix of names in rows that count rows, episodes or epochs: these never join rows with known steps in one series."""
 
 
 class MetricColumns:
@@ -113,10 +112,10 @@ TRACKER_COLUMNS = frozenset({"_step", "_runtime", "_timestamp", "id", "run_id", 
 
 
 def metric_names(columns: Iterable[str]) -> dict[str, str]:
-    """Return the columns that hold values, with the metric's own name.
+    """Return the columns that hold values, with each metric's own name.
 
-    A run's name in front is taken off where it is the only one; with several runs in one table the names stay as they
-    are, since their values belong to different series.
+    A run's name in front is removed if it is the only one. With several runs in one table the names are left alone,
+    since their values belong to different series.
     """
     given = list(columns)
     kept = [name for name in given if not (name.endswith(BOUNDS) and name[: -len(BOUNDS[0])] in given)]
@@ -155,7 +154,7 @@ MAX_PREFIX = 512  # characters of a name before its last part: a long key would 
 
 
 def name_prefix(prefix: str) -> str:
-    """Return what stands before the names of nested values; a long one by its beginning and a hash of all of it."""
+    """Return the prefix for names of nested values; a long one is cut, and a hash of the whole appended."""
     if len(prefix) <= MAX_PREFIX:
         return prefix
     digest = sha256(prefix.encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -192,7 +191,7 @@ def metric_values(flat: Mapping[str, Any]) -> dict[str, float | None]:
     return kept
 
 
-# `_step` counts log calls; the trainer's own counter, where there is one, is the step. The first that occurs.
+# `_step` counts log calls; if the trainer has its own counter, that is the step. The first name that occurs wins.
 TRAINER_STEP_KEYS = (
     "train/global_step", "global_step", "training/global_step", "trainer/global_step", "trainer/step",
     "rollout/step", "train/step", "step",
@@ -206,13 +205,13 @@ RISING_STEP_KEYS: Final = (
     "env_steps",
 )  # fmt: skip
 STEP_NAMES: Final = frozenset({*TRAINER_STEP_KEYS, *RISING_STEP_KEYS})
-LOG_CALL: Final = ""  # stands for each log call among the names that may count it
+LOG_CALL: Final = ""  # stands for a log call among the names that may count it
 
 
 def choose_step_key(logged: Iterable[tuple[str, int | None]]) -> tuple[str | None, int | None]:
-    """Choose the name of the training step, and its first value: what is logged before it belongs there.
+    """Choose the name of the training step, and its first value, at which everything logged earlier is placed.
 
-    `logged`: LOG_CALL once a call, and names of STEP_NAMES with what is logged under them, None where that is no step.
+    `logged`: LOG_CALL once for each call, and names in STEP_NAMES with their values, None for a value that is no step.
     """
     first: dict[str, int] = {}
     last: dict[str, int] = {}

@@ -20,7 +20,7 @@ from ptt.diagnostics.parsers.io.parquet_pages import pages, schema_bytes, schema
 
 MAGIC = b"PAR1"
 TAIL_BYTES: Final = 8  # the length of the footer, and MAGIC
-# ValueError covers names that are no UTF-8; the others are what Arrow raises for a damaged or vanished file.
+# ValueError covers names that are not UTF-8; Arrow raises the others for a damaged or vanished file.
 DAMAGE = (OSError, ValueError, IndexError, pa.ArrowException)
 MAX_COLUMNS: Final = 20_000  # per-layer statistics of a large model take thousands
 EXPLAINED: Final = 8  # bytes in memory that a byte on disk explains; log-probabilities reach 2, masks more
@@ -30,18 +30,18 @@ LEVELS: Final = 4  # bytes a value of a list takes beside itself while it is dec
 VIEW: Final = 16  # bytes of a text beside its characters
 ROW_BYTES: Final = 512  # a sequence as later stages hold it, its tokens not counted
 TOKEN_BYTES: Final = 96  # a token while its sequence is counted: a sequence is taken whole
-TOKENS_PER_SECOND: Final = 8_000_000  # of CPU time that counting takes
+TOKENS_PER_SECOND: Final = 8_000_000  # of CPU time for counting
 ROWS_PER_SECOND: Final = 40_000  # of sequences, whose ids, groups and rewards are judged
-PYTHON: Final = 16  # times what Arrow takes for a value, as a Python object in a list
+PYTHON: Final = 16  # times what Arrow needs for a value, for the same value as a Python object in a list
 LENGTH_ROWS: Final = 64
 SHORT_FOOTER: Final = 16 << 10  # read at first; a row group of six columns takes a thousand bytes
 TICK_PAGES: Final = 16  # headers of pages between two looks at the clock
-JUDGING: Final = "seconds of judging"  # among the looks at a file: of CPU time, as expected
+JUDGING: Final = "seconds of judging"  # key in a file's looks: expected CPU time
 SCHEMAS_KEPT: Final = 1 << 18  # of files: a run has fewer
 _schemas: Final[dict[Path, tuple[tuple[int, int, int], pl.Schema]]] = {}
-"""What files that were read last hold, each as it was then: opening one again costs as much as all else about it."""
+"""Schemas of the files read last, with their state then: opening a file again would double its cost."""
 _distinct_schemas: Final[dict[tuple[tuple[str, pl.DataType], ...], pl.Schema]] = {}
-ARROW_SCHEMA: Final = b"ARROW:schema"  # what a footer says of types that Parquet does not have
+ARROW_SCHEMA: Final = b"ARROW:schema"  # a footer's notes on types that Parquet does not have
 LAYOUTS_KEPT: Final = 8
 
 
@@ -50,21 +50,21 @@ class _Column(NamedTuple):
 
     top: str  # the column of the table that it belongs to
     path: str  # from there to the values
-    width: int  # bytes of a value in memory, of a text those beside its characters
+    width: int  # bytes of a value in memory; for a text, without its characters
     repeated: bool
     text: bool
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What files of one schema share: a run has few, and to work it out takes as long as all else about a file."""
+    """What files of one schema share: a run has few schemas, and working one out costs half of opening a file."""
 
-    beginning: bytes | None  # of the footer, to the end of the schema
+    beginning: bytes | None  # of the footer, up to the end of the schema
     told: bytes | None  # under ARROW_SCHEMA
     parquet: pq.ParquetSchema
     arrow: pa.Schema
     columns: tuple[_Column, ...]
-    looks: dict[str, Any] = field(default_factory=dict)  # what is made of the schema, by whoever needs it
+    looks: dict[str, Any] = field(default_factory=dict)  # derived from the schema, by whoever needs it
 
 
 _layouts: Final[list[Layout]] = []
@@ -153,7 +153,7 @@ def _remember(path: Path, state: tuple[int, int, int], schema: pl.Schema) -> pl.
 
 
 def known_schema(path: Path) -> pl.Schema | None:
-    """Return what `polars_schema` said of a file that has not changed since; None where it was not asked."""
+    """Return what `polars_schema` returned for a file, if it has not changed since; None if it was never asked."""
     state, schema = _schemas.get(path, (None, None))
     try:
         return schema if state is not None and state == _state(path) else None
@@ -167,7 +167,7 @@ def _state(path: Path) -> tuple[int, int, int]:
 
 
 def _footer(file: RunFile) -> bytes:
-    """Read the end of a file, from where its footer begins; ValueError where there is none."""
+    """Read the end of a file from the beginning of its footer; ValueError if it has none."""
     if "parquet tail" not in file.looks:
         with file.path.open("rb") as handle:
             handle.seek(max(0, file.size - SHORT_FOOTER))
@@ -198,10 +198,10 @@ class Chunk(NamedTuple):
     column: str  # its name in the table, of a list or a struct as well
     path: str  # from there to the values
     values: int
-    decoded: int  # bytes, texts of a dictionary counted once
+    decoded: int  # bytes, with each text of a dictionary counted once
     repeated: bool  # as in a list: one row may hold all of it
-    shared: int  # bytes of texts that each value may stand for
-    page: int  # the bytes of the largest
+    shared: int  # bytes of the texts that each value may refer to
+    page: int  # bytes of the largest page
 
 
 class Group(NamedTuple):
@@ -216,10 +216,10 @@ class Group(NamedTuple):
 
 
 def row_groups(parquet: pq.ParquetFile, file: RunFile) -> Iterator[Group]:
-    """Yield what each row group claims to hold; one of DAMAGE where its pages cannot be found."""
+    """Yield what each row group claims to hold; raises one of DAMAGE if its pages cannot be found."""
     meta = parquet.metadata
     columns = layout_of(file).columns if parquet is file.looks.get("parquet footer") else _columns(parquet)
-    with file.path.open("rb", buffering=0) as handle:  # headers lie far apart
+    with file.path.open("rb", buffering=0) as handle:  # headers are far apart
         for number in range(meta.num_row_groups):
             group = meta.row_group(number)
             found = [_chunk(handle, group.column(at), column, file) for at, column in enumerate(columns)]
@@ -269,9 +269,9 @@ def ask(file: RunFile, nbytes: int, what: str) -> None:
 
 
 def batches(file: RunFile, columns: Sequence[str], *, rows: int, cell: int = 0) -> Iterator[pa.RecordBatch]:
-    """Yield some columns, at most so many rows at a time and no more than the budget allows; may raise one of DAMAGE.
+    """Yield some columns, at most `rows` rows at a time and no more than the budget allows; may raise one of DAMAGE.
 
-    `cell`: bytes that the caller makes of each value that stands in no list; without it rows become Python's objects.
+    `cell`: bytes that the caller needs for each value outside of lists; without it, rows become Python objects.
     """
     memory = file.budget.limits.memory_mb * MB
     if cell:
@@ -294,7 +294,7 @@ def row_batches(
         for batch in batches(file, columns, rows=rows):
             done += batch.num_rows
             yield batch.to_pylist()
-    except DAMAGE:  # what was read before it stands
+    except DAMAGE:  # keep what was read before it
         lost = max(0, total - done)
         yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; rows lost: {lost} of {total}.")
 
@@ -332,7 +332,7 @@ def check_group(file: RunFile, number: int, chunks: Sequence[Chunk]) -> None:
 
 
 def _text_bytes(file: RunFile, number: int, chunk: Chunk) -> int:
-    """Count the characters of all values, each as often as it stands there."""
+    """Count the characters of all values, repeated ones each time."""
     ask(file, chunk.values * VIEW, "the text of a row group")
     with pq.ParquetFile(file.path, read_dictionary=[chunk.path]) as parquet:
         column = parquet.read_row_group(number, columns=[chunk.path]).column(0)

@@ -1,8 +1,7 @@
-"""What the pages of a Parquet file claim to hold, by their headers alone: nothing of a page is unpacked.
+"""Read what the pages of a Parquet file claim to hold from their headers alone: no page is unpacked.
 
-A footer may lie, and a reader takes memory by what the pages say. Fields after `src/main/thrift/parquet.thrift`
-(`FileMetaData`, `PageHeader`) of apache/parquet-format, in Thrift's compact protocol.
-"""
+A footer may lie, and a reader allocates by what the pages say. Fields after `src/main/thrift/parquet.thrift`
+(`FileMetaData`, `PageHeader`) of apache/parquet-format, in Thrift's compact protocol."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ STOP, TRUE, FALSE, BYTE, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = 0, 1, 2, 3, 7,
 INTEGERS: Final = (4, 5, 6)
 LONG_LIST: Final = 15  # in four bits: the length follows
 MAX_PLACE: Final = 1 << 62  # in a file; beyond it no system seeks
-MAX_NESTED: Final = 16  # structs inside one another in these headers; there are three
+MAX_NESTED: Final = 16  # structs within structs in these headers; there are three levels
 SCHEMA, CHILDREN = 2, 5  # of the footer, and of an element of its schema
 _INTEGER: Final = rb"\x15([\x80-\xff]{0,4}[\x00-\x7f])"
 _USUAL: Final = re.compile(
@@ -28,12 +27,12 @@ _USUAL: Final = re.compile(
     rb"(?:\x15[\x80-\xff]{0,4}[\x00-\x7f]|[\x11\x12])*(\x00\x00|\x1c)"  # encodings, levels, flags; statistics follow
     % ((_INTEGER,) * 3)
 )
-"""A page header as writers lay it out: one match reads it; whatever else is read field by field."""
+"""A page header in the usual layout, read with one match; any other is read field by field."""
 _OF_DICTIONARIES: Final = (0x4C, 0x3C)  # the mark of such a header, and of one behind a checksum
 SCHEMAS_KEPT: Final = 8
 SCHEMA_BYTES: Final = 1 << 16  # of a schema that is kept
 _depths: Final[list[tuple[bytes, int]]] = []
-"""Footers up to the end of their schemas, those met last, and how deeply these nest: files of a run share theirs."""
+"""Recent footers, up to the end of their schemas, with their depth: files of a run share theirs."""
 
 
 class Page(NamedTuple):
@@ -92,7 +91,7 @@ def _small(data: bytes) -> int:
 
 
 def _behind_statistics(data: bytes, at: int) -> int:
-    """Return the place behind a struct of texts, numbers and truth values; -1 where it holds anything else."""
+    """Return the place after a struct of texts, numbers and booleans; -1 if it holds anything else."""
     try:
         while head := data[at]:
             if head < 16:

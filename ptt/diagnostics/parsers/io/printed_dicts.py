@@ -24,16 +24,16 @@ LABEL: Final = re.compile(r"([^\W\d][\w./-]{0,60}(?: [A-Za-z_./-]{1,30}){0,2})\s
 GENERIC: Final = frozenset(
     {"metrics", "metric", "logs", "log", "stats", "key metrics", "info", "data", "values", "train", "result", "results"}
 )
-"""What stands in front of the dict of a whole log call, and names nothing in it."""
+"""Labels before a whole log call's dict, which add nothing to its names."""
 MAX_DEPTH: Final = 8  # a log call nests a level or two
-MAX_TOKENS: Final = 20_000  # a dict with more holds no log call's numbers but a sample's
+MAX_TOKENS: Final = 20_000  # a dict with more holds a sample's numbers, not a log call's
 CLOSING: Final = {"{": "}", "[": "]", "(": ")"}
-MAX_LINES: Final = 120  # of one dict that is printed over several: a configuration is longer
+MAX_LINES: Final = 120  # of one dict printed over several: a configuration is longer
 CONTINUES: Final = re.compile(r"[\s'\"}\])]")
 
 
 class _UnreadableError(Exception):
-    """What stands here is no dict of literals."""
+    """What follows is not a dict of literals."""
 
 
 @dataclass
@@ -141,7 +141,7 @@ def _openings(text: str) -> Iterator[int]:
 
 
 def joined_names(dicts: list[tuple[str, Values]], *, alone: bool) -> Values:
-    """Return the numbers of all dicts of a line; `alone`: nothing else on it is one, so that a plain label is none."""
+    """Return the numbers of all dicts on a line; `alone`: it has no others, so a plain label is not a metric's."""
     values: Values = {}
     for label, found in dicts:
         bare = label.strip().lower()
@@ -159,7 +159,7 @@ class OpenDict:
         self._depth = 0
 
     def begins(self, line: bytes) -> bool:
-        """Start with a line on which a dict opens and does not end."""
+        """Start at a line where a dict opens but does not end."""
         tail = line.rstrip()
         if not tail.endswith((b"{", b",", b"[")) or line.count(b"{") <= line.count(b"}"):
             return False
@@ -196,14 +196,14 @@ WANTED: Final = {
     ("actor", "use_kl_loss"): "use_kl_loss",
     ("data", "train_batch_size"): "train_batch_size",
 }
-"""By the last two keys: what it is called among a run's settings. Names are veRL's."""
+"""By the last two keys: the name among a run's settings. These are veRL's keys."""
 MARKS: Final = (b"': {", *(f"'{key}':".encode() for _, key in WANTED))
 ENTRY: Final = re.compile(r"'(\w{1,64})': (?:(\{)|([^,{}\s]{1,64}))")
 MAX_CONFIG_DEPTH: Final = 16
 
 
 class PrintedConfig:
-    """Follows the lines of `pprint`: a key's column tells what it stands under, whatever prefix all lines have."""
+    """Follows the lines of `pprint`: a key's column shows its parent, whatever prefix all lines have."""
 
     def __init__(self) -> None:
         self.facts: Facts = {}

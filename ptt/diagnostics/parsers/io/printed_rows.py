@@ -1,13 +1,12 @@
-"""Where printed rows stand: counters that restart in each epoch, and headlines or progress bars before rows.
+"""Place printed rows: by counters that restart in each epoch, and by headlines or progress bars before rows.
 
-A script prints `rollout batch 3 generated`, then the figures of that batch: the headline that comes before every row,
-and counts one further each time, places them all.
+A script prints `rollout batch 3 generated`, then the numbers of that batch: a headline that precedes every row and
+counts up by one each time places them all.
 
-tqdm clears its bar before another text is printed and draws it again behind it, at the same count. These marks say at
-which step each row was made, also where the console was redirected to a file and rows came out later, in bundles, than
-the bar. Without marks the spacing tells: rows come every so many steps, and where a finished run of 1,875 steps left 93
-rows whose epochs run to 0.99, only one spacing fits.
-"""
+tqdm clears its bar before other text is printed and redraws it afterwards, at the same count. These marks show the step
+of each row, even if the console was redirected to a file and rows were flushed in bundles, later than the bar. Without
+marks, the spacing shows it: rows come at regular steps, and if a finished run of 1,875 steps left 93 rows with epochs
+up to 0.99, only one spacing fits."""
 
 from __future__ import annotations
 
@@ -21,15 +20,15 @@ from typing import Final
 
 from ptt.diagnostics.parsers.io.console_pairs import Counter, Values, is_metric_name
 
-MAX_UNCOUNTED_ROWS: Final = 100_000  # of lines without counter that are held back until it is known whether they recur
-MIN_RECURRING: Final = 3  # fewer lines of the same names are settings that are echoed, or a summary
-MAX_SHAPES: Final = 400  # of headlines; prose that counts has a new one in each line
+MAX_UNCOUNTED_ROWS: Final = 100_000  # lines without a counter, held back until they are seen to recur
+MIN_RECURRING: Final = 3  # fewer lines with the same names are echoed settings, or a summary
+MAX_SHAPES: Final = 400  # of headlines; prose with numbers has a new shape in each line
 MAX_HEADLINES: Final = 200_000
 SHAPE_CHARS: Final = 60
-MIN_SHARE: Final = 0.9  # of rows that stand behind a headline of their own; a resumed run counts some twice
+MIN_SHARE: Final = 0.9  # of rows that follow a headline of their own; a resumed run counts some twice
 DIGITS: Final = re.compile(r"\d+")
-CHECKED_ROWS: Final = 50  # of the same names, before which a sample is looked for: the others are as these are
-SAMPLE_LINES: Final = 400  # before a row, in which the sample that it is of begins: an answer is long
+CHECKED_ROWS: Final = 50  # with the same names, checked for a preceding sample: the others are like these
+SAMPLE_LINES: Final = 400  # before a row, within which its sample begins: an answer is long
 SAMPLE: Final = re.compile(
     rb"^.{0,100}?\b(?:prompt|question|query|problem|completion|response|model[ _]output|output|generated(?:[ _]text)?"
     rb"|generation|answer|ground[ _]truth|expected|target|label|prediction|predicted|sample(?: \d+)?|example(?: \d+)?"
@@ -37,7 +36,7 @@ SAMPLE: Final = re.compile(
     re.IGNORECASE,
 )
 COURSE: Final = re.compile(r"(?:^|[/_ ])(?:loss|grad_norm|learning_rate|lr|kl|entropy)(?:$|[/_ ])", re.IGNORECASE)
-"""Names of what a whole step has and no sample."""
+"""Names of values that a whole step has, and a sample does not."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class UncountedRow:
 
 @dataclass
 class Headlines:
-    """Lines that count, by what else they say: at which line each count stands."""
+    """Lines that count, grouped by their other words: at which line each count is found."""
 
     _shapes: dict[tuple[str, str], tuple[list[int], list[Counter]]] = field(default_factory=dict)
     _held: int = 0
@@ -81,7 +80,7 @@ class Headlines:
             found = [counters[index] for index in at]
             counts = [_count(counter) for counter in found]
             alone = sum(one < other for one, other in pairwise(counts)) / max(1, len(counts) - 1)
-            coverage = len(set(at)) / len(places)  # of two headlines the one that comes with these rows alone
+            coverage = len(set(at)) / len(places)  # of two headlines, prefer the one that comes only with these rows
             if alone >= MIN_SHARE and (best is None or coverage > best[0]):
                 best = (coverage, found)
         return None if best is None else best[1]
@@ -101,12 +100,12 @@ class Uncounted:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, ...], list[UncountedRow]] = {}
         self._headed: dict[tuple[str, ...], list[UncountedRow]] = {}  # below the headline of an epoch
-        self._sampled: dict[tuple[str, ...], list[bool]] = {}  # of the first rows of these names
+        self._sampled: dict[tuple[str, ...], list[bool]] = {}  # for the first rows with these names
         self._recent: deque[bytes] = deque(maxlen=SAMPLE_LINES)
         self._held = 0
 
     def other(self, line: bytes) -> None:
-        """Note a line that is no row."""
+        """Note a line that is not a row."""
         self._recent.append(line)
 
     def counted(self) -> None:
@@ -123,7 +122,7 @@ class Uncounted:
         return 2 * sum(checked) > len(checked)
 
     def add(self, line: int, values: Values) -> None:
-        """Hold a line back; a name that is no metric's says too little."""
+        """Hold a line back, if one of its names is a metric's."""
         if any(map(is_metric_name, values)) and self._held < MAX_UNCOUNTED_ROWS:
             rows = self._rows.setdefault(tuple(values), [])
             rows.append(UncountedRow(line, values, self.is_sampled(values)))
@@ -137,7 +136,7 @@ class Uncounted:
             rows.append(UncountedRow(line, values))
 
     def rows(self) -> Iterator[list[UncountedRow]]:
-        """Yield those that recur, by their names."""
+        """Yield the rows that recur, grouped by their names."""
         for names, alone in self._rows.items():
             headed = self._headed.get(names, []) if len(alone) >= MIN_RECURRING else []
             rows = sorted((*alone, *(headed if MIN_RECURRING * len(headed) <= len(alone) else ())), key=_line)
@@ -155,7 +154,7 @@ class EpochSteps:
         self.max_steps: int | None = None
 
     def step(self, counter: Counter) -> int | None:
-        """Return the step of the run; None where the line names none."""
+        """Return the step of the run; None if the line names none."""
         if counter.at is None or counter.unit != "step":
             return None
         if counter.nested and counter.epoch is not None and counter.total:
@@ -171,7 +170,7 @@ class EpochSteps:
         return self._offset + counter.at
 
     def _before_restart(self, counter: Counter) -> int:
-        """Return how many steps the epoch before had, where the counter started again; else 0."""
+        """Return how many steps the previous epoch had, if the counter restarted; else 0."""
         last = self._last
         if last is None or last.at is None or counter.at is None or counter.at >= last.at:
             return 0
@@ -187,11 +186,11 @@ OTHER_WORK = re.compile(
     rb"|convert|add|comput|process|captur|prompt|roll|sampl|cach",
     re.IGNORECASE,
 )
-CLEARED: Final = 10  # blanks that overwrite a bar; a bar is longer
-MAX_HELD_ROWS: Final = 50_000  # rows that are held back until the bars have told their steps
+CLEARED: Final = 10  # spaces that overwrite a bar; a bar is longer
+MAX_HELD_ROWS: Final = 50_000  # rows held back until the bars have shown their steps
 MIN_ROWS: Final = 3  # two rows fit nearly any spacing
-ON_TIME: Final = 0.9  # of the bars behind which rows stand, that are drawn before the row
-EPOCH_UNIT: Final = 0.0051  # half of the last printed digit of an epoch, and what floating point adds
+ON_TIME: Final = 0.9  # of the bars followed by rows, drawn before the row
+EPOCH_UNIT: Final = 0.0051  # half of an epoch's last printed digit, plus rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,9 +231,9 @@ class ProgressBars:
         self.after: list[tuple[int, int] | None] = []  # for each row the first bar behind it: total, count
         self._tracks: dict[int, _Track] = {}
         self._current: tuple[int, int] | None = None
-        self._agreeing: dict[int, int] = {}  # by total: how often a bar stood at the step of the row before it
+        self._agreeing: dict[int, int] = {}  # by total: how often a bar was at the step of the row before it
         self._cleared = False
-        self._waiting = 0  # rows behind which no bar has come yet
+        self._waiting = 0  # rows not yet followed by a bar
 
     @property
     def agreed(self) -> int | None:
@@ -243,12 +242,12 @@ class ProgressBars:
         return most if most is not None and self._agreeing[most] >= MIN_ROWS else None
 
     def see(self, segment: bytes, step: int | None) -> None:
-        """Take what stands between two carriage returns; `step` is that of the row before."""
+        """Take the part between two carriage returns; `step` is that of the previous row."""
         if not segment.strip():
             self._cleared |= len(segment) >= CLEARED
             return
         match = BAR.match(segment) if b"%|" in segment else None
-        if match is None or OTHER_WORK.search(match[1]) or b"examples/s" in segment:  # as datasets counts its own work
+        if match is None or OTHER_WORK.search(match[1]) or b"examples/s" in segment:  # datasets' own progress
             return
         at, total = int(match[2]), int(match[3])
         track = self._tracks.setdefault(total, _Track())
@@ -269,7 +268,7 @@ class ProgressBars:
         self.after.append(None)
 
     def placement(self, total: int | None) -> Placement | None:
-        """Place the rows; `total` is the number of steps that the trainer announced. None where nothing is certain."""
+        """Place the rows; `total` is the number of steps that the trainer announced. None if nothing is certain."""
         training = sum(row.training for row in self.rows)
         if training < MIN_ROWS or sum(row.closing for row in self.rows) > 1:  # several runs in one console
             return None
@@ -321,7 +320,7 @@ class ProgressBars:
         return Placement(steps=_carried(self.rows, known), by=by, total=total)
 
     def _caught_up(self, known: list[int], training: Sequence[int], total: int) -> list[int]:
-        """Return evenly spaced steps where some bars were drawn late, as tqdm does behind a resume; else the same."""
+        """Return evenly spaced steps if some bars were drawn late, as by tqdm after a resume; else the same steps."""
         spacing, left = divmod(known[-1] - known[0], len(known) - 1)
         even = [known[0] + spacing * number for number in range(len(known))]
         agree = sum(one == other for one, other in zip(even, known, strict=True))

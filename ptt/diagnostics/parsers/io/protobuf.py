@@ -8,7 +8,7 @@ MASK = (1 << 64) - 1  # ten bytes could spell 70 bits
 
 
 class DamagedMessageError(ValueError):
-    """Bytes that are no message though their checksum is right."""
+    """Bytes that are not a message although their checksum is right."""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:

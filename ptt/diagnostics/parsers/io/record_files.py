@@ -33,14 +33,14 @@ Layout = Literal["lines", "list", "object", "table", ""]
 Found = TypeVar("Found")
 CHAT_COLUMNS: Final = frozenset(
     {"messages", "conversations", "conversation", "trajectory", "traj", "chat", "dialogue"}
-)  # of a table
+)  # columns of a table
 BATCH_ROWS: Final = 256
-LONG_HEAD_BYTES: Final = 1 << 20  # looked at where the first bytes hold but a piece of one text
+LONG_HEAD_BYTES: Final = 1 << 20  # looked at if the first bytes hold only part of one text
 DOCUMENTS: Final = (".json", ".json.gz", ".json.zst")
-LOOKED: Final = 3  # records by which a file is recognised
+LOOKED: Final = 3  # records looked at to recognise a file
 RECORD_LISTS: Final = ("samples", "conversations", "trajectories", "episodes", "rollouts", "results", "data", "records",
                        "items", "rows", "traces", "sessions", "examples", "train", "test", "runs")  # fmt: skip
-"""Members of a document under which its records lie."""
+"""Members of a document that may hold its records."""
 
 
 def layout(file: RunFile) -> Layout:
@@ -78,7 +78,7 @@ def _layout(file: RunFile, head: bytes) -> Layout:
 
 
 def _has_second_line(file: RunFile) -> bool:
-    """Return whether another object follows a first line that is longer than what is looked at else."""
+    """Return whether another object follows a first line longer than what is usually read."""
     seen, ended = 0, False
     for piece in pieces(file):
         if isinstance(piece, Lost) or seen > FIRST_BYTES:
@@ -92,7 +92,7 @@ def _has_second_line(file: RunFile) -> bool:
 
 
 def first_records(file: RunFile) -> list[Any]:
-    """Return the first records, of a document cut to what its first bytes hold; the elements of a list may be lists."""
+    """Return the first records, those of a document from its first bytes only; elements of a list may be lists."""
     return file.look("first records", lambda: _first_records(file))
 
 
@@ -138,7 +138,7 @@ def holds(file: RunFile, is_record: Callable[[Any], bool]) -> bool:
 
 
 def records(file: RunFile, is_record: Callable[[Any], bool]) -> Iterator[Any]:
-    """Yield the records of a file that `holds` them, what stands among them and is none, and what is lost."""
+    """Yield the records of a file that `holds` them, other values among them, and what is lost."""
     kind = layout(file)
     if kind in ("lines", "table"):
         yield from line_objects(file) if kind == "lines" else _rows(file, BATCH_ROWS)
@@ -171,7 +171,7 @@ def _rows(file: RunFile, batch_rows: int) -> Iterator[Any]:
 
 
 def splits(before: bytes, after: bytes) -> bool:
-    """Let a file be cut between two lines that are a record each; a document has none, whose lines end in commas."""
+    """Let a file be split between two lines that are records; a document's lines end in commas, so never there."""
     return before.startswith(b"{") and before.rstrip().endswith(b"}") and after.startswith(b"{")
 
 
@@ -185,14 +185,14 @@ CSV: Final = ".csv"
 MAX_HEADER: Final = 8192
 MIN_COMMAS: Final = 4  # in the header of an export
 MAX_CELL: Final = 16 << 20  # characters; a conversation is shorter
-ERROR_CHARS: Final = 100  # of an error's text, in which its kind may stand
+ERROR_CHARS: Final = 100  # of an error's text, in which its kind may be named
 
 
 def first_rows(file: RunFile, holders: frozenset[str], *, tables: bool = False) -> list[dict[str, Any]]:
-    """Return the first objects of an export, for telling its format; of the last one the end may be missing.
+    """Return the first objects of an export, to recognise its format; the last one may lack its end.
 
-    `holders`: keys under which a document may hold them; without any of these the document is the object. `tables`:
-    the writer exports CSV too.
+    `holders`: keys under which a document may hold them; without any, the document itself is the object. `tables`: the
+    writer exports CSV too.
     """
     name = file.name.lower()
     if name.endswith(SUFFIXES):
@@ -214,7 +214,7 @@ def first_rows(file: RunFile, holders: frozenset[str], *, tables: bool = False) 
 
 
 def rows_of(file: RunFile, holders: frozenset[str]) -> Iterator[dict[str, Any] | Lost | None]:
-    """Yield the objects of an export, None for what is none; a document that holds some comes last, without them."""
+    """Yield the objects of an export, None for other values; a document with some comes last, without them."""
     if file.name.lower().endswith(SUFFIXES):
         yield from objects(file)
         return
@@ -270,7 +270,7 @@ def _is_unread(table: csv.DictReader[str]) -> bool:
 
 def _row(table: csv.DictReader[str]) -> dict[str, Any] | None:
     """Return the next row of a table; None at its end, or where it cannot be read further."""
-    limit = csv.field_size_limit(MAX_CELL)  # of the whole process: others go by what it was
+    limit = csv.field_size_limit(MAX_CELL)  # of the whole process, so it is restored
     try:
         row = next(table, None)
     except csv.Error:

@@ -1,8 +1,7 @@
-"""What stands beside the messages of a record: reward, success, task, model, cost, tools, step and split.
+"""Read a record's labels, besides its messages: reward, success, task, model, cost, tools, step and split.
 
-Trace writers name the same things differently. A label is taken only under a name that can mean nothing else, from the
-record itself or from the object of metadata beside its messages.
-"""
+Trace writers name the same things differently. A label is taken only under an unambiguous name, from the record itself
+or from the metadata object beside its messages."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "cost_usd": ("cost_usd", "total_cost_usd", "total_cost", "response_cost", "cost"),
     "components": ("rewards", "reward_components", "reward_breakdown", "scores", "metrics"),
 }  # fmt: skip
-"""Under what names a label stands, the plainest first."""
+"""The names of each label, the clearest first."""
 MAX_NAMES: Final = 100  # more than any label has
 RANKS: Final = {name: (label, rank) for label, names in NAMES.items() for rank, name in enumerate(names)}
 BESIDE: Final = ("metadata", "info", "meta", "extra_info", "extra", "annotations", "labels", "outcome", "evaluation",
@@ -63,7 +62,7 @@ MAX_NAME: Final = 300  # characters of a task's or a model's name; longer ones a
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """What stands beside the messages of a record; `columns` are of the table of trajectories, null where unsaid."""
+    """A record's labels; `columns` belong to the table of trajectories, null where not given."""
 
     reward: float | None
     components: dict[str, float]
@@ -123,7 +122,7 @@ def _first(ranked: list[tuple[int, Any]], read: Callable[[Any], Found | None]) -
 
 
 def told_by(response: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an answer of an engine says of its model, its tokens, how it ended and what failed."""
+    """Return what an engine's answer says about its model, its tokens, how it ended and what failed."""
     told = {key: response[key] for key in ("model", "usage", "stop_reason") if response.get(key) is not None}
     stop = next((choice.get("finish_reason") for choice in dicts_in(response.get("choices"))), None)
     stop = as_name(stop) or as_name(nested(response.get("incomplete_details"), "reason"))
@@ -132,7 +131,7 @@ def told_by(response: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def step_of(record: Mapping[str, Any]) -> int | None:
-    """Return the training step; a bare `step` is one where a reward stands beside it, else it may count an agent's."""
+    """Return the training step; a bare `step` counts only beside a reward, since it may be an agent's step."""
     step = next((step for key in STEPS if key in record and (step := as_step(record[key])) is not None), None)
     if step is None and "step" in record and any(as_number(record.get(key)) is not None for key in REWARDS):
         step = as_step(record["step"])
@@ -140,7 +139,7 @@ def step_of(record: Mapping[str, Any]) -> int | None:
 
 
 def split_of(file: RunFile, record: Mapping[str, Any]) -> str:
-    """Return the split that a record names, else the one of its file's path."""
+    """Return the split that a record names, else the one that its file's path shows."""
     named = as_label(record.get("split"))
     if named is not None and named.lower() in EVALUATION:
         return "eval"

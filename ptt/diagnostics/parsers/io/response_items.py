@@ -37,9 +37,9 @@ def _ends_call(kind: str) -> bool:
 
 
 def messages_of_items(items: Iterable[Message]) -> list[Message]:
-    """Return items as messages: what the model reasons, says and calls between two inputs is one turn.
+    """Return items as messages: what the model reasons, says and calls between two inputs makes one turn.
 
-    A second text in a row is a turn of its own, since an answer to one request holds one.
+    A second text in a row starts a new turn, since the answer to a request holds one text.
     """
     messages: list[Message] = []
     turn: Message | None = None

@@ -16,10 +16,10 @@ from ptt.diagnostics.wording import counted
 
 SKIPPED_DIRS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
 MAX_FILES = 200_000  # a run dir beyond this is a home dir given by mistake
-MARKERS = frozenset({"STABLE"})  # empty files by which a writer says that a step is whole: nothing to read
+MARKERS = frozenset({"STABLE"})  # empty files with which a writer marks a step as complete: nothing to read
 DIGITS = re.compile("([0-9]{1,18})")
 NAMED = 5  # paths spelt out in a note; the rest is a count
-CLOSED: Final = "Cannot be read"  # how every note on such a file or folder begins: what is lost of a run goes by it
+CLOSED: Final = "Cannot be read"  # how every note on such a file or folder begins; a run's losses are found by it
 NO_PERMISSION: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
@@ -28,7 +28,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.links: list[str] = []
-        self.unreadable: dict[tuple[str, str], list[str]] = {}  # by why, and what to do
+        self.unreadable: dict[tuple[str, str], list[str]] = {}  # by reason, and what to do
         self.gone: list[str] = []
         self.special: list[str] = []
         self.cut = False
@@ -45,7 +45,7 @@ class _Walk:
                 except FileNotFoundError:  # a run that goes on takes files away
                     self.gone.append(rel)
                     continue
-                except OSError as error:  # of a folder that may be listed and not entered
+                except OSError as error:  # of a folder that may be listed but not entered
                     self._closed(rel, error)
                     continue
                 if stat.S_ISLNK(status.st_mode):
@@ -136,7 +136,7 @@ def by_number(rel: str) -> tuple[tuple[str, int], ...]:
 
 
 def _printable(name: str) -> str:
-    """Replace bytes that are no UTF-8, which no table and no report could hold."""
+    """Replace bytes that are not UTF-8, which no table or report could hold."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 

@@ -30,7 +30,7 @@ KINDS: Final = {
         "ai.streamObject.doStream": MODEL, "ai.toolCall": TOOL,
     },
 }  # fmt: skip
-"""The attributes that say what a span is of, in the order in which they are asked."""
+"""The attributes that give a span's kind, in order of preference."""
 MODEL_NAMES: Final = (
     "gen_ai.response.model",
     "gen_ai.request.model",
@@ -80,7 +80,7 @@ def first(attributes: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def kind_of(attributes: Mapping[str, Any]) -> str | None:
-    """Return whether a span is of a model or a tool; None for all else, an agent's among them."""
+    """Return whether a span is a call of a model or a tool; None for all others, agents included."""
     for name, kinds in KINDS.items():
         if isinstance(said := attributes.get(name), str):
             kind = kinds.get(said) or kinds.get(said.strip('"'))  # MLflow's values are texts of JSON

@@ -1,8 +1,7 @@
-"""Traces as trees of spans: calls of a model and of tools, put together as one conversation each.
+"""Turn traces, as trees of spans, into conversations with the calls of models and tools.
 
-Tracers write a span a call. A call of a model repeats the conversation so far, so messages are kept once a trace, under
-a digest of what they say, and the conversation is grown span by span in the order of time.
-"""
+Tracers write one span for each call. A model's call repeats the conversation so far, so each message is kept once a
+trace, under a digest of its content, and the conversation grows span by span in order of time."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class ModelCall:
     end: float | None = None
     asked: Sequence[dict[str, Any]] | None = None
     answered: Sequence[dict[str, Any]] = ()
-    known: bool = True  # what it answered was kept
+    known: bool = True  # its answer was kept
     tools: Sequence[dict[str, Any]] = ()
     model: str | None = None
     tokens_in: int | None = None
@@ -82,11 +81,11 @@ class ToolCall:
 
 @dataclass
 class Trace:
-    """What is known of one trace so far. `columns`: of the table of trajectories; `scores`: parts of its reward."""
+    """What is known about one trace so far. `columns`: of the table of trajectories; `scores`: parts of its reward."""
 
     columns: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, float | None] = field(default_factory=dict)
-    asked: Any = None  # by its root, for where no call of a model tells
+    asked: Any = None  # from its root span, used if no model's call shows it
     answered: Any = None
     _messages: dict[int, dict[str, Any]] = field(default_factory=dict)
     _models: list[tuple[float, int, list[int] | None, list[int], ModelCall]] = field(default_factory=list)
@@ -96,7 +95,7 @@ class Trace:
 
     @property
     def is_empty(self) -> bool:
-        """Whether neither a model nor a tool was called."""
+        """Whether it called neither a model nor a tool."""
         return not self._models and not self._tools
 
     def add_model(self, call: ModelCall) -> None:
@@ -182,12 +181,12 @@ class Trace:
         return prompt_messages([self._messages[digest] for digest in asked])
 
     def _reward(self) -> float | None:
-        """Return the score that is called the reward, else the only one there is."""
+        """Return the score named reward, else the only score."""
         named = self.scores.get("reward")
         return next(iter(self.scores.values())) if named is None and len(self.scores) == 1 else named
 
     def _conversation(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[float, int]]]:
-        """Grow the conversation call by call; also when each message came, and where the answers stand."""
+        """Build the conversation call by call; also return when each message came, and where the answers are."""
         messages: list[dict[str, Any]] = []
         timing: list[dict[str, Any]] = []
         places: list[tuple[float, int]] = []
@@ -214,9 +213,10 @@ class Trace:
         return messages, timing, places
 
     def _unseen(self, asked: list[int], seen: set[int], answers: int) -> list[int]:
-        """Return what a call was sent that the conversation does not hold.
+        """Return the messages sent to a call that the conversation lacks.
 
-        Behind as many answers as it holds everything is new; the answers themselves may be spelt otherwise there.
+        After as many answers as the conversation has, all are new; the answers themselves may be written differently
+        there.
         """
         count = 0
         for at, digest in enumerate(asked, 1):
@@ -226,9 +226,9 @@ class Trace:
         return [digest for digest in asked if digest not in seen]
 
     def _calls(self, messages: list[dict[str, Any]], places: list[tuple[float, int]]) -> list[dict[str, Any]]:
-        """Return the calls that spans tell of; where there are none, those that the messages of this trace ask for."""
+        """Return the calls that spans show; if there are none, those that this trace's messages ask for."""
         if not self._tools:
-            begins = places[0][1] if places else 0  # before it stands what was asked for in an earlier trace
+            begins = places[0][1] if places else 0  # what comes before was asked for in an earlier trace
             return [call for call in calls_of(messages) if call["turn_idx"] >= begins]
         starts = [start for start, _ in places]
         rows = []
@@ -270,7 +270,7 @@ class Traces:
         return self.by_id.setdefault(name, Trace())
 
     def join(self, names: Mapping[str, str]) -> None:
-        """Join traces that go by one name: each key of `names` is that of a trace."""
+        """Join traces that share a name; each key of `names` is a trace's."""
         joined: dict[str, Trace] = {}
         for key, trace in self.by_id.items():
             name = names.get(key, key)
@@ -304,19 +304,19 @@ class TraceReader:
         self.traces = Traces(self.samples)
 
     def rows(self) -> Iterator[Any]:
-        """Yield what the file holds."""
+        """Yield the file's rows."""
         raise NotImplementedError
 
     def add(self, row: dict[str, Any], samples: Samples) -> bool:
-        """Take a row in; False if it is none."""
+        """Take in a row; False if it is not one of this format."""
         raise NotImplementedError
 
     def names(self) -> Mapping[str, str]:
-        """Return the names by which traces are joined at the end of the file."""
+        """Return the names that join traces at the end of the file."""
         return {}
 
     def read(self, skipped: str) -> Iterator[Piece]:
-        """Yield one trajectory a trace; `skipped`: what is said of rows that are none."""
+        """Yield one trajectory for each trace; `skipped`: the note on rows of no use."""
         yield from read_samples(self.samples, self._all(), self.add, skipped)
 
     def _all(self) -> Iterator[Any]:

@@ -1,7 +1,6 @@
-"""Read the ordinary tables of SQLite databases: views, virtual tables and generated columns run what a file says.
+"""Read only the ordinary tables of SQLite databases: views, virtual tables and generated columns run code of the file.
 
-Their length is checked against the header: of one that is cut SQLite may just skip a table.
-"""
+A database's length is checked against its header, because SQLite may silently skip a table of a truncated one."""
 
 from __future__ import annotations
 
@@ -19,11 +18,11 @@ from ptt.diagnostics.parsers.io.interface import Lost, Piece, RunFile
 from ptt.diagnostics.wording import counted
 
 MAGIC: Final = b"SQLite format 3\0"
-CELL_BYTES: Final = 64 << 20  # of one text or blob; a traced rollout of 128k tokens takes 8 MB
-HEAP_BYTES: Final = 256 << 20  # of all that SQLite holds: a cell as it reads it and as it hands it on, and the cache
+CELL_BYTES: Final = 64 << 20  # for one text or blob; a traced rollout of 128k tokens takes 8 MB
+HEAP_BYTES: Final = 256 << 20  # for all that SQLite holds: a cell as read and as handed on, and the cache
 CACHE_KIB: Final = 65_536
 SQL_BYTES: Final = 1 << 20
-STEPS: Final = 20_000  # of SQLite's machine between two looks at the clock
+STEPS: Final = 20_000  # of SQLite's virtual machine, between two checks of the clock
 DAMAGE: Final = (sqlite3.Error, MemoryError, OverflowError, UnicodeError, OSError)
 # SQLite itself writes down every ordinary table as `CREATE TABLE `, whatever was typed.
 TABLES_SQL: Final = (
@@ -33,9 +32,9 @@ TABLES_SQL: Final = (
 NAMES_SQL: Final = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
 MAX_NAMED: Final = 3
 MAX_NAME: Final = 64
-COLUMNS_SQL: Final = "SELECT name, hidden FROM pragma_table_xinfo(?)"  # hidden: of no ordinary column
-ROW_BYTES: Final = 256  # of a short row as Python holds it
-LOOK_SECONDS: Final = 2.0  # by the clock, for telling a format; a schema takes milliseconds
+COLUMNS_SQL: Final = "SELECT name, hidden FROM pragma_table_xinfo(?)"  # hidden: not an ordinary column
+ROW_BYTES: Final = 256  # for a short row as a Python object
+LOOK_SECONDS: Final = 2.0  # of wall time, for recognising a format; reading a schema takes milliseconds
 
 
 def is_database(file: RunFile) -> bool:
@@ -105,7 +104,7 @@ def _tables_of(file: RunFile) -> dict[str, tuple[str, ...]]:
 
 
 def not_read(file: RunFile) -> str:
-    """Say which tables of a database are not read since they are no ordinary ones; empty where there are none."""
+    """Say which tables of a database are not read because they are not ordinary; "" if there are none."""
     if not is_database(file):
         return ""
     try:
@@ -122,9 +121,9 @@ def not_read(file: RunFile) -> str:
 def rows(
     connection: sqlite3.Connection, file: RunFile, sql: str, parameters: Sequence[Any] = (), *, held: bool = False
 ) -> Iterator[tuple[Any, ...] | Lost]:
-    """Yield what a query gives; where the database is damaged, what could be read and then one Lost.
+    """Yield a query's rows; if the database is damaged, those that could be read and then one Lost.
 
-    `held`: the caller keeps all of it, so the budget is asked: one page of a damaged tree may stand in it many times.
+    `held`: the caller keeps all rows, so the budget is asked: a damaged tree may contain one page many times.
     """
     done = nbytes = 0
     try:
@@ -191,7 +190,7 @@ HEADER_BYTES = 100
 
 
 def cut_note(file: RunFile) -> Lost | None:
-    """Return how much is missing at the end; None where nothing is, or the header does not say.
+    """Return how much is missing at the end; None if nothing is, or the header does not say.
 
     Fields after https://www.sqlite.org/fileformat2.html, section 1.3: the size in pages counts if the two change
     counters agree.
@@ -199,7 +198,7 @@ def cut_note(file: RunFile) -> Lost | None:
     try:
         with file.path.open("rb") as handle:
             head = handle.read(HEADER_BYTES)
-    except OSError:  # told by whoever opens the database
+    except OSError:  # reported by whoever opens the database
         return None
     if len(head) < HEADER_BYTES:
         return Lost(bytes=len(head), note=f"{file.rel} ends inside the header of its database.")

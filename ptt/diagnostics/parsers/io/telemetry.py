@@ -15,7 +15,7 @@ from ptt.diagnostics.parsers.io.values import as_plain_number, as_step
 from ptt.diagnostics.schema import EVENTS, RANKS
 
 TEXT_CHARS = 300
-FIRST_EVENTS, LAST_EVENTS = 200, 800  # of one file: how it began and how it ended
+FIRST_EVENTS, LAST_EVENTS = 200, 800  # of one file: enough to show how it began and how it ended
 FLUSH_ROWS = 50_000
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 UNPRINTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
@@ -33,7 +33,7 @@ TROUBLE_WORDS = re.compile(r"\b(?:nan|inf|oom)\b")
 NOISE = re.compile(r"deprecat|FutureWarning|UserWarning|warnings\.warn\(", re.IGNORECASE)
 DEVICE = re.compile(r"(?:^|[./_])gpu[./_](\d{1,3})(?=[._/])", re.IGNORECASE)
 NODE = re.compile(r"^ray/(node\.\d{1,4})\.")
-# Of a node in NeMo-RL's and MLflow's names, of a rank in trackio's (mlflow/system_metrics, trackio/gpu.py).
+# A node in NeMo-RL's and MLflow's names, a rank in trackio's (mlflow/system_metrics, trackio/gpu.py).
 PLACE = re.compile(r"^(?:ray/(node\.\d{1,4})\.|system/([^/]{1,64})/(?=gpu_)|rank(\d{1,5})/)")
 
 
@@ -63,10 +63,10 @@ def speaks_of_trouble(text: str) -> bool:
 
 @dataclass
 class EventLog:
-    """Events of one file; of very many, the first and the last ones.
+    """The events of one file; if there are very many, the first and the last.
 
-    Lines of output are kept where they speak of trouble, a checkpoint or a restart; all, where texts are kept:
-    trainers print samples too.
+    Lines of output are kept if they mention trouble, a checkpoint or a restart; all of them only if texts are kept,
+    since trainers print samples too.
     """
 
     file: RunFile
@@ -84,7 +84,7 @@ class EventLog:
             self._last.append(row)
 
     def add_output(self, step: int | None, wall_time: float | None, kind: str, text: str) -> None:
-        """Keep the lines of a piece of output that are worth it; a progress bar's last state stands for it."""
+        """Keep the lines of output worth keeping; a progress bar counts with its last state."""
         for line in text.split("\n"):
             line = line.rstrip("\r").rpartition("\r")[2]
             if line.strip() and (self.file.keep_text or speaks_of_trouble(line[: 8 * TEXT_CHARS])):
@@ -142,7 +142,7 @@ Facts = dict[str, str | int | float | bool | None]
 PLAIN_WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}")
 _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,18}|(?:\d{1,18}\.\d{0,18}|\.\d{1,18}|\d{1,18})(?:[eE][+-]?\d{1,3})?)")
 
-# By the last part of a setting's name, so that `actor_rollout_ref.actor.clip_ratio` is found too.
+# By the last part of a setting's name, so that `actor_rollout_ref.actor.clip_ratio` matches too.
 SAFE_SETTINGS: Final = frozenset(
     {
         "adv_estimator", "advantage_estimator", "algorithm", "beta", "bf16", "cliprange", "cliprange_value",
@@ -199,7 +199,7 @@ def planned_length(settings: Mapping[str, Any]) -> Facts:
 
 
 def plain_setting(value: Any) -> str | int | float | bool | None:
-    """Return a number, a boolean or one short word; None for anything else. The ingest refuses integers beyond any."""
+    """Return a number, a boolean or one short word; None for anything else. The ingest refuses too large integers."""
     if isinstance(value, bool):
         return value
     if isinstance(value, (int, float)):

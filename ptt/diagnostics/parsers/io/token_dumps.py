@@ -35,7 +35,7 @@ def _worker() -> Worker:
 
 
 def content(file: RunFile) -> tuple[Plain, list[Lost]]:
-    """Return what a file holds; where it is refused, None and the whole file as lost."""
+    """Return what a file holds; if it is refused, None and the whole file as lost."""
     file.budget.tick()
     try:
         answer = _worker().read(file.path, seconds=file.budget.seconds_left)
@@ -49,7 +49,7 @@ def content(file: RunFile) -> tuple[Plain, list[Lost]]:
 
 
 def names_in(file: RunFile, names: frozenset[str]) -> set[str]:
-    """Return which names stand in the clear where such files keep theirs; without reading the file."""
+    """Return which of these names occur in the plain part of such a file, without parsing it."""
     if not file.name.endswith(SUFFIXES):
         return set()
     try:
@@ -67,12 +67,12 @@ def names_in(file: RunFile, names: frozenset[str]) -> set[str]:
 
 
 def node(found: Plain, name: str) -> Node | None:
-    """Return an object of the class or function `name`, the last part of its full name; else None."""
+    """Return an object whose class or function is `name`, the last part of its full name; else None."""
     return found if isinstance(found, Node) and found.name.rpartition(".")[2] == name else None
 
 
 def step_named(path: Path) -> int | None:
-    """Read the step out of a file's name, or else of the folders above it, where `step` or a bare number says it."""
+    """Read the step from a file's name, or else from the folders above, given as `step` or a bare number."""
     if match := _STEP.search(path.name) or _NUMBER.search(path.stem):
         return int(match[1])
     for folder in path.parts[-3:-1][::-1]:
@@ -83,16 +83,16 @@ def step_named(path: Path) -> int | None:
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Sample: TypeAlias = dict[str, Any]
-"""Columns of the sequences table: arrays for lists, else numbers and texts; what is None is null."""
+"""Columns of the sequences table: arrays for lists, else numbers and texts; None becomes null."""
 
-CHUNK_TOKENS: Final = 2_000_000  # of one frame: a file may hold many more
+CHUNK_TOKENS: Final = 2_000_000  # in one frame: a file may hold many more
 PAIR: Final = 2
 LISTS: Final = ("token_ids", "train_mask", *LOGPS, "entropy", "advantage")
 _NUMPY: Final = {"token_ids": np.int32, "model_mask": np.bool_, "train_mask": np.bool_}
 
 
 def line(found: Plain, dtype: type = np.float64) -> Array | None:
-    """Return a one-dimensional array of numbers; None if it is something else."""
+    """Return a one-dimensional array of numbers; None for anything else."""
     if isinstance(found, list) and not found:
         return np.zeros(0, dtype)
     if isinstance(found, np.ndarray) and found.ndim == 1:
@@ -101,7 +101,7 @@ def line(found: Plain, dtype: type = np.float64) -> Array | None:
 
 
 def grid(found: Plain) -> Array | None:
-    """Return a two-dimensional array of numbers; None if it is something else."""
+    """Return a two-dimensional array of numbers; None for anything else."""
     return found if isinstance(found, np.ndarray) and found.ndim == 2 else None
 
 
@@ -140,7 +140,7 @@ def sampled(mask: Array, rollout: Array | None) -> Array:
 
 
 def sequences(file: RunFile, samples: list[Sample], *, why: str = "") -> Iterator[Piece]:
-    """Yield the samples whose lists fit together, and count the others; `why` tells what they usually are."""
+    """Yield the samples whose lists have matching lengths, and count the others; `why` says what these usually are."""
     dated = [sample for sample in samples if sample.get("step") is not None]
     made = [_checked(sample) for sample in dated]
     good = [sample for sample in made if sample is not None]
@@ -188,10 +188,10 @@ def _checked(sample: Sample) -> Sample | None:
     made = {name: value for name, value in sample.items() if value is not None}
     for name in LISTS:
         value = made.get(name)
-        if name == "advantage" and isinstance(value, float):  # one for the sequence is one for each token
+        if name == "advantage" and isinstance(value, float):  # one for the sequence applies to each token
             made[name] = np.full(len(mask), value)
         elif value is not None and not (isinstance(value, np.ndarray) and value.ndim == 1):
-            del made[name]  # told once a sequence, not token by token
+            del made[name]  # given once for the sequence, not token by token
         elif value is not None and len(value) != len(mask):
             return None
     ids = made.get("token_ids")
@@ -245,7 +245,7 @@ NAMED_LOGPS: Final = tuple(
     name for ours in ("policy_logp", "old_logp", "rollout_logp", "ref_logp") for name in NAMED_LISTS[ours]
 )
 Batch = dict[str, Plain]
-"""A two-dimensional array or a list of arrays for what is told token by token, else one entry a sequence."""
+"""A two-dimensional array or a list of arrays for values given token by token, else one entry a sequence."""
 
 
 def samples_of(batch: Batch, step: int | None) -> list[Sample] | None:
@@ -295,7 +295,7 @@ def _first(batch: Batch, names: tuple[str, ...]) -> Plain:
 
 
 def _split(values: Plain) -> list[Array] | None:
-    """Return the rows of what is told token by token."""
+    """Return the rows of values given token by token; None for any others."""
     if isinstance(values, np.ndarray):
         return list(values) if values.ndim == 2 else None
     if isinstance(values, list) and all(isinstance(row, np.ndarray) and row.ndim == 1 for row in values):
@@ -314,7 +314,7 @@ def _rows(values: Plain, keep: list[Array]) -> list[Array | float | None] | None
 
 
 def _singles(batch: Batch, count: int) -> dict[str, list[object]]:
-    """What is told once a sequence."""
+    """Return the values given once a sequence."""
     made: dict[str, list[object]] = {
         "reward": [number(value) for value in _entries(_first(batch, REWARDS), count)],
         "policy_version": [integer(value) for value in _entries(batch.get("policy_version"), count)],
@@ -342,7 +342,7 @@ def read_batch(
     lacking: str,
     framework: str | None = None,
 ) -> Iterator[Piece]:
-    """Yield what `pieces_in` makes of a file's value; where that is None the file is lost for what it is `lacking`."""
+    """Yield the pieces that `pieces_in` makes of a file's value; if None, `lacking` says why the file is lost."""
     value, lost = content(file)
     yield from lost
     if value is None:

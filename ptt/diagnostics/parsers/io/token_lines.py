@@ -26,10 +26,10 @@ THREADS: Final = 2  # blocks in work at once: more would not be faster than what
 
 
 def frames(file: RunFile, shape: Shape) -> Iterator[pl.DataFrame | Lost]:
-    """Yield the lines of a file block by block, as columns of `shape`; what else a line holds is passed over.
+    """Yield the lines of a file block by block, as columns of `shape`; other fields of a line are ignored.
 
-    A value of another type is null. A line that is no JSON object is counted. Blocks are read one ahead, on a thread
-    of their own, and come in order.
+    A value of another type becomes null. A line that is not a JSON object is counted. Blocks are read one ahead, on a
+    separate thread, and yielded in order.
     """
     bad = 0
     unfit: Counter[str] = Counter()
@@ -69,7 +69,7 @@ def frames(file: RunFile, shape: Shape) -> Iterator[pl.DataFrame | Lost]:
 
 
 _Block: TypeAlias = tuple[pl.DataFrame, int, Counter[str]]
-"""Rows, how many lines are none, and of how many rows a value is of another type, by name."""
+"""Rows, the number of lines without one, and by name the number of rows with a value of another type."""
 
 
 def _read(block: bytes, shape: Shape) -> _Block:
@@ -103,7 +103,7 @@ def _by_line(block: bytes, shape: Shape) -> _Block:
 def _value(value: Any, kind: pa.DataType) -> pa.Array:
     try:
         return pa.array([value], kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # of another type: as if it were not there
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # of another type: counts as missing
         return pa.nulls(1, kind)
 
 
@@ -164,7 +164,7 @@ def token_hash(token_ids: npt.NDArray[Any]) -> int:
 
 
 def token_hashes(column: pl.Series) -> pl.Series:
-    """Hash the token ids of each row; null where there are none."""
+    """Hash the token ids of each row; null if it has none."""
     filled = column.fill_null([])
     offsets, values = flatten(filled)
     values = np.ascontiguousarray(values, dtype="<i4")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_name, as_text, plain_text
 
 UNKNOWN_TOOL, BAD_ARGUMENTS = "unknown_tool", "invalid_arguments"
-ERROR_CHARS: Final = 500  # of an error text: what kind of error it is stands at its beginning
+ERROR_CHARS: Final = 500  # of an error text: its kind is named at the beginning
 NOT_FOUND: Final = re.compile(
     r"\b(?:tool|function)\s+\S+\s+(?:was |is |does )?not (?:found|exist)|\bunknown (?:tool|function)\b", re.I
 )
@@ -35,7 +35,7 @@ UNFIT_ARGUMENTS: Final = re.compile(
 
 
 def python_error(text: str, tool: str | None) -> str | None:
-    """Return why a call could not be made; None for one that was made and failed. TRL keeps what Python said of it."""
+    """Return why a call could not be made, from Python's error, which TRL keeps; None if it was made and failed."""
     if NOT_FOUND.search(text):
         return UNKNOWN_TOOL
     if NOT_READ.search(text) or (tool and re.search(NOT_TAKEN.format(tool=re.escape(tool)), text)):
@@ -61,13 +61,13 @@ ARGS_CHARS: Final = 2000  # enough to tell calls apart; some tools take whole fi
 # What TRL puts into the conversation when a tool raises: the text of a Python dict. A tool that *returns*
 # such a text counts as failed here, though not in TRL's own counter.
 ERROR_TEXT: Final = ("{'error':", '{"error":')
-SHOWN_ERROR_CHARS: Final = 200  # of an error text that is kept: enough to tell kinds of error apart
+SHOWN_ERROR_CHARS: Final = 200  # of an error text that is kept: enough to distinguish kinds of error
 
 
 def calls_of(messages: list[dict[str, Any]], *, error_text: tuple[str, ...] = ERROR_TEXT) -> list[dict[str, Any]]:
-    """Pair calls and results by their call ids, or in their order where the writer gives none, as TRL does.
+    """Pair calls and results by their call ids, or in order if the writer gives none, as TRL does.
 
-    A result's own `error` says whether the call failed; without it, whether its text begins with one of `error_text`.
+    A call failed if its result's `error` says so or, without that field, if its text begins with one of `error_text`.
     """
     calls: list[dict[str, Any]] = []
     waiting = _Waiting()
@@ -93,7 +93,7 @@ def failed_calls(messages: list[dict[str, Any]], calls: list[dict[str, Any]]) ->
 
 
 class _Waiting:
-    """Calls without a result so far, in their order and by their ids; no conversation is too long for it."""
+    """Calls still without a result, in order and by id; takes constant time however long the conversation is."""
 
     def __init__(self) -> None:
         self.ordered: deque[dict[str, Any]] = deque()
@@ -106,7 +106,7 @@ class _Waiting:
             self.by_id.setdefault(call["call_id"], deque()).append(call)
 
     def take(self, wanted: Any) -> dict[str, Any] | None:
-        """Return the call of an id, or the oldest where neither calls nor results have ids."""
+        """Return the call with an id, or the oldest one if neither calls nor results have ids."""
         queue = self.by_id.get(wanted) if isinstance(wanted, str) and self.by_id else self.ordered
         while queue:
             call = queue.popleft()
@@ -137,7 +137,7 @@ def _outcome(message: dict[str, Any], error_text: tuple[str, ...], tool: str | N
 def function_of(request: dict[str, Any]) -> dict[str, Any]:
     """Return the object that holds the name and the arguments of a request for a tool."""
     function = request.get("function")
-    if isinstance(function, str):  # Inspect: the name stands where others nest name and arguments
+    if isinstance(function, str):  # Inspect's: the name itself, where others nest name and arguments
         return {"name": function, "arguments": request.get("arguments")}
     return function if isinstance(function, dict) else request
 
@@ -147,7 +147,7 @@ def _call(request: Any, turn: int, number: int) -> dict[str, Any]:
     function = function_of(asked)
     arguments = function.get("arguments")
     if isinstance(arguments, dict):
-        # Arrow gives every call the arguments of all tools, null where a tool has none of that name.
+        # Arrow gives every call the arguments of all tools, with null where a tool has no such argument.
         arguments = as_json({name: value for name, value in arguments.items() if value is not None})
     return call_row(
         turn,
@@ -159,7 +159,7 @@ def _call(request: Any, turn: int, number: int) -> dict[str, Any]:
 
 
 def call_row(turn: int, **told: Any) -> dict[str, Any]:
-    """Return the row of a call, null where nothing is told."""
+    """Return the row of a call, with null for fields that are not given."""
     return {
         "turn_idx": turn,
         "call_idx": None,

@@ -26,12 +26,12 @@ CONSEQUENCES: Final = frozenset({"ChildFailedError", "RayTaskError", "CalledProc
 # The first of a chain of exceptions where a library is missing or was built for another: all that follows says less.
 ROOTS: Final = frozenset({"ImportError", "ModuleNotFoundError"})
 MESSAGE_CHARS: Final = 400
-NONE: Final = " "  # of an exception without a message; where one is empty, it goes on in the next line
-SHAPE_CHARS: Final = 36  # of an exception, by which it is known again: behind them stands a sample's text
-MANY_SURVIVED: Final = 5  # exceptions of one shape, before training went on: the next one ends nothing either
-REPEATED: Final = re.compile(r"\[repeated \d+x across cluster\]")  # as Ray says of its workers
+NONE: Final = " "  # for an exception without a message; an empty one continues on the next line
+SHAPE_CHARS: Final = 36  # of an exception, used to recognise it again: a sample's text may follow
+MANY_SURVIVED: Final = 5  # exceptions of one shape that training survived: the next one does not end it either
+REPEATED: Final = re.compile(r"\[repeated \d+x across cluster\]")  # Ray's mark on lines of its workers
 DIGITS: Final = re.compile(r"\d+")
-MAX_TRACE_LINES: Final = 400  # of one traceback; a deeper recursion is cut by Python itself
+MAX_TRACE_LINES: Final = 400  # in one traceback; Python itself shortens a deeper recursion
 
 PREFIX = re.compile(
     r"(?:\([\w.:<>-]{1,80} pid=\d+(?:, ip=[^)]{1,60})?\)|\[?(?:rank|default)\d{1,5}\]?:|\[rank\d{1,5}\]|\d{1,4}:(?= )"
@@ -45,7 +45,7 @@ BAR = re.compile(r"^.{0,400}?(?:\d{1,3}%\|[^|]{0,600}\|\s{0,8}\d+/\d+|\d+it) \[[
 
 
 def without_bar(text: str) -> str:
-    """Take off a progress bar, which does not end its line: what is printed next stands behind it."""
+    """Remove a progress bar, which does not end its line: the next output follows it."""
     while ("%|" in text or "it [" in text) and (match := BAR.match(text)):
         text = text[match.end() :]
     return text
@@ -103,7 +103,7 @@ CLOSING = re.compile(
 FORESEEN = re.compile(
     r"\b(?:after|when|once|until|before|if|while|will)\b.{0,40}(?:training|tuning)|^\s*#", re.IGNORECASE
 )
-LAST_WORDS: Final = 5  # lines at the very end of the output, in which weaker words say that it was whole
+LAST_WORDS: Final = 5  # lines at the very end of the output, where weaker words also show that it is complete
 WORDS_OF_CLOSING = re.compile(
     r"완료|종료|完成|完了|完毕|終了|结束|\bterminé|\bterminad[oa]\b|\bfinalizad[oa]\b|\bcompletad[oa]\b|\bconcluíd[oa]\b"
     r"|\babgeschlossen\b|\bbeendet\b|\bfertig\b|завершен|закончен"
@@ -119,10 +119,10 @@ OF_A_PART = re.compile(
     r"|preprocess\w*|warm-?up|setup|init\w*|compil\w*|map|mapping)\b|에폭|로드|저장|加载|保存",
     re.IGNORECASE,
 )
-"""What a part of a run is called: that it is done says nothing of the whole."""
+"""Names of parts of a run: that one is done says nothing about the whole."""
 RUNTIME = re.compile(r"'train_runtime': '?(\d{1,12}(?:\.\d{0,9})?)")
 COMPLETED: Final = "training completed"
-RUN_HISTORY = "Run history:"  # W&B prints it when the script ends, by an exception too
+RUN_HISTORY = "Run history:"  # W&B prints it when the script ends, even by an exception
 ENDING_MARKS: Final = (
     "killed", "terminated", "abort", "segmentation", "bus error", "cancelled", "due to", "oom", "memory", "signal",
     "sig", "interrup", "preempted", "watchdog", "nccl", "uncorrectable", "error", "exception", "traceback",
@@ -141,7 +141,7 @@ def may_tell_ending(lower: str) -> bool:
 
 @dataclass(kw_only=True)
 class Trace:
-    """A traceback while its lines go by."""
+    """A traceback while its lines are read."""
 
     frames: list[tuple[str, str]] = field(default_factory=list)
     lines: int = 0
@@ -158,7 +158,7 @@ class Ending:
 
 
 class Endings:
-    """Reads lines one after the other and tells of exceptions, signals and closing words."""
+    """Reads line after line and reports exceptions, signals and closing words."""
 
     def __init__(self) -> None:
         self._trace: Trace | None = None
@@ -170,7 +170,7 @@ class Endings:
 
     @property
     def inside(self) -> bool:
-        """Whether the next line matters whatever it holds."""
+        """Whether the next line belongs to a traceback, whatever it contains."""
         return self._trace is not None or self._pending is not None
 
     @property
@@ -180,7 +180,7 @@ class Endings:
 
     @property
     def said(self) -> bool:
-        """Whether an exception or a signal was told since training logged last."""
+        """Whether an exception or a signal was reported since training last logged."""
         return bool(self._said)
 
     def feed(self, text: str) -> list[Ending]:
@@ -273,7 +273,7 @@ class Endings:
         return []
 
     def _new(self, text: str, *, consequence: bool) -> list[Ending]:
-        """Tell a thing once, however many ranks say it; a consequence only where nothing else was told."""
+        """Report a thing once, however many ranks print it; a consequence only if nothing else was reported."""
         if text in self._said or (consequence and self._said):
             return []
         shape = _shape(text)
@@ -297,23 +297,23 @@ MAX_EPILOGUE_LINES: Final = 300  # behind the last exception: what a tracker and
 
 
 class EndingLog:
-    """Keeps what the lines of a console say of the run's end among its events."""
+    """Records among a console's events what its lines say about the run's end."""
 
     def __init__(self, events: EventLog) -> None:
         self._events, self._endings = events, Endings()
-        self._behind = 0  # lines since something was said of an end
+        self._behind = 0  # lines since an end was last mentioned
         self._last: deque[str] = deque(maxlen=LAST_WORDS)
         self.completed = self.raised_after = False
         self.runtime: float | None = None  # seconds
 
     @property
     def open(self) -> bool:
-        """Whether nothing has been said of an end since training logged last, or the output went on behind it."""
+        """Whether no end was mentioned since training last logged, or output continued after it."""
         return not self.completed and (not self._endings.said or self._behind > MAX_EPILOGUE_LINES)
 
     @property
     def told(self) -> bool:
-        """Whether anything was said of an end since training logged last."""
+        """Whether any end was mentioned since training last logged."""
         return self.completed or self._endings.said
 
     def line(self, step: int | None, wall_time: float | None, text: str) -> None:

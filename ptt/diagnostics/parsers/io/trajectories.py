@@ -20,14 +20,14 @@ from ptt.diagnostics.parsers.io.values import as_hash, as_name, dicts_in, digest
 from ptt.diagnostics.schema import TABLES
 from ptt.diagnostics.wording import counted
 
-ANSWER: Final = "answer"  # no column: the text that is measured, and then let go
-MEASURED_ANSWERS: Final = 32  # of a step in a file, and of the later ones fewer and fewer: enough for a share
-MEASURED_WITHOUT_STEP: Final = 64  # likewise, of what is in no step: 240 of a thousand, at 0.2 ms each
-TEXT_CHARS = 4000  # of a message whose text is kept: its beginning and its end
+ANSWER: Final = "answer"  # not a column: the text to be measured, and then dropped
+MEASURED_ANSWERS: Final = 32  # of a step in a file, then ever fewer of the later ones: enough for a share
+MEASURED_WITHOUT_STEP: Final = 64  # the same for answers without a step: 240 of a thousand, at 0.2 ms each
+TEXT_CHARS = 4000  # of a message whose text is kept: half from its beginning, half from its end
 
 
 def messages_of(completion: Any) -> list[dict[str, Any]] | None:
-    """Return a completion as messages, a plain text as one of them; None if it is neither."""
+    """Return a completion as messages, plain text as a single one; None if it is neither."""
     if isinstance(completion, str):
         return [{"role": "assistant", "content": completion}]
     if isinstance(completion, list) and all(isinstance(message, dict) for message in completion):
@@ -64,7 +64,7 @@ def _kept(text: str, message: dict[str, Any]) -> str:
 
 
 FLUSH_ROWS: Final = 20_000  # messages and calls kept as Python objects before they become frames
-FLUSH_CHARS: Final = 8_000_000  # likewise, of conversations
+FLUSH_CHARS: Final = 8_000_000  # characters of conversations, the same
 WORD: Final = re.compile(r"[a-z]+")
 NO_OBJECTS: Final = "message(s) or step(s) skipped: not an object."
 EVALUATION: Final = frozenset({"val", "valid", "validation", "eval", "evals", "evaluation", "test"})
@@ -75,14 +75,13 @@ Facts = Mapping[str, str | int | float | bool | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One trajectory as its file tells it; None is what the file does not say.
+    """One trajectory as its file records it; None where the file does not say.
 
-    `completion`: the messages of the trajectory, or its text where roles are lost; then turns and calls are not known.
-    `identity`: what tells this sample from all others of the run, the same wherever its file lies.
-    `prompt`: what attempts at the same prompt have in common: messages, a text, or the name of the task.
-    `asked`: the messages or the text of the prompt that `completion` does not begin with, for exports.
-    `tools`: definitions of the tools offered, as the file has them. `columns`: further columns of the table of
-    trajectories.
+    `completion`: the messages of the trajectory, or its text if roles are lost; turns and calls are then unknown.
+    `identity`: what distinguishes this sample from all others of the run, wherever its file is. `prompt`: what attempts
+    at the same prompt share: messages, a text, or the name of the task. `asked`: the messages or the text of the prompt
+    that `completion` does not begin with, for exports. `tools`: definitions of the tools offered, as the file has them.
+    `columns`: further columns of the table of trajectories.
     """
 
     step: int | None
@@ -92,8 +91,8 @@ class Sample:
     prompt: Any = None
     reward: float | None = None
     components: Mapping[str, float | None] = field(default_factory=dict)
-    calls: list[dict[str, Any]] | None = None  # paired already; else they are paired here
-    timing: Sequence[Mapping[str, Any]] = ()  # of each message: n_tokens, t_start, t_end
+    calls: list[dict[str, Any]] | None = None  # already paired with results; if None, they are paired here
+    timing: Sequence[Mapping[str, Any]] = ()  # for each message: n_tokens, t_start, t_end
     asked: Any = None
     tools: Sequence[dict[str, Any]] = ()
     columns: Mapping[str, Any] = field(default_factory=dict)
@@ -110,11 +109,11 @@ class Samples:
             name: [] for name in ("trajectories", "rewards", "turns", "answers", "tool_calls", "conversations", "evals")
         }
     )
-    dropped: int = 0  # messages and steps that are no objects
+    dropped: int = 0  # messages and steps that are not objects
     _seen: Counter[int] = field(default_factory=Counter)
     _answers: Counter[int | None] = field(default_factory=Counter)
     _means: dict[tuple[str, int | None, str], list[float]] = field(default_factory=dict)
-    _chars: int = 0  # of the conversations among the rows
+    _chars: int = 0  # in the conversations among the rows
 
     def add(self, sample: Sample) -> None:
         """Add one trajectory with its rewards, turns and tool calls."""
@@ -152,7 +151,7 @@ class Samples:
             self._chars += sum(len(text or "") for text in row.values())
 
     def objects(self, found: Any) -> list[dict[str, Any]]:
-        """Return the objects in a list of messages or steps, and count what else stands there."""
+        """Return the objects in a list of messages or steps, and count the other entries."""
         kept = dicts_in(found)
         self.dropped += len(found) - len(kept) if isinstance(found, list) else 0
         return kept
@@ -199,7 +198,7 @@ class Samples:
         )
 
     def _is_drawn(self, trajectory_id: str, step: int | None) -> bool:
-        """Draw answers to be measured by the hash of their sample: all at first, then one in so many."""
+        """Choose answers to measure by the hash of their sample: all at first, then one in ever more."""
         before, self._answers[step] = self._answers[step], self._answers[step] + 1
         many = MEASURED_ANSWERS if step is not None else MEASURED_WITHOUT_STEP
         return zlib.crc32(trajectory_id.encode()) % (1 + before // many) == 0
@@ -248,7 +247,7 @@ def read_lines(
 
 
 def attempt(add: Callable[[dict[str, Any], Samples], bool], found: Any, samples: Samples) -> bool:
-    """Add a sample if it is one; nesting that was just decoded may still be too deep to spell out again."""
+    """Add a sample if it is one; nesting that could just be decoded may still be too deep to encode again."""
     try:
         return isinstance(found, dict) and add(found, samples)
     except RecursionError:
@@ -256,7 +255,7 @@ def attempt(add: Callable[[dict[str, Any], Samples], bool], found: Any, samples:
 
 
 def objects(file: RunFile) -> Iterator[dict[str, Any] | Lost]:
-    """Yield the JSON objects of a line file; lines that are none are counted."""
+    """Yield the JSON objects of a line file; other lines are counted."""
     bad = 0
     for record in line_objects(file):
         if record is not None:

@@ -1,8 +1,7 @@
-"""What can be said of files that no parser takes: whether they look like a metric log, and their shape without content.
+"""Describe files that no parser takes: whether they look like a metric log, and their shape without content.
 
-A shape is made to be sent to strangers. It holds no word that is not in a list of ours, whatever a file holds: keys of
-metrics and of logging stay, since they are what a parser would go by; a project's, a user's or a path's words do not.
-"""
+A shape is meant to be sent to strangers. Whatever the file holds, it contains only words from our own list: keys of
+metrics and of logging stay, since a parser would use them; words of a project, a user or a path do not."""
 
 from __future__ import annotations
 
@@ -27,13 +26,13 @@ from ptt.diagnostics.parsers.io.sqlite import MAGIC as SQLITE
 from ptt.diagnostics.parsers.io.zip_members import LOCAL, content, listing
 from ptt.diagnostics.wording import counted
 
-MAX_FILES: Final = 30  # of a sample: more are more of the same
-MAX_LINES: Final = 40  # of a file; lines of one shape in a row count as one
-MAX_LINE: Final = 2000  # characters of a line; a row of metrics is shorter
+MAX_FILES: Final = 30  # in a sample: further files add little
+MAX_LINES: Final = 40  # of a file; successive lines of one shape count as one
+MAX_LINE: Final = 2000  # of one line, in characters; a row of metrics is shorter
 MAX_FILE_CHARS: Final = 6000
-MAX_CHARS: Final = 64_000  # of a sample, which an issue takes as an attachment without a thought
+MAX_CHARS: Final = 64_000  # of a sample: still a small attachment to an issue
 MAX_NAMES: Final = 3  # metrics that a hint names
-MIN_VALUES: Final = 3  # different values of one name: a setting has one, a log has many
+MIN_VALUES: Final = 3  # different values of one name: a setting has one, a log many
 
 COMMON: Final = """
     a accuracy acc adam adamw advantage after agent algorithm allocated alpha and answer args at average avg backward
@@ -74,7 +73,7 @@ QUOTED: Final = r'"(?:[^"\\]|\\.)*+(?:"|$)' + r"|(?<![^\W_])'(?:[^'\\]|\\.)*+'(?
 PART: Final = re.compile(rf"(?P<quoted>{QUOTED})(?P<colon>\s*:)?|(?P<token>[^\W_]+)|(?P<sign>.)")
 MIXED: Final = re.compile(r"(?P<word>[^\W\d_]{3,})(?P<number>\d+)|(?P<count>\d+)(?P<unit>[^\W\d_]+)")
 """Letters beside digits that may stay where the letters are a known word: `step99`, `9s`. Others may be a key's."""
-EXPONENT: Final = "e"  # of 1e-05
+EXPONENT: Final = "e"  # of numbers such as 1e-05
 SIGNS: Final = frozenset(" \t!#$%&()*+,-./:;<=>?@[]^_`{|}~\"'\\")
 NUMBER: Final = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?%?\s*", re.ASCII)
 NON_FINITE: Final = re.compile(r"\s*[-+]?(?:nan|inf(?:inity)?)\s*", re.IGNORECASE)
@@ -132,12 +131,12 @@ def _token(token: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return the shape of a key, in which quotes are none."""
+    """Return the shape of a key, with its quotes removed."""
     return shape(text.replace('"', "?").replace("'", "?"))
 
 
 def _kind(text: str) -> str:
-    """Return what stands for a text: a number's or a date's own shape, else the kind of text it is."""
+    """Return the stand-in for a text: the shape of a number or a date, else the kind of text."""
     if not text or NUMBER.fullmatch(text) or DATE.fullmatch(text):
         return re.sub(r"\d", "9", text)
     if NON_FINITE.fullmatch(text):
@@ -148,7 +147,7 @@ def _kind(text: str) -> str:
 
 
 def _is_known(word: str) -> bool:
-    """Return whether a word, or each part of one in camel case, is of our list and written in one case."""
+    """Return whether a word, or each part of a camel-case word, is in our list and written in one case."""
     parts = CAMEL.sub(" ", word).split()
     return all(part.lower() in known_words() and part in (part.lower(), part.title(), part.upper()) for part in parts)
 
@@ -157,7 +156,7 @@ WIDE_TEXT: Final = {
     codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }  # fmt: skip
-"""By their marks; the longer ones first, since one begins with another."""
+"""By byte-order mark; the longer ones first, since one begins with another."""
 PAIR_KEYS: Final = frozenset({"chosen", "rejected"})
 BARE_LIST: Final = re.compile(rb"\s*+\[[\s\[]*+[-+\d]")
 LOGS: Final = tuple(
@@ -182,9 +181,9 @@ LOOKED_LINES: Final = 3  # that formats are recognised by
 
 
 def damage(file: RunFile) -> str:
-    """Say that a file no parser takes is the damaged rest of what one may have taken; empty where that shows nowhere.
+    """Say that an unrecognised file is the damaged rest of a known format; "" if nothing shows it.
 
-    Formats are told by what a file begins with, so damage there leaves a file that is in none.
+    Formats are recognised by how a file begins, so damage there leaves it without a format.
     """
     name, head = file.name.lower(), file.readable_head
     for endings, (beginnings, kind) in BEGINNINGS.items():
@@ -249,7 +248,7 @@ def _damaged_json(file: RunFile, name: str) -> str:
 
 
 def why_not(file: RunFile) -> str:
-    """Say why a file that may well be a log is in no format, where that can be told; empty where it cannot."""
+    """Say why a file that may well be a log has no known format, if that can be told; else ""."""
     head = text_head(file)
     for mark, encoding in WIDE_TEXT.items():
         if head.startswith(mark):
@@ -265,7 +264,7 @@ def why_not(file: RunFile) -> str:
 
 
 def sample(files: Sequence[RunFile]) -> str:
-    """Return the shapes of files that no parser takes, those that look like metric logs first."""
+    """Return the shapes of unrecognised files, those that look like metric logs first."""
     hinted = {file.rel: bool(logged_names(file)) for file in files}
     ordered = sorted(files, key=lambda file: not hinted[file.rel])
     parts = [

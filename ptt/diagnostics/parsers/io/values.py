@@ -1,4 +1,4 @@
-"""Values of foreign logs as numbers, names and texts of the schema: what does not fit is None."""
+"""Read values of foreign logs as numbers, names and texts of the schema; None for values that do not fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NON_FINITE: Final = {
 
 
 def as_step(found: object) -> int | None:
-    """Read a step written as int, as integral float, or as `3/100`; anything else is no step."""
+    """Read a step written as int, as integral float, or as `3/100`; None for anything else."""
     if type(found) is int:
         return found if abs(found) <= MAX_STEP else None
     if isinstance(found, bool):
@@ -58,7 +58,7 @@ def as_value(found: object) -> float | None:
 
 
 def as_seconds(found: object) -> float | None:
-    """Read a wall time given as seconds since the epoch or as an ISO date; a date without an offset is of UTC."""
+    """Read a wall time, in seconds since the epoch or as an ISO date; a date without an offset counts as UTC."""
     if isinstance(found, (int, float)) and not isinstance(found, bool):
         return float(found) if 1e8 < found < 1e11 else None  # seconds between 1973 and 5138
     stamp = as_stamp(found)
@@ -68,7 +68,7 @@ def as_seconds(found: object) -> float | None:
 
 
 def as_stamp(found: object) -> datetime | None:
-    """Read an ISO date, with its offset from UTC where it names one; None for anything else."""
+    """Read an ISO date, with its UTC offset if it names one; None for anything else."""
     if not isinstance(found, str):
         return found if isinstance(found, datetime) else None
     try:
@@ -78,10 +78,10 @@ def as_stamp(found: object) -> datetime | None:
 
 
 def as_score(found: Any) -> float | None:
-    """Return a number, a truth value or a spelt-out NaN as float; None for all else."""
+    """Return a number, a boolean or a spelt-out NaN as float; None for anything else."""
     try:
         return as_value(found)
-    except TypeError:  # a text, a list: no score
+    except TypeError:  # a text or a list is not a score
         return None
 
 
@@ -94,17 +94,17 @@ def as_count(found: Any) -> int | None:
 
 
 def as_flag(found: Any) -> bool | None:
-    """Return a truth value; None for all else."""
+    """Return a boolean; None for anything else."""
     return found if isinstance(found, bool) else None
 
 
 def as_label(found: Any) -> str | None:
-    """Return a name or a number as text; None for all else."""
+    """Return a name or a number as text; None for anything else."""
     return str(found) if isinstance(found, int) and not isinstance(found, bool) else as_name(found)
 
 
 def nested(found: Any, *path: str) -> Any:
-    """Follow keys into nested objects; None where one is missing or is none."""
+    """Follow keys into nested objects; None if one is missing or not an object."""
     for key in path:
         found = found.get(key) if isinstance(found, dict) else None
     return found
@@ -139,7 +139,7 @@ def as_id(found: Any) -> str | None:
 
 
 def as_plain_number(found: Any) -> float | None:
-    """Return a number as a float, and None for what is none."""
+    """Return a number as float; None for anything else."""
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None
     try:
@@ -149,7 +149,7 @@ def as_plain_number(found: Any) -> float | None:
 
 
 def as_name(found: Any) -> str | None:
-    """Return a text, and None for what is none."""
+    """Return a text; None for anything else."""
     return found if isinstance(found, str) else None
 
 
@@ -161,7 +161,7 @@ def as_text(content: Any) -> str:
 
 
 def plain_text(content: Any) -> str:
-    """Return a message's content as one text: of a list of parts, the texts of those that are nothing else."""
+    """Return a message's content as one text; a list of parts becomes their joined texts if each has one."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and content and all(isinstance(part, dict) for part in content):
@@ -183,7 +183,7 @@ def digest(content: Any) -> int:
     """Return a hash of anything that JSON can spell, the same in every process; keys count in any order."""
     try:
         spelt = msgspec.json.encode(content, enc_hook=str, order="sorted")
-    except (TypeError, ValueError, RecursionError):  # keys that are no texts, half characters
+    except (TypeError, ValueError, RecursionError):  # keys that are not texts, half characters
         spelt = as_json(content).encode("utf-8", "replace")
     return int.from_bytes(blake2b(spelt, digest_size=8).digest(), "big")
 
@@ -194,23 +194,23 @@ def as_hash(text: str) -> int:
 
 
 def dicts_in(found: Any) -> list[dict[str, Any]]:
-    """Return the objects in a list; none of what is no list."""
+    """Return the objects in a list; nothing for any other value."""
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 
 def dict_of(found: Any) -> dict[str, Any]:
-    """Return an object; an empty one for what is none."""
+    """Return an object; an empty one for any other value."""
     return found if isinstance(found, dict) else {}
 
 
 def total(counts: Iterable[Any]) -> int | None:
-    """Add counts up; None if there is none among them."""
+    """Add up the counts; None if there are none."""
     known = [value for count in counts if (value := as_step(count)) is not None and value >= 0]
     return min(sum(known), (1 << 63) - 1) if known else None
 
 
 def total_cost(costs: Iterable[Any]) -> float | None:
-    """Add costs up; None if there is none among them."""
+    """Add up the costs; None if there are none."""
     known = [value for cost in costs if (value := as_plain_number(cost)) is not None]
     return sum(known) if known else None
 

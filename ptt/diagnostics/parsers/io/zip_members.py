@@ -23,7 +23,7 @@ DIRECTORY_BYTES: Final = 64 << 20  # the list of the members; 200,000 of them ta
 DESCRIPTOR_BYTES: Final = 24  # sizes and checksum behind a member that was written as a stream
 UTF8: Final = 1 << 11  # the flag that names are UTF-8
 END, LOCATOR = b"PK\x05\x06", b"PK\x06\x07"
-TAIL_BYTES: Final = (1 << 16) + 42  # a comment of the longest kind, and what stands before it
+TAIL_BYTES: Final = (1 << 16) + 42  # longest possible comment, and the record before it
 PIECE: Final = 1 << 20
 # What zipfile raises for a directory of members that is cut, lies about its place or is split over disks.
 BAD_LIST: Final = (zipfile.BadZipFile, ValueError, struct.error, OSError, EOFError, OverflowError, NotImplementedError)
@@ -34,7 +34,7 @@ class Member:
     """Where a member lies."""
 
     name: str
-    start: int  # of its local header
+    start: int  # offset of its local header
     packed: int
     unpacked: int
     method: int
@@ -141,7 +141,7 @@ def _header(handle: BinaryIO, at: int) -> tuple[int, int, int, int, int, int, in
 
 
 def content(file: RunFile, member: Member) -> bytes:
-    """Return what a member holds; ValueError with the reason where it is damaged, too large or packed otherwise."""
+    """Return a member's content; ValueError with the reason if it is damaged, too large or packed in another way."""
     if max(member.packed, member.unpacked) > MEMBER_BYTES:
         raise ValueError(f"is larger than {MEMBER_BYTES >> 20} MB")
     try:
@@ -175,7 +175,7 @@ def _unpacked(raw: bytes, member: Member) -> bytes:
 
 
 def _zstd(raw: bytes, size: int) -> bytes:
-    """Unpack all frames, but no more than a byte beyond what the member is said to hold."""
+    """Unpack all frames, up to one byte more than the member's declared size."""
     data = bytearray()
     with pa.CompressedInputStream(pa.BufferReader(raw), "zstd") as stream:
         while len(data) <= size:
