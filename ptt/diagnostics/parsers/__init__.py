@@ -58,7 +58,7 @@ from ptt.diagnostics.parsers.io.interface import Context, InPlace, Lost, Parser,
 from ptt.diagnostics.parsers.io.run_files import run_files
 
 PARSERS: tuple[Parser, ...] = (
-    git_lfs_pointer.PARSER,  # first: it goes by any name
+    git_lfs_pointer.PARSER,  # first, since a pointer may have any name
     recorder.PARQUET,
     nemo.TOKENS,
     nemo.VALIDATION,

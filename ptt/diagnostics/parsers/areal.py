@@ -44,7 +44,7 @@ def _is_session(row: dict[str, Any]) -> bool:
 
 
 def read_perf(file: RunFile) -> Iterator[Piece]:
-    """Yield a row a duration, in seconds; lines that are neither event nor session are counted."""
+    """Yield a row for each duration, in seconds; lines that are neither an event nor a session are counted."""
     name = NAME.fullmatch(file.name)
     machine = MachineLog(file, rank=int(name[2]) if name else None)
     bad = 0

@@ -64,7 +64,7 @@ def _rows(file: RunFile, columns: list[str], total: int) -> Iterator[Any]:
         for batch in batches(file, columns, rows=BATCH_ROWS):
             done += batch.num_rows
             yield from batch.to_pylist()
-    except DAMAGE:  # a data page is damaged: what was read before it stands
+    except DAMAGE:  # a data page is damaged: keep what was read before it
         lost = max(0, total - done)
         yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; rows lost: {lost} of {total}.")
 

@@ -39,15 +39,15 @@ COUNTS: Final = frozenset({"input_token_count", "output_token_count", "latency",
 FAILED: Final = (*ERROR_TEXT, "Error during execution:")
 INFERENCE: Final = "Error during inference:"
 FORCED: Final = "Model has been forced to quit"
-TEXT_CHARS: Final = 20_000  # of an answer that may be calls in Python's notation
+TEXT_CHARS: Final = 20_000  # of an answer that may be calls in Python's notation: longer ones are not parsed
 CALLED: Final = re.compile(r"([A-Za-z_][\w.]*)\s*\(")
 CATEGORY: Final = re.compile(
     r"(?:BFCL_v\d+_|gorilla_openfunctions_v\d+_test_)?(?P<category>.+?)(?:_result|_score)?\.json.*"
 )
 NUMBERED: Final = re.compile(r"_\d+(?:-.*)?$")  # what an id adds to its category
 MODEL: Final = re.compile(r"(?:^|/)(?:result|score)[^/]*/(?P<model>[^/]+)/")
-BESIDE_BYTES: Final = 32 << 20  # of a file of scores or answers that is read with a result file
-UNRECORDED: Final = {"text_len": None, "text_hash": None}  # of a step whose list of calls is empty
+BESIDE_BYTES: Final = 32 << 20  # of a file of scores or answers read along with a result file
+UNRECORDED: Final = {"text_len": None, "text_hash": None}  # for a step whose list of calls is empty
 NO_RESULT: Final = "row(s) skipped: no result."
 
 
@@ -183,7 +183,7 @@ def _said(content: Any, decoded: Any = None) -> Message:
 
 
 def _python_calls(text: Any) -> Iterator[Message]:
-    """Yield the calls of a text that is nothing but calls in Python's notation, alone or in a list."""
+    """Yield the calls of a text that contains only calls in Python's notation, alone or in a list."""
     if not isinstance(text, str) or len(text) > TEXT_CHARS or not CALLED.match(bare := text.strip().lstrip("[ ")):
         return
     try:
@@ -208,7 +208,7 @@ def _literal(value: ast.expr) -> Any:
 
 
 def _asked(found: Any) -> list[Message]:
-    """Return the messages of a question, which may stand in a list of turns."""
+    """Return the messages of a question, which may be a list of turns."""
     rows = found if isinstance(found, list) else []
     return [message for row in rows for message in (dicts_in(row) if isinstance(row, list) else dicts_in([row]))]
 
@@ -276,7 +276,7 @@ def _beside(file: RunFile, paths: Iterable[PurePosixPath]) -> Iterator[dict[str,
                 continue
             other = RunFile(path=path, rel=str(rel), size=path.stat().st_size, budget=file.budget)
             yield from [row for row in line_objects(other) if isinstance(row, dict)]
-        except OSError:  # gone meanwhile, or closed to us
+        except OSError:  # gone by now, or not readable
             continue
         return
 

@@ -29,8 +29,8 @@ CHATS: Final = ("messages", "conversation", "conversations", "trajectory", "traj
                 "dialog", "transcript", "message_log", "message_history", "chat_history", "contents")  # fmt: skip
 REQUESTS: Final = ("request", "request_body", "body", "payload", "raw_request", "kwargs", "params")
 ANSWERS: Final = ("response", "completion", "output", "raw_response", "response_body", "answer")
-MESSAGE: Final = (b'{"role"', b'{"content"', b'{"type"')  # how a line begins that is one message
-MESSAGE_BYTES: Final = 1000  # in memory, of a message without its text
+MESSAGE: Final = (b'{"role"', b'{"content"', b'{"type"')  # how a line begins that is a single message
+MESSAGE_BYTES: Final = 1000  # in memory, for a message without its text
 NO_CHAT: Final = "record(s) skipped: no messages."
 
 
@@ -45,7 +45,7 @@ def _is_one_chat(file: RunFile) -> bool:
 
 
 def _between_records(before: bytes, after: bytes) -> bool:
-    """Let a file be cut between records, not between lines that are one message each."""
+    """Let a file be split between records, but not between lines that are one message each."""
     return splits(before, after) and not before.startswith(MESSAGE)
 
 
@@ -92,7 +92,7 @@ def _one(file: RunFile) -> Iterator[Any]:
 
 
 def _chat_of(record: dict[str, Any], looked: int) -> list[Any] | None:
-    """Return the messages of a record or of the request in it, so many looked at; they may be spelt as JSON."""
+    """Return the messages of a record or its request, judged by the first `looked`; they may be a JSON string."""
     for place in (record, *(record[key] for key in REQUESTS if isinstance(record.get(key), dict))):
         for key in CHATS:
             found = place.get(key)
@@ -104,7 +104,7 @@ def _chat_of(record: dict[str, Any], looked: int) -> list[Any] | None:
 
 
 def _other_chat(record: dict[str, Any], looked: int) -> list[Any] | None:
-    """Return the messages under a name of the writer's own, where they are the only ones and the assistant speaks."""
+    """Return the only list of messages under another name, if the assistant speaks in it."""
     chats = [value for key, value in record.items() if isinstance(value, list) and is_chat(value, looked)]
     speaks = len(chats) == 1 and any(
         ROLES.get(str(m.get("role", m.get("type")))) == "assistant" for m in dicts_in(chats[0])
@@ -151,7 +151,7 @@ def _messages(found: Any) -> list[dict[str, Any]]:
 
 
 def _system(places: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return Anthropic's system prompt, which stands beside the messages."""
+    """Return Anthropic's system prompt, which is stored next to the messages."""
     found = next((place["system"] for place in places if place.get("system")), None)
     return [{"role": "system", "content": found}] if isinstance(found, str | list) else []
 
@@ -169,7 +169,7 @@ def _answer(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _labels(record: dict[str, Any], response: dict[str, Any], requests: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a record with what its request and response say of model, tokens and how it ended."""
+    """Return a record with what its request and response say about model, tokens and how it ended."""
     model = next((name for request in requests if (name := as_name(request.get("model")))), None)
     told = told_by(response or {key: record.get(key) for key in ("choices", "error")})
     return {"model": model} | told | {key: value for key, value in record.items() if value is not None}

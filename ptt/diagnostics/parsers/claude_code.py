@@ -95,8 +95,8 @@ class _Chat:
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     timing: list[dict[str, Any]] = field(default_factory=list)
-    usages: dict[str, dict[str, Any]] = field(default_factory=dict)  # by response; the last of its lines counts
-    latencies: dict[str, float] = field(default_factory=dict)  # of calls, by their ids
+    usages: dict[str, dict[str, Any]] = field(default_factory=dict)  # by response id; the last of its lines counts
+    latencies: dict[str, float] = field(default_factory=dict)  # of calls, by id
     costs: list[Any] = field(default_factory=list)
     session: str | None = None
     model: str | None = None
@@ -163,7 +163,7 @@ class _Session:
     chats: dict[str, _Chat] = field(default_factory=dict)
     tools: list[dict[str, Any]] = field(default_factory=list)
     ended: dict[str, Any] = field(default_factory=dict)  # the last line of streamed output
-    _roots: dict[str, str] = field(default_factory=dict)  # of lines of sub-agents
+    _roots: dict[str, str] = field(default_factory=dict)  # by line: the first line of its sub-agent
     _seen: set[str] = field(default_factory=set)
 
     def add(self, line: dict[str, Any], _: Samples) -> bool:

@@ -39,9 +39,9 @@ SESSION: Final = frozenset({"instructions", "git", "originator", "cli_version", 
 DOCUMENT: Final = re.compile(rb'\s*\{\s*"session"\s*:\s*\{(?=[^{}]*"id"\s*:)[^{}]*\}\s*,\s*"items"\s*:\s*\[')
 EXIT: Final = re.compile(r"^(?:Process exited with code|Exit code:|exited with code) (-?\d{1,9})\b", re.MULTILINE)
 WALL_TIME: Final = re.compile(r"^Wall time: (\d{1,9}(?:\.\d{1,9})?) seconds", re.MULTILINE)
-HEADER_CHARS: Final = 400  # of an output: what stands before the command's own text
+HEADER_CHARS: Final = 400  # of an output: the part before the command's own text
 STREAMED: Final = frozenset({"thread", "turn", "item", "error"})
-# Of an item of streamed output: what names the tool, what it was given, and what came back.
+# For an item of streamed output: keys of the tool's name, its input, and its result.
 STREAMED_CALLS: Final = {
     "command_execution": ("type", "command", "aggregated_output"),
     "file_change": ("type", "changes", "status"),
@@ -110,17 +110,17 @@ def _lines(file: RunFile) -> Iterator[Any]:
 
 @dataclass
 class _Session:
-    """The messages of a session, and what is told beside them."""
+    """A session's messages, and the facts recorded beside them."""
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     timing: list[dict[str, Any]] = field(default_factory=list)
-    latencies: dict[str, float] = field(default_factory=dict)  # of calls, by their ids
+    latencies: dict[str, float] = field(default_factory=dict)  # of calls, by id
     name: str | None = None
     model: str | None = None
     provider: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     stop: str | None = None
-    said: int = 0  # messages of the assistant, without those that hold calls alone
+    said: int = 0  # messages of the assistant, without those that only make calls
 
     def add(self, line: dict[str, Any], _: Samples) -> bool:
         """Add one line, in its envelope or without."""
@@ -230,7 +230,7 @@ def _request(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(content: Any) -> str:
-    """Return the texts of parts, of whatever type they are."""
+    """Return the texts of all parts that have one, whatever their type."""
     if isinstance(content, list) and content:
         return "\n".join(as_text(part.get("text")) for part in dicts_in(content) if part.get("text") is not None)
     return as_text(content)

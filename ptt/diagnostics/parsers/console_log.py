@@ -36,12 +36,12 @@ CLOSING = "train_runtime"  # only the last row of a Hugging Face run has it
 LINE_BYTES: Final = 1 << 18  # no log call prints more; beyond it a line is not looked at
 REDRAWN = re.compile(rb"\r|\x08+")
 ANNOUNCED = re.compile(r"Total (?:optimization )?steps = (\d{1,3}(?:,\d{3})+|\d{1,12})\b")
-PLANNED = re.compile(  # in any loop's words: the rows may count otherwise, so that it places none of them
+PLANNED = re.compile(  # any loop's wording: its rows may count something else, so this places none of them
     r"(?:total|number of|num) (?:training |train |optimi[sz]ation |optimi[sz]er |gradient |update )?steps ?[:=] ?"
     r"(\d{1,3}(?:,\d{3})+|\d{1,12})\b",
     re.IGNORECASE,
 )
-# the picture of a bar, also tqdm's of ASCII, which ends in a digit; between other pipes stands what was logged
+# a drawn bar, tqdm's in ASCII too, which ends in a digit; other pipes enclose logged values
 BLOCKS = re.compile(r"(?<=%)\|[#\u2580-\u259f]{0,400}[1-9]?\s{0,400}\||\|[#=>\u2580-\u259f]{1,400}[ .-]{0,400}\|")
 DONE = re.compile(r"\W{0,4}(?:All )?(?:[Dd]one|DONE|[Ff]inished)\W{0,4}")
 
@@ -49,8 +49,8 @@ LAST_WORDS = re.compile(r"error|exception|interrupt|kill|cancel|abort|complete|f
 
 # Recognising
 
-HEAD_BYTES: Final = 1 << 16  # of a file of any name
-NAMED_HEAD_BYTES: Final = 1 << 20  # of one that is named as a log: models load and engines warm up before the first row
+HEAD_BYTES: Final = 1 << 16  # of a file with any name
+NAMED_HEAD_BYTES: Final = 1 << 20  # of a file named as a log: models load and engines warm up before the first row
 TAIL_BYTES: Final = 1 << 16
 SUFFIXES = (".log", ".txt", ".out", ".err", ".log.gz", ".txt.gz", ".log.zst", ".txt.zst")
 NAMES = ("log", "stdout", "stderr", "nohup.out", "output", "console")
@@ -61,12 +61,12 @@ OTHER_KINDS = (
     ".sh", ".bash", ".slurm", ".sbatch", ".tex", ".bib", ".csv", ".tsv", ".xml", ".svg", ".proto", ".sql", ".patch",
     ".diff", ".lock", ".r", ".jl", ".lua", ".jinja", ".j2", ".env", ".gitignore", ".svg", ".srt", ".po",
 )  # fmt: skip
-NOTES: Final = (".md", ".markdown", ".rst")  # in which somebody may keep what a whole run printed
+NOTES: Final = (".md", ".markdown", ".rst")  # file types in which somebody may keep the output of a whole run
 MANUALS: Final = ("readme", "changelog", "contributing", "tutorial", "usage", "install", "docs")
 FENCE: Final = re.compile(rb"(?:```|~~~)\s{0,4}(\w*).*", re.DOTALL)
 BAR_STEP: Final = re.compile(rb"%\|[^|]{0,400}\|\s{0,4}(\d{1,12})/\d{1,12} \[")
 MIN_PASTED: Final = 10  # steps in the fenced parts of a text: a manual shows a few
-PASTED_SHARE: Final = 0.5  # of a text's lines, that such parts take: more words than output are a report
+PASTED_SHARE: Final = 0.5  # of a text's lines that such parts make up: with more prose than output, it is a report
 DOCUMENTS = re.compile(
     rb"\s*(?:\{\s*[\"}]|\[\s*[\[{\"]|<[!?a-zA-Z]|#!|---\s*\n\w+:|diff --git|\\documentclass|%PDF|version https://git-lfs)"
 )
@@ -77,12 +77,12 @@ CONSOLE = re.compile(
 )
 TRACKER_BYTES: Final = 4096
 TRACKERS: Final = (b"[wandb_setup.py:", b"[wandb_init.py:", b'"logger.go', b"wandb-core", b"stream_table_client")
-CROWD: Final = 3  # rows of one metric at one epoch, on average: the lines are of its batches
+CROWD: Final = 3  # rows of one metric at one epoch, on average: more are lines of single batches
 RAISED: Final = "Traceback (most recent call last)"
-MIN_CONSOLE: Final = 3  # such signs, of a text that does not quote one line of a console
-OF_LINES: Final = -(1 << 40)  # from which places count lines down, while no row is placed
-MIN_ROWS: Final = 2  # of one dialect, where no name is known
-LAST_LINES: Final = 60  # in which an exception or a closing word ends a file, and is not quoted in its middle
+MIN_CONSOLE: Final = 3  # such signs, in a text that is more than a quoted console line
+OF_LINES: Final = -(1 << 40)  # from here on, places count lines downwards, while no row is placed
+MIN_ROWS: Final = 2  # in one dialect, where no name is known
+LAST_LINES: Final = 60  # in which an exception or a closing word ends the file, rather than being quoted in its middle
 
 
 def recognises(file: RunFile) -> bool:
@@ -214,7 +214,7 @@ def _ends(text: bytes) -> bool:
 
 
 def _segments(line: bytes) -> list[bytes]:
-    """Return what stands between carriage returns, without escape codes."""
+    """Return the parts between carriage returns, without escape codes."""
     if b"\x1b" in line:
         line = ESCAPES.sub("", line.decode("utf-8", "replace")).encode()
     return REDRAWN.split(line) if b"\r" in line or b"\x08" in line else [line]
@@ -246,7 +246,7 @@ def _may_be_cut(last: bytes) -> bool:
 
 
 class ConsoleReader:
-    """What is known while the lines go by."""
+    """State while the lines of a console are read."""
 
     def __init__(self, file: RunFile) -> None:
         self.file = file
@@ -256,11 +256,11 @@ class ConsoleReader:
         self.endings = EndingLog(self.events)
         self.columns, self.other_units = MetricColumns(file), MetricColumns(file)
         self.unplaced = MetricColumns(file)  # rows without a counter, by their place in `numbers`
-        self.numbers: list[int] = []  # of each such row, how many training rows there are so far
-        self.marks: list[tuple[int, tuple[str, ...], bool]] = []  # of each its line, its names, and if it is a sample's
-        self.steps: list[int | None] = []  # of each its step, where headlines tell it
-        self.recurred: list[tuple[int, int]] = []  # lines of rows that count nothing, and where these stand
-        self.headed = 0  # rows that stand at the step of a headline
+        self.numbers: list[int] = []  # for each such row, how many training rows came before
+        self.marks: list[tuple[int, tuple[str, ...], bool]] = []  # for each: line, names, whether it is a sample's
+        self.steps: list[int | None] = []  # for each: its step, if a headline gives it
+        self.recurred: list[tuple[int, int]] = []  # lines of rows without a counter, and the places of these
+        self.headed = 0  # rows placed at the step of a headline
         self.counted: list[pl.DataFrame] = []  # rows that count epochs or episodes, until it is known whether these do
         self.held: list[pl.DataFrame] = []  # such rows, until it is known whether bars place them
         self.placing = True
@@ -268,7 +268,7 @@ class ConsoleReader:
         self.overwritten = 0
         self.units: set[str] = set()
         self.crowded = False  # rows that count epochs are numbered: those of one would hide each other
-        self.by_epoch: set[frozenset[str]] = set()  # names of rows that stand at their epoch, as all others then do
+        self.by_epoch: set[frozenset[str]] = set()  # names of rows placed at their epoch, so all such rows are
         self.frameworks: set[str] = set()
         self.announced: int | None = None
         self.planned: int | None = None
@@ -303,7 +303,7 @@ class ConsoleReader:
             self.last = last
         if not rows and last:
             self._other(last)
-        elif b"omplete" in last or b"inish" in last or b"inal validation" in last:  # with figures beside the words
+        elif b"omplete" in last or b"inish" in last or b"inal validation" in last:  # closing words beside numbers
             self.endings.line(self.place, None, last.decode("utf-8", "replace"))
 
     def torn(self, line: bytes) -> Iterator[Piece]:
@@ -318,7 +318,7 @@ class ConsoleReader:
         self.line(line)
 
     def _other(self, last: bytes) -> None:
-        """Take a line without log calls, whose last state stands for it."""
+        """Take a line without log calls, in its last redrawn state."""
         self.config.see(last)
         text = last.decode("utf-8", "replace")
         if "teps = " in text and (match := ANNOUNCED.search(text)):
@@ -348,7 +348,7 @@ class ConsoleReader:
             self.endings.trained()
 
     def _place(self, row: ConsoleRow, step: int | None, number: int | None = None) -> None:
-        """Keep a row at its step, at what else it counts, or in its order; `number`: among those of its names."""
+        """Keep a row at its step, at its other count, or in order; `number`: among rows with the same names."""
         if step is not None:
             self._add(self.columns, step, row)
         elif row.counter.known:
@@ -411,7 +411,7 @@ class ConsoleReader:
         self.held = []
 
     def _dropped(self) -> list[bool]:
-        """Return of each row without a step whether it was printed with a sample: beside others that is no curve."""
+        """Return whether each row without a step came with a sample; beside other rows, those are not a curve."""
         samples = [sampled for _, _, sampled in self.marks]
         others = self.columns.names or self.other_units.names or not all(samples)
         return samples if others else [False] * len(samples)
@@ -482,7 +482,7 @@ class ConsoleReader:
             yield Context(facts=facts)
 
     def _of_lines(self, places: pl.Series) -> pl.Series:
-        """Return places with the last row above where they are lines; null where there is none."""
+        """Replace places that are lines by the place of the last row above; null where there is none."""
         lines = [line for line, _ in sorted(self.recurred)]
         last = [None, *accumulate((at for _, at in sorted(self.recurred)), max)]
         found = [
@@ -496,7 +496,7 @@ class ConsoleReader:
         return [number if step is None else step for step, number in zip(steps, self.numbers, strict=True)]
 
     def _last_line(self) -> None:
-        """Keep the last line of a console that says neither how it ended nor that it did."""
+        """Keep the last line of a console that does not say that or how it ended."""
         if self.last and self.endings.open:
             self.events.add(self.place, None, "last_line", BLOCKS.sub("|", self.last.decode("utf-8", "replace")))
 
@@ -538,7 +538,7 @@ class ConsoleReader:
 
 
 def _crowded(frames: list[pl.DataFrame]) -> pl.Series | None:
-    """Return the lines of the metric that is printed many times at each count, as of each batch; None if none is."""
+    """Return the lines of the metric printed many times at each count, as for each batch; None if there is none."""
     if not frames:
         return None
     rows = pl.concat(frames, how="vertical_relaxed")

@@ -87,7 +87,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _replayed(file: RunFile, whole: dict[str, Any], records: list[Any]) -> Iterator[Any]:
-    """Play the lines of a session again: a message written twice counts as it was last, one that was undone not."""
+    """Replay the lines of a session: of a message written twice the last counts, an undone one does not."""
     kept: dict[str, Any] = {}
     streamed = "session_id" in next(iter(first_objects(file)), {})
     for line in objects(file):
@@ -113,7 +113,7 @@ def _replayed(file: RunFile, whole: dict[str, Any], records: list[Any]) -> Itera
 
 
 def _stream(line: dict[str, Any], whole: dict[str, Any], records: list[Any]) -> None:
-    """Make of an event of streamed output what a recorded session holds."""
+    """Turn an event of streamed output into what a recorded session would hold."""
     kind, at = as_name(line.get("type")), line.get("timestamp")
     last = records[-1] if records and records[-1]["type"] == "gemini" else None
     if kind == "init":

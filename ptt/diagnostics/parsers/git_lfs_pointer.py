@@ -1,4 +1,4 @@
-"""Git LFS pointers: what stands in a repository for a file whose content was never downloaded, under that file's name.
+"""Git LFS pointers: they stand in for a file whose content was never downloaded, under that file's name.
 
 A pointer is a text of three lines, below 1024 bytes (git-lfs, docs/spec.md): version, oid and size of the content.
 """
@@ -12,24 +12,24 @@ from typing import Final
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, read_error
 
 VERSION: Final = b"version https://git-lfs.github.com/spec/v1"
-MAX_BYTES: Final = 1024  # by the specification a pointer is smaller
+MAX_BYTES: Final = 1024  # the specification limits a pointer to less
 SIZE: Final = re.compile(rb"^size (\d{1,18})\r?$", re.MULTILINE)
 LOGS: Final = re.compile(
     r"trainer_state|tfevents|\.wandb$|metric|log|history|rollout|completion|trace|trajector|tokens?[_/.]step|\.eval$"
 )
 """Names of what holds metrics, samples or tokens of a run. Weights, tokenizers and data sets are mostly pointers, and
 nothing of a run is lost with them."""
-PLAIN: Final = re.compile(r"[\w.+=@-]+")  # what needs no escape in a pattern of git-lfs, nor in a shell
+PLAIN: Final = re.compile(r"[\w.+=@-]+")  # needs no escape in git-lfs patterns or in a shell
 MAX_NAMED: Final = 4  # patterns in a command; with more of them it fetches all
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise a pointer by its first line, whatever the file is called."""
+    """Recognise a pointer by its first line, whatever the file's name."""
     return file.size < MAX_BYTES and file.readable_head.startswith(VERSION)
 
 
 def read(file: RunFile) -> Iterator[Piece]:
-    """Yield no rows: what there is of a log is lost, and the note says how to fetch the rest."""
+    """Yield no rows; the note says what is missing and how to fetch it."""
     try:
         size = SIZE.search(file.head)
     except OSError as error:

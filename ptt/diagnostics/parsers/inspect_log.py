@@ -55,7 +55,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _packed(file: RunFile) -> Iterator[tuple[str, Any] | Lost]:
-    """Yield what a plain log would hold, out of the members of a zip file: the header first."""
+    """Yield the contents of a plain log from the members of a zip file, the header first."""
     archive = listing(file)
     if archive.torn:
         yield Lost(rows=1, bytes=1, note=f"{file.rel} is cut or damaged; the members that could be found were read.")
@@ -92,7 +92,7 @@ def _packed(file: RunFile) -> Iterator[tuple[str, Any] | Lost]:
 
 
 class _Log:
-    """One evaluation: what its header says, and the samples so far."""
+    """One evaluation: its header, and the samples so far."""
 
     def __init__(self, samples: Samples) -> None:
         self.samples = samples
@@ -170,9 +170,9 @@ class _Log:
         return True
 
     def _success(self, scores: Any) -> bool | None:
-        """Return what the first scorer says where it can only say yes or no: a grade, a flag, or what has an accuracy.
+        """Return the first scorer's verdict if it is a yes or no: a grade, a flag, or a scorer with an accuracy.
 
-        A 1 or 0 of a scorer whose figure is a mean may be the end of a scale.
+        If a scorer reports a mean, its 1 or 0 may just be the end of a scale.
         """
         name, score = next(iter(dict_of(scores).items()), (None, None))
         value = nested(score, "value")
@@ -264,7 +264,7 @@ def _leads(scores: Any) -> bool:
 
 
 def _calls(messages: list[dict[str, Any]], record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Pair calls and results; an absent error is none, and the events know how long a call took."""
+    """Pair calls and results. A null `error` is not an error; the events show how long a call took."""
     calls = calls_of([m | {"error": m.get("error")} if m.get("role") == "tool" else m for m in messages])
     took = {as_label(event.get("id")): _seconds(event) for event in _events(record, "tool")}
     return [call | {"latency_s": took.get(call["call_id"] or "")} for call in calls]

@@ -59,7 +59,7 @@ def _is_trace(row: dict[str, Any]) -> bool:
 
 
 def _of(row: dict[str, Any], name: str) -> Any:
-    """Return a value under its name, or under the one that exports to files spell with underscores."""
+    """Return a value by its name, or by the underscore spelling that file exports use."""
     if row.get(name) is not None:
         return row[name]
     found = row.get("".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name))
@@ -87,7 +87,7 @@ class _Traces(TraceReader):
                 yield row
 
     def add(self, row: dict[str, Any], _samples: Samples) -> bool:
-        """Take a trace or an observation in; False if it is neither."""
+        """Take in a trace or an observation; False if it is neither."""
         if _is_observation(row):
             self._observe(as_name(_of(row, "traceId")) or "", row)
             return True

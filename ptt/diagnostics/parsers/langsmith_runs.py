@@ -55,10 +55,10 @@ class _Runs(TraceReader):
         """Yield the runs."""
         for row in rows_of(self.samples.file, HOLDERS):
             if not (isinstance(row, dict) and "run_type" not in row and row.keys() <= {"trace_id"}):
-                yield row  # what is left of a document once its runs are taken is none
+                yield row  # the rest of a document without its runs is not a run
 
     def add(self, row: dict[str, Any], _samples: Samples) -> bool:
-        """Take a run in, and those below it; False if it is none."""
+        """Take in a run and those below it; False if it is not a run."""
         if not _is_run(row):
             return False
         name = _trace_of(row)

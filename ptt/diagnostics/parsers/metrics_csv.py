@@ -65,7 +65,7 @@ MONITOR_SETTINGS = b"#{"  # begins the line that Gym's monitor writes above its 
 MONITOR = {"r": "reward", "l": "episode_length", "t": "elapsed"}  # its columns, a row an episode
 SAMPLED_ROWS = 200  # that tell what counts the rows
 SAMPLED_BYTES = 1 << 20
-CHECKED_ROWS = 3  # at least one must hold a number: below a header of a text table none does
+CHECKED_ROWS = 3  # at least one must hold a number: in a table of texts none does
 MAX_COLUMNS = 20_000
 MAX_HEADLESS = 16  # columns of a table without a header: a wider one holds features, or tokens
 MIN_HEADLESS = 5  # rows of one
@@ -81,13 +81,13 @@ LOG_WORDS = TRAINING | {
     "return",
     "returns",
 }
-MAX_HEADER_BYTES = 4 << 20  # so many columns with long names
+MAX_HEADER_BYTES = 4 << 20  # MAX_COLUMNS columns with long names
 MAX_CELLS = 1 << 20  # parsed at a time: cells of a byte each would take a hundred times as much as their text
 NAME_KEYS = ("metric", "name", "key", "tag")
 BAD_ROWS = "row(s) skipped: no step, or text where a number belongs."
 TENSORBOARD = ("wall time", "step", "value")  # the header of a curve it exports as run-RUN-tag-TAG.csv
 TORN_ROWS = "row(s) lost: torn or run together, with more or fewer fields than the header names."
-WHOLE_SHARE = 0.5  # of a block's rows, that fit their header: in other tables each row has fields without a name
+WHOLE_SHARE = 0.5  # of a block's rows that fit their header: if fewer do, rows have fields without a name
 NO_LINE_END = "has no final line end: its last number may be cut, and was read as it stands."
 NULLS = ("null", "none", "no log")  # the last in the tables of Hugging Face's notebooks
 
@@ -96,11 +96,11 @@ NULLS = ("null", "none", "no log")  # the last in the tables of Hugging Face's n
 class _Dialect:
     separator: str
     header: tuple[str, ...]
-    counter: Counter  # by the column it names, or none: the rows are numbered
+    counter: Counter  # by its column, or without one: the rows are numbered
     time: str | None
     name: str | None  # set where the table is long
     value: str | None
-    headed: bool = True  # the first line names the columns, which else are called by their place
+    headed: bool = True  # the first line names the columns; otherwise these are named by position
 
     @property
     def step(self) -> str | None:
@@ -134,7 +134,7 @@ def _dialect(lines: list[bytes], file: RunFile) -> _Dialect | None:
 
 
 def _headless(lines: list[bytes]) -> _Dialect | None:
-    """Read a table of nothing but numbers, in a file that is called a log: its columns go by their place."""
+    """Read a table of only numbers, in a file named as a log: its columns are named by position."""
     for separator in SEPARATORS:
         rows = _first_rows([b"", *lines], 0, separator)
         width = len(rows[0]) if rows else 0
@@ -151,7 +151,7 @@ def _headless(lines: list[bytes]) -> _Dialect | None:
 
 
 def _tagged(dialect: _Dialect, file: RunFile) -> _Dialect:
-    """Name the values of a curve that TensorBoard exports after their file, which alone tells what they are of."""
+    """Name the values of a curve exported by TensorBoard after its file: only that says what they are."""
     if tuple(name.lower() for name in dialect.header) != TENSORBOARD:
         return dialect
     return replace(dialect, header=(*dialect.header[:-1], curve_name(file)))
@@ -179,7 +179,7 @@ def _counter(lines: list[bytes], header: tuple[str, ...], separator: str, *, nam
 
 
 def _sample(lines: list[bytes], header: tuple[str, ...], separator: str, *, strict: bool) -> list[dict[str, Any]]:
-    """Return the first rows as log calls; in a strict table none is wider or narrower than its header."""
+    """Return the first rows as log calls; none for a strict table with rows wider or narrower than its header."""
     rows = _first_rows(lines, len(header), separator)
     even = [row for row in rows if len(row) == len(header)]
     if strict and len(even) < len(rows) - 1:  # the last may be cut
@@ -329,15 +329,16 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _totals(table: pl.DataFrame, dialect: _Dialect) -> set[int | None]:
-    """Return what the rows say of how long the run was to be."""
+    """Return what the rows say about the planned length of the run."""
     named = [name for name in dialect.header if name.lower() in TOTALS[dialect.counter.unit] and name != dialect.step]
     return {as_step(_integral(cell)) for name in named[:1] for cell in table[name].drop_nulls().unique().to_list()}
 
 
 def _whole_rows(block: bytes, dialect: _Dialect) -> tuple[bytes, int]:
-    """Return a block without the lines that are torn or run together, and how many these are.
+    """Return a block without lines that are torn or run together, and how many of these there are.
 
-    Their cells would stand under the names of others. A line with an open quote goes on in the next one.
+    Their cells would get the names of others. A line with an open quote continues on the next one, so such a block is
+    left alone.
     """
     separator, width = dialect.separator.encode(), len(dialect.header)
     lines = [line for line in block.split(b"\n") if line.strip()]
@@ -442,9 +443,9 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
     else:
         plain = _plain_names(dialect)
         columns = list(plain)
-        cells = base.hstack([rows[name].alias(str(number)) for number, name in enumerate(columns)])  # not by patterns
+        cells = base.hstack([rows[name].alias(str(number)) for number, name in enumerate(columns)])  # no patterns
         cells = cells.unpivot(index=base.columns, variable_name="column", value_name="text").with_columns(
-            text=pl.col("text").cast(pl.String),  # where there is no metric it would be of no type
+            text=pl.col("text").cast(pl.String),  # without any metric, it would have no type
             name_raw=pl.col("column").replace_strict(
                 {str(index): plain[name] for index, name in enumerate(columns)}, return_dtype=pl.String
             ),
@@ -459,7 +460,7 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
         .then(pl.col("text").cast(pl.Float64, strict=False)),
         usable=spelt | null | pl.col("text").cast(pl.Float64, strict=False).is_not_null(),
     )
-    # A column without one number is text; a single cell that is no number in a column of numbers is damage.
+    # A column without a single number is text; a lone cell that is not a number in a column of numbers is damage.
     cells = cells.filter(pl.col("usable").any().over("name_raw"))
     good = cells.filter(pl.col("usable"), pl.col("step").is_not_null())
     bad = base.filter(pl.col("step").is_null()).height
@@ -475,9 +476,9 @@ def _plain_names(dialect: _Dialect) -> dict[str, str]:
 
 
 def _columns(dialect: _Dialect, file: RunFile) -> Columns | None:
-    """Return what columns a table has that may be read as columns; None for one that has evaluations.
+    """Return the columns of a table to read as columns; None if it has evaluations.
 
-    They are numbered: a name like `^a.*$` would stand for others.
+    They are named by number, since Polars would take a name like `^a.*$` for a pattern.
     """
     if dialect.step is None or any(name.lower() in KINDS for name in dialect.header):
         return None

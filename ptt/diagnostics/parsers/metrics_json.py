@@ -38,11 +38,11 @@ ROW_BYTES: Final = 250  # in memory, of a row that a value of a column becomes
 MAX_NESTING: Final = 3  # a log lies one or two levels inside results, hardly deeper
 MAX_SERIES: Final = 64  # of one document: more are the results of a sweep
 KEYED: Final = re.compile(r"(?:(step|iter|iteration|update|epoch|episode|ep)[ _-]?)?(\d{1,12})", re.IGNORECASE)
-CELLS: Final = (int, float, bool, type(None))  # of a list that is a metric
-POINT_LENGTHS: Final = (2, 3)  # step and value, perhaps behind the time
+CELLS: Final = (int, float, bool, type(None))  # types in a list that is a metric
+POINT_LENGTHS: Final = (2, 3)  # step and value, perhaps after the time
 POINT_COUNTERS: Final = ("step", "global_step", "iteration", "iter", "episode", "epoch")
 MAX_POINT_KEYS: Final = 4  # of a point: step, value, time, and an epoch
-SAMPLED_ROWS: Final = 2000  # that tell what counts the rows
+SAMPLED_ROWS: Final = 2000  # used to find what counts the rows
 # Keys that only say that a log follows.
 PLAIN: Final = frozenset(
     {"history", "metrics", "log", "logs", "log_history", "training_history", "training_log", "training_logs",
@@ -71,7 +71,7 @@ class Series:
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise a document with a metric log in what its first bytes hold, whatever its name."""
+    """Recognise a document with a metric log within its first bytes, whatever its name."""
     head = text_head(file).removeprefix(BOM).lstrip()
     if not head.startswith((b"{", b"[")) or sample(file) or trl.recognises_state(file):
         return False
@@ -80,7 +80,7 @@ def recognises(file: RunFile) -> bool:
 
 
 def _is_summary(found: Any) -> bool:
-    """Return whether this is what a trainer says at its end, and nothing else."""
+    """Return whether this is only the summary that a trainer writes at its end."""
     return isinstance(found, dict) and as_number(found.get(RUNTIME)) is not None and not SUMMARY.isdisjoint(found)
 
 
@@ -201,7 +201,7 @@ def _points(found: Any) -> tuple[str, list[tuple[int, Any]]]:
 
 
 def _is_cell(value: Any) -> bool:
-    """Return whether a value may stand in a curve; a writer may spell NaN out."""
+    """Return whether a value may be part of a curve; a writer may spell NaN out."""
     return type(value) in CELLS or (isinstance(value, str) and value.lower() in NON_FINITE)
 
 
@@ -253,7 +253,7 @@ def _first_keys(file: RunFile) -> Iterator[str]:
 
 
 def _tagged(found: Any, file: RunFile) -> Any:
-    """Return a curve that TensorBoard exports under the name of its file, which alone tells what it is of."""
+    """Return a curve exported by TensorBoard under its file's name: only that says what it is."""
     if isinstance(found, list) and found and isinstance(found[0], list) and _points(found)[1]:
         return {curve_name(file): found}
     return found

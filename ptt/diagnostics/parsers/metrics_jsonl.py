@@ -29,7 +29,7 @@ from ptt.diagnostics.parsers.io.metric_rows import STEP_KEYS, TIME_KEYS, MetricC
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
 
 MIN_LINES: Final = 2  # one line is a document
-MAX_OTHER: Final = 3  # lines at the beginning that are none, before the file is taken for a document
+MAX_OTHER: Final = 3  # other lines at the beginning before the file counts as a document
 MICROSOFT: Final = frozenset({"step", "timestamp", "metrics"})  # rows of a format of its own
 TRAINER_STEPS: Final = Counter(keys=STEP_KEYS, unit="step")
 NO_JSON: Final = "line(s) skipped: not a JSON object."
@@ -45,7 +45,7 @@ def is_closing(found: dict[str, Any]) -> bool:
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise lines that are log calls, whatever the file is called."""
+    """Recognise lines that are log calls, whatever the file's name."""
     return _counter_of(file) is not None
 
 
@@ -93,9 +93,9 @@ def _lines_of(head: bytes) -> list[dict[str, Any]]:
 
 
 def objects_on(line: bytes) -> list[dict[str, Any]] | None:
-    """Return the JSON object on a line, or the objects of a list; None for a line that holds anything else."""
+    """Return the JSON object on a line, or the objects of a list; None for any other line."""
     found = parse_json(line)
-    if isinstance(found, str) and found.startswith("{"):  # written by a formatter of JSON, as a message
+    if isinstance(found, str) and found.startswith("{"):  # written as a message by a JSON formatter
         found = parse_json(found.encode("utf-8", "replace"))
     if isinstance(found, dict):
         return [found]
@@ -119,7 +119,7 @@ def _framework(block: bytes) -> str | None:
 
 
 def read(file: RunFile) -> Iterator[Piece]:
-    """Yield metrics block by block; lines that are no log call are counted."""
+    """Yield metrics block by block; lines that are not log calls are counted."""
     framework: str | None = None
     counter = _counter_of(file) or TRAINER_STEPS
     log = CallLog(MetricColumns(file), counter)
@@ -182,7 +182,7 @@ def _says_done(record: dict[str, Any]) -> bool:
 
 
 def _calls(file: RunFile, block: bytes) -> Iterator[dict[str, Any] | Lost | None]:
-    """Yield the objects of each line that is not blank, None where it holds none; a torn last line is `Lost`."""
+    """Yield the objects on each line that is not blank, None if it has none; a torn last line is `Lost`."""
     for line in filter(bytes.strip, block.split(b"\n")):
         found = objects_on(line)
         if found is None:

@@ -34,10 +34,10 @@ SYSTEM = "_system.parquet"  # trackio's samples of the machine: without a step
 RUN = "run_name"  # trackio's: its `step` counts log calls, and one file holds the runs of a project
 NAME_KEYS = ("metric", "name", "key", "tag")
 BATCH_ROWS = 65_536
-SAMPLED_ROWS = 2000  # that tell what counts the rows
-CELL_BYTES = 256  # of a value, its name, step and time, while a batch is made into rows
+SAMPLED_ROWS = 2000  # used to find what counts the rows
+CELL_BYTES = 256  # for a value with its name, step and time, while a batch becomes rows
 VALUE_BYTES = 2  # on disk; real exports take 4 and more, whatever they are packed with
-STORED_BYTES = 512  # of a value as later stages hold it; what the file's size explains is not counted
+STORED_BYTES = 512  # for a value in later stages; what the file's own size accounts for is left out
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def read(file: RunFile) -> Iterator[Piece]:
             file.budget.take(nbytes=(values - file.size // VALUE_BYTES) * STORED_BYTES, what="a table of its metrics")
             names.update(entries["name_raw"].unique())
             yield from _machine(file, entries) if _is_machine(file) else _metrics(file, entries, layout)
-    except (*DAMAGE, pl.exceptions.PolarsError):  # a data page is damaged: what was read before it stands
+    except (*DAMAGE, pl.exceptions.PolarsError):  # a data page is damaged: keep what was read before it
         lost = max(0, footer[1] - done)
         yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; rows lost: {lost} of {footer[1]}.")
     if bad:
@@ -165,7 +165,7 @@ def _checked(file: RunFile, layout: _Layout, wanted: list[str]) -> _Layout:
 
 
 def _largest_run(file: RunFile, named: bool) -> tuple[object, int]:
-    """Return the run with most rows, and how many rows are of other runs: their steps cannot stand in one series."""
+    """Return the run with most rows, and the number of other runs' rows, which cannot join the same series."""
     if not named:
         return None, 0
     counts: Counter[object] = Counter()
@@ -178,7 +178,7 @@ def _largest_run(file: RunFile, named: bool) -> tuple[object, int]:
 
 
 def _entries(table: pl.DataFrame, layout: _Layout, file: RunFile, seq: int) -> tuple[pl.DataFrame, int]:
-    """Turn a batch into step, name, value and time; the count is of rows without a step."""
+    """Turn a batch into step, name, value and time, and count the rows without a step."""
     steps = [None if layout.step is None else as_step(cell) for cell in _cells(table, layout.step)]
     if layout.unit == "row":
         steps = list(range(seq + 1, seq + 1 + table.height))

@@ -52,7 +52,7 @@ ROLES: Final = {
 END: Final = "episode_end"
 PARSE_ERROR: Final = "tool_parse_error"
 BAD_ROWS: Final = "record(s) skipped: not a step of an episode."
-MAX_HELD_STEPS: Final = 200_000  # of episodes that are not closed yet; beyond it the oldest is taken as it stands
+MAX_HELD_STEPS: Final = 200_000  # of episodes still open; beyond it, the oldest is taken unfinished
 
 
 def recognises_agents(file: RunFile) -> bool:
@@ -61,7 +61,7 @@ def recognises_agents(file: RunFile) -> bool:
 
 
 def _is_other_episode(before: bytes, after: bytes) -> bool:
-    """Return whether two lines are of different episodes."""
+    """Return whether two lines belong to different episodes."""
     names = [EPISODE.search(line) for line in (before, after)]
     return all(names) and len({name[1] for name in names if name}) > 1
 
@@ -227,13 +227,13 @@ def recognises_records(file: RunFile) -> bool:
     if keys is None or not 0 < file.size <= RECORDS_MAX_BYTES:
         return False
     head = file.readable_head
-    if file.name.startswith("run_metadata"):  # its packages may stand behind a long configuration
+    if file.name.startswith("run_metadata"):  # its packages may come after a long configuration
         keys = keys[:2]
     return head.lstrip(WHITE).startswith(b"{") and all(key in head for key in keys)
 
 
 def read_records(file: RunFile) -> Iterator[Piece]:
-    """Yield what the file says as events, and its settings as facts."""
+    """Yield the file's content as events, and its settings as facts."""
     record = _object(file)
     if record is None:
         yield Lost(bytes=max(1, file.size), note=f"{file.rel} is not a complete JSON object; its content is lost.")
@@ -356,7 +356,7 @@ RECORDS = Parser(
 
 SNAPSHOT: Final = (b'"metadata"', b'"num_prompts"', b'"entries"')
 DIFF: Final = (b'"step_a"', b'"step_b"', b'"entries"')
-SNAPSHOTS_MAX_BYTES: Final = 64 << 20  # of twenty prompts or a few hundred, with their answers
+SNAPSHOTS_MAX_BYTES: Final = 64 << 20  # for twenty prompts or a few hundred, with their answers
 MAX_FLAGGED: Final = 20  # prompts that an event names
 NO_ENTRY: Final = "entry(s) skipped: no prompt or no output."
 
@@ -370,7 +370,7 @@ def recognises_snapshots(file: RunFile) -> bool:
 
 
 def read_snapshots(file: RunFile) -> Iterator[Piece]:
-    """Yield the answers and figures of a snapshot, or what a difference says."""
+    """Yield the answers and metrics of a snapshot, or the content of a difference."""
     try:
         content = file.path.read_bytes()
     except OSError:  # gone

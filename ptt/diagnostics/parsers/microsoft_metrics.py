@@ -17,16 +17,16 @@ from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metri
 from ptt.diagnostics.parsers.io.values import as_step
 
 PREFERENCE = frozenset({"dpo", "orpo", "kto", "cpo"})
-# Under these trainers the names hold something else: the chosen reward, the margin, the SFT part of the loss.
+# With these trainers the names mean something else: the chosen reward, the margin, the SFT part of the loss.
 MISLEADING = frozenset({"reward_mean", "reward_std"})
 MISLEADING_ORPO = frozenset({"sft_loss"})
 NEITHER = "line(s) skipped: not a header, row or footer."
 RUNNING = "running"
 LOSSES = {f"{trainer}_loss": trainer for trainer in ("orpo", "kto", "cpo", "dpo", "grpo", "ppo", "sft")}
-# In this order: ORPO rows hold an SFT loss too. Rows without a header (its early demos) are told by it.
+# In this order: ORPO rows hold an SFT loss too. It identifies rows without a header (its early demos).
 
 Facts = dict[str, str | int | float | bool | None]
-Seen = tuple[int | None, frozenset[str]]  # the current step, and the names it had so far
+Seen = tuple[int | None, frozenset[str]]  # the current step, and its names so far
 
 
 def recognises(file: RunFile) -> bool:
@@ -85,7 +85,7 @@ def _cut_edges(stream: Iterator[bytes | Lost]) -> Iterator[bytes | Lost]:
 
 
 def _quick(file: RunFile, block: bytes, seq: int, schema: pl.Schema | None) -> Block | None:
-    """Read a block that holds nothing but rows; header and footer stand in the first and the last."""
+    """Read a block that holds only rows; header and footer are in the first and the last."""
     if is_torn(block) or b'"type"' in block or b'"metrics"' not in block:
         return None
     quick = fast_block(
@@ -113,9 +113,9 @@ def _add(record: dict[str, Any], columns: MetricColumns, seen: Seen, seq: int) -
 
 
 def _note_facts(record: dict[str, Any], facts: Facts) -> bool:
-    """Take what a header or footer tells; False if the object is neither.
+    """Take the facts of a header or footer; False if the object is neither.
 
-    A header without a footer is what a killed run leaves, or one that still goes on.
+    A header without a footer comes from a killed run, or one still running.
     """
     if _is_header(record):
         trainer = record["trainer_type"]
@@ -131,7 +131,7 @@ def _note_facts(record: dict[str, Any], facts: Facts) -> bool:
 
 
 def _names(algorithm: object, raws: list[str]) -> dict[str, str | None]:
-    """Return the canonical names, corrected: suffixes of several ranks, and names that mean something else here."""
+    """Return the canonical names, corrected for suffixes of several ranks and for names with another meaning here."""
     distributed = "world_size" in raws
     plain = {raw: raw.removesuffix("_mean") if distributed and canonical(raw) is None else raw for raw in raws}
     trainer_type = algorithm or next((trainer for loss, trainer in LOSSES.items() if loss in plain.values()), None)

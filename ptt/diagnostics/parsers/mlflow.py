@@ -87,7 +87,7 @@ def read_spans(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]
 
 @dataclass
 class _Trace:
-    """What one trace holds: the loop's own sequence, else the generations it was made of, else spans of any agent."""
+    """What one trace holds: the loop's own sequence, else its generations, else the spans of any agent."""
 
     name: str = ""
     tags: dict[str, str] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class _Reader:
         sessions = Sessions()
         for call in trace.calls:
             for _ in sessions.add("", call):
-                pass  # of a single session nothing is given out before its end
+                pass  # a single session yields nothing before its end
         for at, joined in enumerate(sessions.close()):
             self._counts[RESPELT] += joined.retokenised
             version = min((version for version in joined.told if version is not None), default=None)
@@ -392,7 +392,7 @@ def _param(file: RunFile, name: str) -> Iterator[Piece]:
 
 
 def _logs_nothing(file: RunFile) -> bool:
-    """Return whether this is the first of a run's settings, and no metric stands beside them."""
+    """Return whether this is a run's first settings file, and no metric is stored beside it."""
     params = next(folder for folder in file.path.parents if folder.name == "params")
     try:
         first = min(entry.name for entry in params.iterdir())

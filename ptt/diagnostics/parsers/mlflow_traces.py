@@ -150,7 +150,7 @@ def recognises(file: RunFile) -> bool:
 
 def _is_trace(row: dict[str, Any]) -> bool:
     info = dict_of(row.get("info"))
-    spans = isinstance(nested(row, "data", "spans"), list) or isinstance(row.get("data"), str)  # of JSON
+    spans = isinstance(nested(row, "data", "spans"), list) or isinstance(row.get("data"), str)  # as JSON text
     return not INFO.isdisjoint(info) and (spans or "experiment_id" in info)
 
 
@@ -169,7 +169,7 @@ class _Traces(TraceReader):
                 yield row
 
     def add(self, row: dict[str, Any], _samples: Samples) -> bool:
-        """Take a trace or a span in; False if it is neither."""
+        """Take in a trace or a span; False if it is neither."""
         if is_span(row):
             self._take(trace_of(row) or "", row)
             return True
@@ -191,7 +191,7 @@ class _Traces(TraceReader):
 
 
 def _scores(assessments: Any) -> Iterator[tuple[str, float]]:
-    """Yield the feedback on a trace that is a number or says yes or no; an expectation is none."""
+    """Yield feedback on a trace that is a number or yes or no; an expectation is not feedback."""
     for found in dicts_in(assessments):
         name = as_name(found.get("assessment_name")) or as_name(found.get("name"))
         value = nested(found, "feedback", "value")
