@@ -252,7 +252,7 @@ def _trained(frame: pl.DataFrame) -> pl.Series:
 
 
 def _prompt_groups(frame: pl.DataFrame, step: int) -> pl.Series:
-    """Name groups by their prompt, which generations of one group share; NeMo-RL names none."""
+    """Name groups by their prompt, which all generations of a group share; NeMo-RL itself names none."""
     offsets, values = flatten(frame[WHOLE])
     ends = (offsets[:-1] + frame["start"].to_numpy()).tolist()
     names = [

@@ -20,12 +20,12 @@ from ptt.diagnostics.parsers.io.values import dict_of, dicts_in
 from ptt.diagnostics.wording import counted
 
 MAX_BYTES: Final = 64 << 20  # pictures make the most of a notebook; those with more of them log elsewhere
-MIN_VALUES: Final = 3  # of a cell whose output is a log, and no example of one
+MIN_VALUES: Final = 3  # in a cell whose output is a log rather than an example of one
 TAG: Final = re.compile(r"<[^<>]{0,400}>")
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise a notebook in which a cell logged something."""
+    """Recognise a notebook that has a cell with logged output."""
     return file.name.lower().endswith(".ipynb") and bool(_best(file))
 
 

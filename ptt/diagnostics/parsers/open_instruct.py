@@ -82,7 +82,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _rows(block: bytes) -> Iterator[dict[str, Any] | None]:
-    """Read the rows of a block, by columns where every line is as the writer makes it; None for what is none."""
+    """Read the rows of a block, by columns if every line is as the writer makes it; None for other lines."""
     frame = _fast(block)
     if frame is None:
         for line in filter(bytes.strip, block.split(b"\n")):
@@ -94,7 +94,7 @@ def _rows(block: bytes) -> Iterator[dict[str, Any] | None]:
 
 
 def _fast(block: bytes) -> pl.DataFrame | None:
-    """Let polars read the block; None if some line needs a closer look, such as a bare NaN."""
+    """Let Polars read the block; None if some line needs a closer look, such as a bare NaN."""
     try:
         frame = pl.read_ndjson(io.BytesIO(block), schema=pl.Schema({**SCALARS, **LISTS}))
     except (pl.exceptions.PolarsError, OSError):

@@ -70,7 +70,7 @@ UNDATED: Final = "sequence(s) skipped: no training step; write it beside each re
 
 
 def recognises_logprobs(file: RunFile) -> bool:
-    """Recognise lines whose first objects are such answers, and documents that begin as one."""
+    """Recognise lines whose first objects are such answers, and documents that begin like one."""
     if file.name.lower().endswith(SUFFIXES):
         answers = [_answer(record) for record in first_objects(file)]
         return any(_sampled(choice, answer)[1] is not None for answer in answers for choice in _choices(answer))
@@ -333,7 +333,7 @@ def _given(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what a line of a batch says of its request: the name that its user gave it, and why it failed."""
+    """Return what a batch line says about its request: the name its user gave it, and why it failed."""
     name, error = as_label(record.get("custom_id")), as_name(nested(record, "error", "code"))
     return ({"sample_id": name} if name else {}) | ({"error_type": error} if error else {})
 

@@ -142,7 +142,7 @@ def _add_output(record: dict[str, Any], samples: Samples) -> bool:
 
 
 def _add(history: list[Any], record: dict[str, Any], samples: Samples) -> bool:
-    """Add one conversation; `record` is the line of an evaluation that it stands on."""
+    """Add one conversation; `record` is the evaluation's line that holds it."""
     flat = [event for entry in history for event in (entry if isinstance(entry, list) else [entry])]
     chat = _Chat()
     for event in samples.objects(flat):
@@ -219,8 +219,8 @@ class _Chat:
     cost: Any = None
     last: str | None = None  # what the agent did last
     failed: str | None = None  # the error that ended the conversation
-    latencies: dict[str, float] = field(default_factory=dict)  # of calls, by their ids
-    exits: dict[str, dict[str, Any]] = field(default_factory=dict)  # of commands that exited with another code than 0
+    latencies: dict[str, float] = field(default_factory=dict)  # of calls, by id
+    exits: dict[str, dict[str, Any]] = field(default_factory=dict)  # of commands that exited with a code other than 0
     _asked_at: dict[str, float] = field(default_factory=dict)
     _open: str | None = None  # the call of an action without a number
     _by_event: dict[int, str] = field(default_factory=dict)  # the call of an action
@@ -233,7 +233,7 @@ class _Chat:
     def add(self, event: dict[str, Any]) -> None:
         """Add an event of OpenHands itself."""
         action, source = as_name(event.get("action")), as_name(event.get("source"))
-        args = event["args"] if isinstance(event.get("args"), dict) else event  # in old versions beside all else
+        args = event["args"] if isinstance(event.get("args"), dict) else event  # old versions: beside the rest
         if source is None and action == "message":  # old versions do not say who; only the agent waits for an answer
             source = "agent" if event.get("wait_for_response") is True else "user"
         if action is None:

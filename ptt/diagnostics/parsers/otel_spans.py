@@ -56,7 +56,7 @@ class _Spans(TraceReader):
 
     def __init__(self, file: RunFile, parser: str) -> None:
         super().__init__(file, parser)
-        self._conversations: dict[str, str] = {}  # of the traces whose spans name one
+        self._conversations: dict[str, str] = {}  # by trace, if its spans name one
 
     def rows(self) -> Iterator[Any]:
         """Yield the exports."""
@@ -67,7 +67,7 @@ class _Spans(TraceReader):
         return self._conversations
 
     def add(self, export: dict[str, Any], _samples: Samples) -> bool:
-        """Take the spans of one export in; False if it is none."""
+        """Take in the spans of one export; False if it is not one."""
         resources = export.get("resourceSpans")
         for resource in items(export, "resourceSpans"):
             for scope in items(resource, "scopeSpans") or items(resource, "instrumentationLibrarySpans"):
@@ -79,7 +79,7 @@ class _Spans(TraceReader):
         attributes, trace_id = attributes_of(span), as_label(span.get("traceId"))
         events = [(as_label(event.get("name")) or "", attributes_of(event)) for event in dicts_in(span.get("events"))]
         scores: dict[str, float | None] = {}
-        for told in [attributes, *(told for _, told in events)]:  # evaluations stand in either
+        for told in [attributes, *(told for _, told in events)]:  # evaluations may be in either
             if (name := as_label(told.get("gen_ai.evaluation.name"))) is not None:
                 scores[name] = as_score(told.get("gen_ai.evaluation.score.value"))
                 self.samples.mean("gen_ai.evaluation", None, name, scores[name])
@@ -194,7 +194,7 @@ def _nanoseconds(value: Any) -> int | None:
 
 
 def items(found: Any, key: str) -> list[Any]:
-    """Return the list under a key; an empty one where there is none."""
+    """Return the list under a key; an empty one if there is none."""
     value = nested(found, key)
     return value if isinstance(value, list) else []
 

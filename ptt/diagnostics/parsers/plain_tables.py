@@ -38,18 +38,18 @@ from ptt.diagnostics.parsers.io.values import as_number, as_seconds, as_step
 MAX_BYTES: Final = 32 << 20  # unpacked: rows are objects here, a hundred times their text
 MIN_ROWS: Final = 8  # fewer are a summary
 MAX_COLUMNS: Final = 128  # more are features
-MAX_SERIES: Final = 16  # of lists without names: more are rows, or a matrix of weights
+MAX_SERIES: Final = 16  # lists without names: more are rows, or a matrix of weights
 MAX_NESTING: Final = 3
 FALLS: Final = 20  # one row in so many may begin the count anew: a log to which several starts append
-MAX_PER_COUNT: Final = 1.5  # rows of one count, above which they are numbered instead
-WHOLE: Final = 0.9  # of the lines that fit the table's width
+MAX_PER_COUNT: Final = 1.5  # rows for each count, above which rows are numbered instead
+WHOLE: Final = 0.9  # of the lines that must fit the table's width
 SEPARATORS: Final = (",", "\t", ";")
 BLANKS: Final = re.compile(r"[ \t]+")
 ARRAYS: Final = frozenset(
     {"timesteps", "results", "ep_lengths", "rewards", "episode_rewards", "returns", "scores", "losses", "loss"}
 )
 """Names of arrays in NumPy's archives that are curves."""
-EVALUATED: Final = {"results": "eval/mean_reward", "ep_lengths": "eval/mean_ep_length"}  # of stable-baselines3
+EVALUATED: Final = {"results": "eval/mean_reward", "ep_lengths": "eval/mean_ep_length"}  # stable-baselines3's
 LIST: Final = re.compile(r"[,;\s]+")
 UNNAMED: Final = "0"  # what pandas calls a column without a name
 NAME: Final = re.compile(r"[^\W\d][\w ./%()\[\]#@+-]{0,80}")
@@ -63,19 +63,19 @@ COURSE: Final = frozenset(
 )  # fmt: skip
 """Words of a log's name or of its columns, besides those of what is measured."""
 KNOWN: Final = TRAINING | MEASURED | {"elo", "exploitability", "nashconv", "rating", "regret", "winrate", "wins"}
-"""Words of what is measured: a column of them may stand without a count."""
+"""Words of measured values: a column named by them needs no counter."""
 TELLING: Final = KNOWN | COURSE
 SERIES: Final = KNOWN | {"curve", "episode", "episodes", "history", "length", "lengths", "q", "steps"}
-"""Words of a file that holds nothing but one series: `train` alone could be of a data set."""
-ENDS: Final = frozenset({"best", "final"})  # of a sweep, a row each
-OUTPUT: Final = frozenset({"output", "out", "run", "stats", "results", "result"})  # names of logs and of others
+"""Words in names of files with a single series: `train` alone could name a data set."""
+ENDS: Final = frozenset({"best", "final"})  # one row for each run of a sweep
+OUTPUT: Final = frozenset({"output", "out", "run", "stats", "results", "result"})  # names of logs, and of other files
 NO_LOG: Final = frozenset(
     {"dataset", "datasets", "data", "prediction", "predictions", "submission", "benchmark", "benchmarks", "leaderboard",
      "sweep", "sweeps", "grid", "answers", "answer", "samples", "ablation", "ablations", "vocab", "vocabulary",
      "features", "labels", "embedding", "embeddings", "confusion", "comparison", "weights", "map", "tokens", "config",
      "confidence", "questions", "prices", "id", "ids", "idx", "index", "indices", "split", "splits"}
 )  # fmt: skip
-"""Words of files that hold no course of training, whatever their columns are called."""
+"""Words in names of files without a course of training, whatever their columns are called."""
 NO_COURSE: Final = frozenset(
     {"label", "labels", "target", "feature", "features", "question", "answer", "prompt", "prediction", "predictions",
      "predicted", "text", "open", "close", "volume", "price", "seed", "benchmark", "model", "config", "trial", "arm",
@@ -100,7 +100,7 @@ class Table:
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise a table that counts on, or a plain series, in a text whose words are of training."""
+    """Recognise a table with a rising counter, or a single series, in a text whose words come from training."""
     if names_in(file, ARRAYS):
         return True
     if file.size > MAX_BYTES or b"\0" in text_head(file):
@@ -207,7 +207,7 @@ def _places(width: int, name: str) -> list[str]:
 
 
 def _cell_table(text: str, name: str) -> Table | None:
-    """Return a table of lines of cells, with a header or without one; `name`: of a value that has none."""
+    """Return a table of lines of cells, with or without a header; `name`: for a value without one."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return None
@@ -241,7 +241,7 @@ def _odd(rows: Sequence[Sequence[str]]) -> bool:
 def _header(cells: Sequence[str], width: int) -> list[str]:
     """Return the names of a first line; empty where it is a row like the others."""
     names = [cell.lstrip("#").strip() for cell in cells]
-    if names == ["", UNNAMED]:  # of a pandas series without a name
+    if names == ["", UNNAMED]:  # a pandas series without a name
         return names
     named = [name for name in names if NAME.fullmatch(name) and not is_number_text(name)]
     unnamed = len(names) - len(named)
@@ -250,7 +250,7 @@ def _header(cells: Sequence[str], width: int) -> list[str]:
 
 
 def _numbers_first(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether rows without a header are numbers, but for a label."""
+    """Return whether rows without a header are numbers, except for a label."""
     return all(is_number_text(row[0]) and 3 * sum(map(is_number_text, row)) >= 2 * len(row) for row in rows)
 
 
@@ -264,7 +264,7 @@ def _cells(line: str, separator: str) -> list[str]:
 
 
 def _value(cell: str) -> Any:
-    """Return the number that a cell spells, in percent or with a decimal comma too; else its text."""
+    """Return the number in a cell, in percent or with a decimal comma too; else its text."""
     for spelt in (cell, cell.removesuffix("%"), cell.replace(",", ".", 1)):
         if is_number_text(spelt):
             return float(spelt)
@@ -305,7 +305,7 @@ def _counter(table: Table, file: RunFile) -> Counter | None:
 
 
 def _finest(counters: Sequence[str], rows: Sequence[dict[str, Any]]) -> Counter:
-    """Return the column that counts hardly a row twice; else the rows are numbered."""
+    """Return the column whose counts hardly repeat; without one, rows are numbered."""
     for name in counters:
         counts = [as_step(row.get(name)) for row in rows]
         falls = sum(one is not None and other is not None and one > other for one, other in pairwise(counts))
@@ -317,7 +317,7 @@ def _finest(counters: Sequence[str], rows: Sequence[dict[str, Any]]) -> Counter:
 
 
 def _unit(name: str) -> Unit | None:
-    """Return what a column of this name counts; None where it counts nothing."""
+    """Return what a column with this name counts; None if it is not a counter."""
     plain = count_name(name)
     if plain in COUNTERS:
         return COUNTERS[plain][1]
@@ -346,7 +346,7 @@ def _rises(column: Sequence[float | None], clock: bool) -> bool:
 
 
 def _tells_things(table: Table, *, counted: bool) -> bool:
-    """Return whether a column says that rows are of data, settings or things; not of answers that training paid."""
+    """Return whether a column shows that rows are data, settings or things, rather than answers paid in training."""
     paid = counted and any(words_of(name) & TRAINING for name in table.names)
     for name in table.names if table.named else ():
         words = words_of(name)
@@ -371,7 +371,7 @@ def _is_of_samples(table: Table) -> bool:
 
 
 def read(file: RunFile) -> Iterator[Piece]:
-    """Yield the metrics of each table; columns without a name go by their place, rows without a count by theirs."""
+    """Yield the metrics of each table; unnamed columns, and rows without a counter, go by position."""
     columns = MetricColumns(file)
     courses = _courses(file)
     if not courses:

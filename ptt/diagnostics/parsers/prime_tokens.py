@@ -46,7 +46,7 @@ LISTS: Final = {
     "trainer_logprobs": "policy_logp",
     "entropy": "entropy",
 }
-SHIFTED: Final = ("policy_logp", "entropy")  # of the forward pass: what they say of token 0 is made up
+SHIFTED: Final = ("policy_logp", "entropy")  # values of the forward pass; those of token 0 are made up
 
 
 def recognises(file: RunFile) -> bool:
@@ -76,7 +76,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 def _canonical(frame: pl.DataFrame) -> pl.DataFrame:
     """Bring rows cut to their responses to canonical columns."""
-    step = pl.coalesce("export_step", "step")  # of the run, where several share a trainer
+    step = pl.coalesce("export_step", "step")  # step of the run, if several share a trainer
     rows = frame.rename({**LISTS, "loss_mask": "model_mask", "env_name": "env"}).with_columns(
         *(_without_first(frame, name) for name in SHIFTED),
         step=step,

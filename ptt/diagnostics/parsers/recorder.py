@@ -100,7 +100,7 @@ def read_parquet(file: RunFile) -> Iterator[Piece]:
         yield cut_note(file)
         return
     schema, rows = footer
-    try:  # Polars scans it where it lies, and knows fewer schemas than Arrow: a name twice, one that is no text
+    try:  # Polars scans it in place, and knows fewer schemas than Arrow: no repeated name, none that is not text
         polars_schema(file)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         note = f"{file.rel}: its columns cannot be read ({first_line(error)}); rows skipped: {rows}."
@@ -164,7 +164,7 @@ PARQUET = Parser(
 
 MASKS = ("model_mask", "train_mask", "tool_failed")
 IDS = ("sample_id", "group_id", "trajectory_id")
-MAX_FIGURES = 17  # of a sequence: an advantage and sixteen components; more are a table of something else
+MAX_FIGURES = 17  # of a sequence: an advantage and sixteen components; with more, the table is something else
 UNUSABLE = "row(s) skipped: no usable step, mask or pair of log-probabilities."
 
 
@@ -246,7 +246,7 @@ def _cast(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_line(block: bytes) -> tuple[pl.DataFrame, int]:
-    """Read line by line; return the rows that hold what a row must hold, and the count of the others."""
+    """Read line by line; return the rows that have the required fields, and the count of the others."""
     records = [json_object(line) for line in filter(bytes.strip, block.split(b"\n"))]
     rows = [row for record in records if record is not None and (row := _row(record)) is not None]
     columns = {
@@ -279,7 +279,7 @@ def _figure_columns(rows: list[dict[str, Any]]) -> dict[str, pl.DataType]:
 
 
 def _converted(name: str, value: Any) -> Any:
-    """Bring one value to the type of its column; None if it is of another kind."""
+    """Convert a value to its column's type; None if it is of another kind."""
     kind = SEQUENCES[name]
     if isinstance(kind, pl.List):
         return _converted_list(name, value) if isinstance(value, list) else None

@@ -51,7 +51,7 @@ from ptt.diagnostics.parsers.io.values import (
     nested,
 )
 
-FILE_BYTES: Final = 256 << 20  # one episode; more is none
+FILE_BYTES: Final = 256 << 20  # for one episode: a larger file is not one
 NAME: Final = re.compile(r"^episode_(\d{6}_|hash[0-9a-f]{8}_id).*\.json$")
 LOGGED: Final = re.compile(r"(?:^|/)(train|val)_step_(\d{1,12})_epoch_\d+/[^/]+$")
 NO_OBJECT: Final = "trajectory record(s) skipped: not an object."
@@ -149,7 +149,7 @@ class _EpisodesReader:
         for step in steps:
             tokens = token_array(step.get("response_ids") or [])
             if tokens is not None and len(tokens):
-                prompt = token_array(step.get("prompt_ids"))  # of images there are no ids
+                prompt = token_array(step.get("prompt_ids"))  # images have no token ids
                 call = engine_call(prompt, tokens, step.get("logprobs"), step)
                 self._counts[UNFIT_STEPS] += call.logps is None
                 sequences += sessions.add("", call)
@@ -181,7 +181,7 @@ EPISODES = Parser(
 
 
 STEPS: Final = ("training_step", "global_step", "step")
-MAX_CONTEXTS: Final = 256  # of a session: those that a later call may go on from
+MAX_CONTEXTS: Final = 256  # in a session: those that a later call may continue
 NEEDED: Final = {
     "traces": {"trace_id", "data", "created_at"},
     "trace_sessions": {"trace_id", "session_id", "created_at"},
@@ -263,7 +263,7 @@ class _GatewayReader:
             contexts[trace] = np.concatenate([prompt, tokens])
             if len(contexts) > MAX_CONTEXTS:
                 del contexts[next(iter(contexts))]
-            if len(tokens):  # none of a call that failed
+            if len(tokens):  # a failed call has none
                 engine = engine_call(prompt, tokens, record.get("logprobs"), call)
                 self.counts[UNFIT] += engine.logps is None
                 sequences += sessions.add("", engine)

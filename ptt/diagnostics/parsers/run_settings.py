@@ -19,11 +19,11 @@ STEMS: Final = frozenset(
      "training_args", "train_config", "training_config", "run_config", "experiment_config", "run_manifest", "manifest"}
 )  # fmt: skip
 JSON, YAML = (".json",), (".yaml", ".yml")
-MAX_BYTES: Final = 65_536  # what a head holds: settings are smaller, and a longer file is something else
+MAX_BYTES: Final = 65_536  # the size of a file's head: settings are smaller, and a longer file is something else
 LINE: Final = re.compile(
     r"^ {0,8}([A-Za-z_][\w./-]{0,63}):[ \t]*(?:(\d[\d_]{0,15}(?:\.0)?)[ \t]*(?:#.*)?)?\r?$", re.MULTILINE
 )
-WRAPPED: Final = frozenset({"value", "desc"})  # W&B's: the number stands a line below its name
+WRAPPED: Final = frozenset({"value", "desc"})  # W&B's: the number is one line below its name
 
 
 def recognises(file: RunFile) -> bool:
@@ -43,7 +43,7 @@ def _facts(file: RunFile) -> Facts:
 
 
 def _yaml(text: str) -> dict[str, Any]:
-    """Return the whole numbers by name, whatever they lie under."""
+    """Return the whole numbers by name, whatever they are nested in."""
     found: dict[str, Any] = {}
     above = ""
     for name, number in LINE.findall(text):

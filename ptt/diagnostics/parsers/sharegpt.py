@@ -31,7 +31,7 @@ ROLES: Final = {
 CALLS: Final = frozenset({"function_call", "function-call", "tool_call", "tool_calls", "function_calls"})
 TAGGED: Final = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 RESULT: Final = re.compile(r"<tool_response>\s*(.*?)\s*(?:</tool_response>|\Z)", re.DOTALL)
-LOOKED: Final = 20  # entries by which a conversation is recognised
+LOOKED: Final = 20  # entries looked at to recognise a conversation
 NO_CHAT: Final = "record(s) skipped: no conversation."
 
 

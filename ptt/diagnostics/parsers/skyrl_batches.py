@@ -41,7 +41,7 @@ def recognises(file: RunFile) -> bool:
 
 
 def read(file: RunFile) -> Iterator[Piece]:
-    """Yield the sequences of one batch; the step stands in the file's name alone."""
+    """Yield the sequences of one batch; only the file's name gives the step."""
     yield from read_batch(file, _pieces, lacking="has no response_mask where SkyRL writes it", framework="skyrl")
 
 
@@ -54,7 +54,7 @@ def _pieces(file: RunFile, dump: Plain) -> Iterator[Piece] | None:
     if responses is None:
         return None
     step, groups = step_named(file.path), _groups(nested(state, "metadata", "policy_prompt_boundaries"), len(responses))
-    named = [  # by their step as well: rows are counted anew in each
+    named = [  # with the step, since row numbers restart at each
         {"step": step, "sample_id": f"{step}-{at}", "group_id": None if group is None else f"{step}-{group}"}
         for at, group in enumerate(groups)
     ]
@@ -90,7 +90,7 @@ def _row(tensor: Plain, keep: Array, at: int) -> Array | None:
 
 
 def _groups(boundaries: Plain, count: int) -> list[str | None]:
-    """Number the prompts by their (first row, row behind the last); rows that fill up the batch have none."""
+    """Number the prompts by (first row, row after the last); rows that pad the batch have none."""
     groups: list[str | None] = [None] * count
     for number, part in enumerate(boundaries if isinstance(boundaries, list) else ()):
         pair = line(part)

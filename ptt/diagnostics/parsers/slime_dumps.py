@@ -109,7 +109,7 @@ def _raw_rewards(dump: Record, samples: list[Record]) -> list[float | None]:
 
 
 def _entries(column: Plain) -> list[Plain]:
-    """Return a column's entries, one a sample; none of what is no column."""
+    """Return a column's entries, one a sample; nothing if it is not a column."""
     if isinstance(column, np.ndarray):
         return column.tolist() if column.ndim == 1 else list(column) if column.ndim else []
     return column if isinstance(column, list) else []
@@ -131,7 +131,7 @@ def _trained(sample: Record, step: int, rank: int | None, reward: float | None, 
     mask = line(sample.get("loss_masks"))
     index = integer(sample.get("sample_index"))
     shard, position = integer(sample.get("data_parallel_rank")), integer(sample.get("rollout_position"))
-    placed = None if position is None else f"{step}-{position}"  # by its step as well: places are counted anew in each
+    placed = None if position is None else f"{step}-{position}"  # with the step, since positions restart at each
     return {
         **(origins.get(index, {}) if index is not None else {}),
         "step": step,
@@ -176,7 +176,7 @@ def _origin(sample: Record) -> Sample:
 
 
 def _origins(file: RunFile, step: int) -> dict[int, Sample]:
-    """Return what only the rollout data tell of a sample, by its index."""
+    """Return what only the rollout data say about each sample, by index."""
     beside = _beside(file, ROLLOUT, step)
     dump = content(beside)[0] if beside is not None else None
     if not isinstance(dump, dict) or not _is_rollout(dump):

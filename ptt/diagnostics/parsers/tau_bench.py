@@ -40,7 +40,7 @@ SIDES: Final = (("assistant", "agent_chunk"), ("user", "user_chunk"))
 
 
 def messages_of_ticks(ticks: Any) -> list[dict[str, Any]]:
-    """Return the messages of a conversation in the order in which they began."""
+    """Return the messages of a voice conversation, in the order in which they began."""
     messages: list[dict[str, Any]] = []
     speaking: dict[str, tuple[int, list[str]]] = {}  # who spoke last when, and the words of that turn
     for at, tick in enumerate(dicts_in(ticks)):
@@ -127,7 +127,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _members(file: RunFile) -> Iterator[tuple[str, Any] | Lost]:
-    """Yield what a document holds; of lines each as if it stood in a list."""
+    """Yield the members of a document; each line of a line file counts as an entry of a list."""
     if not file.name.lower().endswith(SUFFIXES):
         yield from members(file, frozenset({"simulations", "tasks"}))
         return

@@ -133,7 +133,7 @@ def _value(event: bytes, begin: int, end: int) -> tuple[bytes, float | None]:
 
 
 def _scalar_tensor(event: bytes, begin: int, end: int) -> float | None:
-    """Read a tensor of one float or double; None for histograms, texts and all else."""
+    """Read a tensor of one float or double; None for histograms, texts and everything else."""
     dtype, content = 0, b""
     for key, start, stop in fields(event, begin, end):
         if key == DTYPE:
@@ -163,9 +163,9 @@ class _Batch:
     """Whole records of one piece of the file, and how far they reach."""
 
     data: bytes
-    starts: list[int]  # of each record's payload
+    starts: list[int]  # start of each record's payload
     sizes: list[int]
-    bad_length: bool  # the framing ends here, since a length is damaged
+    bad_length: bool  # the framing ends here because a length is damaged
 
 
 def recognises(file: RunFile) -> bool:

@@ -82,7 +82,7 @@ def _parquet(file: RunFile) -> Iterator[list[Row] | Lost]:
             rows = pl.DataFrame(batch).to_dicts()
             done += len(rows)
             yield rows
-    except (*DAMAGE, pl.exceptions.PolarsError):  # a data page is damaged: what was read before it stands
+    except (*DAMAGE, pl.exceptions.PolarsError):  # a data page is damaged: keep what was read before it
         yield Lost(rows=max(0, total - done), note=f"{file.rel}: its data is damaged; rows lost: {total - done}.")
 
 

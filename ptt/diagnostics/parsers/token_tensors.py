@@ -23,7 +23,7 @@ from ptt.diagnostics.parsers.io.values import nested
 from ptt.diagnostics.parsers.unpickle import Plain
 
 KEYS: Final = frozenset((*MASKS, *NAMED_LOGPS))
-# of writers whose files hold some of the same names
+# writers whose files hold some of the same names
 OTHERS: Final = (slime_dumps.recognises, skyrl_batches.recognises, verl.recognises_batches)
 WANTED: Final = f"a mask ({', '.join(MASKS)}) and log-probabilities"
 

@@ -149,7 +149,7 @@ class _Run:
         yield from read_samples(Samples(self._file, SQLITE.name), rows_read, add_logged, BAD_TRACES)
 
     def others(self, schema: dict[str, tuple[str, ...]]) -> Iterator[Piece]:
-        """Yield what the tables beside the metrics hold of the run; older projects lack some of them."""
+        """Yield the run's data from the tables beside the metrics; older projects lack some of them."""
         machine, events = MachineLog(self._file), EventLog(self._file)
         bad = 0
         for row in self._rows(MACHINE) if "system_metrics" in schema else ():

@@ -83,7 +83,7 @@ def _add(row: dict[str, Any], rewards: list[str], samples: Samples) -> bool:
         return False
     scores = {name: as_plain_number(row[name]) for name in rewards}
     advantage = as_plain_number(row.get("advantage"))
-    # Without the step: TRL repeats a generation in later files under later steps, and that is one trajectory.
+    # Without the step: TRL repeats a generation in later files under later steps, and it stays one trajectory.
     sample = row.get(SAMPLE_ID)
     named = [] if sample is None else [str(sample)]
     content = as_json([row["prompt"], row["completion"], scores, advantage, *named])
@@ -131,15 +131,15 @@ FACT = re.compile(r'"(global_step|max_steps|logging_steps|train_batch_size)": (\
 HISTORY = re.compile(r'"log_history"\s*:\s*\[')
 HISTORY_BYTES = re.compile(HISTORY.pattern.encode())
 STRING, BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
-MAX_NESTING = 3  # levels of a document in which a state is looked for
+MAX_NESTING = 3  # levels of a document searched for a state
 WHITE = b"\xef\xbb\xbf \t\r\n"
 TRL_NAMES = frozenset(
     {"completions/mean_length", "completion_length", "frac_reward_zero_std", "objective/rlhf_reward", "rewards/margins",
      "min_reward", "mean_token_accuracy"}
 )  # fmt: skip
 MAX_ROW = 1 << 18  # characters of a logged row
-FAILED_SHARE = 4  # of the text, that rows which cannot be decoded may be read through: damage is not everywhere
-FAILURE_COST = 1000  # characters that could be read in the time that one failure takes
+FAILED_SHARE = 4  # of the text, the cost allowed for rows that cannot be decoded: damage is not everywhere
+FAILURE_COST = 1000  # characters readable in the time that one failure takes
 STEPLESS = "row(s) of the log history skipped: no step."
 SEPARATOR = re.compile(r"[\s,]*")
 
@@ -229,7 +229,7 @@ def _rows(history: list[Any], file: RunFile) -> Iterator[Piece]:
 
 
 def _salvage(text: str, file: RunFile) -> tuple[dict[str, Any], Lost]:
-    """Take the complete rows out of a file that is no JSON as a whole."""
+    """Recover the complete rows of a file that is not valid JSON as a whole."""
     rows: list[Any] = []
     state: dict[str, Any] = {key: int(value) for key, value in FACT.findall(text) if len(value) < 19}
     start = HISTORY.search(text)
@@ -238,13 +238,13 @@ def _salvage(text: str, file: RunFile) -> tuple[dict[str, Any], Lost]:
         return state | {"log_history": rows}, Lost(bytes=file.size, note=note)
     decoder = json.JSONDecoder()
     at, lost, bad = start.end(), 0, 0
-    base, window = at, text[at : at + 2 * MAX_ROW]  # to name the line of an error the decoder counts all before it
+    base, window = at, text[at : at + 2 * MAX_ROW]  # to give an error's line, the decoder counts all lines before it
     patience = FAILED_SHARE * len(text)
     while at < len(text) and patience > 0:
         gap = SEPARATOR.match(text, at)
         at = gap.end() if gap else at
         if text.startswith("]", at):
-            at = len(text)  # behind the history stand only the trainer's own settings
+            at = len(text)  # after the history come only the trainer's own settings
             break
         if at - base > MAX_ROW:
             base, window = at, text[at : at + 2 * MAX_ROW]

@@ -70,7 +70,7 @@ TWICE: Final = {"all": "effective", "effective": "all"}
 ROUNDED: Final = "rounded4"  # logp_kind
 ROUNDS_SINCE: Final = (0, 4)
 FLOATS: Final = tuple(COMPACT.values())
-SHARED: Final = ("step", "trajectory_id", "group_id", "env", "reward", "policy_version")  # by sequence and trajectory
+SHARED: Final = ("step", "trajectory_id", "group_id", "env", "reward", "policy_version")  # of sequence and trajectory
 NO_EPISODE: Final = "line(s) skipped: not an episode."
 
 
@@ -85,7 +85,7 @@ def _traces(episode: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def read_traces(file: RunFile) -> Iterator[Piece]:
-    """Yield trajectories with turns, calls and rewards, and the sequences of those that were trained on."""
+    """Yield trajectories with turns, calls and rewards, and sequences of those that were trained on."""
     if other := _better(file):
         yield Lost(note=f"{file.rel} was skipped: {other} contains the same episodes.")
         return
@@ -107,7 +107,7 @@ def read_traces(file: RunFile) -> Iterator[Piece]:
 
 
 def _better(file: RunFile) -> str | None:
-    """Name the file of the same episodes that is read instead: in training what was trained on, else all."""
+    """Name the file with the same episodes that is read instead: for training those trained on, else all."""
     kind, split = file.path.parent.name, file.path.parent.parent.name
     if not _of_prime(file) or kind == ("all" if split == "eval" else "effective"):
         return None
@@ -201,7 +201,7 @@ def _columns(episode: dict[str, Any], trace: dict[str, Any], file: RunFile) -> d
 
 
 def _task(task: dict[str, Any]) -> str | None:
-    """Return what tells a task from others: its name, else its number or key."""
+    """Return what identifies a task: its name, else its number or key."""
     data = dict_of(task.get("data"))
     return as_name(data.get("name")) or as_label(data.get("idx")) or as_name(task.get("key"))
 
@@ -305,7 +305,7 @@ def recognises_results(file: RunFile) -> bool:
 
 
 def _is_document(file: RunFile) -> bool:
-    """Return whether this is one document of `metadata` and `outputs`, as later versions dump it."""
+    """Return whether this is a single document of `metadata` and `outputs`, as later versions write."""
     head = text_head(file)
     return DOCUMENT.match(head) is not None and all(key in head for key in DOCUMENT_KEYS)
 
@@ -371,7 +371,7 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
 
 
 def _scores(record: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the reward functions' scores: `metrics`, or all columns of numbers that are none of the rollout's own."""
+    """Return the reward functions' scores: `metrics`, or all number columns other than the rollout's own."""
     if metrics := dict_of(record.get("metrics")):
         return {name: as_plain_number(score) for name, score in metrics.items()}
     numbers = ((name, as_plain_number(score)) for name, score in record.items() if name not in OWN)

@@ -73,7 +73,7 @@ def _queue(dump: Plain) -> tuple[Batch, int | None]:
 
 
 def _field(value: Plain) -> Plain:
-    """Read a field: an array, a ragged tensor as a list of arrays, or a list of anything else."""
+    """Read a field: an array, a ragged tensor as a list of arrays, or a list of other values."""
     ragged = node(value, "_rebuild_njt")
     if ragged is not None and ragged.args:
         return _ragged(ragged.args[0])
@@ -103,7 +103,7 @@ def _ragged(tensor: Plain) -> Plain:
 
 
 def _data_proto(dump: Plain) -> tuple[Batch, int | None]:
-    """Read a DataProto: a consolidated TensorDict or arrays by name, then columns that are no tensors, and facts."""
+    """Read a DataProto: a consolidated TensorDict or arrays by name, then columns that are not tensors, and facts."""
     proto = node(dump, "DataProto")
     batch: Batch = {}
     for part in proto.state if proto is not None and isinstance(proto.state, list) else []:

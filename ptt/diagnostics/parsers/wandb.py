@@ -98,7 +98,7 @@ TITLE, TEXT = field_key(1, 2), field_key(2, 2)
 EXIT_CODE, RUNTIME = field_key(1, 0), field_key(2, 0)
 STDOUT = 1
 
-REST_CHARS = 1 << 16  # of a line of output that goes on in the next record
+REST_CHARS = 1 << 16  # of a line of output that continues in the next record
 VALUE_BYTES = 1 << 20  # of one value: a number takes 25 bytes, a histogram some thousands
 NUMBER_START = frozenset("-0123456789")
 CONSTANTS: dict[str, float | None] = {
@@ -113,7 +113,7 @@ CONSTANTS: dict[str, float | None] = {
 Value = str | float | None  # JSON text, or a value the writer gave by its type
 
 
-Span = tuple[int, int]  # from where to where a field's content reaches in its record
+Span = tuple[int, int]  # start and end of a field's content in its record
 
 
 def last_fields(record: bytes, span: Span) -> dict[int, Span]:
@@ -165,7 +165,7 @@ def _text(record: bytes, span: Span | None) -> str:
 
 
 def value_of(text: Value) -> Any:
-    """Read extended JSON; a number comes as float. None is null; ValueError where it is no JSON."""
+    """Read extended JSON; numbers become float, None is null. ValueError for invalid JSON."""
     if text is None or isinstance(text, float):
         return text
     if text in CONSTANTS:
@@ -197,7 +197,7 @@ def read_value(value: Value) -> Any:
 
 
 def step_of(value: Value) -> int | None:
-    """Read a value as a step; None if it is none."""
+    """Read a value as a step; None if it is not one."""
     return as_step(read_value(value))
 
 
@@ -210,7 +210,7 @@ def numbers_of(found: dict[str, Value]) -> dict[str, float | None]:
         try:
             read = value_of(value)
             if isinstance(read, dict):
-                if "_type" not in read:  # else a histogram, a table or a picture
+                if "_type" not in read:  # otherwise a histogram, a table or a picture
                     below = name_prefix(f"{name}.")
                     inner = {f"{below}{key.replace('/', '.')}": entry for key, entry in flatten(read).items()}
                     kept.update(
@@ -276,13 +276,13 @@ def _logged_steps(file: RunFile, stream: Iterator[bytes | Lost]) -> Iterator[tup
 
 
 class _Run:
-    """What is known while the records go by; `step` is of the latest log call that named one."""
+    """State while records are read; `step` is that of the latest log call that named one."""
 
     def __init__(self, file: RunFile, step_key: str | None, step: int | None) -> None:
         self.file, self.step_key, self.step = file, step_key, step
         self.columns, self.events, self.machine = MetricColumns(file), EventLog(file), MachineLog(file)
         self.endings = EndingLog(self.events)
-        self.rest: dict[str, str] = {}  # of each stream what has no line end yet
+        self.rest: dict[str, str] = {}  # by stream: output without a line end so far
         self.log_calls = self.bad = 0
         self.ended = False
         self.summary: dict[str, float | None] = {}

@@ -64,7 +64,7 @@ class _Calls(TraceReader):
         return roots
 
     def _find(self, call: str, roots: dict[str, str]) -> None:
-        """Find what a call and those above it belong to: an episode of an evaluation, else the trace."""
+        """Find what a call and its parents belong to: an episode of an evaluation, else the trace."""
         path: list[str] = []
         at: str | None = call
         while at is not None and at not in roots and at not in self._episodes and len(path) <= len(self._of):
@@ -74,7 +74,7 @@ class _Calls(TraceReader):
         roots |= dict.fromkeys(path, root)
 
     def add(self, row: dict[str, Any], _samples: Samples) -> bool:
-        """Take one call in; False if it is none."""
+        """Take in one call; False if it is not one."""
         name, trace_id = as_name(row.get("id")), as_name(row.get("trace_id"))
         if trace_id is None or not row.keys() >= KEYS:
             return False

@@ -43,12 +43,12 @@ def itemsize(dtype: str) -> int:
 
 
 def numpy_dtype(text: str) -> np.dtype[Any] | None:
-    """Return a dtype of numbers or texts by NumPy's short name; None for objects, records and the like."""
+    """Return a dtype of numbers or texts by NumPy's short name; None for objects and records."""
     return np.dtype(text) if _NUMPY.fullmatch(text) else None
 
 
 def whole(values: object) -> tuple[int, ...]:
-    """Read a shape, strides or the like; refuse what is negative or not an integer."""
+    """Read a shape or strides; refuse negative numbers and anything that is not an integer."""
     if isinstance(values, np.ndarray):
         values = values.tolist()
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) > MAX_DIMS:
@@ -61,7 +61,7 @@ def whole(values: object) -> tuple[int, ...]:
 def strided(
     data: memoryview, dtype: str, *, shape: Sequence[int], strides: Sequence[int] | None = None, offset: int = 0
 ) -> Array:
-    """Copy a tensor out of its storage; `strides` and `offset` in elements, row by row where none are given."""
+    """Copy a tensor out of its storage; `strides` and `offset` in elements, contiguous rows by default."""
     shape = whole(shape)
     strides = contiguous(shape) if strides is None else whole(strides)
     if len(strides) != len(shape) or offset < 0:
@@ -87,9 +87,9 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def array_of(data: object, dtype: object, shape: object) -> Array:
-    """Make an array from a uint8 array that holds its bytes row by row; refuse what does not fit.
+    """Make an array from a uint8 array of its bytes in row order; refuse what does not fit.
 
-    `dtype` is torch's or NumPy's name of it, such as `torch.bfloat16` or `int64`.
+    `dtype` is torch's or NumPy's name, such as `torch.bfloat16` or `int64`.
     """
     name = DTYPES.get(str(dtype).removeprefix("torch."))
     if name is None or not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:

@@ -34,7 +34,7 @@ DAMAGE: Final = (zipfile.BadZipFile, ValueError, NotImplementedError, struct.err
 
 
 def members(data: memoryview) -> list[zipfile.ZipInfo]:
-    """List what a zip archive holds; refuse names that occur twice or lead out of it, and encryption."""
+    """List the members of a zip archive; refuse repeated names, names that lead out of it, and encryption."""
     try:
         with zipfile.ZipFile(_View(data)) as archive:
             entries = archive.infolist()
@@ -53,7 +53,7 @@ def members(data: memoryview) -> list[zipfile.ZipInfo]:
 
 
 def torch_archive(data: memoryview) -> tuple[memoryview, dict[str, memoryview]]:
-    """Return the pickle of an archive by torch.save, and its storages by key.
+    """Return the pickle in an archive by torch.save, and its storages by key.
 
     Nothing is unpacked: members are windows into `data`.
     """
@@ -141,7 +141,7 @@ LEGACY_AT: Final = 2
 TAR: Final = b"ustar"
 TAR_AT: Final = 257
 PROTOCOLS: Final = range(2, 6)
-MAX_HEADER_BYTES: Final = 16 << 20  # of safetensors: a token dump needs a few hundred bytes
+MAX_HEADER_BYTES: Final = 16 << 20  # for safetensors: a token dump needs a few hundred bytes
 KEPT_TEXT: Final = 256
 NESTED: Final = 4  # archives within archives; veRL and SkyRL have one
 
@@ -247,7 +247,7 @@ def _safetensor(info: Any, body: memoryview, budget: Budget) -> Plain:
     shape = arrays.whole(info.get("shape"))
     span = arrays.whole(info.get("data_offsets"))
     dtype = arrays.SAFETENSORS.get(info["dtype"])
-    if dtype is None:  # float8 and the like
+    if dtype is None:  # such as float8
         return None
     if len(span) != 2 or not span[0] <= span[1] <= len(body):
         raise RefusedError("a tensor lies outside the file")
@@ -283,7 +283,7 @@ def main() -> None:
 
 
 def _take(requests: queue.SimpleQueue[bytes]) -> None:
-    """Take requests while one is answered, so that the end of whoever asks is the end of the answer as well."""
+    """Read requests while one is answered, so that this process ends as soon as its parent does."""
     for line in sys.stdin.buffer:
         requests.put(line)
     os._exit(0)
@@ -330,7 +330,7 @@ def _read(path: Path, limits: Limits, *, guarded: bool) -> Any:
 
 
 def _limit(limits: Limits, size: int) -> None:
-    """Allow what this file may take on top of what the process has taken so far."""
+    """Allow what this file may take in addition to what the process has taken so far."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + size + limits.memory_for(size), hard))
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)

@@ -44,7 +44,7 @@ class Record(metaclass=_Frozen):
     pairs: list[tuple[Any, Any]]
 
     def __new__(cls, *args: Any, **_: Any) -> Record:
-        """Stand for a call of what the pickle named, or for an instance of it."""
+        """Stand in for a call of what the pickle names, or for an instance of it."""
         made = object.__new__(cls)
         made.args, made.state, made.entries, made.pairs = args, None, [], []
         return made
@@ -119,8 +119,8 @@ class _Careful(_Inert, pickle._Unpickler):
     }
 
 
-# What the pickle machine raises for damaged or senseless opcodes: it checks nothing beforehand, so an operation on a
-# value of the wrong kind fails in that operation's own way.
+# What the pickle machine raises for damaged or senseless opcodes: it validates nothing, so an operation on a
+# value of the wrong kind fails in its own way.
 DAMAGE: Final = (
     pickle.UnpicklingError, ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError,
     LookupError, NotImplementedError, RuntimeError, TypeError, ValueError, struct.error,
@@ -150,7 +150,7 @@ def _tensor(walk: Evaluation, args: tuple[Any, ...], _record: Record | None, _de
     if len(args) > 6 and isinstance(args[6], type) and issubclass(args[6], Record):
         dtype = arrays.DTYPES.get(args[6].origin[1])
     if dtype is None:
-        return None  # float8, complex, quantised: not read, and said so by whoever wants them
+        return None  # float8, complex, quantised: not read, and reported by the caller that wants them
     if storage.key not in walk.storages:
         raise RefusedError("a tensor's storage is missing")
     data = walk.storages[storage.key]
@@ -252,13 +252,13 @@ def _numbers(walk: Evaluation, content: Any, dtype: Any, shape: Any, *, by_colum
 
 
 def texts_of(made: Array, keep: Callable[[str], str]) -> Plain:
-    """Return an array of texts as a list, entry by entry whatever its shape."""
+    """Return an array of texts as a flat list, whatever its shape."""
     flat = made.ravel()
     if made.dtype.kind == "S":
         return [keep(value.decode("utf-8", "replace")) for value in flat.tolist()]
     try:
         return [keep(value) for value in flat.tolist()]
-    except (SystemError, UnicodeError, ValueError) as error:  # code points that are none
+    except (SystemError, UnicodeError, ValueError) as error:  # invalid code points
         raise RefusedError("its texts are not Unicode") from error
 
 
@@ -374,7 +374,7 @@ class Evaluation:
         return made
 
     def items(self, found: Any, depth: int) -> Plain:
-        """Pack numbers into an array; walk anything else."""
+        """Pack numbers into an array; convert anything else entry by entry."""
         kinds = set(map(type, found))
         if kinds and kinds <= {int, float, bool, type(None)} and kinds != {type(None)}:
             self.budget.array(8 * len(found))
@@ -386,7 +386,7 @@ class Evaluation:
         return [self.plain(entry, depth) for entry in found]
 
     def mapping(self, pairs: Any, depth: int) -> dict[str | int, Plain]:
-        """Keep the entries under text and integers: others are of no use as names."""
+        """Keep the entries with text or integer keys: others cannot be names."""
         return {self._key(key): self.plain(value, depth) for key, value in pairs if type(key) in (str, int)}
 
     def _key(self, key: str | int) -> str | int:

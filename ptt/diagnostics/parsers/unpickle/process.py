@@ -88,22 +88,22 @@ def decode(tree: Any, arrays: list[Array]) -> Plain:
             raise RefusedError("the reading process gave an invalid answer")
 
 
-# -I: neither the folder ptt is called in nor the environment may put a module before ours.
+# -I: neither the current folder nor the environment may put a module before ours.
 START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from ptt.diagnostics.parsers.unpickle.child import main; main()"
 )
-MAX_JSON_BYTES: Final = 1 << 29  # of JSON, which the limits on nodes and text keep far below
-GRACE: Final = 5.0  # seconds to end by itself
+MAX_JSON_BYTES: Final = 1 << 29  # of JSON; the limits on nodes and text keep it far below
+GRACE: Final = 5.0  # seconds to end on its own
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a file holds; `guarded` is false where the system cannot limit the memory of a process."""
+    """A file's content; `guarded` is false if the system cannot limit a process's memory."""
 
     value: Plain
     guarded: bool
-    seconds: float = 0.0  # of CPU time that reading took
+    seconds: float = 0.0  # CPU time that reading took
 
 
 class Worker:
@@ -118,9 +118,9 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def read(self, path: Path, *, seconds: float | None = None) -> Answer:
-        """Return what the file holds, in no more than `seconds` of CPU time.
+        """Return the file's content, using at most `seconds` of CPU time.
 
-        Raises RefusedError with the reason, and the time it took, if the file will not be read; or OSError.
+        Raises RefusedError, with the reason and the time spent, if the file is refused; or OSError.
         """
         size = path.stat().st_size
         limits = self._limits if seconds is None else replace(self._limits, cpu=min(self._limits.cpu, seconds))

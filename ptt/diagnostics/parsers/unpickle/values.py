@@ -1,4 +1,4 @@
-"""What one file may still give; beyond it the file is refused."""
+"""The limits on what one file may return; beyond them it is refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Limits:
 
 
 class Budget:
-    """What one file may still give; shared by the archives inside it."""
+    """What one file may still return; shared by the archives inside it."""
 
     def __init__(self, *, arrays: int, nodes: int, text: int) -> None:
         self._arrays, self._nodes, self._text = arrays, nodes, text
