@@ -9,7 +9,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.rules.interface import NotJudged, does_not_apply
 from ptt.diagnostics.rules.single_series import logged
 
-LEARNT_VARIANCE = 0.1  # explained variance from which a critic tells something of the returns
+LEARNT_VARIANCE = 0.1  # explained variance from which a critic has learnt something about the returns
 MIN_LOSS = 0.05  # values off by 0.2 to 0.3: less is little, beside rewards of 0 and 1
 FIT = "train the critic alone on the rollouts of one step, with the policy frozen: can it fit their returns?"
 REPAIRS = (

@@ -22,7 +22,7 @@ from ptt.diagnostics.wording import sig
 
 MIN_VARIANCE = -0.05  # below zero by more than an estimate from one batch scatters
 MIN_STEPS = 50  # logged steps: before that a critic may still be learning
-SAME_SHARE = 0.01  # of all that the reward covers: rewards that lie so close together are one
+SAME_SHARE = 0.01  # of the reward's range: rewards this close together count as equal
 WARM_UP_SHARE = 0.2  # of the logged steps: a new critic starts at zero and may overshoot
 
 

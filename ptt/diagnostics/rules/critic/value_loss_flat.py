@@ -25,9 +25,9 @@ from ptt.diagnostics.rules.single_series import last_mean, logarithms, more_rows
 from ptt.diagnostics.wording import pct, sig
 
 MIN_STEPS = 50  # values: a new critic may need some tens of steps
-FALL = 0.25  # of the early loss: a critic that learns anything of the returns takes off more
+FALL = 0.25  # of the early loss: a critic that learns anything about the returns reduces it by more
 EARLY_VALUES = 10  # the beginning: a critic that learns does so from its first steps
-Z_LIMIT = 2.0  # standard errors that the fall is allowed to hide behind
+Z_LIMIT = 2.0  # standard errors within which a fall may go unseen
 
 
 @requires(critic_metric("critic/value_loss", what="value loss"))

@@ -27,7 +27,7 @@ from ptt.diagnostics.wording import pct, sig
 RISE_FACTOR = 2.0  # a loss that should fall has doubled: values are off by 1.4 times as much as at first
 HIGH_FACTOR = 10.0  # times the early level: the values are off by three times as much
 MIN_REWARD_RISE = 0.25  # of the reward's range, from the first to the last mean: the returns changed too
-MIN_GROWTH = 2.0  # times: any reward that rises may spread the returns by so much
+MIN_GROWTH = 2.0  # times: any rising reward may spread the returns this much
 LARGEST_SHARE = 1.5  # a mean reward up to this may be a share of successes, with a little for the format
 
 
@@ -80,7 +80,7 @@ def _unlearnt(evidence: Evidence) -> bool:
 
 
 def _excuse(evidence: Evidence, times: float) -> str:
-    """Return why a rise to so many times the early loss may be no fault of the critic, or nothing."""
+    """Return why a rise to `times` times the early loss may not be the critic's fault, or ""."""
     explained = _explained(evidence)
     if explained is not None:
         last = last_mean(explained)

@@ -35,7 +35,7 @@ def check(values: Series, evidence: Evidence, limits: Limits) -> Verdict:
     steps, value, paid = aligned(values, returns)
     late = paid[len(steps) // 2 :]
     size = float(abs(np.median(late))) if len(late) else 0.0
-    scatter = step_noise(late)[0] if len(late) >= MIN_STEPS else 0.0  # of a trend too: it is no scatter
+    scatter = step_noise(late)[0] if len(late) >= MIN_STEPS else 0.0  # without a trend, which is not scatter
     few = len(steps) < MIN_STEPS
     if few or size <= MIN_SIZE * scatter:
         return NotJudged(

@@ -13,9 +13,9 @@ from ptt.diagnostics.rules.single_series import aligned, selected
 from ptt.diagnostics.statistics.mismatch_shape import HEAD, MismatchShape
 from ptt.diagnostics.wording import pct, sig
 
-MIN_STEPS: Final = 6  # recorded steps with a lag: fewer tell of no habit
-FRESHEST_SHARE: Final = 0.1  # of the steps: so fresh that what is left of a distance is the engine's
-MIN_ABOVE: Final = 0.8  # of pairs of a stale and a fresh step, the stale one lies further off
+MIN_STEPS: Final = 6  # recorded steps with a lag: fewer show no pattern
+FRESHEST_SHARE: Final = 0.1  # of the steps: so fresh that any remaining distance comes from the engine
+MIN_ABOVE: Final = 0.8  # of pairs of a stale and a fresh step, the stale one is further off
 MIN_FACTOR: Final = 2.0  # its median, over the fresh ones'
 MIN_EACH: Final = 3  # steps on either side
 MATERIAL: Final = {  # what a distance must reach to matter, by what is measured
@@ -35,7 +35,7 @@ class Response(NamedTuple):
 
 
 def lag_of(evidence: Evidence) -> Series | None:
-    """Return the mean lag by step: as the trainer logs it, else from the versions of the recorded sequences."""
+    """Return the mean lag by step, as the trainer logs it, else from the versions of recorded sequences."""
     series = evidence.metrics.get("staleness/mean")
     if series is not None and len(series.finite()[0]) >= MIN_LOGGED:
         return series
@@ -82,8 +82,8 @@ def _distances(evidence: Evidence) -> list[tuple[str, Series]]:
 
 
 STALE_FACTOR: Final = 2.0  # mean |r| above the median lag over that below it
-MIN_FRESH_STEPS: Final = 0.15  # of the later steps: a fault of the two sides would be there at each
-MIN_R_SQUARED: Final = 0.5  # of r on the logprob: most of it is a temperature
+MIN_FRESH_STEPS: Final = 0.15  # of the later steps: a fault of either side would show at each of them
+MIN_R_SQUARED: Final = 0.5  # of r on the logprob: then most of it is a temperature
 MIN_ONE_SIDED: Final = 0.9  # of the large differences have one sign
 MAX_BALANCE: Final = 0.2  # from one half: both signs alike
 MIN_EXPLAINED: Final = 0.6  # of the difference after tools, by tokens of equal logprob before them

@@ -51,7 +51,7 @@ class Mismatch(NamedTuple):
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge each figure that is recorded against its own limit; the first broken one is told."""
+    """Judge each recorded measure against its own limit; report the first that breaks it."""
     mismatches = _mismatches(evidence, limits)
     if not mismatches:
         return NotJudged(

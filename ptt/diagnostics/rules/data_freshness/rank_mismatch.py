@@ -28,13 +28,13 @@ from ptt.diagnostics.wording import pct, sig
 
 SHARE = 0.01  # of the rank's tokens beyond LARGE, more than of the others': p99 above the clip range
 MEAN = LOGP_ABS  # nats of mean |r| more than the others
-FACTOR = MIN_FACTOR  # times the others' own: where all lie far off, one a little further is not what is wrong
-ALPHA = 0.01  # of all ranks and starts together
+FACTOR = MIN_FACTOR  # times the others' own: if all are far off, one a little further is not the problem
+ALPHA = 0.01  # over all ranks and starts together
 MAX_NAMED = 4
 
 
 class OffRank(NamedTuple):
-    """A rank that lies above the others, in the measure in which it does so most."""
+    """A rank above the others, by the measure in which it exceeds them most."""
 
     gap: RankGap
     excess: Excess

@@ -30,11 +30,11 @@ from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
 from ptt.diagnostics.wording import sig
 
 LAG_LIMIT = 8.0  # versions; see the source above
-STALE_SHARE = 0.25  # of the steps from the first stale one on: a sampler refreshed now and then is fresh in between
-GROWTH_FACTOR = 2.0  # times its early level: the lag is not held
+STALE_SHARE = 0.25  # of the steps from the first stale one on: a sampler refreshed at times is fresh in between
+GROWTH_FACTOR = 2.0  # times its early level: the lag is not bounded
 HIGH_P99 = 1.0  # nats of p99: one token in a hundred is e times likelier or less likely than when it was sampled
-MIN_FALL = 3.0  # by this factor at each sync: fresh weights are as near as the engine's arithmetic lets them be
-LOGGED = {"logp_abs_mean": LOGP_ABS, "kl": KL}  # the same limits as engine-mismatch has
+MIN_FALL = 3.0  # by this factor at each sync: fresh weights are as near as the engine's arithmetic allows
+LOGGED = {"logp_abs_mean": LOGP_ABS, "kl": KL}  # engine-mismatch's limits
 CAUSES = (
     "the sampler's weights are synced too rarely, or a sync failed",
     "the rollout queue grows faster than the trainer consumes it",
@@ -43,7 +43,7 @@ CAUSES = (
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge how old the sampler's weights were: by versions, else by a distance that starts over."""
+    """Judge how old the sampler's weights were: by versions, else by a distance that falls at each sync."""
     by_versions = _by_versions(evidence, limits)
     return by_versions if isinstance(by_versions, Finding) else _by_syncs(evidence, limits) or by_versions
 

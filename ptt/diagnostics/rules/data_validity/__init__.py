@@ -17,11 +17,11 @@ from ptt.diagnostics.statistics.slices import SLICES
 
 OTHER_TOKENS = "r compares different tokens: tails, ESS, E[rho^2] and KL of the pair mean nothing"
 BLOCKS = "contaminates"
-"""Key of a finding's evidence: the pairs whose tails are not to be judged while it stands, or "all"."""
+"""Key of a finding's evidence: the pairs whose tails must not be judged while the finding holds, or "all"."""
 
 
 def extent(what: Extent | AnomalyCount | MissingLogprobs, effect: str) -> dict[str, JsonScalar]:
-    """Return, as evidence, how much of the records a finding concerns and what that does to which statistic.
+    """Return, as evidence, how much of the records a finding affects and what it does to which statistic.
 
     Every finding of this link carries these keys; `tokens` are model tokens, `example` is one of the files.
     """
@@ -45,7 +45,7 @@ NONE_RECORDED = NotJudged(
 
 
 def recorded_validity(evidence: Evidence) -> Validity | NotJudged:
-    """Return what is known of the recorded logprobs, or that none are recorded."""
+    """Return what is known about the recorded logprobs, or that none are recorded."""
     return evidence.validity if evidence.validity is not None and evidence.validity.sequences else NONE_RECORDED
 
 
@@ -64,7 +64,7 @@ def dates_of(span: FaultSpan) -> dict[str, Any]:
 
 
 def sampled_masks(evidence: Evidence) -> tuple[SampledMasks, Mapping[FaultSpan, Extent]] | NotJudged:
-    """Return what sequences spread over the run show of the masks, or that none could be read."""
+    """Return what sequences spread over the run show about the masks, or that none could be read."""
     mask = evidence.mask
     return (mask.sampled, mask.extents) if mask is not None and mask.sampled is not None else NONE_RECORDED
 

@@ -37,12 +37,12 @@ from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Ve
 from ptt.diagnostics.wording import pct, sig
 
 ZERO_SHARE = 0.999  # of tokens
-MOVED = ("kl/ref", "kl/old", "grad_norm")  # above 0 only where the policy leaves where it was
+MOVED = ("kl/ref", "kl/old", "grad_norm")  # above 0 only if the policy moves
 MIN_KL = 1e-7  # nats a token: below it a logged KL is rounding
 ENGINE_PAIRS = ("old/rollout", "policy/rollout")
 MIN_EDGE = 0.5  # of the usual |r|, next to a copy: a policy that only begins to move starts at a small part of it
 MIN_COARSE_TOKENS = (
-    10_000  # so many agree to the last bit of a coarse type in copies alone: noise crosses some boundary
+    10_000  # this many agree to the last bit of a coarse type only in copies: noise crosses some rounding boundary
 )
 EFFECT = "tails, ratios and KL of the pair are 0 and its ESS is 1 whatever happens"
 
@@ -113,7 +113,7 @@ def _part(fault: ColumnFault) -> Finding:
 
 
 def _same(validity: Validity, pair: str, limits: Limits) -> bool:
-    """Return whether a pair's logprobs are one number; of coarse ones all must be, and many."""
+    """Return whether a pair's logprobs are equal; coarse ones must all be, and many."""
     whole, _ = validity.pairs.get(pair, (None, None))
     if whole is None or whole.zero_share <= limits["copied"]:
         return False
@@ -122,7 +122,7 @@ def _same(validity: Validity, pair: str, limits: Limits) -> bool:
 
 
 def _why_still(tails: Tails, validity: Validity, evidence: Evidence) -> str | None:
-    """Return why both logprobs may well be the same without one being a copy, or None."""
+    """Return why both logprobs may be equal although neither is a copy, or None."""
     if tails.pair == "policy/old":
         return "policy and old logprobs are equal where each batch gets one update"
     rate = _largest(evidence, "lr")

@@ -32,7 +32,7 @@ JUMPS = {
 
 
 def recorded(evidence: Evidence) -> RecordedBatches | NotJudged:
-    """Return what is known of the recorded batches, or that none are recorded."""
+    """Return what is known about the recorded batches, or that none are recorded."""
     return evidence.batches or NONE_RECORDED
 
 
@@ -46,7 +46,7 @@ def check(batches: RecordedBatches, evidence: Evidence, limits: Limits) -> Verdi
     few = rows if rows is not None and rows.few <= limits["rows_share"] * rows.usual and rows.jumps else None
     if groups is None and few is None and [one.name for one in apart] == ["length"] and (equal or rows is None):
         return _other_tokens(apart[0])
-    if equal:  # the log speaks of these samples
+    if equal:  # the log describes these samples
         apart, groups, few = [], None, None
     elif len(apart) == 1 and not (groups or rows):
         apart = []  # one mean alone may be of another reward
@@ -61,7 +61,7 @@ def check(batches: RecordedBatches, evidence: Evidence, limits: Limits) -> Verdi
 
 
 def _missing_at(evidence: Evidence, span: FaultSpan) -> tuple[PassingValue, ...]:
-    """Return the ranks, environments, tools and the like that are not recorded at the same steps."""
+    """Return the ranks, environments, tools and other values that are missing at the same steps."""
     throughout = evidence.holders.throughout if evidence.holders is not None else None
     return tuple(
         one

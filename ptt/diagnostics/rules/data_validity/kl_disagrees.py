@@ -29,10 +29,10 @@ from ptt.diagnostics.statistics.level_jump import RatioJump
 from ptt.diagnostics.wording import sig
 
 MIN_COMPARED: Final = 8  # steps: four on either side of a jump
-OFF_FACTOR: Final = 10.0  # of k3 and k2 at once: a sample of the sequences, or a mean over them, explains less
+OFF_FACTOR: Final = 10.0  # in k3 and k2 at once: sampling sequences, or averaging over them, explains less
 OFF_SHARE: Final = 0.9  # of the steps
-K3_A_TOKEN: Final = {"trl": ("kl", "train/kl")}  # the frameworks whose logged KL is known to be that, by its name
-ONE_SIDED: Final = 3.0  # times: so much further one slice moved than the other, and it alone is named
+K3_A_TOKEN: Final = {"trl": ("kl", "train/kl")}  # the frameworks whose logged KL is known to be k3, by its name
+ONE_SIDED: Final = 3.0  # times: if one slice moved this much further than the other, it alone is named
 EFFECT: Final = "r is not the distance that was trained on: tails, ESS, E[rho^2] and KL of the pair mean something else"
 
 
@@ -73,7 +73,7 @@ def check(witness: KlWitness, evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _always_off(witness: KlWitness, limits: Limits) -> float | None:
-    """Return the median ratio of recorded to logged KL where k3 and k2 lie that far off at most steps, else None."""
+    """Return the median ratio of recorded to logged KL if k3 and k2 are that far off at most steps, else None."""
     estimates = np.stack([witness.recorded["k3"], witness.recorded["k2"]])
     logs = np.log(np.maximum(estimates, np.finfo(np.float64).tiny) / witness.logged)
     far = np.maximum(logs.min(axis=0), -logs.max(axis=0)) >= np.log(limits["factor"])
@@ -133,7 +133,7 @@ LEAST_RATIO: Final = 1e-3  # a copy's is 0
 
 
 def _levels(witness: KlWitness, jump: RatioJump) -> tuple[float, float, float, float]:
-    """Return the median k3 and logged KL: recorded where sound and where off, then logged likewise."""
+    """Return the median recorded k3 where sound and where off, then the median logged KL at the same steps."""
     off = jump.span.holds(witness.steps)
     k3, logged = witness.recorded["k3"], witness.logged
     return tuple(float(np.median(values[part])) for values in (k3, logged) for part in (~off, off))  # type: ignore[return-value]

@@ -28,7 +28,7 @@ from ptt.diagnostics.statistics.fault_since import FaultSpan
 from ptt.diagnostics.statistics.mask_faults import Inversion, Padding, PlaceFault
 from ptt.diagnostics.wording import counted, pct, sig
 
-MIN_COMMON = 0.9  # of a place, with one token: then it is a template's
+MIN_COMMON = 0.9  # of a place's tokens that have one id: then they belong to a template
 EFFECT = "tokens that the policy did not sample are in tails, ESS, E[rho^2] and KL, and in the loss"
 CAUSES = ("the mask was made for other token ids than these", "the chat template's tokens count as the policy's")
 NEXT = ("print tokens and mask of one sequence with a tool call, side by side",)
@@ -86,7 +86,7 @@ def _misplaced(place: PlaceFault, held: Extent, limits: Limits) -> Finding:
 
 
 def _named(place: PlaceFault) -> tuple[str, str]:
-    """Return what is marked by where it stands, and what that makes of it."""
+    """Return where the wrongly marked tokens are, and what that says about them."""
     count = counted(len(place.numbers), "token(s)") if len(place.numbers) > 1 else "token"
     if place.kind == "end":
         return "the last tokens of sequences", "this is padding"

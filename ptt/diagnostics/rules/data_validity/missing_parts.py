@@ -23,9 +23,9 @@ from ptt.diagnostics.rules.data_validity import dates_of, recorded_validity, whe
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.rules.tail_holder import shown, value_words
 
-MAX_GAPS = 0.0  # a gap is one; the usual distance is the run's own
-MIN_LOGGED = 3  # values: fewer may belong to the steps before
-MIN_LOGGED_SHARE = 0.5  # of the stretch that they are logged over
+MAX_GAPS = 0.0  # a single gap counts; the usual distance is the run's own
+MIN_LOGGED = 3  # values: fewer may belong to earlier steps
+MIN_LOGGED_SHARE = 0.5  # of the stretch at which they are logged
 
 
 @requires(recorded_validity)
@@ -64,7 +64,7 @@ def _resized(coverage: Coverage) -> bool:
 
 
 def _still_logged(one: PassingValue, evidence: Evidence) -> str:
-    """Return a figure of this value that is logged at most of the steps that lack it in the records; else nothing."""
+    """Return a metric of this value that is logged at most of the steps without its records; else ""."""
     for series in (*evidence.metrics.values(), *evidence.other.values()):
         if one.value not in re.split(r"[/.:]", series.raw_name):
             continue

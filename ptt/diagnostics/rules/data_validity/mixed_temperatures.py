@@ -23,7 +23,7 @@ from ptt.diagnostics.statistics.pair_sample import TemperatureMixture
 from ptt.diagnostics.wording import pct, sig
 
 MIN_SCALED_SHARE = 0.08  # of fitted sequences: 0.03 at most in sound runs, 0.13 to 0.30 where three in ten are scaled
-MIN_PLAIN_SHARE = 0.15  # of fitted sequences: 0.13 at most where one temperature goes for all
+MIN_PLAIN_SHARE = 0.15  # of fitted sequences: 0.13 at most with a single temperature
 MIN_SCALED = 5  # sequences
 MAX_SHOWN = 6  # temperatures named in a claim
 MAX_SPREAD = 0.6  # interquartile range of the slopes over their median: chance slopes differ more

@@ -22,9 +22,9 @@ from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Ve
 from ptt.diagnostics.wording import pct
 
 KINDS = {"zero": "exactly 0", "pad": "exactly", "missing": "-9999 or below", "positive": "above 0", "fill": "exactly"}
-MIN_SHARE = 0.001  # of model tokens: below it the tokens left out cannot move a p99
+MIN_SHARE = 0.001  # of model tokens: with fewer, the tokens left out cannot move a p99
 BLOCKING_SHARE = 0.05
-THROUGHOUT = 0.5  # of model tokens above 0: no fill, but another quantity
+THROUGHOUT = 0.5  # of model tokens above 0: then it is another quantity, not a fill
 LEFT_OUT = "left out of every statistic; otherwise each would be an outlier of several nats in the tail"
 MAX_SHOWN = 4  # values named in a claim
 

@@ -18,7 +18,7 @@ from ptt.diagnostics.rules.data_validity import BLOCKS, dates_of, extent, record
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.wording import pct
 
-MAX_SHARE = 0.001  # of sequences: ids may clash now and then
+MAX_SHARE = 0.001  # of sequences: ids may occasionally clash
 
 
 @requires(recorded_validity)

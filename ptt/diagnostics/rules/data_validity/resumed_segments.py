@@ -18,7 +18,7 @@ from ptt.diagnostics.rules.data_validity import extent
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, by_kind, rule
 
 CAUSES = ("the run was killed and resumed from a checkpoint before its last step",)
-MIN_STEPS = 2.0  # recorded twice: one step alone is the one that was saved, logged again
+MIN_STEPS = 2.0  # recorded twice: a single step is the saved one, logged again
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:

@@ -16,7 +16,7 @@ from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged,
 from ptt.diagnostics.wording import pct
 
 MIN_BOUNDARY_SHARE = 0.5  # of the largest 1% of |r|
-MIN_P99 = 0.5  # nats: the 99th percentile where that share sits; kernel noise concentrates there too, far smaller
+MIN_P99 = 0.5  # nats: the 99th percentile; kernel noise concentrates at boundaries too, but is far smaller
 PAIRS = ("old/rollout", "policy/rollout")
 
 

@@ -17,7 +17,7 @@ from ptt.diagnostics.rules.data_validity import extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.wording import sig
 
-ROUNDED_SHARE = 0.99  # of sampled values; of float32 logprobs one in a hundred is so by chance
+ROUNDED_SHARE = 0.99  # of sampled values; by chance one in a hundred float32 logprobs looks rounded
 WORDS = {1: "one decimal", 2: "two decimals", 3: "three decimals", 4: "four decimals", 5: "five decimals"}
 
 

@@ -40,9 +40,9 @@ MIN_SLOPE_NEAR = 0.05  # T = 0.95: smaller mismatches drown in kernel noise
 MIN_SLOPE_DRIFT = 0.2
 MIN_NEGATIVE_SHARE = 0.85  # of tokens early in the run: 0.47 to 0.62 in sound runs
 MIN_TOKENS = 1000
-MIN_FACTOR = math.exp(MIN_JUMP)  # by which the ratio of both logprobs jumps
+MIN_FACTOR = math.exp(MIN_JUMP)  # factor by which the ratio of both logprobs jumps
 BASES = {2: math.log(2), 10: math.log(10)}  # a logprob to base b is 1 / log(b) times the natural one
-MAX_BASE_ERROR = 0.06  # of r over the logprob, around that of a base: what a few steps' drift moves its median by
+MAX_BASE_ERROR = 0.06  # of r over the logprob, around a base's value: a few steps' drift moves its median by this much
 EFFECT = "r = (1/T - 1) log p on every token: it is in tails, ESS, E[rho^2] and KL"
 DRIFT_PAIRS = ("policy/ref", "old/ref")
 
@@ -114,7 +114,7 @@ def _is_scaled(pair: str, early: PairSample, limits: Limits) -> bool:
 
 
 def _base_of(first: PairSample, limits: Limits) -> int | None:
-    """Return the base that one side is to, going by r over the logprob in the first steps; None where it is of none."""
+    """Return the log base of one side, from r over the logprob in the first steps; None if no base fits."""
     sided = max(first.negative_share, 1 - first.negative_share) > limits["negative_share"]
     if not sided or first.tokens < MIN_TOKENS:
         return None

@@ -30,7 +30,7 @@ from ptt.diagnostics.statistics.surprisal_excess import MAX_RATIO, MIN_RATIO, Su
 from ptt.diagnostics.wording import sig
 
 MIN_HIGH = 1.5  # times the entropy: a sampler at T of 1.2 or so; milder ones waste, and break nothing
-MIN_RUNS_SHARE = 0.6  # of the unlikely tokens, among others such: 0.35 at a sampler's T of 1.5, 0.8 in tool output
+MIN_RUNS_SHARE = 0.6  # of the unlikely tokens, next to others: 0.35 at a sampler's T of 1.5, 0.8 in tool output
 
 
 @requires(sampled_masks)
@@ -76,7 +76,7 @@ def check(masks: tuple[SampledMasks, Mapping[FaultSpan, Extent]], _: Evidence, l
 
 
 def in_runs(excess: SurprisalExcess) -> bool:
-    """Return whether the tokens that a policy rarely samples stand together, as foreign text does."""
+    """Return whether tokens that a policy rarely samples come in runs, as foreign text does."""
     return excess.inside.ratio > 1 and excess.clustered >= MIN_RUNS_SHARE
 
 

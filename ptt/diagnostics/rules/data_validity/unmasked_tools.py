@@ -23,8 +23,8 @@ from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged,
 from ptt.diagnostics.statistics.fault_since import FaultSpan
 from ptt.diagnostics.wording import pct, sig
 
-MIN_UNLIKELY = 0.05  # of marked tokens: 0.03 at most where the policy sampled all of them
-MIN_LAG = 1.0  # versions behind, in the mean: older than the freshest rollouts of the run
+MIN_UNLIKELY = 0.05  # of marked tokens: 0.03 at most if the policy sampled them all
+MIN_LAG = 1.0  # versions behind, on average: older than the freshest rollouts of the run
 CLAIM = "tool output is marked as the policy's own"
 
 

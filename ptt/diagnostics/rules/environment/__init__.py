@@ -17,9 +17,9 @@ from ptt.diagnostics.wording import counted, pct
 
 SharesVerdict = Broken | Healthy | NotJudged
 UNRECORDED: Final = Environment(split="unknown", trajectories=0, steps=0, calls=0)
-MAX_FINDINGS: Final = 5  # of one rule: the worst tools; more say the same of others
-OF_ONE_TOOL: Final = 0.8  # of all hits in the end are of one tool: then the finding is of that tool
-MIN_LIFT: Final = 1.5  # times its share of the trials: a tool that is called most has most hits anyway
+MAX_FINDINGS: Final = 5  # of one rule: the worst tools; further ones say the same about other tools
+OF_ONE_TOOL: Final = 0.8  # of all hits at the end come from one tool: then the finding is about that tool
+MIN_LIFT: Final = 1.5  # times its share of the trials: the most called tool has most hits anyway
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Question:
     missing: tuple[str, ...]
     enable: str
     causes: tuple[str, ...]
-    confirm: str  # {steps} stands for where to look
+    confirm: str  # {steps} is replaced by where to look
     next: tuple[str, ...]
 
     def unjudged(self, reason: str) -> NotJudged:
@@ -41,9 +41,9 @@ class Question:
 def judge_shares(question: Question, shares: Sequence[MeasuredShare], limits: Limits) -> SharesVerdict:
     """Judge shares that should stay low.
 
-    `limits`: `floor` and `factor` of a rise that counts; `medium` and `high`, the share in the end that makes it so
-    severe; `chronic`, the share that is too high whatever it was at first. Of one tool only where all together do not
-    show it already, or where nearly all hits in the end are of that tool.
+    `limits`: `floor` and `factor` of a rise that counts; `medium` and `high`, the share at the end with that severity;
+    `chronic`, a share that is too high whatever it was at first. A single tool is reported only if all tools together
+    do not show the same, or if nearly all hits at the end come from it.
     """
     if not shares:
         return question.unjudged(f"no {question.what.split(' that ')[0]} are recorded")
@@ -71,7 +71,7 @@ def judge_shares(question: Question, shares: Sequence[MeasuredShare], limits: Li
 
 
 def _makes_up(share: MeasuredShare, shares: Sequence[MeasuredShare]) -> bool:
-    """Return whether nearly all hits in the end are of this tool, and far more than its part of the trials."""
+    """Return whether nearly all hits at the end come from this tool, far more than its part of the trials."""
     whole = next((other.counts for other in shares if other.tool is None and other.counts is not None), None)
     if share.tool is None or share.counts is None or whole is None:
         return False
@@ -90,7 +90,7 @@ def _too_few(question: Question, shares: Sequence[MeasuredShare]) -> str:
 
 
 def _finding(question: Question, share: MeasuredShare, limits: Limits) -> Finding | None:
-    """Return a rise, or else a level that is too high throughout."""
+    """Return the finding of a rise, or else of a level that is too high throughout."""
     rise = share.risen(floor=limits["floor"], factor=limits["factor"], chronic=limits["chronic"])
     late, steps = share.late, share.series.finite()[0]
     subject = question.what if share.tool is None else f"{question.what} (tool {share.tool})"

@@ -20,9 +20,9 @@ from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged,
 from ptt.diagnostics.statistics.strata import StratifiedDifference, stratified_difference
 from ptt.diagnostics.wording import pct, sig
 
-FLOOR = 0.1  # of the calls under more load
-FACTOR = 2.0  # times the share under less
-Z_LIMIT = 4.0  # standard errors: strata are few, and a few of them may share a bad hour
+FLOOR = 0.1  # of the calls under higher load
+FACTOR = 2.0  # times the share under lower load
+Z_LIMIT = 4.0  # standard errors: there are few strata, and some may share a bad hour
 MIN_LOAD_RATIO = 1.5  # more load over less: without such a spread there is nothing to compare
 HIGH = 0.5  # every second call under load
 MIN_STRATA = 10  # steps or stretches with both halves
@@ -75,7 +75,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _compare(evidence: Evidence, least: int) -> tuple[StratifiedDifference, str, str] | NotJudged:
-    """Compare calls within steps where their times are known, else steps within stretches."""
+    """Compare calls within steps if their times are known, else steps within stretches of the run."""
     environment = evidence.environment or UNRECORDED
     strata = 0
     if (load := environment.load) is not None:

@@ -18,9 +18,9 @@ from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged,
 from ptt.diagnostics.rules.single_series import measured
 from ptt.diagnostics.wording import pct
 
-FALL_FACTOR = 0.5  # of the early share that must be left
+FALL_FACTOR = 0.5  # of the early share: recovery must not fall below
 MIN_EARLY_SHARE = 0.2  # of the failed calls: a policy that hardly ever recovered has lost nothing
-LOST_SHARE = 0.05  # of the failed calls: nothing is left of it
+LOST_SHARE = 0.05  # of the failed calls: almost no recovery is left
 ENABLE = "log completions with tool calls and their results at every step (TRL: log_completions=True)"
 
 

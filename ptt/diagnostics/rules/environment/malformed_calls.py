@@ -18,9 +18,9 @@ from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
 from ptt.diagnostics.rules.interface import Limits, Verdict, rule
 
-FLOOR = 0.05  # of the calls: every policy spoils one now and then
+FLOOR = 0.05  # of the calls: every policy makes an occasional error
 FACTOR = 2.0  # times the early share
-MEDIUM = 0.05  # syntax is the easiest part of a call: a share that rose to this and stays is no accident
+MEDIUM = 0.05  # syntax is the easiest part of a call: a share that rose this far and stays is not chance
 HIGH = 0.3
 CHRONIC = 0.2  # a fifth of all calls wasted on syntax
 

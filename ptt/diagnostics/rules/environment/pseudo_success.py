@@ -18,10 +18,10 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
 from ptt.diagnostics.rules.interface import Broken, Healthy, Limits, NotJudged, Verdict, rule
 
-FLOOR = 0.1  # of the well paid
+FLOOR = 0.1  # of the well-paid trajectories
 FACTOR = 2.0  # times the early share
 MEDIUM = 0.15
-HIGH = 0.5  # every second success is none
+HIGH = 0.5  # every second success is a false one
 CHRONIC = 0.4  # an agent may try once too often after it has the answer; not in two of five successes
 
 AFTER_FAILURE = Question(

@@ -18,7 +18,7 @@ from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
 from ptt.diagnostics.rules.interface import Limits, Verdict, rule
 
-FLOOR = 0.1  # of the calls: an agent checks twice now and then
+FLOOR = 0.1  # of the calls: an agent occasionally checks twice
 FACTOR = 2.0  # times the early share
 MEDIUM = 0.15  # of the calls in the end
 HIGH = 0.4  # nearly every second call

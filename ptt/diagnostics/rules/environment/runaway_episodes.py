@@ -43,7 +43,7 @@ FLOOR = 0.1  # of the trajectories
 FACTOR = 2.0  # times the early share
 MEDIUM = 0.1
 HIGH = 0.5  # the batch is mostly runaways
-CHRONIC = 0.3  # of the trajectories go round in circles from the start
+CHRONIC = 0.3  # of the trajectories loop from the start
 USUAL_QUANTILE = 0.95
 
 QUESTION = Question(
@@ -100,7 +100,7 @@ def _by_length(episodes: Episodes, what: str, least: float, limits: Limits) -> l
             return []
         return [QUESTION.unjudged(f"{what} are recorded at {len(order)} steps; {MIN_VALUES} are needed")]
     early = min(max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(order))), EARLY_MAX_VALUES, len(order) // 3)
-    first = order[early - 1]  # no more than a third: what is long later is no measure of what is usual
+    first = order[early - 1]  # at most a third: lengths that come later do not define what is usual
     bound = max(least, limits["times"] * float(np.quantile(lengths[steps <= first], USUAL_QUANTILE)))
     long = lengths > bound
     counts = Counts(

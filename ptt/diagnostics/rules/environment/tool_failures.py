@@ -17,8 +17,8 @@ from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
 from ptt.diagnostics.rules.interface import Limits, Verdict, rule
 
-FLOOR = 0.1  # of the calls: below, failures are an accident that a policy can live with
-FACTOR = 2.0  # times the early share: less is noise of what is called for
+FLOOR = 0.1  # of the calls: below it, failures are accidents that a policy can live with
+FACTOR = 2.0  # times the early share: less is noise in what is called
 MEDIUM = 0.2  # of the calls in the end: one in five results is an error message
 HIGH = 0.5  # the tool is as good as gone
 CHRONIC = 0.4  # see the source above

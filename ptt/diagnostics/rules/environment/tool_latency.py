@@ -34,8 +34,8 @@ from ptt.diagnostics.rules.systems import throughput_drop
 from ptt.diagnostics.wording import pct, sig
 
 MIN_SECONDS = 1.0  # second: less is lost beside what the model itself takes for a turn
-RISE_FACTOR = 3.0  # times the early level: load alone doubles latencies now and then
-SLOW_SECONDS = 5.0  # seconds in the end: each call then costs as much as a turn of the model
+RISE_FACTOR = 3.0  # times the early level: load alone may double latencies
+SLOW_SECONDS = 5.0  # seconds at the end: each call then costs as much as a turn of the model
 EXPLAINED_SHARE = 0.5  # of the time that steps lost: most of it
 MIN_RANKED = 7  # values on either side: without overlap, seven and seven are apart once in 3432 times by chance
 MIN_BEFORE = 5  # values before the rise, for what a step took then
@@ -72,7 +72,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _latencies(evidence: Evidence) -> dict[str, Series]:
-    """Return p95 by tool where calls are timed, else what is logged by tool, else the mean of all."""
+    """Return p95 by tool if calls are timed, else the values logged by tool, else the mean over all."""
     tools = (evidence.environment or UNRECORDED).tools
     timed = {name: tool.latency["p95"] for name, tool in tools.items() if "p95" in tool.latency}
     timed = timed or series_by_tool(evidence.other, SECONDS)
@@ -138,10 +138,10 @@ def _finding(name: str, series: Series, rise: BaselineShift, limits: Limits) -> 
 
 
 def _with_lost_time(evidence: Evidence, name: str, finding: Finding) -> Finding:
-    """Raise the severity to that of the slowdown which the tool's calls account for, where there is one.
+    """Raise the severity to that of the slowdown that the tool's calls account for, if there is one.
 
-    Seconds by call times calls, since the rise, are held against the seconds that steps took longer than before; a tool
-    whose calls are not counted is taken for one call a value.
+    Seconds per call times calls, since the rise, are compared with the extra seconds of the steps; a tool whose calls
+    are not counted is assumed to have one call a value.
     """
     times, since = evidence.metrics.get("time/step"), finding.onset_step
     if finding.evidence["ended"] or times is None or since is None:

@@ -44,7 +44,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if last >= limits["gone"]:
         return Healthy(reason=f"tool use went from {sig(mean[0])} to {sig(last)} (best {sig(best)})")
     low = mean < limits["gone"]
-    back = np.flatnonzero(~low)[-1] if not low.all() else -1  # never used as much as a user's own limit asks
+    back = np.flatnonzero(~low)[-1] if not low.all() else -1  # -1: never used as much as the user's own limit asks
     onset = int(steps[min(back + 1, len(steps) - 1)])
     return Finding(
         severity=Severity.HIGH,

@@ -29,19 +29,19 @@ from ptt.diagnostics.wording import pct, sig
 
 FALL_FACTOR = 0.1  # of a tool's early calls a trajectory
 MIN_EARLY_CALLS = 0.05  # calls a trajectory: a tool called less often has hardly been tried
-MIN_REMAINING_SHARE = 0.5  # of all early calls that go on; with less, tools as such are given up: tool-use-vanished
-MAX_P_VALUE = 0.01  # of orders of the values: beside a fall to a tenth, which chance hardly makes either
-MAX_BLOCKS = 60  # means that the place is looked for in: neighbouring steps then hardly remember each other
+MIN_REMAINING_SHARE = 0.5  # of all early calls must continue; with less, tools as such are given up: tool-use-vanished
+MAX_P_VALUE = 0.01  # of a permutation test, in addition to a fall to a tenth, which chance rarely makes either
+MAX_BLOCKS = 60  # block means in which the place is searched: neighbouring steps are then nearly independent
 MIN_BLOCKS = 5  # before it and after it
 MIN_TRAJECTORIES = 100  # in which a tool is never called: its share of calls is then below 3% (rule of three)
-LAST_CALLS = 30  # of a tool that was given up: the interval of their failed share is +-0.18 at most
+LAST_CALLS = 30  # of a tool that was given up: the interval of their failure share is at most +-0.18
 FAILED_LAST = 0.4  # of them failed, at the interval's low end: what tool-failures calls high throughout
 FAILED_FACTOR = 2.0  # times the share of the calls before
 ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool at each step"
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge the calls of each tool a trajectory, and look for those that are required."""
+    """Judge each tool's calls a trajectory, and look for required tools that are never called."""
     verdict, never = _abandoned(evidence, limits), _never_called(evidence)
     match verdict:
         case _ if not never:
@@ -156,7 +156,7 @@ def _early_mean(series: Series) -> float:
 
 
 def _failed_before(failures: Counts | None) -> float | None:
-    """Return the share of a tool's last calls that failed, where it is high and rose; else None."""
+    """Return the share of a tool's last calls that failed, if it is high and rose; else None."""
     if failures is None or failures.total < 2 * LAST_CALLS:
         return None
     first = int(np.flatnonzero(np.cumsum(failures.trials[::-1]) >= LAST_CALLS)[0]) + 1

@@ -11,7 +11,7 @@ from ptt.diagnostics.rules.interface import NotJudged, by_kind
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS
 from ptt.diagnostics.wording import counted
 
-MAX_NAMED: Final = 2  # of what is logged instead
+MAX_NAMED: Final = 2  # of the metrics logged instead
 NO_EVALUATION: Final = "no evaluation is logged"
 ENABLE: Final = (
     "evaluate at fixed steps under one protocol, at least {times} times a run: TRL eval_strategy=steps "

@@ -23,7 +23,7 @@ from ptt.diagnostics.rules.evaluation import figures_with
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.wording import sig
 
-FELL_LIMIT = 0.2  # of the evaluation's level: a fall this large is no mere want of carrying over
+FELL_LIMIT = 0.2  # of the evaluation's level: so large a fall is more than a failure to transfer
 
 
 @requires(figures_with())
@@ -58,7 +58,7 @@ def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verd
 
 
 def _judge(evidence: Evidence, figure: Figure) -> Outcome | None:
-    """Judge a figure against its twin of training, else against the training reward."""
+    """Judge an evaluation metric against its training twin, else against the training reward."""
     against = (series for series in (figure.twin, evidence.metrics.get("reward/mean")) if series is not None)
     return next(
         (outcome for series in against if (outcome := judge_evaluation(figure.series, series)) is not None), None

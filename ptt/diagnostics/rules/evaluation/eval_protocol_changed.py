@@ -16,7 +16,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, by_kind, rule
 
 SIZE_LIMIT = 0.1  # of the suite: rates and times are rounded, and a few samples may time out
-MIN_CHANGE = 1e-6  # of a setting: what a float32 keeps of it
+MIN_CHANGE = 1e-6  # of a setting: float32 precision
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:

@@ -23,11 +23,11 @@ from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Lim
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.wording import counted, sig
 
-SPIKE_SDS = 8.0  # of how far the other points stand off their neighbours: noise does not reach it in a long run
+SPIKE_SDS = 8.0  # of the other points' distance from their neighbours: noise does not reach it in a long run
 MAX_FINDINGS = 3  # the highest
 SPIKE_SHARE = 0.1  # of the largest level: smaller spikes choose no checkpoint that differs
-SPIKE_POINTS = 0.2  # of the points may be spikes: of more, nobody can say which are the rule
-MIN_SPIKE_POINTS = 10  # points: seven others to tell the noise from
+SPIKE_POINTS = 0.2  # of the points may be spikes: with more, nobody can say which points are normal
+MIN_SPIKE_POINTS = 10  # points: seven others are left to estimate the noise from
 
 
 @requires(figures_with(MIN_SPIKE_POINTS))
@@ -75,10 +75,10 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
 
 
 def _places(values: FloatArray, limit: float) -> tuple[list[int], float, bool]:
-    """Return the points that stand out, the noise of all others, and whether those are equal.
+    """Return the points that stand out, the noise of all others, and whether those are all equal.
 
-    As many of the highest points as a fifth of all are left out together where each of them then stands out: two spikes
-    of three measured against each other hide one another.
+    Up to a fifth of all points, the highest, are left out together if each of them then stands out. Otherwise two of
+    three spikes would hide each other.
     """
     above = values[1:-1] - np.maximum(values[:-2], values[2:])
     order = np.argsort(-above, kind="stable")
@@ -86,8 +86,8 @@ def _places(values: FloatArray, limit: float) -> tuple[list[int], float, bool]:
         chosen = order[:count] + 1
         rest = np.delete(values, chosen)
         off = rest[1:-1] - (rest[:-2] + rest[2:]) / 2
-        equal = bool((rest == rest[0]).all())  # then nothing tells how far a point stands off by chance
-        if equal and count > 1:  # the other points that differ are what tells
+        equal = bool((rest == rest[0]).all())  # then nothing shows how far a point may be off by chance
+        if equal and count > 1:  # the other points that differ give the noise
             continue
         noise = max(float(np.sqrt(np.mean(np.square(off)))), 0.0 if equal else _smallest_step(rest))
         if float(above[order[count - 1]]) > max(limit * noise, SPIKE_SHARE * float(np.max(np.abs(rest)))):
@@ -102,7 +102,7 @@ def _smallest_step(values: FloatArray) -> float:
 
 
 def _shared(trained: Series, before: int, at: int, after: int) -> bool:
-    """Return whether training stands higher around that step than at both neighbours, beyond its noise."""
+    """Return whether training is higher around that step than at both neighbours, beyond its noise."""
     steps, values = trained.finite()
     half = max(1, (after - before) // 4)
 

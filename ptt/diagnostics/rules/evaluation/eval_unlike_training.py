@@ -22,9 +22,9 @@ from ptt.diagnostics.statistics.small_sample import MIN_POINTS
 from ptt.diagnostics.statistics.trend import rolling_mean
 from ptt.diagnostics.wording import pct, sig
 
-CUT_GAP = 0.2  # of the answers: a score can be off by as much
-MIN_CALLS = 0.5  # calls a trajectory in training: below it tools are no matter of course
-CALL_SHARE = 0.05  # of training's calls: next to none, whatever the prompts of the suite
+CUT_GAP = 0.2  # of the answers: a score can be off by this much
+MIN_CALLS = 0.5  # calls a trajectory in training: below it, tools are not essential
+CALL_SHARE = 0.05  # of training's calls: next to none, whatever the suite's prompts
 CUT = "len/clipped_frac"
 ENABLE = "TRL logs completions/clipped_ratio and tools/call_frequency for evaluations too: set eval_strategy"
 CONFIRM = ("compare the evaluation's length limit and tools with those of training",)
@@ -116,7 +116,7 @@ def _without_tools(
 
 
 def _since(true: np.ndarray) -> int:
-    """Return the place from which on all are true."""
+    """Return the place from which all values are true."""
     wrong = np.flatnonzero(~true)
     return min(int(wrong[-1]) + 1, len(true) - 1) if len(wrong) else 0
 

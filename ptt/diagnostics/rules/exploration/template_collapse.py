@@ -37,7 +37,7 @@ ENABLE = "log completions with their prompts (TRL: log_completions=True), severa
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge how alike answers to different prompts are: equal, or else nearly so."""
+    """Judge how alike answers to different prompts are: equal, or else near-duplicates."""
     equal = evidence.environment.answers if evidence.environment is not None else None
     verdict = _of_equal(equal, evidence, limits)
     alike = evidence.answers.alike if evidence.answers is not None else None
