@@ -30,12 +30,12 @@ OF_LINK: Final[Mapping[Link, frozenset[Family]]] = {
     Link.EVALUATION: REWARDED,
     Link.TRAINING_SIGNAL: REWARDED,
 }
-"""The kinds of training that can fail at a link of the loop, where a rule names none: else every one that samples."""
+"""The kinds of training that can fail at a link of the loop, unless a rule names its own: else all that sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a check found; `Rule.run` makes it a `model.Finding`, which says what each field holds."""
+    """What a check found; `Rule.run` turns it into a `model.Finding`, which documents the fields."""
 
     severity: Severity
     claim: str
@@ -43,7 +43,7 @@ class Finding:
     limit: float | None
     unit: str
     slice: str | None = None
-    link: Link | None = None  # None: the rule's own; another where the finding itself tells where the fault lies
+    link: Link | None = None  # None: the rule's own; another if the finding itself shows where the fault is
     onset_step: int | None = None
     onset_interval: Steps | None = None
     held_from_step: int | None = None
@@ -127,7 +127,7 @@ class Rule:
     check: Check
     limits: Limits = field(default_factory=dict)
     judges_nan: bool = False  # whether NaN is what the rule judges
-    families: frozenset[Family] = ONLINE  # the kinds of training that can fail so
+    families: frozenset[Family] = ONLINE  # the kinds of training that can fail like this
     max_severity: Severity = Severity.CRITICAL  # no finding is worse, whatever the run: a gate cannot ask for more
 
     def run(self, evidence: Evidence) -> model.RuleVerdict:
@@ -143,7 +143,7 @@ class Rule:
         verdict = self.check(replace(evidence, metrics=requested), limits)
         if self.judges_nan or not isinstance(verdict, Healthy) or not (nonfinite := requested.nonfinite()):
             return verdict
-        # a clean answer that rests on a metric which turned into NaN or infinity is none: what is left proves nothing
+        # a clean answer based on a metric that turned into NaN or infinity proves nothing
         lost = ", ".join(
             f"{series.raw_name} is NaN or infinite at {series.not_numbers} of {series.count} steps"
             for series in nonfinite

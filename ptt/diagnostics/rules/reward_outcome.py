@@ -14,20 +14,20 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.statistics.arrays import FloatArray
 
-FALL_FACTOR: Final = 0.9  # of the early reward: a smaller loss is none that a rule should hang on
-WINDOW_Z_LIMIT: Final = 3.0  # of a window: one in a thousand, where the step was found in something else
+FALL_FACTOR: Final = 0.9  # of the early reward: no rule should depend on a smaller loss
+WINDOW_Z_LIMIT: Final = 3.0  # for a window: one in a thousand, if the step was found in another metric
 COLLAPSE_FACTOR: Final = 0.5  # of the best 20-step mean: below it the reward fell, whatever its noise
 MIN_RISE_SHARE: Final = 0.25  # of the way from the worst to the best mean that the last must lie above the first
 Z_LIMIT: Final = 3.0  # standard errors of the difference of two means
 MIN_CHANGE: Final = 0.05  # of the best level: means that differ less did not move
 
 
-TEACHER: Final = frozenset({"teacher", "distill", "distillation"})  # words of whom distillation learns from,
-DISTANCES: Final = frozenset({"kl", "loss", "divergence"})  # and of how far it is from there
+TEACHER: Final = frozenset({"teacher", "distill", "distillation"})  # words for what distillation learns from,
+DISTANCES: Final = frozenset({"kl", "loss", "divergence"})  # and for the distance from it
 
 
 def pays_none(evidence: Evidence) -> bool:
-    """Return whether every reward is 0 because there is none: distillation learns from its teacher."""
+    """Return whether every reward is 0 because none is given: distillation learns from its teacher."""
     series = evidence.metrics.get("reward/mean")
     taught = "kl/teacher" in evidence.metrics or any(
         words_of(name) & TEACHER and words_of(name) & DISTANCES for name in evidence.other
@@ -61,7 +61,7 @@ def reward_fell(evidence: Evidence) -> bool:
 
 
 def reward_by_step(evidence: Evidence) -> Series | None:
-    """Return the logged reward, or the mean reward of the recorded trajectories where none is logged."""
+    """Return the logged reward, or the mean reward of recorded trajectories if none is logged."""
     series = evidence.metrics.get("reward/mean")
     if series is not None or evidence.environment is None or evidence.environment.episodes is None:
         return series
@@ -93,7 +93,7 @@ def reward_dropped_since(evidence: Evidence, step: int) -> bool:
     return lost or reward_dropped(evidence)
 
 
-MIN_TOLD_FLAT: Final = 20  # rewards: of fewer, a rise within their noise is neither a rise nor none
+MIN_TOLD_FLAT: Final = 20  # rewards: with fewer, a rise within their noise proves nothing
 
 
 class Outcome(StrEnum):
@@ -166,7 +166,7 @@ def outcome_since(evidence: Evidence, step: int) -> Outcome:
 
 
 def outcome_clause(reward: Outcome) -> str:
-    """Return the end of a clause that says what the reward did meanwhile."""
+    """Return the end of a clause that says what the reward did in the meantime."""
     return {
         Outcome.FELL: " while the reward fell",
         Outcome.FLAT: "; the reward did not rise meanwhile",

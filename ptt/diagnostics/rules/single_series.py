@@ -81,10 +81,10 @@ def _ending(evidence: Evidence) -> Ending:
     return read_end(evidence.run, evidence.events, evidence.other, rate=rate).ending
 
 
-PEAK_FACTOR: Final = 3.0  # times the limit: so far off for a window, a run is looked at even if it came back
-LASTING_SHARE: Final = 0.5  # of the last window: fewer above the limit are spikes, which lift its mean and do not last
-GROSS_VALUES: Final = 3  # in a row, up to the end: one wild batch is no level
-MIN_ZERO_SHARE: Final = 0.2  # share of exact zeros from which they are no measurements: one update in five or more
+PEAK_FACTOR: Final = 3.0  # times the limit: a run this far off for a window is worth a look even if it recovered
+LASTING_SHARE: Final = 0.5  # of the last window: fewer above the limit are spikes, which lift its mean but pass
+GROSS_VALUES: Final = 3  # in a row, up to the end: one outlier batch is not a level
+MIN_ZERO_SHARE: Final = 0.2  # share of exact zeros from which they are not measurements: one update in five or more
 
 
 def logged(evidence: Evidence, name: str, *, what: str, enable: str, minimum: int = MIN_LOGGED) -> Series | NotJudged:
@@ -113,13 +113,13 @@ def too_few(evidence: Evidence, name: str, series: Series, minimum: int) -> NotJ
 def requires_metric(
     name: str, *, what: str, enable: str, minimum: int = MIN_LOGGED
 ) -> Callable[[Callable[[Series, Evidence, Limits], Verdict]], Check]:
-    """Hand a check the training series of a metric; see `logged` for what it answers where there is none."""
+    """Give a check the training series of a metric; `logged` says what is answered if there is none."""
     return requires(lambda evidence: logged(evidence, name, what=what, enable=enable, minimum=minimum))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Excess:
-    """A lasting excess over a limit that is given beforehand."""
+    """A lasting excess over a limit that is fixed in advance."""
 
     onset: int
     interval: Steps
@@ -143,16 +143,16 @@ class Excess:
 
     @property
     def recovery_evidence(self) -> dict[str, JsonScalar]:
-        """The step at which it ended, as evidence; empty where it did not."""
+        """The step at which the excess ended, as evidence; empty if it did not."""
         return {} if self.ended is None else {"ended_step": self.ended}
 
 
 def lasting_excess(series: Series, limit: float) -> Excess | None:
     """Return the lasting excess of a series over `limit`, or None.
 
-    The onset is the step the mean gave the alarm at; where no value since the first one above the limit lay below it
-    again, it is that first one, and the interval ends there. The interval begins with the step logged before that: a
-    figure of a step is taken from weights that the steps before made.
+    The onset is the step at which the mean raised the alarm; if no value since the first one above the limit was below
+    it again, it is that first one, and the interval ends there. The interval begins with the previous logged step,
+    since a step's value depends on weights that earlier steps made.
     """
     alarm = series.excess(limit)
     if alarm is None:
@@ -179,9 +179,9 @@ def lasting_excess(series: Series, limit: float) -> Excess | None:
 
 
 def gross_excess(series: Series, limit: float) -> Excess | None:
-    """Return the excess of a short series whose last values all lie above `limit`, or None.
+    """Return the excess of a short series whose last values are all above `limit`, or None.
 
-    For limits that no noise reaches: so few values tell nothing else.
+    Use it for limits beyond any noise; so few values show nothing else.
     """
     steps, values = series.finite()
     within = np.flatnonzero(values <= limit)

@@ -40,39 +40,39 @@ from ptt.diagnostics.statistics.tail_growth import (
 )
 from ptt.diagnostics.statistics.trend import MIN_PART, NULL_DRAWS, Contrast, StepNoise
 
-PERCENTILES_SHARE: Final = 0.7  # of the rate of false alarms; the two sum to it (Bonferroni)
+PERCENTILES_SHARE: Final = 0.7  # of the false-alarm rate; both shares sum to it (Bonferroni)
 RARE_SHARE: Final = 0.3
-MIN_WINDOW_TOKENS: Final = 300  # three tokens above p99: fewer, and a window's p99 is an anecdote
+MIN_WINDOW_TOKENS: Final = 300  # three tokens above p99: with fewer, a window's p99 means little
 MIN_GROWTH: Final = 1.2  # late over early, of the tail and of its ratio to text: less is no alarm
-MIN_RANK_SHIFT: Final = 1.645  # standard deviations (p of 0.05) of ranks: a few wild blocks are no growth
-LARGE_GROWTH: Final = 1.5  # late over early: so much may not be called no growth where p is below MAX_UNSURE_P
-MAX_UNSURE_P: Final = 0.1  # above it not even much growth raises a doubt: one stable run in ten gives as much
-DOUBLED: Final = 2.0  # late over early, and EXCESS_NATS more: so much is not called no growth below MAX_DOUBLED_P
+MIN_RANK_SHIFT: Final = 1.645  # standard deviations of ranks (p of 0.05): a few outlier blocks are not growth
+LARGE_GROWTH: Final = 1.5  # late over early: this much is not called "no growth" if p is below MAX_UNSURE_P
+MAX_UNSURE_P: Final = 0.1  # above it, even large growth raises no doubt: one stable run in ten gives as much
+DOUBLED: Final = 2.0  # late over early, and EXCESS_NATS more: not called "no growth" below MAX_DOUBLED_P
 MAX_DOUBLED_P: Final = 0.25  # noise that doubles a tail past the limit is rare, however wide the blocks scatter
-MAX_LATE_P: Final = 0.02  # of a rise by LARGE_GROWTH: so clear, it may not be called no growth
-MAX_END_SHARE: Final = 0.2  # of the blocks: a rise that began later is told with the step it began at
-MIN_RARE_GROWTH: Final = 1.5  # share of tokens so far out, after over before
-MIN_RARE_UNITS: Final = 4  # sequences or groups so far out, after: fewer are anecdotes
-MAX_TEXT_P: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
-MIN_DRAWN_SHARE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
-MAX_OUTGREW_P: Final = 0.05  # of more rare tokens: above it text-only ones that grew did so by the same factor
-MIN_LEFT: Final = 0.5  # of the highest window: what grew from 0 nats and lies below half of it came back
+MAX_LATE_P: Final = 0.02  # of a rise by LARGE_GROWTH: this clear, it is not called "no growth"
+MAX_END_SHARE: Final = 0.2  # of the blocks: a rise that began later is reported with its first step
+MIN_RARE_GROWTH: Final = 1.5  # share of tokens this far out, after over before
+MIN_RARE_UNITS: Final = 4  # sequences or groups this far out, after: fewer mean little
+MAX_TEXT_P: Final = 0.05  # p of text-only growth: enough to call it growth everywhere
+MIN_DRAWN_SHARE: Final = 0.9  # of the late window's resamples must be on the same side of the limit
+MAX_OUTGREW_P: Final = 0.05  # of more rare tokens: above it, text-only ones that grew did so by the same factor
+MIN_LEFT: Final = 0.5  # of the highest window: a tail that grew from 0 nats and is now below half of it came back
 EXCESS_NATS: Final = math.log(2.0)  # post-tool over text-only growth: another factor of two on the weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedTail:
-    """What judging hands to telling: the post-tool tail; `name` is the percentile that tells of it."""
+    """What judging passes to reporting: the post-tool tail; `name` is the percentile to report."""
 
     name: str
     post: Percentile
     p_value: float  # of growth and localisation, the larger
     growth_p: float
     conditions: Mapping[str, bool | None]
-    end: LateRise | None = None  # where the tail rose, or may have risen, in the last blocks and not before
+    end: LateRise | None = None  # if the tail rose, or may have risen, in the last blocks only
     rise: LateRise | None = None  # the blocks that rose, wherever they begin
     rare: RareRise | None = None  # where a few tokens beyond p99 grew
-    since: int | None = None  # where growth is counted from 0 nats: the step at which policy and reference were equal
+    since: int | None = None  # if growth is counted from 0 nats: the step at which policy and reference were equal
 
     @property
     def shown(self) -> bool:
@@ -114,7 +114,7 @@ def judge_tail(tails: Tails, limits: Limits) -> JudgedTail:
 
 
 def growth_of_percentiles(tails: Tails, *, draws: int = NULL_DRAWS) -> TailShift:
-    """Return how p95 and p99 grew, by single blocks of steps or by groups of them, whichever shows it more clearly."""
+    """Return how p95 and p99 grew, by single blocks of steps or groups of them, whichever shows it more clearly."""
     return tail_growth(tails.post, noise=_noise(tails), draws=draws)
 
 
@@ -149,7 +149,7 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
     p95, p99 = (percentiles[each].growth() for each in ("p95", "p99"))
     name = "p95" if p95 >= MIN_GROWTH or p95 > 1.0 >= p99 else "p99"
     if lasting and not any(lasting.values()):
-        name = next(iter(lasting))  # what is told to have come back is what rose
+        name = next(iter(lasting))  # report the percentile that rose as the one that came back
     if end is not None:
         name = "p95" if block_means_around(percentiles["p95"], end)[1] > limits["material_p99"] else "p99"
     return JudgedTail(
@@ -169,10 +169,10 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
 
 
 def _since_equal(tails: Tails, tail: JudgedTail, step: int, limits: Limits) -> JudgedTail:
-    """Return the tail as it grew since policy and reference were equal, at the run's first step.
+    """Return the tail as grown since policy and reference were equal, at the run's first step.
 
-    It grew from 0 nats, which no noise blurs: only the late window scatters. Where growth is not shown even so, or too
-    few text-only tokens tell what else grew, the tail stays as it was judged within the run.
+    It grew from exactly 0 nats, so only the late window has noise. If growth is not significant even then, or too few
+    text-only tokens show what else grew, the tail is left as judged within the run.
     """
     late = {name: part.windows_drawn[2] for name, part in tails.post.percentiles.items()}
     growth_p = _p_above(late["p99"], LEVEL_FLOOR)
@@ -233,9 +233,9 @@ def _is_late(post: SliceTails, rise: LateRise) -> bool:
 
 
 def _jump_at_the_end(post: SliceTails, p_value: float) -> LateRise | None:
-    """Return the last blocks where a tail doubled in them and had not risen before, or None.
+    """Return the last blocks if a tail doubled in them and had not risen before, or None.
 
-    Too few for a test to tell them from noise, and what a reader has to hear all the same.
+    They are too few for a test to separate from noise, but a reader should know.
     """
     for part in post.percentiles.values():
         usable = np.flatnonzero(np.isfinite(part.equal))
@@ -292,10 +292,10 @@ def _pooled_far_rose(counts: BlockCounts, limit: float) -> bool:
 
 
 def _rare_is_localised(tails: Tails, rise: RareRise, text: BlockCounts, rate: float) -> bool | None:
-    """Return whether such tokens grew more after tools than in text, where they grew as well most of them late.
+    """Return whether such tokens grew more after tools than in text and, if both grew, are mostly late post-tool ones.
 
-    Where text-only ones grew beyond as many times their own bulk, they must have grown less so too: by the same factor
-    within noise is growth everywhere.
+    If text-only tokens also grew, beyond as many times their own bulk, they must have grown by a smaller factor: the
+    same factor, within noise, is growth everywhere.
     """
     grew_alike = rise.other_p < MAX_TEXT_P
     if grew_alike and not rise.outgrew_p < MAX_OUTGREW_P:
@@ -317,10 +317,10 @@ def _rare_is_material(tails: Tails, rise: RareRise, limit: float) -> bool | None
 
 
 def _rare_lasts(counts: BlockCounts, rise: RareRise) -> bool | None:
-    """Return whether sequences so far out still come in the last sixth; None where few decide.
+    """Return whether sequences this far out still occur in the last sixth; None if a few of them would decide.
 
-    As many as are likelier at the later rate than at the earlier one (Poisson), not as many as the later rate gives:
-    where a few decide, fewer than half of it are no sign that it came back.
+    Enough of them means a count likelier at the later rate than at the earlier one (Poisson), not the full later rate:
+    with few sequences, even less than half of it does not show that the tail came back.
     """
     units, tokens = share_beyond(counts.maxima, rise.limit), counts.tokens.sum(axis=1)
     last = slice(-max(1, len(units) // 6), None)
@@ -347,20 +347,20 @@ def _localised(
         return None, math.nan
     of_text = tail_shift(text, None, contrast, noise=noise)  # that text grew as well takes proof of its own
     text_grew = of_text.p_value < MAX_TEXT_P and of_text.factor >= MIN_GROWTH
-    if text_grew and not _moved(ratio, rate):  # more nats are then no more than the same factor gives
+    if text_grew and not _moved(ratio, rate):  # then more nats follow from the same factor
         return (False if ratio.factor < LARGE_GROWTH else None), ratio.p_value
     held = _holds_tail(post.counts, text.counts, contrast.after, beyond=EXCESS_NATS)
     excess = excess_growth(post, text, contrast, noise=noise, margin=EXCESS_NATS) if held else None
     p_value = ratio.p_value if excess is None else float(np.fmin(ratio.p_value, excess.p_value))
     if _moved(ratio, rate) or (excess is not None and excess.p_value < rate):
         return True, p_value
-    if excess is not None and excess.nats > EXCESS_NATS:  # so much more, but noise could have done it
+    if excess is not None and excess.nats > EXCESS_NATS:  # this much more, but noise could explain it
         return None, p_value
     return False if text_grew else None, p_value
 
 
 def _holds_tail(post: BlockCounts, text: BlockCounts, blocks: IntArray, *, beyond: float) -> bool:
-    """Return whether most of some blocks' tokens so far out follow a tool call, and more of them than of all tokens."""
+    """Return whether most tokens this far out in some blocks follow a tool call, and more than of all tokens."""
     return _is_mostly_post(post, text, blocks, [share_beyond(part.tokens[blocks], beyond) for part in (post, text)])
 
 
@@ -377,9 +377,10 @@ def _is_mostly_post(post: BlockCounts, text: BlockCounts, blocks: IntArray, far:
 
 
 def _grew(post: SliceTails, shift: TailShift, rate: float, *, material: bool | None) -> bool | None:
-    """Return whether the tail grew; None where it could not be tested, or much growth is not quite beyond noise.
+    """Return whether the tail grew; None if it could not be tested, or large growth is barely within noise.
 
-    A significant test that a few blocks could owe, or that the pooled thirds do not show, is not proof, nor is it none.
+    A significant test that a few blocks could explain, or that the pooled thirds do not show, is neither a yes nor a
+    no.
     """
     if shift.contrast is None or math.isnan(shift.p_value):  # too few blocks with tokens: no test was made
         return None
@@ -400,7 +401,7 @@ def _pooled_rose(post: SliceTails) -> bool:
 
 
 def _doubled(post: SliceTails) -> bool:
-    """Return whether a percentile doubled, and by so many nats that its weights did too."""
+    """Return whether a percentile doubled, and rose by enough nats that its weights doubled too."""
     return any(
         part.growth() >= DOUBLED and float(part.windows[2] - part.windows[0]) > EXCESS_NATS
         for part in post.percentiles.values()
@@ -408,9 +409,9 @@ def _doubled(post: SliceTails) -> bool:
 
 
 def _may_have_grown(post: SliceTails, critical: float) -> bool:
-    """Return whether a tail past the critical level may have grown by much: its interval of growth does not end below.
+    """Return whether a tail past the critical level may have grown by much, by the upper end of its growth interval.
 
-    There "no growth" would stand beside "found" in another seed of the same setting.
+    Otherwise one seed would say "no growth" where another of the same setting says "found".
     """
     p95 = post.percentiles["p95"]
     return bool(p95.windows[2] > critical) and p95.growth_interval()[1] > LARGE_GROWTH
@@ -430,9 +431,9 @@ def _by_rank(post: SliceTails, contrast: Contrast) -> bool:
 
 
 def _lasting(post: SliceTails, contrast: Contrast | None) -> dict[str, bool]:
-    """Return for each percentile that rose whether its last sixth is still high; empty where that cannot be told.
+    """Return, for each percentile that rose, whether its last sixth is still high; empty if that cannot be told.
 
-    Each by itself: a p99 that stays is no less high for a p95 that was never much.
+    Each counts by itself: a p99 that stays high matters even if p95 was never high.
     """
     answers = {name: _lasts(part, contrast) for name, part in post.percentiles.items()}
     return {name: answer for name, answer in answers.items() if answer is not None}
@@ -457,7 +458,7 @@ def _lasts(part: Percentile, contrast: Contrast | None) -> bool | None:
 
 
 def _mean(values: FloatArray) -> float:
-    """Return the mean of the finite values; NaN where a group of blocks holds tokens enough and none of them does."""
+    """Return the mean of the finite values; NaN if a group of blocks has enough tokens but none of its blocks has."""
     finite = values[np.isfinite(values)]
     return float(np.mean(finite)) if len(finite) else math.nan
 
@@ -467,13 +468,13 @@ def _material(p99: Percentile, contrast: Contrast | None, limit: float) -> bool 
     answers = [_above(p99.windows_drawn[2], limit)]
     if contrast is not None and len(contrast.after) < len(p99.blocks) // 3:
         risen = p99.drawn[contrast.after]
-        risen = risen[np.isfinite(risen).all(axis=1)]  # of logs: a wild block is not the tail
+        risen = risen[np.isfinite(risen).all(axis=1)]  # of logs, so that an outlier block does not make the tail
         answers.append(_above(np.exp(np.log(np.maximum(risen, FLOOR)).mean(axis=0)), limit) if len(risen) else None)
     return True if True in answers else None if None in answers else False
 
 
 def _above(drawn: FloatArray, limit: float) -> bool | None:
-    """Return whether nine of ten redrawings lie above the limit; None where neither they do nor the others."""
+    """Return whether nine of ten resamples are above the limit; None if neither they nor nine of ten below are."""
     drawn = drawn[np.isfinite(drawn)]
     if not len(drawn):
         return None

@@ -51,14 +51,14 @@ HIGH: Final = "tails-high"
 FINDINGS: Final = frozenset({"tool-tail-growth", EVERYWHERE, HIGH})
 MIN_SHARE: Final = 0.5  # of the late tail: most of it
 MIN_LIFT: Final = 1.5  # share of the tail over share of the tokens; and above 1 at the low end of its interval
-MIN_EXCESS_NATS: Final = math.log(2.0)  # by which the value's tail outgrew the others': a factor of two on the weights
-MIN_GROWTH_RATIO: Final = 1.2  # or by this factor, as growth must against text-only tails
-RATE_SHARE: Final = 0.05  # of the false-alarm rate: for growth within single values, all of them together
-MIN_RATE: Final = 7e-4  # the usual drawings tell no p-value apart below the least share of it that a test gets
+MIN_EXCESS_NATS: Final = math.log(2.0)  # by which the tail must outgrow the others': twice the weights
+MIN_GROWTH_RATIO: Final = 1.2  # or by this factor, as for growth against text-only tails
+RATE_SHARE: Final = 0.05  # of the false-alarm rate, for growth within single values, all of them together
+MIN_RATE: Final = 7e-4  # a smaller share of the rate would need more draws to resolve its p-value
 MANY_DRAWS: Final = 99_999
-DOUBT_FACTOR: Final = 10.0  # times a value's rate: growth within it may be; more doubts would be noise
-MAX_FLOOR_SHARE: Final = 0.5  # of the blocks: with more of them alike the scatter of a level is not known
-MIN_SEVERE_SHARE: Final = 0.1  # of the post-tool tokens: what fewer of them do is no more than medium
+DOUBT_FACTOR: Final = 10.0  # times a value's rate: growth within it is then possible; further doubts would be noise
+MAX_FLOOR_SHARE: Final = 0.5  # of the blocks: if more are equal, the scatter of a level is unknown
+MIN_SEVERE_SHARE: Final = 0.1  # of the post-tool tokens: a value with fewer is no more than medium
 LEVEL_FLOOR: Final = 0.02  # nats: of a ratio, weights are within 2% of 1 below it
 LINKS: Final = {
     RANK: Link.SYSTEMS,
@@ -85,7 +85,7 @@ WORDS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def kind_of(attribute: str) -> str:
-    """Return what an attribute is, of the run's own columns by words of their names; empty where they do not say."""
+    """Return what an attribute is; a run's own column by the words of its name, "" if they do not say."""
     if attribute in {TOOL, RESULT, OBSERVATION, ENVIRONMENT, RANK, VERSION, LAG}:
         return attribute
     if attribute == GROUP:
@@ -128,7 +128,7 @@ def passing_words(passing: Sequence[PassingValue]) -> str:
 
 
 def value_words(one: PassingValue) -> str:
-    """Return what a value is: "rank 3", "tool `sql`"."""
+    """Return a value in words: "rank 3", "tool `sql`"."""
     names = {
         RANK: f"rank {one.value}",
         ENVIRONMENT: f"environment {shown(one.value)}",
@@ -192,7 +192,7 @@ def outgrew(held: HeldTail) -> bool:
 
 
 def stayed(tails: Mapping[str, tuple[float, float]]) -> bool:
-    """Return whether neither percentile grew, early to late, by what growth must: what all do is no value's own."""
+    """Return whether neither percentile grew enough to count: growth that all values share is no single value's."""
     grown = [max(late, LEVEL_FLOOR) / max(early, LEVEL_FLOOR) for early, late in tails.values()]
     return all(growth < MIN_GROWTH_RATIO for growth in grown)
 
@@ -347,7 +347,7 @@ OTHER_ADVICE: Final[Advice] = (
 
 
 def advice(kind: str, held: HeldTail, where: str, onset: int | None) -> Advice:
-    """Return causes, what to confirm first, and what to do, for what the holder is."""
+    """Return causes, what to confirm first and what to do, by what the holder is."""
     words = {
         "name": shown(held.value),
         "where": where,
@@ -424,10 +424,10 @@ def name_holders(verdict: RuleVerdict, holders: Holders) -> RuleVerdict:
 
 
 def _rests_on_floor(part: ValueTails, tail: JudgedTail) -> bool:
-    """Return whether a rise of the last blocks is held against blocks that mostly show nothing but the floor.
+    """Return whether a rise of the last blocks is compared with blocks that are mostly at the floor.
 
-    Tokens after a tool count from FLOOR on, and blocks without one beyond it are all alike: against noise that is not
-    seen, one sequence in the last blocks is a sure rise.
+    Tokens after a tool are recorded only from FLOOR up, so blocks without larger ones are all equal. Against noise that
+    cannot be seen, a single sequence in the last blocks would look like a sure rise.
     """
     if tail.end is None or part.attribute not in (TOOL, RESULT, OBSERVATION):
         return False

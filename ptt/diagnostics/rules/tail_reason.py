@@ -31,15 +31,15 @@ Dated = tuple[int, Steps]
 Dates = tuple[Dated | None, Dated | None]
 """Since when a tail grows, and when it passed its limit."""
 ALARM_REACH: Final = 1.5  # times the width of an alarm's mean: as far before the alarm its limit may have been passed
-MOST_STEPS: Final = 60  # that date a rise one by one: more take longer and say no more
-MIN_REACH: Final = 10  # of them on either side of the interval that blocks give: they show both levels
-MOST_UNLIKE: Final = 4.0  # times the median block's: a block's own variance for its few or many tokens
+MOST_STEPS: Final = 60  # steps, at most, that date a rise one by one: more take longer and add nothing
+MIN_REACH: Final = 10  # of them on either side of the interval from blocks, so that both levels show
+MOST_UNLIKE: Final = 4.0  # times the median block's: limit of a block's own variance from few or many tokens
 
 
 def growth_onset(tails: Tails) -> Dated | None:
     """Return the step from which the post-tool tail rises: p95 and p99 together, as log(x + GROWTH_OFFSET).
 
-    Blocks date it first. Where they join several steps, the steps about that date do so again, one by one.
+    Blocks give a first date. If they join several steps, the steps around that date are then used one by one.
     """
     part = tails.post
     values = np.log(np.column_stack([each.blocks for each in part.percentiles.values()]) + GROWTH_OFFSET)
@@ -48,7 +48,7 @@ def growth_onset(tails: Tails) -> Dated | None:
     if not usable.any():
         return None
     tokens, sampling = part.tokens[usable], float(np.mean(drawn, axis=0)[usable].mean())
-    # by tokens alone: a block in which no sequence of the tail was drawn would seem to know its level best
+    # only tokens count: resampled variances would trust a block most when its sample missed the tail
     own = sampling * np.clip(np.median(tokens) / tokens, 1 / MOST_UNLIKE, MOST_UNLIKE)
     spans = [tails.blocks[place] for place in np.flatnonzero(usable).tolist()]
     steps = tails.observations / len(tails.blocks)
@@ -111,11 +111,11 @@ def dates(tails: Tails, name: str, limit: float, run: Run, *, rare: RareRise | N
 
 
 def limit_passed(tails: Tails, name: str, limit: float, run: Run) -> Dated | None:
-    """Return the step at which a post-tool percentile first passed a limit, as far as a monitor would have told.
+    """Return the step at which a post-tool percentile first passed a limit, as a monitor could have seen it.
 
-    Within the steps whose mean gave the tail's alarm it is where the best rising curve passes the limit: a mean over 20
-    steps does so late. Without an alarm it is where such a curve through the whole run does. The interval holds both,
-    and reaches back over the gap to what was recorded before.
+    It is where the best rising curve, within the steps whose mean gave the tail's alarm, passes the limit: a mean over
+    20 steps passes it late. Without an alarm, the curve goes through the whole run. The interval holds both, and
+    reaches back over the gap to the previous record.
     """
     series = _tail_series(tails, name, run)
     values = tails.post_steps.percentiles[name]
@@ -139,10 +139,10 @@ def limit_passed(tails: Tails, name: str, limit: float, run: Run) -> Dated | Non
 
 
 def tail_alarm(tails: Tails, name: str, limit: float, run: Run) -> Dated | None:
-    """Return the step at which a mean over 20 steps of a post-tool percentile passes a limit, as an aggregate's does.
+    """Return the step at which a mean over 20 steps of a post-tool percentile passes a limit, as an aggregate's would.
 
-    The mean takes as many trainer steps as one of a metric that is logged at every step of the run. The interval
-    reaches back to the recorded step before.
+    The mean covers as many trainer steps as that of a metric logged at every step. The interval reaches back to the
+    previous recorded step.
     """
     series = _tail_series(tails, name, run)
     excess = None if series is None else lasting_excess(series, limit)
@@ -174,10 +174,10 @@ def _tail_series(tails: Tails, name: str, run: Run) -> Series | None:
 def lead_over_aggregates(
     alarm: Dated | None, aggregates: Aggregates, last: int | None
 ) -> tuple[int | None, bool, tuple[int, int | None] | None]:
-    """Return the lead, whether it is a lower bound, and its 95% interval, open above where it is one.
+    """Return the lead, whether it is a lower bound, and its 95% interval, open above if it is a bound.
 
-    From the step at which a mean of the tail alarmed to the first at which one of an aggregate did: means over as many
-    steps both. Without an aggregate's alarm it is to the `last` step that both cover.
+    It runs from the step at which the tail's mean raised an alarm to the first at which an aggregate's did; both means
+    cover as many steps. Without an aggregate's alarm, it runs to the `last` step that both cover.
     """
     if alarm is None or last is None:
         return None, False, None
@@ -194,8 +194,8 @@ def lead_over_aggregates(
 
 
 MAX_TOLD_WEIGHT: Final = math.log(1e6)  # nats: a larger weight says no more to a reader
-MOST_RUNS: Final = 0.5  # a p-value above it is that of more than half of the runs
-MAX_NAMED_P: Final = 0.2  # of growth by MIN_GROWTH or more: so seldom from noise, it is not called none
+MOST_RUNS: Final = 0.5  # above it, more than half of all runs have such a p-value
+MAX_NAMED_P: Final = 0.2  # of growth by MIN_GROWTH or more: noise gives it so seldom that it is not called "none"
 
 
 def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
@@ -293,7 +293,7 @@ def _reason_of_rare(tails: Tails, tail: JudgedTail, rise: RareRise, limits: Limi
 
 
 def _one_of(p_value: float) -> str:
-    """Say how many runs noise does that in, as it stands before "runs"."""
+    """Say in how many runs noise does that, worded to precede "runs"."""
     return "most" if p_value > MOST_RUNS else f"one in {1 / max(p_value, 1e-3):.0f}"
 
 
@@ -340,7 +340,7 @@ def sides(pair: str) -> tuple[str, str]:
 
 
 def where(tails: Tails) -> str:
-    """Return where the tokens of the post-tool slice stand, as it ends a sentence."""
+    """Return where the tokens of the post-tool slice are, worded to end a sentence."""
     return "after tool calls" if tails.post.name == "post_tool" else "after observations"
 
 
@@ -359,7 +359,7 @@ def path_beside_text(tails: Tails, name: str, text_growth: TailGrowth) -> str:
 
 
 def slice_label(tails: Tails) -> str:
-    """Return what the post-tool slice is called where a sentence begins with it."""
+    """Return the name of the post-tool slice, worded to begin a sentence."""
     return tails.post.name.replace("_", "-").capitalize()
 
 

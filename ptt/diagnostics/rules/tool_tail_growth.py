@@ -118,9 +118,9 @@ def _numbers(bounds: Interval) -> Interval | None:
 def finding(
     tails: Tails, tail: JudgedTail, signature: Signature, severity: Severity, level: Level, p99_passed: Dated | None
 ) -> Finding:
-    """Return the finding; `level` is the percentile that made its severity, the limit it passed and how far it came.
+    """Return the finding; `level`: the percentile that sets its severity, the limit it passed and how far it got.
 
-    `p99_passed`: when p99 passed its own limit, whichever percentile made the severity.
+    `p99_passed`: when p99 passed its own limit, whichever percentile set the severity.
     """
     rise = signature.growth[tails.post.name]
     level_rose = tails.post.percentiles[level.name].growth() > 1.0
@@ -199,7 +199,7 @@ def not_found(
 def _everywhere(
     tails: Tails, signature: Signature, severity: Severity, dated: Dates, base: Mapping[str, object]
 ) -> Finding:
-    """Return the finding of growth in both slices, from the step from which the post-tool tail grew."""
+    """Return the finding of growth in both slices, dated to the step from which the post-tool tail grew."""
     (onset, interval), (passed, passed_interval) = (date or (None, None) for date in dated)
     policy, reference = sides(tails.pair)
     tail = f"late tokens with |r| above ln 2 ({sig(TAIL_NATS)} nats)"
@@ -224,11 +224,11 @@ def _everywhere(
 
 
 def _high(tails: Tails, signature: Signature, limits: Limits, run: Run) -> Finding | None:
-    """Return the finding of a late tail past the limits of severity of which nothing else speaks, or None.
+    """Return the finding of a late tail past the severity limits that no other finding reports, or None.
 
-    Where growth is not shown its severity lies one below what growth to this level has: whether it can be differs
-    between seeds. Growth that is shown, and not known to be localised, is as bad as growth after tools or everywhere.
-    Of a tail that came back the last sixth counts, and of one that may still rise.
+    Without significant growth, its severity is one below that of growth to this level, since significance differs
+    between seeds. Significant growth that is not known to be localised is as severe as growth after tools or
+    everywhere. For a tail that came back, or may still rise, the last sixth counts.
     """
     p95, conditions = tails.post.percentiles["p95"], signature.conditions
     flat = conditions.get("growth") is False
@@ -295,15 +295,15 @@ def _note(name: str, claim: str, base: Mapping[str, object], evidence: Mapping[s
     return Finding(id=name, severity=Severity.INFO, claim=claim, limit=None, evidence=evidence, **base)  # type: ignore[arg-type]
 
 
-FALSE_ALARMS: Final = 0.01  # of the whole decision: growth and localisation are both tested at it
+FALSE_ALARMS: Final = 0.01  # for the whole decision: growth and localisation are each tested at it
 MATERIAL_P99: Final = math.log(2.0)  # nats: the usual truncation cap C = 2 starts to bite at 1% of tokens
 HIGH_P95: Final = 1.0  # nats: 5% of tokens carry a weight beyond e
 CRITICAL_P95: Final = 2.0  # nats: 5% of tokens carry a weight beyond 7; the batch hangs on them
 MIN_STEPS: Final = 12
 MIN_BLOCKS: Final = MIN_SHIFT_BLOCKS
-MIN_LEFT_SHARE: Final = 0.1  # of the early window's post-tool tokens: the slice emptied, and its tails with it
+MIN_LEFT_SHARE: Final = 0.1  # of the early window's post-tool tokens: below it the slice emptied, and its tails with it
 MAX_ZERO_SHARE: Final = 0.999  # of tokens with r = 0: the two logprobs are copies of each other
-MAX_BAD_SHARE: Final = 0.2  # of tokens without a finite r: what is left may be a selection
+MAX_BAD_SHARE: Final = 0.2  # of tokens without a finite r: the rest may be a biased selection
 
 LIMITS: Final[Limits] = {
     "material_p99": MATERIAL_P99,
@@ -338,9 +338,9 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
 def _judge_throughout(
     tails: Tails, throughout: Throughout, holders: Holders, limits: Limits, aggregates: Aggregates, evidence: Evidence
 ) -> Judgement:
-    """Judge the tails without the values that are not there all along: what they bring or take away is not growth.
+    """Judge the tails without the values that are absent for part of the run: what these add or remove is not growth.
 
-    Where too few tokens are left, growth of all is none that can be told from theirs.
+    If too few tokens are left, growth of all tokens cannot be separated from theirs.
     """
     if throughout.tails is not None:
         judgement = _judge_values(throughout.tails, holders, limits, aggregates, evidence)
@@ -490,7 +490,7 @@ def _apart_from_reference(pair: str, status: Answer) -> str:
 
 
 def _with_level(verdict: RuleVerdict, tails: Tails, signature: Signature, limits: Limits, run: Run) -> RuleVerdict:
-    """Return the verdict, or the finding on a high tail where the verdict holds none."""
+    """Return the verdict or, if it has no finding, the finding on a high tail."""
     high = None if isinstance(verdict, Broken) else _high(tails, signature, limits, run)
     if high is None:
         return verdict

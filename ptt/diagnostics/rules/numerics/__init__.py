@@ -19,7 +19,7 @@ MIN_FINAL_NULLS: Final = 3  # at the very end: a single null may be a row that d
 
 
 def core_series(evidence: Evidence, *, enable: str) -> list[Series] | NotJudged:
-    """Return the metrics that every run should have finite, as far as they are logged; `enable` has them logged."""
+    """Return the logged metrics that must be finite in every run; `enable` says how to log them."""
     core = [evidence.metrics[name] for name in CORE if name in evidence.metrics]
     if not core or max(len(series.steps) for series in core) < MIN_LOGGED:
         named = by_kind(evidence, sampled="loss, gradient norm, KL, entropy and reward", given="loss and gradient norm")
@@ -37,9 +37,9 @@ def logged_loss(evidence: Evidence, *, minimum: int) -> Series | NotJudged:
 
 
 def first_nonfinite(core: Iterable[Series]) -> tuple[int, str] | None:
-    """Return the first step at which a series is NaN or infinite, and what it is logged as.
+    """Return the first step at which a series is NaN or infinite, and the name it is logged as.
 
-    Nulls from a step to the end count as well: so some writers spell a metric that is NaN from there on.
+    Nulls from a step to the end count too, since some writers log NaN as null.
     """
     first = []
     for series in core:
@@ -50,7 +50,7 @@ def first_nonfinite(core: Iterable[Series]) -> tuple[int, str] | None:
 
 
 def dead_tail(series: Series) -> IntArray:
-    """Return the indices behind the last finite value, where they show that there will be no other; else none."""
+    """Return the indices after the last finite value, if they prove that no other follows; else none."""
     finite = np.flatnonzero(np.isfinite(series.values))
     tail = np.arange(int(finite[-1]) + 1 if len(finite) else 0, len(series.steps))
     proven = bool(np.isin(series.flags[tail], NAN_FLAGS).any())
@@ -58,7 +58,7 @@ def dead_tail(series: Series) -> IntArray:
 
 
 def longest_true(mask: BoolArray) -> tuple[int, int]:
-    """Return index and length of the first longest stretch of True; (0, 0) where there is none."""
+    """Return index and length of the first longest stretch of True; (0, 0) if there is none."""
     return max(stretches(mask), key=lambda stretch: stretch[1], default=(0, 0))
 
 

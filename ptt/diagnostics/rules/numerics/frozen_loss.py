@@ -26,7 +26,7 @@ from ptt.diagnostics.rules.numerics import logged_loss, longest_true
 from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 
-MIN_EQUAL = 20.0  # logged values in a row: two or three equal ones come of rounding and of steps that share a batch
+MIN_EQUAL = 20.0  # logged values in a row: two or three equal ones come from rounding, or from steps that share a batch
 MIN_EQUAL_SHARE = 0.1  # of the logged values: a short stretch in a long run is a pause
 MOVING = listed("moves_while_training")
 DEAD, ZERO, MOVES, UNKNOWN = "NaN or infinite", "exactly 0", "finite and above 0", "not logged"

@@ -25,8 +25,8 @@ from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.wording import sig
 
 SPIKE_FACTOR = 10.0  # times the median of the steps before: beyond the batch-to-batch noise of a healthy run (2 to 4)
-LEVEL_STEPS = 50  # steps that tell the usual level
-UPPER_SHARE = 0.5  # of the upper quartile: above the median only where half of the steps have hardly any gradient
+LEVEL_STEPS = 50  # steps that give the usual level
+UPPER_SHARE = 0.5  # of the upper quartile: above the median only if half of the steps have hardly any gradient
 MIN_SPIKES = 3
 MIN_SHARE = 0.01
 
@@ -62,7 +62,7 @@ GIVEN = Advice(
     single_cause="one batch with a damaged, very long or very short example",
     single_effect="check whether the loss rose within 20 steps after it",
 )
-"""Of data that are given there are no advantages and no ratios."""
+"""For training on given data, which has neither advantages nor ratios."""
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:

@@ -109,7 +109,7 @@ def _judge(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _zeros(series: Series, minimum: float) -> Vanishing | None:
-    """Return the longest stretch of zeros that reaches the last window, or else the longest one."""
+    """Return the longest stretch of zeros that reaches into the last window, or else the longest of all."""
     steps, values = series.finite()
     zeros = [
         (start + count > len(values) - series.width, count, start)
@@ -180,10 +180,10 @@ def _early(series: Series) -> float:
 
 
 def _signal(evidence: Evidence, gone: Vanishing, usual: float, left: float) -> str:
-    """Return a clause that rewards still differ by more than so small a norm tells; empty where nothing says so.
+    """Return a clause that rewards still differ by more than so small a norm suggests; "" if nothing shows that.
 
-    The gradient is a mean over samples or groups: it falls as the share of those that have
-    an advantage does, and as the spread of the rewards; not a hundred times further (`left`).
+    The gradient is a mean over samples or groups: it falls with the share of those that have an advantage, and with the
+    spread of the rewards, but not a hundred times further (`left`).
     """
     without = evidence.metrics.get("reward/zero_std_frac")
     if without is not None and len(without.finite()[0]) >= MIN_VALUES:

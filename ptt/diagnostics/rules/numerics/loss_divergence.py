@@ -27,7 +27,7 @@ from ptt.diagnostics.wording import sig
 
 BEST_FACTOR = 1.5  # times the best level of a loss on given data: noise of a batch, harder data later on stay below
 MARGIN = 0.2  # nats: a loss that went from 0.001 to 0.005 is still nothing
-GROSS_MARGIN = 2.0  # nats above the best, value after value: the noise of batches leaps so far, but does not stay there
+GROSS_MARGIN = 2.0  # nats above the best, value after value: batch noise leaps this far, but does not stay there
 ONLINE_FACTOR = 10.0  # times the early size of a policy loss
 ONLINE_FLOOR = 1.0  # advantages have a spread of about 1: a loss of that size is no longer an average of them
 
@@ -101,9 +101,9 @@ def _gross(series: Series, limits: Limits) -> Finding | None:
 
 
 def is_fitted(evidence: Evidence, series: Series) -> bool:
-    """Return whether the loss is one of given data: by the kind of training, or, where no file tells, by its shape.
+    """Return whether the loss is on given data: by the kind of training, or, if no file says it, by its shape.
 
-    A loss of the policy scatters around zero; one of given data is positive, and no reward stands beside it.
+    A policy loss scatters around zero; a loss on given data is positive, and no reward is logged with it.
     """
     if evidence.algorithm.family is not None:
         return evidence.algorithm.family not in SAMPLED

@@ -32,7 +32,7 @@ SCORED_CAUSES = (
     "a judge's answer without a number",
 )
 SCORED_NEXT = "score the samples of step {} again one by one; clip or reject rewards that are not finite"
-ABSENT_SHARE = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
+ABSENT_SHARE = 0.2  # of the steps: absent for this long, a metric is gone and not just skipped
 
 
 @requires(partial(core_series, enable="log them at every step"))
@@ -49,7 +49,7 @@ def check(core: list[Series], evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _first_other(metrics: Mapping[str, Series]) -> list[Finding]:
-    """Return the finding on the first metric outside the core that is no number for good, or none."""
+    """Return the finding on the first metric outside the core that has turned into NaN for good, or none."""
     others = [series for name, series in sorted(metrics.items()) if name not in CORE and series.lost]
     findings = [finding for series in others if (finding := _not_finite(series, metrics))]
     findings.sort(key=lambda finding: (finding.onset_step or 0, str(finding.evidence["metric"])))
@@ -68,7 +68,7 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
     if what == "null" and not len(steps):  # a column that the writer never fills was not lost
         return None
     infinite = bool(np.isin(series.flags[bad], INFINITE_FLAGS).all())
-    overflow = series.name == "grad_norm" and infinite and not dead  # of half precision: the scaler skips such a step
+    overflow = series.name == "grad_norm" and infinite and not dead  # in half precision: the scaler skips it
     alone = len(bad) == 1 and (what == "null" or overflow)
     hidden = _hidden(metrics.get("loss/total"), series.steps[bad]) if series.name == "grad_norm" else 0
     scored = not dead and series.name.startswith("reward/")
@@ -95,7 +95,7 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
 
 
 def _hidden(loss: Series | None, steps: IntArray) -> int:
-    """Count the steps without a finite gradient norm at which a writer's filter shows a loss of exactly 0."""
+    """Count the steps without a finite gradient norm where a writer's filter shows a loss of exactly 0."""
     return 0 if loss is None else int((np.isin(loss.steps, steps) & (loss.values == 0.0)).sum())
 
 

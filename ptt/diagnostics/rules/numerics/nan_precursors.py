@@ -35,12 +35,12 @@ WATCHED = document()["before_nan"]
 SCATTER_FACTOR = 10.0  # times the robust scatter before: single values of a healthy run reach six, heavy tails eight
 LEVEL_FACTOR = 3.0  # times the level, or a third of it: scatter alone is tiny where a metric hardly moves
 MIN_OFF_SHARE = 0.5  # of the values up to the NaN
-MIN_OFF_SHARE_BACK = 0.9  # before a NaN that the run came back from: what only flickers had nothing to do with it
-MIN_OFF = 3  # values off before a NaN that the run came back from: the policy's loss is far off every few hundred steps
-BURST = 3  # logged values: an outlier that normal ones follow for longer has passed, and led to no NaN
-BACK_SHARE = 0.5  # of how far off it was: less is on its way back to its level
-WINDOW = 50  # logged values in which a precursor is looked for
-MIN_BEFORE = 3  # values that tell a level at all: a run that dies at step 5 has no more
+MIN_OFF_SHARE_BACK = 0.9  # before a NaN that the run recovered from: what only flickers was unrelated
+MIN_OFF = 3  # values off before a NaN that the run recovered from: a policy loss is far off every few hundred steps
+BURST = 3  # logged values: an outlier followed by normal values for longer is over, and led to no NaN
+BACK_SHARE = 0.5  # of how far off it was: below it, it is returning to its level
+WINDOW = 50  # logged values searched for a precursor
+MIN_BEFORE = 3  # values that give a level at all: a run that dies at step 5 has no more
 MAX_LISTED = 6
 ENABLE = "log them at every step, NaN included: in Hugging Face trainers set logging_nan_inf_filter=False"
 

@@ -19,10 +19,10 @@ LOG_LEARNING_RATE = "log the optimiser's learning rate at every step, with all i
 DECIMALS: Final = 4  # a log that shows any number beyond these shows a small one as well
 
 
-MAX_EXACT: Final = 1e6  # of larger numbers a double has too few digits to tell how many decimals were printed
-ROUNDED: Final = 1e-3  # of the last decimal: what a double adds to a printed number is far less
+MAX_EXACT: Final = 1e6  # of larger numbers a double has too few digits to show how many decimals were printed
+ROUNDED: Final = 1e-3  # of the last decimal: rounding of a double adds far less to a printed number
 FULL_RATES: Final = frozenset({"transformers", "trl", "ms-swift", "llamafactory"})
-"""Frameworks that write the rate as the double it is, whatever they round beside it."""
+"""Frameworks that write the rate as a full double, whatever else they round."""
 
 
 def shows_small_numbers(evidence: Evidence, *, besides: str) -> bool:

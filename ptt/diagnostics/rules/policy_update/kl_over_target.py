@@ -57,10 +57,10 @@ GROWN_FACTOR = 1.5  # times the first values: a KL that grew by less was there b
 FIRST_VALUES = 3  # logged values
 FIRST_STEP = 20  # a first log later than this may come after the policy left
 MAX_GROWTH = 1.5  # times the early ratio of the largest KL to the mean: KL that grows alike everywhere keeps it
-CREPT_FACTOR = 1.5  # times the limit: what crept further is on its way out of it
-CREPT_SHARE = 1 / 3  # of the logged steps, from a quarter of the growth to three quarters: no event in the run
+CREPT_FACTOR = 1.5  # times the limit: a KL that crept further is leaving it behind
+CREPT_SHARE = 1 / 3  # of the logged steps, from a quarter of the growth to three quarters: slower than any single event
 SUM_WORDS = frozenset({"sum", "summed", "seq", "sequence"})
-ABOVE_ENTROPY = 2.0  # times the entropy of a token: a KL to a reference so large is no mean over tokens that answer
+ABOVE_ENTROPY = 2.0  # times a token's entropy: so large a KL to a reference is not a mean over answer tokens
 SUMMED_KL = frozenset({"objective/kl"})  # TRL's PPO, RLOO and online DPO add the KL up over the sequence
 ENABLE = "log the KL to the reference: in TRL set beta > 0; in veRL actor_rollout_ref.actor.use_kl_loss=True"
 

@@ -21,7 +21,7 @@ from ptt.diagnostics.rules.single_series import metric_evidence, requires_metric
 from ptt.diagnostics.wording import pct
 
 COEFFICIENTS = ("beta", "kl_coef", "kl_loss_coef", "init_kl_coef")
-MOVED_LIMIT = 0.0  # share of the logged values: one that is above 0 was measured
+MOVED_LIMIT = 0.0  # share of the logged values: a single one above 0 proves it was measured
 MIN_TRAINED_SHARE = 0.5  # of the logged learning rates above 0
 
 

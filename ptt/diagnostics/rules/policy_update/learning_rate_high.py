@@ -26,8 +26,8 @@ from ptt.diagnostics.rules.single_series import metric_evidence, requires_metric
 from ptt.diagnostics.wording import sig
 
 GIVEN_RATE = 2e-3  # SFT and reward models: ten times the rate that adapters take (1e-4 to 2e-4)
-SENSITIVE_RATE = 1e-3  # RL and preference training: the same model bears less where it is pulled away from its start
-LOSS_FACTOR = 1.3  # of the first values: training lowers a loss on given data, noise of a batch stays below
+SENSITIVE_RATE = 1e-3  # RL and preference training: a model pulled away from its start tolerates less
+LOSS_FACTOR = 1.3  # of the first values: training lowers a loss on given data, and batch noise stays below this
 NORM_FACTOR = 10.0  # as in gradient-spikes
 FAR_FACTOR = 10.0  # times the limit: no adapter, no small model and no schedule comes near
 MIN_VALUES = 5

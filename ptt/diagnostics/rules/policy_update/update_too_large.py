@@ -120,7 +120,7 @@ def _risen(series: Series, evidence: Evidence, limit: float, factor: float) -> F
 
 
 def _kl_limit(evidence: Evidence, limits: Limits) -> float:
-    """Return twice the run's own target where it is one for this KL: in veRL the name belongs to the reference."""
+    """Return twice the run's own target if it applies to this KL: in veRL that setting is for the reference."""
     target = evidence.run.context.get("target_kl")
     set_by_user = "kl" in evidence.limits.get(ID, {})
     if set_by_user or evidence.run.framework == "verl" or not isinstance(target, int | float) or target <= 0:

@@ -27,10 +27,10 @@ BLOCKS: Final = 10
 T_LIMIT: Final = 3.25  # standard errors: Student's t with nine degrees of freedom, 99%
 MIN_LEVEL: Final = 3  # values that give a level
 T_OF_FEW: Final = (9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, T_LIMIT)  # Student's t, 99%, of 3 to 10 blocks
-MAX_RATIO_SPREAD: Final = 1e-3  # of the ratio: what rounding of logged values leaves
+MAX_RATIO_SPREAD: Final = 1e-3  # of the ratio: rounding of logged values leaves this much
 START_VALUES: Final = 5  # values: at its start the policy is the reference, and there only
 
-# What reward trainers (TRL, NeMo-RL) and OpenRLHF call the two figures; anywhere else the names may mean anything.
+# Names of these metrics in reward trainers (TRL, NeMo-RL) and OpenRLHF; elsewhere they may mean anything.
 PLAIN_NAMES: Final = {"dpo/accuracy": ("accuracy", "acc"), "dpo/margin": ("margin",)}
 
 LOG_PAIRS: Final = (
@@ -74,10 +74,10 @@ def late_half(series: Series) -> FloatArray:
 
 
 def start_of(logp: Series, reward: Series | None = None) -> float:
-    """Return the level a log-probability had before training: where the side's reward, beta times what it left, is 0.
+    """Return the log-probability before training: where the side's reward, beta times what it gained, is 0.
 
-    On the line through start and end of both; without rewards, or where these measure from no reference (they are
-    then a multiple of the log-probability itself), the first few values stand in.
+    It is on the line through start and end of both. Without rewards, or if these have no reference (and are a multiple
+    of the log-probability itself), the first few values are used instead.
     """
     first, last = float(np.median(logp.finite()[1][:START_VALUES])), last_mean(logp)
     if reward is None or len(reward.finite()[0]) < START_VALUES:
@@ -91,7 +91,7 @@ def start_of(logp: Series, reward: Series | None = None) -> float:
 
 
 def _proportional(logp: Series, reward: Series) -> bool:
-    """Return whether the rewards are the log-probabilities times one number: nothing is subtracted for a reference."""
+    """Return whether rewards are a constant multiple of the log-probabilities: then no reference is subtracted."""
     _, logps, rewards = aligned(logp, reward)
     ratio = rewards[logps != 0] / logps[logps != 0]
     return len(ratio) < START_VALUES or float(np.ptp(ratio)) <= MAX_RATIO_SPREAD * float(np.abs(ratio).max())
@@ -124,7 +124,7 @@ def sides(evidence: Evidence) -> tuple[Side, Side] | NotJudged:
 def requires_pairs(
     name: str, *, what: str, minimum: int = MIN_VALUES
 ) -> Callable[[Callable[[Series, Evidence, Limits], Verdict]], Check]:
-    """Hand a check a series of preference pairs; see `pair_series` for what it answers where there is none."""
+    """Give a check a series of preference pairs; `pair_series` says what is answered if there is none."""
     return requires(lambda evidence: pair_series(evidence, name, what=what, minimum=minimum))
 
 

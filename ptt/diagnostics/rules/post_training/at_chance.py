@@ -37,13 +37,13 @@ from ptt.diagnostics.wording import pct
 
 CHANCE = 0.5
 LN2 = math.log(2.0)  # nats: the sigmoid loss of a model that has no preference
-MAX_CHANCE_SHARE = 0.6  # share of pairs: an interval that reaches so far up does not exclude that something was learnt
+MAX_CHANCE_SHARE = 0.6  # share of pairs: an interval that reaches this far does not exclude that something was learnt
 MIN_LEARNT = 0.01  # nats below ln 2: less cannot be told from nothing by any user
-MIN_EARLY = 10  # logged values: fewer tell nothing of whether pairs were ranked well before
+MIN_EARLY = 10  # logged values: fewer do not show whether pairs were ranked well before
 ALL_WITHIN = 0.0005  # share of pairs: printed to 0.1% an interval this close to 1 reads as all of them
 FEW_VALUES = 10  # logged values: half of fewer give no level
 MOST = 0.8  # of the planned steps: what was not learnt by then will not be
-LONG_RUN = 100  # logged values: after so many nobody waits for the loss to start falling any more
+LONG_RUN = 100  # logged values: after this many, nobody expects the loss to start falling
 WITHOUT_REFERENCE = ("orpo", "cpo", "simpo")
 SIGMOID_ALGORITHMS = ("dpo", "reward_model", "online_dpo")
 
@@ -123,7 +123,7 @@ def _by_loss(loss: Series) -> Verdict:
 
 
 def _onset(series: Series) -> int:
-    """Return the first step; of pairs that were ranked well in the first half the step at which the second begins."""
+    """Return the first step; if pairs were ranked well in the first half, the step where the second begins."""
     steps, values = series.finite()
     half = len(values) // 2
     learnt = series.name != "loss/total" and half >= MIN_EARLY and level_of(values[:half]).low > CHANCE

@@ -16,7 +16,7 @@ from ptt.diagnostics.rules.post_training import BLOCKS, late_half, level_of
 from ptt.diagnostics.rules.single_series import requires_metric
 from ptt.diagnostics.wording import sig
 
-WINDOW_FALL_SHARE = 0.25  # of the first level: a window that lies so far below it is no noise of a plateau
+WINDOW_FALL_SHARE = 0.25  # of the first level: a window this far below is not noise of a plateau
 MIN_FALL_SHARE = 0.01  # of the first level
 MIN_VALUES = 100  # logged values: the first tenth then makes ten blocks
 

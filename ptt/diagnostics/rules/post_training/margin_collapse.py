@@ -51,7 +51,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def fall_from_best(series: Series, factor: float) -> tuple[float, BaselineShift | None]:
-    """Return the best mean over a full window, and the lasting fall behind it below `factor` of it, if there is one."""
+    """Return the best mean over a full window, and the lasting fall after it to below `factor` of it, if any."""
     steps, values = series.finite()
     means = np.convolve(values, np.full(series.width, 1 / series.width), mode="valid")
     top = int(means.argmax())

@@ -20,7 +20,7 @@ from ptt.diagnostics.rules.single_series import derived, logged, measured
 from ptt.diagnostics.wording import sig
 
 GROWTH_FACTOR = 3.0  # the early movement
-FLOOR = 0.25  # of the mean log sigmoid, whose level for chance is -ln 2: less turns nothing round
+FLOOR = 0.25  # of the mean log sigmoid, which is -ln 2 at chance: less reverses no ranking
 
 
 def _moves(evidence: Evidence) -> Series | NotJudged:

@@ -47,12 +47,12 @@ class Path(NamedTuple):
     best: float
     last: float  # median of the last three
     noise: float  # standard deviation of one evaluation about its neighbours
-    onset: int | None  # first evaluation from which on all lie above the bound
+    onset: int | None  # first evaluation from which all are above the bound
     interval: Steps | None
 
     @property
     def rise(self) -> float:
-        """By how much the last evaluations lie above the lowest, as a share of it."""
+        """How far the last evaluations are above the lowest, as a share of it."""
         return (self.last - self.best) / self.best if self.best > 0 else 0.0
 
 
@@ -124,7 +124,7 @@ def loss_path(series: Series, rise: float) -> Path:
 
 
 def _risen_from(values: FloatArray, bound: float) -> int:
-    """Return the place from which on all values lie above a bound; their number where the last one does not."""
+    """Return the place from which all values are above a bound; their number if the last is not."""
     return int(np.flatnonzero(values <= bound)[-1]) + 1
 
 

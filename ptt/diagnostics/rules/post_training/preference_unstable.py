@@ -121,10 +121,10 @@ def _widened(series: Series, factor: float) -> Finding | None:
 
 
 def _onset(series: Series, pairs: int, times: float) -> tuple[int, Steps]:
-    """Return the step from which on the accuracy scatters about its running median by more than before, and how surely.
+    """Return the step from which the accuracy scatters more about its running median than before, and its interval.
 
-    That is the likeliest place of one change of the variance, in units of the binomial one; the first step where it
-    scattered too much already before that.
+    It is the likeliest place of a single change in variance, in units of the binomial one, or the first step if it
+    scattered too much even before that.
     """
     steps, values = series.finite()
     half = series.width // 2
@@ -144,7 +144,7 @@ def _running_median(values: FloatArray, half: int) -> FloatArray:
 
 
 def pairs_of(values: FloatArray) -> int | None:
-    """Return the smallest number of pairs that all these shares can be shares of; None where it cannot be told."""
+    """Return the smallest number of pairs of which all these can be shares; None if that cannot be told."""
     for pairs in range(2, MAX_PAIRS + 1):
         counts = values * pairs
         if np.abs(counts - np.round(counts)).max() < MAX_ROUNDING:

@@ -40,16 +40,16 @@ OUTCOME_ENABLE: Final = (
     "weight 0 is enough), or a held-out evaluation at six points or more"
 )
 MIN_SAMPLES: Final = 150  # samples: 50 a third of the run
-MIN_SHIFT_SHARE: Final = 0.25  # of the larger level: a side metric that moved less is no sign of another way to answer
+MIN_SHIFT_SHARE: Final = 0.25  # of the larger level: a side metric that moved less shows no other way of answering
 NEAR: Final = 5  # values beside a change
 AT_ONCE: Final = 0.8  # of a change, between the values just before it and just after it
 NEW_TASKS: Final = "longer tasks from that step on: a curriculum, or other data"
 SIDE_METRICS: Final = ("len/response_mean", "len/clipped_frac", "tools/call_frequency", "turns/mean")
 SIDE_WORDS: Final = REFUSAL | REPETITION | {"format"}
-STATISTIC_WORDS: Final = frozenset({"std", "min", "max"})  # of names that are no mean
+STATISTIC_WORDS: Final = frozenset({"std", "min", "max"})  # in names that are not a mean
 REWARD_WORDS: Final = frozenset({"reward", "rewards", "penalty"})
 DECLINE_PARTS: Final = 5
-MIN_DECLINE_SHARE: Final = 0.5  # of the mean fall from one part to the next: a wrong sign works from first to last
+MIN_DECLINE_SHARE: Final = 0.5  # of the mean fall from one part to the next: a wrong sign acts from first to last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class Shift:
 
 
 def mean_reward(evidence: Evidence, minimum: int = MIN_VALUES) -> Series | NotJudged:
-    """Return the mean reward, or why nothing can be said of it."""
+    """Return the mean reward, or why it cannot be judged."""
     return logged(evidence, "reward/mean", what="mean reward", enable=REWARD_ENABLE, minimum=minimum)
 
 
@@ -74,7 +74,7 @@ requires_reward: Final = requires(mean_reward)
 
 
 def rewards_of(evidence: Evidence) -> Rewards:
-    """Return what is known of single rewards and their parts; empty where nothing is recorded."""
+    """Return what is known about single rewards and their parts; empty if nothing is recorded."""
     return evidence.rewards or Rewards()
 
 
@@ -128,9 +128,9 @@ def highest_samples(evidence: Evidence, count: int = 3) -> str:
 
 
 def with_new_tasks(evidence: Evidence, series: Series, early: float, late: float, onset: int | None) -> bool:
-    """Return whether a level went up from one logged step to the next while the reward did not fall.
+    """Return whether a level rose from one logged step to the next while the reward did not fall.
 
-    Longer tasks do that, of a curriculum or of other data; a policy takes many steps.
+    Longer tasks, from a curriculum or other data, do that; a policy takes many steps.
     """
     values = series.finite()[1]
     place = change_place(values, early, series.width)
@@ -240,7 +240,7 @@ class AnswerShare:
 def answer_share(
     logged_one: Series | NotJudged, counts: Counts | None, *, metric: str, column: str, example: str | None
 ) -> AnswerShare | NotJudged:
-    """Return the logged share under the name `metric`, or else the one that was counted in texts."""
+    """Return the logged share under the name `metric`, or else the share counted in texts."""
     if isinstance(logged_one, Series):
         return AnswerShare(measured=MeasuredShare(series=logged_one, metric=metric))
     if counts is None or not counts.shows_change:

@@ -25,8 +25,8 @@ from ptt.diagnostics.wording import sig
 
 GROWTH_FACTOR = 1.5  # times the early calls: half as much work again
 MIN_CALLS = 1.5  # a sample: fewer is learning to call at all
-FEW_CALLS = 0.5  # a sample, early: most samples called nothing, and an agent that learns to call tools is not sick
-LEARNT_CALLS = 3.0  # a sample: up to so many, one that called nothing has learnt to call
+FEW_CALLS = 0.5  # a sample, early: most samples called nothing, and learning to call tools is no fault
+LEARNT_CALLS = 3.0  # a sample: up to this many, a policy that called nothing has just learnt to call
 ENABLE = "log it: TRL logs tools/call_frequency, veRL tool_call_counts/mean"
 
 

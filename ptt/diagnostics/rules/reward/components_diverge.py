@@ -47,7 +47,7 @@ LONG_RUN = 100  # logged values: earlier, a format that is learnt first is the u
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Hold every part that fell, and the task where it stands still, against every part that rose from there on."""
+    """Compare every part that fell, and the task if it stands still, with every part that rose since."""
     parts = with_values(rewards_of(evidence).components, MIN_VALUES)
     if len(parts) < 2:
         return NotJudged(
@@ -69,7 +69,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _left_behind(parts: Mapping[str, Series]) -> Finding | Healthy | None:
-    """Return the finding of a task that stands still while what is paid beside it rises."""
+    """Return the finding of a task that stands still while other paid parts rise."""
     shares = {name: one for name, one in parts.items() if _is_share(one)}
     tasks = [name for name in shares if is_outcome(name)]
     if not tasks or any(late_mean(shares[name]) >= UNSOLVED for name in tasks):

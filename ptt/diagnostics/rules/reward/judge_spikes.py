@@ -28,11 +28,11 @@ from ptt.diagnostics.wording import sig
 
 JUMP_Z_LIMIT = 8.0  # standard deviations of a window's mean, with AR(1) noise of 0.8: learning does not jump so
 MIN_JUMP_SHARE = 0.1  # of the larger level
-SHARED_Z_LIMIT = 3.0  # standard deviations: an outcome that jumps by so much at the place shares the jump
+SHARED_Z_LIMIT = 3.0  # standard deviations: an outcome that jumps this much at the place shares the jump
 MIN_PEAKS = 2  # single steps: one is a batch of easy prompts
-MAX_PEAK_SHARE = 0.05  # of the steps: what leaps more often is how the score scatters
+MAX_PEAK_SHARE = 0.05  # of the steps: leaps more frequent than this are ordinary scatter
 PEAK_GAP = 2.0  # times the farthest other step: leaps of their own, not the tail of one distribution
-HALF_WINDOW = 5  # steps to either side of a step, for the median that it is held against
+HALF_WINDOW = 5  # steps on either side, for the median that a step is compared with
 
 
 class Jump(NamedTuple):
@@ -84,13 +84,13 @@ def _off_median(series: Series) -> tuple[IntArray, FloatArray, float]:
 
 
 def _leaps(series: Series, sds: float) -> IntArray:
-    """Return the steps at which a series lies so many deviations above the median around it."""
+    """Return the steps at which a series is `sds` deviations above the median around it."""
     steps, off, deviation = _off_median(series)
     return steps[off > sds * deviation]
 
 
 def _peaks(series: Series, sds: float) -> IntArray:
-    """Return the few single steps at which a score leaps far above all others; empty where none stand apart."""
+    """Return the few single steps at which a score leaps far above all others; empty if none stand out."""
     steps, off, deviation = _off_median(series)
     high = off > max(sds * deviation, MIN_JUMP_SHARE * float(np.abs(series.finite()[1]).max()))
     farthest = float(np.abs(off[~high]).max(initial=0.0))

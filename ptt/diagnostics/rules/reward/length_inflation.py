@@ -23,7 +23,7 @@ from ptt.diagnostics.wording import sig
 
 # times the early length: healthy runs that learn to reason or to call tools reach less, or gain by it
 GROWTH_FACTOR = 1.5
-START_FACTOR = 1.25  # of the early length, half-way to the limit: gains since then are held against the longer answers
+START_FACTOR = 1.25  # of the early length, half-way to the limit: gains since then are compared with the longer answers
 MIN_LENGTH = 16.0  # tokens: below, a factor says nothing
 ENABLE = "log it: TRL logs completions/mean_length, veRL response_length/mean, slime rollout/response_len/mean"
 

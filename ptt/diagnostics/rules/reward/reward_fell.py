@@ -26,8 +26,8 @@ from ptt.diagnostics.wording import sig
 MIN_FALL_SHARE = 0.3  # of the best level
 HIGH_FALL_SHARE = 0.7  # of it: little of what was learnt is left
 
-MAX_CHANCE = 0.001  # of so large a fall of few values by noise alone
-LOST_CHANCE = 0.01  # where nearly all is lost: noise about a level hardly ever ends at nothing
+MAX_CHANCE = 0.001  # that noise alone makes so large a fall in few values
+LOST_CHANCE = 0.01  # if nearly all is lost: noise about a level hardly ever ends at nothing
 FEW_SHARE = 0.5  # of the best level: what few values must have lost
 ALL_LOST = 0.9  # of it: a run of 30 to 59 values that lost so much may have had no long best window
 

@@ -45,7 +45,7 @@ from ptt.diagnostics.rules.reward import (
 from ptt.diagnostics.statistics.bootstrap import finite_or_none
 from ptt.diagnostics.wording import sig
 
-LOST_SHARE = 0.5  # of its best: an outcome that lost more is gone, and the checkpoints since are of no use
+LOST_SHARE = 0.5  # of its best: an outcome that lost more is gone, and checkpoints since then are useless
 STATE_WORDS = {
     OutcomeState.UNSURE: "did not clearly move",
     OutcomeState.FLAT: "stayed flat",

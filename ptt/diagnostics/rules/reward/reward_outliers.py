@@ -47,7 +47,7 @@ def _far(values: FloatArray, factor: float) -> tuple[FloatArray, BoolArray, floa
     if len(np.unique(values)) < MIN_LEVELS or usual <= 0:
         return np.zeros(len(values)), np.zeros(len(values), np.bool_), 0.0
     far = distance > factor * usual
-    squares = np.square(distance / distance.max())  # of the largest doubles too
+    squares = np.square(distance / distance.max())  # relative, so that the largest doubles do not overflow
     return distance / usual, far, float(squares[far].sum() / squares.sum())
 
 

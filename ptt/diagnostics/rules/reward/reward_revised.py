@@ -34,11 +34,11 @@ MIN_STEPS = 20  # on either side: more than there are parts, so that an exact fi
 MAX_PARTS = 8
 SCALE_FACTOR = 2.5  # in scale, level and spread: rewards of 0 or M keep their scale while they are learnt
 MAX_SPREAD_RATIO = 1.5  # between the growth of spread and level: scaling rewards scales both
-MAX_PAID = 1  # of MIN_STEPS before the change: a part that paid at no more of them had not begun to pay
-FIRST_STEPS = 5  # of a part that joined: one that begins near 0 moves no total
+MAX_PAID = 1  # of MIN_STEPS before the change: a part that paid more often had already begun to pay
+FIRST_STEPS = 5  # of a part that joined: one that starts near 0 does not move the total
 MAX_WRONG = 1  # of MIN_STEPS on either side of the change: a step with hardly a success shows no scale
 LASTING_SHARE = 0.9  # of all steps before it, and of all after it
-KEPT_SHARE = 0.9  # of the steps with a positive mean: of the rest no scale can be told
+KEPT_SHARE = 0.9  # of the steps with a positive mean: the others show no scale
 EXACT = 1e-4  # of the total's largest size: sums of float32 means, logged with five digits at least
 MIN_SCATTER = 0.01  # of the total's largest size: a total that stands still fits any weights
 MIN_CHANGE = 0.2  # of the total's largest size
@@ -116,9 +116,9 @@ def _finding(reward: Series, steps: IntArray, change: Change, limits: Limits, *,
 def _rescaled(reward: Series, spread: Series | None, parts: Parts | None) -> Change | None:
     """Return the step from which rewards are on a scale several times as large, or None.
 
-    Judged by the mean square over the mean, which is M for a reward of 0 or M whatever its share of successes: it moves
-    with the scale and not with what is learnt. It must be on either side of one place between two logged values, and
-    level and spread must have grown as well, by one factor, and not by parts alone that pay only from there on.
+    The measure is the mean square over the mean, which is M for a reward of 0 or M, whatever its share of successes: it
+    moves with the scale, not with learning. It must differ on the two sides of one place between two logged values.
+    Level and spread must have grown too, by one factor, and not only through parts that pay from there on.
     """
     if spread is None:
         return None
@@ -157,7 +157,7 @@ def _jumps(scale: FloatArray) -> list[int]:
     logs = np.log(scale)
     if len(logs) < 2 * MIN_STEPS:
         return []
-    medians = np.median(sliding_window_view(logs, MIN_STEPS), axis=1)  # of the steps from each place on
+    medians = np.median(sliding_window_view(logs, MIN_STEPS), axis=1)  # over the steps from each place on
     before, after = medians[:-MIN_STEPS], medians[MIN_STEPS:]
     return [
         int(at) + MIN_STEPS
@@ -196,7 +196,7 @@ def _misfit(parts: Parts, fitted: slice, judged: slice) -> FloatArray:
 
 
 def _fixed_weights(parts: Parts) -> FloatArray | None:
-    """Return the weights by which the parts make up the total at all steps; None where no single set does."""
+    """Return the weights with which the parts add up to the total at all steps; None if no single set does."""
     weights = np.linalg.lstsq(parts.values, parts.total, rcond=None)[0].astype(np.float64)
     misfit = np.abs(parts.values @ weights - parts.total).max()
     return weights if misfit <= EXACT * float(np.abs(parts.total).max()) else None

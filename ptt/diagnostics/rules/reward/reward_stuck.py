@@ -38,19 +38,19 @@ from ptt.diagnostics.wording import sig
 STUCK_SHARE = 0.2  # of the logged steps: shorter stretches come and go
 MIN_STUCK = 10  # logged steps
 MIN_NEVER_MOVED = 20  # logged steps from the start: a hard task earns nothing for a while
-MAX_CHANCE = 1e-4  # of a stretch as long, from how often the value came before
+MAX_CHANCE = 1e-4  # of a stretch as long, by how often the value occurred before
 BEST_WINDOW = 3  # logged values: one lucky batch is no level
 MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
 ROUNDING = 0.01  # beyond the fullest reward: what a mean in float32, or a printed one, adds
-FLOOR_SHARE = 0.7  # of the logged steps at exactly the lowest reward: fewer than a third teach anything
-RISEN_FLOOR = 0.1  # of the steps: a floor that so many fewer touch at the end than at the start is being left
+FLOOR_SHARE = 0.7  # of the logged steps at exactly the lowest reward: less than a third are left to learn from
+RISEN_FLOOR = 0.1  # of the steps: a floor touched this much less often at the end than at the start is being left
 MIN_RISE = 0.1  # of a scale from 0 to 1, or of the level: a smaller rise is hardly what a run was started for
-MOSTLY_RIGHT = 0.7  # of a reward of 1: what is so near its top from the start has little left to rise
-LONG_RUN = 100  # logged values of a run that did all its steps: the whole of it taught nothing
-LONG_OPEN_RUN = 250  # of another: some tasks are learnt late and suddenly, rarely after so many steps without any rise
+MOSTLY_RIGHT = 0.7  # of a reward of 1: if it is this near its top from the start, little is left to gain
+LONG_RUN = 100  # logged values in a completed run: all of it taught nothing
+LONG_OPEN_RUN = 250  # logged values in any other run: some tasks are learnt late and suddenly, but rarely after so long
 DONE_SHARE = 0.98  # of the planned steps: the last logged step may lie a little before the last one
-FIRST_VALUES = 3  # logged values: what is learnt within them stands before any line
-RISE_SDS = 4.0  # standard errors: few runs in a thousand rise so far by chance, wherever in them
+FIRST_VALUES = 3  # logged values: learning within them precedes any line
+RISE_SDS = 4.0  # standard errors: few runs in a thousand rise this far by chance, anywhere in the run
 STOOD_SHARE = 0.5  # of the run: a reward that stands still for less has just arrived
 MIN_STOOD = 60  # logged values: three windows; over fewer nothing is said of a reward that rose before
 SILENT_SHARE = 0.5  # of groups without spread: no-signal-groups then says why the reward stands still
@@ -129,7 +129,7 @@ def final_stretch(values: np.ndarray) -> Stretch:
 
 
 def _chance(before: np.ndarray, stretch: Stretch) -> float:
-    """Return how likely so many equal values are where each comes as often as before, by Laplace's rule."""
+    """Return the probability of so many equal values if each occurs as often as before (Laplace's rule)."""
     share = (float((before == stretch.value).sum()) + 1.0) / (len(before) + 2.0)
     return float(share**stretch.length)
 
@@ -197,7 +197,7 @@ def _noted(finding: Finding) -> Healthy:
 
 
 def _stands_still(reward: Series, evidence: Evidence, limits: Limits) -> Verdict | None:
-    """Judge a reward that never rose, or stands still since it did; None where it moves, or noise hides whether."""
+    """Judge a reward that never rose, or stands still since it did; None if it moves, or noise hides it."""
     steps, values = reward.finite()
     material = _material(values, limits["rise"])
     if material is None:
@@ -252,7 +252,7 @@ def _rose_anywhere(values: FloatArray) -> bool:
 
 
 def _stood_since(values: FloatArray, material: float) -> int | None:
-    """Return the first place from which on a reward that rose before stands still; None where it does not."""
+    """Return the first place from which a reward that rose before stands still; None if it does not."""
     for share in (0.1, 0.2, 0.3, 0.4, STOOD_SHARE):
         start = int(share * len(values))
         change = estimate_change(values[start:]) if len(values) - start >= MIN_STOOD else None

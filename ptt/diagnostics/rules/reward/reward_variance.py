@@ -71,7 +71,7 @@ def check(spread: Series, evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _within_bounds(reward: Series, spread: float) -> bool:
-    """Return whether a reward of 0 or 1 a task (and .1 for its format) spreads so far by itself: half of its range."""
+    """Return whether a reward of 0 or 1 a task (and .1 for its format) can spread this far: half of its range."""
     values = reward.finite()[1]
     return float(values.min()) >= 0 and float(values.max()) <= MAX_FULL_REWARD and spread <= MAX_FULL_REWARD / 2
 

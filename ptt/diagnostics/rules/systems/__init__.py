@@ -19,14 +19,14 @@ STEP_PARTS: Final = re.compile(
     r"^(?:timing_s|timing|timing/train|timeperf|time)/|^perf/.*_(?:time|s)$|^(?:train/)?tools/.*latency_s$|^env/.*_s$"
 )
 WHOLE_STEP: Final = re.compile(r"(?:^|/)(?:step|total|total_step_time|step_time|train_step)$")
-IDLE_PERCENT = 1.0  # of the time at work: a device that computes for the run is above it at most of its samples
+IDLE_PERCENT = 1.0  # of the time at work: a device that computes for the run is above it in most of its samples
 
 
 def folded(series: Series) -> Series:
-    """Return the means over the steps that belong together, each at its last step; the series as it is where none do.
+    """Return the means over steps that belong together, each at its last step; the series itself if none do.
 
-    A loop that uses one generation for several updates takes long at one step and short at the next. The right fold is
-    the one whose means scatter least for their number.
+    A loop that uses one generation for several updates alternates between long and short steps. The right fold is the
+    one whose means scatter least for their number.
     """
     steps, values = series.finite()
     best, lowest = series, np.inf
@@ -42,9 +42,10 @@ def folded(series: Series) -> Series:
 
 
 def change_point(series: Series, alarm: int) -> int:
-    """Return the first step of the later of two levels, around the step at which a mean over a window passed a limit.
+    """Return the first step of the later of two levels, around the step where a windowed mean passed a limit.
 
-    Least squares over the window before, the two before it and the one after: a mean passes long after a sudden rise.
+    Uses least squares over the three windows before and the one after, since a mean passes a limit long after a sudden
+    rise.
     """
     steps, values = series.finite()
     index = int(np.searchsorted(steps, alarm))
@@ -60,7 +61,7 @@ def change_point(series: Series, alarm: int) -> int:
 
 
 def length_of(evidence: Evidence) -> Series | None:
-    """Return the work of a step: tokens, or the mean length of a response; None where neither is logged."""
+    """Return the work of a step: tokens, or the mean response length; None if neither is logged."""
     for name in LENGTHS:
         series = evidence.metrics.get(name)
         if series is None or len(series.finite()[0]) < MIN_VALUES:

@@ -72,7 +72,7 @@ def _shares(evidence: Evidence) -> dict[str, Series]:
 
 
 def _share_of_step(evidence: Evidence, name: str) -> Series | None:
-    """Return the share of a time in that of the step, where both are logged; it may lie outside of the step's time."""
+    """Return a time as a share of the step's, if both are logged; it may fall outside of the step's own time."""
     part, whole = evidence.metrics.get(name), evidence.metrics.get("time/step")
     if part is None or whole is None:
         return None

@@ -20,8 +20,8 @@ from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, Not
 from ptt.diagnostics.rules.systems import end_of
 
 MIN_EVENTS = 1.0
-AGAIN = ("exception", "last_line")  # of a line that most often is among the output too
-OOM_ERROR = re.compile(  # no advice is worded so
+AGAIN = ("exception", "last_line")  # kinds of lines that usually occur in the output too
+OOM_ERROR = re.compile(  # not worded like advice
     r"OutOfMemoryError|Tried to allocate|\bOOMKilled\b|exit reason: oom\b|^MemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|"
     r"oom[-_ ]?kill|Out of memory: Kill|killed due to the node running low on memory",
     re.IGNORECASE,

@@ -26,7 +26,7 @@ from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, Not
 from ptt.diagnostics.rules.systems import end_of
 from ptt.diagnostics.rules.systems.out_of_memory import by_memory
 
-MIN_DONE_SHARE = DONE_SHARE  # of the steps that were set: the last one may not have been saved
+MIN_DONE_SHARE = DONE_SHARE  # of the planned steps: the last one may not have been saved
 MAX_LINE: Final = 120  # letters of the console's last line that a claim repeats
 
 MACHINES: Final = re.compile(
@@ -35,7 +35,7 @@ MACHINES: Final = re.compile(
     re.IGNORECASE,
 )
 WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-LINKS_OF_CODE: Final = (  # by a word of the file that raised, or of the exception's name
+LINKS_OF_CODE: Final = (  # by a word in the name of the raising file or of the exception
     (Link.REWARD, {"reward", "rewards", "grader", "graders", "grading", "verifier", "verifiers", "score", "scorer",
                    "scoring", "judge", "rubric", "rubrics"}),
     (Link.EVALUATION, {"eval", "evals", "evaluate", "evaluation", "evaluator", "benchmark", "validation"}),
@@ -84,7 +84,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _crash(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:
-    """Return the finding on an exception, or on a code or a status that says no more than that the run failed."""
+    """Return the finding on an exception, or on an exit code or status that only says that the run failed."""
     raised = end.ending is Ending.EXCEPTION
     link = link_of(end.known_by, end.place) if raised else Link.SYSTEMS
     head = f"{end.known_by} ended training" if raised else f"The run ended by a failure ({end.known_by})"
@@ -143,7 +143,7 @@ def _after_completion(evidence: Evidence, end: RunEnd, progress: Progress) -> tu
 
 
 def _finding(evidence: Evidence, end: RunEnd, progress: Progress, *, severity: Severity, claim: str) -> Finding:
-    """Return a finding with what is known of the end; causes and what to do differ by how it was."""
+    """Return a finding with what is known about the end; causes and next steps depend on its kind."""
     context, last = evidence.run.context, progress.step
     onset = None if end.ending in UNCAUSED else last
     told: dict[str, JsonScalar] = {
@@ -169,7 +169,7 @@ def _finding(evidence: Evidence, end: RunEnd, progress: Progress, *, severity: S
 
 
 def link_of(text: str, place: str | None) -> Link:
-    """Return the link of the training loop whose code raised: by its file, else by the words of the exception."""
+    """Return the link of the training loop whose code raised: by its file, else by words of the exception."""
     if MACHINES.search(text) or CONSEQUENCE.search(text):
         return Link.SYSTEMS
     name = text.partition(":")[0].rpartition(".")[2]

@@ -40,8 +40,8 @@ HIGH_SCORE = 0.5
 CHRONIC_SHARE = 0.5  # of the windows, or of their weighted share at the end
 SILENT_SHARE = 0.1  # of the steps, at the end of the run
 SILENT_STEPS = 20
-MIN_MEDIAN_SCORE = 0.9  # score of the middle rank against its own best: else all slowed down, which is no straggler
-MIN_ROWS = 3  # of Microsoft's straggler rows that name one rank, as its own notion of consistent
+MIN_MEDIAN_SCORE = 0.9  # of the middle rank's score against its own best: below it, all ranks slowed down
+MIN_ROWS = 3  # of Microsoft's straggler rows that name one rank, by its own definition of consistent
 ENABLE = (
     "record the time of the forward and backward pass by rank, before gradients are summed: NVIDIA's resiliency "
     "extension, AReaL's perf_tracer, or one JSON line per step and rank with a file name that holds rank_N"
@@ -120,7 +120,7 @@ def _slow_ranks(metric: ByRank, scores: RankScores, limit: float) -> list[SlowRa
 
 
 def _findings(slow: list[SlowRank], limit: float) -> list[Finding]:
-    """Return one finding a rank, of the timing in which it is slowest; the five slowest ranks."""
+    """Return one finding for each of the five slowest ranks, on the timing in which it is slowest."""
     worst: dict[str, SlowRank] = {}
     for rank in sorted(slow, key=lambda rank: (not rank.chronic, rank.score, rank.place)):
         worst.setdefault(rank.place, rank)

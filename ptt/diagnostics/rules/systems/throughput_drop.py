@@ -31,9 +31,9 @@ SLOWDOWN_FACTOR = 1.5  # times the early level; the batch-to-batch noise of a wi
 HIGH_FACTOR = 3.0
 ROW_EVERY = 20  # steps between two looks of Microsoft's callback
 MIN_ROWS = 3
-MIN_EXPLAINED = 0.5  # of a slowdown, on the log scale: work that grew by less makes no step as much longer
-MIN_WORK = 1.1  # times the early work: less is no growth to speak of
-MIN_STEP_S = 0.05  # seconds a step: below, it is the timer that is slow
+MIN_EXPLAINED = 0.5  # of a slowdown, on the log scale: work that grew by less does not explain it
+MIN_WORK = 1.1  # times the early work: less growth does not matter
+MIN_STEP_S = 0.05  # seconds a step: below it, the timer itself is slow
 ENABLE = "log the time of every step; the times of its parts show which one is slow"
 
 
@@ -88,7 +88,7 @@ def _judged(evidence: Evidence, series: Series, times_by_step: Series, shift: Ba
 
 
 def _late(times: Series, shift: BaselineShift) -> float:
-    """Return the median after the change, as the early level is one; of what ended the highest over a window."""
+    """Return the median after the change, comparable to the early level; if it ended, the highest over a window."""
     steps, values = times.finite()
     return peak_median(times) if shift.ended else float(np.median(values[steps >= shift.onset][-times.width :]))
 
@@ -105,9 +105,9 @@ def _growth_of_work(lengths: Series, times: Series) -> float | None:
 
 
 def _explained(series: Series, lengths: Series, slower: float, longer: float, limits: Limits) -> bool:
-    """Return whether more work makes the steps longer, not slower machines: the time of a token did not rise.
+    """Return whether more work explains the longer steps, not slower machines: time per token did not rise.
 
-    Nor does work that hardly grew explain what lies within the noise of that time.
+    Work that hardly grew does not explain them, even if time per token stayed within its noise.
     """
     if longer < slower**MIN_EXPLAINED:
         return False

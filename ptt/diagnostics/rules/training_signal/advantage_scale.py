@@ -24,13 +24,13 @@ from ptt.diagnostics.rules.single_series import aligned, derived, last_mean, mea
 from ptt.diagnostics.wording import sig
 
 GROWTH_FACTOR = 5.0  # times the early level: a learning rate five times as large
-GROWTH_FLOOR = 1.5  # normalised advantages stand near 1: up to there, only more of the groups have a spread
-RANGE_FLOOR = 10.0  # the same of the distance between the extremes: of normalised advantages it stands near 4 to 8
+GROWTH_FLOOR = 1.5  # normalised advantages are near 1: up to here, only more of the groups have a spread
+RANGE_FLOOR = 10.0  # the same for the distance between the extremes: 4 to 8 with normalised advantages
 RANGES = (
     ("critic/advantages/max", "critic/advantages/min"),  # veRL
     ("advantages/max", "advantages/min"),  # NeMo-RL
 )
-FALL_FACTOR = 0.1  # of the early level: nine in ten of what was learnt from is gone
+FALL_FACTOR = 0.1  # of the early level: nine tenths of the signal are gone
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:

@@ -36,17 +36,17 @@ from ptt.diagnostics.rules.single_series import aligned, logged, metric_evidence
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.wording import pct, sig
 
-EQUAL_SHARE = 0.9  # of the steps that log both, and of the samples of a step
-MIN_STEPS = 10  # with samples that tell: a handful may agree by how few they are
+EQUAL_SHARE = 0.9  # of the steps that log both, and of a step's samples
+MIN_STEPS = 10  # with informative samples: a handful may agree by chance
 MIN_SAMPLES = 4  # of a step
 SAMPLES = ("rollout_n", "num_generations", "n_samples_per_prompt", "num_samples_per_prompt")
 SIDES = ("max", "min")
-TOLERANCE = 0.01  # of the spread of the rewards: a normalising epsilon and rounding stay below
+TOLERANCE = 0.01  # of the rewards' spread: a normalising epsilon and rounding stay below it
 ENABLE = "log the mean advantage of each step: veRL logs critic/advantages/mean"
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Hold advantages against rewards: of single samples where these are recorded, else those logged of each step."""
+    """Compare advantages with rewards: of single samples if recorded, else the values logged at each step."""
     if evidence.algorithm.name == "reinforce":
         return does_not_apply("REINFORCE")
     samples = evidence.rewards.samples if evidence.rewards is not None else None
@@ -58,7 +58,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Proportions:
-    """By step: the advantage for a reward of 1, and the share of samples that have their advantage by it."""
+    """By step: the advantage for a reward of 1, and the share of samples whose advantage it explains."""
 
     steps: IntArray
     factors: FloatArray
@@ -67,9 +67,9 @@ class Proportions:
 
 
 def _proportions(samples: Samples) -> Proportions | None:
-    """Return how single advantages go with single rewards, at steps with samples enough; None where there are none.
+    """Return how single advantages relate to single rewards, at steps with enough samples; None if there are none.
 
-    Samples that earned nothing and have no advantage fit anything, and tell nothing.
+    Samples with zero reward and zero advantage fit any relation, so they do not count.
     """
     both = np.isfinite(samples.rewards) & np.isfinite(samples.advantages)
     telling = both & ((np.abs(samples.rewards) > 0) | (np.abs(samples.advantages) > 0))
@@ -131,7 +131,7 @@ def _of_samples(samples: Samples, found: Proportions, evidence: Evidence, limits
 
 
 def _lasting_since(wrong: BoolArray, share: float) -> int | None:
-    """Return the first of the steps from which on, up to the end, so large a share is wrong; None where too few are."""
+    """Return the first step from which, up to the end, at least `share` are wrong; None if too few are."""
     tail = np.cumsum(wrong[::-1])[::-1] / np.arange(len(wrong), 0, -1)
     lasting = np.flatnonzero((tail >= share) & wrong)
     lasting = lasting[len(wrong) - lasting >= MIN_STEPS]
@@ -173,7 +173,7 @@ def _of_means(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 class Advice(TypedDict):
-    """What is said of either."""
+    """The advice for either kind of evidence."""
 
     causes: tuple[str, ...]
     confirm: tuple[str, ...]

@@ -15,7 +15,7 @@ from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, 
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, measured, series_evidence
 from ptt.diagnostics.wording import pct
 
-SHARE_LIMIT = 0.05  # of the responses: more than the odd request that fails
+SHARE_LIMIT = 0.05  # of the responses: more than an occasional failed request
 HIGH_SHARE = 0.3
 
 

@@ -45,12 +45,12 @@ from ptt.diagnostics.wording import pct, sig
 SHARE = "reward/zero_std_frac"
 SKIPPED = ("skipped", "train/skipped", "skipped_step", "train/skipped_step")  # home-made loops, where all rewards agree
 ZERO_STD_LIMIT = 0.5  # share of groups: the batch is less than half of what was paid for
-SOLVED_SHARE = 0.8  # of the way from the first to the best reward: no signal because there is nothing left to learn
-SETTLED_SHARE = 0.5  # of the reward's whole climb: steps that swing by more are no solved task, whatever their mean
+SOLVED_SHARE = 0.8  # of the way from the first to the best reward: then no signal means that nothing is left to learn
+SETTLED_SHARE = 0.5  # of the reward's whole climb: if steps swing by more, the task is not solved, whatever their mean
 MIN_RIGHT_REWARD = 0.7  # of a reward of 1: at most three groups in ten are then all wrong
 MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
-SPREAD_FACTOR = 0.1  # of the early spread: nine in ten of what was learnt from is gone
-MAX_CHANCE = 0.01  # of so large a fall of few values by noise alone
+SPREAD_FACTOR = 0.1  # of the early spread: nine tenths of the signal are gone
+MAX_CHANCE = 0.01  # that noise alone makes so large a fall in few values
 CAUSES = (
     "prompts that are all solved",
     "prompts that all fail",
@@ -114,7 +114,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _never_moved(evidence: Evidence) -> bool:
-    """Return whether the reward is one value throughout, of which nobody can say that it is the best."""
+    """Return whether the reward has one value throughout, which may or may not be the best."""
     reward = evidence.metrics.get("reward/mean")
     return reward is not None and bool(len(reward.finite()[1])) and float(np.ptp(reward.finite()[1])) == 0.0
 
@@ -167,9 +167,9 @@ def _group_spreads(evidence: Evidence) -> list[Series]:
 
 
 def _silent_share(evidence: Evidence) -> Series | None:
-    """Return the share of silent groups by step; where none is logged, whether the whole step was silent.
+    """Return the share of silent groups by step; if none is logged, whether the whole step was silent.
 
-    A step is silent where the trainer says that it skipped it, or where the spread of rewards within groups is 0.
+    A step is silent if the trainer says that it skipped it, or if the spread of rewards within groups is 0.
     """
     share = evidence.metrics.get(SHARE)
     if share is not None and len(share.finite()[0]) >= MIN_LOGGED:
@@ -202,9 +202,9 @@ def _means(evidence: Evidence) -> tuple[IntArray, FloatArray, float] | None:
 
 
 def _risen_share(evidence: Evidence, step: int | None = None) -> float | None:
-    """Return how far of the way from its first to its best level the reward stood at `step`, or stands at the end.
+    """Return how far from its first to its best level the reward was at `step`, or is at the end.
 
-    None where it never rose beyond its noise: a flat reward has no way to be measured on.
+    None if it never rose beyond its noise: a flat reward gives no scale.
     """
     means = _means(evidence)
     if means is None:
@@ -281,7 +281,7 @@ def _settled(evidence: Evidence, onset: int) -> bool:
 
 
 def _was_solved(evidence: Evidence, onset: int) -> bool:
-    """Return whether the reward stood near its best when the groups fell silent, whatever became of it later."""
+    """Return whether the reward was near its best when the groups fell silent, whatever happened later."""
     risen = _risen_share(evidence, onset)
     if risen is not None:
         return risen >= SOLVED_SHARE

@@ -29,14 +29,14 @@ from ptt.diagnostics.wording import pct
 SHARE_LIMIT = 0.5  # of the responses: more are cut than end
 RISE_FLOOR = 0.25  # of the responses: what a share that rose must reach to matter
 RISE_MARGIN = 0.2  # over its own early level
-MIN_AT_LIMIT = 3  # logged steps at the end: a mean over a batch does not hit one number so often by chance
+MIN_AT_LIMIT = 3  # logged steps at the end: a batch mean does not hit one number that often by chance
 MIN_LIMIT = 16.0  # tokens: a task may ask for answers of one short length
-SAME_LENGTH = 1e-6  # of the length: a mean of equal numbers, in float32
+SAME_LENGTH = 1e-6  # relative: precision of a float32 mean of equal numbers
 ENABLE = "log the share of responses that end at the length limit"
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge the share of responses cut at the limit, or that of steps at which all are."""
+    """Judge the share of responses cut at the limit, or that of steps at which all are cut."""
     series = logged(evidence, "len/clipped_frac", what="share of cut responses", enable=ENABLE)
     if isinstance(series, NotJudged):
         return _all_at_one_length(evidence) or series
