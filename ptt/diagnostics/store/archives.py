@@ -30,30 +30,30 @@ from ptt.stopping import temporary_folder
 
 SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")
 CHUNK_BYTES: Final = 1 << 20
-FREE_RATIO: Final = 0.8  # of the free disk: the rest belongs to the store and to others
+FREE_RATIO: Final = 0.8  # of the free disk space: the rest is for the store and for others
 BOMB_BYTES: Final = 1 << 30  # unpacked; below it no ratio is suspicious
 BOMB_RATIO: Final = 300  # unpacked over packed; logs of floats reach 5, logs of text 40
 TAR_BUFFER: Final = 1 << 18
-HEADER_BYTES: Final = 4 << 20  # before a member of a tar: its name, attributes and what else is said of it
-ZIP_EPOCH: Final = 315_532_800.0  # 1980, what a zip holds where the time is not known
+HEADER_BYTES: Final = 4 << 20  # before a tar member: its name, attributes and other metadata
+ZIP_EPOCH: Final = 315_532_800.0  # 1980, a zip's time if the real one is unknown
 PACKED_MEMBER: Final = 128
 """Bytes of the archive that a member takes: rollouts of one short text each, packed as tar.zst, take 140 to 200. Each
 MB then adds 8192 files, which take 2 s, as long as a MB may take."""
 ALWAYS_MEMBERS: Final = 10_000
 """That any archive may hold: a store of MLflow has a file for each parameter and tag, of 27 bytes when packed."""
 MAX_NAMED: Final = 5  # members that a note names
-BAD_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})  # too long, or bytes that are no name
-BAD_SEEK: Final = (None, errno.EINVAL)  # of damage: bz2 gives no number, and a place before the file is an invalid one
+BAD_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})  # too long, or bytes that are not a name
+BAD_SEEK: Final = (None, errno.EINVAL)  # for damage: bz2 gives no number, and seeking before the start is invalid
 # What zipfile and the decoders raise for a list of members, and for a member, that is cut or lies.
 BAD_LIST: Final = (
     zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, LookupError, OverflowError, OSError, struct.error,
 )  # fmt: skip
 BAD_MEMBER: Final = (*BAD_LIST, zlib.error, lzma.LZMAError, MemoryError)
-MANY_ENTRIES: Final = 0xFFFF  # 65,535: the count stands elsewhere, or was cut to 16 bits
+MANY_ENTRIES: Final = 0xFFFF  # 65,535: the real count is elsewhere, or was cut to 16 bits
 MAX_NAME: Final = 100  # characters of a name in a note
 MAKE_ROOM: Final = "set TMPDIR to a folder with more room, or unpack it yourself and give the folder"
-DAMAGED: Final = "The archive is damaged"  # how its note begins: a gate goes by it
-STOPPED: Final = "The rest of the archive was not unpacked"  # likewise
+DAMAGED: Final = "The archive is damaged"  # how its note begins; a gate checks for it
+STOPPED: Final = "The rest of the archive was not unpacked"  # the same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,24 +71,24 @@ def is_archive(path: Path) -> bool:
 
 
 def is_packed(name: str) -> bool:
-    """Return whether a name is one that archives have."""
+    """Return whether a name has an archive's ending."""
     return name.lower().endswith(SUFFIXES)
 
 
 def run_name(path: Path) -> str:
-    """Return what a run is called: the name of its folder, file, or archive without the ending."""
+    """Return a run's name: that of its folder or file, or of its archive without the ending."""
     suffix = _suffix(path.name) if path.is_file() else ""
     return path.name.removesuffix(suffix) or path.name
 
 
 def _suffix(name: str) -> str:
-    """Return the longest archive suffix of a name as it is spelt there; empty where it has none."""
+    """Return the longest archive suffix of a name, as spelt there; "" if it has none."""
     length = max((len(suffix) for suffix in SUFFIXES if name.lower().endswith(suffix)), default=0)
     return name[len(name) - length :]
 
 
 def packed_in(run: Path, names: Sequence[str], packed: Path | None) -> str:
-    """Return what to give in place of a folder in which nothing but archives could be a run; empty where it holds none.
+    """Return what to give instead of a folder in which only archives could be runs; "" if it has none.
 
     `names`: the files of the folder; `packed`: the archive that the folder was unpacked from.
     """
@@ -134,7 +134,7 @@ class _TooManyError(Exception):
 
 
 class _Members:
-    """What was written so far; refuses what would leave the folder or fill the disk."""
+    """Writes an archive's members; refuses those that would leave the folder or fill the disk."""
 
     def __init__(self, source: Path, target: Path, budget: Budget, max_bytes: int) -> None:
         self.torn = ""  # what is damaged
@@ -144,7 +144,7 @@ class _Members:
         self._source, self._target, self._max_bytes = source, target, max_bytes
         self._most = ALWAYS_MEMBERS + source.stat().st_size // PACKED_MEMBER
         self._written = 0
-        self._skipped: dict[str, tuple[int, list[str]]] = {}  # by why: how many, and the first names
+        self._skipped: dict[str, tuple[int, list[str]]] = {}  # by reason: how many, and the first names
 
     def skip(self, why: str, name: str) -> None:
         """Note a member that is passed over."""
@@ -153,7 +153,7 @@ class _Members:
         self._skipped[why] = count + 1, names if len(names) == MAX_NAMED else [*names, name[:MAX_NAME]]
 
     def write(self, name: str, content: IO[bytes], *, mtime: float) -> None:
-        """Write one member, with its time, by which the store knows unchanged input; of a torn one what there is."""
+        """Write one member with its time, by which the store detects unchanged input; if torn, the part there is."""
         self.budget.tick()
         parts = [part for part in PurePosixPath(name.replace("\\", "/")).parts if part != "."]
         if not parts or name.startswith("/") or ".." in parts or "\0" in name or ":" in parts[0]:
@@ -190,7 +190,7 @@ class _Members:
                 os.utime(path, (seconds, seconds))
 
     def expect(self, size: int) -> None:
-        """Refuse what would be too much with `size` bytes more: what a member says of itself is believed in this."""
+        """Refuse `size` more bytes if they are too many: a member's own claim is believed for this."""
         if self._written + size > self._max_bytes:
             raise InputError(
                 f"{self._source}: unpacks to more than {self._max_bytes >> 20} MB, too much for logs of its size or "
@@ -237,7 +237,7 @@ def _unzip(path: Path, members: _Members) -> None:
             except (NotImplementedError, RuntimeError) as error:  # a method unknown here, or a password
                 members.skip(f"member(s) that cannot be decoded ({error})", member.filename)
             except BAD_MEMBER as error:
-                if isinstance(error, OSError) and error.errno not in BAD_SEEK:  # of the disk
+                if isinstance(error, OSError) and error.errno not in BAD_SEEK:  # an error of the disk
                     raise
                 members.torn = f"{member.filename[:MAX_NAME]}: {str(error) or type(error).__name__}"
 
@@ -324,13 +324,13 @@ def _untar(path: Path, members: _Members) -> None:
 
 
 def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, members: _Members) -> None:
-    """Write a member, and read on to its end whatever becomes of it: what follows is a header."""
+    """Write a member and read to its end in any case, since a header follows."""
     members.budget.tick()
     if member.isdir():
         return
     if not member.isreg():
         members.skip("link(s) or special file(s)", member.name)
-        if member.type in tarfile.SUPPORTED_TYPES:  # which have no content
+        if member.type in tarfile.SUPPORTED_TYPES:  # these have no content
             return
     content = archive.extractfile(member)
     if content is None:

@@ -1,4 +1,4 @@
-"""How much of a run was lost before anything could be judged: what a damaged one shows is that of what is left."""
+"""Measure how much of a run was lost before it was judged: a damaged run shows only what is left of it."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from ptt.diagnostics.store.archives import DAMAGED, STOPPED
 from ptt.diagnostics.store.ingest import EMPTY, NEVER_EMPTY, RUN_DIR, UNREADABLE, UNRECOGNISED
 
 MAX_LOST: Final = 0.01
-"""Of a run's bytes. A trainer that was killed loses the record it was writing, which is less; of more nobody knows
-whether the run would have failed in it."""
-CUT_SHORT: Final = (DAMAGED, STOPPED)  # how the notes on an archive begin that was not unpacked whole
-MAX_NAMED: Final = 3  # lost files that are named; the others are counted
+"""Of a run's bytes. A killed trainer loses the record it was writing, which is less; with more, nobody knows whether
+the run would have failed there."""
+CUT_SHORT: Final = (DAMAGED, STOPPED)  # how notes begin on an archive that was not unpacked completely
+MAX_NAMED: Final = 3  # lost files that are named; others are only counted
 SAMPLE_FORMATS: Final = frozenset(parser.name for parser in PARSERS if not parser.of_training)
-"""Formats that hold neither tokens nor metrics of training: samples, spans, evaluations. One such file that is lost
-counts by its size alone."""
+"""Formats without tokens or metrics of training: samples, spans, evaluations. A lost file of these counts only by its
+size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
     """What is missing of a run."""
 
-    share: float  # of the bytes of files in known formats, as far as there; of rows where bytes are not known
+    share: float  # of the bytes of files in known formats; of rows where bytes are unknown
     bytes: int  # lost
-    torn: bool  # the archive ends, breaks, or was left, before its end: what follows is unknown
-    files: tuple[str, ...]  # of tokens or metrics that are lost as a whole
-    closed: tuple[str, ...]  # files and folders that the system does not let us read, whatever they are
-    unmeasured: bool  # more is lost than the share says, and nobody knows how much
-    words: str  # what was lost, one clause; empty where nothing was
+    torn: bool  # the archive ends, breaks or was abandoned early: what follows is unknown
+    files: tuple[str, ...]  # files of tokens or metrics that are lost entirely
+    closed: tuple[str, ...]  # files and folders that the system does not let us read, of whatever kind
+    unmeasured: bool  # more is lost than the share says, by an unknown amount
+    words: str  # what was lost, as one clause; "" if nothing was
 
     @property
     def whole(self) -> bool:
-        """Whether parts are gone of which their bytes say nothing."""
+        """Whether parts are missing that their bytes do not measure."""
         return self.unmeasured or bool(self.files or self.closed)
 
 
@@ -56,9 +56,9 @@ class _File:
 
     @property
     def lost(self) -> float:
-        """Bytes lost; where its rows alone are counted, as many as their share of it. Rows where it is not sized.
+        """Bytes lost; if only rows are counted, the same share of its bytes. Rows if its size is unknown.
 
-        None of a file that nobody recognises: it may be anything.
+        0 for an unrecognised file, which may be anything.
         """
         source = self.source
         if source.kind == UNRECOGNISED:
@@ -72,7 +72,7 @@ class _File:
 
     @property
     def unmeasured(self) -> bool:
-        """Whether something is lost that the share cannot hold: a closed folder, or bytes of a file of any size."""
+        """Whether the share cannot measure what is lost: a closed folder, or bytes of a file of unknown size."""
         source = self.source
         if source.kind == UNREADABLE:
             return not self.sized or source.bytes_lost == 0
@@ -84,7 +84,7 @@ class _File:
         return self.source.kind not in (UNRECOGNISED, UNREADABLE) and self.source.kind not in SAMPLE_FORMATS
 
     def is_gone(self, token_folders: Collection[PurePosixPath]) -> bool:
-        """Return whether nothing is left of a file of tokens or metrics."""
+        """Return whether nothing is left of a file with tokens or metrics."""
         source, path = self.source, PurePosixPath(self.source.path)
         empty = source.bytes == 0 if self.sized else (source.note or "").startswith(EMPTY)
         if empty and path.name.endswith(NEVER_EMPTY) and path.parent in token_folders:

@@ -26,10 +26,10 @@ ROUNDED: Final = frozenset({"verifiers_traces"})  # kinds whose writer keeps fou
 
 
 def fill_from_duplicates(frame: pl.LazyFrame, duplicates: list[pl.LazyFrame]) -> tuple[pl.LazyFrame, list[str]]:
-    """Join what each sequence lacks of FILLED_COLUMNS to it by step and hash of its tokens; note how many matched.
+    """Fill each sequence's missing FILLED_COLUMNS by step and token hash; note how many matched.
 
     `frame`: the counted sequences, with `seq`; `duplicates`: others of the same steps. Samples of a step with the same
-    tokens are paired in their order. Nothing is read where there is no other source.
+    tokens are paired in order. Nothing is read if there is no other source.
     """
     if not duplicates:
         return frame, []
@@ -61,7 +61,7 @@ def fill_from_duplicates(frame: pl.LazyFrame, duplicates: list[pl.LazyFrame]) ->
 
 
 def _numbered(frame: pl.LazyFrame) -> pl.DataFrame:
-    """Read the rows that have both keys, and number those that share them."""
+    """Read the rows that have both keys, and number those with equal keys."""
     rows = frame.drop_nulls(list(KEY)).collect(engine="streaming")
     return rows.with_columns(nth=pl.int_range(pl.len()).over(list(KEY)))
 
@@ -73,11 +73,11 @@ class SequenceFile:
     path: Path
     name: str  # the file of the run they come from
     kind: str  # the parser that read it
-    first_row: int  # of that file
+    first_row: int  # in that file
     start: int
     rows: int
     columns: tuple[str, ...]
-    skipped: frozenset[int] = frozenset()  # steps at which another source is counted
+    skipped: frozenset[int] = frozenset()  # steps for which another source is counted
 
     @property
     def carrier(self) -> str:
@@ -154,10 +154,10 @@ def _steps(path: Path) -> frozenset[int]:
 
 
 def _without_resumed(files: list[SequenceFile]) -> tuple[list[SequenceFile], list[str]]:
-    """Of files with one name and the same steps in two folders, keep that of the folder that goes on further.
+    """Of files with the same name and steps in two folders, keep the one in the folder that continues further.
 
-    Such a run was resumed. Folders that end at the same step may be two runs, so nothing is left out and the finding on
-    repeated steps speaks. A name in more than MAX_SEGMENTS folders is that of a rank, not of a step.
+    Such a run was resumed. Folders that end at the same step may be two runs, so nothing is left out, and the finding
+    on repeated steps reports it. A name in more than MAX_SEGMENTS folders belongs to a rank, not a step.
     """
     inside: dict[tuple[str, str], dict[str, SequenceFile]] = {}  # kind and folder -> name -> file
     holders: dict[tuple[str, str], set[str]] = {}  # kind and name -> folders

@@ -31,14 +31,14 @@ DOCUMENT: Final = "diagnosis.json"
 VERSION: Final = 2
 STORE_TABLES: Final = ("metrics", "trajectories", "tool_calls")
 """Tables of a diagnosis that the store has anyway, and that grow with the run."""
-MAX_ROWS: Final = 200_000_000  # of one table: thirty metrics of a million steps are a sixth of it
+MAX_ROWS: Final = 200_000_000  # in one table: thirty metrics over a million steps are a sixth of it
 
 Parts = Callable[[], Iterable[pl.DataFrame]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What a diagnosis was made under, apart from the run itself."""
+    """The conditions of a diagnosis, apart from the run itself."""
 
     settings: str  # names the settings and custom rules
     version: str  # of ptt
@@ -61,7 +61,7 @@ class _Document:
     source: str
     asked: Conditions
     tables: tuple[str, ...]
-    hashes: Mapping[str, str]  # of the tables that lie beside the document
+    hashes: Mapping[str, str]  # of the tables stored next to the document
     diagnosis: DiagnosisRecord
 
 
@@ -111,9 +111,9 @@ def _builtin(value: Any) -> Any:
 
 
 def read_kept(store: Path, mark: str | None = None) -> KeptDiagnosis | None:
-    """Return the diagnosis kept under `mark` (None: whichever there is), or None where it is not there whole.
+    """Return the diagnosis kept under `mark` (None: any), or None if it is not complete.
 
-    Everything is taken at once: whoever writes another one meanwhile changes nothing of what was given.
+    Everything is read at once, so that a diagnosis written in the meantime does not change what was returned.
     """
     try:
         content = parse_json(read_at_most(store / FOLDER / DOCUMENT, MAX_BYTES), finite=False)
@@ -125,7 +125,7 @@ def read_kept(store: Path, mark: str | None = None) -> KeptDiagnosis | None:
             return None  # no table of ours: it could lie anywhere
         tables = _Tables(store, document.tables, _contents(store, document.tables, document.hashes))
     except (OSError, ValueError, KeyError):
-        return None  # absent, torn, of another version, or none of ours: made anew
+        return None  # absent, torn, of another version, or not ours: made again
     diagnosis = Diagnosis(**_record(document.diagnosis), tables=tables)
     return KeptDiagnosis(
         diagnosis=diagnosis, source=document.source, conditions=document.asked, of_run=bool(document.mark)
@@ -133,7 +133,7 @@ def read_kept(store: Path, mark: str | None = None) -> KeptDiagnosis | None:
 
 
 def _contents(store: Path, names: tuple[str, ...], hashes: Mapping[str, str]) -> dict[str, bytes]:
-    """Read the files of the tables as they are; ValueError where one is not that which was written."""
+    """Read the tables' files unchanged; ValueError if one is not the file that was written."""
     contents = {}
     for name in names:
         if name not in STORE_TABLES:
@@ -193,12 +193,12 @@ class _Tables(Mapping[str, pl.DataFrame]):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedRun:
-    """What a path given on the command line turned out to be, judged."""
+    """A path given on the command line, resolved and judged."""
 
     diagnosis: Diagnosis
     profile: Profile | None
-    why_no_profile: str  # empty where there is one
-    source: str  # sha256 of what it was made from, the same on every machine
+    why_no_profile: str  # "" if there is one
+    source: str  # sha256 of what the diagnosis was made from, the same on every machine
     kind: Literal["run", "archive", "store", "findings"]
 
 
@@ -216,7 +216,7 @@ CELLS: Final = pl.Schema(CELL)
 
 
 def write_profile(folder: Path, *, store: Path, profile: Profile) -> None:
-    """Write into `folder` what the store's token tables do not hold: units, and what the slices are called."""
+    """Write into `folder` what the store's token tables lack: units, and the names of the slices."""
     units = profile.sequences.select("seq", "unit").unique(maintain_order=True)
     units.write_parquet(folder / UNITS, compression="lz4", statistics=False)
     facts = _ProfileFacts(
@@ -233,7 +233,7 @@ def read_profile(store: Path) -> Profile | None:
         if facts.tokens != _key(store):  # another look at the run left other tokens here
             return None
         cells = pl.read_parquet(store / "tokens" / "cells.parquet", glob=False)
-        if "wide" not in cells.columns:  # of a store from before runs of many steps had wider cells
+        if "wide" not in cells.columns:  # a store from before runs with many steps had wider cells
             cells = cells.with_columns(wide=pl.lit(0, pl.UInt8)).select(list(CELLS))
         sequences = pl.read_parquet(store / "tokens" / "sequences.parquet", glob=False)
         units = pl.read_parquet(store / FOLDER / UNITS, glob=False).sort("seq")

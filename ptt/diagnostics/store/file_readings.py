@@ -1,8 +1,7 @@
-"""Read files in pieces that any process can read, and join what was read of them, as if one process had read all.
+"""Read files in pieces, in any process, and join the results as if one process had read everything.
 
-Small files go together, a large one of lines is cut between two lines. How files are cut depends on their sizes alone,
-never on how many processes there are, so that a store is the same whoever read what.
-"""
+Small files are grouped, and a large line file is cut between two lines. Cuts depend only on file sizes, never on the
+number of processes, so the store is the same whichever process reads what."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, Key
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, Rows, RunFile, any_line, parser_of, pieces_of, unread
 from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC
 
-TASK_BYTES: Final = 6 << 20  # of files, or of one of them, in one task: what a process holds of them fits ten times
+TASK_BYTES: Final = 6 << 20  # of files, or of part of one, in a task: ten times as much still fits in a process
 TASK_FILES: Final = 256
-SEARCH_BYTES: Final = 8 << 20  # how far to look for a place to cut; a file that has none there is read whole
+SEARCH_BYTES: Final = 8 << 20  # how far to look for a place to cut; a file without one there is read whole
 HASHED: Final = re.compile(r"([0-9a-f]{16})(?:-\d+)?")  # an id that `Samples.new_id` gave
 Outcomes = Iterator[tuple[int, Any]]
 RunTasks = Callable[[Sequence["Task"]], Outcomes]
@@ -50,7 +49,7 @@ class Reading:
     faults: tuple[tuple[str, str], ...] = ()
     spent: tuple[str, Key] | None = None  # why reading stopped
     died: str = ""  # how its process ended, where it was not read at all
-    seconds: float = 0.0  # of CPU time
+    seconds: float = 0.0  # CPU time
     done: int = 0
     deep_rows: int = 0
     lone_surrogates: int = 0
@@ -91,7 +90,7 @@ def _spans(file: RunFile) -> list[tuple[int, int] | None]:
         if parser is None or parser.splits is None:
             return [None]
         return _cut(file, parser.splits)
-    except (OSError, ValueError, BudgetSpent):  # whoever reads it reports why
+    except (OSError, ValueError, BudgetSpent):  # whoever reads the file reports the reason
         return [None]
     finally:
         file.looks.clear()
@@ -116,7 +115,7 @@ def span_around(file: RunFile, begin: int, end: int) -> tuple[int, int] | None:
 
 
 def _cut(file: RunFile, splits: Callable[[bytes, bytes], bool]) -> list[tuple[int, int] | None]:
-    """Find the line ends behind each so many bytes at which the parser lets a file be cut."""
+    """Find the line ends, about TASK_BYTES apart, at which the parser lets a file be split."""
     cuts = [0]
     with file.path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as text:
         for wanted in range(TASK_BYTES, len(text) - TASK_BYTES // 2, TASK_BYTES):
@@ -263,7 +262,7 @@ class TornApartError(Exception):
 
 
 class SplitFile:
-    """Joins the spans of one file: ids that two spans give are told apart, means of evaluations are taken together."""
+    """Joins the spans of one file: ids that two spans share are made distinct, means of evaluations are combined."""
 
     def __init__(self, rel: str, parser: Parser) -> None:
         self._rel = rel

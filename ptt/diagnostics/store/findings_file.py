@@ -1,4 +1,4 @@
-"""Read findings.json back into a diagnosis, as far as it holds one; whatever else the file holds is refused."""
+"""Read findings.json back into a diagnosis, as far as it contains one, and refuse anything else in the file."""
 
 from __future__ import annotations
 

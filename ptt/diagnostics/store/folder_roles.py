@@ -12,8 +12,8 @@ from typing import Final
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.run_files import SKIPPED_DIRS, by_number
 
-MAX_DEPTH: Final = 8  # of folders; experiment/date/arm/seed/checkpoints/checkpoint-100 are six
-PART: Final = re.compile(  # a part of the run around it, whatever it holds
+MAX_DEPTH: Final = 8  # of nested folders; experiment/date/arm/seed/checkpoints/checkpoint-100 are six
+PART: Final = re.compile(  # a part of the surrounding run, whatever it contains
     r"(?:train|training|eval|evals|evaluation|val|valid|validation|test|dev)"
     r"(?:[-_.](?:data|logs?|rollouts?|dumps?|metrics|samples|generations|set|results?|traces?))?"
     r"|logs?|logging|log_?dir|tb|tb_?logs?|tensorboard(?:[-_]logs?)?|tf_?logs?|events?|lightning_logs|wandb|mlruns|mlflow"
@@ -118,7 +118,7 @@ def is_part(folder: Folder) -> bool:
 
 
 def _is_whole(folder: Folder) -> bool:
-    """Return whether a folder named like a dump or a step has what a run has: a state, settings, logs, dumps below."""
+    """Return whether a folder named like a dump or a step has a run's contents: a state, settings, logs, dumps."""
     if OWN_RECORDS & folder.names or any(RUN_LOG.fullmatch(file.name) for file in folder.files):
         return True
     below = [child.name for child in folder.folders()]

@@ -1,4 +1,4 @@
-"""Lock a store's folder, replace it in one move, and note in it which run it was made of."""
+"""Lock a store's folder, replace it in one move, and note which run it was made from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 LOCK_FILE: Final = ".lock"
 NOTE: Final = "run.txt"
-MAX_NOTE: Final = 200  # bytes; a longer one is none of ours
+MAX_NOTE: Final = 200  # bytes; a longer one is not ours
 
 
 @contextmanager
@@ -45,10 +45,10 @@ def _beside(folder: Path) -> tuple[Path, Path]:
 
 @contextmanager
 def exclusive_lock(folder: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Keep other processes from writing below `folder` while the block runs; `on_wait` is called where one does so now.
+    """Keep other processes from writing below `folder` while the block runs; call `on_wait` if one is writing now.
 
-    The lock is on the folder itself, so that nothing is left behind, and ends with the process. Where the system has
-    no such locks, as on some network drives, there is none: what is read is checked against hashes all the same.
+    The lock is on the folder itself, so it leaves nothing behind and ends with the process. Systems without such locks,
+    as on some network drives, go unlocked; everything read is checked against hashes anyway.
     """
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     descriptor = _open(folder)
@@ -67,9 +67,9 @@ def exclusive_lock(folder: Path, *, on_wait: Callable[[], None] | None = None) -
 
 
 def acquire(descriptor: int, *, blocking: bool) -> bool:
-    """Lock an open file or folder until it is closed; False where another process holds it.
+    """Lock an open file or folder until it is closed; False if another process holds the lock.
 
-    A file system that knows no locks is taken as it is.
+    A file system without locks counts as locked.
     """
     from filelock import lock_descriptor
 
@@ -95,7 +95,7 @@ def hash_location(run: Path) -> str:
 
 
 def note_run(store: Path, run: Path) -> None:
-    """Write down which run a store is of; one that cannot be written is no loss."""
+    """Note which run a store is for; a note that cannot be written does no harm."""
     note = hash_location(run)
     with suppress(OSError):
         if store.is_dir() and noted_run(store) != note:
@@ -103,7 +103,7 @@ def note_run(store: Path, run: Path) -> None:
 
 
 def noted_run(store: Path) -> str | None:
-    """Return what `hash_location` gave of the run that a store is of, or None where nothing says so."""
+    """Return the `hash_location` of the run that a store is for, or None if it is not noted."""
     try:
         with (store / NOTE).open("rb") as file:
             return file.read(MAX_NOTE).decode("ascii").strip() or None

@@ -56,17 +56,17 @@ from ptt.diagnostics.store.wide_metrics import evaluation_rows, names_in_wide, s
 from ptt.diagnostics.wording import counted
 
 UNRECOGNISED: Final = "unrecognised"
-UNREADABLE: Final = "unreadable"  # the system does not let us read it, so that nobody knows what it is
-RUN_DIR: Final = "(run dir)"  # what notes on the whole of it stand under
-NEVER_EMPTY: Final = ".parquet"  # even without a row such a file has a footer
-EMPTY: Final = "Empty, without a footer: nothing is left."  # the first note on one that has none
+UNREADABLE: Final = "unreadable"  # the system does not let us read it, so nobody knows what it is
+RUN_DIR: Final = "(run dir)"  # the source of notes on the run as a whole
+NEVER_EMPTY: Final = ".parquet"  # such a file has a footer even without rows
+EMPTY: Final = "Empty, without a footer: nothing is left."  # the first note on a file without one
 IN_PART: Final = " in part"
-"""Ends the mark of what was made while a part could not be read: no run has it, so that the next look reads again.
-Neither names nor sizes nor times tell that a file may be read by now."""
-PIECES: Final = "pieces"  # the folder of what is kept of ranges of sequences, for when the run has grown
-FLUSH_CELLS: Final = 8_000_000  # of wide pieces: 64 MB, which are joined before they are written
-PACKED_RATIO: Final = 40  # unpacked over packed, as logs of text reach
-PACKED_FILE: Final = 1024  # bytes of an archive that a file worth its own time takes
+"""Suffix of a store's mark if a part could not be read: no run has such a mark, so the next look reads it again. Names,
+sizes and times do not show that a file has become readable."""
+PIECES: Final = "pieces"  # folder of results kept by range of sequences, for when the run has grown
+FLUSH_CELLS: Final = 8_000_000  # in wide pieces: 64 MB, joined before they are written
+PACKED_RATIO: Final = 40  # unpacked over packed, as text logs reach
+PACKED_FILE: Final = 1024  # bytes of an archive for each file that is given its own time
 Progress = Callable[[int, int], None]
 TRAJECTORY_TABLES: Final = ("trajectories", "turns", "tool_calls", "rewards", "answers", "conversations")
 
@@ -151,11 +151,11 @@ def ingest(
 ) -> Manifest:
     """Make the store at `folder` from `files`, or keep the one there if it was made from the same files.
 
-    Texts of samples go into it only with `keep_text`, whole conversations with `keep_messages`. `metric_names` says
-    which canonical metric a logged name stands for, or "" for none. `limits` are of what reading may cost; `packed` is
-    the size of the archive that the files come from. `on_file` hears how many files are done, of how many. `read_apart`
-    reads the files in other processes. `keep_readings`: the store outlives the call, and may come to hold more files.
-    `single`: is given the single values of sequences.
+    Texts of samples are kept only with `keep_text`, whole conversations only with `keep_messages`. `metric_names` maps
+    logged names to canonical metrics, or to "" for none. `limits` bound the cost of reading; `packed` is the size of
+    the archive that the files come from. `on_file` is called with the number of files done, and of all. `read_apart`
+    reads the files in other processes. `keep_readings`: the store outlives the call, and may get more files later.
+    `single` receives the single values of sequences.
     """
     metric_names = dict(metric_names or {})
     try:
@@ -179,7 +179,7 @@ def ingest(
                     if readings is not None:
                         readings.write(part)
                     if (folder / PIECES).is_dir() and not (folder / PIECES).is_symlink():
-                        (folder / PIECES).rename(part / PIECES)  # of the run as it was: most of it still is
+                        (folder / PIECES).rename(part / PIECES)  # from the run as it was: most of it still holds
                 return manifest
             except TornApartError as torn:  # rare: samples of a file are interleaved where it was cut
                 whole.add(torn.rel)
@@ -192,7 +192,7 @@ def ingest(
 
 
 def _budget(limits: BudgetLimits, files: Sequence[RunFile], packed: int | None) -> Budget:
-    """Return the budget of a run; an archive's own size says how much time it gets, not what it claims to hold."""
+    """Return the budget of a run; for an archive, by its own size rather than the size it claims to unpack to."""
     nbytes, count = sum(file.size for file in files), len(files)
     if packed is not None:
         nbytes, count = min(nbytes, PACKED_RATIO * packed), min(count, packed // PACKED_FILE)
@@ -207,7 +207,7 @@ def is_current(
     metric_names: Mapping[str, str],
     limits: BudgetLimits,
 ) -> bool:
-    """Return whether a store holds all of these files as they are now, with texts or without."""
+    """Return whether a store holds all of these files as they are now, whether with texts or without."""
     if manifest is None or manifest.ptt_version != ptt_version or manifest.fingerprint.endswith(IN_PART):
         return False
     return manifest.fingerprint.startswith(fingerprint(files, dict(metric_names), limits))
@@ -244,14 +244,14 @@ class _Writer:
     in_place: list[InPlaceFile] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     wide: list[WidePart] = field(default_factory=list)
-    offsets: dict[str, set[int | None]] = field(default_factory=dict)  # by file: from UTC, that its stamps name
-    faults: dict[str, str] = field(default_factory=dict)  # parser or step -> the error, of faults of ours
+    offsets: dict[str, set[int | None]] = field(default_factory=dict)  # by file: the UTC offsets that its stamps name
+    faults: dict[str, str] = field(default_factory=dict)  # parser or step -> the error, for our own bugs
     facts: RunFacts = field(default_factory=RunFacts)
     checked: BudgetCheck = field(default_factory=BudgetCheck)
     in_part: bool = False  # a file could not be opened, or no time was left to begin it: another look may see more
     _seen: set[str] = field(default_factory=set)
     _sources: list[tuple[str | int | None, ...]] = field(default_factory=list)
-    _source_of: dict[str, int] = field(default_factory=dict)  # by path its place in the list
+    _source_of: dict[str, int] = field(default_factory=dict)  # by path: its place in the list
     _texts: dict[tuple[str, ...], list[tuple[Path, tuple[str, ...], InPlaceFile]]] = field(default_factory=dict)
 
     @cached_property
@@ -288,7 +288,7 @@ class _Writer:
         self._read_left(named, parsers)
 
     def _read_left(self, files: Sequence[RunFile], parsers: Sequence[Parser]) -> None:
-        """Read plain tables of a run in which no other file gave a row: neither a log nor samples."""
+        """Read plain tables of a run in which no other file gave a row, neither a log nor samples."""
         if any(int(ok or 0) for _, _, _, ok, *_ in self._sources):
             return
         for file in files:
@@ -329,7 +329,7 @@ class _Writer:
         return manifest
 
     def skip(self, file: RunFile, why: str) -> None:
-        """Note a file that cannot be opened: all of it is lost, whatever it is."""
+        """Note a file that cannot be opened: all of it is lost, whatever it contains."""
         self.in_part = True
         self._source(file, UNREADABLE, lost=file.size, notes=[why])
 
@@ -364,7 +364,7 @@ class _Writer:
         self._take(file, parser, source)
 
     def _take(self, file: RunFile, parser: Parser | None, source: Iterator[Piece] | None) -> None:
-        """Keep what is read of a file; `source` is None where nothing here reads it."""
+        """Store what is read of a file; `source` is None if no parser reads it."""
         kind = parser.name if parser else UNRECOGNISED
         tally = _Tally(notes=[EMPTY] if not file.size and file.rel.endswith(NEVER_EMPTY) else [])
         if parser is not None and source is not None:
@@ -388,7 +388,7 @@ class _Writer:
         self._source(file, kind, ok=tally.ok, bad=tally.bad, lost=tally.lost, notes=tally.notes)
 
     def _add(self, piece: Piece, file: RunFile, parser: Parser, tally: _Tally) -> None:
-        """Add what a piece holds to the store."""
+        """Add a piece's content to the store."""
         match piece:
             case Rows(table=table, frame=frame):
                 frame = tally.with_steps(*bounded_steps(frame))
@@ -423,11 +423,11 @@ class _Writer:
 
     @contextmanager
     def _edge(self, file: RunFile, parser: Parser, tally: _Tally, rows: int) -> Iterator[None]:
-        """Lose what cannot be stored, so many rows: it costs neither the rest of the file nor the report."""
+        """Lose `rows` rows that cannot be stored, without losing the rest of the file or the report."""
         try:
             yield
         except BaseException as error:
-            if isinstance(error, OSError) or no_room(error) or not is_caught(error):  # of the disk we write to
+            if isinstance(error, OSError) or no_room(error) or not is_caught(error):  # an error of the disk we write to
                 raise
             tally.bad += rows
             why = self.scrubber.text(first_line(error))
@@ -445,7 +445,7 @@ class _Writer:
         self._texts.setdefault(tuple(self.scrubber.names(piece.texts)), []).append((file.path, piece.texts, noted))
 
     def place(self) -> None:
-        """Leave files where they lie; copy those that hold what must be masked, or are found by another name."""
+        """Leave files in place; copy those that contain something to mask, or that are now found under another name."""
         for names, files in self._texts.items():
             texts = files[0][1]
             kinds = {(noted.columns, noted.kind) for _, _, noted in files}

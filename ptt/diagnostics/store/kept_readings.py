@@ -1,8 +1,7 @@
-"""What recorder files that are scanned where they lie came to, kept for when the run has grown by others.
+"""Keep the results of recorder files that are scanned in place, for when the run has grown by others.
 
-A file is known again by its path, size and time. What is kept stands in one file of the store, which the disk may tear
-and anybody may write: it is taken where its checksum and its mark are right, and files are read anew where not.
-"""
+A file is recognised by its path, size and time. The results are in one file of the store, which may be torn or written
+by anybody: they are used if its checksum and mark are right, and otherwise files are read again."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ from ptt.diagnostics.store.run_identity import code_state
 from ptt.diagnostics.store.scan import STEPS
 
 NAME: Final = "readings.json"
-Seconds = Annotated[float, Meta(ge=0)]  # below, a file would add to what the others may take
-CHECK_DIGITS: Final = 8  # of the CRC-32 that it begins with, and a line end
+Seconds = Annotated[float, Meta(ge=0)]  # below 0, a file would add to the time of the others
+CHECK_DIGITS: Final = 8  # of the CRC-32 at its beginning, plus a line end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +44,13 @@ class _Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class _Reading:
-    """One file as it was, and what it came to."""
+    """One file as it was, and its results."""
 
     size: Count
     changed: int  # nanoseconds
-    kind: Count  # place in the list of kinds
+    kind: Count  # index into the list of kinds
     rows: Count
-    seconds: Seconds  # of CPU time that judging it is expected to take
+    seconds: Seconds  # CPU time that judging the file is expected to take
     steps: tuple[int, ...] | None  # None: nobody asked
 
 
@@ -63,16 +62,16 @@ class _Document:
 
 
 class KeptReadings:
-    """What the store before holds of a run's files, and what the one that is being made shall hold."""
+    """The results for a run's files in the previous store, and those to keep in the new one."""
 
     def __init__(self, folder: Path, *, ptt_version: str, limits: BudgetLimits) -> None:
         """`folder`: of the store before; `limits`: how much of a file is read depends on them."""
         said = (VERSION, ptt_version, code_state(), repr(limits))
         self._mark = sha256(repr(said).encode()).hexdigest()
         self._before = self._read(folder / NAME)
-        self._schemas: dict[int, pl.Schema] = {}  # of the kinds before, as their first file has it now
-        self._kinds: dict[tuple[_Kind, int], int] = {}  # with the schema they share, by its place in memory
-        self._held: list[pl.Schema] = []  # so that no place is another's
+        self._schemas: dict[int, pl.Schema] = {}  # of the previous kinds, as read now from their first file
+        self._kinds: dict[tuple[_Kind, int], int] = {}  # with their shared schema, by its id in memory
+        self._held: list[pl.Schema] = []  # keeps them alive, so that no id is reused
         self._files: dict[str, _Reading] = {}
 
     def _read(self, path: Path) -> _Document | None:

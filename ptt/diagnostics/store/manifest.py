@@ -1,4 +1,4 @@
-"""Describe what a store holds and from what: settings merged, the manifest written, read back and not trusted."""
+"""Describe what a store holds and was made from: settings merged, the manifest written, read back and checked."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Part:
     name: str  # below sequences/
     source: str
     kind: str
-    first_row: Count  # of the source
+    first_row: Count  # in the source
     rows: Count
     columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WideColumn:
-    """One metric of a wide part, which stands there under `column`."""
+    """One metric of a wide part, which is stored as `column`."""
 
     column: str
     raw: str  # as the writer spelt it
@@ -68,7 +68,7 @@ class WidePart:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a store holds and from what."""
+    """What a store holds and what it was made from."""
 
     schema_version: int
     ptt_version: str
@@ -78,20 +78,21 @@ class Manifest:
     wide: tuple[WidePart, ...]
     facts: Mapping[str, str | int | float | bool | None]
     notes: tuple[str, ...]
-    metric_names: Mapping[str, str] = field(default_factory=dict)  # of the settings: raw -> canonical, "" for none
-    faults: Mapping[str, str] = field(default_factory=dict)  # parser or step -> the error, of faults of ours
+    metric_names: Mapping[str, str] = field(default_factory=dict)  # from the settings: raw -> canonical, "" for none
+    faults: Mapping[str, str] = field(default_factory=dict)  # parser or step -> the error, for our own bugs
     guessed_names: Mapping[str, str] = field(default_factory=dict)  # raw -> canonical, by the words of the name
-    guess_reasons: Mapping[str, str] = field(default_factory=dict)  # raw -> why, where words alone do not say it
+    guess_reasons: Mapping[str, str] = field(default_factory=dict)  # raw -> reason, where the words alone do not say it
     offsets: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
-    """By file the offsets from UTC, in minutes, that its stamps name; None: some name none, and were read as UTC."""
+    """By file, the UTC offsets in minutes that its stamps name; None if some name none and were read as UTC."""
 
 
 def fingerprint(
     files: Sequence[RunFile], metric_names: Mapping[str, str] | None = None, limits: BudgetLimits = DEFAULT_LIMITS
 ) -> str:
-    """Hash the state of a run's files: path, size and time of change of each, and which we may not read by now.
+    """Hash the state of a run's files: path, size and modification time of each, and which are not readable now.
 
-    `metric_names`, what the settings call metrics, and `limits`, how much is read, go into what is made of them.
+    `metric_names`, the names set for metrics, and `limits`, how much is read, are hashed too, since the store depends
+    on them.
     """
     digest = hashlib.sha256(f"schema {VERSION} {' '.join(TABLES)} scrubbed\n".encode())  # earlier stores were not
     if metric_names:
@@ -127,7 +128,7 @@ def stores_below(folder: Path) -> list[str]:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of a store; None where there is none this version can use: the store is made anew."""
+    """Read the manifest of a store; None if this version cannot use it, so that the store is made again."""
     try:
         manifest = convert_document(_parse(folder), Manifest)
     except (OSError, ValueError):
@@ -154,7 +155,7 @@ def _stays_inside(manifest: Manifest) -> bool:
 
 @dataclass
 class RunFacts:
-    """The settings that the files read so far state, each file's with the rank of its source."""
+    """The settings stated by the files read so far, each with the rank of its source."""
 
     _stated: list[tuple[tuple[int, float], Facts]] = field(default_factory=list)
 
@@ -179,7 +180,7 @@ def _is_setting(key: str, value: object) -> bool:
 
 
 def _storable(value: str | float | bool | None) -> str | int | float | bool | None:
-    """Return a fact as any file can hold it; None for a number that is no setting of any run."""
+    """Return a fact in a form that any file can hold; None for a number that cannot be a setting."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, int) and not isinstance(value, bool):

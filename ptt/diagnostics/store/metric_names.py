@@ -1,7 +1,6 @@
-"""Name what parsers left unnamed: by the user's `[metrics]`, then by words, values and what stands beside a name.
+"""Name what parsers left unnamed: by the user's `[metrics]`, then by words, values and neighbouring names.
 
-A reading counts only where nothing else in the run is that metric: a guess never takes the place of what is known.
-"""
+A guess counts only if nothing else in the run is that metric: it never replaces a known name."""
 
 from __future__ import annotations
 
@@ -18,12 +17,12 @@ from ptt.diagnostics.metrics.guessed_names import Reading, is_denied, is_evaluat
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.store.manifest import WideColumn, WidePart
 
-MIN_ROWS: Final = 2  # of a guessed metric: a lone value is a summary, and no series
-EVAL: Final = "eval/"  # how canonical names of evaluations begin
-TURNED: Final = -1.0  # the factor of what was logged with the other sign
+MIN_ROWS: Final = 2  # of a guessed metric: a single value is a summary, not a series
+EVAL: Final = "eval/"  # prefix of canonical names of evaluations
+TURNED: Final = -1.0  # factor of values that were logged with the opposite sign
 PERCENT: Final = 0.01
 ENTROPY: Final = "entropy"
-LOSS_WORD: Final = "loss"  # of an `entropy_loss`, which a minimiser's log holds as minus the entropy
+LOSS_WORD: Final = "loss"  # in `entropy_loss`, which a minimiser logs as minus the entropy
 PERCENT_WORDS: Final = frozenset({"percent", "percentage", "pct"})
 SHARES_OF_TASKS: Final = frozenset({"task/success", "eval/accuracy", "sft/token_accuracy", "dpo/accuracy"})
 """Shares that are written in percent without a word for it."""
@@ -39,11 +38,11 @@ Key = tuple[str, str]  # source, name_raw
 
 @dataclass(frozen=True, kw_only=True)
 class Guess:
-    """What a name is read as, and why."""
+    """The reading of a name, and the reason for it."""
 
     name: str
     reason: str  # completes "read as ...: "
-    factor: float = 1.0  # of its values
+    factor: float = 1.0  # for its values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +50,8 @@ class Renames:
     """The canonical names that rows get instead of what their parser gave them; None takes a name away."""
 
     names: Mapping[Key, str | None] = field(default_factory=dict)
-    guessed: Mapping[str, Guess] = field(default_factory=dict)  # by raw name, of those the ones that no user named
-    evaluated: frozenset[str] = frozenset()  # raw names without a canonical one that are figures of an evaluation
+    guessed: Mapping[str, Guess] = field(default_factory=dict)  # by raw name, for names that no user set
+    evaluated: frozenset[str] = frozenset()  # raw names of evaluation metrics without a canonical name
 
     @property
     def idle(self) -> bool:
@@ -60,7 +59,7 @@ class Renames:
         return not (self.names or self.evaluated)
 
     def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return rows of metrics with their new names; what is renamed is of training unless its name says `eval/`."""
+        """Return rows of metrics with their new names; renamed ones belong to training unless the name says `eval/`."""
         if self.idle:
             return frame
         schema = {"source": pl.String, "name_raw": pl.String, "_name": pl.String}
@@ -86,7 +85,7 @@ class Renames:
         )
 
     def wide(self, part: WidePart) -> tuple[WidePart, dict[str, WideColumn]]:
-        """Return a wide part with its columns' new names, and, by its column, what is of evaluations and leaves it."""
+        """Return a wide part with its columns' new names, and, by column, those of evaluations, which leave it."""
         renamed = [
             replace(column, name=self.names.get((part.source, column.raw), column.name)) for column in part.columns
         ]
@@ -143,12 +142,12 @@ def is_looked_at(raw: str, name: str | None) -> bool:
 
 
 def rename(logged: pl.DataFrame, mapping: Mapping[str, str]) -> Renames:
-    """Decide what the names of a run stand for; `mapping`: raw to canonical, or to nothing."""
+    """Decide what the names in a run mean; `mapping`: raw to canonical, or to "" for none."""
     names: dict[Key, str | None] = {}
     named = logged.sort("source", "name_raw", "name", nulls_last=True).unique(
         ["source", "name_raw"], keep="first", maintain_order=True
     )
-    chosen: set[Key] = set()  # by the user: a source and the metric that it holds
+    chosen: set[Key] = set()  # by the user: a source and the metric that it has
     for source, raw in named.select("source", "name_raw").iter_rows():
         target = mapping.get(raw, mapping.get(raw.removeprefix(UNNUMBERED)))
         if target is not None:
@@ -167,7 +166,7 @@ def rename(logged: pl.DataFrame, mapping: Mapping[str, str]) -> Renames:
 
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
-    """A name that may be a metric, with what its values say."""
+    """A name that may mean a metric, with what its values suggest."""
 
     raws: tuple[str, ...]
     bare: str
@@ -177,7 +176,7 @@ class _Candidate:
 
     @property
     def rank(self) -> tuple[bool, bool, bool, int, int, str]:
-        """How plain a name is: without a data set first, then of the fewest words; last what others must stand by."""
+        """How clear a name is: without a data set first, then of the fewest words; last those that need other names."""
         reading = self.reading
         return (
             bool(reading.beside),
@@ -190,7 +189,7 @@ class _Candidate:
 
 
 def _guessed(named: pl.DataFrame, logged: pl.DataFrame, names: Mapping[Key, str | None]) -> dict[str, Guess]:
-    """Return the raw names whose words tell a metric that nothing else in the run is: of several the plainest."""
+    """Return the raw names whose words mean a metric that nothing else in the run is; the clearest of several."""
     held: set[str | None] = {
         names.get((source, raw), name) for source, raw, name in named.select("source", "name_raw", "name").rows()
     }
@@ -236,7 +235,7 @@ def _factor(
     if reading.name == ENTROPY and LOSS_WORD in words and most <= 0:
         return TURNED
     if reading.name == ENTROPY and LOSS_WORD not in words and not reading.alone and most >= 0:
-        return 1.0  # of a continuous policy it lies below 0, and one estimate of it may
+        return 1.0  # a continuous policy's is below 0, and one estimate of it may be
     percent = bool(words & PERCENT_WORDS) or (reading.name in SHARES_OF_TASKS and not whole)
     return PERCENT if percent and low <= least * PERCENT and most * PERCENT <= high == 1.0 else None
 
@@ -269,7 +268,7 @@ def _turned(logged: pl.DataFrame, decided: Collection[str]) -> dict[str, Guess]:
 
 
 def _evaluated(logged: pl.DataFrame, decided: Collection[str]) -> frozenset[str]:
-    """Return the names that are figures of an evaluation, of whatever data set, and have no canonical name."""
+    """Return the names of evaluation metrics, on whatever data set, that have no canonical name."""
     raws = set(logged.filter(pl.col("name").is_null())["name_raw"]) - set(decided)
     in_training = not NO_EVALUATION_BESIDE.isdisjoint(raw.removeprefix(UNNUMBERED) for raw in logged["name_raw"])
     return frozenset(

@@ -20,7 +20,7 @@ from ptt.diagnostics.store.ingest import ingest
 from ptt.diagnostics.store.sample_rows import scan_table
 
 WINDOW_BYTES: Final = (1 << 17, 1 << 20)
-"""To either side of where an episode should lie in a file of lines; the second for those that were not there."""
+"""On either side of where an episode should be in a line file; the second for those not found with the first."""
 WHOLE_BYTES: Final = 4 << 20  # a file up to this size is read whole
 MAX_BYTES: Final = (
     12 << 20
@@ -91,7 +91,7 @@ def _pieces(files: Sequence[RunFile], wanted: Sequence[Wanted], window: int) -> 
 
 
 def _joined(places: Sequence[int], window: int) -> list[tuple[int, int]]:
-    """Return a window around each place, those that overlap as one."""
+    """Return a window around each place, with overlapping ones merged."""
     joined: list[tuple[int, int]] = []
     for place in places:
         begin, end = max(0, place - window), place + window

@@ -1,4 +1,4 @@
-"""Hash what a diagnosis was made from: a mark that says when it must be made again, and a hash of the source."""
+"""Hash what a diagnosis is made from: a mark that says when to make it again, and a hash of the source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def identity(run: Path) -> str:
     """Identify the state of a run's files without reading them; an archive is not unpacked for it."""
     if is_archive(run):
         status = run.stat()
-        ends = _ends(run, status.st_size)  # checksums stand there, and times of reproducible archives are all the same
+        ends = _ends(run, status.st_size)  # checksums are there, and reproducible archives all have the same time
         return f"archive {run.name} {status.st_size} {status.st_mtime_ns} {sha256(ends).hexdigest()}"
     return fingerprint(run_files(run)[0])
 
@@ -37,7 +37,7 @@ def mark_of(identity: str, *, name: str, version: str, settings: str, files: Ite
 
 
 def hash_settings(settings: str, files: Iterable[Path]) -> str:
-    """Hash settings and custom rules by what they say, wherever they lie."""
+    """Hash settings and custom rules by content, wherever they are."""
     digest = sha256(settings.encode("utf-8", "surrogateescape"))
     for path in files:
         digest.update(path.read_bytes() + b"\0")

@@ -27,17 +27,17 @@ from ptt.diagnostics.store.folder_roles import NUMBER, RANK
 
 MAX_VALUES: Final = 50_000  # read of one record: its beginning tells, and an event file may hold millions
 MAX_RECORDS: Final = 8  # files of one place that are read: MLflow keeps a file a metric
-SHARED_ROWS: Final = 3  # rows that are equal before two histories part: the second was resumed from the first
-SHARED_SHARE: Final = 0.05  # of the rows they share, at least: two seeds may agree on a first row or two
-LEAD_INTERVALS: Final = 3  # logging intervals by which a record begins later than another that goes before it
+SHARED_ROWS: Final = 3  # equal rows before two histories diverge: then the second was resumed from the first
+SHARED_SHARE: Final = 0.05  # of the rows they share, at least: two seeds may agree on the first row or two
+LEAD_INTERVALS: Final = 3  # logging intervals by which a record must begin later than one that precedes it
 FIRST_INTERVALS: Final = 1.5  # logging intervals within which a record begins at the run's own beginning
-CLOSE: Final = 0.01  # relative: what trackers keep of a number as 32-bit floats or rounded texts
+CLOSE: Final = 0.01  # relative: precision of trackers' 32-bit floats and rounded texts
 CLOSE_TO_ZERO: Final = 1e-6
-APART: Final = 0.1  # relative: further apart than two ways to average one metric usually are
-APART_SHARE: Final = 0.5  # of shared points that chance may bring so close
-MIN_DIFFERING: Final = 3  # metrics that two writers share, below which it may be the way they average
-AGREEING_SHARE: Final = 0.8  # of shared points, where two writers logged one run: they average over other windows
-MIN_SHARED: Final = 3  # shared points below which records that any part of a run may have tell nothing
+APART: Final = 0.1  # relative: two ways to average one metric are usually closer
+APART_SHARE: Final = 0.5  # of shared points that chance may bring this close
+MIN_DIFFERING: Final = 3  # metrics that two writers share: with fewer, the difference may be how they average
+AGREEING_SHARE: Final = 0.8  # of shared points, if two writers logged one run: they average over different windows
+MIN_SHARED: Final = 3  # shared points, below which records that any part of a run may have prove nothing
 STEP_NUMBER: Final = re.compile(r"\d{1,12}")
 
 
@@ -46,9 +46,9 @@ SET_BEFORE: Final = frozenset({"epoch", "percentage", "total_steps", "progress",
 
 Ints = npt.NDArray[np.int64]
 EVERY: Final = 3
-"""Of the points of a history one in so many is compared first. Two that are one differ in a fifth of them at most, so a
-third is enough to tell nearly all others."""
-ROUNDING: Final = 1e-6  # points: what is left in is compared exactly
+"""One in this many points of a history is compared first. Copies of one history differ in at most a fifth of their
+points, so a third of them rules out nearly all others."""
+ROUNDING: Final = 1e-6  # points: whatever remains is compared exactly
 
 STATE: Final = "trl_state"
 WANDB: Final = "wandb"
@@ -68,21 +68,21 @@ MARKS: Final = {
     **dict.fromkeys(TOKENS, "token records"),
 }
 MAX_NAMED: Final = 5  # spelt out in a sentence
-MIN_ALIKE: Final = 2  # metrics that two logs share whose names differ by a number: beta0.1, beta0.3
-MIN_UNLIKE: Final = 3  # and of others: the losses of an actor and a critic are of one run
-MIN_STEPS: Final = 4  # of a log that is a run of its own
-MIN_SHARE: Final = 0.1  # of the steps of the longest, below which a start was given up
-MAX_COMPARED: Final = 64  # places compared with one another: of more, two that conflict were found long before
+MIN_ALIKE: Final = 2  # metrics shared by two logs whose names differ by a number: beta0.1, beta0.3
+MIN_UNLIKE: Final = 3  # and by other logs: the losses of an actor and a critic belong to one run
+MIN_STEPS: Final = 4  # in a log that is a run of its own
+MIN_SHARE: Final = 0.1  # of the longest log's steps, below which a start was given up
+MAX_COMPARED: Final = 64  # places compared with one another: with more, two that conflict were found long before
 
 
 class Relation(Enum):
-    """How two records of training stand to each other."""
+    """How two records of training relate."""
 
-    UNRELATED = auto()  # they share nothing that tells
-    PART = auto()  # one history, of which one of them holds no more than the other
+    UNRELATED = auto()  # they share nothing that decides
+    PART = auto()  # one history, of which one record holds only a part
     COPY = auto()  # the same from the first row to the last
-    CONTINUES = auto()  # one goes on from where the other was, or shares its beginning: a resumed run
-    CONFLICT = auto()  # the same steps from the start, and another history
+    CONTINUES = auto()  # one starts where the other ended, or shares its beginning: a resumed run
+    CONFLICT = auto()  # the same steps from the start, but another history
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +90,11 @@ class Span:
     """The steps at which something was recorded."""
 
     steps: tuple[int, ...] = ()  # ascending
-    names: frozenset[str] = frozenset()  # of files, where those name no step
+    names: frozenset[str] = frozenset()  # of files, if those name no step
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> Span:
-        """Take the steps from the names of dumps; of files that are all called alike, from what else is given."""
+        """Take the steps from the names of dumps; if all files have the same name, from what else is given."""
         listed = list(names)
         steps = sorted({int(match[0]) for name in listed if (match := STEP_NUMBER.search(name))})
         return cls(steps=tuple(steps), names=frozenset(listed))
@@ -112,11 +112,11 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """What a record of training says, from its beginning: name -> step -> value."""
+    """The content of a training record, from its beginning: name -> step -> value."""
 
     values: dict[str, dict[int, float]] = field(default_factory=dict)
     span: Span = field(default_factory=Span)
-    times: tuple[float, float] | None = None  # of its first and its last row, where these are logged
+    times: tuple[float, float] | None = None  # of its first and last row, if logged
 
     @classmethod
     def joined(cls, histories: Iterable[History]) -> History:
@@ -213,7 +213,7 @@ def relate_histories(first: History, second: History, *, strong: bool, exact: bo
 
 
 def relate_spans(first: Span, second: Span) -> Relation:
-    """Relate two sets of dumps by the steps they are of."""
+    """Relate two sets of dumps by their steps."""
     if not (first.steps and second.steps):
         return Relation.CONFLICT if first.names & second.names else Relation.UNRELATED
     if _goes_before(first, second) or _goes_before(second, first):
@@ -245,9 +245,9 @@ def _relate_rounded(first: History, second: History, names: Sequence[str]) -> Re
 
 
 def differ_throughout(first: History, second: History) -> bool:
-    """Return whether two writers' records cannot be of one run: many metrics, and none of them near the other's.
+    """Return whether two writers' records cannot belong to one run: many metrics, none near the other's.
 
-    One writer may average what another logs as it is, so that a few metrics that differ tell nothing.
+    One writer may average what another logs raw, so a few differing metrics prove nothing.
     """
     if not (first.span.from_start and second.span.from_start):
         return False
@@ -271,9 +271,9 @@ def _share_close(first: Mapping[int, float], second: Mapping[int, float], tolera
 
 
 def owners_before(histories: Sequence[tuple[int, History]]) -> dict[int, set[int]]:
-    """Return for each owner of histories those before it of whose one may agree with one of its own but for rounding.
+    """Return, for each owner of histories, the earlier owners with one that may equal one of its own up to rounding.
 
-    All that do agree (see relate_histories, not `exact`) are among them.
+    All that do equal one (see relate_histories, not `exact`) are among them.
     """
     points = _Points([history for _, history in histories])
     owners = np.array([owner for owner, _ in histories], np.int64)
@@ -301,7 +301,7 @@ class _Points:
         self._key = place[order] * max(1, len(points)) + self._row
 
     def earlier(self, number: int) -> Ints:
-        """Return the histories before one that may agree with it but for rounding; all that do are among them."""
+        """Return the earlier histories that may equal this one up to rounding; all that do are among them."""
         own = slice(self._bounds[number], self._bounds[number + 1])
         place, value = self._place[own], self._own[own]
         most = np.minimum(self._size[:number], len(place))
@@ -353,7 +353,7 @@ class Place:
         return self.rel.rsplit("/", 1)[-1]
 
     def history(self, kind: str) -> History:
-        """Return what its records of a kind say, read once."""
+        """Return the content of its records of one kind, read once."""
         if kind not in self._histories:
             self._histories[kind] = History.read(self.records[kind])
         return self._histories[kind]
@@ -365,7 +365,7 @@ class Place:
 
 
 Conflict = tuple[Place, Place, str]
-"""Two places that cannot be one run, and the kind of record that tells; empty where they have none in common."""
+"""Two places that cannot be one run, and the kind of record that shows it; "" if they share none."""
 
 
 def conflicts(places: list[Place], *, weak: bool) -> Iterator[Conflict]:
@@ -399,10 +399,10 @@ def _relation(first: Place, second: Place, kind: str) -> Relation:
 
 
 def run_beside(places: list[Place], kind: str) -> Conflict | None:
-    """Return two logs in one folder that are of two runs, whatever they are called; None where none certainly are.
+    """Return two logs in one folder that belong to two runs, whatever their names; None if none surely do.
 
-    They measure the same over the same steps from the start, with other values. Event files that were written at one
-    time are of the ranks of one run.
+    They log the same metrics over the same steps from the start, with different values. Event files written at the same
+    time belong to ranks of one run.
     """
     for first, second in combinations(places[:MAX_COMPARED], 2):
         one, other = first.history(kind), second.history(kind)
@@ -446,7 +446,7 @@ def _span(place: Place, kind: str) -> Span:
 
 
 def _dump_names(files: list[RunFile]) -> list[str]:
-    """List what names the steps of dumps: folders by number where there are several, else all files of that shape."""
+    """List the names that give dumps' steps: numbered folders if there are several, else all files of that shape."""
     folders = {file.path.parent for file in files}
     if len(folders) > 1 and all(NUMBER.search(folder.name) for folder in folders):
         return [folder.name for folder in folders]
@@ -457,7 +457,7 @@ def _dump_names(files: list[RunFile]) -> list[str]:
 def _names(folder: Path) -> list[str]:
     try:
         return [path.name for path in folder.iterdir()]
-    except OSError:  # gone meanwhile
+    except OSError:  # gone by now
         return []
 
 
@@ -492,7 +492,7 @@ def conflict_reason(first: Place, second: Place, kind: str) -> str:
 
 
 def why_one_run(places: list[Place]) -> str:
-    """Say why places that hold records are one run; empty where there is nothing to say."""
+    """Say why places with records are one run; "" if there is nothing to say."""
     holders = [place for place in places if place.records and not place.tracked_only]
     if len(holders) < 2:
         return ""

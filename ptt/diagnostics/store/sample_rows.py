@@ -1,4 +1,4 @@
-"""Read the rows of a few sequences, and nothing else: an index of all, the values of one step, the tokens of one."""
+"""Read the rows of a few sequences and nothing else: an index of all, the values of one step, the tokens of one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ptt.diagnostics.store.scan import (
 
 IDS: Final = ("sample_id", "trajectory_id", "group_id", "token_hash")
 INDEX: Final = {"seq": pl.UInt32(), "step": pl.Int64(), "place": pl.Int64()}
-MAX_TOKENS: Final = 4_000_000  # of one sequence: four times the longest context in use
-MAX_BESIDE: Final = 32  # columns of a recorder file that no table knows, by name: a wider file is a table of its own
+MAX_TOKENS: Final = 4_000_000  # in one sequence: four times the longest context in use
+MAX_BESIDE: Final = 32  # columns of a recorder file that no table has, by name: a wider file is a table of another kind
 LISTS: Final = tuple(name for name, kind in SEQUENCES.items() if isinstance(kind, pl.List))
 TOKEN_LISTS: Final = tuple(name for name in LISTS if not name.startswith("tool_"))  # a value a token
 SINGLE: Final = tuple(name for name in SEQUENCES if name not in TOKEN_LISTS)
@@ -140,12 +140,12 @@ def advantages_of(scan: SequenceScan, seqs: Sequence[int]) -> dict[int, tuple[fl
 
 
 def _least(column: str) -> pl.Expr:
-    """Return the least value, NaN where there is one: what is no number must not look like one."""
+    """Return the least value, or NaN if there is any, so that missing numbers cannot look like numbers."""
     return pl.when(pl.col(column).is_nan().any()).then(pl.lit(float("nan"))).otherwise(pl.col(column).min())
 
 
 def scan_table(folder: Path, table: str) -> pl.LazyFrame:
-    """Scan one table of a store; without rows where nothing was found for it."""
+    """Scan one table of a store; empty if nothing was found for it."""
     single = folder / f"{table}.parquet"
     parts = [single] if single.is_file() else sorted((folder / table).glob("part-*.parquet"))
     return pl.scan_parquet(parts, glob=False) if parts else pl.LazyFrame(schema=TABLES[table])

@@ -30,21 +30,21 @@ from ptt.diagnostics.store.deduplicate_sources import SequenceFile, choose_sourc
 from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, Part, read_manifest
 from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct
 
-STEPS: Final = "steps"  # among the looks at a file: the distinct ones
-RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that stands alone
+STEPS: Final = "steps"  # key in a file's looks: its distinct steps
+RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a stand-alone store
 
 SAMPLED_FILES: Final = 16
-FIRST_FILES: Final = 2  # by which a run is cut into pieces
+FIRST_FILES: Final = 2  # on which the cutting of a run into pieces is based
 ROW: Final = "__row of the run"  # a name that no recorder's column has
 TOKEN_TABLES: Final = tuple(field.name for field in fields(TokenTables))
 ATTRIBUTE: Final = "attribute:"
-"""Begins a column of what recorder files hold beside the canonical columns: text, whole numbers or truth values of a
-sequence, such as the data set of its prompt. As text, from files that are scanned where they lie."""
-RECORDER: Final = "recorder"  # the parser whose files are scanned where they lie
-RECORDER_LINES: Final = "recorder_jsonl"  # the parser of the same format in lines
-MAX_ATTRIBUTES: Final = 16  # of a file, by name: a wider one is a table of something else
+"""Prefix of columns of recorder files beyond the canonical ones: text, integers or booleans of a sequence, such as the
+data set of its prompt. Read as text, from files that are scanned in place."""
+RECORDER: Final = "recorder"  # the parser whose files are scanned in place
+RECORDER_LINES: Final = "recorder_jsonl"  # the parser of the same format as lines
+MAX_ATTRIBUTES: Final = 16  # in a file, by name: a wider one is a table of another kind
 SHOWN_ALONE: Final = frozenset({"token_ids", "entropy", "advantage"})
-"""Columns of tokens that no conclusion reads, and ptt show alone does: damage in them costs none."""
+"""Token columns that no conclusion reads, only ptt show: damage in them costs no conclusion."""
 ANEW: Final = "make the store again with ptt diagnose or ptt ingest"
 
 
@@ -70,7 +70,7 @@ def _read_steps(file: RunFile) -> Sequence[int | None]:
         if (told := _steps_in_footer(file)) is not None:
             return sorted(told)
         steps = pl.scan_parquet([file.path], glob=False).select(pl.col("step").unique()).collect()
-    except (*DAMAGE, pl.exceptions.PolarsError):  # gone meanwhile, or damaged
+    except (*DAMAGE, pl.exceptions.PolarsError):  # gone by now, or damaged
         return []
     return steps.to_series().to_list()
 
@@ -112,7 +112,7 @@ class SequenceScan:
     tokens_per_row: float
     notes: tuple[str, ...] = ()  # on sequences that are recorded more than once
     divisible: bool = True  # into ranges of sequences that need no other rows
-    first_tokens_per_row: float | None = None  # of the first files alone: the same when the run has grown
+    first_tokens_per_row: float | None = None  # from the first files only, so that it stays the same when the run grows
 
     @property
     def rows(self) -> int:
@@ -125,7 +125,7 @@ class SequenceScan:
 
 
 def read_table(folder: Path, table: str) -> pl.DataFrame:
-    """Read one small table whole; without rows where nothing was found for it."""
+    """Read one small table whole; empty if nothing was found for it."""
     single = folder / f"{table}.parquet"
     if single.is_file():
         return pl.read_parquet(single, glob=False)
@@ -155,9 +155,9 @@ def read_trajectories(folder: Path, wide: WideMetrics, logged_rows: pl.DataFrame
 
 
 def scan_sequences(folder: Path, manifest: Manifest, root: Path, *, without: Iterable[str] = ()) -> SequenceScan | None:
-    """Scan the recorder files in the run dir and the parts in the store as one; None where there is neither.
+    """Scan the recorder files in the run dir and the parts in the store as one; None if there are neither.
 
-    `without`: names of files that turned out to be damaged inside.
+    `without`: names of files found to be damaged inside.
     """
     listed: list[tuple[Path, str, int, InPlaceFile | Part]]
     listed = [(root / item.path, item.path, 0, item) for item in manifest.in_place]
@@ -191,7 +191,7 @@ def scan_sequences(folder: Path, manifest: Manifest, root: Path, *, without: Ite
 
 
 READ_ERRORS: Final = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
-"""What is raised of a file of the run that is damaged inside, or gone: it was read before, and may change meanwhile."""
+"""Raised for a file of the run that is damaged inside, or gone: it was read before, and may have changed since."""
 
 
 def scan_readable(folder: Path, manifest: Manifest, root: Path, damaged: dict[str, str]) -> SequenceScan | None:
@@ -207,9 +207,9 @@ def scan_readable(folder: Path, manifest: Manifest, root: Path, damaged: dict[st
 
 
 def find_damaged(manifest: Manifest, root: Path, *, without: Collection[str] = ()) -> dict[str, str]:
-    """Read the recorder files of the run one by one; return those that cannot be read, with the reason.
+    """Read the run's recorder files one by one; return those that cannot be read, with the reason.
 
-    `without`: names of files that are not looked at.
+    `without`: names of files to skip.
     """
     damaged = {}
     for item in manifest.in_place:
@@ -383,10 +383,10 @@ def _tokens_per_row(files: list[SequenceFile]) -> float:
 
 
 def _schema(path: Path) -> pl.Schema:
-    """Return a file's schema, read once; its name is taken as it stands, brackets and stars included."""
+    """Return a file's schema, read once; its name is literal, brackets and stars included."""
     if (known := known_schema(path)) is not None:
         return known
-    try:  # the footer alone: Polars' way to it costs twice as much
+    try:  # the footer alone: Polars takes twice as long for it
         return polars_schema(RunFile(path=path, rel=path.name, size=path.stat().st_size))
     except (*READ_ERRORS, ValueError):  # it says what is wrong
         return pl.scan_parquet([path], glob=False).collect_schema()

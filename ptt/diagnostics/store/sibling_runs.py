@@ -1,9 +1,8 @@
-"""Distinguish a folder that is one run from a folder that holds several, by what trainers and trackers left in it.
+"""Distinguish a folder that is one run from one that holds several, by what trainers and trackers left in it.
 
-A folder is one run unless two places below it hold records that cannot be of one: of the same kind, over the same
-steps from the start, and not of the same history. Ranks, checkpoints, segments of a resumed run, a tracker's folder
-and the dumps beside a trainer's output are parts of one run.
-"""
+A folder is one run unless two places below it hold records that cannot belong to one: of the same kind, over the same
+steps from the start, but with different histories. Ranks, checkpoints, segments of a resumed run, a tracker's folder
+and the dumps beside a trainer's output are parts of one run."""
 
 from __future__ import annotations
 
@@ -59,8 +58,8 @@ PART_LOG: Final = re.compile(
     r"|actor|critic|learner|step|iter|epoch|round|part|shard|chunk|batch|checkpoint|ckpt|layer|head|fold)[-_.]?\d*(?=[-_.]|$)",
     re.IGNORECASE,
 )
-"""Of what is called so the run has several, or one beside others: each is a part."""
-MIN_UNLIKE: Final = 4  # folders that hold unlike records: a run has its trainer's, its trackers' and its dumps'
+"""A run has several folders named like this, or one beside others: each is a part."""
+MIN_UNLIKE: Final = 4  # folders with different records: a run has its trainer's, its trackers' and its dumps'
 MIN_KINDS: Final = 3
 
 
@@ -69,8 +68,8 @@ class SiblingRun:
     """One of several runs in a folder."""
 
     path: Path  # what to give for it
-    rel: str  # from the folder
-    mark: str  # what is its own: "trainer_state.json", "W&B run 1a2b3c"
+    rel: str  # relative to the folder
+    mark: str  # what identifies it: "trainer_state.json", "W&B run 1a2b3c"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +77,9 @@ class FolderRuns:
     """Whether a folder is one run or several, and why."""
 
     folder: Path
-    runs: tuple[SiblingRun, ...] = ()  # empty where the folder is one run
+    runs: tuple[SiblingRun, ...] = ()  # empty if the folder is one run
     reason: str = ""
-    notes: tuple[str, ...] = ()  # files that belong to none of the runs, records that two of them share
+    notes: tuple[str, ...] = ()  # files that belong to no run, records that two runs share
 
     @property
     def several(self) -> bool:
@@ -89,7 +88,7 @@ class FolderRuns:
 
 
 def find_runs(folder: Path) -> FolderRuns:
-    """Say whether a folder is one run or several; a file, an archive and what cannot be entered are one."""
+    """Say whether a folder is one run or several; files, archives and folders that cannot be entered count as one."""
     home = folder.resolve()
     if not home.is_dir():
         return FolderRuns(folder=folder)
@@ -115,7 +114,7 @@ class _Content:
     several: list[_Verdict] = field(default_factory=list)  # folders below that hold several runs
     archives: list[RunFile] = field(default_factory=list)
     loose: list[str] = field(default_factory=list)  # files and folders that belong to no place
-    conflict: Conflict | None = None  # of files that are called by the numbers of their runs
+    conflict: Conflict | None = None  # between files named by the numbers of their runs
 
     @property
     def is_run(self) -> bool:
@@ -135,7 +134,7 @@ class _Content:
 
 @dataclass(frozen=True, kw_only=True)
 class _Verdict:
-    """The places that are runs of their own; none where all of it is one run."""
+    """The places that are runs of their own; none if the whole folder is one run."""
 
     places: tuple[Place, ...] = ()
     reason: str = ""
@@ -143,12 +142,12 @@ class _Verdict:
 
 
 def _look(folder: Folder) -> _Content:
-    """Gather what a folder holds, down to the places that may be runs."""
+    """Collect what a folder holds, down to the places that may be runs."""
     content = _Content(folder=folder)
     _look_at_files(content)
     for child in folder.folders():
         if content.is_run and (CHECKPOINT.fullmatch(child.name) or not is_part(child)):
-            continue  # whatever else lies there is a part of it
+            continue  # anything else there is a part of it
         if is_output(child):
             continue
         if (tracked := _tracked(child)) is not None:
@@ -169,7 +168,7 @@ def _has_own_state(content: _Content) -> bool:
 
 
 def _look_at_files(content: _Content) -> None:
-    """Sort the files directly in a folder: records of its own by kind, archives, and what is neither."""
+    """Sort the files directly in a folder: its own records by kind, archives, and others."""
     shapes: Tally[str] = Tally()
     tracked: dict[str, list[RunFile]] = {}
     lone: list[Place] = []
@@ -212,7 +211,7 @@ def _look_at_files(content: _Content) -> None:
 
 
 def _add_lone_logs(content: _Content, lone: list[Place]) -> None:
-    """Count logs called seed_1, seed_2 ... as places where they conflict, and else as the folder's own."""
+    """Count logs called seed_1, seed_2 ... as places if they conflict, and as the folder's own otherwise."""
     content.conflict = next(conflicts(lone, weak=True), None)
     if content.conflict is not None:
         content.places += lone
@@ -224,13 +223,13 @@ def _add_lone_logs(content: _Content, lone: list[Place]) -> None:
 
 
 def _may_be_whole(file: RunFile, seen: int) -> bool:
-    """Return whether a file that is called as one before, but for a number, may be the log of another run."""
+    """Return whether a file named like an earlier one, except for a number, may be the log of another run."""
     named = LOG_FILE.search(file.name) and not PART_LOG.search(file.name) and not DUMPS.fullmatch(file.name)
     return bool(named) and seen < MAX_LOOKED_AT
 
 
 def _add_runs_beside(content: _Content, logs: list[tuple[str, RunFile]]) -> None:
-    """Count logs that lie side by side as places where two of them are of two runs."""
+    """Count logs in one folder as places if two of them belong to two runs."""
     for kind in dict.fromkeys(kind for kind, _ in logs):
         files = [file for known, file in logs if known == kind]
         places = [Place(rel=file.rel, mark=file.name, records={kind: [file]}, beside=True) for file in files]
@@ -247,13 +246,13 @@ def _add_runs_beside(content: _Content, logs: list[tuple[str, RunFile]]) -> None
 
 
 def _is_run(place: Place, pair: Conflict) -> bool:
-    """Return whether a log is of a run of its own, as two others beside it are."""
+    """Return whether a log is a run of its own, as two others in its folder are."""
     first, second, kind = pair
     return any(place is one or run_beside([place, one], kind) is not None for one in (first, second))
 
 
 def _kind(file: RunFile) -> str:
-    """Return what kind of record of training a file is; empty where it is none."""
+    """Return the kind of training record that a file is; "" if it is none."""
     parser = parser_of(file, PARSERS)
     file.looks.clear()
     if parser is None or not parser.of_training:
@@ -308,7 +307,7 @@ def _add_place(content: _Content, child: _Content) -> None:
 
 
 def _is_log_folder(content: _Content) -> bool:
-    """Return whether a folder in which nothing is recognised holds what is named like a log: it is worth a word."""
+    """Return whether a folder in which nothing was recognised has a file named like a log, worth mentioning."""
     return any(LOG_NAME.fullmatch(name.rsplit("/", 1)[-1]) for name in content.loose)
 
 
@@ -345,7 +344,7 @@ def _decide(content: _Content) -> _Verdict:
 
 
 def _unlike(places: list[Place]) -> str:
-    """Say so where so many folders hold records of so many kinds that they are no parts of one run."""
+    """Report it if so many folders hold records of so many kinds that they cannot be parts of one run."""
     holders = [place for place in places if place.records and not place.tracked_only]
     kinds = {frozenset(place.records) for place in holders}
     if len(holders) < MIN_UNLIKE or len(kinds) < MIN_KINDS:
@@ -398,7 +397,7 @@ def _one_tracker(run: Place, tracked: Place) -> bool:
 
 
 def _resumed(places: list[Place]) -> list[str]:
-    """Say which trackers' folders are of one run that was resumed: each is judged by itself."""
+    """Say which tracker folders belong to one resumed run: each is judged separately."""
     segments: dict[str, list[str]] = {}
     for place in places:
         if place.tracker and place.tracked_only:

@@ -27,15 +27,15 @@ TEXTS: Final = frozenset(
 IDS: Final = frozenset(
     (table, column) for table in TABLES for column in ("sample_id", "group_id", "trajectory_id", "call_id", "node")
 )
-"""Made at random by design, or looked up by: a machine's name in telemetry is what a finding on machines is about."""
+"""Random by design, or needed for look-ups: a finding on machines is about the machine named in telemetry."""
 OURS: Final = frozenset({"split", "kind", "ok_source", "source", "name"})
-"""Words of ours, and paths that are scrubbed when they are listed; `name` is canonical in `metrics` alone."""
+"""Our own words, and paths that are scrubbed when they are listed; `name` is canonical only in `metrics`."""
 
-SLICE_ROWS: Final = 2_000  # whose texts are looked at together: each is in memory twice
-UNREADABLE: Final = "[]"  # stands for what may hold a key, and is no JSON
+SLICE_ROWS: Final = 2_000  # whose texts are checked together: each is in memory twice
+UNREADABLE: Final = "[]"  # replaces what may hold a key but is not JSON
 
 FLUSH_ROWS: Final = 200_000
-FLUSH_BYTES: Final = 12_000_000  # of conversations: a row of them has no bound
+FLUSH_BYTES: Final = 12_000_000  # of conversations, whose rows have no size limit
 
 
 def sort_of(table: str, column: str) -> Sort | None:
@@ -45,7 +45,7 @@ def sort_of(table: str, column: str) -> Sort | None:
     if (table, column) in IDS:
         return Sort.ID
     if table == "conversations":
-        return None  # training data, in which only keys of certain shape are masked
+        return None  # training data, in which only keys of a certain shape are masked
     return None if column in OURS and (table == "metrics" or column != "name") else Sort.NAME
 
 
@@ -111,7 +111,7 @@ def _wide(piece: Wide, names: Mapping[str, str | None], scrubber: Scrubber) -> W
 
 UNREAD: Final = (OSError, pl.exceptions.ComputeError, pl.exceptions.SchemaError, pl.exceptions.ColumnNotFoundError)
 Masks = dict[str, dict[str, str]]
-"""By column, each text and its mask."""
+"""By column: each text and its mask."""
 
 
 def masks_in_place(
@@ -165,7 +165,7 @@ def _read_single(
 
 
 def _as_texts(dtype: pl.DataType) -> pl.DataType:
-    """Return the type by which texts are looked through: they may be categories, and lists of a fixed length."""
+    """Return the type to read texts as: they may be categories, and lists of a fixed length."""
     return pl.List(pl.String) if isinstance(dtype, pl.List | pl.Array) else pl.String()
 
 
@@ -181,7 +181,7 @@ def _read_texts(paths: Sequence[Path], texts: Sequence[str]) -> dict[str, pl.Ser
 
 
 def copy_masked(path: Path, masks: Masks, target: Path, scrubber: Scrubber) -> None:
-    """Copy a file with its texts masked, and names of columns likewise."""
+    """Copy a file with its texts and column names masked."""
     scan = pl.scan_parquet([path], glob=False, hive_partitioning=False)
     columns = []
     for name, dtype in scan.collect_schema().items():
@@ -268,7 +268,7 @@ class TableParts:
         self._waiting: dict[str, list[pl.DataFrame]] = {}
         self._waiting_rows: dict[str, int] = {}
         self._written: dict[str, int] = {}  # parts
-        self._names: list[pl.DataFrame] = []  # of metrics that were written out
+        self._names: list[pl.DataFrame] = []  # of metrics already written out
 
     def add(self, table: str, frame: pl.DataFrame, *, source: str, priority: int) -> int:
         """Add rows of a file to a table; return how many of their values are too large to calculate with."""
@@ -349,5 +349,5 @@ def _matched(frame: pl.DataFrame, schema: dict[str, pl.DataType]) -> pl.DataFram
 
 
 def _part_name(number: int) -> str:
-    """Return what a part of a table is called in the store."""
+    """Return the file name of a table's part in the store."""
     return f"part-{number:05d}.parquet"

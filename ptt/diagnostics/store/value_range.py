@@ -14,10 +14,10 @@ from ptt.diagnostics.parsers.io.values import MAX_STEP
 from ptt.diagnostics.schema import Flag
 
 MAX_VALUE: Final = 1e100
-"""Its cube is finite, and so is the sum of squares over any run; a trainer that logs more has overflowed. Float32
-ends at 3e38, which stays as it is."""
+"""Its cube is finite, and so is the sum of squares over any run; a trainer that logs more has overflowed. Float32's
+limit, 3e38, is within it."""
 MIN_VALUE: Final = 1e-100
-"""No metric is as small and no zero; ratios of any two values that are kept are finite."""
+"""No metric but 0 itself is this small; ratios of any two values that are kept are finite."""
 
 
 def bounded_steps(frame: pl.DataFrame, column: str = "step") -> tuple[pl.DataFrame, int]:
@@ -36,7 +36,7 @@ def bounded_values(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     numbers = [column for column in frame.iter_columns() if column.dtype == pl.Float64]
     if not numbers or frame.is_empty() or all(map(_is_plain, numbers)):
         return frame, 0
-    values = pl.col(pl.Float64)  # not by their names, which may be patterns
+    values = pl.col(pl.Float64)  # by type: names may be patterns
     size = values.abs()
     large, tiny = size.is_finite() & (size > MAX_VALUE), (size < MIN_VALUE) & (size > 0)
     beyond = sum(frame.select(large.sum()).row(0))
@@ -56,7 +56,7 @@ def bounded_values(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 
 
 def _is_plain(column: pl.Series) -> bool:
-    """Return whether no value is too large or too small; one that is infinite may be neither."""
+    """Return whether no value is too large or too small; infinite values may be neither."""
     size = np.abs(column.to_numpy())
     tiny = size < MIN_VALUE
     return not (bool((size > MAX_VALUE).any()) or (bool(tiny.any()) and bool((tiny & (size > 0)).any())))

@@ -24,10 +24,10 @@ from ptt.diagnostics.store.value_range import bounded_values
 
 FOLDER: Final = "wide"
 INDEX: Final = {"__step": "step", "__time": "wall_time", "__seq": "seq"}
-GROUP_CELLS: Final = 1 << 20  # of neighbouring columns that are read at once: 8 MB
+GROUP_CELLS: Final = 1 << 20  # in neighbouring columns that are read at once: 8 MB
 NUMBERS: Final = frozenset({pa.int64(), pa.float64()})
 KEPT_GROUPS: Final = 8  # a metric may stand in several parts
-ALL: Final = "(every metric of the row)"  # stands for the metrics of a row where only their steps are asked for
+ALL: Final = "(every metric of the row)"  # stands for all metrics of a row if only their steps are wanted
 
 
 def write_wide(folder: Path, number: int, pieces: Sequence[Wide], source: str, priority: int) -> tuple[WidePart, int]:
@@ -77,7 +77,7 @@ def evaluation_rows(folder: Path, part: WidePart, columns: Mapping[str, WideColu
 def names_in_wide(
     folder: Path, parts: Iterable[WidePart], looked_at: Callable[[str, str | None], bool]
 ) -> pl.DataFrame:
-    """Return which names wide parts hold, as `metric_names.LOGGED`; values only of those that are looked at."""
+    """Return the names in wide parts, as `metric_names.LOGGED`, with values only for those looked at."""
     rows: list[tuple[object, ...]] = []
     for part in parts:
         asked = [column.column for column in part.columns if looked_at(column.raw, column.name)]
@@ -100,7 +100,7 @@ def scale_columns(folder: Path, part: WidePart, factors: Mapping[str, float]) ->
 
 @dataclass(frozen=True)
 class Column:
-    """One wide metric as it was logged: values in the order of the files, NaN and infinities as they are."""
+    """One wide metric as logged: values in the order of the files, NaN and infinities included."""
 
     steps: IntArray
     values: FloatArray
@@ -184,7 +184,7 @@ class WideMetrics:
 
     @cached_property
     def order(self) -> dict[str, int]:
-        """Where each metric stands among all: those read in this order are read fastest."""
+        """The place of each metric among all: reading in this order is fastest."""
         raws = dict.fromkeys(raw for places in self._places for raw in places)
         return {raw: place for place, raw in enumerate(raws)}
 
@@ -209,9 +209,9 @@ class WideMetrics:
         return pl.concat(frames)
 
     def rows(self, metrics: pl.DataFrame) -> pl.DataFrame:
-        """Return the table of metrics where the rows of wide sources stand once each, under the name ALL, valueless.
+        """Return the metrics table with each row of wide sources once, under the name ALL, without a value.
 
-        Of a lone source that never went back the first row and the last are enough to say where it lay.
+        For a single source that never went back, its first and last row are enough to show its range.
         """
         if not self.parts:
             return metrics
@@ -219,7 +219,7 @@ class WideMetrics:
         of_run = (pl.col("split") == "train") & pl.col("source").is_in(sources)
         frames = [metrics.filter(~of_run)]
         others = metrics.filter((pl.col("split") == "train") & ~pl.col("source").is_in(sources))
-        alone = len(sources) == 1 and others.is_empty()  # else steps of two sources are to be held against each other
+        alone = len(sources) == 1 and others.is_empty()  # otherwise the steps of two sources must be compared
         for source in sources:
             parts = [part for part in self.parts if part.source == source]
             frames_of_source = [
@@ -245,7 +245,7 @@ class WideMetrics:
         return [(part.source, part.priority, int(steps.max())) for part, (steps, _) in spans if len(steps)]
 
     def steps_of(self, raws: Collection[str]) -> IntArray:
-        """Return the steps at which one of these metrics has a value, ascending."""
+        """Return the steps at which any of these metrics has a value, ascending."""
         steps = []
         for part, (part_steps, _) in zip(self.parts, self._index, strict=True):
             columns = [column for column in part.columns if column.raw in raws]
@@ -322,7 +322,7 @@ def _read(path: Path, columns: Sequence[str]) -> pl.DataFrame:
         with pa.memory_map(str(path)) as file:
             found = pa.ipc.open_file(file).read_all().select(columns)
             found.validate()  # a length beyond the file would be believed, and reading there ends the process
-            if not NUMBERS.issuperset(found.schema.types):  # of texts and lists more would have to be looked at
+            if not NUMBERS.issuperset(found.schema.types):  # texts and lists would need more checks
                 raise pa.ArrowInvalid("it holds no numbers alone")
             return pl.DataFrame(found).select(pl.all() * 1)  # a copy: a mapped file cannot be deleted everywhere
     except (pa.ArrowException, KeyError) as error:
