@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.compare.comparison import Arm, Comparison, Member, NotCompared, Tail, pair, ratio_words
-from ptt.diagnostics.compare.divergence_onset import Figure, divergence_table
+from ptt.diagnostics.compare.divergence_onset import Statistic, divergence_table
 from ptt.diagnostics.compare.sentences import headline_of, sentences_of
 from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means, subtract_means
 from ptt.reports.compare.html import growth_tables
@@ -96,8 +96,8 @@ def test_a_departure_that_nothing_dates_gives_no_step() -> None:
     base = generator.normal(size=300)
     drifting = base + generator.normal(size=300) + np.linspace(0.0, 4.0, 300)
 
-    def held(values: np.ndarray) -> dict[str, Figure]:
-        return {"grad_norm": Figure(what="grad_norm", slice=None, steps=steps, ends=steps, values=values)}
+    def held(values: np.ndarray) -> dict[str, Statistic]:
+        return {"grad_norm": Statistic(what="grad_norm", slice=None, steps=steps, ends=steps, values=values)}
 
     arms = [Arm(name=name, members=(member(name),)) for name in ("base", "slow", "sudden")]
     sudden = base + generator.normal(size=300) + 4.0 * (steps > 150)

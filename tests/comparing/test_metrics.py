@@ -20,7 +20,7 @@ from ptt import api
 from ptt.diagnostics.compare import compare
 from ptt.diagnostics.compare.comparison import Arm, Comparison, Member, blind
 from ptt.diagnostics.compare.confounders import compare_settings
-from ptt.diagnostics.compare.divergence_onset import Figure, onset_between
+from ptt.diagnostics.compare.divergence_onset import Statistic, onset_between
 from ptt.diagnostics.compare.metric_differences import compare_levels
 from ptt.diagnostics.evidence.logged_metrics import Logged
 from ptt.diagnostics.model import JsonScalar
@@ -95,7 +95,7 @@ def test_noise_that_grows_with_its_level_does_not_leave() -> None:
             noise = lfilter([0.6], [1.0, -0.8], generator.normal(size=180))[100:]
             values = np.linspace(0.01, 0.4, 80) * np.exp(0.35 * noise)
             steps = np.arange(1, 81)
-            members.append(Figure(what="kl/ref", slice=None, steps=steps, ends=steps, values=values))
+            members.append(Statistic(what="kl/ref", slice=None, steps=steps, ends=steps, values=values))
         left += onset_between(members[:1], members[1:]) is not None
     assert left == 0
 

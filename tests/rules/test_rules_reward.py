@@ -11,7 +11,7 @@ from builders import Array, evidence_of, series_of
 from rule_cases import healthy
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.evaluation import Condition, Evaluation, Figure, Setting
+from ptt.diagnostics.evidence.evaluation import Condition, EvalMetric, Evaluation, Setting
 from ptt.diagnostics.evidence.rewards import Rewards, Samples
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import is_outcome
@@ -45,9 +45,9 @@ def every(values: Sequence[float] | Array, name: str = "accuracy") -> Series:
     return series_of(name, values, steps=steps.tolist())
 
 
-def figure(values: Array, name: str = "accuracy", twin: Array | None = None, split: str = "eval") -> Figure:
+def figure(values: Array, name: str = "accuracy", twin: Array | None = None, split: str = "eval") -> EvalMetric:
     beside = None if twin is None else series_of(name, twin)
-    return Figure(
+    return EvalMetric(
         name=name, split=split, outcome=is_outcome(name), series=every(values, f"{split}/{name}"), twin=beside
     )
 
@@ -73,7 +73,7 @@ def made(
     outcomes: Mapping[str, Array] | None = None,
     other: Mapping[str, Array] | None = None,
     singles: Samples | None = None,
-    figures: Sequence[Figure] = (),
+    figures: Sequence[EvalMetric] = (),
     settings: Sequence[Setting] = (),
     conditions: Mapping[str, Array] | None = None,
 ) -> Evidence:
@@ -650,7 +650,7 @@ def healthy_run(seed: int) -> Evidence:
     accuracy = series(curve)
     outcomes = {"env/accuracy": series_of("env/accuracy", accuracy)}
     parts = {"correct": outcomes["env/accuracy"], "judge_score": series_of("judge_score", series(curve))}
-    shown = Figure(
+    shown = EvalMetric(
         name="env/accuracy",
         split="eval",
         outcome=True,

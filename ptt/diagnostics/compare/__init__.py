@@ -9,7 +9,7 @@ import polars as pl
 from ptt.diagnostics.compare.comparable import Comparable, WithTails, comparable, with_tails
 from ptt.diagnostics.compare.comparison import Arm, Comparison, NotCompared
 from ptt.diagnostics.compare.confounders import compare_settings
-from ptt.diagnostics.compare.divergence_onset import Figure, divergence_table, metric_figures, tail_figures
+from ptt.diagnostics.compare.divergence_onset import Statistic, divergence_table, metric_figures, tail_figures
 from ptt.diagnostics.compare.metric_differences import compare_aggregates, logged_by_some
 from ptt.diagnostics.compare.sentences import headline_of, sentences_of
 from ptt.diagnostics.compare.tails import ECDF, ESS, Axis, distribution_tables, measure, tail_tables, vanished
@@ -69,7 +69,7 @@ def _divergence(
     given: Comparable, tails: WithTails, series: Mapping[str, Series]
 ) -> tuple[pl.DataFrame, list[NotCompared]]:
     """Return the table `divergence`: each arm is judged on what it shares with the baseline, whoever else is there."""
-    figures: dict[str, dict[str, dict[str, Figure]]] = {}
+    figures: dict[str, dict[str, dict[str, Statistic]]] = {}
     undated = []
     base, compared = given.arms[0], {arm.name for arm in tails.arms}
     for arm in given.arms[1:]:

@@ -173,27 +173,27 @@ DIVERGENCE: Final = pl.Schema(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One figure of one run over its steps, as it is compared."""
+class Statistic:
+    """One statistic of one run over its steps, in the form that is compared."""
 
     what: str  # canonical metric, or p95 / p99 of a slice
     slice: str | None
     steps: IntArray
-    ends: IntArray  # the last step that each value is of
+    ends: IntArray  # the last step that each value covers
     values: FloatArray
     logs: bool = False  # the values are logarithms: a difference is a factor
 
 
-def metric_figures(series: Series) -> dict[str, Figure]:
+def metric_figures(series: Series) -> dict[str, Statistic]:
     """Return the logged figures of a run that training can leave another run by."""
     return {
-        name: Figure(what=name, slice=None, steps=logged.steps, ends=logged.steps, values=logged.values)
+        name: Statistic(what=name, slice=None, steps=logged.steps, ends=logged.steps, values=logged.values)
         for name, logged in series.items()
         if kind_of(name) == "training"
     }
 
 
-def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[str, Figure]] | NotCompared:
+def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[str, Statistic]] | NotCompared:
     """Return the tails of the runs of an arm and the baseline, by member, over spans of the steps that these share.
 
     Of these alone: what a third arm recorded says nothing of when this one left. A span holds two recorded steps or
@@ -228,7 +228,7 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
     edges = np.array(matched.edges)
     firsts, ends = np.ceil(edges[:-1]).astype(np.int64), np.ceil(edges[1:]).astype(np.int64) - 1
     ends[-1] = int(edges[-1])
-    figures: dict[str, dict[str, Figure]] = {}
+    figures: dict[str, dict[str, Statistic]] = {}
     for member, spans, profile in zip(members, matched.spans, profiles, strict=True):
         figures[member.name] = {}
         for number, name in profile.slices.items():
@@ -239,14 +239,14 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
             for quantile in TAIL_QUANTILES:
                 values = np.full(len(spans), np.nan)
                 values[rows["span"].to_numpy()] = np.log(np.maximum(rows[quantile].to_numpy(), LEVEL_FLOOR))
-                figures[member.name][f"{name} {quantile}"] = Figure(
+                figures[member.name][f"{name} {quantile}"] = Statistic(
                     what=quantile, slice=name, steps=firsts, ends=ends, values=values, logs=True
                 )
     return figures
 
 
 def divergence_table(
-    arms: Sequence[Arm], figures: Mapping[str, Mapping[str, Mapping[str, Figure]]], reach: tuple[int, int] | None
+    arms: Sequence[Arm], figures: Mapping[str, Mapping[str, Mapping[str, Statistic]]], reach: tuple[int, int] | None
 ) -> pl.DataFrame:
     """Return the table `divergence`; `figures`: of each arm those of its members and of the baseline's, by member."""
     rows: list[tuple[object, ...]] = []
@@ -259,12 +259,12 @@ def divergence_table(
                 [by_name[key] for by_name in arm_figures], [by_name[key] for by_name in base_figures]
             )
             if divergence is not None:
-                figure = arm_figures[0][key]
+                statistic = arm_figures[0][key]
                 shared = _shared([by_name[key] for by_name in (*arm_figures, *base_figures)])
                 dated = divergence.high - divergence.low <= MAX_INTERVAL_SHARE * (int(shared[-1]) - int(shared[0]))
                 step = divergence.step if dated else None
-                row = (arm.name, figure.what, figure.slice, step, divergence.low, divergence.high)
-                arm_rows.append((*row, _words(divergence, figure, step)))
+                row = (arm.name, statistic.what, statistic.slice, step, divergence.low, divergence.high)
+                arm_rows.append((*row, _words(divergence, statistic, step)))
         rows += sorted(
             arm_rows, key=lambda row: (math.inf if row[3] is None else row[3], *row[4:6], str(row[2]), row[1])
         )
@@ -279,12 +279,12 @@ def divergence_table(
     return pl.DataFrame(rows, schema=DIVERGENCE, orient="row")
 
 
-def onset_between(mine: Sequence[Figure], theirs: Sequence[Figure]) -> DivergenceOnset | None:
+def onset_between(mine: Sequence[Statistic], theirs: Sequence[Statistic]) -> DivergenceOnset | None:
     """Return where an arm's mean leaves the baseline's, over the steps that all their runs have."""
     steps = _shared([*mine, *theirs])
     if len(steps) < MIN_DIFFERENCES:
         return None
-    sides = [np.array([_values_at(figure, steps) for figure in side]) for side in (mine, theirs)]
+    sides = [np.array([_values_at(statistic, steps) for statistic in side]) for side in (mine, theirs)]
     ends = mine[0].ends[np.searchsorted(mine[0].steps, steps)]
     onset = _onset(steps, ends, sides)
     if onset is None or mine[0].logs or any(bool((side[np.isfinite(side)] <= 0).any()) for side in sides):
@@ -294,15 +294,15 @@ def onset_between(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Divergenc
     return onset if factors is not None and factors.last * onset.last > 0 else None
 
 
-def _shared(figures: Sequence[Figure]) -> IntArray:
+def _shared(figures: Sequence[Statistic]) -> IntArray:
     """Return the steps that all of them have."""
     steps = figures[0].steps
-    for figure in figures[1:]:
-        steps = np.intersect1d(steps, figure.steps)
+    for statistic in figures[1:]:
+        steps = np.intersect1d(steps, statistic.steps)
     return steps
 
 
-def _last_shared(arm_figures: Mapping[str, Figure], base_figures: Mapping[str, Figure]) -> int:
+def _last_shared(arm_figures: Mapping[str, Statistic], base_figures: Mapping[str, Statistic]) -> int:
     """Return the last step at which both have a value of anything."""
     shared = [
         np.intersect1d(arm_figures[key].steps, base_figures[key].steps) for key in set(arm_figures) & set(base_figures)
@@ -316,8 +316,8 @@ def _onset(steps: IntArray, ends: IntArray, sides: Sequence[FloatArray]) -> Dive
     return divergence_onset(steps, np.where(rounded, 0.0, arm_mean - base_mean), ends=ends, between=_seed_error(sides))
 
 
-def _values_at(figure: Figure, steps: IntArray) -> FloatArray:
-    return figure.values[np.searchsorted(figure.steps, steps)]
+def _values_at(statistic: Statistic, steps: IntArray) -> FloatArray:
+    return statistic.values[np.searchsorted(statistic.steps, steps)]
 
 
 def _seed_error(sides: Sequence[FloatArray]) -> float:
@@ -335,7 +335,7 @@ def _seed_error(sides: Sequence[FloatArray]) -> float:
     return math.sqrt(variance) * T975[min(freedom, len(T975)) - 1] / 1.96
 
 
-def identical_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int | None:
+def identical_up_to(mine: Mapping[str, Statistic], theirs: Mapping[str, Statistic]) -> int | None:
     """Return the last step up to which two runs are equal to the last digit in all that both log, or None.
 
     Schedules and shares of a small batch are equal in any two runs: enough other values must be.
@@ -360,8 +360,8 @@ def identical_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) ->
     return max(same) if len(same) >= MIN_IDENTICAL else None
 
 
-def _words(onset: DivergenceOnset, figure: Figure, step: int | None) -> str:
+def _words(onset: DivergenceOnset, statistic: Statistic, step: int | None) -> str:
     side, way = ("above", "higher") if onset.last > 0 else ("below", "lower")
-    size = f"×{sig(math.exp(abs(onset.last)))} {way}" if figure.logs else f"{sig(abs(onset.last))} {way}"
+    size = f"×{sig(math.exp(abs(onset.last)))} {way}" if statistic.logs else f"{sig(abs(onset.last))} {way}"
     left = "" if step is not None else "since an unknown step: "
     return f"{left}{side} the baseline, {size} on average over steps {onset.since} to {onset.until}"

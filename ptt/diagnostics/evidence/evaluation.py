@@ -21,8 +21,8 @@ from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One figure of an evaluation that says how good the policy is; higher is better."""
+class EvalMetric:
+    """One evaluation metric that shows how good the policy is; higher is better."""
 
     name: str  # what is measured, without the name of the split: env/accuracy
     split: str  # as the writer calls it: eval, test, validation, ...; the suite, where a suite is all that is named
@@ -58,7 +58,7 @@ class Condition:
 class Evaluation:
     """What is known about evaluations: each metric over the steps, and the protocol it was measured under."""
 
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[EvalMetric, ...] = ()
     slices: tuple[Series, ...] = ()  # metrics of single capabilities, where the writer names them so
     settings: tuple[Setting, ...] = ()
     conditions: tuple[Condition, ...] = ()
@@ -90,8 +90,8 @@ def gather_evaluation(
 ) -> Evaluation | None:
     """Put the figures of evaluations into series; None where nothing of any evaluation is recorded."""
     logged = _logged_evaluation(metrics, wide)
-    figures = {(figure.split, figure.name): figure for figure in _eval_figures(evals, trajectories)}
-    figures |= {(figure.split, figure.name): figure for figure in logged.figures}
+    figures = {(metric.split, metric.name): metric for metric in _eval_metrics(evals, trajectories)}
+    figures |= {(metric.split, metric.name): metric for metric in logged.figures}
     settings = (*logged.settings, *_settings_of_evals(evals))
     names = {*metrics.filter(pl.col("split") == "eval")["name_raw"], *evals["metric"].drop_nulls()}
     if not (names or figures or settings):
@@ -123,7 +123,7 @@ def _logged_evaluation(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
     twins = training_series(metrics, wide, {raw: name for raw, name in plain_names.items() if name in names})
     return Evaluation(
         figures=tuple(
-            Figure(name=name, split=split, outcome=_is_outcome(name), series=logged_series, twin=twins.get(name))
+            EvalMetric(name=name, split=split, outcome=_is_outcome(name), series=logged_series, twin=twins.get(name))
             for (split, name), logged_series in wanted.items()
         ),
         slices=tuple(logged_series for (_, name), logged_series in sorted(by_name.items()) if SLICE_NAME.match(name)),
@@ -185,7 +185,7 @@ def _points(series: Series) -> tuple[tuple[int, float], ...]:
     return tuple(zip(steps.tolist(), values.tolist(), strict=True))
 
 
-def _eval_figures(evals: pl.DataFrame, trajectories: pl.DataFrame) -> Iterator[Figure]:
+def _eval_metrics(evals: pl.DataFrame, trajectories: pl.DataFrame) -> Iterator[EvalMetric]:
     """Yield the metrics of the evaluation table; if it is empty, the rewards of evaluated trajectories."""
     usable = evals.filter(pl.col("step").is_not_null() & pl.col("value").is_finite())
     rows = usable.select(pl.col("suite").fill_null("evaluation"), "step", pl.col("metric").fill_null("score"), "value")
@@ -200,7 +200,7 @@ def _eval_figures(evals: pl.DataFrame, trajectories: pl.DataFrame) -> Iterator[F
         suite, metric = str(part["suite"][0]), str(part["metric"][0])
         if not (_is_outcome(metric) or is_reward(metric)):
             continue
-        yield Figure(
+        yield EvalMetric(
             name=metric,
             split=suite,
             outcome=_is_outcome(metric),

@@ -121,18 +121,18 @@ def _outcome(
     )
 
 
-def judge_evaluation(figure: Series, reward: Series) -> Outcome | None:
+def judge_evaluation(metric: Series, reward: Series) -> Outcome | None:
     """Judge a figure of an evaluation over the steps it covers, and over its later part where the whole shows nothing.
 
     None where it or the reward has too few values.
     """
-    steps, values = figure.finite()
-    whole = _judge_points(figure, reward, steps, values)
+    steps, values = metric.finite()
+    whole = _judge_points(metric, reward, steps, values)
     if whole is None or _disagrees(whole) or whole.state is OutcomeState.SOLVED:
         return whole
     for share in LATE_STARTS:
         start = int(share * len(values))
-        later = _judge_points(figure, reward, steps[start:], values[start:], late=True)
+        later = _judge_points(metric, reward, steps[start:], values[start:], late=True)
         if later is not None and _disagrees(later):
             return later
     return whole
@@ -143,7 +143,7 @@ def _disagrees(outcome: Outcome) -> bool:
 
 
 def _judge_points(
-    figure: Series, reward: Series, steps: IntArray, values: FloatArray, *, late: bool = False
+    metric: Series, reward: Series, steps: IntArray, values: FloatArray, *, late: bool = False
 ) -> Outcome | None:
     change = estimate_change(values)
     if change is None:
@@ -151,12 +151,12 @@ def _judge_points(
     paid = change_since_start(_cut_series(reward, int(steps[0]), int(steps[-1])))
     if paid is None:
         return None
-    state = _state(figure, change, paid, solved=is_solved(figure, change.late), late=late)
+    state = _state(metric, change, paid, solved=is_solved(metric, change.late), late=late)
     onset, interval = paid.onset, paid.interval
     if state is OutcomeState.FELL and onset is not None and interval is not None:
         peak, lost = _loss_steps(steps, values, change.late)
         onset, interval = max(onset, lost), (max(interval[0], peak), max(interval[1], lost))
-    return _outcome(figure, state, (change.early, change.late), paid, onset, interval, evaluation=True)
+    return _outcome(metric, state, (change.early, change.late), paid, onset, interval, evaluation=True)
 
 
 def _loss_steps(steps: IntArray, values: FloatArray, late: float) -> tuple[int, int]:
@@ -167,13 +167,13 @@ def _loss_steps(steps: IntArray, values: FloatArray, late: float) -> tuple[int, 
     return int(steps[max(0, peak - 1)]), int(steps[min(int(high[-1]) + 1, len(steps) - 1)])
 
 
-def _state(figure: Series, change: LineChange, paid: LevelChange, *, solved: bool, late: bool) -> OutcomeState:
+def _state(metric: Series, change: LineChange, paid: LevelChange, *, solved: bool, late: bool) -> OutcomeState:
     scale = max(abs(change.early), abs(change.late))
     if change.significant_sign < 0 and change.amount <= -MIN_LOSS * scale:
         return OutcomeState.FELL
     if solved:
         return OutcomeState.SOLVED
-    if _paid_for_nothing(figure, max(change.early, change.late) + change.highest - change.amount, paid):
+    if _paid_for_nothing(metric, max(change.early, change.late) + change.highest - change.amount, paid):
         return OutcomeState.FLAT
     if change.lowest > 0 and change.amount >= MIN_AGREEMENT * max(0.0, paid.window_share) * scale:
         return OutcomeState.ROSE
@@ -207,14 +207,14 @@ def judge_outcomes(evidence: Evidence, reward: Series) -> tuple[Outcome, ...]:
     """Judge every outcome of training and evaluations, except metrics that only repeat the reward."""
     outcomes: list[Outcome | None] = []
     if evidence.rewards is not None:
-        outcomes += [judge_training_outcome(figure, reward) for _, figure in sorted(evidence.rewards.outcomes.items())]
+        outcomes += [judge_training_outcome(metric, reward) for _, metric in sorted(evidence.rewards.outcomes.items())]
     if (true := evidence.metrics.get("reward/true")) is not None:
         outcomes.append(judge_training_outcome(true, reward))
     if evidence.evaluation is not None:
         outcomes += [
-            judge_evaluation(figure.series, reward) for figure in evidence.evaluation.figures if figure.outcome
+            judge_evaluation(metric.series, reward) for metric in evidence.evaluation.figures if metric.outcome
         ]
-    return tuple(figure for figure in outcomes if figure is not None)
+    return tuple(metric for metric in outcomes if metric is not None)
 
 
 def recorded_outcomes(evidence: Evidence) -> Sequence[str]:

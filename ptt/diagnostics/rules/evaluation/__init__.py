@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.evaluation import Figure
+from ptt.diagnostics.evidence.evaluation import EvalMetric
 from ptt.diagnostics.rules.interface import NotJudged, by_kind
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS
 from ptt.diagnostics.wording import counted
@@ -34,13 +34,13 @@ def _without_score(evidence: Evidence) -> str:
     return f"no score or reward of an evaluation is logged, only {', '.join(first)}{more}"
 
 
-def figures_with(minimum: int = MIN_POINTS) -> Callable[[Evidence], Sequence[Figure] | NotJudged]:
+def figures_with(minimum: int = MIN_POINTS) -> Callable[[Evidence], Sequence[EvalMetric] | NotJudged]:
     """Read the figures that have `minimum` points."""
 
-    def read(evidence: Evidence) -> Sequence[Figure] | NotJudged:
+    def read(evidence: Evidence) -> Sequence[EvalMetric] | NotJudged:
         figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
-        points = [len(figure.series.finite()[0]) for figure in figures]
-        judged = [figure for figure, count in zip(figures, points, strict=True) if count >= minimum]
+        points = [len(metric.series.finite()[0]) for metric in figures]
+        judged = [metric for metric, count in zip(figures, points, strict=True) if count >= minimum]
         return judged or NotJudged(
             reason=f"evaluations have {counted(max(points), 'point(s)')}; {minimum} are needed"
             if figures

@@ -16,7 +16,7 @@ autocorrelation. Cobbe et al., Quantifying Generalization in RL (arXiv 1812.0234
 from collections.abc import Sequence
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.evaluation import Figure
+from ptt.diagnostics.evidence.evaluation import EvalMetric
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, Outcome, OutcomeState, judge_evaluation
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_with
@@ -27,9 +27,9 @@ FELL_LIMIT = 0.2  # of the evaluation's level: so large a fall is more than a fa
 
 
 @requires(figures_with())
-def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verdict:
+def check(figures: Sequence[EvalMetric], evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every figure of an evaluation against training over the same steps."""
-    pairs = [(figure, outcome) for figure in figures if (outcome := _judge(evidence, figure)) is not None]
+    pairs = [(metric, outcome) for metric in figures if (outcome := _judge(evidence, metric)) is not None]
     if not pairs:
         return NotJudged(
             reason="fewer than 30 values of a training reward cover the steps of the evaluations",
@@ -57,21 +57,21 @@ def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verd
     return Healthy(reason="the training reward did not rise over the steps that evaluations cover")
 
 
-def _judge(evidence: Evidence, figure: Figure) -> Outcome | None:
+def _judge(evidence: Evidence, metric: EvalMetric) -> Outcome | None:
     """Judge an evaluation metric against its training twin, else against the training reward."""
-    against = (series for series in (figure.twin, evidence.metrics.get("reward/mean")) if series is not None)
+    against = (series for series in (metric.twin, evidence.metrics.get("reward/mean")) if series is not None)
     return next(
-        (outcome for series in against if (outcome := judge_evaluation(figure.series, series)) is not None), None
+        (outcome for series in against if (outcome := judge_evaluation(metric.series, series)) is not None), None
     )
 
 
-def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding:
-    figure, worst = min(
+def _finding(behind: list[tuple[EvalMetric, Outcome]], fell_limit: float) -> Finding:
+    metric, worst = min(
         behind, key=lambda pair: (not pair[0].outcome, pair[1].state is not OutcomeState.FELL, pair[1].name)
     )
     fell = worst.state is OutcomeState.FELL
     share = (worst.late - worst.early) / max(abs(worst.early), abs(worst.late), 1e-300)
-    trained = figure.twin.raw_name if figure.twin is not None else "the training reward"
+    trained = metric.twin.raw_name if metric.twin is not None else "the training reward"
     return Finding(
         severity=Severity.HIGH if fell and share <= -fell_limit else Severity.MEDIUM,
         claim=f"{trained} rose {sig(worst.reward_early)} → {sig(worst.reward_late)} while {worst.name}"
@@ -82,7 +82,7 @@ def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding
         onset_step=worst.onset,
         onset_interval=worst.interval,
         evidence={
-            "metric": figure.name,
+            "metric": metric.name,
             "logged_as": worst.name,
             "points": worst.points,
             "train_early": worst.reward_early,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.evaluation import Figure
+from ptt.diagnostics.evidence.evaluation import EvalMetric
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_with
@@ -31,10 +31,10 @@ MIN_SPIKE_POINTS = 10  # points: seven others are left to estimate the noise fro
 
 
 @requires(figures_with(MIN_SPIKE_POINTS))
-def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verdict:
+def check(figures: Sequence[EvalMetric], evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every figure point by point."""
     reward = evidence.metrics.get("reward/mean")
-    spikes = (_spike(figure, figure.twin or reward, limits["sds"]) for figure in figures)
+    spikes = (_spike(metric, metric.twin or reward, limits["sds"]) for metric in figures)
     findings = [spike for spike in spikes if spike is not None]
     if findings:
         findings.sort(key=lambda finding: (-(finding.observed or 0.0), finding.claim))
@@ -42,8 +42,8 @@ def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verd
     return Healthy(reason=f"no point of {counted(len(figures), 'figure(s)')} stands out")
 
 
-def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | None:
-    steps, values = figure.series.finite()
+def _spike(metric: EvalMetric, trained: Series | None, limit: float) -> Finding | None:
+    steps, values = metric.series.finite()
     places, noise, equal = _places(values, limit)
     if trained is not None:
         shared = [_shared(trained, *(int(step) for step in steps[place - 1 : place + 2])) for place in places]
@@ -59,14 +59,14 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
     at = ", ".join(str(int(steps[place])) for place in sorted(places))
     return Finding(
         severity=Severity.MEDIUM if best and not equal else Severity.LOW,
-        claim=f"{figure.title} spikes to {sig(value)} at step {step}{several}, between {sig(before)} and {sig(after)}"
+        claim=f"{metric.title} spikes to {sig(value)} at step {step}{several}, between {sig(before)} and {sig(after)}"
         + ("; it is the best point of the run" if best else ""),
         observed=height / noise if noise > 0 else None,
         limit=limit,
         unit="x the others' noise",
         onset_step=int(steps[first]),
         onset_interval=(int(steps[first - 1]), int(steps[first])),
-        evidence={"metric": figure.name, "logged_as": figure.title, "value": value, "before": before, "after": after,
+        evidence={"metric": metric.name, "logged_as": metric.title, "value": value, "before": before, "after": after,
                   "best_of_run": best, "spikes": len(places), "at_steps": at},
         causes=("a different protocol at that point: temperature, max_tokens, tools, part of the suite",
                 "a small suite and a lucky draw", "tasks or answers that leaked into that point's prompts"),

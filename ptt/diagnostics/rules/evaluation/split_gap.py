@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.evaluation import Figure
+from ptt.diagnostics.evidence.evaluation import EvalMetric
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_with
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
@@ -32,7 +32,7 @@ Pair = tuple[str, str, IntArray, FloatArray, FloatArray]
 
 
 @requires(figures_with())
-def check(figures: Sequence[Figure], _: Evidence, limits: Limits) -> Verdict:
+def check(figures: Sequence[EvalMetric], _: Evidence, limits: Limits) -> Verdict:
     """Judge every pair of splits with points enough."""
     pairs = [*_published(figures), *_trained(figures)]
     if not pairs:
@@ -47,26 +47,26 @@ def check(figures: Sequence[Figure], _: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=f"the distance stays the same in {counted(len(pairs), 'pair(s)')} of splits")
 
 
-def _published(figures: Sequence[Figure]) -> Iterator[Pair]:
-    """Yield the pairs of figures whose names differ by public and private alone."""
-    by_name = {f"{figure.split}/{figure.name}": figure.series for figure in figures}
+def _published(figures: Sequence[EvalMetric]) -> Iterator[Pair]:
+    """Yield the pairs of metrics whose names differ only by public and private."""
+    by_name = {f"{metric.split}/{metric.name}": metric.series for metric in figures}
     for name, public in sorted(by_name.items()):
         for word in HIDDEN if "public" in name else ():
             if (hidden := by_name.get(name.replace("public", word))) is not None:
                 yield public.raw_name, hidden.raw_name, *aligned(public, hidden)
 
 
-def _trained(figures: Sequence[Figure]) -> Iterator[Pair]:
+def _trained(figures: Sequence[EvalMetric]) -> Iterator[Pair]:
     """Yield each figure beside the rolling mean of its twin of training."""
-    for figure in figures:
-        if figure.twin is None or len(figure.twin.finite()[0]) < MIN_POINTS:
+    for metric in figures:
+        if metric.twin is None or len(metric.twin.finite()[0]) < MIN_POINTS:
             continue
-        steps, values = figure.twin.finite()
-        means = rolling_mean(values, figure.twin.width, minimum=1)
-        at, evaluated = figure.series.finite()
+        steps, values = metric.twin.finite()
+        means = rolling_mean(values, metric.twin.width, minimum=1)
+        at, evaluated = metric.series.finite()
         places = np.searchsorted(steps, at, side="right") - 1
         usable = places >= 0
-        yield figure.twin.raw_name, figure.series.raw_name, at[usable], means[places[usable]], evaluated[usable]
+        yield metric.twin.raw_name, metric.series.raw_name, at[usable], means[places[usable]], evaluated[usable]
 
 
 def _grown(pair: Pair, limit: float) -> Finding | None:
