@@ -333,7 +333,7 @@ class _Sparse:
         self._store = store
         self._here: list[tuple[int, int]] = []  # what is here, in order and apart
 
-    def need(self, *ranges: tuple[int, int]) -> None:
+    def fetch(self, *ranges: tuple[int, int]) -> None:
         """Read what is not here of some ranges; neighbours in one request."""
         wanted = _joined([(max(0, start), min(end, self.item.size)) for start, end in ranges])
         with self.path.open("r+b") as file:
@@ -343,7 +343,7 @@ class _Sparse:
 
     def read_all(self) -> tuple[str, ...] | None:
         """Read all that is not here."""
-        self.need((0, self.item.size))
+        self.fetch((0, self.item.size))
         return None
 
     def read_judged(self) -> tuple[str, ...] | None:
@@ -351,13 +351,13 @@ class _Sparse:
         size = self.item.size
         if not self.path.name.endswith(".parquet") or size <= WHOLE_FILE:
             return None
-        self.need((0, ENDS), (size - FOOTER, size))
+        self.fetch((0, ENDS), (size - FOOTER, size))
         with self.path.open("rb") as file:
             file.seek(size - 8)
             length = int.from_bytes(file.read(4), "little")
         if length > size:
             return None
-        self.need((size - 8 - length, size))
+        self.fetch((size - 8 - length, size))
         footer = schema_of(RunFile(path=self.path, rel=self.path.name, size=size))
         if footer is None or not has_recorder_keys(set(footer[0].names)):
             return None
@@ -389,17 +389,17 @@ class _Sparse:
                         wanted.append((start, end))
                     else:
                         left.append((start, end, chunk.num_values))
-        self.need(*wanted)
+        self.fetch(*wanted)
         for start, end, values in left:
             self._read_headers(start, end, values)
 
     def _read_headers(self, start: int, end: int, values: int) -> None:
         """Read the headers of a column's pages, by which what it claims is checked; all of it where they are small."""
         if end - start <= SMALL_PAGE:
-            self.need((start, end))
+            self.fetch((start, end))
         for page in pages(cast("BinaryIO", _Ranges(self, end)), start, values):
             if page.packed < SMALL_PAGE and not page.is_dictionary:
-                self.need((start, end))
+                self.fetch((start, end))
 
 
 def _is_judged(name: str, schema: object, texts: Sequence[str]) -> bool:
@@ -428,7 +428,7 @@ class _Ranges:
 
     def read(self, size: int) -> bytes:
         """Read from there, from the object where it must be."""
-        self._sparse.need((self._at, self._at + size))
+        self._sparse.fetch((self._at, self._at + size))
         with self._sparse.path.open("rb") as file:
             file.seek(self._at)
             content = file.read(size)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from ptt.recorders.recorder import Recorder, to_numpy
-from ptt.recorders.trainer_hooks import Plan, announce, hook, need, once, setting
+from ptt.recorders.trainer_hooks import Plan, announce, claim, hook, require_methods, setting
 
 MADE_FOR: Final = "PPOTrainer of AReaL 1.0"
 SETTINGS: Final = {
@@ -35,8 +35,8 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     setting adds the missing ones. Raises TypeError for a trainer that lacks the methods this hangs onto, RuntimeError
     for one that is recorded already; later errors never reach the training.
     """
-    need(getattr(trainer, "actor", None), "compute_advantages", made_for=MADE_FOR)
-    once(trainer, MADE_FOR)
+    require_methods(getattr(trainer, "actor", None), "compute_advantages", made_for=MADE_FOR)
+    claim(trainer, MADE_FOR)
     recorder = Recorder(folder, every=every, strict=strict)
     announce(plan_of(trainer), recorder.folder, every, recorder.rank)
     recovered = getattr(trainer, "recover_info", None)

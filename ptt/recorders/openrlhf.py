@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ptt.recorders.recorder import Recorder, to_numpy
-from ptt.recorders.trainer_hooks import Plan, announce, around, hook, need, once, setting
+from ptt.recorders.trainer_hooks import Plan, announce, around, claim, hook, require_methods, setting
 
 MADE_FOR: Final = "BasePPOTrainer of OpenRLHF 0.11"
 SETTINGS: Final = {
@@ -37,9 +37,9 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     Says which pairs will be recorded, and which option adds the missing ones. Raises TypeError for a trainer that lacks
     the methods this hangs onto, RuntimeError for one that is recorded already; later errors never reach the training.
     """
-    need(trainer, "train_step", made_for=MADE_FOR)
-    need(getattr(trainer, "experience_maker", None), "make_experience_batch", made_for=MADE_FOR)
-    once(trainer, MADE_FOR)
+    require_methods(trainer, "train_step", made_for=MADE_FOR)
+    require_methods(getattr(trainer, "experience_maker", None), "make_experience_batch", made_for=MADE_FOR)
+    claim(trainer, MADE_FOR)
     recorder = Recorder(folder, every=every, strict=strict)
     announce(plan_of(trainer), recorder.folder, every, recorder.rank)
     group_size = int(trainer.args.rollout.n_samples_per_prompt)

@@ -28,7 +28,7 @@ ANSWERS: Final = {
 }
 
 
-def need(target: Any, *names: str, made_for: str) -> None:
+def require_methods(target: Any, *names: str, made_for: str) -> None:
     """Refuse an object that lacks the methods to hang onto: before training starts, in one sentence."""
     missing = [name for name in names if not callable(getattr(target, name, None))]
     if missing:
@@ -38,7 +38,7 @@ def need(target: Any, *names: str, made_for: str) -> None:
         )
 
 
-def once(trainer: Any, made_for: str) -> None:
+def claim(trainer: Any, made_for: str) -> None:
     """Refuse a trainer that is recorded already, or in the middle of its training."""
     if getattr(trainer, RECORDED, False):
         raise RuntimeError(

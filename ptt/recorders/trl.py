@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from ptt.recorders.recorder import Recorder, to_numpy
-from ptt.recorders.trainer_hooks import Plan, announce, around, hook, need, once, setting
+from ptt.recorders.trainer_hooks import Plan, announce, around, claim, hook, require_methods, setting
 
 MADE_FOR: Final = "GRPOTrainer of TRL 1.16 and its subclasses"
 PLACE: Final = "ptt_place"  # a column of ours in the batch: TRL shuffles and splits it with the rest
@@ -40,14 +40,14 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     the methods this hangs onto or without logprobs of single tokens in its batch (RLOOTrainer), RuntimeError for one
     that trains already or is recorded already; later errors never reach the training.
     """
-    need(
+    require_methods(
         trainer, "_generate_and_score_completions", "_calculate_rewards", "_compute_loss",
         "_get_per_token_logps_and_entropies", "add_callback", made_for=MADE_FOR,
     )  # fmt: skip
     _need_token_logps(type(trainer))
     from transformers import TrainerCallback
 
-    once(trainer, MADE_FOR)
+    claim(trainer, MADE_FOR)
     processes = trainer.accelerator.num_processes
     rank = trainer.accelerator.process_index if processes > 1 else None
     recorder = Recorder(folder, rank=rank, every=every, strict=strict)

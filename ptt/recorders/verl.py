@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from ptt.recorders.recorder import Recorder, to_numpy
-from ptt.recorders.trainer_hooks import Plan, announce, hook, need, once, setting
+from ptt.recorders.trainer_hooks import Plan, announce, claim, hook, require_methods, setting
 
 MADE_FOR: Final = "the PPO trainers of veRL 0.9 (v0: RayPPOTrainer, v1: those of verl.trainer.ppo.v1)"
 LISTS: Final = {
@@ -50,12 +50,12 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     """
     recorder = Recorder(folder, every=every, strict=strict)
     if hasattr(trainer, "_compute_metrics"):
-        need(trainer, "_compute_metrics", made_for=MADE_FOR)
+        require_methods(trainer, "_compute_metrics", made_for=MADE_FOR)
         _start(trainer, recorder)
         hook(trainer, "_compute_metrics", recorder, before=partial(_record_v1, recorder, _is_bypassed(trainer)))
         return recorder
     update = "_update_actor" if hasattr(trainer, "_update_actor") else "_log_rollout_data"
-    need(trainer, update, made_for=MADE_FOR)
+    require_methods(trainer, update, made_for=MADE_FOR)
     _start(trainer, recorder)
     watch = _V0(trainer, recorder)
     if hasattr(trainer, "_compute_old_log_prob"):
@@ -65,7 +65,7 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
 
 
 def _start(trainer: Any, recorder: Recorder) -> None:
-    once(trainer, MADE_FOR)
+    claim(trainer, MADE_FOR)
     announce(plan_of(trainer), recorder.folder, recorder.every, recorder.rank)
 
 

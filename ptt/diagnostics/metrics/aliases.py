@@ -90,7 +90,7 @@ def canonical_names() -> frozenset[str]:
     return frozenset({*table.exact.values(), *(name for _, name in table.patterns)})
 
 
-def spellings(name: str, likeness: float) -> list[str]:
+def spellings(name: str, cutoff: float) -> list[str]:
     """Return up to two names, canonical or as some framework spells them, that are at least so like this one.
 
     A letter typed twice, or two that changed places, are a slip however short the name is. Another letter is not:
@@ -99,7 +99,7 @@ def spellings(name: str, likeness: float) -> list[str]:
     known = {*canonical_names(), *_table().exact}
     prefix = next((reporter for reporter in _table().reporters if name.startswith(reporter)), "")
     slips = [prefix + near for near in _undo_typos(name.removeprefix(prefix)) if near in known]
-    near = get_close_matches(name, sorted(known), n=2, cutoff=likeness)
+    near = get_close_matches(name, sorted(known), n=2, cutoff=cutoff)
     return list(dict.fromkeys([*slips, *near]))[:2]
 
 

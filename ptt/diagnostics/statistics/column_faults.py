@@ -75,10 +75,10 @@ class Pairing:
         """Return the places t of sampled tokens, and how sure top is at t and bottom at t + lag."""
         if lag not in self._matched:
             end = len(self.top)
-            here, there = slice(max(0, -lag), end - max(0, lag)), slice(max(0, lag), end - max(0, -lag))
-            usable = self._usable[0][here] & self._usable[1][there]
+            above, below = slice(max(0, -lag), end - max(0, lag)), slice(max(0, lag), end - max(0, -lag))
+            usable = self._usable[0][above] & self._usable[1][below]
             if lag:
-                usable &= self.columns.row[here] == self.columns.row[there]
+                usable &= self.columns.row[above] == self.columns.row[below]
             at = np.flatnonzero(usable) + max(0, -lag)
             self._matched[lag] = at, self._sizes[0][at], self._sizes[1][at + lag]
         return self._matched[lag]
@@ -150,9 +150,9 @@ def find_shifts(pairing: Pairing) -> tuple[Found, ...]:
         best = None
         worst = np.argsort(np.where(np.isfinite(here), here, np.inf), kind="stable")[:WORST_WINDOWS]
         for lag in dict.fromkeys((*NEAR_LAGS, *far_lags(pairing, slice_, worst))):
-            there = pairing.correlations(lag, slice_, number, count)
+            shifted = pairing.correlations(lag, slice_, number, count)
             with np.errstate(invalid="ignore"):
-                wrong = there > _shifted_from(here)
+                wrong = shifted > _shifted_from(here)
             if wrong.any() and (best is None or wrong.sum() > best[1].sum()):
                 best = lag, wrong, np.isfinite(here)
         found = None if best is None else _placed_shift(pairing, slice_, *best)
@@ -178,15 +178,15 @@ def _placed_shift(pairing: Pairing, slice_: int, lag: int, wrong: BoolArray, jud
         return None
     group = span.holds(columns.step).astype(np.int64)
     here = pairing.correlations(0, slice_, group, 2)
-    there = pairing.correlations(lag, slice_, group, 2)
-    if not there[1] > _shifted_from(here)[1] or there[0] > min(here[0], there[1] - SHIFT_MARGIN):
+    shifted = pairing.correlations(lag, slice_, group, 2)
+    if not shifted[1] > _shifted_from(here)[1] or shifted[0] > min(here[0], shifted[1] - SHIFT_MARGIN):
         return None
     return Found(
         kind="shifted",
         slice=_name(slice_),
         span=span,
-        during=float(there[1]),
-        otherwise=float(there[0]),
+        during=float(shifted[1]),
+        otherwise=float(shifted[0]),
         here=float(here[1]),
         lag=lag,
     )
@@ -509,8 +509,8 @@ def _of_other_sequences(pairing: Pairing, group: IntArray) -> float:
     at, top, _ = pairing.matched(0)
     row = columns.row[at]
     following = np.append(np.arange(1, len(columns.step)), 0)
-    there = columns.start[following[row]] + at - columns.start[row]
-    fits = (group[row] == 1) & (there < columns.start[following[row] + 1])
-    fits[fits] = pairing.usable_below(there[fits])
-    x, y = top[fits], pairing.size_below(there[fits])
+    partner = columns.start[following[row]] + at - columns.start[row]
+    fits = (group[row] == 1) & (partner < columns.start[following[row] + 1])
+    fits[fits] = pairing.usable_below(partner[fits])
+    x, y = top[fits], pairing.size_below(partner[fits])
     return float(np.corrcoef(x, y)[0, 1]) if len(x) >= MIN_TOKENS else math.nan

@@ -192,14 +192,14 @@ def _fill_values(tokens: SampledTokens, column: str, others: list[str]) -> Itera
         if counts[at] <= TIMES_NEIGHBOURS * max(usual, 0.5):
             continue
         fine = bool(known[at]) and not coarse  # no two tokens are exactly -1 by chance
-        there = values == distinct[at]
+        equal = values == distinct[at]
         near = np.isin(values, distinct[beside])
-        padding = _in_runs(tokens.row, there) and any(
-            (tokens.values[name][there] == values[there]).all() for name in others
+        padding = _in_runs(tokens.row, equal) and any(
+            (tokens.values[name][equal] == values[equal]).all() for name in others
         )
-        scattered = not coarse and _in_many_places(tokens.place[there])
+        scattered = not coarse and _in_many_places(tokens.place[equal])
         told = (
-            _contradicts(tokens, column, tokens.values[name], there, near, fine=fine, scattered=scattered)
+            _contradicts(tokens, column, tokens.values[name], equal, near, fine=fine, scattered=scattered)
             for name in others
         )
         if padding or any(told):
@@ -220,19 +220,19 @@ def _in_many_places(place: IntArray) -> bool:
     return len(count) >= MIN_PLACES and float(count.max()) < MAX_SAME_PLACE * len(place)
 
 
-def _in_runs(row: IntArray, there: BoolArray) -> bool:
+def _in_runs(row: IntArray, equal: BoolArray) -> bool:
     """Return whether most of these tokens are next to another of them in their sequence."""
     same = row[1:] == row[:-1]
-    pairs = there[1:] & there[:-1] & same
+    pairs = equal[1:] & equal[:-1] & same
     beside = np.append(pairs, False) | np.append(False, pairs)
-    return float(beside[there].mean()) > MIN_RUN_SHARE
+    return float(beside[equal].mean()) > MIN_RUN_SHARE
 
 
 def _contradicts(
     tokens: SampledTokens,
     column: str,
     other: Values,
-    there: BoolArray,
+    equal: BoolArray,
     near: BoolArray,
     *,
     fine: bool,
@@ -244,25 +244,25 @@ def _contradicts(
     """
     values = tokens.values[column]
     finite = np.isfinite(other)
-    there, near, anywhere = there & finite, near & finite, finite & np.isfinite(values)
-    if there.sum() < MIN_FILLS:
+    equal, near, anywhere = equal & finite, near & finite, finite & np.isfinite(values)
+    if equal.sum() < MIN_FILLS:
         return False
-    if scattered and len(np.unique(other[there])) > MIN_DISTINCT * there.sum():
+    if scattered and len(np.unique(other[equal])) > MIN_DISTINCT * equal.sum():
         return True
     with np.errstate(invalid="ignore"):
         apart = other - values
     beside = apart[near] if near.any() else np.zeros(1, np.float32)
-    if distance(apart[there], beside) < MIN_DISTANCE:
+    if distance(apart[equal], beside) < MIN_DISTANCE:
         return False
     if fine or (
-        distance(other[there], other[anywhere]) < MAX_UNRELATED and not _repeats(tokens.step[there], other[there])
+        distance(other[equal], other[anywhere]) < MAX_UNRELATED and not _repeats(tokens.step[equal], other[equal])
     ):
         return True
     steps = np.unique(tokens.step)
     early = tokens.step <= steps[int(EARLY_SHARE * (len(steps) - 1))]
-    if (there & early).sum() < MIN_FILLS:
+    if (equal & early).sum() < MIN_FILLS:
         return False
-    size = float(np.median(np.abs(apart[there & early])))
+    size = float(np.median(np.abs(apart[equal & early])))
     usual = float(np.quantile(np.abs(apart[near & early]), 0.9)) if (near & early).any() else 0.0
     return size > max(MIN_EARLY_SIZE, usual)
 

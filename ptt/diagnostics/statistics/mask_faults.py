@@ -78,21 +78,21 @@ MAX_SURPRISAL: Final = 20.0  # nats: cap on each token in a sequence's mean, so 
 def place_faults(marked: MarkedTokens, places: Places) -> Iterator[PlaceFault]:
     """Yield the kinds of place where most tokens are unlikely in at least one window."""
     for kind, numbers in places.kinds.items():
-        there = marked.marked & (numbers != NOWHERE) & np.isfinite(marked.surprisal)
-        windows = cut_windows(marked.step[np.unique(marked.row[there])], least=MIN_PLACE)
+        valid = marked.marked & (numbers != NOWHERE) & np.isfinite(marked.surprisal)
+        windows = cut_windows(marked.step[np.unique(marked.row[valid])], least=MIN_PLACE)
         if not windows:
             continue
-        wrong = _faulty_places(marked, there, kind, numbers, windows)
+        wrong = _faulty_places(marked, valid, kind, numbers, windows)
         chosen = np.flatnonzero(wrong.any(axis=1))
         first = 0 if kind == "after" else 1
         if not len(chosen) or chosen[0] > first + 1 or len(chosen) < (MIN_END if kind == "end" else 1):
             continue  # templates are next to an observation; one of their tokens may be a likely one
-        at = there & np.isin(numbers, chosen)
+        at = valid & np.isin(numbers, chosen)
         values = by_sequence(marked, at, np.minimum(marked.surprisal, MAX_SURPRISAL))
         span = locate_fault(marked.step, values, windows, [bool(column.any()) for column in wrong.T])
         if span is None:
             continue
-        inside = there & span.holds(marked.step)[marked.row]
+        inside = valid & span.holds(marked.step)[marked.row]
         chosen = np.flatnonzero(_faulty_places(marked, inside, kind, numbers, [Span(span.since, span.until)])[:, 0])
         at = inside & np.isin(numbers, chosen)
         if len(chosen) and _of_places(marked, at, marked.marked & ~at & span.holds(marked.step)[marked.row]):
@@ -100,22 +100,22 @@ def place_faults(marked: MarkedTokens, places: Places) -> Iterator[PlaceFault]:
 
 
 def _faulty_places(
-    marked: MarkedTokens, there: BoolArray, kind: str, numbers: IntArray, windows: Sequence[Span]
+    marked: MarkedTokens, valid: BoolArray, kind: str, numbers: IntArray, windows: Sequence[Span]
 ) -> BoolArray:
     """Tell the places of a kind, and the windows, whose tokens the policy can not have sampled: (places, windows)."""
     size = (NEAR + 1, len(windows))
-    key = np.ravel_multi_index((numbers[there], window_numbers(marked.step[marked.row[there]], windows)), size)
-    surprisal, entropy = marked.surprisal[there], marked.entropy[there]
+    key = np.ravel_multi_index((numbers[valid], window_numbers(marked.step[marked.row[valid]], windows)), size)
+    surprisal, entropy = marked.surprisal[valid], marked.entropy[valid]
 
     def sums(values: FloatArray | BoolArray | None) -> FloatArray:
         return np.bincount(key, values, size[0] * size[1]).astype(np.float64).reshape(size)
 
     count = sums(None)
     few, many = count < MIN_PLACE, np.maximum(count, 1)
-    wrong: BoolArray = sums(unlikely(marked)[there]) >= PLACE_SHARE * many
+    wrong: BoolArray = sums(unlikely(marked)[valid]) >= PLACE_SHARE * many
     if marked.ids is not None:
-        usual = np.array([_usual(marked.ids[there & (numbers == number)]) for number in range(NEAR + 1)])
-        wrong |= sums(np.where(marked.ids[there] == usual[numbers[there]], surprisal, 0.0)) >= COMMON_NATS[kind] * many
+        usual = np.array([_usual(marked.ids[valid & (numbers == number)]) for number in range(NEAR + 1)])
+        wrong |= sums(np.where(marked.ids[valid] == usual[numbers[valid]], surprisal, 0.0)) >= COMMON_NATS[kind] * many
     apart = np.where(np.isfinite(entropy), surprisal - entropy, 0.0)
     excess = sums(apart)
     wrong |= (excess >= PLACE_EXCESS[kind] * many) & (excess >= PLACE_Z * np.sqrt(sums(apart**2)))
@@ -138,19 +138,19 @@ def _of_places(marked: MarkedTokens, at: BoolArray, others: BoolArray) -> bool:
 
 
 def _place_fault(
-    marked: MarkedTokens, places: Places, kind: str, chosen: IntArray, there: BoolArray, span: FaultSpan
+    marked: MarkedTokens, places: Places, kind: str, chosen: IntArray, valid: BoolArray, span: FaultSpan
 ) -> PlaceFault:
     numbers = places.kinds[kind]
-    levels = [mean_of_known(marked.surprisal[there & (numbers == number)]) for number in chosen.tolist()]
+    levels = [mean_of_known(marked.surprisal[valid & (numbers == number)]) for number in chosen.tolist()]
     worst = int(chosen[int(np.argmax(levels))])
     opens = places.observation & ~np.append(False, places.observation[:-1])
     return PlaceFault(
         kind=kind,
         numbers=tuple(chosen.tolist()),
-        share=float(unlikely(marked)[there].mean()),
-        surprisal=mean_of_known(marked.surprisal[there]),
-        entropy=mean_of_known(marked.entropy[there]),
-        common=common_token(marked, there & (numbers == worst)),
+        share=float(unlikely(marked)[valid].mean()),
+        surprisal=mean_of_known(marked.surprisal[valid]),
+        entropy=mean_of_known(marked.entropy[valid]),
+        common=common_token(marked, valid & (numbers == worst)),
         opens=common_token(marked, opens),
         ends=common_token(marked, places.end == 1),
         span=span,
@@ -159,10 +159,10 @@ def _place_fault(
 
 def at_faults(marked: MarkedTokens, places: Places, faults: Sequence[PlaceFault]) -> BoolArray:
     """Tell the tokens at faulty places, whether or not the fault holds at their step."""
-    there = np.zeros(len(marked.row), np.bool_)
+    valid = np.zeros(len(marked.row), np.bool_)
     for fault in faults:
-        there |= np.isin(places.kinds[fault.kind], fault.numbers)
-    return there
+        valid |= np.isin(places.kinds[fault.kind], fault.numbers)
+    return valid
 
 
 MIN_LAST: Final = 10  # sequences that end without a repeated token: what ends a sequence is known from these

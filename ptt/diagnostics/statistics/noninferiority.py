@@ -99,20 +99,20 @@ def fit_mixed_model(
     steps: (runs,) in a span; seeds: the prior for how far seeds differ. Without it, runs are assumed to differ by more
     than their own noise only if there are more than two.
     """
-    there = np.isfinite(values) & np.isfinite(own)
-    y = np.where(there, values, 0.0)
-    noise = np.where(there, np.maximum(own, MIN_VARIANCE), MISSING_VARIANCE)
-    member = (windows[:, None] == np.arange(windows.max() + 1)).astype(np.float64)
-    precision, noise_sizes, prior = _precisions(noise, member, steps, *_seed_noise(len(values), seeds))
+    finite = np.isfinite(values) & np.isfinite(own)
+    y = np.where(finite, values, 0.0)
+    noise = np.where(finite, np.maximum(own, MIN_VARIANCE), MISSING_VARIANCE)
+    inside = (windows[:, None] == np.arange(windows.max() + 1)).astype(np.float64)
+    precision, noise_sizes, prior = _precisions(noise, inside, steps, *_seed_noise(len(values), seeds))
     weighted = np.einsum("grij,rj->gri", precision, y)
     levels = precision.sum(axis=1)  # information on the level that both sides share at each span
-    cross = np.einsum("gij,jw->giw", precision[:, upper].sum(axis=1), member)
+    cross = np.einsum("gij,jw->giw", precision[:, upper].sum(axis=1), inside)
     level_covariance = np.linalg.inv(levels)
     level_means = np.einsum("gij,gj->gi", level_covariance, weighted.sum(axis=1))
-    information = np.einsum("iw,giv->gwv", member, cross) - np.einsum(
+    information = np.einsum("iw,giv->gwv", inside, cross) - np.einsum(
         "giw,gij,gjv->gwv", cross, level_covariance, cross
     )
-    score = np.einsum("iw,gi->gw", member, weighted[:, upper].sum(axis=1)) - np.einsum("giw,gi->gw", cross, level_means)
+    score = np.einsum("iw,gi->gw", inside, weighted[:, upper].sum(axis=1)) - np.einsum("giw,gi->gw", cross, level_means)
     covariances = np.linalg.inv(information)
     means = np.einsum("gwv,gv->gw", covariances, score)
     squares = np.einsum("ri,gri->g", y, weighted) - (weighted.sum(axis=1) * level_means).sum(axis=1)
@@ -136,14 +136,14 @@ def _seed_noise(runs: int, seeds: SeedPrior | None) -> tuple[FloatArray, FloatAr
 
 
 def _precisions(
-    own: FloatArray, member: FloatArray, steps: FloatArray, seed_sizes: FloatArray, seed_weights: FloatArray
+    own: FloatArray, inside: FloatArray, steps: FloatArray, seed_sizes: FloatArray, seed_weights: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return each run's inverse covariance for each noise in the grid, (grid, runs, spans, spans).
 
     With it come each noise's log-determinant over all runs and its prior weight. The noise between seeds has low rank
     (one number a window), so it is added to the inverse (Woodbury), which is faster than inverting the sum.
     """
-    count, windows = member.shape
+    count, windows = inside.shape
     followed = np.array(
         [
             [block_correlation(count, int(np.clip(round(span_steps), 1, MAX_SPAN_STEPS)), ar1) for span_steps in steps]
@@ -159,8 +159,8 @@ def _precisions(
     sizes = np.repeat(seed_sizes, len(PERSISTENT_SHARES))[:, None, None]
     lasting = np.tile(PERSISTENT_SHARES, len(seed_sizes))[:, None, None]
     offsets = np.square(sizes) * (lasting + (1 - lasting) * np.eye(windows))  # of windows, each size of it
-    columns = inverse @ member  # (steps' noises, runs, spans, windows)
-    added = np.eye(windows) + (member.T @ columns)[:, None] @ offsets[None, :, None]
+    columns = inverse @ inside  # (steps' noises, runs, spans, windows)
+    added = np.eye(windows) + (inside.T @ columns)[:, None] @ offsets[None, :, None]
     taken = offsets[None, :, None] @ np.linalg.inv(added)
     every = inverse[:, None] - columns[:, None] @ taken @ np.swapaxes(columns, -1, -2)[:, None]
     log_determinants = log_determinants[:, None] + np.linalg.slogdet(added)[1].sum(axis=2)
@@ -241,12 +241,12 @@ def noninferiority_by_window(
     upper = np.arange(len(curves)) < len(variant)
     values = np.array([curve.log_value for curve in curves])
     own = np.array([curve.own for curve in curves])
-    there = np.isfinite(values) & np.isfinite(own)
-    paired = there[upper].any(axis=0) & there[~upper].any(axis=0)
-    member = third_of(len(paired))[paired]
-    if len(member) < MIN_SPANS:
-        return [Noninferiority(spans=int(np.isin(member, _window_numbers(window)).sum())) for window in windows]
-    present, window_index = np.unique(member, return_inverse=True)
+    finite = np.isfinite(values) & np.isfinite(own)
+    paired = finite[upper].any(axis=0) & finite[~upper].any(axis=0)
+    thirds = third_of(len(paired))[paired]
+    if len(thirds) < MIN_SPANS:
+        return [Noninferiority(spans=int(np.isin(thirds, _window_numbers(window)).sum())) for window in windows]
+    present, window_index = np.unique(thirds, return_inverse=True)
     steps = np.array([(curve.spans[-1].last - curve.spans[0].first + 1) / len(curve.spans) for curve in curves])
     fitted = fit_mixed_model(
         values[:, paired], own[:, paired], upper=upper, windows=window_index, steps=steps, seeds=seeds

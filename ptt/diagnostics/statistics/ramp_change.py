@@ -198,7 +198,7 @@ def _allowed_loss(ramps: _Ramps, fitted: FloatArray, residual: FloatArray, best:
 
 
 PERMUTATIONS: Final = 4999  # orders: p-values come down to 0.0002
-ORDER_SEED: Final = 20_261_123
+PERMUTATION_SEED: Final = 20_261_123
 MIN_BLOCKS: Final = 12  # six against six, apart without overlap, do so by chance twice in 924
 MIN_PART: Final = 2  # blocks: one alone is an accident
 END_SHARE: Final = 0.2  # of the blocks at either end: they give the levels "at first" and "at the end"
@@ -248,9 +248,9 @@ def find_change(sums: FloatArray, weights: FloatArray) -> OrderChange | None:
 def order_p_value(sums: FloatArray, weights: FloatArray, *, draws: int = PERMUTATIONS) -> float:
     """Return how often blocks in random order shift at least as clearly as in theirs, at whatever place."""
     centred = _centred(sums, weights)
-    orders = np.random.default_rng(ORDER_SEED).permuted(np.tile(np.arange(len(sums)), (draws, 1)), axis=1)
+    permutations = np.random.default_rng(PERMUTATION_SEED).permuted(np.tile(np.arange(len(sums)), (draws, 1)), axis=1)
     observed = float(_between(centred, weights).max())
-    as_clear = _between(centred[orders], weights[orders]).max(axis=-1) >= observed * (1 - TOLERANCE)
+    as_clear = _between(centred[permutations], weights[permutations]).max(axis=-1) >= observed * (1 - TOLERANCE)
     return float(1 + as_clear.sum()) / (1 + draws)
 
 

@@ -149,10 +149,10 @@ def _extremes(values: FloatArray) -> list[dict[str, Any]]:
     low_at, high_at = values.argmin(axis=1), values.argmax(axis=1)
     low, high, last = values[rows, low_at], values[rows, high_at], values[:, -1]
     zeros = (values == 0).mean(axis=1)
-    there = np.abs(values - last[:, None]) <= EQUAL_WITHIN * np.abs(last)[:, None]
-    held = there[:, -MIN_BOUND_VALUES:].all(axis=1) & (values.shape[1] > MIN_BOUND_VALUES)
+    at_last = np.abs(values - last[:, None]) <= EQUAL_WITHIN * np.abs(last)[:, None]
+    held = at_last[:, -MIN_BOUND_VALUES:].all(axis=1) & (values.shape[1] > MIN_BOUND_VALUES)
     bounded = held & (low < high) & ((last == low) | (last == high))
-    at_bound = there.mean(axis=1)
+    at_bound = at_last.mean(axis=1)
     return [
         {
             "first": float(values[row, 0]),

@@ -307,12 +307,12 @@ def slice_tails(
     by_block, by_window, by_sixth = (percentiles_by_span(cells, spans) for spans in (blocks, windows, sixths))
     tokens = by_block["n"].to_numpy()
     enough = tokens >= MIN_BLOCK_TOKENS
-    member = np.array([sum(span.first <= block.first for span in windows) - 1 for block in blocks])
-    equal = _equal_percentiles(in_blocks, redrawn.recorded, member, seed=seed + 30)
+    thirds = np.array([sum(span.first <= block.first for span in windows) - 1 for block in blocks])
+    equal = _equal_percentiles(in_blocks, redrawn.recorded, thirds, seed=seed + 30)
     quantiles = list(TAIL_QUANTILES.values())
     coarse_drawn, coarse = (coarse_percentiles(each, quantiles) for each in (redrawn.drawn, redrawn.recorded))
     coarse_windows = [
-        _pooled(redrawn, np.flatnonzero((member == window) & (redrawn.units > 0)), quantiles, seed=seed + 1 + window)
+        _pooled(redrawn, np.flatnonzero((thirds == window) & (redrawn.units > 0)), quantiles, seed=seed + 1 + window)
         for window in range(len(by_window))
     ]
     percentile_tails = {}
