@@ -23,8 +23,8 @@ STEP_AFTER_NUMBER: Final = re.compile(r"(?<=\d)([\s-](?:logged |recorded )?)step
 def in_unit(text: str, unit: str, *, counts: bool = False) -> str:
     """Call the steps that a text numbers by what the rows of the log are: "since row 10".
 
-    With `counts` those that it counts as well: "97 rows"; not so in advice, where steps are the trainer's own. A step
-    without a number stays one: the time of a step, log every step.
+    With `counts`, counted steps too: "97 rows". Advice is left alone, where steps are the trainer's own. A step without
+    a number stays a step: the time of a step, log every step.
     """
     if unit == STEP:
         return text

@@ -387,7 +387,7 @@ def _evidence(
     progress: Progress | None,
     single: SingleValues | None,
 ) -> tuple[local.Tokens | None, Gathered, dict[str, str]]:
-    """Read tokens and tables; also return the files that turned out to be damaged, or went away meanwhile."""
+    """Read tokens and tables; also return the files that were found damaged, or disappeared in the meantime."""
     damaged: dict[str, str] = {}
     while True:
         with ThreadPoolExecutor(1) as background:
@@ -464,7 +464,7 @@ def check_read(location: RunLocation) -> None:
 
 
 def _unreadable(location: RunLocation, sources: pl.DataFrame) -> str:
-    """Say why a run is none: no known format, nothing but archives, or damaged from end to end."""
+    """Say why a run cannot be read: no known format, nothing but archives, or damaged throughout."""
     known = sources.filter(pl.col("kind") != UNRECOGNISED)
     if known.is_empty():
         if location.run.is_file():

@@ -68,7 +68,7 @@ def compare(arms: Sequence[Arm]) -> Comparison:
 def _divergence(
     given: Comparable, tails: WithTails, series: Mapping[str, Series]
 ) -> tuple[pl.DataFrame, list[NotCompared]]:
-    """Return the table `divergence`: each arm is judged on what it shares with the baseline, whoever else is there."""
+    """Return the table `divergence`: each arm is judged only on what it shares with the baseline."""
     figures: dict[str, dict[str, dict[str, Statistic]]] = {}
     undated = []
     base, compared = given.arms[0], {arm.name for arm in tails.arms}

@@ -11,7 +11,7 @@ from ptt.diagnostics.model import Diagnosis
 
 MIN_SHARED: Final = 0.25
 """Of the baseline's steps: an arm that shares fewer would cut every other arm's windows down to its own."""
-MAX_CUT: Final = 0.1  # of the baseline's steps: so many fewer are not worth a word
+MAX_CUT: Final = 0.1  # of the baseline's steps: a smaller cut is not worth mentioning
 RECORD: Final = "write recorder files with policy_logp and ref_logp; docs/recorder.md shows how"
 
 

@@ -1,4 +1,4 @@
-"""What a comparison is of and what it says: arms of one or more runs, its tables, and their numbers in words."""
+"""Define a comparison: arms of one or more runs, its tables, and their numbers in words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAMILY_ERROR_RATE: Final = (
 MIN_LOG_RATIO: Final = math.log(2.0)
 """In nats, of p99: below it no weight leaves 0.5 to 2, where the usual caps begin; tails that small harm nobody."""
 SAME: Final = "identical"
-"""Stands in the column `what` of the table of divergence where two runs are one run up to that step."""
+"""Value of `what` in the divergence table if two runs are identical up to that step."""
 POST: Final = ("post_tool", "post_observation")
 
 MAX_DIGITS: Final = 9

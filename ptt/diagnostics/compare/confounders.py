@@ -31,10 +31,10 @@ from ptt.diagnostics.wording import sig
 NO_SETTINGS: Final = frozenset(
     {"global_step", "status", "framework", "algorithm", "train_runtime", "exit_reason", "row_unit", "rows_placed_by"}
 )
-"""Facts that are no choice: how a run went is told beside it, and framework and algorithm are taken from it."""
+"""Facts that nobody chose: how a run went is reported elsewhere, and framework and algorithm are derived from it."""
 FROM_CONTEXT: Final = ("code", "packages", "model", "dataset")  # what a run was made of, beside settings
 PRECISION: Final = 1e-5  # some loggers keep single precision, others print six digits
-MAX_LETTERS: Final = 200  # letters of a value: what is longer was never one setting
+MAX_LETTERS: Final = 200  # letters of a value: a longer text is not a single setting
 SETTINGS: Final = pl.Schema({"key": pl.String, "arm": pl.String, "value": pl.String, "differs": pl.Boolean})
 
 
@@ -90,7 +90,7 @@ def _course(logged: Logged) -> str | None:
 
 
 def _same(first: Logged, second: Logged) -> bool | None:
-    """Return whether two schedules are one over the steps that both log; None where there are none."""
+    """Return whether two schedules agree over the steps that both log; None if they share none."""
     common, here, there = np.intersect1d(first.steps, second.steps, return_indices=True)
     first_values, second_values = first.values[here], second.values[there]
     usable = np.isfinite(first_values) & np.isfinite(second_values)

@@ -1,4 +1,4 @@
-"""From which step on each figure of an arm leaves the baseline's for good, and up to which step the runs are one."""
+"""Find the step from which each statistic of an arm leaves the baseline's for good, and until when runs are equal."""
 
 from __future__ import annotations
 
@@ -160,9 +160,9 @@ def _locate_change(row: FloatArray, onset: int, width: int, sign: float) -> int:
 MAX_SPANS: Final = 60
 TOKENS: Final = "tokens/"  # counts of tokens are equal in runs that have nothing else in common
 PRECISION: Final = 1e-6
-"""Of a value: event files keep single precision, other logs print all digits; one run in two formats is no two runs."""
+"""Of a value: event files keep single precision, other logs print all digits; one run in two formats stays one run."""
 MIN_IDENTICAL: Final = 5
-"""Values that are no schedule and not round: so many equal to the last digit, and the runs are one up to there."""
+"""Values, neither scheduled nor round, that agree to the last digit: with this many, runs are identical so far."""
 ROUND_DIGITS: Final = 6  # digits: counts and shares of a small batch are equal by chance
 MAX_INTERVAL_SHARE: Final = 0.5  # of the steps that both log: a wider interval dates nothing
 DIVERGENCE: Final = pl.Schema(

@@ -55,7 +55,7 @@ def compare_levels(
         return Difference()
     difference = _difference(place, mine, theirs, arm_parts, base_parts)
     low, high = difference.bounds()
-    measured = noise_of(mine, theirs) > 0  # of a schedule or a constant any difference is one
+    measured = noise_of(mine, theirs) > 0  # for a schedule or a constant, any difference counts
     margin = (EQUIVALENCE_SHARE if measured else PRECISION) * abs(pool_seeds(theirs).mean)
     if all(bool((part.values[np.isfinite(part.values)] > 0).all()) for part in parts):
         # factors: one spike of a long-tailed metric then decides nothing
@@ -231,5 +231,5 @@ def _finite(value: float) -> float | None:
 
 
 def _without_counters(names: Iterable[str]) -> set[str]:
-    """Leave out running totals: what they grow by is told by other metrics."""
+    """Leave out running totals: other metrics show what they grow by."""
     return {name for name in names if kind_of(name) != "counter"}

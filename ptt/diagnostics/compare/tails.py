@@ -44,9 +44,9 @@ DRAWN_SPANS: Final = 24
 """For figures and windows: eight a third."""
 MIN_TOKENS: Final = 300  # of a slice in a window: three above p99; fewer, and its p99 is an anecdote
 COUNTER_NAME: Final = "tokens/seen"  # a running total of tokens trained on, where a trainer logs one
-FREEDOM: Final = 15  # of the noise of a span, told from some 24 of them
-STEP_CORRELATION: Final = 0.8  # AR(1) between steps, the most that is seen
-MIN_SPANS: Final = 6  # fewer do not tell how noisy they are
+FREEDOM: Final = 15  # of a span's noise, estimated from some 24 spans
+STEP_CORRELATION: Final = 0.8  # AR(1) between steps, the largest seen
+MIN_SPANS: Final = 6  # with fewer, their noise cannot be estimated
 
 ECDF: Final = pl.Schema(
     dict.fromkeys(("arm", "slice", "window"), pl.String) | {"x": pl.Float64, "cdf": pl.Float64, "n_tokens": pl.Int64}
@@ -109,9 +109,9 @@ class MeasuredRun:
     def _error(self, slice_name: str, quantile: str, window_index: int) -> float:
         """Return the standard error of a window's log percentile, as of a mean over its spans.
 
-        Its noise is what redrawing sequences gives each span, and that of steps: what neighbouring spans differ by
-        besides, at the median, since neither growth nor an onset is noise. Steps are taken to follow one another as
-        closely as is known of training; where a span holds many of them that hardly counts.
+        Its noise is that of resampling sequences within each span, plus the noise of steps: the median further
+        difference of neighbouring spans, since neither growth nor an onset is noise. Steps are assumed to be as
+        correlated as the highest correlation seen in training; with many steps in a span that hardly matters.
         """
         percentile = self.tails[slice_name].percentiles[quantile]
         usable = np.isfinite(percentile.blocks)

@@ -185,7 +185,7 @@ def _spikes(steps: IntArray, values: FloatArray, comparison: Spike, width: int) 
 def hold_against(
     comparison: Comparison, early: float, *, steps: IntArray, since: IntArray, values: FloatArray
 ) -> Evaluated | str:
-    """Compare values with their bound; a share or a multiple of an early level that has none is refused."""
+    """Compare values with their bound; refuse a share or a multiple of an early level if there is no such level."""
     level: float | None = None
     match comparison:
         case Bound(direction=direction, value=value):
@@ -267,7 +267,7 @@ class Outcome:
     tests: tuple[TestOutcome, ...]
 
     def lasting_onset(self, steps: int) -> int | None:
-        """Return the first step of the first stretch of so many steps on which it surely holds."""
+        """Return the first step of the first stretch of at least `steps` steps on which it surely holds."""
         intervals = lasting(self.sure, steps)
         if not intervals:
             return None
@@ -335,7 +335,7 @@ def held_since(evaluated: Evaluated) -> int:
 
 
 def lost_from(series: Series) -> int | None:
-    """Return the step from which on a metric is logged but never again a number; None where its last value is one."""
+    """Return the step from which a metric is logged but never again a number; None if its last value is one."""
     bad = np.isin(series.flags, NOT_A_NUMBER)
     if not len(bad) or not bad[-1]:
         return None

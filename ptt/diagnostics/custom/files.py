@@ -404,7 +404,7 @@ def _unique_ids(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomR
 
 
 def _same(first: CustomRule, second: CustomRule) -> bool:
-    """Return whether two rules ask and say the same, wherever they stand and whatever is told of them beside."""
+    """Return whether two rules test and say the same, wherever they are defined and however they are explained."""
     return replace(first, id="", file="", why="", reference="") == replace(second, id="", file="", why="", reference="")
 
 

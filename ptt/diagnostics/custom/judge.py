@@ -41,7 +41,7 @@ from ptt.diagnostics.statistics.tail_growth import MIN_BLOCK_TOKENS
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 MIN_TOKENS: Final = {"p50": 3, "n": 0}
-"""Of a step, for a statistic of it to count; else as many as a block of a tail needs."""
+"""In a step, for a statistic of it to count; other statistics need as many as a block of a tail."""
 
 
 class Lookup:
@@ -90,7 +90,7 @@ class Lookup:
         return Series(name=name, raw_name=name, steps=steps, values=values, flags=flags)
 
     def _missing(self, name: str) -> str:
-        """Return the reason for a name under which nothing is logged, with the names most like it."""
+        """Return the reason for a name under which nothing is logged, with the most similar names."""
         if name.startswith(TOKENS):
             said, known = f"recorded tokens give no {name}", self._token_names(name.rsplit(":", 1)[-1])
         else:

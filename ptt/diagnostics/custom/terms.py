@@ -152,7 +152,7 @@ class CustomRule:
     confirm: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
     families: frozenset[Family] = field(default_factory=frozenset)  # empty: every one
-    algorithms: tuple[str, ...] = ()  # likewise
+    algorithms: tuple[str, ...] = ()  # empty: every one
     for_steps: int = 1
     min_steps: int = MIN_VALUES
     enabled: bool = True
@@ -240,7 +240,7 @@ def closest(name: str, known: Iterable[str]) -> Sequence[str]:
 
 
 def is_for(algorithms: Sequence[str], run: Algorithm) -> bool | None:
-    """Return whether a run is one that a rule for these algorithms speaks of; None where the files do not tell."""
+    """Return whether a rule for these algorithms applies to a run; None if the files do not say."""
     if not algorithms:
         return True
     if run.name is not None:
@@ -251,7 +251,7 @@ def is_for(algorithms: Sequence[str], run: Algorithm) -> bool | None:
 
 
 def check_template(template: str) -> None:
-    """Refuse a template with unknown fields, a format that is none, or a lone brace."""
+    """Refuse a template with unknown fields, an invalid format, or a single brace."""
     for part in _FIELD.finditer(template):
         if part.group() in {"{", "}"}:
             raise RuleError(f"a single {part.group()!r}; write it twice to print it")

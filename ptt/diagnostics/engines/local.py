@@ -212,7 +212,7 @@ class _Source:
         self._folder, self._background, self._single = folder, background, single
 
     def open(self, damaged: dict[str, str]) -> bool:
-        """Scan the files but for those that are damaged; False where no pair of logprobs is left."""
+        """Scan the files except the damaged ones; False if no pair of logprobs is left."""
         scan = scan_readable(self._folder, self.manifest, self.root, damaged)
         pairs = _order_pairs(scan) if scan is not None else ()
         if scan is None or not pairs:
@@ -251,7 +251,7 @@ def _hash_scan(scan: SequenceScan) -> str:
 def _find_damaged(
     manifest: Manifest, root: Path, scan: SequenceScan, suspects: Sequence[SequenceFile], known: Collection[str]
 ) -> dict[str, str]:
-    """Find the files that cannot be read: among those that could not be read a moment ago, or else among all."""
+    """Find the unreadable files: among those that just failed to read, or else among all."""
     if suspects:
         others = {file.name for file in scan.files} - {file.name for file in suspects}
         if found := find_damaged(manifest, root, without=others | set(known)):

@@ -92,7 +92,7 @@ class Piece:
 
 
 def _written(value: object) -> str:
-    """Write what has an order as it stands, and what has none in the order of its names: the same in every process."""
+    """Write ordered values as they are and unordered ones sorted, so that every process writes the same."""
     if isinstance(value, frozenset):
         return repr(sorted(value))
     return repr(sorted(value.items())) if isinstance(value, Mapping) else repr(value)
@@ -138,9 +138,9 @@ class Merged:
 
 
 class RunPieces(Protocol):
-    """Folds pieces in other processes or on other machines, and yields each one's place and tables as they are done.
+    """Folds pieces in other processes or on other machines, and yields each one's place and tables when done.
 
-    Those that are done early wait for the ones before them, so no more than a fixed number of them is handed out.
+    Pieces that finish early wait for those before them, so only a fixed number is in flight at once.
     """
 
     def __call__(
@@ -199,8 +199,8 @@ def fold_in_order(
 ) -> Iterator[tuple[Piece, PartialTables | None]]:
     """Fold pieces on this machine, neighbours in one stream: Polars decodes the next while this thread adds up.
 
-    Where the stream ends early, of a file that cannot be read, all that were still to come of it are None: Polars reads
-    ahead, so most of them can be folded, one by one.
+    If the stream ends early because of an unreadable file, all pieces still to come are None: Polars reads ahead, so
+    most of them can still be folded one by one.
     """
     runs: list[list[Piece]] = []
     for piece in pieces:
@@ -278,8 +278,8 @@ def group_name(names: Sequence[str]) -> str:
 class KeptPieces:
     """The tables of pieces and of groups in a folder of the store, under the hash of what decides them.
 
-    Each says first which sequences it keeps one by one: a longer run keeps some of them, and can do with it.
-    What is there may be torn, or written by somebody else: it is read where it can be a piece's, and made anew if not.
+    Each begins with the sequences that it keeps one by one: a longer run keeps some of them, and can reuse it. A file
+    may be torn or written by somebody else: it is used if it can be a piece's, and made again otherwise.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -449,7 +449,7 @@ def _of_trajectory(run: OpenRun, trajectory: str, *, texts: bool) -> Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class _Logged:
-    """What the samples that a trainer logs tell of one of them; empty where none is tied to it."""
+    """What the samples logged by a trainer say about one of them; empty if none matches it."""
 
     values: Mapping[str, Any]
     rewards: Mapping[str, float | None]

@@ -26,7 +26,7 @@ SPLIT: Final = re.compile(f"{MASK.pattern}|~")  # a home folder becomes ~
 MIN_PIECE: Final = 8  # letters between two masks: fewer may stand in what is masked as well
 
 PEAKS: Final = 5  # tokens that windows are laid around
-SHARE: Final = 0.1  # of the largest |r|: a token below it is not what stands out
+SHARE: Final = 0.1  # of the largest |r|: a smaller token does not stand out
 BESIDE: Final = 4  # tokens on either side: what came before and what it led to
 
 OBSERVATION: Final = "observation"  # tool output: not sampled, with sampled tokens on both sides
@@ -237,7 +237,7 @@ def token_table(
 
 
 def _lists_beside(beside: Mapping[str, Any]) -> dict[str, pl.Series]:
-    """Return the lists of numbers that stand beside the canonical columns, such as `value` and `return`."""
+    """Return the lists of numbers beside the canonical columns, such as `value` and `return`."""
     lists = {name: values for name, values in beside.items() if isinstance(values, list) and name not in OURS}
     numbers = {
         name: values for name, values in lists.items() if all(isinstance(value, int | float | None) for value in values)

@@ -97,7 +97,7 @@ COLONS: Final = re.compile(
     r":[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{0,4}:|::[0-9A-Fa-f]|-[0-9A-Fa-f]{2}-[0-9A-Fa-f]{2}-[0-9A-Fa-f]{2}-"
 )
 ENDED: Final = re.compile(rf"\.(?:{ENDINGS})(?![\w(-])", re.IGNORECASE)
-"""Stand wherever the longer patterns match, and begin with a character that is quickly found."""
+"""Occurs wherever the longer patterns match, and begins with a character that is quick to find."""
 MIN_HEX: Final = 4  # digits in one group of a shortened address: `a::b` is C++
 
 

@@ -95,7 +95,7 @@ DOUBTFUL: Final = frozenset(
         "ssh-key",  # a public one
     }
 )
-"""Shapes that texts of programs also have; some are below, as they are when nothing is cut off."""
+"""Shapes that program text has too; some are defined below in the form that they have when not cut off."""
 
 _GAP: Final = r"[\s\"'`,+\\]{1,40}"  # between the lines of a key: also as a program or JSON spells them
 _LINE: Final = r"[A-Za-z0-9+/=]"
@@ -278,7 +278,7 @@ def _has_drawn_part(found: str) -> bool:
 
 
 class Sort(Enum):
-    """What a text is, which says how much of it may be anything else than a name."""
+    """The kind of a text, which says how much of it may be something other than a name."""
 
     TEXT = "text"  # lines of a console, messages of exceptions, arguments, settings
     NAME = "name"  # of metrics, tools, environments, models

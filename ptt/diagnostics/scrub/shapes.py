@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import Any, Final
 
 Replace = Callable[[str, str], str]
-"""Gives what stands for a secret, by what kind it is of and what it says."""
+"""Returns the replacement for a secret, given its kind and its text."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A pattern that is looked for where one of its keywords stands, as it is spelt."""
+    """A pattern that is searched for where one of its keywords occurs, in that spelling."""
 
     id: str
     keywords: tuple[str, ...]

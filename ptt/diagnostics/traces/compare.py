@@ -56,7 +56,7 @@ class TraceSide:
     """One of two sets: what was judged, and its store where it has one."""
 
     diagnosis: TraceDiagnosis
-    store: Path | None = None  # None of a findings.json: tasks cannot be paired
+    store: Path | None = None  # None for a findings.json: tasks cannot be paired
 
 
 @dataclass(frozen=True, kw_only=True)

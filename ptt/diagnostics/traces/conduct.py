@@ -31,16 +31,16 @@ from ptt.diagnostics.wording import counted, pct
 MAX_PERIOD: Final = 4  # calls in a circle
 MIN_ROUNDS: Final = 3  # twice the same is a second look
 STANDARD_ARGS: Final = 3
-"""Different arguments to which a tool gives one and the same answer ("OK", "scrolled down"): it says nothing of a
-state that may well have changed, so that to hear it again is no circle."""
-STANDARD_SHARE: Final = 0.5  # of the tool's results that such an answer makes up
+"""Number of different arguments to which a tool gives the same answer ("OK", "scrolled down"): such an answer says
+nothing about a state that may have changed, so repeating it is not a circle."""
+STANDARD_SHARE: Final = 0.5  # of the tool's results that have this answer
 
 
 def looping_calls(tables: TraceTables) -> tuple[BoolArray, BoolArray]:
     """Flag for each call whether it closes a circle's third round or a later one, and whether that could be seen.
 
-    A circle is one to four calls, three times in a row, each time with the same tools, arguments and results; a result
-    without text, or one that the tool gives whatever it is asked, is none that could be the same.
+    A circle is one to four calls, three times in a row, each time with the same tools, arguments and results. A result
+    without text, or one that the tool always gives, does not count as the same.
     """
     calls = tables.calls
     plain = pl.col("result").is_not_null() & (pl.col("result_len").fill_null(1) > 0)

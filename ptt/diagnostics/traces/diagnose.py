@@ -136,7 +136,7 @@ class Episodes:
         )
 
     def messages(self, trajectory_id: str, *, turn: int | None = None) -> tuple[Message, ...]:
-        """Return the messages of an episode, `turn` of the assistant (from 0) or else the first failure marked."""
+        """Return an episode's messages, with `turn` of the assistant (from 0), or else the first failure, marked."""
         calls = self.calls.get(trajectory_id, [])
         waiting, messages, marked, spoken = deque(calls), [], None, 0
         for at, row in enumerate(self.turns.get(trajectory_id, [])):

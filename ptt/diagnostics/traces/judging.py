@@ -17,10 +17,10 @@ from ptt.diagnostics.traces.order import Shift, shift_of
 from ptt.diagnostics.traces.tables import TraceTables
 from ptt.diagnostics.wording import pct
 
-WHOLE: Final = 0.9  # of the trials: it is so almost every time, and there is nothing else to see
+WHOLE: Final = 0.9  # of the trials: it happens almost every time, so nothing else can be seen
 FEW_HITS: Final = 5  # in episodes too few for an interval: then what is seen is told as it is, as a note
-FEW_SHARE: Final = 0.5  # of the trials there: less is what any agent does now and then
-MAX_SHOWN: Final = 3  # episodes that a finding names to be read: more are not read
+FEW_SHARE: Final = 0.5  # of the trials there: any agent occasionally does less than this
+MAX_SHOWN: Final = 3  # episodes that a finding names for reading: nobody reads more
 INFO_SHARE: Final = 0.5  # of the level that counts: a share above is worth a note
 
 
@@ -74,7 +74,7 @@ class Measured:
 
 
 def judge_share(tables: TraceTables, asked: Asked, measured: Measured) -> Finding | None:
-    """Return what is wrong with a share: a rise, or else a level that is too high throughout; None for nothing."""
+    """Return what is wrong with a share: a rise, or else a level that is too high throughout; None if nothing is."""
     bounds, share = asked.bounds, measured.share
     if not share.trials:
         return None
@@ -195,7 +195,7 @@ class Check:
 
 
 def graded(*findings: Finding, reason: str) -> Verdict:
-    """Return findings as what they are: broken where one is of medium severity, else notes beside a clean answer."""
+    """Return findings by severity: broken if one is at least medium, else as notes beside a clean answer."""
     if any(finding.severity.at_least(Severity.MEDIUM) for finding in findings):
         return Broken(findings=findings)
     return Healthy(reason=reason, notes=findings)

@@ -72,7 +72,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSet:
-    """What the traces are, as far as their files tell; None is what no file tells."""
+    """What the traces are, as far as their files say; None for what no file says."""
 
     name: str
     kinds: Mapping[str, int]  # parser -> episodes

@@ -37,8 +37,8 @@ CONTIGUOUS: Final = 1.5  # runs a task (or model) up to which episodes of it fol
 class Order:
     """What the order of the episodes is worth: which of them are compared, and which stay together."""
 
-    timed: bool  # by training step or time; else by the files, whose order may be anything
-    joined: bool  # by the files alone, and there are several: then it is no order of time at all
+    timed: bool  # by training step or time; else by files, whose order may be arbitrary
+    joined: bool  # only by files, of which there are several: then it is no order in time
     place: IntArray  # of each episode
     compared: BoolArray  # those of the largest model and environment, where one follows the other
     whole: IntArray | None  # a number for each episode; neighbours of one number share a step, or a task

@@ -83,7 +83,7 @@ NOTHING: Final = Chat(texts=(), digests=(), roles=(), said=())
 def read_conversation(prompt: str | None, completion: str | None) -> Conversation:
     """Return the conversation of two JSON texts.
 
-    Where the assistant speaks before anybody else does, what stands before the first answer to it is the prompt.
+    If the assistant speaks first, everything before the first answer to it is the prompt.
     """
     try:
         messages = [*_messages(prompt), *_messages(completion)]

@@ -28,7 +28,7 @@ SUFFIXES: Final = (".jsonl", ".json", ".parquet", ".csv", ".txt", ".md")
 
 
 def gram_set(texts: Iterable[str], size: int) -> Grams:
-    """Return the distinct hashed runs of so many words; a shorter text is one run of all its words."""
+    """Return the distinct hashed runs of `size` words; a shorter text is a single run of all its words."""
     found = [_grams(words, size) for text in texts if (words := WORD.findall(text.lower()))]
     return np.unique(np.concatenate(found)) if found else np.zeros(0, np.uint64)
 

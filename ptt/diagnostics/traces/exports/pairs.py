@@ -25,7 +25,7 @@ from ptt.diagnostics.traces.exports.partition import Attempt
 from ptt.diagnostics.traces.token_tail import COUNTS
 
 LENGTH_RATIO: Final = 1.25  # of the longer over the shorter side of a pair matched by length
-NEAR: Final = 0.9  # Jaccard overlap of runs of three words from which two completions are one
+NEAR: Final = 0.9  # Jaccard overlap of runs of three words above which two completions count as one
 NEAR_WORDS: Final = 3
 
 UNLABELLED: Final = "unlabelled"
@@ -50,7 +50,7 @@ class Pair:
     worse: Attempt
     margin: float  # difference of rewards or of mean outcomes, or 1 where only success is known
     label_from: str  # "success" or "reward"
-    branches: Mapping[str, float] = field(default_factory=dict)  # of a step-level pair: what the row says of it
+    branches: Mapping[str, float] = field(default_factory=dict)  # in a step-level pair: what its row says about it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +85,9 @@ def same_prompt(attempts: Sequence[Attempt]) -> Iterator[tuple[tuple[object, ...
 
 
 def candidates(attempts: Sequence[Attempt], dedupe: Dedupe, tally: Tally) -> Candidates | None:
-    """Return the attempts at one prompt that pairs can be made of; None where their outcomes do not differ.
+    """Return the attempts at one prompt from which pairs can be made; None if their outcomes do not differ.
 
-    Success counts where the file labels it, and then an unlabelled attempt is left out; else the reward does.
+    Success decides if the file labels it, and unlabelled attempts are then left out; otherwise the reward decides.
     """
     by_success = any(attempt.success is not None for attempt in attempts)
     labelled = [one for one in attempts if (one.success if by_success else one.reward) is not None]
