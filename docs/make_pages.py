@@ -13,6 +13,7 @@ from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 
+from describe_tables import tables
 from draw_rooms import draw
 
 from ptt.diagnostics import schema
@@ -28,7 +29,6 @@ from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.schema import LOGPS, TABLES
 from ptt.diagnostics.scrub.scrub import DOUBTFUL, certain_shapes
 from ptt.diagnostics.scrub.shapes import shapes, source, words
-from ptt.diagnostics.statistics import attribution, clipping_replay, ess, histograms, staleness
 from ptt.diagnostics.store.archives import ALWAYS_MEMBERS, PACKED_MEMBER
 from ptt.diagnostics.verdict.causes import explains
 from ptt.reports.text import names
@@ -112,17 +112,6 @@ def _told(tables: Mapping[str, set[str]]) -> str:
     return ", ".join(told)
 
 
-BEHIND_THE_TAIL = {
-    "exposure": attribution.EXPOSURE_SCHEMA,
-    "heaviness": ess.HEAVINESS_SCHEMA,
-    "extremes": histograms.SCHEMA,
-    "tail_ratios": histograms.RATIO_SCHEMA,
-    "counterfactual": clipping_replay.SCHEMA,
-    "attribution": attribution.SCHEMA,
-    "top_sequences": attribution.TOP_SCHEMA,
-    "staleness": staleness.SCHEMA,
-}
-
 SETTINGS = """# Settings
 
 `ptt` reads `ptt.toml` in the current folder, or `--settings FILE`. An unknown key is an error. These are the defaults:
@@ -203,19 +192,6 @@ def settings() -> str:
         kind_table="\n".join(f"| `{kind}` | {names.kind_name(kind)} |" for kind in Family),
         metrics="\n".join(f"| `{name}` | {metric.label} |" for name, metric in metrics().items()),
     )
-
-
-def tables() -> str:
-    """The canonical tables of the store, and those of a diagnosis that stand behind the tail."""
-    parts = [f"# Tables of the store\n\nSchema version {schema.VERSION}.\n", *_listed(schema.TABLES)]
-    parts.append("# Tables behind the tail\n\nIn `Diagnosis.tables`; docs/statistics.md explains them.\n")
-    return "\n".join([*parts, *_listed(BEHIND_THE_TAIL)])
-
-
-def _listed(named: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
-    for name, columns in named.items():
-        rows = "\n".join(f"| `{column}` | {kind} |" for column, kind in columns.items())
-        yield f"## {name}\n\n| column | type |\n|---|---|\n{rows}\n"
 
 
 BUDGET = """# What reading a run may cost

@@ -9,6 +9,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import polars as pl
+import pytest
+from judged_runs import judged_run, judged_runs, shared_folder
+from trace_stories import ask, call, end, say
+from trace_stories import judge as judge_traces
+
+from ptt import api
 from ptt.cli.exits import Exit
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +30,86 @@ def test_generated_pages_are_current() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def listed_tables() -> dict[str, dict[str, str]]:
+    """Return the tables of docs/tables.md by heading: their columns with the types."""
+    text = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    listed: dict[str, dict[str, str]] = {}
+    like: dict[str, str] = {}
+    for section in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
+        heading = section.partition("\n")[0]
+        rows = re.findall(r"^\| (`.+?`) \| (\w[^|]*) \|", section, flags=re.MULTILINE)
+        listed[heading] = {name: kind for names, kind in rows for name in re.findall(r"`(\w+)`", names)}
+        if store := re.search(r"^The columns of \[(Store: \w+)\]", section, flags=re.MULTILINE):
+            like[heading] = store[1]
+    return {heading: {**listed.get(like.get(heading, ""), {}), **columns} for heading, columns in listed.items()}
+
+
+def columns_of(frame: pl.DataFrame) -> dict[str, str]:
+    return {name: str(kind) for name, kind in frame.schema.items()}
+
+
+def test_every_table_of_a_run_is_listed_as_it_is() -> None:
+    listed = listed_tables()
+    for name, diagnosis in judged_runs().items():
+        for table, frame in {**diagnosis.tables, "findings_frame": diagnosis.findings_frame}.items():
+            assert columns_of(frame) == listed[table], f"{name}: {table}"
+
+
+def test_every_table_of_a_comparison_is_listed_as_it_is() -> None:
+    listed = listed_tables()
+    stores = [shared_folder() / judged_run(name).run.name for name in ("tool_tail_growth", "kl_penalised")]
+    compared = api.compare(stores).tables
+    assert {f"Comparison: {table}" for table in compared} == {name for name in listed if name.startswith("Comparison:")}
+    for table, frame in compared.items():
+        assert columns_of(frame) == listed[f"Comparison: {table}"], table
+
+
+def test_every_table_of_traces_is_listed_as_it_is(tmp_path: Path) -> None:
+    listed = listed_tables()
+    judged = judge_traces(tmp_path, [[*ask(f"task {n % 5}"), *call("search", error="timeout" if n % 3 else None),
+                                      *say("done"), *end(success=n % 3 == 0)] for n in range(60)])  # fmt: skip
+    assert {"by", "groups", "turn_counts", "tools", "error_classes", "over_order", "partings"} <= set(judged.tables)
+    for table, frame in judged.tables.items():
+        assert columns_of(frame) == listed[f"Traces: {table}"], table
+
+
+def test_the_tables_page_is_not_made_while_a_column_or_a_line_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    page = importlib.import_module("describe_tables")
+    meanings = tmp_path / "table_columns.toml"
+    text = page.MEANINGS.read_text(encoding="utf-8")
+    meanings.write_text(text.replace('\nmean_r = "', '\nmean_of_r = "').replace('see = ["Bins"]', 'see = ["Bin"]'))
+    monkeypatch.setattr(page, "MEANINGS", meanings)
+    with pytest.raises(SystemExit) as refused:
+        page.tables()
+    told = str(refused.value)
+    assert "diagnosis.step_stats.mean_r: this column is missing" in told
+    assert "diagnosis.step_stats.mean_of_r: no such column" in told
+    assert "diagnosis.ecdf: no heading 'Bin' in statistics.md" in told
+
+
+def anchors_of(page: Path) -> set[str]:
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_in_the_docs_leads_to_a_file_and_a_heading() -> None:
+    lost = []
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" in target:
+                continue
+            path, _, anchor = target.partition("#")
+            to = (page.parent / path).resolve() if path else page
+            if not to.exists() or (anchor and to.suffix == ".md" and anchor not in anchors_of(to)):
+                lost.append(f"{page.name}: {target}")
+    assert lost == []
 
 
 def test_the_readme_lists_every_exit_code() -> None:

@@ -66,26 +66,7 @@ class NotCompared:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Arms side by side; every table is long, with `arm` as its first column, arms in their order.
-
-    Values of tails are |r| in nats, intervals (`lo`, `hi`) 95%; `axis` is `steps` (matched trainer steps) or `tokens`
-    (matched model tokens trained on); `window` is early, mid or late third of what the arms share on that axis.
-
-    curves: arm, axis, slice, q, x_first, x_last, x_mid, value, lo, hi, n_tokens, runs.
-    windows: arm, axis, slice, q, window, value, lo, hi, n_tokens, runs, x_first, x_last.
-    differences: arm (not the baseline), axis, slice, q, window (or `all`), ratio (baseline over arm: above 1 is
-        suppressed), lo, hi, p_value, detectable.
-    growth: arm, axis, slice, q, growth (late over early), lo, hi, suppression (baseline's growth over the arm's; null
-        for the baseline), suppression_lo, suppression_hi.
-    ecdf: arm, slice, window, x, cdf, n_tokens.
-    ess: arm, slice, step_first, step_last, step_mid, ess_fraction, n.
-    aggregates: arm, metric (canonical), window (early, mid, late), mean, lo, hi, n, runs.
-    aggregate_differences: arm, metric, window, difference (arm minus baseline), lo, hi, words (higher, lower, alike,
-        cannot_say).
-    settings: key, arm, value (as JSON text, null where not recorded), differs.
-    divergence: arm, what, slice, step, low, high, words: the first step from which on the arm left the baseline, for
-        each figure that did; sorted by step. step is null where its interval is too wide to date anything.
-    """
+    """Arms side by side; `tables` are long, with arms in their order: docs/tables.md says what each column is."""
 
     arms: tuple[Arm, ...]
     pair: str | None

@@ -139,7 +139,7 @@ class TraceDiagnosis:
     not_judged: tuple[NotJudged, ...]
     crashes: tuple[RuleCrash, ...]
     sources: tuple[Source, ...]
-    tables: Mapping[str, pl.DataFrame]  # by name, columns as in docs/traces.md
+    tables: Mapping[str, pl.DataFrame]  # by name; docs/tables.md says what each column is
     examples: tuple[Example, ...] = ()
     partings: tuple[Parting, ...] = ()
     redacted: bool = False

@@ -384,7 +384,10 @@ GROUPS_ENABLE: Final = "sample several episodes of each prompt, eight or more, a
 SUCCEED: Final = "succeed"
 PAID: Final = "earn more than the middle of their group"
 """What is said of the better episodes: where none is labelled, attempts are told apart by what they were paid."""
-COLUMNS: Final = ("group", "turn", "success_id", "failure_id", "lift", "episodes", "why")
+SCHEMA: Final = {
+    "group": pl.String, "turn": pl.Int64, "success_id": pl.String, "failure_id": pl.String, "lift": pl.Float64,
+    "episodes": pl.Int64, "why": pl.String,
+}  # fmt: skip
 
 
 def judge_partings(tables: TraceTables) -> Judged:
@@ -404,11 +407,11 @@ def judge_partings(tables: TraceTables) -> Judged:
         )
     rows = found.located.filter(pl.col("success_id").is_not_null())
     shown = [dict(row, why=why_of(row, better)) for row in rows.to_dicts()]
-    table = pl.DataFrame(shown, schema_overrides={"why": pl.String}) if shown else rows.with_columns(why=pl.lit(""))
+    table = pl.DataFrame([[row[name] for name in SCHEMA] for row in shown], schema=SCHEMA, orient="row")
     reason = f"the turn that decides is known in {found.located.height} of {found.groups} prompt groups"
     return Judged(
         verdict=graded(*_findings(found, better, mixed.height / tables.episodes.height), reason=reason),
-        tables={"partings": table.select(COLUMNS)},
+        tables={"partings": table},
         partings=tuple(_parting(row, tables, better) for row in shown[:SHOWN]),
     )
 
