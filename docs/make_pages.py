@@ -31,6 +31,7 @@ from ptt.diagnostics.scrub.scrub import DOUBTFUL, certain_shapes
 from ptt.diagnostics.scrub.shapes import shapes, source, words
 from ptt.diagnostics.store.archives import ALWAYS_MEMBERS, PACKED_MEMBER
 from ptt.diagnostics.verdict.causes import explains
+from ptt.reports.gate import github_workflow
 from ptt.reports.text import names
 
 HERE = Path(__file__).parent
@@ -486,6 +487,7 @@ def main() -> int:
     """Write the pages, or with --check name those that are out of date."""
     made = {name: HEAD + make() for name, make in PAGES.items()} | {name: make() for name, make in PICTURES.items()}
     made[OWN_TEXTS] = own_texts()
+    made["ci/github-actions.yml"] = github_workflow()
     stale = [name for name, text in made.items() if _text(name) != text]
     if "--check" in sys.argv:
         print("\n".join(f"docs/{name} is out of date: make docs" for name in stale), end="\n" if stale else "")

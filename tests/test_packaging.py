@@ -32,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tracked() -> set[str]:
-    kinds = {".py", ".j2", ".css", ".json", ".toml", ".typed"}
+    kinds = {".py", ".j2", ".css", ".json", ".toml", ".typed", ".yml"}
     return {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "ptt").rglob("*")

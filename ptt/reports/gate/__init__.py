@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Final
 
 from ptt.diagnostics.gate.results import GateReport
@@ -32,4 +33,19 @@ FORMATS: Final[Mapping[str, Format]] = {
     )
 }
 
-__all__ = ["FORMATS", "Format", "github_annotations", "github_guard", "index_html", "job_summary", "print_gate"]
+
+def github_workflow() -> str:
+    """Return the workflow that gates runs on GitHub; docs/ci/github-actions.yml is a copy of it."""
+    return files(__name__).joinpath("github-actions.yml").read_text(encoding="utf-8")
+
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "github_annotations",
+    "github_guard",
+    "github_workflow",
+    "index_html",
+    "job_summary",
+    "print_gate",
+]
