@@ -14,7 +14,10 @@ if "PTT_ENDS_WITH" in os.environ:  # stopping.PARENT: only a process of ours pay
 
 if TYPE_CHECKING:
     from ptt.api import (
+        Comparison,
         Diagnosis,
+        GateReport,
+        TraceDiagnosis,
         compare,
         diagnose,
         diagnose_runs,
@@ -24,16 +27,20 @@ if TYPE_CHECKING:
         runs_in,
         show,
         sources,
+        traces,
     )
     from ptt.diagnostics.config import Settings
     from ptt.diagnostics.errors import InputError, SettingsError, SeveralRunsError
 
 __all__ = [
+    "Comparison",
     "Diagnosis",
+    "GateReport",
     "InputError",
     "Settings",
     "SettingsError",
     "SeveralRunsError",
+    "TraceDiagnosis",
     "__version__",
     "compare",
     "diagnose",
@@ -44,6 +51,7 @@ __all__ = [
     "runs_in",
     "show",
     "sources",
+    "traces",
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +114,19 @@ def runs_in(path: str | Path) -> FolderRuns:
     except OSError:  # it may not be entered, which is reported where it is read
         pass
     return FolderRuns(folder=path)
+
+
+def each_run(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    """Put the runs of a folder that holds several in its place; return all, each once, and notes that say so."""
+    runs: dict[Path, Path] = {}
+    notes: list[str] = []
+    for path in paths:
+        content = runs_in(path)
+        if content.several:
+            notes.append(f"the folder {path.name} contains {len(content.runs)} runs; each is gated: {content.reason}")
+            notes += content.notes
+        runs |= {run.resolve(): run for run in ([sibling.path for sibling in content.runs] or [path])}
+    return list(runs.values()), notes
 
 
 def side_of_store(store: Path) -> TraceSide:

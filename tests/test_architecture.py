@@ -23,10 +23,10 @@ ALLOWED = {
         "version", "scrub", "stopping",
     },
     "api": {
-        "run_location", "executors", "object_stores", "processes", "reports.run", "reports.figures",
-        "traces_pipeline", "pipeline", "samples", "gate", "compare", "traces", "verdict", "custom", "rules",
-        "evidence", "store", "statistics", "parsers.io", "metrics", "config", "model", "documents", "errors",
-        "version", "stopping",
+        "run_location", "executors", "object_stores", "processes", "reports.gate", "reports.compare", "reports.traces",
+        "reports.run", "reports.figures", "traces_pipeline", "pipeline", "samples", "gate", "compare", "traces",
+        "verdict", "custom", "rules", "evidence", "store", "statistics", "parsers.io", "metrics", "config", "model",
+        "documents", "errors", "version", "stopping",
     },
     "run_location": {
         "object_stores", "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +53,7 @@ def test_findings_are_a_frame(run: ptt.Diagnosis) -> None:
 
 def test_the_package_lists_its_public_names_alone() -> None:
     assert dir(ptt) == sorted(ptt.__all__)
-    assert {"diagnose", "compare", "gate", "show"} <= set(dir(ptt))
+    assert {"diagnose", "compare", "gate", "show", "traces"} <= set(dir(ptt))
     assert all(getattr(ptt, name) is not None for name in dir(ptt))
 
 
@@ -61,6 +63,61 @@ def test_gate_is_a_function_and_one_bad_path_costs_no_other(tmp_path: Path, monk
     report = ptt.gate([HEALTHY, BROKEN, tmp_path / "nowhere"])
     assert [run.outcome.value for run in report.runs] == ["passed", "failed", "unreadable"]
     assert report.outcome.value == "failed"
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A value of each kind that takes several runs, or traces."""
+    place = tmp_path_factory.mktemp("answers")
+    episode = {
+        "messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4 <b>"}],
+        "reward": 1,
+    }
+    (place / "traces").mkdir()
+    (place / "traces" / "episodes.jsonl").write_text((json.dumps(episode) + "\n") * 12, encoding="utf-8")
+    runs = [ROOT / "sample_logs" / "healthy", BROKEN]
+    return {
+        "comparison": ptt.compare(runs, out=place / "compared"),
+        "gate": ptt.gate(runs, out=place / "gated"),
+        "traces": ptt.traces(place / "traces"),
+    }
+
+
+@pytest.mark.slow
+def test_every_answer_prints_in_a_few_lines_and_shows_a_small_card(answers: dict[str, Any]) -> None:
+    for kind, answer in answers.items():
+        assert len(repr(answer).splitlines()) <= MAX_LINES + 1, kind
+        card = answer._repr_html_()
+        assert card.startswith("<div"), kind
+        assert len(card.encode()) < MAX_CARD
+        assert not re.search(r"<script|<iframe|https?://|<b>b", card)
+    assert "tool_tail_growth against healthy" in repr(answers["comparison"])
+    assert "<th" in answers["comparison"]._repr_html_()
+    assert answers["gate"].exit_code == 3
+    assert repr(answers["gate"]).startswith("■ ptt gate: failed (exit code 3): Of 2 runs, 1 failed and 1 passed.")
+    assert "exit code 3" in answers["gate"]._repr_html_()
+    assert "12 episodes" in repr(answers["traces"])
+
+
+@pytest.mark.slow
+def test_a_table_that_is_not_there_is_answered_with_those_that_are(answers: dict[str, Any], run: ptt.Diagnosis) -> None:
+    for tables, there in (
+        (run.tables, "metrics"),
+        (answers["comparison"].tables, "windows"),
+        (answers["traces"].tables, ""),
+    ):
+        with pytest.raises(KeyError, match=rf"no table tailz; the tables are .*{there}"):
+            tables["tailz"]
+        assert tables.get("tailz") is None
+
+
+@pytest.mark.slow
+def test_gate_takes_each_archive_of_a_folder_as_the_command_does(tmp_path: Path) -> None:
+    for name in ("trl_sft_healthy.tar.zst", "trl_sft_overfit.tar.zst"):
+        shutil.copy2(ROOT / "tests" / "fixtures" / "runs" / name, tmp_path / name)
+    report = ptt.gate(tmp_path)
+    assert [run.outcome.value for run in report.runs] == ["passed", "failed"]
+    assert "contains 2 runs; each is gated" in report.notes[0]
 
 
 def test_the_example_was_executed_without_an_error() -> None:

@@ -1,5 +1,6 @@
 """The entry point for notebooks and commands: from a path to a diagnosis, its tables and its figures."""
 
+from ptt.api.answers import Comparison, GateReport, TraceDiagnosis
 from ptt.api.runs import (
     REPORT,
     Diagnosis,
@@ -18,7 +19,6 @@ from ptt.api.runs import (
     sources,
 )
 from ptt.api.sets_of_runs import compare, compare_kept, export_traces, gate, gate_policy, traces
-from ptt.diagnostics.compare.comparison import Comparison
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError, SeveralRunsError
 from ptt.run_location import runs_in
@@ -27,10 +27,12 @@ __all__ = [
     "REPORT",
     "Comparison",
     "Diagnosis",
+    "GateReport",
     "InputError",
     "Settings",
     "SettingsError",
     "SeveralRunsError",
+    "TraceDiagnosis",
     "check_rules",
     "compare",
     "compare_kept",

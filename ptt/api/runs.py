@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import polars as pl
 
+from ptt.api.answers import shown
 from ptt.diagnostics import model, pipeline
 from ptt.diagnostics.config import Known as KnownNames
 from ptt.diagnostics.config import Settings, load_settings
@@ -180,7 +181,7 @@ def _loaded(judged: pipeline.JudgedRun, kind: Literal["run", "archive", "store"]
 
 
 def _drawable(diagnosis: model.Diagnosis) -> Diagnosis:
-    return Diagnosis(**{field.name: getattr(diagnosis, field.name) for field in fields(diagnosis)})
+    return shown(diagnosis, Diagnosis)
 
 
 def _judge(

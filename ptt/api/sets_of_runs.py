@@ -10,29 +10,30 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ptt.api.answers import Comparison, GateReport, TraceDiagnosis, shown
 from ptt.api.runs import READABLE, Paths, Progress, open_run, paths_of, read_settings, settings_with
 from ptt.diagnostics import compare as comparing
 from ptt.diagnostics import traces_pipeline
 from ptt.diagnostics.compare import arms
-from ptt.diagnostics.compare.comparison import Comparison
 from ptt.diagnostics.config import Settings, read_document
 from ptt.diagnostics.custom.files import load_rules
 from ptt.diagnostics.errors import InputError, PttError, SettingsError
-from ptt.diagnostics.gate.against_baseline import with_baseline
+from ptt.diagnostics.gate.against_baseline import drift_notes, with_baseline
+from ptt.diagnostics.gate.findings import expired_notes
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Known, Policy
 from ptt.diagnostics.gate.read_policy import read_policy
-from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome, worst
+from ptt.diagnostics.gate.results import GatedRun, Outcome, worst
 from ptt.diagnostics.gate.traces import judge_trace_set
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.run_files import run_files
 from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.store.file_readings import Reading, Task, read_task
-from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.object_stores.remote_paths import STORE
 from ptt.processes import Died, in_workers
 from ptt.run_location import (
     baseline_side,
+    each_run,
     kept_side,
     not_there,
     run_location,
@@ -84,7 +85,7 @@ def gate(
     rules: Paths = (),
     today: date | None = None,
 ) -> GateReport:
-    """Judge runs against a policy, as `ptt gate` does; an unreadable run does not stop the others.
+    """Judge runs against a policy, as `ptt gate` does: of a folder of runs or archives each, an unreadable one or not.
 
     `policy` is a settings file with `[gate]`, by default `./ptt.toml` if present; `baseline` replaces the one it
     names. With `out` each run's store is kept in its own folder below it. `today` dates allowances, by default the day
@@ -95,13 +96,15 @@ def gate(
         gate_policy(policy, baseline=baseline, rules=rules),
     )
     gated: list[GatedRun] = []
+    day = today or datetime.now(UTC).date()
+    every, notes = each_run(paths_of(runs))
     with temporary_folder("ptt-") as scratch:
-        for number, run in enumerate(paths_of(runs), start=1):
+        for number, run in enumerate(every, start=1):
             name = run.resolve().name
             try:
                 folder = Path(out or scratch) / f"{number}-{name}"
-                opened = open_run(run, out=folder, settings=settings)
-                gated.append(_gated(run, folder, opened, held_against, name, today or datetime.now(UTC).date()))
+                opened = open_run(run, out=folder, settings=settings, one_run=run.is_dir())
+                gated.append(_gated(run, folder, opened, held_against, name, day))
             except InputError as error:
                 gated.append(GatedRun(name=name, outcome=Outcome.UNREADABLE, error=str(error)))
     return GateReport(
@@ -109,6 +112,7 @@ def gate(
         runs=tuple(gated),
         policy=held_against.flat(),
         baseline=None if held_against.baseline is None else held_against.baseline.file.name,
+        notes=(*drift_notes(gated, held_against), *expired_notes(held_against, today=day), *notes),
     )
 
 
@@ -138,7 +142,7 @@ def traces(
     given = paths_of(paths)
     if len(given) == 1 and (kept := store_at(given[0])) is not None:
         folder = kept.parent if kept.name == STORE else kept
-        return traces_pipeline.reopened_traces(kept, name=folder.resolve().name)
+        return shown(traces_pipeline.reopened_traces(kept, name=folder.resolve().name), TraceDiagnosis)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(temporary_folder()) if out is None else out)
         files: list[RunFile] = []
@@ -149,7 +153,7 @@ def traces(
             prefix = f"{number}-{path.name}/" if len(given) > 1 else ""
             files += [replace(file, rel=prefix + file.rel) for file in found]
             notes += [*unpacked.notes, *passed_over]
-        return traces_pipeline.diagnose_traces(
+        judged = traces_pipeline.diagnose_traces(
             files,
             name=run_location(given[0], folder).name,
             store=folder / STORE,
@@ -159,6 +163,7 @@ def traces(
             run_tasks=partial(_read_in_workers, jobs=jobs) if jobs > 1 else None,
             progress=progress,
         )
+        return shown(judged, TraceDiagnosis)
 
 
 def _read_in_workers(tasks: Sequence[Task], *, jobs: int) -> Iterator[tuple[int, list[Reading] | Died]]:
@@ -212,7 +217,7 @@ def compare(
             _judge_ahead(targets, settings, jobs, progress)
             progress = None
         opened = [open_run(run, out=folder, settings=settings, progress=progress) for run, folder in targets]
-        return comparing.compare(arms.arms_of(planned, opened))
+        return shown(comparing.compare(arms.arms_of(planned, opened)), Comparison)
 
 
 def compare_kept(
@@ -231,7 +236,8 @@ def compare_kept(
         raise not_there(Path(baseline), READABLE)
     planned = arms.planned([Path(baseline), Path(run)], {}, None)
     given = open_run(baseline, out=Path(out) / "baseline", settings=settings, progress=progress)
-    return comparing.compare(arms.arms_of(planned, [given, open_run(out, out=out, settings=settings)]))
+    compared = comparing.compare(arms.arms_of(planned, [given, open_run(out, out=out, settings=settings)]))
+    return shown(compared, Comparison)
 
 
 def _judge_ahead(

@@ -38,6 +38,7 @@ from ptt.cli.streams import print_json
 from ptt.diagnostics.config import FILE_NAME, Settings
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.against_baseline import drift_notes
+from ptt.diagnostics.gate.findings import expired_notes
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome, worst
@@ -50,7 +51,7 @@ from ptt.object_stores.remote_paths import RemotePaths, shown, url_of
 from ptt.reports.gate import FORMATS, github_annotations, github_guard, index_html, job_summary, print_gate
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.terminal import open_console
-from ptt.run_location import traces_beside
+from ptt.run_location import each_run, traces_beside
 
 INDEX: Final = "index.html"
 JSON: Final = "json"
@@ -92,19 +93,6 @@ def targets(given: Sequence[str], *, listed: Path | None, out: Path) -> Targets:
     notes = [f"Given more than once, counted once: {path.name}." for path in repeated.values()]
     if found_own:
         notes.append("A glob also matched the folder that this command writes to; it was left out.")
-    return Targets(runs=tuple(runs.values()), notes=tuple(notes))
-
-
-def _split(chosen: Targets) -> Targets:
-    """Put the runs of a folder that holds several in its place."""
-    runs: dict[Path, Path] = {}
-    notes = list(chosen.notes)
-    for path in chosen.runs:
-        content = api.runs_in(path)
-        if content.several:
-            notes.append(f"{path.name} contains {len(content.runs)} runs; each is gated: {content.reason}.")
-            notes += content.notes
-        runs |= {run.resolve(): run for run in ([sibling.path for sibling in content.runs] or [path])}
     return Targets(runs=tuple(runs.values()), notes=tuple(notes))
 
 
@@ -222,7 +210,8 @@ def _run(options: GateOptions, remote: RemotePaths) -> int:
     out = remote.output(out) or out  # before the runs are read, which may take long
     chosen = replace(chosen, runs=tuple(remote.runs(chosen.runs)))
     if not options.one_run:
-        chosen = _split(chosen)
+        runs, notes = each_run(chosen.runs)
+        chosen = Targets(runs=tuple(runs), notes=(*chosen.notes, *notes))
     folders = _folders(chosen.runs, out, options.extra.values())
     remote.read_earlier(folders, mark=MARK, beside=WRITTEN)
     tasks = [
@@ -248,7 +237,7 @@ def _run(options: GateOptions, remote: RemotePaths) -> int:
     place = Output.below(out, "ptt gate", (INDEX, FORMATS[JSON].file), options.extra)
     place.check(_inputs(options, settings, policy, chosen))
     with open_executor(Engine(options.engine), options.ray_address) as executor, place.exclusive():
-        return _gate_and_print(options, tasks, policy, chosen, place, executor)
+        return _gate_and_print(options, tasks, policy, chosen, place, executor, today)
 
 
 def _gate_and_print(
@@ -258,6 +247,7 @@ def _gate_and_print(
     chosen: Targets,
     place: Output,
     executor: Executor,
+    today: date,
 ) -> int:
     """Gate the runs, write what was chosen, print it, and return the exit code."""
     place.prepare()
@@ -269,7 +259,7 @@ def _gate_and_print(
         runs=runs,
         policy=policy.flat(),
         baseline=None if policy.baseline is None else relative_path(policy.baseline.file) or policy.baseline.file.name,
-        notes=(*drift_notes(runs, policy), *chosen.notes),
+        notes=(*drift_notes(runs, policy), *expired_notes(policy, today=today), *chosen.notes),
     )
     own = {INDEX: partial(index_html, report), FORMATS[JSON].file: partial(FORMATS[JSON].render, report)}
     place.write(own | {name: partial(FORMATS[name].render, report) for name in options.extra})

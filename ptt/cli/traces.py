@@ -79,7 +79,7 @@ def _run(paths: Sequence[Path], options: TracesOptions, export: ExportOptions | 
     with temporary_folder() as scratch, progress_bar(Console(stderr=True)) as tell:
         # into a folder that is to be shared goes no store: it holds all that --redact takes out
         kept = Path(scratch) if options.redact else folder
-        diagnosis = api.traces(
+        diagnosis: TraceDiagnosis = api.traces(
             list(paths),
             out=kept,
             settings=settings,

@@ -304,15 +304,15 @@ def test_a_tail_that_counts_as_its_floor_says_so_beside_what_it_is() -> None:
     for one in found:
         assert one.ratio == pytest.approx(1.0, abs=0.05)
         assert "1.00 times the baseline's" in one.words
-        assert "(spans with p95 below 0.35 or p99 below 0.69 nats count as that;" in one.words
-        assert "p95 0.30 against 0.10 nats, 3.0 times; p99 0.60 against 0.20 nats, 3.0 times)" in one.words
+        assert ". A p95 below 0.35 or a p99 below 0.69 nats counts as that much, " in one.words
+        assert "p95 is 0.30 against 0.10 nats (3.0 times) and p99 is 0.60 against 0.20 nats (3.0 times)" in one.words
     rising = np.array([0.1] * 8 + [0.4] * 4)
     higher = against(with_tails("run", curves_at(2 * rising)), baseline_with(with_tails("seed", curves_at(rising))))
     late = next(one for one in higher if one.id.endswith(".late"))
     assert late.outcome == "failed"
-    assert "count as that" not in late.words  # no late span is below
+    assert "counts as that much" not in late.words  # no late span is below
     high = against(with_tails("run", curves_at(20 * low)), baseline_with(with_tails("seed", curves_at(10 * low))))
-    assert [("count as that" in one.words, one.outcome) for one in high] == [(False, "failed")] * 2
+    assert [("counts as that much" in one.words, one.outcome) for one in high] == [(False, "failed")] * 2
 
 
 def test_tails_too_noisy_to_tell_are_blind() -> None:

@@ -84,12 +84,12 @@ def test_tails_that_count_as_their_floor_are_told_as_they_are() -> None:
     before = baseline_with(with_tails("before", curves_at(low)))
     (found,) = changes(before, baseline_with(with_tails("after", curves_at(3 * low))))
     assert found.after == pytest.approx(1.0, abs=0.01)
-    assert "p95 below 0.35 or p99 below 0.69 nats count as that" in found.note
-    assert "p95 0.30 against 0.10 nats, 3.0 times" in found.note
+    assert "A p95 below 0.35 or a p99 below 0.69 nats counts as that much" in found.note
+    assert "As measured, p95 is 0.30 against 0.10 nats (3.0 times)" in found.note
     assert "at least" not in found.note
     nothing = curves_at(np.full(12, FLOOR))  # what a percentile of 0 is kept as
     (least,) = changes(baseline_with(with_tails("start", nothing)), baseline_with(with_tails("after", curves_at(low))))
-    assert "by the geometric mean of spans (each counted as at least 0.001 nats): p95 0.10 against" in least.note
+    assert "geometric means over spans of steps, each span counted as at least 0.001 nats" in least.note
     (plain,) = changes(before, baseline_with(with_tails("after", curves_at(np.full(12, np.nan)))))
     assert plain.note == ""
 

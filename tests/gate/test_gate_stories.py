@@ -195,8 +195,8 @@ def test_tails_worse_than_the_baseline_fail_and_smaller_ones_do_not(story: Open,
     assert worst.observed > 1.6
     titles = {one.id: one.title for one in run.checks if one.id.startswith("baseline:tails.post_tool")}
     assert titles == {
-        "baseline:tails.post_tool.all": "tails of post_tool over the run: not worse than the baseline",
-        "baseline:tails.post_tool.late": "tails of post_tool late in the run: not worse than the baseline",
+        "baseline:tails.post_tool.all": "the tails of post_tool over the run are not worse than the baseline's",
+        "baseline:tails.post_tool.late": "the tails of post_tool late in the run are not worse than the baseline's",
     }
     baseline_file(tmp_path, story("tool_tail_growth"))
     run = judge(story("kl_penalised"), against(tmp_path), name="a", today=TODAY)

@@ -15,9 +15,10 @@ from gate_samples import TODAY, check_of, finding, gated, healthy, not_judged, o
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptt.diagnostics.gate.findings import expired_notes
 from ptt.diagnostics.gate.judge import judge
-from ptt.diagnostics.gate.results import CheckKind, Outcome
-from ptt.diagnostics.model import Healthy, Link, Severity
+from ptt.diagnostics.gate.results import CheckKind, GatedRun, Outcome
+from ptt.diagnostics.model import Healthy, Link, Severity, Status
 
 ALLOW = '[[gate.allow]]\nfinding = "reward-fell"\nowner = "ann"\nreason = "new task"\nexpires = 2031-05-01\n'
 
@@ -30,13 +31,32 @@ def noisy(level: float, *, count: int = 300, sd: float = 0.01, seed: int = 1) ->
     return list(level + sd * np.random.default_rng(seed).standard_normal(count))
 
 
+def other_notes(run: GatedRun) -> tuple[str, ...]:
+    """Return the notes but for that on what a pass rests on: so short a run is only partly judged."""
+    return tuple(note for note in run.notes if "cannot say whether the run is sound" not in note)
+
+
 class TestFindings:
     def test_a_run_without_findings_passes_and_says_what_would_have_failed_it(self) -> None:
         run = gated(opened(*healthy()))
         assert run.outcome is Outcome.PASSED
         check = check_of(run, "severity")
-        assert check.fails_if == "any finding at high or above"
-        assert check.data == "1 rules gave an answer, 0 had too little data"
+        assert check.fails_if == "any finding of severity high or above"
+        assert check.data == "1 rule gave an answer, 0 had too little data"
+
+    def test_a_pass_of_a_run_that_is_only_partly_judged_says_what_was_checked(self) -> None:
+        made = opened(*healthy())
+        run, blind = gated(made), gated(opened(*healthy(), steps=10))
+        sound = replace(made.diagnosis.verdict, status=Status.HEALTHY)
+        sure = gated(replace(made, diagnosis=replace(made.diagnosis, verdict=sound)))
+        assert (run.outcome, run.status) == (Outcome.PASSED, Status.CANNOT_SAY)
+        assert run.notes[-1] == (
+            "passes, although the diagnosis cannot say whether the run is sound; only this was checked: no finding of "
+            "severity high or above (1 rule gave an answer, 0 had too little data); the run has at least 20 logged "
+            "steps"
+        )
+        assert (blind.outcome, blind.notes) == (Outcome.BLIND, ())
+        assert (sure.outcome, sure.notes) == (Outcome.PASSED, ())
 
     def test_each_finding_at_the_limit_is_a_failed_check_of_its_own_worst_first(self) -> None:
         found = [finding("reward-fell"), finding("kl-over-target", Severity.CRITICAL), finding("x", Severity.MEDIUM)]
@@ -63,7 +83,7 @@ class TestFindings:
     def test_a_store_that_was_judged_otherwise_is_told(self) -> None:
         run = opened(*healthy())
         other = replace(run, diagnosis=replace(run.diagnosis, judged_with="Judged by ptt 0.1."), kind="store")
-        assert gated(other).notes == ("Judged by ptt 0.1.",)
+        assert other_notes(gated(other)) == ("Judged by ptt 0.1.",)
 
     def test_findings_of_one_id_are_told_apart(self) -> None:
         found = [finding(where="post_tool"), finding(where="text_only"), finding(), finding()]
@@ -109,7 +129,7 @@ class TestTailsThatPass:
         ],
     )
     def test_nothing_is_told_of_others(self, name: str, severity: Severity, text: str) -> None:
-        assert not gated(opened(*healthy(), findings=[finding(name, severity)]), text).notes
+        assert not other_notes(gated(opened(*healthy(), findings=[finding(name, severity)]), text))
 
 
 def test_rows_that_are_no_steps_are_called_rows() -> None:
@@ -133,7 +153,7 @@ class TestAllowances:
         assert check.waiver is not None
         assert (check.waiver.owner, check.waiver.expires) == ("ann", "2031-05-01")
         assert check.claim == "reward-fell was seen; allowed until 2031-05-01 by ann: new task"
-        assert check_of(run, "severity").title == "no other finding at high or above"
+        assert check_of(run, "severity").title == "no other finding of severity high or above"
 
     def test_the_day_after_it_fails_and_the_expiry_is_told(self) -> None:
         run = gated(opened(findings=[finding()]), ALLOW, today=date(2031, 5, 2))
@@ -143,18 +163,21 @@ class TestAllowances:
         assert check.waiver is not None
         assert "renew the allowance" in check.next[0]
 
+    def test_an_expired_one_is_told_once_of_all_runs(self) -> None:
+        held = policy(ALLOW)
+        assert list(expired_notes(held, today=date(2031, 5, 1))) == []
+        (note,) = expired_notes(held, today=date(2031, 5, 2))
+        assert note.startswith("the allowance of reward-fell (ann: new task) expired after 2031-05-01; remove it")
+
     def test_one_that_nothing_needs_is_a_note(self) -> None:
         run = gated(opened(*healthy()), ALLOW)
         assert run.outcome is Outcome.PASSED
-        assert run.notes == (
+        assert other_notes(run) == (
             "the allowance of reward-fell (ann, until 2031-05-01) is not needed here: this run does not show it",
         )
-        later = gated(opened(*healthy()), ALLOW, today=date(2031, 6, 1))
-        assert later.outcome is Outcome.PASSED
-        assert later.notes[0].endswith("it has also expired")
         mild = gated(opened(findings=[finding(severity=Severity.LOW)]), ALLOW)
-        assert mild.notes[0].endswith("the finding is low, below the limit")
-        assert gated(opened(findings=[finding()]), ALLOW).notes == ()
+        assert other_notes(mild)[0].endswith("the finding is low, below the limit")
+        assert other_notes(gated(opened(findings=[finding()]), ALLOW)) == ()
 
     def test_one_of_a_slice_lets_no_other_slice_pass(self) -> None:
         text = ALLOW + 'slice = "text_only"\n'
@@ -216,7 +239,7 @@ class TestRequired:
         assert gated(opened(*healthy("reward-fell")), self.TEXT).outcome is Outcome.PASSED
         run = gated(opened(findings=[finding(severity=Severity.LOW)]), self.TEXT)
         assert run.outcome is Outcome.PASSED
-        assert check_of(run, "required:reward-fell").claim == "it found: reward-fell was seen"
+        assert check_of(run, "required:reward-fell").claim == "it gives one: reward-fell was seen"
 
     def test_one_that_was_not_is_blind_with_the_reason_and_the_line_that_records_it(self) -> None:
         run = gated(opened(*healthy(), not_judged("reward-fell")), self.TEXT)
@@ -373,7 +396,7 @@ class TestBounds:
         assert run.outcome is Outcome.PASSED
         assert check_of(run, "bound:b").outcome is Outcome.BLIND  # never shown as passed
         assert check_of(run, "bound:b").excused
-        assert run.notes == ("1 check had no data, which the policy accepts (cannot_say = 'pass')",)
+        assert other_notes(run) == ("1 check had no data, which the policy accepts (cannot_say = 'pass')",)
 
     def test_a_log_too_large_for_rows_is_read_from_its_series(self) -> None:
         wide = opened(series={"kl": noisy(0.2), "env/score": noisy(5.0)}).diagnosis.tables["metrics"]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gate_reports import SAMPLES, reports, run
+from gate_reports import BOUND, SAMPLES, reports, run
 from hypothesis import given, settings
 from rich.console import Console
 
-from ptt.diagnostics.gate.results import CheckKind, CheckResult, GateReport, Outcome
+from ptt.diagnostics.gate.results import PASSES_ALTHOUGH, CheckKind, CheckResult, GateReport, Outcome
+from ptt.diagnostics.model import Severity, Status
 from ptt.reports.gate.checks import measured
 from ptt.reports.gate.terminal import MAX_RUNS, print_gate
 
@@ -58,6 +60,38 @@ def test_nothing_in_a_report_steers_the_terminal(report: GateReport) -> None:
         text = printed(report, explain=explain)
         assert not [c for c in text if c != "\n" and unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
         assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+SEVERITY = CheckResult(
+    id="severity:kl-over-target", kind=CheckKind.SEVERITY, outcome=Outcome.FAILED, severity=Severity.CRITICAL,
+    title="no kl-over-target of severity high or above", rule="kl-over-target", metric="kl", observed=7.25, limit=0.3,
+    unit="nats", since="since step 9", data="", fails_if="",
+    claim="mean KL has stayed above 0.30 nats a token; its allowance (ann: ablation) expired after 2026-01-01",
+)  # fmt: skip
+
+
+def test_a_line_names_run_metric_value_limit_and_reason_and_is_whole_in_a_pipe() -> None:
+    name = "a-run-whose-name-is-longer-than-what-a-line-of-a-narrow-terminal-has-room-for" * 2
+    report = replace(SAMPLES["failed"], runs=(run(name, SEVERITY),), policy={"severity": "high"})
+    assert " ".join(printed(report, width=40).splitlines()[0].split()) == (
+        f"■ {name} FAIL kl-over-target: kl 7.25 nats, limit 0.3 nats, since step 9. Mean KL has stayed above "
+        "0.30 nats a token; its allowance (ann: ablation) expired after 2026-01-01. Severity critical; the policy "
+        "fails at high or above."
+    )
+    bound = printed(replace(report, runs=(run("seed 1", BOUND),))).splitlines()[0]
+    for part in ("seed 1", "mean KL over the last 50 steps at most 0.2", "0.31 nats", "limit 0.2 nats", "It is 0.31"):
+        assert part in " ".join(bound.split())
+    terminal = printed(report, width=60, colour=True)
+    assert max(map(len, re.sub(r"\x1b\[[\d;]*m", "", terminal).splitlines())) <= 60
+    assert "expired after" in " ".join(terminal.split())
+
+
+def test_a_pass_of_a_run_of_which_the_diagnosis_cannot_say_tells_what_was_checked() -> None:
+    (good,) = SAMPLES["passed"].runs[:1]
+    note = f"{PASSES_ALTHOUGH}the diagnosis cannot say whether the run is sound; only this was checked: a"
+    text = printed(replace(SAMPLES["passed"], runs=(replace(good, status=Status.CANNOT_SAY, notes=(note, "other")),)))
+    assert text.splitlines()[0].endswith(f"; {note}")
+    assert "The run passed. Of 1 that passed the diagnosis cannot say whether it is sound." in text
 
 
 def test_markup_of_rich_is_shown_as_written() -> None:

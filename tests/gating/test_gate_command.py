@@ -234,7 +234,7 @@ def test_github_gets_annotations_and_a_summary_behind_what_stands_there(monkeypa
     done = gate(f"runs/{BROKEN}", "--github")
     before, _, after = done.stdout.partition(f"\n::{done.stdout.split('::')[2].splitlines()[0]}::\n")
     assert before.startswith("::stop-commands::ptt-")
-    assert "  FAIL overfitting" in before  # foreign text stands where the runner takes no commands
+    assert "  FAIL  overfitting: " in before  # foreign text stands where the runner takes no commands
     assert after.startswith("::error")
     assert Path("summary.md").read_text(encoding="utf-8").startswith("before\n")
     assert "trl" in Path("summary.md").read_text(encoding="utf-8")

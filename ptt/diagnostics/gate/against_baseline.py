@@ -202,6 +202,7 @@ def _result(comparison: BaselineComparison, wanted: AgainstBaseline, excuse: _Ex
     subject = f"tails of {comparison.slice}" if of_tails and comparison.slice else comparison.statistic
     if of_tails and (where := WHERE.get(str(comparison.extra.get("window")))):
         subject = f"{subject} {where}"  # each is held against the baseline twice
+    are = f"the {subject} are" if of_tails else f"{subject} is"
     excused = outcome is Outcome.BLIND and excuse.of(comparison)
     suffix = f"; {NOT_DEMANDED}" if excused and not excuse.lets_pass else ""
     low, high = comparison.allowed or (-math.inf, math.inf)
@@ -209,15 +210,16 @@ def _result(comparison: BaselineComparison, wanted: AgainstBaseline, excuse: _Ex
         id=f"{ID}:{comparison.id}",
         kind=CheckKind.BASELINE,
         outcome=outcome,
-        title=f"{subject}: not worse than the baseline",
+        title=f"{are} not worse than the baseline's",
         claim=(comparison.words or "its values are too large or too irregular to compare") + suffix,
         data=comparison.data or "nothing",
-        fails_if=f"{subject} worse than the baseline beyond noise, and by more than {wanted.limit:g} times",
+        fails_if=f"{subject} worse than the baseline's beyond noise and by more than {wanted.limit:g} times",
         observed=comparison.ratio if of_tails else comparison.difference,
         limit=comparison.limit,
         low=comparison.low,
         high=comparison.high,
         unit=comparison.unit,
+        metric=subject,
         link=Link.POLICY_UPDATE if of_tails else link_of(comparison.statistic),
         expected=None if of_tails else comparison.expected,
         allowed=(low if math.isfinite(low) else None, high if math.isfinite(high) else None),

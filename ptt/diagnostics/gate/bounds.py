@@ -397,6 +397,7 @@ def check_bounds(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
             limit=bound.high if bound.high is not None else bound.low,
             unit=bound.unit or ("nats" if isinstance(subject, Tail) and bound.statistic == POOLED else ""),
             link=link,
+            metric=name_of(subject),
         )
         if isinstance(measured, Unmeasured):
             yield replace(

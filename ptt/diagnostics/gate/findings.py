@@ -10,6 +10,7 @@ from ptt.diagnostics.gate.policy import Allowance, Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome, Waiver
 from ptt.diagnostics.model import Diagnosis, Finding, Severity, since_words
 from ptt.diagnostics.store.diagnosis import LoadedRun
+from ptt.diagnostics.wording import counted
 
 ID = "severity"
 
@@ -27,6 +28,16 @@ def check_findings(opened: LoadedRun, policy: Policy, *, today: date) -> Iterato
         yield _no_other(opened.diagnosis, limit, allowed=len(results))
 
 
+def expired_notes(policy: Policy, *, today: date) -> Iterator[str]:
+    """Yield a note on each allowance of the policy that no longer holds, whether or not a run shows its finding."""
+    for allowance in policy.allow:
+        if today > allowance.expires:
+            yield (
+                f"the allowance of {allowance.name} ({allowance.owner}: {allowance.reason}) expired after "
+                f"{allowance.expires.isoformat()}; remove it, or renew it with a new reason and day"
+            )
+
+
 def idle_allowances(opened: LoadedRun, policy: Policy, *, today: date) -> Iterator[str]:
     """Yield notes on the allowances that nothing in this run needs."""
     for allowance in policy.allow:
@@ -37,8 +48,7 @@ def idle_allowances(opened: LoadedRun, policy: Policy, *, today: date) -> Iterat
         if covered and not any(_reaches(finding, policy) for finding in covered):
             yield f"{subject} is not needed here: the finding is {covered[0].severity.value}, below the limit"
         elif not covered:
-            expired = "; it has also expired" if today > allowance.expires else ""
-            yield f"{subject} is not needed here: this run does not show it{expired}"
+            yield f"{subject} is not needed here: this run does not show it"
 
 
 def _reaches(finding: Finding, policy: Policy) -> bool:
@@ -95,16 +105,17 @@ def _check_of(finding: Finding, name: str, limit: Severity, policy: Policy, toda
         id=name,
         kind=CheckKind.SEVERITY,
         outcome=Outcome.PASSED if allowed else Outcome.FAILED,
-        title=f"{finding.id} is not found at {limit.value} or above",
+        title=f"no {finding.id} of severity {limit.value} or above",
         claim=claim,
         data=_data(finding),
-        fails_if=f"{finding.id} at {limit.value} or above{tail}",
+        fails_if=f"{finding.id} of severity {limit.value} or above{tail}",
         observed=finding.observed,
         limit=finding.limit,
         unit=finding.unit,
         severity=finding.severity,
         link=finding.link,
         rule=finding.id,
+        metric=_logged_as(finding),
         step=finding.onset_step,
         since=since_words(finding),
         file=_file(finding),
@@ -114,13 +125,15 @@ def _check_of(finding: Finding, name: str, limit: Severity, policy: Policy, toda
 
 
 def _data(finding: Finding) -> str:
-    parts = [f"a finding of {finding.severity.value} severity"]
-    if finding.slice:
-        parts.append(f"slice {finding.slice}")
+    where = f" in the slice {finding.slice}" if finding.slice else ""
+    logged = f", logged as {name}" if (name := _logged_as(finding)) else ""
+    since = f", {words}" if (words := since_words(finding)) else ""
+    return f"a finding of severity {finding.severity.value}{where}{logged}{since}"
+
+
+def _logged_as(finding: Finding) -> str:
     logged = finding.evidence.get("logged_as")
-    if isinstance(logged, str):
-        parts.append(f"logged as {logged}")
-    return ", ".join(filter(None, [*parts, since_words(finding)]))
+    return logged if isinstance(logged, str) else ""
 
 
 def _file(finding: Finding) -> str | None:
@@ -135,14 +148,14 @@ def _no_other(diagnosis: Diagnosis, limit: Severity, *, allowed: int) -> CheckRe
     seen = anything_judged(diagnosis)
     other = "other " if allowed else ""
     lesser = len([item for item in diagnosis.findings if not item.severity.at_least(limit)])
-    below = f"; {lesser} below it" if lesser else ""
+    below = f"; {counted(lesser, 'finding(s)')} below that severity" if lesser else ""
     return CheckResult(
         id=ID,
         kind=CheckKind.SEVERITY,
         outcome=Outcome.PASSED if seen else Outcome.BLIND,
-        title=f"no {other}finding at {limit.value} or above",
+        title=f"no {other}finding of severity {limit.value} or above",
         claim=f"none was found{below}" if seen else "no rule could judge anything about training in this run",
-        data=f"{len(judged)} rules gave an answer, {open_} had too little data",
-        fails_if=f"any {other}finding at {limit.value} or above",
+        data=f"{counted(len(judged), 'rule(s)')} gave an answer, {open_} had too little data",
+        fails_if=f"any {other}finding of severity {limit.value} or above",
         next=() if seen else ("`ptt sources RUN` shows what was read, and what to record",),
     )

@@ -12,7 +12,16 @@ from ptt.diagnostics.gate.baseline.measure import holds_training
 from ptt.diagnostics.gate.bounds import check_bounds
 from ptt.diagnostics.gate.findings import check_findings, idle_allowances
 from ptt.diagnostics.gate.policy import Policy, rule_of
-from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, Outcome, rank, worst
+from ptt.diagnostics.gate.results import (
+    PASSES_ALTHOUGH,
+    CheckKind,
+    CheckResult,
+    GatedRun,
+    Outcome,
+    cannot_say_note,
+    rank,
+    worst,
+)
 from ptt.diagnostics.gate.traces import check_traces
 from ptt.diagnostics.model import STEP, Diagnosis, Severity, in_unit
 from ptt.diagnostics.rules import tool_tail_growth
@@ -100,10 +109,11 @@ def _check_reached(key: str, count: int | None, least: int, unit: str, short: st
         kind=CheckKind.EXTENT,
         outcome=Outcome.PASSED if passed else Outcome.BLIND,
         title=f"the run reaches step {least}" if ends else f"the run has at least {least} {unit}",
-        claim="it got that far" if passed else short,
-        data="steps of logs and of recorded tokens" if "step" in key else "recorded tokens",
-        fails_if=f"{f'an end before step {least}' if ends else f'fewer than {least} {unit}'} leaves the gate blind: "
-        "that is too little to pass or fail the run",
+        claim=(f"it reaches step {count}" if ends else f"it has {count}") if passed else short,
+        data="the steps of logs and of recorded tokens" if "step" in key else "the recorded tokens",
+        fails_if=f"{f'an end before step {least} leaves' if ends else f'fewer than {least} {unit} leave'} the gate "
+        "blind: that is too little to pass or fail the run",
+        metric=key,
         observed=None if count is None else float(count),
         limit=float(least),
         next=() if passed else ("let the run finish, or gate all of it: its last files may be missing",),
@@ -127,9 +137,9 @@ def check_required(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
             if not unjudged.applies:
                 steps = ("take the rule out of `require` for runs of this kind",)
         elif finding is not None:
-            outcome, claim, data = Outcome.PASSED, f"it found: {finding.claim}", "what it found"
+            outcome, claim, data = Outcome.PASSED, f"it gives one: {finding.claim}", "the finding of this rule"
         elif healthy is not None:
-            outcome, claim, data = Outcome.PASSED, f"it found nothing: {healthy.reason}", "what it checked"
+            outcome, claim, data = Outcome.PASSED, f"it found nothing: {healthy.reason}", "what this rule looked at"
         else:
             claim = "this rule gave no answer"
             steps = ("give the run, its archive or its store: it was judged without this rule, or by an older version",)
@@ -198,6 +208,7 @@ def judge(opened: LoadedRun, policy: Policy, *, name: str, today: date, traces: 
             *origin_note(opened),
             *damage_note(opened, policy),
             *_excused_notes(checks, policy),
+            *cannot_say_note(checks, outcome_of(checks), diagnosis.verdict.status),
             *_passed_tails(diagnosis, checks, policy),
             *baseline_notes,
             *idle_allowances(opened, policy, today=today),
@@ -252,7 +263,7 @@ def _passed_tails(diagnosis: Diagnosis, checks: Sequence[CheckResult], policy: P
         beside = "; it is no worse than the baseline" if policy.baseline is not None else ""
         level = finding.severity.value
         yield (
-            f"passes, although the diagnosis finds {finding.id} ({level}{where}): {finding.claim}{beside}; severity "
+            f"{PASSES_ALTHOUGH}the diagnosis finds {finding.id} ({level}{where}): {finding.claim}{beside}; severity "
             f'= "{level}" would fail it'
         )
 

@@ -74,12 +74,29 @@ class CheckResult:
     severity: Severity | None = None  # of the finding behind it
     link: Link | None = None
     rule: str | None = None  # id of the rule or finding behind it
+    metric: str = ""  # what was measured, as the log or the policy calls it; empty where it has no name
     step: int | None = None  # where it began
     since: str = ""  # the same in words, with its interval; or that it held from the first logged step
     file: str | None = None  # below the run, where the evidence lies
     waiver: Waiver | None = None  # the allowance that let it pass, or that expired
     excused: bool = False  # blind for want of data, and the policy lets that pass
     next: tuple[str, ...] = ()
+
+
+PASSES_ALTHOUGH = "passes, although "
+"""The head of a note that no output of a passed run leaves out."""
+MAX_NAMED = 6  # checks named in a note; the rest is counted
+
+
+def cannot_say_note(checks: Sequence[CheckResult], outcome: Outcome, status: Status) -> tuple[str, ...]:
+    """Return what a pass rests on where the diagnosis cannot say whether the run is sound."""
+    if outcome is not Outcome.PASSED or status is not Status.CANNOT_SAY:
+        return ()
+    passed = [check for check in checks if check.outcome is Outcome.PASSED]
+    names = [f"{check.title} ({check.data})" if check.kind is CheckKind.SEVERITY else check.title for check in passed]
+    more = [f"{len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else []
+    checked = "; ".join([*names[:MAX_NAMED], *more])
+    return (f"{PASSES_ALTHOUGH}the diagnosis cannot say whether the run is sound; only this was checked: {checked}",)
 
 
 def rank(check: CheckResult) -> tuple[int, int]:

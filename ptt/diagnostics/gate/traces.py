@@ -11,7 +11,7 @@ from typing import Final
 
 from ptt.diagnostics.gate.findings import check_findings, idle_allowances
 from ptt.diagnostics.gate.policy import Policy, ShareBound, TraceBaseline
-from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, Outcome, rank, worst
+from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, Outcome, cannot_say_note, rank, worst
 from ptt.diagnostics.model import Interval, Severity, in_unit
 from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS
 from ptt.diagnostics.store.diagnosis import LoadedRun
@@ -47,9 +47,10 @@ def judge_trace_set(side: TraceSide, policy: Policy, *, name: str, today: date) 
     made += _nothing_judged(diagnosis, made)
     unit = diagnosis.traces.order
     checks = sorted((_in_unit(check, unit) for check in made), key=rank)
+    outcome = worst([check.outcome for check in checks if not check.excused])
     return GatedRun(
         name=name,
-        outcome=worst([check.outcome for check in checks if not check.excused]),
+        outcome=outcome,
         checks=tuple(checks),
         status=diagnosis.verdict.status,
         headline=diagnosis.verdict.headline,
@@ -57,7 +58,10 @@ def judge_trace_set(side: TraceSide, policy: Policy, *, name: str, today: date) 
         framework=", ".join(sorted(diagnosis.traces.kinds)) or None,
         steps=diagnosis.traces.episodes,
         step_unit=EPISODE,
-        notes=tuple(idle_allowances(opened, policy, today=today)),
+        notes=(
+            *cannot_say_note(checks, outcome, diagnosis.verdict.status),
+            *idle_allowances(opened, policy, today=today),
+        ),
     )
 
 
@@ -85,7 +89,7 @@ def _check_episodes(diagnosis: TraceDiagnosis | None, least: int) -> CheckResult
         kind=CheckKind.EXTENT,
         outcome=Outcome.PASSED if passed else Outcome.BLIND,
         title=f"the traces have at least {least} episodes",
-        claim="there are as many" if passed else NO_EPISODES if not count else "there are fewer",
+        claim=f"there are {count}" if passed else NO_EPISODES if not count else "there are fewer",
         data="episodes read",
         fails_if=f"fewer than {least} episodes leave the gate blind: that is too little to pass or fail the traces",
         observed=float(count),
@@ -106,6 +110,7 @@ def _check_share(diagnosis: TraceDiagnosis | None, bound: ShareBound) -> CheckRe
         fails_if=_fails_if(bound),
         limit=bound.high if bound.high is not None else bound.low,
         unit="share",
+        metric=bound.name,
         link=measure.link,
         next=(RECORD,),
     )
@@ -232,6 +237,7 @@ def _against(
         fails_if=f"{name} worse than the baseline's beyond noise, and by more than {points}",
         limit=margin,
         unit="share",
+        metric=name,
         link=measure.link,
         allowed=(-margin, None) if lower else (None, margin),
     )

@@ -143,6 +143,19 @@ def _contents(store: Path, names: tuple[str, ...], hashes: Mapping[str, str]) ->
     return contents
 
 
+def no_table(name: str, names: Iterable[str]) -> KeyError:
+    """Return the error for a table that is not there: it lists those that are."""
+    return KeyError(f"no table {name}; the tables are {', '.join(sorted(names)) or 'none'}")
+
+
+class NamedTables(dict[str, pl.DataFrame]):
+    """Tables by name; a name that is not among them is answered with those that are."""
+
+    def __missing__(self, name: str) -> pl.DataFrame:
+        """Raise the error that lists the names."""
+        raise no_table(name, self)
+
+
 class _Tables(Mapping[str, pl.DataFrame]):
     """The tables of a kept diagnosis, each made when it is first asked for."""
 
@@ -153,7 +166,7 @@ class _Tables(Mapping[str, pl.DataFrame]):
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         if name not in self._names:
-            raise KeyError(name)
+            raise no_table(name, self._names)
         if name not in self._frames:
             try:
                 self._frames[name] = self._read_kept(name) if name in self._contents else self._read_store(name)
@@ -268,6 +281,8 @@ class Tables(Mapping[str, pl.DataFrame]):
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         """Return a table whole."""
+        if name not in self.parts and name not in self.made:
+            raise no_table(name, self)
         return pl.concat(self.parts[name]()) if name in self.parts else self.made[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -35,6 +35,7 @@ from ptt.diagnostics.compare.comparison import (
 )
 from ptt.diagnostics.metrics.catalogue import Kind
 from ptt.reports.output import fields_of, finite_json
+from ptt.reports.text import notebook
 from ptt.reports.text.markdown import text
 from ptt.reports.text.names import STATUSES, metric_name
 from ptt.reports.text.numbers import number, times
@@ -256,6 +257,8 @@ def _or_none(value: float, write: Callable[[float], str] = number) -> str:
     return write(value) if math.isfinite(value) else NONE
 
 
+MAX_SENTENCES: Final = 2
+MAX_NAMED: Final = 5  # arms
 PRINTED_METRICS: Final = 6
 PRINTED_SETTINGS: Final = 5
 MAX_ARMS_ACROSS: Final = 5  # arms beside each other: with more each is a row
@@ -267,6 +270,31 @@ MAX_REASON: Final = 400  # letters of a reason; it ends with a whole word
 MAX_UNFOLDED_NAME: Final = 20  # an arm's name up to so long is not folded, whatever the terminal's width
 MIN_COLUMN: Final = 12
 STYLES: Final = {"lower": "green", "higher": "red", "same": "", "cannot say": "cyan", "": "dim"}
+
+
+def summary(comparison: Comparison) -> str:
+    """Return the comparison in a few lines of plain text: the headline, the arms, and what is most telling."""
+    names = (
+        [row.full_name for row in arm_rows(comparison)]
+        if tail_title(comparison)
+        else list(map(name_of, comparison.arms))
+    )
+    base, *others = names
+    arms = f"{', '.join(others[:MAX_NAMED])} against {base}"
+    more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+    sentences = (safe(text) for text in comparison.sentences[:MAX_SENTENCES])
+    return "\n".join((safe(comparison.headline), arms + more, *sentences))
+
+
+def notebook_card(comparison: Comparison) -> str:
+    """Return the comparison as a notebook shows it: the headline, a row an arm, and what is most telling."""
+    title, texts = tail_title(comparison), list(comparison.sentences[: 2 * MAX_SENTENCES])
+    if not title:
+        rows = verdict_rows(comparison)
+        return notebook.card(comparison.headline, head=("run", "verdict", ""), rows=rows, texts=texts)
+    head = ("arm", "verdict", "p95", "p99", "growth", "p95 against base", "p99 against base")
+    arms = [(row.full_name, row.status, *row.late, " ".join(row.growth), *row.ratio) for row in arm_rows(comparison)]
+    return notebook.card(comparison.headline, head=head, rows=arms, texts=[f"Tails: {title}; 95% intervals.", *texts])
 
 
 def print_comparison(comparison: Comparison, console: Console, report_path: str) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, GateReport, Outcome
-from ptt.diagnostics.model import Severity, in_unit
+from ptt.diagnostics.model import Severity, Status, in_unit
 from ptt.reports.text.names import joined, sentence
 from ptt.reports.text.numbers import count, counted, number, percent, with_unit
 from ptt.reports.text.sanitize import encodable, safe
@@ -237,11 +237,14 @@ def headline(report: GateReport) -> str:
         return "No run was checked."
     runs = Counter(run.outcome for run in report.runs)
     every = counted(len(report.runs), "run")
+    unsure = sum(run.outcome is Outcome.PASSED and run.status is Status.CANNOT_SAY for run in report.runs)
+    them = "it is" if unsure == 1 else "they are"
+    but = f" Of {count(unsure)} that passed the diagnosis cannot say whether {them} sound." if unsure else ""
     if len(runs) == 1:
         (outcome,) = runs
-        return f"{'The run' if len(report.runs) == 1 else f'All {every}'} {OUTCOME_TEXT[outcome].of_runs}."
+        return f"{'The run' if len(report.runs) == 1 else f'All {every}'} {OUTCOME_TEXT[outcome].of_runs}.{but}"
     parts = [f"{count(runs[outcome])} {text.of_runs}" for outcome, text in OUTCOME_TEXT.items() if outcome in runs]
-    return f"Of {every}, {joined(parts)}."
+    return f"Of {every}, {joined(parts)}.{but}"
 
 
 def measured(check: CheckResult) -> str:

@@ -34,7 +34,7 @@ RUN_KEYS = (
 )  # fmt: skip
 CHECK_KEYS = (
     "id", "kind", "outcome", "standing", "title", "claim", "data", "fails_if", "observed", "limit", "unit", "interval",
-    "expected", "allowed", "severity", "link", "rule", "step", "since", "file", "excused", "waiver", "next",
+    "expected", "allowed", "severity", "link", "rule", "metric", "step", "since", "file", "excused", "waiver", "next",
 )  # fmt: skip
 
 

@@ -1,29 +1,31 @@
-"""The gate's answer on a terminal: a line a run, worst first, then the outcome with its exit code and why."""
+"""The gate's answer on a terminal: a line a run, worst first, then the outcome with its exit code and why.
+
+In a pipe or a CI log each of these is one line, however long, to be searched; a terminal wraps it.
+"""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ptt.diagnostics.gate.results import ORDER, CheckKind, GatedRun, GateReport, Outcome
+from ptt.diagnostics.gate.results import ORDER, PASSES_ALTHOUGH, CheckKind, GatedRun, GateReport, Outcome
 from ptt.reports.gate import checks
 from ptt.reports.gate.checks import Case, CheckStatus
+from ptt.reports.text import notebook
 from ptt.reports.text.names import sentence
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.terminal import print_wrapped
 
 MIN_WIDTH: Final = 40
-MAX_NAME: Final = 60
 MAX_RUNS: Final = 30  # with lines of their own, of those that passed and of those that did not; the page lists all
+MAX_SUMMARY_RUNS: Final = 5
+MAX_SUMMARY_LINE: Final = 300  # letters
 INDENT: Final = 2
-CLAUSE_END: Final = re.compile(r"(?<=\w)(?=[;:.,] | \()")
 LABEL_WIDTH: Final = 15
 WORDS: Final = {
     Outcome.CRASHED: "CRASH",
@@ -48,13 +50,12 @@ def print_gate(report: GateReport, console: Console, index: str, *, explain: boo
     runs = checks.runs_worst_first(report)
     shown = runs if explain else _shown(runs)
     for name, run in shown:
-        cases = checks.worst_first(checks.cases_of(run, name))
         if not explain:
-            _one_line(console, _summary(name, run, cases, report, width=max(console.width, MIN_WIDTH)))
+            _line(console, _summary(name, run, report))
             continue
-        head = _outcome(run.outcome).append(f"  {shortened(name, MAX_NAME)}", style="bold")
+        head = _outcome(run.outcome).append(f"  {name}", style="bold")
         _line(console, head.append(f"  {checks.size(run)}" if run.checks else "", style="dim"))
-        _explain(console, cases)
+        _explain(console, checks.worst_first(checks.cases_of(run, name)))
         _notes(console, run.notes, indent=INDENT)
     for text in _left_out(runs, shown):
         _line(console, text)
@@ -100,56 +101,69 @@ def _case(case: Case, words: str) -> Text:
     return _marked(case.status, f"{checks.STATUS_TEXT[case.status].word}  ").append(words, style="default")
 
 
-def _summary(name: str, run: GatedRun, cases: Sequence[Case], report: GateReport, *, width: int) -> Text:
-    """Write a run: its outcome, the worst check that says why, and how many others did not simply pass.
+def summary(report: GateReport) -> str:
+    """Return the answer in a few lines of plain text: the outcome with its exit code, and the worst runs."""
+    lines = [f"{checks.outcome_mark(report.outcome)} {checks.title(report)}: {checks.headline(report)}"]
+    runs = checks.runs_worst_first(report)
+    for name, run in runs[:MAX_SUMMARY_RUNS]:
+        lines.append(shortened(" ".join((name, WORDS[run.outcome], _told(name, run, report).plain)), MAX_SUMMARY_LINE))
+    if len(runs) > MAX_SUMMARY_RUNS:
+        lines.append(f"and {counted(len(runs) - MAX_SUMMARY_RUNS, 'more run')}")
+    return "\n".join(lines)
 
-    Of what was found, only what fits beside the check: `--explain` and the page show the rest.
-    """
-    head = Text(f"{checks.outcome_mark(run.outcome)} ", style=_style(run.outcome))
-    head.append(shortened(name, MAX_NAME), style="bold").append(f"  {WORDS[run.outcome]}", style=_style(run.outcome))
+
+def notebook_card(report: GateReport) -> str:
+    """Return the answer as a notebook shows it: the outcome with its exit code, a row a run, and the notes."""
+    rows = [
+        (f"{checks.outcome_mark(run.outcome)} {name}", WORDS[run.outcome], _told(name, run, report).plain)
+        for name, run in checks.runs_worst_first(report)
+    ]
+    title = f"{checks.outcome_mark(report.outcome)} {checks.title(report)}: {checks.headline(report)}"
+    return notebook.card(title, head=("run", "gate", "why"), rows=rows, texts=list(map(sentence, report.notes)))
+
+
+def _summary(name: str, run: GatedRun, report: GateReport) -> Text:
+    """Write a run: its outcome, the worst check with its value, limit and reason, and how many others did not pass."""
+    style = checks.STATUS_TEXT[CheckStatus(run.outcome.value)].style
+    head = Text(f"{checks.outcome_mark(run.outcome)} ", style=style)
+    head.append(name, style="bold").append(f"  {WORDS[run.outcome]}", style=style)
+    return head.append("  ").append_text(_told(name, run, report))
+
+
+def _told(name: str, run: GatedRun, report: GateReport) -> Text:
+    """Say why a run did not pass, or of one that did how much it holds and what its pass rests on."""
+    cases = checks.worst_first(checks.cases_of(run, name))
     stopping = [case for case in cases if case.status in checks.BLOCKING]
     if run.outcome is not Outcome.PASSED and stopping:
-        more = f" (+{len(stopping) - 1} more)" if len(stopping) > 1 else ""
-        head.append(f"{more} ", style="default")
-        return head.append(_reason(stopping[0], report, width - head.cell_len), style="default")
-    head.append(f"  {checks.size(run)}" if run.checks else "", style="dim")
-    open_cases = Counter(case.status for case in cases if case.status is not CheckStatus.PASSED)
-    for status, times in open_cases.items():
-        head.append(f"; {times} {checks.STATUS_TEXT[status].word}", style=checks.STATUS_TEXT[status].style)
-    return head
+        more = f" (+{counted(len(stopping) - 1, 'more check')})" if len(stopping) > 1 else ""
+        return Text(f"{_reason(stopping[0], report)}{more}")
+    told = Text(checks.size(run) if run.checks else "", style="dim")
+    for case in cases:
+        if case.status is CheckStatus.WAIVED:
+            told.append(f"; {checks.allowance(case).removesuffix('.')}", style=checks.STATUS_TEXT[case.status].style)
+    if tolerated := sum(case.status is CheckStatus.TOLERATED for case in cases):
+        text = checks.STATUS_TEXT[CheckStatus.TOLERATED]
+        told.append(f"; {tolerated} {text.word}", style=text.style)
+    for note in run.notes:
+        if note.startswith(PASSES_ALTHOUGH):
+            told.append(f"; {safe(note)}", style="default")
+    return told
 
 
-def _reason(case: Case, report: GateReport, width: int) -> str:
-    """Name what failed, with its limit, and as much of what was found as fits; that alone where nothing does."""
+def _reason(case: Case, report: GateReport) -> str:
+    """Name what failed with its value and limit, then say why, and under which demand of the policy."""
     check, limit = case.check, report.policy.get("severity")
-    if check is not None and check.kind is CheckKind.SEVERITY and check.rule and limit:
-        demand = "; ".join(filter(None, (f"limit: {safe(str(limit))}", checks.since(case))))
-        head = f"{safe(check.rule)} ({demand})"
-        return head + _fitting(f": {checks.clause(case.claim)}", width - cell_len(head))
     if check is None:
         return checks.clause(case.claim)
+    if check.kind is CheckKind.SEVERITY and check.rule and limit:
+        measured = checks.measured(check).replace("observed", safe(check.metric) or "observed", 1)
+        value = ", ".join(filter(None, (measured, checks.since(case))))
+        head = f"{safe(check.rule)}{': ' if value else ''}{value}. {sentence(case.claim)}"
+        severity = f"Severity {check.severity}" if check.severity is not None else "It counts"
+        return f"{head} {severity}; the policy fails at {safe(str(limit))} or above."
     unmet = "cannot say" if case.status is CheckStatus.BLIND else "not met"
-    found = f"{checks.clause(case.claim)} {checks.details(case)}".strip()
-    head = f"{unmet}: {safe(case.title).rstrip('.')}"
-    fitting = _fitting(f"; {found}", width - cell_len(head))
-    return head + fitting if fitting else f"{unmet}: {found}"
-
-
-def _style(outcome: Outcome) -> str:
-    return checks.STATUS_TEXT[CheckStatus(outcome.value)].style
-
-
-def _fitting(text: str, width: int) -> str:
-    """Return a text up to the last end of a clause that fits; empty where none does."""
-    ends = [match.start() for match in CLAUSE_END.finditer(text)] + [len(text)]
-    return text[: max((end for end in ends if cell_len(text[:end]) <= width), default=0)]
-
-
-def _one_line(console: Console, text: Text) -> None:
-    """Print a text on one line, cut where the terminal ends."""
-    text.truncate(max(console.width, MIN_WIDTH), overflow="ellipsis")
-    text.rstrip()
-    console.print(text, soft_wrap=True)
+    found = f"{checks.details(case)} {sentence(case.claim)} {checks.unclaimed_allowance(case)}"
+    return " ".join(f"{unmet}: {safe(case.title).rstrip('.')}. {found}".split())
 
 
 def _explain(console: Console, cases: Sequence[Case]) -> None:
@@ -192,4 +206,9 @@ def _labelled(console: Console, label: str, texts: Iterable[str], *, indent: int
 
 def _line(console: Console, text: Text, *, indent: int = 0, head: str = "") -> None:
     """Print a text, wrapped under itself; foreign text in it steers neither the terminal nor rich."""
-    print_wrapped(console, text, head=Text(" " * indent + head, style="dim"), min_width=MIN_WIDTH)
+    if not (console.is_terminal or indent or head):
+        text.rstrip()
+        console.print(text, soft_wrap=True)
+        return
+    hang = None if indent or head else INDENT
+    print_wrapped(console, text, head=Text(" " * indent + head, style="dim"), hang=hang, min_width=MIN_WIDTH)

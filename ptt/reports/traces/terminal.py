@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ptt.diagnostics.model import in_unit
 from ptt.diagnostics.traces.model import TraceDiagnosis, as_run
+from ptt.reports.run.answers import NOTHING_TO_DO
 from ptt.reports.run.terminal import (
     MAX_REASONS,
     cell,
@@ -22,18 +23,20 @@ from ptt.reports.run.terminal import (
     unreadable_lines,
     verdict_line,
 )
+from ptt.reports.text import notebook
 from ptt.reports.text.consequences import (
     consequences_sentence,
     first_failure,
     first_failure_sentence,
     onset_words,
 )
-from ptt.reports.text.names import sentence
+from ptt.reports.text.names import sentence, status_word
 from ptt.reports.text.numbers import count, counted, number, percent
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.why import crashes
 from ptt.reports.traces.answers import success, tool_lines
 
+MAX_NAME: Final = 60
 MAX_TOOLS: Final = 5
 MAX_TOOL_NAME: Final = 28
 
@@ -58,6 +61,28 @@ def print_traces(diagnosis: TraceDiagnosis, console: Console, report_path: str, 
         "Report": [Text(safe(report_path), style="underline")],
     }
     print_blocks(blocks, console)
+
+
+def summary(diagnosis: TraceDiagnosis) -> str:
+    """Return the diagnosis in three lines of plain text: the verdict, what was read, what to do first."""
+    return "\n".join(_texts(diagnosis))
+
+
+def notebook_card(diagnosis: TraceDiagnosis) -> str:
+    """Return the diagnosis as a notebook shows it: verdict, what was read, success, next, and the worst tools."""
+    title, read, step = _texts(diagnosis)
+    labelled = [sentence(success(diagnosis))] if diagnosis.traces.labelled else []
+    reasons = [in_unit(text, diagnosis.traces.order) for text in _reasons(diagnosis)]
+    rows = list(islice(tool_lines(diagnosis), MAX_TOOLS))
+    return notebook.card(title, head=("tool", "calls", "failed"), rows=rows, texts=[read, *labelled, *reasons, step])
+
+
+def _texts(diagnosis: TraceDiagnosis) -> tuple[str, str, str]:
+    run = as_run(diagnosis)
+    headline = in_unit(sentence(diagnosis.verdict.headline), diagnosis.traces.order)
+    steps = diagnosis.verdict.next or (NOTHING_TO_DO,)
+    title = f"{status_word(run.verdict)} {shortened(safe(run.run.name), MAX_NAME)}: {safe(headline)}"
+    return title, sentence(read_line(diagnosis)), f"Next: {sentence(steps[0])}"
 
 
 def _since(diagnosis: TraceDiagnosis) -> Iterator[Text]:

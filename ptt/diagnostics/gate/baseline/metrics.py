@@ -279,20 +279,20 @@ def _words(
     # where a level counts for more than it is, a reader who divides both means must be told
     raised = f" (a level this low counts as {sig(scale)})" if scale > abs(comparison.expected or 0.0) else ""
     if outcome == "failed":
-        return f"{level}: beyond noise and beyond the limit of {limit:g} times{raised}; {direction.why}"
+        return f"{level}, beyond noise and beyond the limit of {limit:g} times{raised}; {direction.why}"
     if outcome == "blind":
         low, high = known.interval()
         reach = f"anything from {sig(low)} to {sig(high)}" if math.isfinite(low) else "anything"
         return f"{level}, but with this noise the difference can be {reach}: too wide to judge"
     limit_at = comparison.limit if comparison.limit is not None else math.inf
     inside = abs(known.difference) <= abs(limit_at)
-    return f"{level}: " + ("within the limit" if inside else "beyond the limit, but not beyond noise") + raised
+    return f"{level}, " + ("within the limit" if inside else "beyond the limit, but not beyond noise") + raised
 
 
 def _level_words(comparison: BaselineComparison) -> str:
     mean = f"{sig(comparison.observed)}" if comparison.observed is not None else "no value"
     expected = f"{sig(comparison.expected)}" if comparison.expected is not None else "no value"
-    return f"late mean {mean}, baseline {expected}"
+    return f"the late mean is {mean}, the baseline's {expected}"
 
 
 def find_metric(run: Figures, name: str) -> MetricFigures | None:

@@ -116,15 +116,17 @@ def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], 
         if not len(shared):
             return ""
         if any((side[:, shared] < math.log(MATERIAL_NATS[quantile])).any() for side in sides):
-            raised.append(f"{quantile} below {MATERIAL_NATS[quantile]:.2f}")
+            raised.append(f"a {quantile} below {MATERIAL_NATS[quantile]:.2f}")
         least |= any((side[:, shared] <= AT_FLOOR).any() for side in sides)
         own, other = (math.exp(float(np.nanmean(side[:, shared], axis=0).mean())) for side in sides)
-        levels.append(f"{quantile} {sig(own)} against {sig(other)} nats, {sig(own / other)} times")
+        levels.append(f"{quantile} is {sig(own)} against {sig(other)} nats ({sig(own / other)} times)")
     if not raised:
         return ""
-    taken = f" (each counted as at least {FLOOR:.1g} nats)" if least else ""
-    as_they_are = f"as they are, by the geometric mean of spans{taken}: {'; '.join(levels)}"
-    return f"spans with {' or '.join(raised)} nats count as that; {as_they_are}"
+    taken = f", each span counted as at least {FLOOR:.1g} nats" if least else ""
+    return (
+        f"{' or '.join(raised).capitalize()} nats counts as that much, because smaller tails do no harm. As measured, "
+        f"{' and '.join(levels)}; these are geometric means over spans of steps{taken}"
+    )
 
 
 def _test(
@@ -217,23 +219,23 @@ def _settle(
         deciding = max((name for name in found if decisions[name] == decision), key=lambda name: found[name].ratio)
     comparison = _told_by(comparison, deciding, found, sides)
     seen = found[deciding]
-    beside = "".join(f"; {name} {_factor(found[name])}" for name in found if name != deciding)
-    suffix = f" ({raised})" if (raised := floored(sides.mine, sides.theirs, window=sides.window)) else ""
-    level = f"{deciding} {WHERE[sides.window]} {seen.ratio:.2f} times the baseline's"
+    beside = "".join(f". {name} is {_factor(found[name])}" for name in found if name != deciding)
+    suffix = f". {raised}" if (raised := floored(sides.mine, sides.theirs, window=sides.window)) else ""
+    level = f"{deciding} {WHERE[sides.window]} is {seen.ratio:.2f} times the baseline's"
     if decision == "worse":
-        words = f"{level} ({seen.low:.2f} to {seen.high:.2f}): beyond noise and beyond the limit of {limit:g} times"
+        words = f"{level} ({seen.low:.2f} to {seen.high:.2f}), beyond noise and beyond the limit of {limit:g} times"
         return replace(comparison, outcome="failed", words=words + _apart(seen) + beside + suffix)
     if decision == "not_worse":
         inside = "within the limit" if seen.ratio <= limit else "beyond the limit, but not beyond noise"
         excluded = max(EXCLUDED_RATIO, limit)
         bound = f"; {excluded:g} times is excluded at 5%" if seen.high >= excluded else ""
-        words = f"{level} ({seen.low:.2f} to {seen.high:.2f}{bound}): {inside}"
+        words = f"{level} ({seen.low:.2f} to {seen.high:.2f}{bound}), {inside}"
         comparison, would = _would_fail(comparison, found, limit, sides)
         return replace(comparison, outcome="passed", words=words + would + _apart(seen) + beside + suffix)
     if _all_that_can_be_bounded(adjusted, [found[name] for name in found if decisions[name] == decision], limit, sides):
         comparison, would = _would_fail(comparison, found, limit, sides)
         words = (
-            f"{level} ({seen.low:.2f} to {seen.high:.2f}): not beyond noise; {len(sides.setting)} seeds cannot exclude "
+            f"{level} ({seen.low:.2f} to {seen.high:.2f}), not beyond noise; {len(sides.setting)} seeds cannot exclude "
             f"{max(EXCLUDED_RATIO, limit):g} times here"
         )
         return replace(comparison, outcome="passed", words=words + would + _apart(seen) + beside + suffix)
