@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from ptt.diagnostics import traces_pipeline
@@ -16,6 +18,7 @@ from ptt.diagnostics.parsers.io.run_files import not_readable
 from ptt.diagnostics.pipeline import RunLocation
 from ptt.diagnostics.store import archives, run_identity
 from ptt.diagnostics.store.findings_file import read_findings
+from ptt.diagnostics.store.folders import noted_run
 from ptt.diagnostics.store.manifest import is_store, stores_below
 from ptt.diagnostics.store.sibling_runs import FolderRuns, find_runs
 from ptt.diagnostics.traces.compare import TraceSide
@@ -26,6 +29,8 @@ from ptt.object_stores.remote_paths import FINDINGS, STORE, notes_of, why_not_fe
 from ptt.reports.traces.findings_json import read_trace_findings
 
 MAX_NAMED: Final = 5  # folders named in an error
+MARK: Final = ".made-of"  # names what findings.json and report.html were made of, by commands over many runs
+TRACES: Final = ".traces"  # ends the name of the default folder of `ptt traces`
 
 
 def run_exists(path: Path) -> bool:
@@ -60,6 +65,33 @@ def store_at(path: Path) -> Path | None:
 def is_findings(path: Path) -> bool:
     """Return whether a file is a findings.json by its name."""
     return path.is_file() and path.name.endswith(FINDINGS)
+
+
+def refuse_other_output(folder: Path, *, of_traces: bool, command: str = "") -> None:
+    """Raise SettingsError where a folder holds what is written of a run and the output is of traces, or the reverse.
+
+    `command` is the call whose output it is, without its --out.
+    """
+    if _holds_traces(folder) in (None, of_traces):
+        return
+    name, ends = folder.name.removesuffix(TRACES), TRACES if of_traces else ".run"
+    names = (f"{name}{ends}" + (f"-{number}" if number > 1 else "") for number in count(1))
+    free = next(path for path in map(folder.with_name, names) if _holds_traces(path) in (None, of_traces))
+    raise SettingsError(
+        f"{folder}: holds what {'ptt made of a run' if of_traces else 'ptt traces made'}, which this would overwrite; "
+        + (f"run {command} --out {quote(str(free))}." if command else f"write to another folder, such as {free}.")
+    )
+
+
+def _holds_traces(folder: Path) -> bool | None:
+    """Return whether a folder holds what `ptt traces` wrote, or else what a command over runs did; None for neither."""
+    store = folder / STORE
+    if (store / "kept").is_dir() or (folder / MARK).is_file() or noted_run(store) is not None:
+        return False
+    findings = folder / FINDINGS
+    with suppress(InputError):  # of a file that nothing can be told from
+        return read_trace_findings(findings) is not None if findings.is_file() else None
+    return None
 
 
 def run_location(run: Path, out: Path, *, keep: bool = False, one_run: bool = False) -> RunLocation:

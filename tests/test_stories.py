@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import ptt
+from benchmarks import sample_agents
+from ptt import api
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 STORIES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())
@@ -99,3 +101,16 @@ def test_figures_have_the_same_bytes_each_time(tmp_path: Path) -> None:
     assert len(first) >= 6
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name
+
+
+def test_sample_traces_break_where_the_tool_does_and_are_what_their_maker_writes() -> None:
+    for name, (begins, breaks_at) in sample_agents.WEEKS.items():
+        text = "".join(sample_agents.lines(begins, breaks_at))
+        assert (SAMPLES / name).read_text(encoding="ascii") == text
+    assert api.traces(SAMPLES / "agents_before.jsonl").verdict.status == "healthy"
+    found = api.traces(SAMPLES / "agents.jsonl")
+    assert found.verdict.status == "suspect"
+    (first,) = [finding for finding in found.findings if finding.id == "tool-failures"]
+    assert "track_parcel" in first.claim
+    assert first.seen_step == 1 + sample_agents.WEEKS["agents.jsonl"][1]
+    assert {finding.id for finding in found.findings if finding.consequence_of == first.id} == {"success"}

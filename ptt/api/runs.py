@@ -34,7 +34,16 @@ from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.executors import Executor
 from ptt.executors.this_machine import ThisMachine
 from ptt.object_stores.remote_paths import FINDINGS, STORE, RemotePaths
-from ptt.run_location import is_findings, not_there, run_exists, run_location, runs_in, store_at, unpacked_run
+from ptt.run_location import (
+    is_findings,
+    not_there,
+    refuse_other_output,
+    run_exists,
+    run_location,
+    runs_in,
+    store_at,
+    unpacked_run,
+)
 from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
@@ -195,6 +204,8 @@ def _judge(
     executor: Executor | None,
 ) -> pipeline.JudgedRun:
     """Judge a run dir or an archive; one that is kept as it is now is not even unpacked."""
+    if keep:
+        refuse_other_output(out, of_traces=False)
     location = run_location(run, out, keep=keep, one_run=one_run)
     if location.identity and (cached := pipeline.read_cached(location, settings)) is not None:
         return cached
@@ -298,6 +309,7 @@ def ingest(
     `keep_text` keeps shortened sample texts. Of the settings only `[metrics]` matters, because names are chosen here.
     `one_run` reads several runs as one. `executor` reads its files: `ptt.executors.executor(Engine.RAY)`.
     """
+    refuse_other_output(Path(out), of_traces=False)
     settings = replace(settings or Settings(), keep_text=keep_text)
     with (
         RemotePaths() as remote,

@@ -36,6 +36,7 @@ from ptt.run_location import (
     each_run,
     kept_side,
     not_there,
+    refuse_other_output,
     run_location,
     store_at,
     traces_beside,
@@ -140,6 +141,8 @@ def traces(
     a store, which is judged again as it is.
     """
     given = paths_of(paths)
+    if out is not None:
+        refuse_other_output(Path(out), of_traces=True)
     if len(given) == 1 and (kept := store_at(given[0])) is not None:
         folder = kept.parent if kept.name == STORE else kept
         return shown(traces_pipeline.reopened_traces(kept, name=folder.resolve().name), TraceDiagnosis)

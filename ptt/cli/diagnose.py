@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 import typer
@@ -15,7 +16,6 @@ from ptt import api
 from ptt.api import REPORT
 from ptt.cli.exits import CODES, fail_limit, figure_faults
 from ptt.cli.many_runs import (
-    MARK,
     WRITTEN,
     Output,
     Steps,
@@ -65,7 +65,7 @@ from ptt.reports.text.names import sentence
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.terminal import open_console
 from ptt.reports.traces.terminal import print_traces
-from ptt.run_location import store_at, traces_instead
+from ptt.run_location import MARK, refuse_other_output, store_at, traces_instead
 from ptt.version import __version__
 
 INDEX: Final = "index.html"
@@ -167,6 +167,7 @@ def _run(paths: Sequence[Path], call: Call, drawing: Artist) -> int:
 def _run_one(path: Path, call: Call, drawing: Artist) -> int:
     options, settings = call.options, call.settings
     folder = output_folder(path, options.out)
+    refuse_other_output(folder, of_traces=False, command=f"ptt diagnose {quote(shown(path))}")
     if options.figures is not None:
         check_figures(path, options.figures)
     one_run = options.one_run or path.is_dir()  # a folder was looked into above

@@ -20,7 +20,6 @@ from ptt import api
 from ptt.api import REPORT
 from ptt.cli.exits import CODES
 from ptt.cli.many_runs import (
-    MARK,
     WRITTEN,
     Output,
     Steps,
@@ -51,7 +50,7 @@ from ptt.object_stores.remote_paths import RemotePaths, shown, url_of
 from ptt.reports.gate import FORMATS, github_annotations, github_guard, index_html, job_summary, print_gate
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.terminal import open_console
-from ptt.run_location import each_run, traces_beside
+from ptt.run_location import MARK, each_run, traces_beside
 
 INDEX: Final = "index.html"
 JSON: Final = "json"

@@ -35,7 +35,7 @@ from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.index import DiagnosedRun
 from ptt.reports.text.numbers import counted
 from ptt.reports.traces.findings_json import trace_findings_json
-from ptt.run_location import kept_side, store_at, traces_instead
+from ptt.run_location import MARK, kept_side, refuse_other_output, store_at, traces_instead
 from ptt.version import __version__
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from ptt.reports.run.html import Page
 
 KEPT: Final = Path("store/kept/diagnosis.json")
-MARK: Final = ".made-of"  # names what findings.json and report.html were made of: drawing takes as long as judging
 WRITTEN: Final = (FINDINGS, REPORT)  # beside the mark, of each run
 NOT_THE_RUN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS}  # faults of this machine
 
@@ -218,8 +217,11 @@ def judge_all(
     """Judge every run, show how far it is, and return the answers in the order of the tasks.
 
     `folder` is where the output goes, which a message on Ctrl-C names.
-    Raises SettingsError where the settings turn out wrong in use. Ctrl-C ends the command; what was judged is kept.
+    Raises SettingsError where the settings turn out wrong in use, or a folder holds what `ptt traces` wrote.
+    Ctrl-C ends the command; what was judged is kept.
     """
+    for task in tasks:
+        refuse_other_output(task.folder, of_traces=False)
     done: dict[int, AnyAnswer] = {}
     try:
         with (

@@ -290,7 +290,9 @@ class TracesOptions:
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH...", help="Files, folders or archives of agent traces, as one set.")
     ]
-    out: OutOption = None
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write to this folder (default: ./ptt-report/<name>.traces).")
+    ] = None
     figures: FiguresOption = None
     settings: SettingsOption = None
     against: Annotated[

@@ -57,15 +57,15 @@ def output_base(runs: Iterable[Path]) -> Path:
     return next((run.resolve().parent for run in runs if contains(run, Path.cwd())), Path()) / BASE
 
 
-def output_folder(run: Path, out: Path | None) -> Path:
-    """Return `--out`, or the default of a run.
+def output_folder(run: Path, out: Path | None, *, ends: str = "") -> Path:
+    """Return `--out`, or the default of a run: its name, and how that of this kind of output `ends`.
 
     A folder that holds the output of another run of this name is left to it: the parents' names distinguish the two.
     """
     if out is not None:
         return out
     base, location = output_base([run]), hash_location(run)
-    folders = (base / name for name in _names(run.resolve()))
+    folders = (base / f"{name}{ends}" for name in _names(run.resolve()))
     free = (None, location)
     return next(folder for folder in folders if noted_run(folder / STORE) in free and noted_run(folder) in free)
 

@@ -40,7 +40,7 @@ from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.run.view import GUESSABLE
 from ptt.reports.text.terminal import open_console
 from ptt.reports.traces.terminal import print_traces
-from ptt.run_location import traces_at
+from ptt.run_location import refuse_other_output, traces_at
 from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
@@ -77,6 +77,7 @@ def _run(source: Path, options: ReportOptions, settings: Settings, drawing: Arti
         diagnosis = _shown(opened.diagnosis, opened.source, options)
         folder = options.out or BASE / f"{diagnosis.run.name if options.redact else _name(source)}-report"
         _keep_clear(source, folder)
+        refuse_other_output(folder, of_traces=False)
         faults: list[FigureFault] = []
         tell(DRAWING, 0, 1)
         written = _write(diagnosis, folder, options, drawing, faults)
@@ -101,6 +102,7 @@ def _report_traces(diagnosis: TraceDiagnosis, source: Path, options: ReportOptio
         diagnosis = redact_traces(diagnosis, options)
     folder = options.out or BASE / f"{diagnosis.traces.name if options.redact else _name(source)}-report"
     _keep_clear(source, folder)
+    refuse_other_output(folder, of_traces=True)
     findings, written, faults = write_traces(diagnosis, folder, options.figures)
     if options.as_json:
         print_json(findings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from ptt.cli.output import (
     check_figures,
     check_redaction,
     contains,
+    named,
+    output_base,
     output_folder,
     progress_bar,
     redact_traces,
@@ -30,6 +33,7 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.gate.traces import decide_traces
 from ptt.diagnostics.model import Source
+from ptt.diagnostics.store.folders import note_run
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.traces.compare import TraceComparison, TraceSide, compare_traces
 from ptt.diagnostics.traces.exports.options import ExportKind, ExportOptions
@@ -41,7 +45,7 @@ from ptt.reports.text.terminal import open_console
 from ptt.reports.traces.comparison import compare_traces_json, print_compared, render_compared
 from ptt.reports.traces.export_card import card_json, card_lines, card_markdown
 from ptt.reports.traces.terminal import print_traces
-from ptt.run_location import kept_side, run_exists, store_at
+from ptt.run_location import TRACES, kept_side, refuse_other_output, run_exists, store_at
 from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
@@ -64,9 +68,12 @@ def run(options: TracesOptions) -> int:
     with remote_paths() as remote:
         if export is not None:
             remote.no_output(options.export_to, "--export-to")
+        out = remote.output(options.out, of=options.paths)
+        if out is not None and options.out is None:
+            out = out.with_name(out.name + _ends(options))
         at_hand = replace(
             options,
-            out=remote.output(options.out, of=options.paths),
+            out=out,
             figures=remote.no_output(options.figures, "--figures"),
             against=remote.maybe(options.against),
         )
@@ -92,6 +99,8 @@ def _run(paths: Sequence[Path], options: TracesOptions, export: ExportOptions | 
             diagnosis = redact_traces(diagnosis, options)
         tell(DRAWING, 0, 1)
         text, report, faults = write_traces(diagnosis, folder, options.figures)
+        if not options.redact and store_at(paths[0]) is None:
+            note_run(folder, paths[0])
         compared = None
         if options.against is not None:
             side = TraceSide(diagnosis=diagnosis, store=store_at(paths[0]) or store_at(kept))
@@ -190,9 +199,8 @@ def _checked_folder(paths: Sequence[Path], options: TracesOptions) -> Path:
             raise InputError(f"{path}: there is no such file or folder; give files or folders of agent traces.")
     if options.redact and options.export:
         raise SettingsError("--export writes whole conversations, which --redact takes out; drop one of the two.")
-    folder = output_folder(paths[0], options.out)
-    if options.redact and options.out is None:
-        folder = folder.with_name(folder.name + SHARED)
+    folder = _output_folder(paths[0], options)
+    refuse_other_output(folder, of_traces=True, command=f"ptt traces {shlex.join(map(shown, paths))}")
     exports = options.export_to if options.export else None
     for path in paths:
         for output_path in filter(None, (folder, options.figures, exports)):
@@ -201,3 +209,15 @@ def _checked_folder(paths: Sequence[Path], options: TracesOptions) -> Path:
         if options.figures is not None:
             check_figures(path, options.figures)
     return folder
+
+
+def _output_folder(path: Path, options: TracesOptions) -> Path:
+    """Return --out, or the default, which is never a run's; what this command wrote keeps its name when read again."""
+    if options.out is None and store_at(path) is not None:
+        name = named(path).resolve().name.removesuffix(TRACES)
+        return output_base([path]) / f"{name}{_ends(options)}"
+    return output_folder(path, options.out, ends=_ends(options))
+
+
+def _ends(options: TracesOptions) -> str:
+    return TRACES + (SHARED if options.redact else "")

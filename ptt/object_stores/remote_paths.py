@@ -68,8 +68,9 @@ class RemoteOutput:
     def read_earlier(self, folders: Iterable[Path], *, mark: str | None = None, beside: Sequence[str] = ()) -> None:
         """Lay out what an earlier command left in these folders, so that what is unchanged is not made again.
 
-        A folder's store, where it is whole; and where the file `mark` is there, by which a command knows what it made,
-        that file and those `beside` it. A store with an unreadable object is skipped, and built again.
+        A folder's store, where it is whole, and its findings.json, which tells what wrote there; and where the file
+        `mark` is there, by which a command knows what it made, that file and those `beside` it. A store with an
+        unreadable object is skipped, and built again.
         """
 
         def list_folder(folder: Path) -> tuple[Path, list[Listed]]:
@@ -78,7 +79,8 @@ class RemoteOutput:
             if not any(item.key == url.below(f"{STORE}/{MANIFEST}").key for item in store):
                 store = []
             marked = mark is not None and self._store.find(url.below(mark)) is not None
-            named = [self._store.find(url.below(name)) for name in (mark, *beside)] if mark and marked else []
+            names = (mark, *beside) if mark and marked else (FINDINGS,)
+            named = [self._store.find(url.below(name)) for name in names]
             return folder, [*store, *filter(None, named)]
 
         for folder, items in in_threads(list_folder, list(folders)):

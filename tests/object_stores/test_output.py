@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from s3_fixtures import empty_bucket, made_run, reset_server, start_server  # noqa: F401  by their names
 from s3_server import BUCKET, Bucket, Server, command
+from trace_stories import end, make, say, write_episodes
 
 from ptt.diagnostics.errors import SettingsError
 from ptt.object_stores import client
@@ -274,3 +275,18 @@ def test_what_a_cut_upload_left_of_an_earlier_store_goes_with_the_next(run: Path
     bucket.put("out/store/turns/part-00003.parquet", b"rows of what the run was before")
     assert command("ingest", "s3://runs/run", "-o", "s3://runs/out").exit_code == 0
     assert set(bucket.sizes("out/")) == whole
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize(("first", "then"), [("diagnose", "traces"), ("traces", "diagnose"), ("traces", "gate")])
+def test_what_another_kind_of_command_wrote_there_stays(first: str, then: str, bucket: Bucket, tmp_path: Path) -> None:
+    agents = tmp_path / "run"
+    agents.mkdir()
+    write_episodes(agents, make(6, lambda n: [*say("so"), *end(success=n % 2 == 0)]))
+    command(first, agents, "-o", "s3://runs/out/run")
+    before = {key: bucket.read(key) for key in bucket.sizes("out/")}
+    assert any(key.endswith("findings.json") for key in before)
+    refused = command(then, agents, "-o", "s3://runs/out" + ("" if then == "gate" else "/run"))
+    assert refused.exit_code == 2, refused.output
+    assert "s3://runs/out/run: holds what ptt" in refused.stderr
+    assert {key: bucket.read(key) for key in bucket.sizes("out/")} == before

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +14,10 @@ from typer.testing import CliRunner, Result
 
 from ptt import api
 from ptt.cli.app import app
+from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.traces.model import TraceDiagnosis
 
+SAMPLES = Path(__file__).parents[2] / "sample_logs"
 ROLLOUTS = Path(__file__).parents[1] / "fixtures" / "replays" / "verifiers" / "rollouts"
 Invoke = Callable[..., Result]
 
@@ -36,10 +40,89 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Callable[[TraceDiagnosis], None]:
 
 def test_report_findings_and_store_are_written(invoke: Invoke, tmp_path: Path) -> None:
     done = invoke(ROLLOUTS)
-    out = tmp_path / "ptt-report" / "rollouts"
+    out = tmp_path / "ptt-report" / "rollouts.traces"
     assert done.output.startswith("Verdict")
-    assert {path.name for path in out.iterdir()} == {"report.html", "findings.json", "store"}
+    assert {path.name for path in out.iterdir()} == {"report.html", "findings.json", "store", "run.txt"}
     assert json.loads((out / "findings.json").read_text())["run"]["episodes"] == 12
+
+
+def runs(name: str) -> int:
+    """Run a command line as an error or the next step gives it, and return its exit code."""
+    words = shlex.split(name)
+    assert words[0] == "ptt"
+    return CliRunner().invoke(app, words[1:]).exit_code
+
+
+def test_traces_and_a_diagnosis_of_one_run_lie_side_by_side(invoke: Invoke, tmp_path: Path) -> None:
+    judged = CliRunner().invoke(app, ["diagnose", str(ROLLOUTS)])
+    findings = tmp_path / "ptt-report" / "rollouts" / "findings.json"
+    before = findings.read_bytes()
+    assert invoke(ROLLOUTS).exit_code == 0
+    assert findings.read_bytes() == before
+    assert "episodes" in json.loads((tmp_path / "ptt-report" / "rollouts.traces" / "findings.json").read_text())["run"]
+    assert CliRunner().invoke(app, ["diagnose", str(ROLLOUTS)]).output == judged.output
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(first, then) for first in ("diagnose", "ingest") for then in ("traces",)]
+    + [("traces", then) for then in ("diagnose", "ingest", "report")],
+)
+def test_a_folder_of_the_other_kind_is_refused_with_a_command_that_works(
+    first: str, then: str, invoke: Invoke, tmp_path: Path
+) -> None:
+    CliRunner().invoke(app, [first, str(ROLLOUTS), "-o", "out"])
+    before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+    assert before
+    refused = CliRunner().invoke(app, [then, str(ROLLOUTS), "-o", "out"])
+    assert refused.exit_code == 2
+    assert {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()} == before
+    free = "out.traces" if then == "traces" else "out.run"
+    command = f"ptt {then} {ROLLOUTS} --out {free}"
+    assert (f"run {command}." if then in {"diagnose", "traces"} else f"such as {free}.") in refused.stderr
+    assert runs(command) in {0, 4}
+    assert (Path(free) / "store").is_dir() or then == "report"
+
+
+@pytest.mark.parametrize("then", ["gate", "diagnose"])
+def test_of_several_runs_none_is_judged_where_one_would_overwrite_traces(then: str, invoke: Invoke) -> None:
+    invoke(ROLLOUTS, "-o", "out/rollouts")
+    shutil.copytree(ROLLOUTS, "other")
+    refused = CliRunner().invoke(app, [then, str(ROLLOUTS), "other", "-o", "out"])
+    assert refused.exit_code == 2
+    assert "rollouts: holds what ptt traces made, which this would overwrite" in refused.stderr
+    assert not Path("out/other").exists()
+
+
+def test_python_keeps_to_the_same_rule(tmp_path: Path) -> None:
+    api.diagnose(ROLLOUTS, out=tmp_path / "judged")
+    with pytest.raises(SettingsError, match="holds what ptt made of a run"):
+        api.traces(ROLLOUTS, out=tmp_path / "judged")
+
+
+def test_sets_of_one_name_do_not_overwrite_each_other(invoke: Invoke, tmp_path: Path) -> None:
+    for week in ("a", "b"):
+        shutil.copytree(ROLLOUTS, tmp_path / week / "agents")
+        invoke(f"{week}/agents")
+    assert {path.name for path in Path("ptt-report").iterdir()} == {"agents.traces", "b-agents.traces"}
+
+
+def test_what_was_written_is_judged_again_in_place(invoke: Invoke, tmp_path: Path) -> None:
+    invoke(ROLLOUTS)
+    for kept in ("ptt-report/rollouts.traces", "ptt-report/rollouts.traces/store"):
+        invoke(kept)
+    assert [path.name for path in (tmp_path / "ptt-report").iterdir()] == ["rollouts.traces"]
+
+
+def test_the_next_step_of_sound_traces_is_a_command_that_works(invoke: Invoke, tmp_path: Path) -> None:
+    sound = shutil.copytree(SAMPLES, tmp_path / "week 1")
+    done = invoke(sound / "agents_before.jsonl", "-o", "my report")
+    (step,) = json.loads((tmp_path / "my report" / "findings.json").read_text())["verdict"]["next"]
+    command = step.removeprefix("run ").partition(" to compare")[0]
+    assert command == "ptt traces NEXT --against REPORT_FOLDER"
+    shown = command.replace("REPORT_FOLDER", "'my report'")
+    assert shown in " ".join(done.output.split())
+    assert runs(shown.replace("NEXT", str(SAMPLES / "agents.jsonl"))) == 0
 
 
 def test_json_goes_to_standard_output_alone(invoke: Invoke, tmp_path: Path) -> None:
@@ -96,7 +179,7 @@ def test_a_redacted_report_has_no_store_and_a_folder_of_its_own(
 ) -> None:
     judged(failing_traces())
     done = invoke(ROLLOUTS, "--redact", "--salt", "s")
-    out = tmp_path / "ptt-report" / "rollouts-redacted"
+    out = tmp_path / "ptt-report" / "rollouts.traces-redacted"
     assert {path.name for path in out.iterdir()} == {"report.html", "findings.json"}
     assert "search_flights" not in done.output + (out / "report.html").read_text(encoding="utf-8")
 

@@ -209,7 +209,8 @@ EXPLAINS: Final = {
 }
 """By the id of a failure: those it brings about, where both are found and it did not begin later."""
 SUCCESS: Final = "success"  # id of the check of what is labelled
-KEEP: Final = "compare the next set with this one: ptt compare"
+REPORT_FOLDER: Final = "REPORT_FOLDER"  # in a step to take: where the report lies, which no diagnosis knows
+KEEP: Final = "run ptt traces NEXT --against REPORT_FOLDER to compare the next set with this one"
 
 
 def verdict_of(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
+from shlex import quote
 from typing import Final
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ptt.diagnostics.model import in_unit
+from ptt.diagnostics.model import Diagnosis, in_unit
+from ptt.diagnostics.traces.diagnose import REPORT_FOLDER
 from ptt.diagnostics.traces.model import TraceDiagnosis, as_run
 from ptt.reports.run.answers import NOTHING_TO_DO
 from ptt.reports.run.terminal import (
@@ -55,7 +58,7 @@ def print_traces(diagnosis: TraceDiagnosis, console: Console, report_path: str, 
         "Tools": _tools(diagnosis),
         "Tail": _tail(diagnosis),
         "Not judged": not_judged_lines(run),
-        "Next": next_lines(run),
+        "Next": next_lines(_with_folder(run, report_path)),
         "Unreadable": unreadable_lines(diagnosis.sources),
         "Note": [cell(note)] if note else [],
         "Report": [Text(safe(report_path), style="underline")],
@@ -83,6 +86,15 @@ def _texts(diagnosis: TraceDiagnosis) -> tuple[str, str, str]:
     steps = diagnosis.verdict.next or (NOTHING_TO_DO,)
     title = f"{status_word(run.verdict)} {shortened(safe(run.run.name), MAX_NAME)}: {safe(headline)}"
     return title, sentence(read_line(diagnosis)), f"Next: {sentence(steps[0])}"
+
+
+def _with_folder(run: Diagnosis, report_path: str) -> Diagnosis:
+    """Name the folder of the report in the steps to take."""
+    folder = quote(report_path.rpartition("/")[0] or ".")
+    return replace(
+        run,
+        verdict=replace(run.verdict, next=tuple(step.replace(REPORT_FOLDER, folder) for step in run.verdict.next)),
+    )
 
 
 def _since(diagnosis: TraceDiagnosis) -> Iterator[Text]:
