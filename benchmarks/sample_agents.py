@@ -35,8 +35,8 @@ def conversation(task: int, rng: random.Random, fails: float) -> tuple[list[dict
     ]
 
     def call(tool: str, result: str, **arguments: str) -> None:
-        made = {"id": f"call_{len(messages)}", "type": "function"}
-        made |= {"function": {"name": tool, "arguments": json.dumps(arguments)}}
+        function = {"name": tool, "arguments": json.dumps(arguments)}
+        made = {"id": f"call_{len(messages)}", "type": "function", "function": function}
         messages.append({"role": "assistant", "content": None, "tool_calls": [made]})
         messages.append({"role": "tool", "tool_call_id": made["id"], "content": result})
 

@@ -112,5 +112,7 @@ def test_sample_traces_break_where_the_tool_does_and_are_what_their_maker_writes
     assert found.verdict.status == "suspect"
     (first,) = [finding for finding in found.findings if finding.id == "tool-failures"]
     assert "track_parcel" in first.claim
-    assert first.seen_step == 1 + sample_agents.WEEKS["agents.jsonl"][1]
+    breaks_at = sample_agents.WEEKS["agents.jsonl"][1]
+    assert breaks_at is not None
+    assert first.seen_step == 1 + breaks_at
     assert {finding.id for finding in found.findings if finding.consequence_of == first.id} == {"success"}

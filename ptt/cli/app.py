@@ -20,6 +20,7 @@ from ptt.cli.options import (
     DiagnoseOptions,
     GateOptions,
     IngestOptions,
+    InitOptions,
     ReportOptions,
     RulesOptions,
     ShowOptions,
@@ -140,6 +141,18 @@ def gate(options: GateOptions) -> int:
     resumes.
     """
     from ptt.cli import gate as command
+
+    return command.run(options)
+
+
+@_command("init")
+def init(options: InitOptions) -> int:
+    """Write ptt.toml, a GitHub workflow and, from passing runs, a baseline, and say what to do next.
+
+    What exists is kept, and named. Exit codes: 0 written; 2 wrong usage; 3 or 4 a run cannot be a baseline, and nothing
+    was written; 5 a run cannot be read.
+    """
+    from ptt.cli import init as command
 
     return command.run(options)
 

@@ -448,6 +448,23 @@ class BaselineDiffOptions:
     out: StoresOption = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class InitOptions:
+    """What `ptt init` takes."""
+
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RUN...]", help="Passing runs of one setting, to make the baseline from."),
+    ] = None
+    baseline: Annotated[
+        Path, typer.Option("--baseline", help="Baseline file that the policy names, and that RUN... are written to.")
+    ] = Path("baselines/main.toml")
+    even_failed: Annotated[
+        bool, typer.Option("--yes-even-failed", help="Accept runs with high findings; the baseline records which.")
+    ] = False
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False
+
+
 KEEP_LINES: Final = "\b"  # click wraps a paragraph that does not begin with this character
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("ptt diagnose runs/my_run", "ptt gate 'runs/*'", "ptt rules entropy-collapse"),
@@ -465,6 +482,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "ptt gate runs/my_run --explain",
         "ptt gate runs/my_run --baseline baselines/main.toml",
     ),
+    "init": ("ptt init", "ptt init runs/seed_1 runs/seed_2 runs/seed_3"),
     "report": ("ptt report ptt-report/my_run --redact -o to_share", "ptt report ptt-report/my_run --postmortem"),
     "show": (
         "ptt show runs/my_run",
