@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "link", "br", "img", "path", "use", "rect"}
+VOID = {"meta", "link", "br", "img", "path", "use", "rect", "wbr"}
 LINKS = {"src", "href", "xlink:href", "srcset", "action"}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from ptt.reports.text.markdown import code, md
-from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, sentence, status_word
+from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, runs, sentence, status_word
 from ptt.reports.text.sanitize import encodable, safe
 from ptt.stopping import temporary_folder
 from ptt.version import __version__
@@ -114,5 +114,5 @@ def _environment(markdown: bool) -> Environment:
         keep_trailing_newline=markdown,
     )
     environment.globals |= {"version": __version__, "links": LINKS, "severities": SEVERITIES, "statuses": STATUSES}
-    environment.filters |= {"code": code, "plain": safe, "sentence": sentence, "status_word": status_word}
+    environment.filters |= {"code": code, "plain": safe, "runs": runs, "sentence": sentence, "status_word": status_word}
     return environment

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +69,7 @@ def test_axe_finds_no_violation(name: str, scheme: str, browser: Any, pages: dic
 @pytest.mark.parametrize(("scheme", "media"), [("light", ""), ("dark", ""), ("light", "print"), ("dark", "print")])
 def test_every_figure_is_seen(scheme: str, media: str, browser: Any, pages: dict[str, str]) -> None:
     show(browser, pages["baseline"], scheme=scheme, media=media)
-    if not media:  # print opens what is folded
-        browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
     boxes = browser.execute_script(BOXES)
     assert len(boxes) == 17
     for box in boxes:
@@ -92,10 +93,57 @@ def test_the_timeline_is_drawn_for_the_width_of_the_screen(
     assert browser.execute_script(script) == seen
 
 
-def test_print_opens_what_is_folded(browser: Any, pages: dict[str, str]) -> None:
-    evidence = "return document.querySelector('.finding details table').getBoundingClientRect().height"
+@pytest.mark.parametrize("paper", [(8.5, 11.0), (8.27, 11.69)])
+@pytest.mark.parametrize("name", NAMES)
+def test_paper_begins_with_a_summary_of_one_page_and_ends_within_eight(
+    name: str, paper: tuple[float, float], browser: Any, pages: dict[str, str]
+) -> None:
+    _fits_on_paper(browser, pages[name], paper)
+
+
+def test_a_run_with_plots_fits_on_paper(browser: Any, plotted: str) -> None:
+    _fits_on_paper(browser, plotted, (8.5, 11.0))
+
+
+def _fits_on_paper(browser: Any, url: str, paper: tuple[float, float]) -> None:
+    width, height = (
+        round(inches * 96 - 2 * margin * 96 / 25.4) for inches, margin in zip(paper, (12, 11), strict=True)
+    )
+    show(browser, url, media="print", width=width)
+    summary = "return document.getElementById('findings').getBoundingClientRect().top + scrollY"
+    assert browser.execute_script(summary) <= height
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"paperWidth": paper[0], "paperHeight": paper[1]})
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed["data"]))) <= 8
+
+
+def test_paper_has_what_to_record_next_and_what_the_reader_opened(browser: Any, pages: dict[str, str]) -> None:
     show(browser, pages["baseline"], media="print")
-    assert browser.execute_script(evidence) > 20
+    height = "return document.querySelector('{}').getBoundingClientRect().height"
+    assert browser.execute_script(height.format("#blind ul")) > 20
+    assert browser.execute_script(height.format("#healthy")) == 0
+    assert browser.execute_script(height.format(".finding .evidence table")) == 0
+    browser.execute_script("document.querySelector('.finding .evidence').open = true")
+    assert browser.execute_script(height.format(".finding .evidence table")) > 20
+
+
+@pytest.mark.parametrize("name", ["baseline", "cannot_say", "collapse", "cascade"])
+def test_no_word_is_broken_on_a_phone(name: str, browser: Any, pages: dict[str, str]) -> None:
+    show(browser, pages[name], width=390)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    broken = browser.execute_script("""
+const texts = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT), broken = [];
+for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+  if (text.parentElement.closest('svg, pre')) continue;
+  for (const word of text.textContent.matchAll(/[A-Za-z]+/g)) {
+    const range = document.createRange();
+    range.setStart(text, word.index);
+    range.setEnd(text, word.index + word[0].length);
+    if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) broken.push(word[0]);
+  }
+}
+return broken;""")
+    assert broken == []
 
 
 @pytest.mark.parametrize("part", ["blind", "healthy", "sources", "method", "context", "loop"])

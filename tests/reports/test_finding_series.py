@@ -58,6 +58,17 @@ def test_a_limit_on_the_curve_is_drawn_at_its_level(samples: dict[str, Diagnosis
     assert "Limit 0.3. Since step 60 (between 55 and 62)." in plot.alt
 
 
+def test_a_caption_names_its_curve_in_its_own_case(samples: dict[str, Diagnosis]) -> None:
+    frame = pl.DataFrame({"step": [1, 2], "value": [0.5, 0.7], "flag": [0, 0]})
+    for evidence in ({"metric": "myScore"}, {"logged_as": "myScore"}):
+        rows = frame.with_columns(**{key: pl.lit(evidence.get(key, "")) for key in ("metric", "logged_as")})
+        plot = finding_plot(
+            finding(evidence=evidence), replace(samples["baseline"], tables={"finding_series": rows}), "p"
+        )
+        assert plot is not None
+        assert plot.title == "myScore: 0.5 at first, 0.7 at the end"
+
+
 @pytest.mark.parametrize(
     ("values", "shown"),
     [

@@ -152,7 +152,7 @@ def test_a_run_of_many_findings_draws_the_worst_and_lists_the_rest(samples: dict
     )
     page = render_html(replace(base, findings=(*base.findings, *more)))
     assert "The 24 worst of 43 findings are drawn." in page
-    assert "findings in order of time (43 rows)" in page
+    assert "Findings in order of time (43 rows)" in page
 
 
 def test_the_axis_ends_below_a_spike_and_not_below_a_rise_that_lasts() -> None:

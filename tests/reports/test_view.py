@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ptt.diagnostics.model import Answer, Diagnosis, Source
+from ptt.diagnostics.model import Answer, Diagnosis, Link, NotJudged, Source
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.reports.run.answers import happened, replies
 from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.html import render_html
 from ptt.reports.run.view import absent, conditions, finding_views, first_broken, lanes, source_groups
-from ptt.reports.text.names import joined, sentence
-from ptt.reports.text.numbers import count, number, p_value, percent, times, with_unit
+from ptt.reports.text.names import joined, runs, sentence
+from ptt.reports.text.numbers import count, limit_value, number, p_value, percent, times, with_unit
 from ptt.reports.text.sanitize import LONGEST, safe, shortened
 
 
@@ -48,6 +48,11 @@ def test_other_numbers() -> None:
     assert with_unit(0.5, "share") == "50%"
     assert with_unit(0.65, "nats") == "0.65\u202fnats"
     assert with_unit(1.0, "nats") == "1\u202fnat"
+    assert with_unit(0.119, "of its best speed") == "11.9% of its best speed"
+    assert limit_value(0.75, "of its best speed") == "75%"
+    assert with_unit(0.42, "correlation") == "correlation 0.42"
+    assert limit_value(0.3, "correlation") == "0.3"
+    assert limit_value(2.0, "nats") == "2\u202fnats"
     assert p_value(0.0004) == "p < 0.001"
     assert p_value(0.0312) == "p = 0.031"
     assert count(-1200) == "−1\u202f200"
@@ -63,6 +68,8 @@ def test_foreign_text_is_shown_not_obeyed() -> None:
 def test_sentences() -> None:
     assert sentence("post-tool tails grew") == "Post-tool tails grew."
     assert sentence("p99 fell!") == "p99 fell!"
+    assert sentence("loss, margin and accuracy fell") == "Loss, margin and accuracy fell."
+    assert sentence("kl never falls back") == "kl never falls back."
     assert sentence("") == ""
     assert joined(["a", "b", "c"]) == "a, b and c"
 
@@ -210,9 +217,32 @@ def test_a_finding_keeps_its_parts_apart(samples: dict[str, Diagnosis]) -> None:
     assert views[4].numbers["Suspected onset"] == "not known"
 
 
+def test_a_line_that_records_the_missing_stands_once_with_all_it_answers(samples: dict[str, Diagnosis]) -> None:
+    base, line = samples["cascade"], "log the widget of each step"
+    asked = [
+        NotJudged(id=f"check-{index}", link=Link.REWARD, reason="no widget is logged", missing=("widget",), enable=line)
+        for index in range(25)
+    ]
+    alone = NotJudged(id="alone", link=Link.CRITIC, reason="no value is logged", enable="log the value")
+    page = render_html(dataclasses.replace(base, not_judged=(alone, *asked)))
+    assert page.count("Log the widget of each step.") == page.count("No widget is logged.") == 1
+    assert all(f"<code>check-{index}</code>" in page for index in range(25))
+    assert page.index("Log the widget") < page.index("Log the value.")
+
+
+def test_a_long_name_may_break_between_its_parts_alone() -> None:
+    assert runs("set `actor_rollout_ref.actor.use_kl_loss=True` at 0.25") == [
+        ["set "],
+        ["actor_", "rollout_", "ref.", "actor.", "use_", "kl_", "loss=", "True"],
+        [" at 0.25"],
+    ]
+
+
 def test_what_does_not_apply_is_one_line_a_link(samples: dict[str, Diagnosis]) -> None:
     page = render_html(samples["cascade"])
-    assert page.count("<li><p><code>") == 4
+    asked = [item.id for item in samples["cascade"].not_judged if item.applies]
+    assert len(asked) == 4
+    assert all(f"<code>{name}</code>" in page for name in asked)
     assert [(link, ids) for link, _, ids in absent(samples["cascade"])] == [
         ("Training signal", "at-chance"),
         ("Critic", "value-loss-rising, explained-variance-low"),

@@ -250,6 +250,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits, run: Run) -> Findi
         grew = f" and may have moved further by up to ×{sig(most)}"
     passed = limit_passed(tails, "p95", limit, run)
     policy, reference = sides(tails.pair)
+    weight = f"{math.exp(late):,.0f}" if late < LARGEST_SAID else "a million"
     return Finding(
         id="tails-high",
         severity=(Severity.CRITICAL if grown else Severity.HIGH)
@@ -260,7 +261,7 @@ def _high(tails: Tails, signature: Signature, limits: Limits, run: Run) -> Findi
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
         claim=f"{policy} is far from {reference} {where(tails)}{grew}: p95 of |r| is {sig(late)} nats in the last "
-        f"{'third' if late == third else 'sixth'} (one token in twenty carries a weight beyond {math.exp(late):,.0f})",
+        f"{'third' if late == third else 'sixth'} (one token in twenty carries a weight beyond {weight})",
         observed=late,
         limit=limit,
         unit="nats",
@@ -299,6 +300,7 @@ FALSE_ALARMS: Final = 0.01  # for the whole decision: growth and localisation ar
 MATERIAL_P99: Final = math.log(2.0)  # nats: the usual truncation cap C = 2 starts to bite at 1% of tokens
 HIGH_P95: Final = 1.0  # nats: 5% of tokens carry a weight beyond e
 CRITICAL_P95: Final = 2.0  # nats: 5% of tokens carry a weight beyond 7; the batch hangs on them
+LARGEST_SAID: Final = math.log(1e6)  # nats: the digits of a larger weight say nothing more
 MIN_STEPS: Final = 12
 MIN_BLOCKS: Final = MIN_SHIFT_BLOCKS
 MIN_LEFT_SHARE: Final = 0.1  # of the early window's post-tool tokens: below it the slice emptied, and its tails with it

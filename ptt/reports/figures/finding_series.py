@@ -50,7 +50,7 @@ class _Series:
     @property
     def title(self) -> str:
         label = metric_name(self.name) if self.name in METRICS else ""
-        raw = shortened(safe(self.logged_as), MAX_NAME)
+        raw = shortened(safe(self.logged_as or self.name), MAX_NAME)
         title = f"{label} ({raw})" if label and raw and raw != label else label or raw
         return title[:1].upper() + title[1:] if label else title
 

@@ -21,7 +21,7 @@ from ptt.reports.text.consequences import (
     span_words,
 )
 from ptt.reports.text.names import LINKS, METRICS, SIDES, joined, metric_name, sentence
-from ptt.reports.text.numbers import count, counted, number, percent, with_unit
+from ptt.reports.text.numbers import count, counted, limit_value, number, percent, with_unit
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.tables import rows_where, table
 from ptt.reports.text.why import (
@@ -43,7 +43,7 @@ from ptt.reports.text.why import (
 FEW_HOLD_MOST = 0.5  # of the tail in 1 % of the sequences: then these sequences are the story
 MAX_CAUSES = 3
 MAX_QUESTIONS = 3
-MAX_NATS = 300.0  # exp of it is finite
+MAX_NATS = math.log(1e6)  # beyond it the factor itself says nothing more
 NOT_HELD = "findings.json does not contain the evidence against other explanations; the store does."
 NOTHING_TO_DO = "Nothing needs to be done."
 NO_ONSET = "The step at which it began is unknown."
@@ -78,6 +78,7 @@ def replies(diagnosis: Diagnosis) -> tuple[Reply, ...]:
         *(
             Reply(key=key, question=question, sentences=tuple(safe(text) for text in sentences if text))
             for key, question, sentences in answers
+            if any(sentences)
         ),
         Reply(key="next", question="What to do first", sentences=next_steps, ordered=True),
     )
@@ -104,8 +105,6 @@ def happened(diagnosis: Diagnosis, *, short: bool = False) -> list[str]:
             aggregates_sentence(diagnosis.signature) if judged else "",
             no_signature(diagnosis) if tails else "",
         ]
-        if outcome is not None and not short and not any(sentences):
-            sentences = [outcome.how_ended]
     return [text for text in (crashes(diagnosis), *sentences) if text]
 
 
@@ -151,12 +150,14 @@ def _moved(finding: Finding, diagnosis: Diagnosis) -> str:
         return ""
     names = {key: str(finding.evidence.get(key) or "") for key in ("metric", "logged_as")}
     before, after, far = moved.before, moved.after, moved.far
-    label = metric_name(names["metric"]) if names["metric"] in METRICS else safe(names["logged_as"])
+    label = safe(names["logged_as"] or names["metric"])
+    if names["metric"] in METRICS:
+        label = sentence(metric_name(names["metric"])).rstrip(".")
     unit = finding.unit if finding.unit == "nats" else ""
     peak = f", {number(far)} at its {'highest' if after >= before else 'lowest'}"
     peak = peak if abs(far - after) > abs(after - before) / 2 else ""
     return sentence(
-        f"{label[:1].upper()}{label[1:]}: median {with_unit(before, unit)} before {diagnosis.run.step_unit} "
+        f"{label}: median {with_unit(before, unit)} before {diagnosis.run.step_unit} "
         f"{count(moved.until)}, {with_unit(after, unit)} over the last {counted(moved.values, 'value')}{peak}"
     )
 
@@ -188,7 +189,7 @@ def _factors(diagnosis: Diagnosis) -> str:
 
 
 def _factor(log_ratio: float) -> str:
-    return number(math.exp(min(log_ratio, MAX_NATS)))
+    return number(math.exp(log_ratio)) if log_ratio < MAX_NATS else "a million"
 
 
 def _since(diagnosis: Diagnosis) -> list[str]:
@@ -223,12 +224,11 @@ def measured_sentence(finding: Finding) -> str:
     observed, limit = finding.observed, finding.limit
     if observed is None or limit is None or observed == limit:
         return NOT_PROVEN
-    if finding.unit.startswith("of "):  # a share
-        return f"Measured: {percent(observed)} {finding.unit} (limit {percent(limit)}). {NOT_PROVEN}"
     seen, unit = with_unit(observed, finding.unit), finding.unit
-    above = observed / limit if limit > 0 and unit not in RATIOS else 0.0
+    ratio = unit.startswith((*RATIOS, "of "))
+    above = observed / limit if limit > 0 and not ratio else 0.0
     far = f"{number(above, 2)} times the limit of" if above >= FAR_ABOVE else "limit"
-    return f"Measured: {seen} ({far} {with_unit(limit, unit)}). {NOT_PROVEN}"
+    return f"Measured: {seen} ({far} {limit_value(limit, unit)}). {NOT_PROVEN}"
 
 
 def _alternatives(diagnosis: Diagnosis) -> list[str]:

@@ -50,7 +50,6 @@ def render_page(diagnosis: Diagnosis, drawn: Callable[[], RunFigures] | None = N
     findings = view.worst_first(view.finding_views(diagnosis))
     weighty = [item for item in findings if item.finding.severity.at_least(view.BROKEN_FROM)]
     plots, unplotted = _plots(findings, diagnosis, plot_faults)
-    not_judged = [item for item in diagnosis.not_judged if item.applies]
     asked = samples(diagnosis)
     page_with = partial(
         render,
@@ -79,7 +78,7 @@ def render_page(diagnosis: Diagnosis, drawn: Callable[[], RunFigures] | None = N
         context=view.context_items(diagnosis),
         checklists=view.checklists(diagnosis),
         lanes=view.lanes(diagnosis),
-        not_judged=not_judged,
+        unjudged=view.unjudged(diagnosis),
         absent=view.absent(diagnosis),
         sources=view.source_groups(diagnosis.sources),
         settings=view.settings(diagnosis),

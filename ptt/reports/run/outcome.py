@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +17,6 @@ from ptt.reports.text.tables import table
 SHOWN: Final = 8  # rows beside the sentences; the others are folded
 MAX_NAME: Final = 60
 WIDTH, HEIGHT = 96.0, 22.0
-CODE: Final = re.compile(r"`([^`]+)`")
 NONE: Final = "–"
 MOVEMENTS: Final = ("rose", "fell", "flat")
 
@@ -40,9 +38,9 @@ class SeriesRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OutcomeView:
-    """The sentences, the series that are shown, and those that are folded."""
+    """The sentences, with names as logged in backticks, the series that are shown, and those that are folded."""
 
-    said: tuple[str, ...]  # every second one is a name as logged
+    said: str
     shown: tuple[SeriesRow, ...]
     folded: tuple[SeriesRow, ...]
     left_out: str
@@ -67,7 +65,7 @@ def outcome_view(diagnosis: Diagnosis) -> OutcomeView | None:
     telling = sorted(outcome.series, key=lambda one: not one.label)[:SHOWN]  # what has a name first, else as they stand
     rows = [_row(one, courses) for one in [*telling, *(one for one in outcome.series if one not in telling)]]
     left = f"{count(outcome.series_left_out)} more series are not listed." if outcome.series_left_out else ""
-    said = tuple(CODE.split(safe(said_beside_headline(diagnosis))))
+    said = safe(said_beside_headline(diagnosis))
     return OutcomeView(said=said, shown=tuple(rows[:SHOWN]), folded=tuple(rows[SHOWN:]), left_out=left)
 
 

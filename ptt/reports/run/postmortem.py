@@ -17,7 +17,7 @@ from ptt.reports.run.view import NO_LINK, checkpoints_on_disk, kept_checkpoints,
 from ptt.reports.text.consequences import chains, first_failure, limit_words, onset_words, roots, span_words
 from ptt.reports.text.markdown import Markdown, code, target
 from ptt.reports.text.names import LINKS, SEVERITIES, metric_name, sentence
-from ptt.reports.text.numbers import count, counted, with_unit
+from ptt.reports.text.numbers import count, counted, limit_value, with_unit
 from ptt.reports.text.tables import table
 from ptt.reports.text.why import aggregates_sentence, chance, coverage, samples
 
@@ -177,7 +177,7 @@ def _event(step: int | None, interval: Steps | None, what: str, finding: Finding
 
 def _measured(finding: Finding) -> str:
     """Say what was seen, and what the limit is."""
-    limit = f" (limit: {with_unit(finding.limit, finding.unit)})" if finding.limit is not None else ""
+    limit = f" (limit: {limit_value(finding.limit, finding.unit)})" if finding.limit is not None else ""
     return f"{finding.id}: {with_unit(finding.observed, finding.unit)}{limit}"
 
 

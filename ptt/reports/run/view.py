@@ -9,11 +9,22 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from ptt.diagnostics.model import Diagnosis, Finding, JsonScalar, Link, Run, Severity, Source, Status, since_words
+from ptt.diagnostics.model import (
+    Diagnosis,
+    Finding,
+    JsonScalar,
+    Link,
+    NotJudged,
+    Run,
+    Severity,
+    Source,
+    Status,
+    since_words,
+)
 from ptt.diagnostics.verdict.catalogue import OF_ONE_RULE, pages
 from ptt.reports.text.consequences import chains, span_words
 from ptt.reports.text.names import CONDITIONS, LINKS, kind_name, pair_name, sentence, slice_name
-from ptt.reports.text.numbers import count, counted, number, with_unit
+from ptt.reports.text.numbers import count, counted, limit_value, number, with_unit
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.tables import Row, rows_where
 from ptt.reports.text.why import samples
@@ -211,6 +222,39 @@ def absent(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unjudged:
+    """The questions that one thing to record would answer, by link and by why they are open."""
+
+    enable: str
+    missing: str
+    count: int
+    questions: list[tuple[str, str, list[str]]]  # link, reason, ids
+
+
+def unjudged(diagnosis: Diagnosis) -> list[Unjudged]:
+    """Return what to record, what answers most questions first."""
+    groups: defaultdict[str, list[NotJudged]] = defaultdict(list)
+    for item in diagnosis.not_judged:
+        if item.applies:
+            groups[item.enable].append(item)
+    made = []
+    for enable, items in groups.items():
+        asked: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for item in items:
+            asked[LINKS[item.link], sentence(item.reason)].append(safe(item.id))
+        missing = dict.fromkeys(safe(name) for item in items for name in item.missing)
+        made.append(
+            Unjudged(
+                enable=sentence(enable),
+                missing=", ".join(missing),
+                count=len(items),
+                questions=[(link, reason, ids) for (link, reason), ids in asked.items()],
+            )
+        )
+    return sorted(made, key=lambda group: (not group.enable, -group.count))
+
+
+@dataclass(frozen=True, kw_only=True)
 class FindingView:
     """One finding, what is put into words of it, and those that follow from it."""
 
@@ -289,7 +333,7 @@ def _numbers(finding: Finding) -> dict[str, str]:
         passed += f" ({span_words(finding.limit_passed_interval)})"
     values = {
         "Observed": "" if finding.observed is None else with_unit(finding.observed, safe(finding.unit)),
-        "Limit": "" if finding.limit is None else with_unit(finding.limit, safe(finding.unit)),
+        "Limit": "" if finding.limit is None else limit_value(finding.limit, safe(finding.unit)),
         "Slice": slice_name(finding.slice or ""),
         "Suspected onset": onset,
         "Limit passed": passed,

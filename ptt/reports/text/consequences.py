@@ -10,7 +10,7 @@ from ptt.diagnostics.model import Diagnosis, Finding, Severity, Steps, between_w
 from ptt.diagnostics.verdict.causes import by_onset
 from ptt.diagnostics.verdict.causes import first_failure as first_of
 from ptt.reports.text.names import sentence
-from ptt.reports.text.numbers import count, counted, with_unit
+from ptt.reports.text.numbers import count, counted, limit_value
 
 MAX_CLAIMS: Final = 2  # consequences in their own words: the others are counted
 
@@ -115,7 +115,7 @@ def limit_words(finding: Finding) -> str:
     """Say at which step what grew passed its limit; empty where that is not another one than its onset."""
     if finding.onset_step is None or finding.limit_passed_step in {None, finding.onset_step}:
         return ""
-    limit = "" if finding.limit is None else f" of {with_unit(finding.limit, finding.unit)}"
+    limit = "" if finding.limit is None else f" of {limit_value(finding.limit, finding.unit)}"
     percentile = finding.evidence.get("percentile")
     of = f" ({percentile})" if limit and isinstance(percentile, str) else ""
     when = onset_words(finding.limit_passed_step, finding.limit_passed_interval)

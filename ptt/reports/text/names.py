@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from ptt.diagnostics.metrics.catalogue import labels
 from ptt.diagnostics.model import Answer, Link, RunVerdict, Severity, Status
 from ptt.reports.text.sanitize import safe
@@ -79,6 +82,11 @@ GUARDS = {
     "veto-1e-4": "veto, a token below 10⁻⁴",
     "sequence-0.5-2": "sequence mean, 0.5 to 2",
 }
+_SPELT: Final = frozenset({"acc", "clipfrac", "kl", "lr", "ppl", "tis"})  # names as logged that are no words
+_NAMES: Final = re.compile(r"`([^`]+)`")
+_LONG: Final = re.compile(r"\S{12,}")  # a word that a column on a phone may not hold
+_JOINT: Final = re.compile(r"(?<=[/_])(?=\w)|(?<=[.=,(])(?=[^\W\d])")  # of a name of several parts
+BREAK: Final = "\u200b"
 BY = {
     "slice": "slice",
     "observations": "observations in the sequence",
@@ -131,7 +139,12 @@ def joined(words: list[str], *, last: str = " and ") -> str:
 def sentence(text: str) -> str:
     """Write a clause as a sentence, with capital and full stop; identifiers at its head stay as they are."""
     text = safe(text).strip()
-    head = text.split(" ", 1)[0]
-    if head.replace("-", "").isalpha() and head.islower():
+    head = text.split(" ", 1)[0].rstrip(",;:")
+    if head.replace("-", "").isalpha() and head.islower() and head not in _SPELT:
         text = text[:1].upper() + text[1:]
     return text if not text or text[-1] in ".!?…" else text + "."
+
+
+def runs(text: str) -> list[list[str]]:
+    """Split text into prose and, every second one, names as logged; each in pieces that a line may end after."""
+    return [_LONG.sub(lambda word: _JOINT.sub(BREAK, word[0]), part).split(BREAK) for part in _NAMES.split(text)]

@@ -8,6 +8,10 @@ MINUS = "−"
 THIN = "\u202f"  # narrow no-break space: a number and its unit stay on one line
 NO_VALUE = "no value"
 NOTHING = 1e-12  # of a share: less is what sums of floats leave of none
+QUANTITIES = frozenset(  # what is measured, not what it is measured in: such a word stands before its number
+    {"advantage", "coefficient", "correlation", "cosine", "difference of success", "distance from the running median"}
+    | {"loss", "norm", "probability", "rank correlation", "reward", "slope", "tau"}
+)
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e6  # outside, powers of ten are easier to read than zeros
 
@@ -65,10 +69,21 @@ def with_unit(value: float | None, unit: str) -> str:
         return times(value)
     if unit in {"share", "fraction"}:
         return percent(value)
+    if unit.startswith(("of ", "share ")):
+        return f"{percent(value)} {unit.removeprefix('share ')}"
+    if unit in QUANTITIES:
+        return f"{unit} {number(value)}"
     text = number(value)
     if text == "1" and unit == "nats":
         unit = "nat"
     return f"{text}{THIN}{unit}" if unit and value is not None else text
+
+
+def limit_value(value: float, unit: str) -> str:
+    """Write a limit beside what it limits, whose words are not said again."""
+    if unit.startswith(("of ", "share ")):
+        return percent(value)
+    return with_unit(value, "" if unit in QUANTITIES else unit)
 
 
 def p_value(value: float) -> str:

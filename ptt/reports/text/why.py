@@ -7,7 +7,7 @@ import polars as pl
 from ptt.diagnostics.model import Aggregates, Answer, CoreQuestion, Diagnosis, Severity, Signature, Steps
 from ptt.reports.text.consequences import first_failure, span_words
 from ptt.reports.text.names import PAIRS, joined, metric_name, pair_name, sentence, slice_name
-from ptt.reports.text.numbers import bounds, count, counted, number, p_value, percent, times, with_unit
+from ptt.reports.text.numbers import bounds, count, counted, limit_value, number, p_value, percent, times, with_unit
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.tables import WINDOW_NAMES, Row, pair_of, rows_where, table
 
@@ -273,7 +273,7 @@ def passed(diagnosis: Diagnosis) -> str:
     for finding in diagnosis.findings:  # the first that speaks of the signature's tail
         if finding.limit_passed_step == signature.limit_passed_step and finding.limit is not None:
             percentile = finding.evidence.get("percentile")
-            limit = f" ({percentile} of {with_unit(finding.limit, finding.unit)})" if percentile else ""
+            limit = f" ({percentile} of {limit_value(finding.limit, finding.unit)})" if percentile else ""
             break
     if signature.limit_passed_step == began:
         return f"{grew}, when it passed its limit{limit}."

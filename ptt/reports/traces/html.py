@@ -231,7 +231,7 @@ def render_traces(diagnosis: TraceDiagnosis) -> Page:
         first_steps=max(shown_steps(weighty, run), 1),
         counts=view.fold_lines(run),
         lanes=view.lanes(run),
-        not_judged=[item for item in run.not_judged if item.applies],
+        unjudged=view.unjudged(run),
         absent=view.absent(run),
         sources=view.source_groups(run.sources),
         chapters=chapters(diagnosis),

@@ -138,7 +138,7 @@ def _finding(rank: SlowRank, slow_ranks: int, limit: float) -> Finding:
         + ("; the time includes waiting for all ranks, so the real factor is larger" if whole else ""),
         observed=rank.score,
         limit=limit,
-        unit="score",
+        unit=f"of {against}'s speed" if not rank.own else "of its best speed",
         onset_step=rank.onset,
         evidence={
             "metric": name,
@@ -203,7 +203,7 @@ def _by_rows(evidence: Evidence, limit: float) -> list[Finding]:
             "mean; its times include waiting for all ranks, so the real factor is larger",
             observed=1 / median,
             limit=limit,
-            unit="score",
+            unit="of the mean speed",
             onset_step=int(at[0]),
             evidence={"metric": "straggler_slowdown_factor", "logged_as": factor.raw_name, "rank": rank, "rows": times},
             causes=("a device that throttles or has errors", "more tokens than the others get"),
