@@ -58,7 +58,7 @@ DOORS = {
         "Tables of a comparison",
         "`ptt.compare([RUN, RUN]).tables`. All are there, whatever could be compared ([comparing runs](compare.md)).",
     ),
-    "traces": ("Tables of agent traces", "`ptt.api.traces(PATH).tables` ([agent traces](traces.md))."),
+    "traces": ("Tables of agent traces", "`ptt.traces(PATH).tables` ([agent traces](traces.md))."),
     "store": (
         "Tables of the store",
         "What the parsers read, before anything is judged: `NAME.parquet` or `NAME/part-*.parquet` in the folder that\n"
