@@ -10,7 +10,9 @@ import pytest
 from parser_samples import losses, parser_named, pieces_of, run_file, table, takers
 
 import ptt
+from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.parsers.io.interface import Context
+from ptt.diagnostics.store.scan import read_table
 
 
 def written(tmp_path: Path, name: str, text: str) -> Path:
@@ -229,3 +231,15 @@ def test_a_missing_library_is_the_cause_of_what_follows(tmp_path: Path) -> None:
     events = table(pieces_of(written(tmp_path, "train.log", text)), "events")
     raised = [row["text"] for row in events.rows(named=True) if row["kind"] == "exception"]
     assert raised[0].startswith("ImportError: fast_attention.so: undefined symbol")
+
+
+@pytest.mark.parametrize(("name", "rows"), [("fixed_width.txt", 60), ("pipes.log", 40)])
+def test_a_table_goes_on_behind_a_line_that_is_no_row(name: str, rows: int, tmp_path: Path) -> None:
+    store = ptt.ingest(Path(__file__).parents[1] / "fixtures" / "own_logs" / name, out=tmp_path)
+    assert set(read_table(store, "metrics").group_by("name_raw").len()["len"]) == {rows}
+
+
+def test_a_number_with_a_decimal_comma_is_not_read_as_another(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("".join(f"step {n}: loss 0,{700 - n}, reward 0,{100 + n}\n" for n in range(1, 30)))
+    with pytest.raises(InputError):
+        ptt.ingest(tmp_path / "a.log", out=tmp_path / "out")

@@ -99,6 +99,7 @@ class TextTable:
 
     def __init__(self, names: list[str], counter: str) -> None:
         self._names, self._counter = names, counter
+        self.others = 0  # lines since the last row
 
     @classmethod
     def headed(cls, text: str) -> TextTable | None:
@@ -113,7 +114,7 @@ class TextTable:
         return cls(names, min(counters, key=lambda name: COUNTERS[count_name(name)])) if counters and known else None
 
     def row(self, text: str) -> tuple[Counter, Values] | None:
-        """Read a line of the table; None for any other line, which ends the table."""
+        """Read a line of the table; None for any other line."""
         cells = cells_of(text) if len(text) <= MAX_CHARS else []
         if len(cells) != len(self._names):
             return None
@@ -139,6 +140,7 @@ def is_rule(text: str) -> bool:
     return RULE.fullmatch(text) is not None
 
 
+MAX_BETWEEN: Final = 3  # lines between two rows of a table: of a checkpoint, or a warning
 BOX_LINES: Final = 60  # how many lines a headline such as `Step 3/100` applies to
 EPOCH_LINES: Final = 8  # an epoch's headline: a summary follows at once, or else steps do
 FOLLOWING_LINES: Final = 2  # that go on where a counted line ended: `average reward score: 0.5`
@@ -223,10 +225,14 @@ class ConsoleContext:
 
     def _text_row(self, line: bytes) -> ConsoleRow | None:
         text = line.decode("utf-8", "replace").rstrip()
-        found = self._columns.row(text) if self._columns else None
-        if found is None:
-            self._columns = self._columns if is_rule(text) else None
+        table = self._columns
+        found = table.row(text) if table else None
+        if table is None or found is None:
+            if table and not is_rule(text):
+                table.others += 1
+                self._columns = table if table.others <= MAX_BETWEEN else None
             return None
+        table.others = 0
         return ConsoleRow(dialect="table", values=found[1], counter=found[0])
 
     def _settled(self, row: ConsoleRow) -> ConsoleRow | None:

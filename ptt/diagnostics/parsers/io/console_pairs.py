@@ -40,10 +40,10 @@ WRAPPED = re.compile(rf"(?:(?:np|numpy)\.(?:float|int)\d+\(|tensor\()?({PLAIN})(
 PLAIN_STARTS: Final = frozenset("+-.0123456789")
 WORDS: Final[dict[str, float | None]] = {"None": None, "True": 1.0, "False": 0.0}
 NUMBER = (
-    r"[+-]?(?:\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,40})?|\d{1,40}(?:\.\d{0,40})?(?:[eE][+-]?\d{1,4})?"
+    r"[+-]?(?:[1-9]\d{0,2}(?:,\d{3}){1,6}(?:\.\d{1,40})?|\d{1,40}(?:\.\d{0,40})?(?:[eE][+-]?\d{1,4})?"
     r"|\.\d{1,40}(?:[eE][+-]?\d{1,4})?|inf|nan|NaN|Inf)"
 )
-NO_UNIT = r"(?:\s?(%)|(?!\w|[./:-]\w|\s?(?:s|ms|sec|min|h|hours|GB|MB|GiB|MiB|it/s|tok\w*/s|samples/s)\b))"
+NO_UNIT = r"(?:\s?(%)|(?!\w|[./:-]\w|,\d|\s?(?:s|ms|sec|min|h|hours|GB|MB|GiB|MiB|it/s|tok\w*/s|samples/s)\b))"
 NAME = r"[^\W\d][\w/.@%+#-]{0,100}"
 COMPACT = re.compile(
     rf"(?<![\w/.'\"-])({NAME}?(?:\([\w.-]{{1,12}}\))?)\s?[=:]\s{{0,12}}(?:\[(?={NUMBER}\]))?({NUMBER}){NO_UNIT}"
