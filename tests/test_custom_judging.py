@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import Array, repeatable, series_of
-from custom_rules import DPO, FALL, FLAT, GRPO, HUMP, STEP, found, judged, on, rule
+from custom_rules import DPO, FALL, FLAT, GRPO, HUMP, STEP, WHOLE, found, judged, on, rule
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +24,7 @@ from ptt.diagnostics.custom.conditions import (
     rolling,
     union,
 )
+from ptt.diagnostics.custom.files import toml_rules
 from ptt.diagnostics.custom.terms import AllOf, AnyOf, Bound, Condition, CustomRule, Moving, Statement
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Healthy, Link, NotJudged, Severity
@@ -292,3 +293,33 @@ def test_windows_are_worked_on_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
     whole = rolling(np.arange(200), values, "p95", 20)
     monkeypatch.setattr("ptt.diagnostics.custom.conditions.CHUNK", 100)
     assert (rolling(np.arange(200), values, "p95", 20) == whole).all()
+
+
+def _joined(joint: str, claim: str) -> CustomRule:
+    return rule(f'[[rule]]\nid = "mine"\nseverity = "high"\nlink = "reward"\nclaim = "{claim}"\n{joint}')
+
+
+@pytest.mark.parametrize(
+    ("joint", "values"),
+    [
+        (
+            'all = [{ metric = "entropy", is = "> 0" }, { metric = "kl/ref", is = "> 0.5" }]',
+            "0.100 1:0.100 2:0.900/0.5",
+        ),
+        # the first part of the `any` is not true, though its first condition is
+        (
+            'any = [{ all = [{ metric = "entropy", is = "> 0" }, { metric = "reward/mean", is = "> 5" }] },'
+            ' { metric = "kl/ref", is = "> 0.5" }]',
+            "0.900 1:0.100 2:0.100/5",
+        ),
+    ],
+)
+def test_a_value_is_of_what_makes_the_rule_true_and_others_have_a_number(joint: str, values: str) -> None:
+    claim = "{value:.3f} 1:{value1:.3f} 2:{value2:.3f}/{limit2}"
+    metrics = {"entropy": FLAT, "kl/ref": STEP, "reward/mean": FLAT}
+    assert found(judged(_joined(joint, claim), metrics)).claim == values
+
+
+def test_a_number_beyond_the_conditions_is_no_field() -> None:
+    _, problems = toml_rules(WHOLE + 'claim = "{value2}"\n', file="mine.toml")
+    assert "there is no field {value2}" in problems[0]

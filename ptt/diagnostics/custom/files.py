@@ -201,8 +201,8 @@ def rule_of(table: Mapping[str, Any], *, file: str) -> CustomRule:
     if rule.claim and rule.message:
         raise DocumentError("claim", "and message mean the same; give only one")
     claim = (rule.claim or rule.message).strip()
-    check_template(claim)
     condition = _condition("", rule, depth=0)
+    check_template(claim, len(list(tests_of(condition))))
     if rule.for_steps > 1 and not any(isinstance(test.window, Moving) for test in tests_of(condition)):
         raise DocumentError("for_steps", "is more than 1, and no window here moves; give a number as `window`")
     metric = next(tests_of(condition)).metric

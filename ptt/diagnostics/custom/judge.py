@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.custom.conditions import Evaluated, Outcome, outcome_of
+from ptt.diagnostics.custom.conditions import Evaluated, Outcome, TestOutcome, outcome_of
 from ptt.diagnostics.custom.terms import (
+    OF_CONDITION,
     TOKENS,
+    AllOf,
     AnyOf,
     Between,
     Bound,
@@ -119,11 +121,15 @@ NATS: Final = frozenset({"p50", "p95", "p99", "p999", "mean_r", "mean_abs_r", "k
 
 
 def finding_of(rule: CustomRule, outcome: Outcome, onset: int) -> Finding:
-    """Return the finding, by the first test that holds at the onset."""
-    test, series, evaluated = _first_holding(outcome, onset)
+    """Return the finding, by the first condition, as they are written, of what holds at the onset."""
+    tests = iter(outcome.tests)
+    holding = _first_holding(rule.condition, tests, onset)
+    if holding is None or holding.series is None or holding.evaluated is None:
+        raise AssertionError("a condition holds, and no part of it does")
+    test, series, evaluated = holding.test, holding.series, holding.evaluated
     index = _find_worst(test, evaluated, onset)
     observed, limit = float(evaluated.values[index]), float(evaluated.limits[index])
-    values = {"value": observed, "limit": limit, "early": evaluated.early, "onset": onset}
+    values = {**_numbered(outcome, onset), "value": observed, "limit": limit, "early": evaluated.early, "onset": onset}
     claim = fill_template(rule.claim, values) if rule.claim else words(rule.condition)
     name = series.name
     return Finding(
@@ -166,9 +172,35 @@ def words(condition: Condition) -> str:
     return joint.join(words(part) if isinstance(part, Statement) else f"({words(part)})" for part in condition.parts)
 
 
-def _first_holding(outcome: Outcome, onset: int) -> tuple[Statement, Series, Evaluated]:
-    known = [(entry.test, entry.series, entry.evaluated) for entry in outcome.tests if entry.series and entry.evaluated]
-    return next(entry for entry in known if entry[2].holds[_place(entry[0], entry[2], onset)])
+def _first_holding(condition: Condition, tests: Iterator[TestOutcome], onset: int) -> TestOutcome | None:
+    """Return the first test of a condition that holds at a step; None where it does not. `tests`: in their order."""
+    if isinstance(condition, Statement):
+        tested = next(tests)
+        return tested if _holds(tested, onset) else None
+    found = [_first_holding(part, tests, onset) for part in condition.parts]
+    if isinstance(condition, AllOf) and None in found:
+        return None
+    return next((tested for tested in found if tested is not None), None)
+
+
+def _holds(tested: TestOutcome, onset: int) -> bool:
+    if tested.evaluated is None:
+        return False
+    place = _place(tested.test, tested.evaluated, onset)
+    began = not isinstance(tested.test.window, Moving) or tested.evaluated.steps[0] <= onset
+    return began and bool(tested.evaluated.holds[place])
+
+
+def _numbered(outcome: Outcome, onset: int) -> dict[str, float | None]:
+    """Return the fields of each condition by its number: at its worst where it holds, else at the onset."""
+    fields: dict[str, float | None] = {}
+    for number, tested in enumerate(outcome.tests, start=1):
+        if (evaluated := tested.evaluated) is None:
+            continue
+        at = (_find_worst if _holds(tested, onset) else _place)(tested.test, evaluated, onset)
+        of_test = float(evaluated.values[at]), float(evaluated.limits[at]), evaluated.early
+        fields |= {f"{name}{number}": value for name, value in zip(OF_CONDITION, of_test, strict=True)}
+    return fields
 
 
 def _place(test: Statement, evaluated: Evaluated, onset: int) -> int:

@@ -26,7 +26,8 @@ NEED_TWO: Final = frozenset({"std", "slope"})
 
 Direction = Literal["<", "<=", ">", ">="]
 
-FIELDS: Final = ("value", "limit", "early", "onset")
+OF_CONDITION: Final = ("value", "limit", "early")
+FIELDS: Final = (*OF_CONDITION, "onset")
 _FIELD: Final = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}]*))?\}|[{}]")
 _FORMAT: Final = re.compile(r",?(?:\.\d)?[efg%]?")
 
@@ -250,14 +251,19 @@ def is_for(algorithms: Sequence[str], run: Algorithm) -> bool | None:
     return None
 
 
-def check_template(template: str) -> None:
-    """Refuse a template with unknown fields, an invalid format, or a single brace."""
+def check_template(template: str, conditions: int = 1) -> None:
+    """Refuse a template with unknown fields, an invalid format, or a single brace.
+
+    Of several conditions each has fields of its own, numbered from 1 as written: `{value2}`.
+    """
+    numbered = [f"{name}{number}" for number in range(1, conditions + 1) for name in OF_CONDITION]
+    known = (*FIELDS, *numbered) if conditions > 1 else FIELDS
     for part in _FIELD.finditer(template):
         if part.group() in {"{", "}"}:
             raise RuleError(f"a single {part.group()!r}; write it twice to print it")
         name, form = part.group(1), part.group(2) or ""
-        if name is not None and name not in FIELDS:
-            raise RuleError(f"there is no field {{{name}}}; known are {', '.join(FIELDS)}")
+        if name is not None and name not in known:
+            raise RuleError(f"there is no field {{{name}}}; known are {', '.join(known)}")
         if not _FORMAT.fullmatch(form):
             raise RuleError(f"{form!r} is not a number format; write for example {{value:.3f}} or {{value:.1%}}")
 
