@@ -76,7 +76,7 @@ or values; read it before you share it all the same.
 
 def formats() -> str:
     """One line a parser: whose files, what its samples yield, and what the reader was held against."""
-    yields = _yields()
+    yields = {"own_logs": "metrics", **_yields()}  # which no sample is: it reads what ptt.toml says
     return FORMATS + "".join(
         f"| `{parser.name}` | {parser.describes} | {yields[parser.name]} | {parser.held_against} |\n"
         for parser in PARSERS
@@ -113,7 +113,7 @@ def _told(tables: Mapping[str, set[str]]) -> str:
     return ", ".join(told)
 
 
-SETTINGS = """# Settings
+SETTINGS = r"""# Settings
 
 `ptt` reads `ptt.toml` in the current folder, or `--settings FILE`. An unknown key is an error. These are the defaults:
 
@@ -134,6 +134,10 @@ min_observation = {shortest}  # tokens; a shorter gap between model tokens is a 
 # "my/avg_rew" = "reward/mean"
 # "avg_reward" = ""  # not a metric of the table, whatever its words suggest
 # "my/figure" = {{ better = "higher" }}  # or "lower": no metric of the table, but which way it gets better is known
+
+# [[logs]]  # how to read text in a format of your own: see below
+# files = "train_*.log"
+# line = 'step (?P<step>\d+): (?P<loss>\S+) / (?P<reward>\S+)'
 
 [run]  # counts before all that the files say
 # algorithm = "grpo"
@@ -157,11 +161,47 @@ evaluation may hold a data set's (`eval_gsm8k_loss`). Shares in per cent are div
 below 0 is minus the entropy. The note on its file says what was recognised, and why. `format_reward`, `reward_max` and
 `kl_coef` are not recognised: they mean something else. `[metrics]` says what other names mean, and corrects a wrong
 guess; `""` or `"ignore"` takes a name out of the table. Write names as `ptt sources RUN` lists them; it prints the
-section ready to paste. A mapped name replaces other names of that metric in its file. The metrics are:
+section ready to paste. A mapped name replaces other names of that metric in its file. A key that the run does not log
+is reported there with the name most like it; `ptt sources RUN --strict` then exits with 2. The metrics are:
 
 | name | what it is |
 |---|---|
 {metrics}
+
+## Logs in a format of your own
+
+Text that no parser reads, `ptt` reads by `[[logs]]`. Start with `ptt sources RUN`: for a log whose lines are the same
+but for their numbers it prints an entry to paste, with the values that it found under each name. An entry has
+
+| key | what it says | default |
+|---|---|---|
+| `files` | the name of the files, or their path in the run, with `*`, `?` and `[...]` | required |
+| `line` | a regular expression with a named group for each value; it may match anywhere in a line | |
+| `columns` | `{{ step = 1, reward = 3 }}`: names, and groups of `line` or, without it, cells | the named groups |
+| `separator` | what separates cells, such as `","` | white space |
+| `step` | the name of the value that counts | `"step"` |
+| `decimal` | `","` for 0,25 and 1.000,5 | `"."` |
+
+```toml
+[[logs]]  # [2026-03-04 09:12:57] [rank0] 12 0.7019 0.158 7.7e-04
+files = "train.log"
+line = '\[rank0\] (?P<step>\d+) (?P<loss>\S+) (?P<reward>\S+) (?P<kl>\S+)$'
+
+[[logs]]  # 12<TAB>0.7019<TAB>0.158
+files = "*.tsv"
+columns = {{ step = 1, "loss/policy" = 2, "reward/mean" = 3 }}
+```
+
+Names are read like any logged name, and may be names of the table above. Of a value the number that it begins with
+counts, behind brackets and quotes; `%` divides by 100, `k` and `M` multiply by a thousand and a million, other units
+are dropped, and `-`, `null` and `n/a` are no value. Lines whose step is no whole number do not match. Without a `step`
+on the line, rows are numbered from 1. Several entries may read one file, each line by each. An entry comes before all
+parsers; what a console says of exceptions and of the run's end is read all the same.
+
+The note on the file says how many lines match no entry, and quotes the first. Lines of more than 4,096 characters are
+skipped and counted. Expressions are those of [Rust's regex crate](https://docs.rs/regex/latest/regex/#syntax), without
+look-around and back references: they take time in proportion to the line, whatever it holds. Repetitions written out,
+as in `(?:a{{0,50}}){{0,50}}`, may come to 1,000 characters, and what one file takes is limited by `[budget]`.
 
 ## Kind of training
 

@@ -152,7 +152,7 @@ def traces(
         notes: list[str] = []
         for number, path in enumerate(given):
             unpacked = stack.enter_context(unpacked_run(run_location(path, folder), one_run=True))
-            found, passed_over = run_files(unpacked.run)
+            found, passed_over = run_files(unpacked.run, settings.logs if settings else ())
             prefix = f"{number}-{path.name}/" if len(given) > 1 else ""
             files += [replace(file, rel=prefix + file.rel) for file in found]
             notes += [*unpacked.notes, *passed_over]

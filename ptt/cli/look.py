@@ -111,6 +111,8 @@ def sources(options: SourcesOptions) -> int:
             print_sources(found, open_console())
         if sample is not None:
             _write_sample(path, sample)
+        if options.strict and found.names_nothing:
+            raise SettingsError(" ".join(found.names_nothing))
         return print_faults(found.faults) or (Exit.JUDGED if found.held or sample is not None else Exit.BLIND)
 
 

@@ -384,6 +384,10 @@ class SourcesOptions:
         Path | None,
         typer.Option("--sample", help="Write the shapes of unrecognised files to this file, without content."),
     ] = None
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Exit with 2 if ptt.toml names metrics or logs that the run does not hold."),
+    ] = False
     one_run: OneRunOption = False
     as_json: JsonOption = False
 

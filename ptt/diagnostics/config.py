@@ -24,6 +24,7 @@ from ptt.diagnostics.documents import (
     read_at_most,
 )
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.log_entries import MAX_COLUMN, MAX_ENTRIES, MAX_EXPRESSION, STEP, LogEntry, entry_problem
 from ptt.diagnostics.model import Severity
 
 FILE_NAME: Final = "ptt.toml"
@@ -55,6 +56,7 @@ class Settings:
     limits: Mapping[str, Mapping[str, float]] = dataclass_field(default_factory=dict)
     metrics: Mapping[str, str] = dataclass_field(default_factory=dict)  # as logged -> canonical, "" for none
     better: Mapping[str, str] = dataclass_field(default_factory=dict)  # as logged -> "higher" or "lower"
+    logs: tuple[LogEntry, ...] = ()  # how to read text that no parser does
     run: Mapping[str, str | int] = dataclass_field(default_factory=dict)  # what counts before all that files say
     budget: BudgetLimits = DEFAULT_LIMITS  # what reading a run may cost
 
@@ -63,6 +65,7 @@ class Settings:
         parts = {
             "[limits]": bool(self.limits),
             "[metrics]": bool(self.metrics or self.better),
+            "[[logs]]": bool(self.logs),
             "[run]": bool(self.run),
             "custom rules": rules,
             "[diagnose] required_tools": bool(self.required_tools),
@@ -145,12 +148,26 @@ class _Run(_Table):
     total_steps: _Whole | None = None
 
 
+_Expression = Annotated[str, Meta(min_length=1, max_length=MAX_EXPRESSION)]
+_Name = Annotated[str, Meta(min_length=1)]
+
+
+class _Log(_Table):
+    files: _Expression
+    line: str = ""
+    columns: Mapping[_Name, Annotated[int, Meta(ge=1, le=MAX_COLUMN)]] = {}
+    separator: str = ""
+    step: _Name = STEP
+    decimal: Literal[".", ","] = "."
+
+
 class _Document(_Table):
     diagnose: _Diagnose = field(default_factory=_Diagnose)
     slices: _Slices = field(default_factory=_Slices)
     budget: _Budget = field(default_factory=_Budget)
     limits: Mapping[str, Mapping[str, Finite]] = {}
     metrics: Mapping[str, Any] = {}  # a canonical name, or which way an unknown one gets better
+    logs: Annotated[tuple[_Log, ...], Meta(max_length=MAX_ENTRIES)] = ()
     run: _Run = field(default_factory=_Run)
     gate: Any = None  # gate/read_policy.py reads it
 
@@ -164,6 +181,7 @@ def _settings(document: dict[str, Any], path: Path, known: Known) -> Settings:
             raw: _metric_name(raw, name, known) for raw, name in tables.metrics.items() if isinstance(name, str)
         }
         run = _run_facts(tables.run, known)
+        logs = tuple(_log_entry(number, log, document) for number, log in enumerate(tables.logs))
     except DocumentError as error:
         raise SettingsError(f"{path}: {error.sentence}") from error
     diagnose = tables.diagnose
@@ -176,6 +194,7 @@ def _settings(document: dict[str, Any], path: Path, known: Known) -> Settings:
         limits={rule: values for rule, values in tables.limits.items() if values},
         metrics=metric_names,
         better=better,
+        logs=logs,
         run=run,
         budget=BudgetLimits(**asdict(tables.budget)),
     )
@@ -188,6 +207,14 @@ def _check_known(limits: Mapping[str, Mapping[str, float]], known: Mapping[str, 
         for name in values:
             if name not in known[rule]:
                 raise DocumentError(f"limits.{rule}", f"has the unknown key {name!r}; {closest(name, known[rule])}")
+
+
+def _log_entry(number: int, table: _Log, document: dict[str, Any]) -> LogEntry:
+    entry = LogEntry(**asdict(table))
+    if (problem := entry_problem(entry, document["logs"][number])) is not None:
+        key, what = problem
+        raise DocumentError(f"logs[{number}]" + f".{key}" * bool(key), what)
+    return entry
 
 
 def _run_facts(table: _Run, known: Known) -> dict[str, str | int]:

@@ -129,7 +129,7 @@ def ingest(
     `read_tasks`: reads files elsewhere; the store is the same. `single`: is given the single values of sequences.
     """
     settings = settings or Settings()
-    files, notes = run_files(location.run) if only is None else (only, [])
+    files, notes = run_files(location.run, settings.logs) if only is None else (only, [])
     manifest = store_ingest.ingest(
         files,
         notes=[*location.notes, *notes],
@@ -158,7 +158,14 @@ def inspect(
     """Say what the files of a run hold and what they can answer, without looking at any token."""
     manifest = ingest(location, copy=False, settings=settings, progress=progress)
     manifest = _as_told(manifest, settings)
-    coverage = run_coverage(Scrubber().path(location.name), location.store, manifest, location.root)
+    coverage = run_coverage(
+        Scrubber().path(location.name),
+        location.store,
+        manifest,
+        location.root,
+        keys=[*settings.metrics, *settings.better] if settings else (),
+        logs=settings.logs if settings else (),
+    )
     if coverage.held or not (why := _only_archives(location, read_table(location.store, "sources"))):
         return coverage
     unread = tuple(files for files in coverage.unread if not archives.is_packed(files.example))
@@ -170,7 +177,7 @@ def opened(location: RunLocation, settings: Settings) -> Iterator[OpenRun]:
     """Open a run to read samples of it: from its store where that is current, else from a temporary one."""
     with temporary_folder("ptt-show-") as scratch:
         of_store = location.run == location.store
-        files = [] if of_store else run_files(location.run)[0]
+        files = [] if of_store else run_files(location.run, settings.logs)[0]
         location, manifest = _readable_store(location, files, Path(scratch), settings)
         framework = manifest.facts.get("framework")
 
@@ -272,7 +279,7 @@ def _read_and_judge(
     single = SingleValues()
     manifest = ingest(location, copy=False, settings=settings, progress=progress, single=single)
     check_read(location)
-    files = run_files(location.run)[0]
+    files = run_files(location.run, settings.logs)[0]
     mark += IN_PART * (bool(mark) and manifest.fingerprint.endswith(IN_PART))  # kept, and not for the next look
     source = source_hash(files)
     return _judge(
@@ -442,7 +449,8 @@ def _in_force(settings: Settings) -> str:
     limits = sorted((rule, sorted(of.items())) for rule, of in settings.limits.items())
     metric_names = (sorted(settings.metrics.items()),) if settings.metrics else ()
     told = [sorted(table.items()) for table in (settings.better, settings.run)]
-    return repr((settings.min_observation, limits, *metric_names, *(told if any(told) else ())))
+    own = (settings.logs,) if settings.logs else ()
+    return repr((settings.min_observation, limits, *metric_names, *(told if any(told) else ()), *own))
 
 
 def _budget_in_force(settings: Settings) -> str:

@@ -83,6 +83,22 @@ def canonical(raw: str) -> str | None:
     return None
 
 
+def writers_of(raw: str) -> list[str]:
+    """Return the frameworks that spell a metric so."""
+    spelt = [raw, *(raw.removeprefix(prefix) for prefix in _table().reporters if raw.startswith(prefix))]
+    of = metrics().get(canonical(raw) or "")
+    known = of.aliases.items() if of else ()
+    return [
+        writer
+        for writer, raws in known
+        if any(
+            spelling == alias or ("*" in alias and _pattern(alias).fullmatch(spelling))
+            for alias in raws
+            for spelling in spelt
+        )
+    ]
+
+
 @cache
 def canonical_names() -> frozenset[str]:
     """Return every canonical name."""

@@ -30,6 +30,7 @@ from ptt.diagnostics.parsers import (
     openai,
     openhands,
     otel_spans,
+    own_logs,
     plain_tables,
     prime_tokens,
     recorder,
@@ -58,7 +59,8 @@ from ptt.diagnostics.parsers.io.interface import Context, InPlace, Lost, Parser,
 from ptt.diagnostics.parsers.io.run_files import run_files
 
 PARSERS: tuple[Parser, ...] = (
-    git_lfs_pointer.PARSER,  # first, since a pointer may have any name
+    own_logs.PARSER,  # first: the user names its files
+    git_lfs_pointer.PARSER,  # early, since a pointer may have any name
     recorder.PARQUET,
     nemo.TOKENS,
     nemo.VALIDATION,

@@ -101,7 +101,8 @@ def fingerprint(
         digest.update(f"{limits!r}\n".encode())
     for file in files:
         closed = "" if os.access(file.path, os.R_OK) else "\0closed"
-        mark = f"{file.rel}\0{file.size}\0{file.path.stat().st_mtime_ns}{closed}\n"
+        own = f"\0{file.own!r}" if file.own else ""
+        mark = f"{file.rel}\0{file.size}\0{file.path.stat().st_mtime_ns}{closed}{own}\n"
         digest.update(mark.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -18,6 +18,7 @@ from ptt.diagnostics.evidence.placed_rows import place_rows
 from ptt.diagnostics.evidence.separate_starts import separate_starts
 from ptt.diagnostics.evidence.series import read_series
 from ptt.diagnostics.evidence.sources import with_notes
+from ptt.diagnostics.log_entries import LogEntry
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import document, listed
 from ptt.diagnostics.metrics.guessed_names import near_names, spelt_words
@@ -26,13 +27,15 @@ from ptt.diagnostics.metrics.recording import Switch, switches_for
 from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
-from ptt.diagnostics.parsers.io.unrecognised import logged_names
+from ptt.diagnostics.parsers.io.unrecognised import logged_names as hinted_names
 from ptt.diagnostics.schema import COMPONENT, LOGPS
 from ptt.diagnostics.scrub.scrub import Scrubber, Sort
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import SequenceScan, read_table, scan_readable
 from ptt.diagnostics.store.wide_metrics import WideMetrics, read_wide
+from ptt.diagnostics.verdict.log_proposals import LogProposal, proposals
+from ptt.diagnostics.verdict.logged_names import LoggedName, logged_names, names_nothing
 from ptt.diagnostics.wording import counted
 
 MAX_ENDINGS: Final = 12
@@ -107,8 +110,11 @@ class RunCoverage:
     unread: tuple[UnreadFiles, ...]
     pointers: Pointers | None
     hints: tuple[LogHint, ...]
+    proposals: tuple[LogProposal, ...]
     notes: tuple[str, ...]
+    names: tuple[LoggedName, ...]
     metric_names: MetricNames
+    names_nothing: tuple[str, ...]  # in ptt.toml
     questions: tuple[Question, ...]
     kind: str | None  # of training; None where nothing tells it
     kind_reason: str  # by what it was told
@@ -136,8 +142,19 @@ ANYWHERE: Final = frozenset({"metrics", "evals"})
 BY_METRICS: Final[Mapping[str, list[str]]] = document()["stand_ins"]
 
 
-def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> RunCoverage:
-    """Return what a store covers, from its tables and the columns of its sequences, not at any token."""
+def run_coverage(
+    name: str,
+    folder: Path,
+    manifest: Manifest,
+    root: Path,
+    *,
+    keys: Collection[str] = (),
+    logs: Sequence[LogEntry] = (),
+) -> RunCoverage:
+    """Return what a store covers, from its tables and the columns of its sequences, not at any token.
+
+    `keys`, `logs`: of `[metrics]` and `[[logs]]` in the settings.
+    """
     framework = manifest.facts.get("framework")
     framework = framework if isinstance(framework, str) else None
     wide = read_wide(folder, manifest)
@@ -149,6 +166,16 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
     offline = not samples_texts(algorithm)
     asked = {title: needs for title, needs in NEEDS.items() if not offline or set(needs) <= ANYWHERE}
     nothing = "no text" if samples_online(algorithm) else "nothing"
+    foreign = _foreign(table, root)
+    proposed = proposals(foreign)
+    metrics = read_table(folder, "metrics")
+    names = logged_names(
+        metrics,
+        wide.spellings(),
+        mapped=manifest.metric_names,
+        guessed=manifest.guessed_names,
+        reasons=manifest.guess_reasons,
+    )
     unasked = f"{algorithm.title} training samples {nothing}: {len(NEEDS) - len(asked)} questions do not apply."
     return RunCoverage(
         name=name,
@@ -156,10 +183,13 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
         held=_format_coverage(table),
         unread=_count_unrecognised(table),
         pointers=_pointers(table),
-        hints=_hints(table, root),
+        hints=_hints(foreign),
+        proposals=proposed,
         notes=(*manifest.notes, *_list_unreadable(table)),
+        names=names,
+        names_nothing=tuple(names_nothing(keys, logs, names, table["path"].to_list())),
         metric_names=metric_names(
-            read_table(folder, "metrics"),
+            metrics,
             wide.spellings(),
             manifest.guessed_names,
             framework=framework,
@@ -284,12 +314,16 @@ def _pointers(table: pl.DataFrame) -> Pointers | None:
     return Pointers(files=len(paths), example=wanted[0], command=git_lfs_pointer.command(wanted))
 
 
-def _hints(table: pl.DataFrame, root: Path) -> tuple[LogHint, ...]:
-    """Return the foreign files that look like metric logs."""
+def _foreign(table: pl.DataFrame, root: Path) -> list[RunFile]:
+    """Return the files that no parser takes, as many as are looked at."""
     foreign = table.filter(pl.col("kind") == UNRECOGNISED).sort("path").select("path", "bytes").rows()
-    files = [RunFile(path=root / path, rel=path, size=size) for path, size in foreign[:MAX_LOOKED_AT]]
+    return [RunFile(path=root / path, rel=path, size=size) for path, size in foreign[:MAX_LOOKED_AT]]
+
+
+def _hints(files: Iterable[RunFile]) -> tuple[LogHint, ...]:
+    """Return the files that look like metric logs."""
     scrubber = Scrubber()
-    named = ((file.rel, tuple(scrubber.text(name, Sort.NAME) for name in logged_names(file))) for file in files)
+    named = ((file.rel, tuple(scrubber.text(name, Sort.NAME) for name in hinted_names(file))) for file in files)
     return tuple(LogHint(path=path, names=names) for path, names in named if names)[:MAX_HINTS]
 
 

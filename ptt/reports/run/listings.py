@@ -17,6 +17,7 @@ from rich.text import Text
 from ptt.diagnostics.metrics.recording import framework_name
 from ptt.diagnostics.samples.sample import FindingSamples, Sample, Sibling, ToolCall, Window, windows
 from ptt.diagnostics.schema import LOGPS
+from ptt.diagnostics.verdict.logged_names import EVALUATION
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.reports.output import versioned_json
 from ptt.reports.text.names import LINKS, kind_name, slice_name
@@ -108,6 +109,8 @@ def _line(console: Console, level: int, text: str, style: str = "", hang: int = 
 
 MAX_SHOWN = 2  # notes of a kind of file, and lines that would record the answer to a question
 MAX_NOTE = 200  # letters
+MAX_NAMES = 100  # logged names in a section
+MAX_TOML = 4000  # letters of a line to paste
 YES, NO = "✓", "✕"
 
 
@@ -121,6 +124,11 @@ def print_sources(coverage: RunCoverage, console: Console) -> None:
     for level, text, style in _lines(coverage):
         pad = INDENT * level
         print_wrapped(console, Text(text), head=" " * pad, hang=pad + INDENT, style=style)
+    for proposal in coverage.proposals:
+        for level, text, style in _heading("A log in its own format: paste into ptt.toml, as docs/settings.md says"):
+            print_wrapped(console, Text(text), head=" " * INDENT * level, hang=INDENT, style=style)
+        for line in proposal.toml.splitlines():
+            console.print(Text(safe(line, longest=MAX_TOML)), style="cyan", soft_wrap=True)
     if section := coverage.metric_names.section:
         for level, text, style in _heading("Names of metrics: paste into ptt.toml, as docs/settings.md says"):
             print_wrapped(console, Text(text), head=" " * INDENT * level, hang=INDENT, style=style)
@@ -153,8 +161,11 @@ def _lines(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
         yield 1, f"{safe(unread.ending)}: {files}, as {safe(unread.example)}", ""
     for hint in coverage.hints:
         names = ", ".join(f"`{safe(name)}`" for name in hint.names)
-        yield 1, f"{safe(hint.path)} looks like a metric log ({names}); send its shape: --sample FILE", ""
+        proposed = any(proposal.read.reads(hint.path) for proposal in coverage.proposals)
+        advice = "an entry of [[logs]] that reads it is below" if proposed else "send its shape: --sample FILE"
+        yield 1, f"{safe(hint.path)} looks like a metric log ({names}); {advice}", ""
     yield from ((1, shortened(safe(note), MAX_NOTE), "") for note in coverage.notes)
+    yield from _names(coverage)
     answered = [question for question in coverage.questions if question.answered]
     unanswered = [question for question in coverage.questions if not question.answered]
     if answered:
@@ -173,6 +184,26 @@ def _lines(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
     for switch in switches:
         yield 1, switch.line, "cyan"
         yield 2, f"gives {', '.join(sorted(switch.gives))}{'; ' + switch.note if switch.note else ''}", "dim"
+
+
+def _names(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
+    """Yield what each logged name is taken for, and what of ptt.toml names nothing."""
+    taken = [logged for logged in coverage.names if logged.name is not None]
+    others = [logged for logged in coverage.names if logged.name is None]
+    evaluated = [safe(logged.raw) for logged in others if logged.why == EVALUATION]
+    unknown = [safe(logged.raw) for logged in others if logged.why != EVALUATION]
+    if coverage.names:
+        yield from _heading("Names logged")
+    for logged in taken[:MAX_NAMES]:
+        yield 1, f"{safe(logged.raw)}: {logged.name}, {safe(logged.why)}", ""
+    for title, raws in (("figures of an evaluation", evaluated), ("not known, and read by no built-in rule", unknown)):
+        if raws:
+            yield 1, f"{title}: {', '.join(raws[:MAX_NAMES])}", "dim"
+    if left := sum(max(0, len(names) - MAX_NAMES) for names in (taken, evaluated, unknown)):
+        yield 1, f"and {counted(left, 'name')} more: --json lists all", "dim"
+    if coverage.names_nothing:
+        yield from _heading("In ptt.toml, and nowhere in this run")
+        yield from ((1, f"{NO} {safe(line)}", "") for line in coverage.names_nothing)
 
 
 def _heading(text: str, style: str = "bold") -> Iterator[tuple[int, str, str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptt.diagnostics.errors import describe, first_line, is_caught, is_damage
+from ptt.diagnostics.log_entries import LogEntry
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
 from ptt.diagnostics.parsers.io.values import as_seconds, as_stamp
 from ptt.diagnostics.wording import counted
@@ -31,8 +32,9 @@ class RunFile:
     """One regular file below the run dir; `rel` is its path from there, with forward slashes.
 
     `keep_text`: the user asked for the texts of samples to be kept. `keep_messages`: whole conversations are, for an
-    export. `looks`: what parsers saw of the file's beginning, so that fifty of them read it once; emptied when the file
-    has been read, since a run may hold 100,000 files. `budget`: what reading it may cost, shared by all files of a run.
+    export. `own`: what the user's `[[logs]]` say of it. `looks`: what parsers saw of the file's beginning, so that
+    fifty of them read it once; emptied when the file has been read, since a run may hold 100,000 files. `budget`: what
+    reading it may cost, shared by all files of a run.
     """
 
     path: Path
@@ -40,6 +42,7 @@ class RunFile:
     size: int
     keep_text: bool = False
     keep_messages: bool = False
+    own: tuple[LogEntry, ...] = ()
     span: tuple[int, int] | None = None  # bytes of it to read, from line end to line end; None: all
     looks: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     budget: Budget = field(default_factory=Budget, compare=False, repr=False)

@@ -6,11 +6,13 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from ptt.diagnostics.errors import InputError
+from ptt.diagnostics.log_entries import LogEntry
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.wording import counted
 
@@ -92,8 +94,18 @@ class _Walk:
         return notes
 
 
-def run_files(root: Path) -> tuple[list[RunFile], list[str]]:
-    """List the regular files below `root` (or `root` itself), and say what was passed over."""
+def run_files(root: Path, logs: Sequence[LogEntry] = ()) -> tuple[list[RunFile], list[str]]:
+    """List the regular files below `root` (or `root` itself), and say what was passed over.
+
+    `logs`: how the user has text read; each file gets the entries that name it.
+    """
+    files, notes = _listed(root)
+    if logs:
+        files = [replace(file, own=tuple(entry for entry in logs if entry.reads(file.rel))) for file in files]
+    return files, notes
+
+
+def _listed(root: Path) -> tuple[list[RunFile], list[str]]:
     try:
         status = root.stat()
     except OSError as error:

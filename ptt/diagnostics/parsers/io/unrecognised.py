@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import groupby, islice
@@ -158,7 +158,9 @@ WIDE_TEXT: Final = {
 }  # fmt: skip
 """By byte-order mark; the longer ones first, since one begins with another."""
 PAIR_KEYS: Final = frozenset({"chosen", "rejected"})
-BARE_LIST: Final = re.compile(rb"\s*+\[[\s\[]*+[-+\d]")
+NUMBERED: Final = re.compile(r"(?<![\w.])[-+]?\d(?:[\w.:%-]|,(?=\d))*")
+MIN_ROWS: Final = 5  # lines alike but for their numbers, of a log in a format of its own
+OWN_FORMAT: Final = "[[logs]] in ptt.toml can read them, and ptt sources proposes the entry"
 LOGS: Final = tuple(
     f"{ending}{packed}" for ending in (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out") for packed in ("", *PACKED)
 )
@@ -253,14 +255,37 @@ def why_not(file: RunFile) -> str:
     for mark, encoding in WIDE_TEXT.items():
         if head.startswith(mark):
             return f"It is text in {encoding}; ptt reads UTF-8. Convert it with iconv -f {encoding} -t UTF-8."
-    if BARE_LIST.match(head):
+    if isinstance(listed := parse_json(head), list) and listed and not _holds_objects(listed):
         return "It is a JSON list of numbers without names."
     if any(isinstance(row, dict) and row.keys() >= PAIR_KEYS for row in first_records(file)):
         return "It holds pairs of a chosen and a rejected answer: data to train on, no episodes."
     long = len(head) >= HEAD_BYTES and b"\n" not in head and b"\0" not in head
     if long and file.name.lower().endswith(LOGS):
         return f"Its first line is longer than {HEAD_BYTES >> 10} kB; formats are recognised by these first bytes."
-    return ""
+    return _own_format(head)
+
+
+def _holds_objects(found: Any) -> bool:
+    return any(_holds_objects(item) if isinstance(item, list) else isinstance(item, dict) for item in found)
+
+
+def _own_format(head: bytes) -> str:
+    """Say of a text with lines that are the same but for their numbers what they look like."""
+    if b"\0" in head:
+        return ""
+    lines = [line for line in BREAK.split(head.decode("utf-8", "replace")) if line.strip() and len(line) <= MAX_LINE]
+    shapes = Counter(shape for line in lines if (shape := _numbered(line)))
+    alike, count = shapes.most_common(1)[0] if shapes else ("", 0)
+    if count < MIN_ROWS:
+        return ""
+    listed = "JSON lists without names" if alike.startswith("[9,") else "numbers in a layout of their own"
+    return f"{count} of its first {len(lines)} lines hold {listed}: {OWN_FORMAT}."
+
+
+def _numbered(line: str) -> str:
+    """Return a line with a 9 for each number; empty where it has fewer than two, or is JSON with names."""
+    shape, numbers = NUMBERED.subn("9", " ".join(line.split()))
+    return shape if numbers > 1 and not shape.startswith("{") else ""
 
 
 def sample(files: Sequence[RunFile]) -> str:
