@@ -151,7 +151,7 @@ def test_names_and_contents_of_traces_come_into_the_report_as_text(tmp_path: Pat
     runs = [{"task_id": evil, "reward": 1.0, "info": {"error": evil}, "traj": chat, "trial": 0}, {"task_id": evil}]
     (run / "<img src=x onerror=alert(1)>.json").write_text(json.dumps(runs))
     found = ptt.diagnose(run, keep_text=True)
-    page = found.to_html()
+    page = found.to_html().replace("<wbr>", "")
     assert found.sources[0].rows_bad == 1
     assert "onerror=alert(1)&gt;.json" in page
     assert evil not in page

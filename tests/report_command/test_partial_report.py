@@ -24,7 +24,7 @@ UNTRUE = (
 
 
 def words(diagnosis: Diagnosis) -> str:
-    page = render_html(diagnosis)
+    page = render_html(diagnosis).replace("<wbr>", "")
     body = re.sub(r"<style.*?</style>|<svg.*?</svg>", " ", page[page.index("<body") :], flags=re.DOTALL)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body)))
 
