@@ -142,12 +142,12 @@ ENTRY = "[[logs]]\nfiles = '*.log'\nline = '(?P<step>\\d+) (?P<loss>\\S+)$'\n"
 
 def test_what_does_not_match_is_counted_and_quoted(tmp_path: Path) -> None:
     run = tmp_path / "a.log"
-    run.write_text("hello\n\n1 0.5\n2 x\n3 -\n4 12%\n5 1,250\n6 nan\n7 8.1k\n8 0.2")
+    run.write_text("hello\n\n1 0.5\n2 x\n3 -\n4 12%\n5 1,250\n6 nan\n7 8.1k\n8 1.5mnat\n9 4µ\n10 0.2")
     metrics = _metrics(run, tmp_path, ENTRY)
-    assert metrics["step"].to_list() == [1, 4, 5, 6, 7]
-    assert metrics["value"].to_list() == [0.5, 0.12, 1250.0, None, 8100.0]
+    assert metrics["step"].to_list() == [1, 4, 5, 6, 7, 8, 9]
+    assert metrics["value"].to_list() == [0.5, 0.12, 1250.0, None, 8100.0, 0.0015, 4e-06]
     note = _note(run, tmp_path, ENTRY)
-    assert "1 line of 8 match no [[logs]] entry; the first is line 1, `hello`." in note
+    assert "1 line of 10 matches no [[logs]] entry; the first is line 1, `hello`." in note
     assert "1 value skipped: not a number." in note
     assert "ends inside a line" in note
 

@@ -35,8 +35,11 @@ NUMBER: Final = {  # behind brackets and quotes; units may follow
     rf"(?:[eE][-+]?\d+)?|{NON_FINITE})"
     for decimal, point, thousands in ((".", r"\.", ","), (",", ",", r"\."))
 }
-SCALES: Final = {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6}
-UNIT: Final = r"[\d.,]\s?(%|[kKM])[^\w%]*$"  # behind the digits, and nothing behind it
+SCALES: Final = {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6, "mnat": 1e-3, "mnats": 1e-3} | {
+    micro + unit: 1e-6 for micro in "uµμ" for unit in ("", "nat", "nats")
+}
+SCALE: Final = "|".join(sorted(SCALES, key=len, reverse=True))
+UNIT: Final = rf"[\d.,]\s?({SCALE})[^\w%]*$"  # behind the digits, and nothing behind it
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -140,7 +143,8 @@ class _OwnLog:
         """Say what of the file was not read."""
         rel = self._file.rel
         if others := self._texts - self.matched:
-            of = f"{counted(others, 'line(s)')} of {self._texts} match no [[logs]] entry"
+            match = "matches" if others == 1 else "match"
+            of = f"{counted(others, 'line(s)')} of {self._texts} {match} no [[logs]] entry"
             note = f"{rel}: {of}; the first is {self._first_other}."
             yield Lost(bytes=0 if self.matched else self._file.size, note=note)
         if rows := sum(self._numbered):

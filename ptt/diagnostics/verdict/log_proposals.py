@@ -19,7 +19,7 @@ from ptt.diagnostics.metrics.guessed_names import near_names, read_words, spelt_
 from ptt.diagnostics.parsers.io.console_context import in_english
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, RunFile
 from ptt.diagnostics.parsers.io.lines import text_head
-from ptt.diagnostics.parsers.own_logs import plain_line, texts_by_name
+from ptt.diagnostics.parsers.own_logs import SCALE, plain_line, texts_by_name
 from ptt.diagnostics.scrub.scrub import Scrubber
 
 MAX_PROPOSALS: Final = 5
@@ -43,7 +43,7 @@ NON_FINITE: Final = r"[-+]?(?:nan|inf|NaN|Inf|NAN|INF|null|None)(?!\w)"
 NUMBERS: Final = {
     decimal: re.compile(
         rf"(?<![\w.])(?:(?P<stamp>{STAMP})(?![\w:])|(?P<number>[-+]?(?:[1-9]\d{{0,2}}(?:{thousands}\d{{3}})+(?!\d)"
-        rf"(?:{point}\d+)?|\d+(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?|{NON_FINITE})(?P<scale>[%kKM](?!\w))?)"
+        rf"(?:{point}\d+)?|\d+(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?|{NON_FINITE})(?P<scale>(?:{SCALE})(?!\w))?)"
     )
     for decimal, point, thousands in ((".", r"\.", ","), (",", ",", r"\."))
 }
@@ -144,7 +144,7 @@ def _row(line: str, decimal: str) -> _Row:
 def _value(text: str, decimal: str) -> float | None:
     thousands = "," if decimal == "." else "."
     try:
-        return float(text.rstrip("%kKM").replace(thousands, "").replace(decimal, "."))
+        return float(re.sub(rf"(?:{SCALE})$", "", text).replace(thousands, "").replace(decimal, "."))
     except ValueError:
         return None
 
