@@ -194,10 +194,10 @@ columns = {{ step = 1, "loss/policy" = 2, "reward/mean" = 3 }}
 
 Names are read like any logged name, and may be names of the table above. Of a value the number that it begins with
 counts, behind brackets and quotes; `%` divides by 100, `k` and `M` multiply by a thousand and a million, `mnat` and `u`
-(or `µ`) are a thousandth and a millionth, other units are dropped, and `-`, `null` and `n/a` are no value. Lines whose step is no
-whole number do not match. Without a `step`
-on the line, rows are numbered from 1. Several entries may read one file, each line by each. An entry comes before all
-parsers; what a console says of exceptions and of the run's end is read all the same.
+(or `µ`) are a thousandth and a millionth, other units are dropped, and `-`, `null` and `n/a` are no value. Lines whose
+step is no whole number do not match. Without a `step` on the line, rows are numbered from 1. Several entries may read
+one file, each line by each. An entry comes before all parsers; what a console says of exceptions and of the run's end
+is read all the same.
 
 The note on the file says how many lines match no entry, and quotes the first. Lines of more than 4,096 characters are
 skipped and counted. Expressions are those of [Rust's regex crate](https://docs.rs/regex/latest/regex/#syntax), without
