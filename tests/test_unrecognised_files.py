@@ -198,7 +198,9 @@ def test_sources_hint_at_a_log_that_is_not_read(tmp_path: Path) -> None:
     (hint,) = ptt.sources(run).hints
     assert (hint.path, hint.names) == ("my.weird", ("reward",))
     shown = CliRunner().invoke(app, ["sources", str(run)]).stdout
-    assert "my.weird looks like a metric log (`reward`); an entry of [[logs]] that reads it is below" in shown
+    assert "my.weird looks like a metric log (`reward`); an entry of [[logs]] that reads it is below" in " ".join(
+        shown.split()
+    )
 
 
 def test_shapes_of_no_files_are_a_heading(tmp_path: Path) -> None:
