@@ -105,7 +105,8 @@ def test_below_the_root_of_a_repository_the_workflow_is_said_to_be_in_the_wrong_
     (tmp_path / ".git").mkdir()
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
-    assert f"Move {WORKFLOW} to {tmp_path}" in " ".join(steps(invoke("init")))
+    shown = "".join(steps(invoke("init"))).replace(" ", "")  # a long path is broken across lines
+    assert f"Move{WORKFLOW}to{tmp_path}" in shown
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ LOGGED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 """A batch's logged metric, and the recorded columns that it may be the mean of."""
 EQUAL: Final = 2e-3  # of the logged value: logs round to three digits or more
-LEAST: Final = 1e-3  # the same for values near 0
+LEAST: Final = 1e-3  # absolute tolerance, where values are near 0
 SOUND_RATE: Final = 0.02  # of the steps, have different means although the batch is recorded: one that was read again
 FAULTY_RATE: Final = 0.8  # and where another batch is recorded: means of few rewards may agree by chance
 MIN_SOUND: Final = 6  # steps with equal means: they show that the log describes these rows

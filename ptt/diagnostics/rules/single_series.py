@@ -113,7 +113,7 @@ def too_few(evidence: Evidence, name: str, series: Series, minimum: int) -> NotJ
 def requires_metric(
     name: str, *, what: str, enable: str, minimum: int = MIN_LOGGED
 ) -> Callable[[Callable[[Series, Evidence, Limits], Verdict]], Check]:
-    """Give a check the training series of a metric; `logged` says what is answered if there is none."""
+    """Give a check the training series of a metric; without one, the answer is that of `logged`."""
     return requires(lambda evidence: logged(evidence, name, what=what, enable=enable, minimum=minimum))
 
 

@@ -431,7 +431,7 @@ def _by_rank(post: SliceTails, contrast: Contrast) -> bool:
 
 
 def _lasting(post: SliceTails, contrast: Contrast | None) -> dict[str, bool]:
-    """Return, for each percentile that rose, whether its last sixth is still high; empty if that cannot be told.
+    """Say, for each percentile that rose, whether its last sixth is still high; empty if that is unclear.
 
     Each counts by itself: a p99 that stays high matters even if p95 was never high.
     """

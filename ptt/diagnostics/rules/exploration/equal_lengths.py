@@ -32,7 +32,7 @@ CHANGE_FACTOR = (
     0.02  # times that, of the mean from step to step: means of hundreds of answers change by a fiftieth of it
 )
 FALL_FACTOR = 0.25  # of the early level
-LEAST = 1e-6  # lengths are not known to a millionth, and 0 has no logarithm
+LEAST = 1e-6  # floor of the spread before its logarithm: far below any real spread of lengths
 ENABLE = "log completions (TRL: log_completions=True), or the mean, shortest and longest response of each step"
 
 

@@ -124,7 +124,7 @@ def sides(evidence: Evidence) -> tuple[Side, Side] | NotJudged:
 def requires_pairs(
     name: str, *, what: str, minimum: int = MIN_VALUES
 ) -> Callable[[Callable[[Series, Evidence, Limits], Verdict]], Check]:
-    """Give a check a series of preference pairs; `pair_series` says what is answered if there is none."""
+    """Give a check a series of preference pairs; without one, the answer is that of `pair_series`."""
     return requires(lambda evidence: pair_series(evidence, name, what=what, minimum=minimum))
 
 

@@ -144,7 +144,7 @@ def _running_median(values: FloatArray, half: int) -> FloatArray:
 
 
 def pairs_of(values: FloatArray) -> int | None:
-    """Return the smallest number of pairs of which all these can be shares; None if that cannot be told."""
+    """Return the smallest number of pairs that gives all these shares; None if unclear."""
     for pairs in range(2, MAX_PAIRS + 1):
         counts = values * pairs
         if np.abs(counts - np.round(counts)).max() < MAX_ROUNDING:
