@@ -67,7 +67,9 @@ def supervised(folder: Path, **settings: object) -> Diagnosis:
 
 def words_of(diagnosis: Diagnosis) -> str:
     return " ".join(
-        html.unescape(re.sub(r"<style.*?</style>|<svg.*?</svg>|<[^>]*>", " ", render_html(diagnosis))).split()
+        html.unescape(
+            re.sub(r"<style.*?</style>|<svg.*?</svg>|<[^>]*>", " ", render_html(diagnosis).replace("<wbr>", ""))
+        ).split()
     )
 
 
