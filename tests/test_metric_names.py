@@ -212,8 +212,8 @@ def test_sources_print_a_section_that_can_be_pasted(tmp_path: Path) -> None:
         "[metrics]",
         '"avg_rew" = "reward/mean"  # read by its words',
         '# "kl/to/coach" = "kl/ref"',
-        '# "a\\"b" = ""',
-        '# "score" = ""',
+        '# "a\\"b" = ""  # write the metric that it is',
+        '# "score" = ""  # write the metric that it is',
     ]
     everything = "\n".join(line.removeprefix("# ") for line in lines)
     settings = _settings(tmp_path, everything)
@@ -233,7 +233,7 @@ def test_constants_and_counters_are_no_metrics_to_name(tmp_path: Path) -> None:
     rows = ({"step": step, "seen": 8 * step, "alpha": 0.5, "quality": 0.1 * (step % 3)} for step in range(ROWS))
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert _section(tmp_path / "run") == '[metrics]\n# "quality" = ""'
+    assert _section(tmp_path / "run") == '[metrics]\n# "quality" = ""  # write the metric that it is'
 
 
 def test_a_long_list_of_names_is_cut_and_counted(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from ptt.cli import baseline
 from ptt.cli.exits import Exit
 from ptt.cli.many_runs import write_errors
 from ptt.cli.options import BaselineUpdateOptions, InitOptions
-from ptt.cli.output import contains
+from ptt.cli.output import BASE, contains
 from ptt.diagnostics.config import FILE_NAME
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.baseline.file import read_baseline
@@ -26,6 +26,7 @@ from ptt.reports.text.terminal import open_console
 POLICY_FILE: Final = Path(FILE_NAME)
 WORKFLOW: Final = Path(".github/workflows/gate.yml")
 GITLAB: Final = Path(".gitlab-ci.yml")
+IGNORED: Final = Path(".gitignore")
 POLICY: Final = """\
 # The policy of `ptt gate`: every key is in docs/gate.md, and every other setting of ptt in docs/settings.md.
 
@@ -102,7 +103,7 @@ def _next(options: InitOptions, written: Sequence[Path]) -> Iterator[str]:
     if WORKFLOW in written:
         steps.append(
             f"In {WORKFLOW} set PTT_REPOSITORY and PTT_REF to where ptt is taken from; put runs into runs/, or name "
-            "the workflow and the artifact that they come from."
+            "the workflow and the artifact that they come from; the job ends with code 2 until a run is there."
         )
         root = next((path for path in (Path.cwd(), *Path.cwd().parents) if (path / ".git").exists()), Path.cwd())
         if root != Path.cwd():
@@ -111,4 +112,7 @@ def _next(options: InitOptions, written: Sequence[Path]) -> Iterator[str]:
         steps.append(f"Add the job of docs/ci/gitlab-ci.yml to {GITLAB}.")
     if written:
         steps.append(f"Commit what was written: git add {join(map(str, written))}")
+    ignored = IGNORED.read_text(encoding="utf-8", errors="replace") if IGNORED.is_file() else ""
+    if BASE not in ignored:
+        steps.append(f"Keep reports out of the repository: echo {BASE}/ >> {IGNORED}")
     yield from (f"{number}. {step}" for number, step in enumerate(steps, start=1))

@@ -119,11 +119,16 @@ class TestTailsThatPass:
         assert "tail-growth-everywhere (medium, post_tool): tail-growth-everywhere was seen" in note
         assert 'severity = "medium" would fail it' in note
 
+    def test_what_the_verdict_of_a_passing_run_rests_on_is_told(self) -> None:
+        run = gated(opened(*healthy(), findings=[finding("reward-fell", Severity.MEDIUM)]))
+        assert run.outcome is Outcome.PASSED
+        assert [note for note in run.notes if note.startswith("passes, although the diagnosis finds reward-fell (med")]
+
     @pytest.mark.parametrize(
         ("name", "severity", "text"),
         [
             ("tail-growth-everywhere", Severity.LOW, ""),
-            ("reward-fell", Severity.MEDIUM, ""),
+            ("reward-fell", Severity.LOW, ""),
             ("tool-tail-growth", Severity.HIGH, ""),  # it fails
             ("tool-tail-growth", Severity.MEDIUM, "[gate]\nmin_steps = 999\n"),  # blind, for another reason
         ],

@@ -41,8 +41,9 @@ def test_an_empty_folder_gets_a_policy_and_the_workflow_that_the_docs_show(invok
     assert files().keys() == {"ptt.toml", WORKFLOW}
     assert files()[WORKFLOW] == (ROOT / "docs" / "ci" / "github-actions.yml").read_text(encoding="utf-8")
     assert tomllib.loads(files()["ptt.toml"]) == {"gate": {"severity": "high"}}
-    assert [step.split()[0] for step in steps(done)] == ["Make", "Try", "In", "Commit"]
+    assert [step.split()[0] for step in steps(done)] == ["Make", "Try", "In", "Commit", "Keep"]
     assert steps(done)[3] == f"Commit what was written: git add ptt.toml {WORKFLOW}"
+    assert steps(done)[4] == "Keep reports out of the repository: echo ptt-report/ >> .gitignore"
     uncommented = files()["ptt.toml"].replace("\n# ", "\n").partition("\n\n[gate.baseline]")
     Path("ptt.toml").write_text(uncommented[0] + uncommented[2].replace('\nfile = "baselines/main.toml"', ""))
     assert "every check" in invoke("gate", SAMPLES / "healthy", "--quiet").stdout
@@ -89,7 +90,7 @@ def test_a_policy_without_a_baseline_is_told_of_it(invoke: Invoke) -> None:
     Path("ptt.toml").write_text('[gate]\nseverity = "high"\n')
     done = invoke("init", SAMPLES / "healthy", "--baseline", "base line.toml")
     assert 'Add to ptt.toml [gate.baseline] and, below it, file = "base line.toml".' in steps(done)
-    assert f"git add 'base line.toml' {WORKFLOW}" in steps(done)[-1]
+    assert f"git add 'base line.toml' {WORKFLOW}" in steps(done)[-2]
 
 
 def test_a_folder_of_gitlab_s_gets_no_workflow_of_github_s(invoke: Invoke) -> None:

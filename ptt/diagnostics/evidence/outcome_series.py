@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -90,8 +91,21 @@ def describe_run_series(
         )
         for (series, name, split), description in zip(named, described, strict=True)
     ]
+    outcomes = [(_told_apart(one, [other for other, _ in outcomes]), series) for one, series in outcomes]
     outcomes.sort(key=lambda pair: _order(pair[0]))
     return DescribedSeries(tuple(outcome for outcome, _ in outcomes), _course_table(outcomes[:MAX_SERIES]))
+
+
+def _told_apart(one: SeriesOutcome, all_: Sequence[SeriesOutcome]) -> SeriesOutcome:
+    """Name the data set of an evaluation's figure where other sets have one that ends alike, as `eval_b_loss` does."""
+    if one.split != "eval" or not one.label:
+        return one
+    alike = {other.logged_as for other in all_ if other.split == "eval" and _last_word(other) == _last_word(one)}
+    return replace(one, label=f"{one.label} (`{one.logged_as}`)") if len(alike) > 1 else one
+
+
+def _last_word(one: SeriesOutcome) -> str:
+    return re.split(r"[_/. ]", one.logged_as)[-1].lower()
 
 
 def _course_table(outcomes: Iterable[tuple[SeriesOutcome, Series]]) -> pl.DataFrame:

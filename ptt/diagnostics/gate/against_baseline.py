@@ -20,7 +20,7 @@ from ptt.diagnostics.gate.baseline.tails import WHERE
 from ptt.diagnostics.gate.baseline.values import Baseline, BaselineComparison, Draft, Figures, settle
 from ptt.diagnostics.gate.bounds import distrusted
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
-from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, Outcome
+from ptt.diagnostics.gate.results import AGAINST_ITSELF, CheckKind, CheckResult, GatedRun, Outcome
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_WINDOW_VALUES
 from ptt.diagnostics.statistics.group_difference import holm_adjust, hommel_adjust
@@ -53,7 +53,7 @@ def against(
             _same_run(figures, same[0], "the baseline includes this run; it is compared with the other runs only"),
             *comparisons,
         )
-    note = "gated against itself: the baseline was made from this run, so nothing could fail"
+    note = f"{AGAINST_ITSELF}: the baseline was made from this run, so nothing could fail"
     unjudged = [
         replace(comparison, outcome="passed", words="the same run", next=()) if _is_judged(comparison) else comparison
         for comparison in comparisons

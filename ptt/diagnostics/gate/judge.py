@@ -23,7 +23,7 @@ from ptt.diagnostics.gate.results import (
     worst,
 )
 from ptt.diagnostics.gate.traces import check_traces
-from ptt.diagnostics.model import STEP, Diagnosis, Severity, in_unit
+from ptt.diagnostics.model import STEP, Diagnosis, Severity, Status, in_unit
 from ptt.diagnostics.rules import tool_tail_growth
 from ptt.diagnostics.store.damage import MAX_LOST, Damage, damage_of, percent
 from ptt.diagnostics.store.diagnosis import LoadedRun
@@ -209,7 +209,7 @@ def judge(opened: LoadedRun, policy: Policy, *, name: str, today: date, traces: 
             *damage_note(opened, policy),
             *_excused_notes(checks, policy),
             *cannot_say_note(checks, outcome_of(checks), diagnosis.verdict.status),
-            *_passed_tails(diagnosis, checks, policy),
+            *_passed_findings(diagnosis, checks, policy),
             *baseline_notes,
             *idle_allowances(opened, policy, today=today),
         ),
@@ -250,17 +250,21 @@ def _excused_notes(checks: Sequence[CheckResult], policy: Policy) -> tuple[str, 
     return (f"{count} {noun} no data, which the policy accepts (cannot_say = 'pass')",)
 
 
-def _passed_tails(diagnosis: Diagnosis, checks: Sequence[CheckResult], policy: Policy) -> Iterator[str]:
-    """Yield a note for each material tail that the diagnosis finds in a run that passes: both are of the same data."""
+def _passed_findings(diagnosis: Diagnosis, checks: Sequence[CheckResult], policy: Policy) -> Iterator[str]:
+    """Yield a note on what the verdict of a run that passes rests on, and on each material tail in it."""
     if outcome_of(checks) is not Outcome.PASSED:
         return
+    unsound = diagnosis.verdict.status in {Status.SUSPECT, Status.UNSTABLE}
     for finding in diagnosis.findings:
-        if rule_of(finding.id) != tool_tail_growth.ID or not finding.severity.at_least(Severity.MEDIUM):
+        tail = rule_of(finding.id) == tool_tail_growth.ID
+        if not (tail or (unsound and finding is diagnosis.findings[0])) or not finding.severity.at_least(
+            Severity.MEDIUM
+        ):
             continue
         if policy.severity is not None and finding.severity.at_least(policy.severity):
             continue  # an allowance lets it pass, and says so
         where = f", {finding.slice}" if finding.slice else ""
-        beside = "; it is no worse than the baseline" if policy.baseline is not None else ""
+        beside = "; it is no worse than the baseline" if tail and policy.baseline is not None else ""
         level = finding.severity.value
         yield (
             f"{PASSES_ALTHOUGH}the diagnosis finds {finding.id} ({level}{where}): {finding.claim}{beside}; severity "

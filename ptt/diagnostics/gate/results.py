@@ -84,7 +84,9 @@ class CheckResult:
 
 
 PASSES_ALTHOUGH = "passes, although "
-"""The head of a note that no output of a passed run leaves out."""
+AGAINST_ITSELF = "gated against itself"
+SHOWN_WITH_A_PASS = (PASSES_ALTHOUGH, AGAINST_ITSELF)
+"""Heads of notes that no output of a passed run leaves out."""
 MAX_NAMED = 6  # checks named in a note; the rest is counted
 
 

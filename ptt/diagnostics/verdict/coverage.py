@@ -262,6 +262,8 @@ CORE: Final[Mapping[Family | None, tuple[Core, ...]]] = {
 }
 """What must have been judged of each kind of training before it is called healthy."""
 UNRECORDED: Final = "not recorded"
+UNRECOGNISED: Final = "not found under a known name"  # of a run that logs names which no rule reads
+MAP_NAME: Final = "if it is logged under another name, map it in [metrics]: `ptt sources RUN` lists the names"
 CONSTANT: Final = "it never moved"
 HIDDEN: Final = "too noisy to show a change that matters"
 KIND: Final = "kind of training"
@@ -282,6 +284,7 @@ class Seen:
     coverage: Coverage
     subjects: tuple[str, ...]  # of the core questions that were judged, as a sentence names them
     enable: tuple[str, ...]  # what would have the others judged
+    family: Family | None
     tails: str  # judged | not recorded | no tools | undecided | not asked
     contradicted: frozenset[str] = frozenset()  # core questions whose single values moved by more than would have shown
 
@@ -316,6 +319,7 @@ def what_was_seen(evidence: Evidence, verdicts: Sequence[RuleVerdict], signature
         subjects=tuple(
             dict.fromkeys(way.subject for entry in core for way in entry.ways if looks.size(way) is not None)
         ),
+        family=family,
         enable=(*enable, *((NAME_KIND,) if family is None else ())),
         tails=_tails(evidence, signature, applies=of_signature is None or of_signature.applies),
         contradicted=frozenset(one.question for one in questions if _lies_below_best(one, described)),
@@ -388,7 +392,8 @@ class _Looks:
                 )
         logged = [(way, series) for way in core.ways if (series := self.series(way)) is not None and _rows(series)]
         if not logged:
-            return CoreQuestion(question=core.question, judged=False, rows=0, why=UNRECORDED)
+            why = UNRECOGNISED if self.evidence.other else UNRECORDED
+            return CoreQuestion(question=core.question, judged=False, rows=0, why=why)
         way, series = max(logged, key=lambda entry: _rows(entry[1]))
         verdict = self.unanswered.get(way.rule)
         why = HIDDEN if _moves(series) else CONSTANT
@@ -401,7 +406,8 @@ class _Looks:
         if logged:
             return more_rows(self.evidence, max(logged, key=_rows))
         lines = (self.unanswered[way.rule].enable for way in core.ways if way.rule in self.unanswered)
-        return next((line for line in lines if line), "")
+        line = next((line for line in lines if line), "")
+        return "; ".join(filter(None, (line, MAP_NAME))) if self.evidence.other else line
 
 
 def _moves(series: Series) -> bool:
@@ -432,9 +438,10 @@ def partly_headline(seen: Seen, checks: int) -> str:
         return f"{worse.why[:1].upper()}{worse.why[1:]}, and no rule judges that; no other fault seen."
     open_ = [question for question in seen.coverage.core if not question.judged and question.question not in OF_GOAL]
     learnt = [f"{one.question} ({one.why})" for one in seen.coverage.core if one.question in OF_GOAL]
-    gaps = [question.question for question in open_ if question.why == UNRECORDED]
     parts = learnt if seen.coverage.core else ["no training metric was read"]
-    parts += [f"{_joined(gaps)} not recorded"] if gaps else []
+    for why in (UNRECORDED, UNRECOGNISED):
+        gaps = [question.question for question in open_ if question.why == why]
+        parts += [f"{_joined(gaps)} {why}"] if gaps else []
     parts += _few([question for question in open_ if 0 < question.rows < FEW])
     parts += [f"{question.question}: {question.why}" for question in open_ if question.rows >= FEW]
     parts += [question.why for question in open_ if question.question == KIND]

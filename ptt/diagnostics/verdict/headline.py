@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.gather import NO_SEQUENCES
 from ptt.diagnostics.model import (
     CUSTOM,
@@ -54,6 +55,9 @@ KEEP_RECORDING: Final = "keep recording, and compare the next run with this one"
 BY_ITS_ANSWERS: Final = (
     "compare the last checkpoint's answers on held-out prompts with the start model's: training that samples "
     "nothing logs no curve of what the model says"
+)
+BY_ITS_EPISODES: Final = (
+    "watch episodes of the last checkpoint beside those of an earlier one: no curve shows what the policy does"
 )
 
 LFS_POINTER: Final = git_lfs_pointer.PARSER.name
@@ -175,15 +179,16 @@ def _answer(
 
 def _by_coverage(signature: Signature, seen: Seen, clean: int, tokens: Sequence[str]) -> RunVerdict:
     """Answer by what the core questions covered: healthy where all were judged, else what is open."""
+    by_hand = BY_ITS_EPISODES if seen.family is Family.CLASSIC_RL else BY_ITS_ANSWERS
     if seen.coverage.complete:
         judged = seen.tails == "judged"
         return RunVerdict(
             status=Status.HEALTHY,
             headline=UNHARMED if judged else healthy_headline(seen, clean, signature.reason),
             first_broken_link=None,
-            next=(BY_ITS_ANSWERS if seen.tails == "not asked" else KEEP_RECORDING,),
+            next=(by_hand if seen.tails == "not asked" else KEEP_RECORDING,),
         )
-    answers = (BY_ITS_ANSWERS,) if seen.tails == "not asked" else ()
+    answers = (by_hand,) if seen.tails == "not asked" else ()
     return RunVerdict(
         status=Status.CANNOT_SAY,
         headline=partly_headline(seen, clean),

@@ -33,6 +33,7 @@ HEADER_LINES: Final = 4  # before the first row, in which its columns may be nam
 UNNAMED: Final = "value_"  # begins the names of values that have none
 WHOLE: Final = r"\d+"
 MAX_NAME: Final = 40  # characters
+EPOCH_SECONDS: Final = 10**9  # whole numbers from here on that rise are times, in seconds or less, and no steps
 RISING: Final = 0.8  # share of steps that lie above the one before: a run may have been resumed
 
 STAMP: Final = (
@@ -180,6 +181,8 @@ def _step(values: Sequence[Sequence[float | None]], names: dict[int, str]) -> in
     for at, column in enumerate(values):
         whole = [value for value in column if value is not None and value == value // 1 and value >= 0]
         if len(whole) < len(column) or len(whole) < MIN_LINES:
+            continue
+        if all(value >= EPOCH_SECONDS for value in whole):
             continue
         above = sum(after > before for before, after in pairwise(whole))
         if above >= RISING * (len(whole) - 1):

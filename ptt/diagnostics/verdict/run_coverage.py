@@ -424,7 +424,7 @@ def _section(
         yield f'{_quoted(raw)} = "{name}"  # read by its words{reason}'
     for metric in unnamed:
         if not metric.near:
-            yield f'# {_quoted(metric.raw)} = ""'
+            yield f'# {_quoted(metric.raw)} = ""  # write the metric that it is'
         for name in metric.near:
             yield f'# {_quoted(metric.raw)} = "{name}"'
 

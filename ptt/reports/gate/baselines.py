@@ -18,6 +18,7 @@ from ptt.reports.text.numbers import bounds, count, counted, number, percent
 from ptt.reports.text.sanitize import safe, shortened
 
 MAX_NAME = 40
+UNSOUND = frozenset({"suspect", "unstable"})
 ESS_NAMES = {ESS: "ESS, all late tokens", ESS_OF_WINDOWS: "ESS, mean of windows"}
 # of figures that moved beyond noise, that did not, and where it is not known
 STYLES = {True: "bold yellow", False: "", None: "dim"}
@@ -41,6 +42,9 @@ def _run_notes(baseline: Baseline, console: Console, *, accepted: str, no_tails:
     for run in baseline.runs:
         if run.accepted:
             _line(console, f"{_name(run)} {accepted}: {_accepted(run)}.", style="yellow")
+        elif run.status in UNSOUND:
+            text = f"{_name(run)} is {run.status} by its diagnosis: what is wrong with it becomes what passes"
+            _line(console, f"{text}.", style="yellow")
         if run.why_no_tails:
             _line(console, f"{_name(run)} {no_tails}: {safe(run.why_no_tails)}.", style="dim")
 

@@ -12,7 +12,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from ptt.diagnostics.gate.results import ORDER, PASSES_ALTHOUGH, CheckKind, GatedRun, GateReport, Outcome
+from ptt.diagnostics.gate.results import ORDER, SHOWN_WITH_A_PASS, CheckKind, GatedRun, GateReport, Outcome
 from ptt.reports.gate import checks
 from ptt.reports.gate.checks import Case, CheckStatus
 from ptt.reports.text import notebook
@@ -145,7 +145,7 @@ def _told(name: str, run: GatedRun, report: GateReport) -> Text:
         text = checks.STATUS_TEXT[CheckStatus.TOLERATED]
         told.append(f"; {tolerated} {text.word}", style=text.style)
     for note in run.notes:
-        if note.startswith(PASSES_ALTHOUGH):
+        if note.startswith(SHOWN_WITH_A_PASS):
             told.append(f"; {safe(note)}", style="default")
     return told
 

@@ -108,7 +108,7 @@ def _line(console: Console, level: int, text: str, style: str = "", hang: int = 
 
 
 MAX_SHOWN = 2  # notes of a kind of file, and lines that would record the answer to a question
-MAX_NOTE = 200  # letters
+MAX_NOTE = 600  # letters
 MAX_NAMES = 100  # logged names in a section
 MAX_TOML = 4000  # letters of a line to paste
 YES, NO = "✓", "✕"

@@ -5,7 +5,7 @@ nats above its lowest value, and beyond its own scatter between evaluations, whi
 was at that point. Where it rose by three tenths or more, the last two are enough, and the last one alone of three or
 four evaluations. A smaller rise beyond that scatter is information. Or the training loss is nearly 0 and the evaluation
 loss half a nat above it: the training data is memorised.
-Why it matters: every step since the lowest value made the model worse on unseen data.
+Why it matters: what the model learnt after the lowest value does not carry over to this evaluation set.
 What it is not: a rise with the training loss, which is divergence; or a single bad evaluation.
 What to do: take the checkpoint with the lowest evaluation loss. Then use fewer epochs, more data, or a lower learning
 rate.
@@ -58,10 +58,11 @@ class Path(NamedTuple):
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the evaluation loss of every data set, with the training loss beside it; the worst rise counts."""
+    sets = [series for series in (evidence.eval_loss, *evidence.eval_losses) if series is not None]
+    train = evidence.metrics.get("loss/total")
     answers = [
-        _judge(series, evidence.metrics.get("loss/total"), limits)
-        for series in (evidence.eval_loss, *evidence.eval_losses)
-        if series is not None
+        _judge(series, f"evaluation loss (`{series.raw_name}`)" if len(sets) > 1 else "evaluation loss", train, limits)
+        for series in sets
     ]
     if not answers:
         return NotJudged(reason="no evaluation loss is logged", missing=("eval/loss",), enable=ENABLE, absent=True)
@@ -70,8 +71,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return next(iter((*sorted(found, key=lambda one: -(one.observed or 0.0)), *noted, *answers)))
 
 
-def _judge(series: Series, train: Series | None, limits: Limits) -> Finding | Healthy | NotJudged:
-    """Judge one evaluation loss."""
+def _judge(series: Series, name: str, train: Series | None, limits: Limits) -> Finding | Healthy | NotJudged:
+    """Judge one evaluation loss, which a sentence calls `name`."""
     count = len(series.finite()[0])
     if count < MIN_EVALUATIONS:
         few = f"{count} evaluation losses are logged; {MIN_EVALUATIONS} are needed"
@@ -80,7 +81,7 @@ def _judge(series: Series, train: Series | None, limits: Limits) -> Finding | He
     if small := path.onset is None:
         path = loss_path(series, 0.0)
     then, now = _train(train, path.best_step)
-    lowest = f"the evaluation loss is lowest at step {path.best_step} ({sig(path.best)})"
+    lowest = f"the {name} is lowest at step {path.best_step} ({sig(path.best)})"
     summary = f"{lowest}, {sig(path.last)} over the last {'three' if count >= FEW_EVALUATIONS else 'one'}"
     rose = path.onset is not None and path.rise > 0
     if then is None or now is None:
@@ -90,13 +91,13 @@ def _judge(series: Series, train: Series | None, limits: Limits) -> Finding | He
         enable = "log the training loss: logging_steps=1"
         return NotJudged(reason=reason, missing=("loss/total",), enable=enable)
     if rose and now < then and not small:
-        return _rising(series, path, summary, then, now, limits)
+        return _rising(series, name, path, summary, then, now, limits)
     if now < MEMORISED_RATIO * path.last and path.last - now > limits["apart"]:
-        claim = f"The training data is memorised: training loss {sig(now)}, evaluation loss {sig(path.last)}"
+        claim = f"The training data is memorised: training loss {sig(now)}, {name} {sig(path.last)}"
         apart = path._replace(onset=None, interval=None)
         return _finding(series, apart, Severity.MEDIUM, claim, then, now, limits["apart"])
     if rose and now < then:
-        return _rising(series, path, summary, then, now, limits, small=True)
+        return _rising(series, name, path, summary, then, now, limits, small=True)
     also = f"; the training loss rose as well ({sig(then)} to {sig(now)})" if rose else ""
     if not rose and Z_LIMIT * path.noise < path.last - path.best < MIN_RISE:
         also = f", {sig(path.last - path.best)} above it, less than the {MIN_RISE:g} nats that would count"
@@ -145,12 +146,19 @@ def _train(series: Series | None, step: int) -> tuple[float | None, float | None
 
 
 def _rising(
-    series: Series, path: Path, summary: str, then: float, now: float, limits: Limits, *, small: bool = False
+    series: Series,
+    name: str,
+    path: Path,
+    summary: str,
+    then: float,
+    now: float,
+    limits: Limits,
+    *,
+    small: bool = False,
 ) -> Finding | Healthy:
     claim = (
-        f"The evaluation loss rose from {sig(path.best)} (step {path.best_step}) to {sig(path.last)} while the "
-        "training "
-        f"loss fell from {sig(then)} to {sig(now)}"
+        f"The {name} rose from {sig(path.best)} (step {path.best_step}) to {sig(path.last)} while the training loss "
+        f"fell from {sig(then)} to {sig(now)}"
     )
     low = small or path.rise < limits["rise"]
     severity = Severity.LOW if low else Severity.HIGH if path.rise > HIGH_RISE else Severity.MEDIUM
