@@ -281,3 +281,43 @@ def test_every_logged_name_is_listed_with_what_it_is_taken_for_and_why(tmp_path:
     }
     shown = CliRunner().invoke(app, ["sources", str(run)]).stdout
     assert "avg_rew: reward/mean, by its words" in shown
+
+
+BAR = "PPO {p:3d}%|{b:<20}| {s}/80 [00:{s:02d}<01:00, 1.1s/it] {{rew {r:.3f}, gn 0.{s:02d}, kl {k:.2f} mnat}}"
+
+
+def _log(folder: Path, text: str) -> Path:
+    (folder / "a.log").write_text(text)
+    return folder / "a.log"
+
+
+def test_a_progress_bar_is_read_at_each_text_that_it_showed_and_its_proposal_fits_all(tmp_path: Path) -> None:
+    texts = [
+        BAR.format(p=100 * s // 80, b="█" * (s // 4) + "▍", s=s, r=0.2 + s / 200, k=0.01 * s) for s in range(1, 41)
+    ]
+    run = _log(tmp_path, "loading\n" + "\r".join(texts[:25]) + "\nsaved\n" + "\r".join(texts[25:]) + "\n")
+    (held,) = ptt.sources(run).proposals
+    assert held.matched == 40
+    read = _metrics(run, tmp_path, held.toml)
+    assert read.filter(name="reward/mean").sort("step")["value"].to_list() == [
+        pytest.approx(0.2 + s / 200, abs=1e-3) for s in range(1, 41)
+    ]
+    assert read.filter(name="kl/ref").sort("step")["value"][-1] == pytest.approx(
+        0.4e-3
+    )  # thousandths, as its unit says
+    assert "line 1" in _note(run, tmp_path, held.toml)
+
+
+def test_names_of_the_table_name_metrics_with_and_without_a_step(tmp_path: Path) -> None:
+    run = _log(tmp_path, "".join(f"it {s} {s / 10} {s / 100}\n" for s in range(1, 31)))
+    for step in ("step = 2, ", ""):
+        entry = f'[[logs]]\nfiles = "*"\ncolumns = {{ {step}"reward/mean" = 3, "clip/frac_high" = 4 }}\n'
+        read = _metrics(run, tmp_path, entry)
+        assert set(read["name"].to_list()) == {"reward/mean", "clip/frac_high"}
+
+
+def test_a_time_that_rises_is_no_step(tmp_path: Path) -> None:
+    rows = "".join(f"{1_700_000_000 + 7 * s} {s} {0.5 + s / 100:.3f}\n" for s in range(1, 31))
+    run = _log(tmp_path, rows)
+    (held,) = ptt.sources(run).proposals
+    assert _metrics(run, tmp_path, held.toml)["step"].max() == 30

@@ -52,7 +52,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         *lines, last = block.split(b"\n")
         if last and is_torn(block):  # a number that is cut still looks like one
             yield torn_line(file, last)
-        yield from log.rows([plain_line(line) for line in lines])
+        yield from log.rows([plain_frames(line) for line in lines])
     yield from log.notes()
     if log.matched and console_log.recognises(file):
         for piece in console_log.read(file):
@@ -62,10 +62,11 @@ def read(file: RunFile) -> Iterator[Piece]:
                 yield Context(facts=kept)
 
 
-def plain_line(line: bytes) -> str:
-    """Return a line as a terminal shows it: without colours, and of what was redrawn the last."""
-    text = line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
-    return ESCAPES.sub("", text) if "\x1b" in text else text
+def plain_frames(line: bytes) -> list[str]:
+    """Return a line without colours; where a progress bar redrew it, each of the texts that it showed."""
+    text = line.decode("utf-8", "replace")
+    text = ESCAPES.sub("", text) if "\x1b" in text else text
+    return [frame for frame in text.split("\r") if frame] or [""]
 
 
 class _OwnLog:
@@ -73,7 +74,8 @@ class _OwnLog:
 
     def __init__(self, file: RunFile) -> None:
         self._file = file
-        self._lines = 0  # so far
+        self._line = 0  # so many so far
+        self._frames = 0  # likewise; a line that was redrawn has several
         self._texts = 0  # of them, that are not blank
         self.matched = 0
         self._numbered = [0] * len(file.own)  # rows without a step, of each entry
@@ -81,15 +83,17 @@ class _OwnLog:
         self._long = 0
         self._first_other = ""
 
-    def rows(self, lines: Sequence[str]) -> Iterator[Piece]:
+    def rows(self, lines: Sequence[Sequence[str]]) -> Iterator[Piece]:
         """Yield the values on so many lines, as many at a time as take a moment: the budget is looked at between."""
-        for _, batch in groupby(
-            zip(accumulate(map(len, lines)), lines, strict=True), lambda line: line[0] // BATCH_CHARS
-        ):
-            yield from self._batch([line for _, line in batch])
+        frames = [(self._line + number, frame) for number, line in enumerate(lines, start=1) for frame in line]
+        sizes = accumulate(len(frame) for _, frame in frames)
+        for _, batch in groupby(zip(sizes, frames, strict=True), lambda entry: entry[0] // BATCH_CHARS):
+            numbers, texts = zip(*(frame for _, frame in batch), strict=True)
+            yield from self._batch(texts, numbers)
             self._file.budget.tick()
+        self._line += len(lines)
 
-    def _batch(self, lines: Sequence[str]) -> Iterator[Piece]:
+    def _batch(self, lines: Sequence[str], numbers: Sequence[int]) -> Iterator[Piece]:
         texts = pl.Series("line", [line if len(line) <= MAX_LINE else "" for line in lines], dtype=pl.String)
         matched = pl.repeat(value=False, n=len(texts), dtype=pl.Boolean, eager=True)
         frames = []
@@ -99,7 +103,8 @@ class _OwnLog:
             frames += self._values(number, entry, table.filter("__matched"))
         if frames:
             rows = pl.concat(frames).sort("seq", maintain_order=True)
-            known = pl.when(pl.col("name_raw").is_in(sorted(canonical_names()))).then(pl.col("name_raw"))
+            bare = pl.col("name_raw").str.strip_prefix(UNNUMBERED)
+            known = pl.when(bare.is_in(sorted(canonical_names()))).then(bare)
             frame = metric_frame(rows, self._file.rel)
             yield Rows(table="metrics", frame=frame.with_columns(name=pl.coalesce("name", known)))
         held = texts.str.strip_chars() != ""
@@ -110,8 +115,8 @@ class _OwnLog:
         if len(others) and not self._first_other:
             text = lines[others[0]].strip()
             quoted = text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
-            self._first_other = f"line {self._lines + int(others[0]) + 1}, `{quoted}`"
-        self._lines += len(lines)
+            self._first_other = f"line {numbers[others[0]]}, `{quoted}`"
+        self._frames += len(lines)
 
     def _values(self, number: int, entry: LogEntry, table: pl.DataFrame) -> list[pl.DataFrame]:
         """Return the values of an entry's lines, a row each."""
@@ -135,7 +140,7 @@ class _OwnLog:
                 name_raw=raw,
                 value="value",
                 wall_time=pl.lit(None, dtype=pl.Float64),
-                seq=pl.col("__line").cast(pl.Int64) + self._lines,
+                seq=pl.col("__line").cast(pl.Int64) + self._frames,
             )
         ]
 

@@ -19,7 +19,7 @@ from ptt.diagnostics.metrics.guessed_names import near_names, read_words, spelt_
 from ptt.diagnostics.parsers.io.console_context import in_english
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, RunFile
 from ptt.diagnostics.parsers.io.lines import text_head
-from ptt.diagnostics.parsers.own_logs import SCALE, plain_line, texts_by_name
+from ptt.diagnostics.parsers.own_logs import SCALE, plain_frames, texts_by_name
 from ptt.diagnostics.scrub.scrub import Scrubber
 
 MAX_PROPOSALS: Final = 5
@@ -40,11 +40,12 @@ STAMP: Final = (
     r"\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"
     r"|\d\d?\.\d\d?\.\d{4}(?: \d\d:\d\d(?::\d\d)?)?|\d+(?:\.\d+){2,}|\d{1,3}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
 )
+SPACED: Final = r"%|(?:m|u|µ|μ)nats?"  # scales that may stand behind a space, since they are nothing else
 NON_FINITE: Final = r"[-+]?(?:nan|inf|NaN|Inf|NAN|INF|null|None)(?!\w)"
 NUMBERS: Final = {
     decimal: re.compile(
         rf"(?<![\w.])(?:(?P<stamp>{STAMP})(?![\w:])|(?P<number>[-+]?(?:[1-9]\d{{0,2}}(?:{thousands}\d{{3}})+(?!\d)"
-        rf"(?:{point}\d+)?|\d+(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?|{NON_FINITE})(?P<scale>(?:{SCALE})(?!\w))?)"
+        rf"(?:{point}\d+)?|\d+(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?|{NON_FINITE})(?P<scale>(?:\s?(?:{SPACED})|(?:{SCALE}))(?!\w))?)"
     )
     for decimal, point, thousands in ((".", r"\.", ","), (",", ",", r"\."))
 }
@@ -52,6 +53,10 @@ COMMA_DECIMAL: Final = re.compile(r"(?<![\w.,])\d+,\d+(?![\w,])")
 POINT_DECIMAL: Final = re.compile(r"(?<![\w.,:])(?:\d+\.(?:\d{1,2}|\d{4,})|0\.\d+)(?![\w.])")
 BREAKS: Final = re.compile(r"[,;|()\[\]{}<>]+")
 ENDS: Final = re.compile(r"^[^\w]+|[^\w]+$")
+BAR: Final = re.compile(r"\|[█▉▊▋▌▍▎▏░▒▓━╸╺ #=>.-]{3,}\||\[[█░ #=>.-]{5,}\]")
+DRAWN: Final = "\0"  # stands for a progress bar, whatever its length; texts with a null byte are not looked at
+UNIT: Final = re.compile(r"^\s?(?:s|sec|ms|min|h|nats?|tok(?:ens)?/s|tok|it/s|[KMGT]i?B|%)(?=\s)", re.IGNORECASE)
+"""Of the number before it, and no name of the one behind it."""
 ASIDE: Final = frozenset(
     {"of", "is", "at", "was", "in", "to", "by", "the", "a", "an", "and", "per", "for", "with", "now"}
 )
@@ -123,7 +128,7 @@ def _lines(file: RunFile) -> list[str]:
     split = head.split(b"\n")
     if len(head) >= HEAD_BYTES:
         split = split[:-1]
-    lines = [plain_line(line) for line in split[:MAX_LINES]]
+    lines = [frame for line in split[:MAX_LINES] for frame in plain_frames(line)][:MAX_LINES]
     return [line for line in lines if line.strip() and len(line) <= MAX_CHARS]
 
 
@@ -135,6 +140,7 @@ def _decimal(lines: Sequence[str]) -> str:
 
 def _row(line: str, decimal: str) -> _Row:
     around, numbers, at = [], [], 0
+    line = BAR.sub(DRAWN, line)
     for match in NUMBERS[decimal].finditer(line):
         around.append(line[at : match.start()])
         numbers.append(None if match["stamp"] else match.group())
@@ -145,7 +151,7 @@ def _row(line: str, decimal: str) -> _Row:
 def _value(text: str, decimal: str) -> float | None:
     thousands = "," if decimal == "." else "."
     try:
-        return float(re.sub(rf"(?:{SCALE})$", "", text).replace(thousands, "").replace(decimal, "."))
+        return float(re.sub(rf"\s?(?:{SCALE})$", "", text).replace(thousands, "").replace(decimal, "."))
     except ValueError:
         return None
 
@@ -156,7 +162,11 @@ def _proposal(
     columns = list(zip(*(row.numbers for row in rows), strict=True))
     values = [[_value(text, decimal) for text in column if text is not None] for column in columns]
     names = _names(rows[0], header)
-    step = _step(values, names)
+    whole = [
+        values[at] if all(text is not None and text.isdigit() for text in columns[at]) else []
+        for at in range(len(values))
+    ]
+    step = _step(whole, names)
     kept = [at for at, column in enumerate(values) if at != step and len(set(column)) > 1]
     if step is None or not kept:
         return None
@@ -179,10 +189,8 @@ def _step(values: Sequence[Sequence[float | None]], names: dict[int, str]) -> in
     """Return which number counts: whole ones that rise, those beside a counter's name first."""
     rising = []
     for at, column in enumerate(values):
-        whole = [value for value in column if value is not None and value == value // 1 and value >= 0]
-        if len(whole) < len(column) or len(whole) < MIN_LINES:
-            continue
-        if all(value >= EPOCH_SECONDS for value in whole):
+        whole = [value for value in column if value is not None]
+        if len(whole) < MIN_LINES or min(whole) >= EPOCH_SECONDS:
             continue
         above = sum(after > before for before, after in pairwise(whole))
         if above >= RISING * (len(whole) - 1):
@@ -209,7 +217,7 @@ def _beside(row: _Row, slots: Sequence[int]) -> dict[int, str]:
     """Return the words before each number, or behind it where none stand before: up to the next sign that parts."""
     names: dict[int, str] = {}
     for at in slots:
-        before = BREAKS.split(row.around[at])
+        before = BREAKS.split(UNIT.sub("", row.around[at]) if at else row.around[at])
         unnamed = at and (at - 1) in slots and (at - 1) not in names
         leads_on = len(before) > 1 or not ASIDE.isdisjoint(before[0].lower().split()[-1:])
         if unnamed and leads_on and (after := _words(before[0])):  # `12.7% correct,` and `311 tokens at`
@@ -251,6 +259,8 @@ def _expression(row: _Row, called: dict[int, str]) -> str:
         parts.append(_literal(row.around[at], first=at == 0))
         tight = not row.around[at + 1][:1].isspace() and at + 1 < len(row.around) and row.around[at + 1] != ""
         some = r"[\w.,+%-]+" if tight else r"\S+"
+        if number is not None and re.search(r"\s", number):
+            some = rf"\S+\s?(?:{SPACED})"
         if number is None:
             parts.append(r"[\d:.,/TZ +-]+")
         elif at in called:
@@ -266,7 +276,10 @@ def _literal(text: str, *, first: bool) -> str:
     parts = re.split(r"(\s+)", text)
     spaced = (r"\s*" if first and at == 1 else r"\s+" for at in range(1, len(parts), 2))
     return "".join(
-        re.escape(part).replace(r"\ ", " ") if at % 2 == 0 else next(spaced) for at, part in enumerate(parts)
+        re.escape(part).replace(r"\ ", " ").replace(re.escape(DRAWN), r"[\[|][^\]|]*[\]|]")
+        if at % 2 == 0
+        else next(spaced)
+        for at, part in enumerate(parts)
     )
 
 
