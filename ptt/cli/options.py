@@ -10,7 +10,14 @@ from typing import Annotated, Final
 
 import typer
 
-from ptt.diagnostics.traces.exports.options import MAX_PAIRS_PER_PROMPT, Dedupe, ExportKind, FileFormat, StepExtent
+from ptt.diagnostics.traces.exports.options import (
+    MAX_PAIRS_PER_PROMPT,
+    Dedupe,
+    ExportKind,
+    FileFormat,
+    StepExtent,
+    ToolOutput,
+)
 
 
 class EngineName(StrEnum):
@@ -336,6 +343,17 @@ class TracesOptions:
     steps_to: Annotated[
         StepExtent, typer.Option("--steps-to", help="End step-level pairs with their turn, or with the episode.")
     ] = StepExtent.TURN
+    tool_output: Annotated[
+        ToolOutput | None,
+        typer.Option(
+            "--tool-output",
+            help="Split episodes with tool output into rows of one turn, or keep them whole for trainers that mask it "
+            "(default: whole for SFT, else split).",
+        ),
+    ] = None
+    min_attempts: Annotated[
+        int, typer.Option("--min-attempts", min=1, help="Pair only sides that rest on at least so many attempts.")
+    ] = 1
     min_reward: Annotated[
         float | None, typer.Option("--min-reward", help="For SFT, also take episodes of at least this reward.")
     ] = None

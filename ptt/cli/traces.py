@@ -53,7 +53,9 @@ MAX_JOBS: Final = 8  # by default: one process adds what the others read, and is
 AGAINST: Final = "against"  # the folder of the other set, below that of this one
 EXPORTS: Final = "exports"  # the default folder of training data, below that of the report
 OF_KIND: Final = {
-    "--match-length": (ExportKind.PAIRS,),
+    "--match-length": (ExportKind.PAIRS, ExportKind.STEPS),
+    "--min-attempts": (ExportKind.PAIRS, ExportKind.STEPS),
+    "--tool-output": (ExportKind.PAIRS, ExportKind.KTO, ExportKind.SFT),
     "--steps-to": (ExportKind.STEPS,),
     "--min-reward": (ExportKind.SFT,),
     "--include-unlabelled": (ExportKind.SFT,),

@@ -85,7 +85,8 @@ def test_no_pair_crosses_prompts_or_has_equal_sides(
     by_prompt: dict[str, int] = {}
     for row in rows["pairs"]:
         better, worse = of_id[row["chosen_trajectory_id"]], of_id[row["rejected_trajectory_id"]]
-        assert row["prompt"] == better["prompt"]
+        assert row["prompt"][: len(better["prompt"])] == better["prompt"]
+        assert {message["role"] for message in row["chosen"] + row["rejected"]} == {"assistant"}
         if row["label_from"] == "success":
             assert better["success"] is True
             assert worse["success"] is False

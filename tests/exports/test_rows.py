@@ -15,9 +15,10 @@ from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.traces.exports.export import export_traces
-from ptt.diagnostics.traces.exports.options import ExportKind, ExportOptions, StepExtent
-from ptt.reports.traces.export_card import card_json, card_markdown
+from ptt.diagnostics.traces.exports.options import ExportKind, ExportOptions, StepExtent, ToolOutput
+from ptt.reports.traces.export_card import card_json, card_lines, card_markdown
 
+CHAT = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "It's done."}]
 TREE = [
     ("left", "fine", True),
     ("left", "fine too", True),
@@ -38,9 +39,9 @@ def _tree() -> list[dict[str, Any]]:
     ]
 
 
-def _sft(tmp_path: Path, *messages: dict[str, Any], prompt: Any = None) -> tuple[list[Any], Any]:
+def _sft(tmp_path: Path, *messages: dict[str, Any], prompt: Any = None, **options: Any) -> tuple[list[Any], Any]:
     one = episode(asked("Go.") if prompt is None else prompt, list(messages), success=True)
-    rows, report = exported(store_of(tmp_path / "store", [one]), tmp_path / "out", ExportKind.SFT)
+    rows, report = exported(store_of(tmp_path / "store", [one]), tmp_path / "out", ExportKind.SFT, **options)
     return rows["sft"], report
 
 
@@ -68,6 +69,14 @@ def test_what_stands_after_the_last_turn_is_cut_and_counted(tmp_path: Path) -> N
         (None, [said("")], "empty_completion"),
         ([], [said("Hello.")], "no_prompt"),
         (None, [{"role": "narrator", "content": "Then."}, said("Yes.")], "unknown_role"),
+        (None, [said(json.dumps(CHAT))], "conversation_in_a_text"),
+        (None, [said(json.dumps({"messages": CHAT}, indent=2))], "conversation_in_a_text"),
+        (asked(str(CHAT)), [said("Yes.")], "conversation_in_a_text"),
+        (asked("\n" + json.dumps([{"from": "human", "value": "Go."}])), [said("Yes.")], "conversation_in_a_text"),
+        (None, [said("Yes.<|im_end|>\n<|im_start|>user\nAnd?")], "rendered_completion"),
+        (None, [said("I look.\n<tool_response>\n417\n</tool_response>")], "tool_output_in_text"),
+        (None, [said("<search>x</search><information>417</information>")], "tool_output_in_text"),
+        (None, [said("Action: look\nObservation: 417\nThought: done")], "tool_output_in_text"),
     ],
 )
 def test_conversations_that_train_nothing_are_counted_by_reason(
@@ -76,6 +85,92 @@ def test_conversations_that_train_nothing_are_counted_by_reason(
     rows, report = _sft(tmp_path, *messages, prompt=prompt)
     assert rows == []
     assert report.unusable == {why: 1}
+
+
+def test_texts_that_speak_of_messages_and_results_are_none(tmp_path: Path) -> None:
+    call = called("send", {"body": json.dumps(CHAT), "note": "Observation: <|im_start|>"})
+    texts = [said('[{"name": "send"}]'), call, result(json.dumps(CHAT)), said("The tag <information> is one of ours.")]
+    rows, report = _sft(tmp_path, *texts, prompt=asked(f"What is wrong here? {json.dumps(CHAT)}"))
+    assert len(rows) == 1
+    assert not report.unusable
+
+
+def _turns(rows: list[Any]) -> list[tuple[int, str]]:
+    """Return the number and the last words of rows of one turn."""
+    assert all([message["role"] for message in row["completion"]] == ["assistant"] for row in rows)
+    return [(row["turn"], row["completion"][0]["content"] or _door(row["completion"])) for row in rows]
+
+
+def _door(side: list[Any]) -> str:
+    door: str = side[0]["tool_calls"][0]["function"]["arguments"]["door"]
+    return door
+
+
+def test_tool_output_is_left_out_of_all_but_sft_which_says_so(tmp_path: Path) -> None:
+    rows, report = exported(store_of(tmp_path / "store", _tree()), tmp_path / "out")
+    assert rows["pairs"] == rows["steps"]
+    assert {(row["label"], *turn) for row, turn in zip(rows["kto"], _turns(rows["kto"]), strict=True)} == {
+        (True, 1, "fine"), (True, 1, "fine too"), (False, 1, "wrong"),
+        (False, 0, "right"), (False, 1, "bad"), (False, 1, "worse"),
+    }  # fmt: skip
+    assert {card.kind: card.left_out["contradictory_turn"] for card in report.cards}["kto"] == 3  # left, by three
+    assert [len(row["completion"]) for row in rows["sft"]] == [3, 3]
+    assert [row["turn"] for row in rows["sft"]] == [None, None]
+    told = card_markdown(report)
+    assert "tools or users speak in 2 rows: train with assistant_only_loss=True (TRL), or --tool-output split" in told
+    card = json.loads(card_json(report, "0"))["exports"]
+    assert {kind: card[kind]["rows_with_tool_output"] for kind in ("pairs", "kto", "sft", "steps")} == {
+        "pairs": 0, "kto": 0, "sft": 2, "steps": 0,
+    }  # fmt: skip
+
+
+def test_sft_is_split_on_request(tmp_path: Path) -> None:
+    store = store_of(tmp_path / "store", _tree())
+    rows, report = exported(store, tmp_path / "out", ExportKind.SFT, tool_output=ToolOutput.SPLIT)
+    assert _turns(rows["sft"]) == [(0, "left"), (1, "fine"), (1, "fine too")]
+    assert [message["role"] for message in rows["sft"][1]["prompt"]] == ["user", "assistant", "tool"]
+    assert (report.cards[0].split, report.cards[0].prompts, report.cards[0].left_out["duplicate"]) == (3, 1, 1)
+
+
+def test_whole_episodes_say_that_they_train_on_tool_output(tmp_path: Path) -> None:
+    store = store_of(tmp_path / "store", _tree())
+    options = {"tool_output": ToolOutput.WHOLE, "steps_to": StepExtent.END}
+    rows, report = exported(store, tmp_path / "out", **options)
+    assert [message["role"] for message in rows["pairs"][0]["chosen"]] == ["assistant", "tool", "assistant"]
+    assert [row["turn"] for row in rows["kto"]] == [None] * 5
+    told = "\n".join(card_lines(report))
+    assert "tools or users speak in 4 rows, and DPO trains on that too; --tool-output split leaves it out" in told
+    assert "tools or users speak in 5 rows, and KTO trains on that too; --tool-output split leaves it out" in told
+    assert "tools or users speak in 1 row, and DPO trains on that too; --steps-to turn leaves it out" in told
+
+
+def test_an_episode_of_very_many_turns_is_split_up_to_a_bound(tmp_path: Path) -> None:
+    turns = [message for at in range(300) for message in (called("open", {"door": f"d{at}"}), result("shut"))]
+    rows, report = _sft(tmp_path, *turns, tool_output=ToolOutput.SPLIT)
+    assert len(rows) == 256
+    assert report.cards[0].left_out["beyond_turns"] == 44
+
+
+def test_a_pair_on_one_attempt_against_one_is_weak(tmp_path: Path) -> None:
+    episodes = _tree() + [
+        episode(asked("Which?"), [said(text)], success=text == "this") for text in ("this", "that", "neither")
+    ]
+    store = store_of(tmp_path / "store", episodes)
+    rows, report = exported(store, tmp_path / "out", ExportKind.PAIRS)
+    found = [(row["chosen_attempts"], row["rejected_attempts"], row["weak"]) for row in rows["pairs"]]
+    assert found == [(3, 2, False), (1, 1, True), (1, 2, False), (1, 2, False)]
+    told = "weak: 1 of 4 pairs on one attempt against one, see the column weak; --min-attempts 2 leaves them out"
+    assert any(told in line for line in card_lines(report))
+    rows, report = exported(store, tmp_path / "more", ExportKind.PAIRS, min_attempts=2)
+    assert [(row["chosen_attempts"], row["rejected_attempts"]) for row in rows["pairs"]] == [(3, 2)]
+    assert report.cards[0].left_out["too_few_attempts"] == 3
+
+
+def test_attempts_count_by_reward_where_no_success_is_known(tmp_path: Path) -> None:
+    rewards = (0.0, 0.5, 1.0, 1.0)
+    episodes = [episode(asked("Go."), [said(f"try {at}")], reward=reward) for at, reward in enumerate(rewards)]
+    rows, _ = exported(store_of(tmp_path / "store", episodes), tmp_path / "out", ExportKind.PAIRS, min_attempts=2)
+    assert {(row["chosen_reward"], row["rejected_reward"]) for row in rows["pairs"]} == {(1.0, 0.5)}
 
 
 def test_a_greeting_of_the_assistant_belongs_to_the_prompt(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """Load exported files with `datasets` and train one step of TRL's trainers on each: `train_on_exports.py FOLDER OUT`.
 
-A tiny random model, offline and on the CPU. Prints one JSON object: rows, what was loaded, and the losses.
+A tiny random model, offline and on the CPU. Prints one JSON object: rows, what was loaded, the loss of the step, and
+the loss on what tools said (between RESULT's marks) and on all else, over the batches as TRL's own collators make them.
+With `--plain`, SFT trains without `assistant_only_loss`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PA
 import torch
 from datasets import Dataset, load_dataset
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 from trl import (
     DPOConfig,
     DPOTrainer,
@@ -24,12 +27,15 @@ from trl import (
     GRPOTrainer,
     KTOConfig,
     KTOTrainer,
+    RewardConfig,
+    RewardTrainer,
     SFTConfig,
     SFTTrainer,
 )
 from trl.chat_template_utils import qwen2_5_chat_template
 
 LOADERS = {"parquet": "parquet", "jsonl": "json"}
+RESULT = re.compile(r"\[result:.*?:result\]", re.DOTALL)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -73,8 +79,8 @@ def load(folder: Path, name: str) -> Dataset:
     return load_dataset(LOADERS[path.suffix[1:]], data_files=str(path), split="train", cache_dir=str(cache))
 
 
-def train(kind: str, data: Dataset, tok: PreTrainedTokenizerFast, weights: Path, out: Path) -> float:
-    """Train one step and return the loss."""
+def train(kind: str, data: Dataset, tok: PreTrainedTokenizerFast, weights: Path, out: Path, *, plain: bool) -> Any:
+    """Train one step and return the loss, with that on what tools said and on all else where tokens have one."""
     shared: dict[str, Any] = {
         "output_dir": str(out / kind), "max_steps": 1, "per_device_train_batch_size": 2, "use_cpu": True, "bf16": False,
         "report_to": "none", "disable_tqdm": True, "save_strategy": "no", "logging_steps": 1, "seed": 0,
@@ -82,38 +88,65 @@ def train(kind: str, data: Dataset, tok: PreTrainedTokenizerFast, weights: Path,
     }  # fmt: skip
     given: dict[str, Any] = {"model": str(weights), "train_dataset": data, "processing_class": tok}
     if kind in ("pairs", "steps"):
-        trainer = DPOTrainer(args=DPOConfig(**shared, max_length=512), **given)
+        trainer = DPOTrainer(args=DPOConfig(**shared, max_length=2048), **given)
     elif kind == "kto":
-        trainer = KTOTrainer(args=KTOConfig(**shared, max_length=512), **given)
+        trainer = KTOTrainer(args=KTOConfig(**shared, max_length=2048), **given)
     elif kind == "sft":
-        trainer = SFTTrainer(args=SFTConfig(**shared, max_length=512), **given)
+        config = SFTConfig(**shared, max_length=2048, assistant_only_loss=not plain)
+        trainer = SFTTrainer(args=config, **given)
+    elif kind == "reward":
+        scorer = Qwen2ForSequenceClassification.from_pretrained(weights, num_labels=1)
+        trainer = RewardTrainer(args=RewardConfig(**shared, max_length=2048), **(given | {"model": scorer}))
     else:
         config = GRPOConfig(**shared, num_generations=2, max_completion_length=4)
         trainer = GRPOTrainer(args=config, reward_funcs=_length, **given)
-    return float(trainer.train().training_loss)
+    losses = token_losses(trainer, tok) if kind in ("pairs", "steps", "kto", "sft") else {}
+    return {"loss": float(trainer.train().training_loss), **losses}
+
+
+def token_losses(trainer: Any, tok: PreTrainedTokenizerFast) -> dict[str, float]:
+    """Return the summed loss on tokens of tools and on others, masked as the trainer does, and unmasked on the former.
+
+    Every token is a byte or a mark, so that the place of a character is that of its token.
+    """
+    found = {"on_tools": 0.0, "on_others": 0.0, "unmasked_on_tools": 0.0}
+    for batch in trainer.get_train_dataloader():
+        ids = batch["input_ids"]
+        with torch.no_grad():
+            logits = trainer.model(input_ids=ids, attention_mask=batch["attention_mask"]).logits
+        nll = torch.nn.functional.cross_entropy(logits[:, :-1].transpose(1, 2), ids[:, 1:], reduction="none")
+        trained = batch["labels"][:, 1:] != -100 if "labels" in batch else batch["completion_mask"][:, 1:].bool()
+        for row, losses, mask in zip(ids, nll, trained, strict=True):
+            said = "".join("#" if at in tok.all_special_ids else tok.decode([at]) for at in row.tolist())
+            of_tools = torch.zeros(len(row), dtype=torch.bool)
+            for span in RESULT.finditer(said):
+                of_tools[span.start() : span.end()] = True
+            found["on_tools"] += float(losses[mask & of_tools[1:]].sum())
+            found["on_others"] += float(losses[mask & ~of_tools[1:]].sum())
+            found["unmasked_on_tools"] += float(losses[of_tools[1:]].sum())
+    return found
 
 
 def _length(completion_ids: list[list[int]], **_: object) -> list[float]:
     return [float(sum(ids) % 7) for ids in completion_ids]
 
 
-def main(folder: Path, out: Path) -> None:
-    """Train on every exported file in a folder."""
+def main(folder: Path, out: Path, *, plain: bool = False) -> None:
+    """Train on every exported file in a folder, and a reward model on the pairs."""
     torch.set_num_threads(1)
     tok = tokenizer()
     weights = out / "model"
     save_model(tok, weights)
     found = {}
-    for kind in ("pairs", "kto", "sft", "grpo", "steps"):
-        data = load(folder, kind)
+    for kind in ("pairs", "kto", "sft", "grpo", "steps", "reward"):
+        data = load(folder, "pairs" if kind == "reward" else kind)
         first = data[0]
-        rendered = tok.apply_chat_template(
-            first["prompt"] + first.get("chosen", []), tools=first["tools"], tokenize=False
-        )
-        loss = train(kind, data, tok, weights, out)
-        found[kind] = {"rows": len(data), "loss": loss, "first": first, "rendered": rendered}
+        said = first["prompt"] + first.get("chosen", first.get("completion", []))
+        rendered = tok.apply_chat_template(said, tools=first["tools"], tokenize=False)
+        losses = train(kind, data, tok, weights, out, plain=plain)
+        found[kind] = {"rows": len(data), **losses, "first": first, "rendered": rendered}
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), plain="--plain" in sys.argv)

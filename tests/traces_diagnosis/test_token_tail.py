@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.model import Severity
-from ptt.diagnostics.traces.exports.options import ExportKind, ExportOptions
+from ptt.diagnostics.traces.exports.options import ExportKind, ExportOptions, ToolOutput
 
 STEPS, EACH = 10, 12
 HEAD, GAP, AFTER = 20, 6, 10
@@ -131,8 +132,9 @@ def test_traces_without_tokens_are_not_asked(tmp_path: Path) -> None:
 def test_pairs_are_made_of_the_prompts_where_the_tail_lies(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", height=4.0)
     api.traces(run, out=tmp_path / "out", keep_messages=True)
-    every = api.export_traces(tmp_path / "out", tmp_path / "every", ExportOptions(kinds=PAIRS))
-    report = api.export_traces(tmp_path / "out", tmp_path / "tail", ExportOptions(kinds=PAIRS, from_tail=True))
+    whole = ExportOptions(kinds=PAIRS, tool_output=ToolOutput.WHOLE)
+    every = api.export_traces(tmp_path / "out", tmp_path / "every", whole)
+    report = api.export_traces(tmp_path / "out", tmp_path / "tail", replace(whole, from_tail=True))
     failed = COUNT // 6
     assert report.tail_episodes == failed // 10
     assert 0 < report.cards[0].rows < every.cards[0].rows

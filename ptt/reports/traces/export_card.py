@@ -17,8 +17,13 @@ REASONS: Final = {
     "no_prompt": "nobody asked anything",
     "no_assistant_turn": "no turn of the assistant",
     "empty_completion": "the assistant said nothing",
+    "conversation_in_a_text": "a whole conversation kept as the text of one message",
+    "rendered_completion": "markers of a chat template in what the assistant wrote",
+    "tool_output_in_text": "results of tools inside what the assistant wrote, where no mask parts them",
     "unlabelled": "neither success nor reward known",
     "contradictory_label": "the same completion succeeded and failed",
+    "contradictory_turn": "turns that both succeeding and failing attempts took",
+    "beyond_turns": "turns beyond the 256th of an episode",
     "duplicate": "duplicate",
     "near_duplicate": "near-duplicate",
     "beyond_drawn_attempts": "more attempts at the prompt than pairs are sought among",
@@ -26,6 +31,7 @@ REASONS: Final = {
     "masked": "a key or token is masked",
     "below_margin": "pairs below the margin",
     "length_unmatched": "pairs of unequal length",
+    "too_few_attempts": "pairs whose sides rest on too few attempts",
     "over_cap": "pairs beyond the cap of a prompt",
     "outcomes_do_not_differ": "turns with equal outcomes",
     "parted_in_the_environment": "attempts parted by what the environment said",
@@ -145,6 +151,10 @@ def _warnings(card: Card, report: ExportReport) -> Iterator[str]:
         return
     if card.masked:
         yield f"a key or token is masked: in {counted(card.masked, 'row')}, see the column masked"
+    yield from _of_tool_output(card)
+    if card.weak:
+        pairs = f"{count(card.weak)} of {counted(card.rows, 'pair')}"
+        yield f"weak: {pairs} on one attempt against one, see the column weak; --min-attempts 2 leaves them out"
     interval = card.chosen_longer.interval
     if interval is not None and (interval[0] > 0.5 + LEANING or interval[1] < 0.5 - LEANING):
         side = "chosen" if interval[0] > 0.5 else "rejected"
@@ -159,6 +169,20 @@ def _warnings(card: Card, report: ExportReport) -> Iterator[str]:
         yield f"13 words in a row shared with the evaluation set: {counted(card.overlapping, 'row')}"
 
 
+def _of_tool_output(card: Card) -> Iterator[str]:
+    """Say what keeps tool output out of the loss: a row of one turn, or the trainer's mask."""
+    if card.split and card.kind != "steps":
+        yield f"one turn a row, since tools or users speak between turns: {counted(card.split, 'row')}"
+    if not card.with_tool_output:
+        return
+    held = f"tools or users speak in {counted(card.with_tool_output, 'row')}"
+    if card.kind == "sft":
+        yield f"{held}: train with assistant_only_loss=True (TRL), or --tool-output split"
+    else:
+        undo = "--steps-to turn" if card.kind == "steps" else "--tool-output split"
+        yield f"{held}, and {'KTO' if card.kind == 'kto' else 'DPO'} trains on that too; {undo} leaves it out"
+
+
 def _card(card: Card, *, with_eval: bool) -> dict[str, object]:
     found: dict[str, object] = {
         "file": card.file,
@@ -170,6 +194,8 @@ def _card(card: Card, *, with_eval: bool) -> dict[str, object]:
         "rows_with_tool_definitions": card.with_tools,
         "rows_truncated": card.truncated,
         "rows_with_rendered_prompt": card.templated,
+        "rows_of_one_turn": card.split,
+        "rows_with_tool_output": card.with_tool_output,
         "rows_masked": card.masked,
         "rows_of_evaluation": card.of_evaluation,
         "rows_overlapping_eval_set": card.overlapping if with_eval else None,
@@ -177,6 +203,7 @@ def _card(card: Card, *, with_eval: bool) -> dict[str, object]:
     if card.kind == "kto":
         found["rows_labelled_true"] = card.positive
     if card.kind in PAIRED:
+        found["rows_weak"] = card.weak
         found["margin"] = _mean(card.margins)
         found["chosen_longer"] = _mean(card.chosen_longer)
         found["log_length_ratio"] = _mean(card.log_ratio)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from ptt.diagnostics.errors import InputError, SettingsError
-from ptt.diagnostics.traces.exports.messages import DIGEST_BYTES, Chat
+from ptt.diagnostics.traces.exports.messages import ASSISTANT, DIGEST_BYTES, MAX_TURNS, Chat, Conversation
 from ptt.diagnostics.traces.exports.ngrams import EvalSet
-from ptt.diagnostics.traces.exports.options import Dedupe, ExportKind, ExportOptions
+from ptt.diagnostics.traces.exports.options import Dedupe, ExportKind, ExportOptions, StepExtent
 from ptt.diagnostics.traces.exports.pairs import (
     CONTRADICTORY,
     DUPLICATE,
@@ -55,6 +55,8 @@ ONE_ATTEMPT = "prompts_with_one_attempt"
 ONE_OUTCOME = "prompts_without_contrast"
 TOLD_OTHERWISE = ("kinds", "eval_set", "from_tail")  # options that the card does not list by name
 NOT_OF_TAIL = "prompts_outside_the_tail"
+CONTRADICTORY_TURN = "contradictory_turn"
+BEYOND_TURNS = "beyond_turns"
 
 
 def export_traces(store: Path, folder: Path, options: ExportOptions) -> ExportReport:
@@ -159,12 +161,13 @@ class _Export:
         self.report.prompts += 1
         self.report.labelled_prompts += any(one.success is not None or one.reward is not None for one in attempts)
         contradictory = _contradictory(attempts)
+        turns = _contradictory_turns(attempts, self.options.min_margin) if self._splits_kto else frozenset()
         rows = {kind: card.rows for kind, card in self.cards.items()}
         for attempt in attempts:
             if attempt.chat.completion.digest in contradictory:
                 self._leave_out(CONTRADICTORY, ExportKind.KTO, ExportKind.SFT)
             else:
-                self._add_episode(attempt)
+                self._add_episode(attempt, turns)
         for kind in {ExportKind.KTO, ExportKind.SFT} & set(rows):
             self.cards[kind].prompts += self.cards[kind].rows > rows[kind]
         tally = Tally()
@@ -183,15 +186,18 @@ class _Export:
         card = self.cards.get(kind)
         if card is None:
             return
-        tally = Tally(episodes=shared.episodes.copy())
+        tally, options = Tally(episodes=shared.episodes.copy()), self.options
         by_step = kind is ExportKind.STEPS
+        if not by_step and found is not None and found.has_tool_output and options.splits(kind):
+            by_step, options = True, replace(options, steps_to=StepExtent.TURN)
         choose = choose_steps if by_step else choose_pairs
         longer, ratios, margins = [], [], []
-        for pair in choose(found, self.options, tally) if found else ():
+        for pair in choose(found, options, tally) if found else ():
             row, sides = pair_row(pair, self._overlap), (pair.better, pair.worse)
-            if self.tail is not None and not by_step:
+            if self.tail is not None and kind is ExportKind.PAIRS:
                 row[TAIL_SHARE] = self.tail.share(sides)
             if self._add(card, row, pair.prompt, sides, pair.chosen, pair.rejected):
+                card.weak += pair.is_weak
                 longer.append(_longer(pair.chosen, pair.rejected))
                 # one side of a step-level pair may be empty
                 ratios.append(math.log((by_step + pair.chosen.length) / (by_step + pair.rejected.length)))
@@ -203,26 +209,42 @@ class _Export:
         card.log_ratio.add(ratios)
         card.margins.add(margins)
 
-    def _add_episode(self, attempt: Attempt) -> None:
-        """Write the rows that one episode makes by itself."""
+    def _add_episode(self, attempt: Attempt, contradictory: Container[bytes] = ()) -> None:
+        """Write the rows that one episode makes by itself; `contradictory`: turns that both succeeded and failed."""
         if card := self.cards.get(ExportKind.KTO):
             label, label_from = _label(attempt, self.options.min_margin)
             if label is None:
                 card.left_out[label_from] += 1
-            elif self._add(
-                card,
-                {**episode_row(attempt, self._overlap), "label": label, "label_from": label_from},
-                attempt.chat.prompt,
-                [attempt],
-                attempt.chat.completion,
-            ):
-                card.positive += label
+            else:
+                labels = {"label": label, "label_from": label_from}
+                card.positive += label * self._add_turns(card, attempt, labels, contradictory)
         if card := self.cards.get(ExportKind.SFT):
             if why := _why_not_sft(attempt, self.options):
                 card.left_out[why] += 1
             else:
-                row = episode_row(attempt, self._overlap)
-                self._add(card, row, attempt.chat.prompt, [attempt], attempt.chat.completion)
+                self._add_turns(card, attempt, {}, ())
+
+    @property
+    def _splits_kto(self) -> bool:
+        return ExportKind.KTO in self.cards and self.options.splits(ExportKind.KTO)
+
+    def _add_turns(
+        self, card: Card, attempt: Attempt, labels: Mapping[str, Any], contradictory: Container[bytes]
+    ) -> int:
+        """Write an episode as one row, or as one for each turn where others speak between them; return how many."""
+        completion = attempt.chat.completion
+        chats: Iterable[tuple[int | None, Conversation]] = [(None, attempt.chat)]
+        if completion.has_tool_output and self.options.splits(ExportKind(card.kind)):
+            chats = attempt.chat.turns()
+            card.left_out[BEYOND_TURNS] += max(0, completion.roles.count(ASSISTANT) - MAX_TURNS)
+        before = card.rows
+        for turn, chat in chats:
+            if turn is not None and chat.digest in contradictory:
+                card.left_out[CONTRADICTORY_TURN] += 1
+                continue
+            row = {**episode_row(attempt, chat, turn, self._overlap), **labels}
+            self._add(card, row, chat.prompt, [attempt], chat.completion)
+        return card.rows - before
 
     def _add(
         self, card: Card, row: dict[str, Any], prompt: Chat, attempts: Sequence[Attempt], *completions: Chat
@@ -242,7 +264,9 @@ class _Export:
         card.rows += 1
         card.truncated += any(attempt.facts["truncated"] for attempt in attempts)
         card.with_calls += any('"tool_calls":' in text for chat in completions for text in chat.texts)
-        card.malformed += any(attempt.chat.malformed for attempt in attempts)
+        card.malformed += any(any(chat.malformed) for chat in completions)
+        card.split += row.get("turn") is not None and all(len(chat.roles) < 2 for chat in completions)
+        card.with_tool_output += any(chat.has_tool_output for chat in completions)
         card.masked += row["masked"]
         card.with_tools += tools is not None
         if prompt.digest not in self._templated:
@@ -269,13 +293,23 @@ def _longer(chosen: Chat, rejected: Chat) -> float:
     return 0.5 if chosen.length == rejected.length else float(chosen.length > rejected.length)
 
 
-def _contradictory(attempts: Sequence[Attempt]) -> set[bytes]:
+def _contradictory(attempts: Sequence[Attempt]) -> frozenset[bytes]:
     """Return the completions of a prompt that succeeded once and failed once."""
-    outcomes: dict[bytes, set[bool]] = {}
-    for one in attempts:
-        if one.success is not None:
-            outcomes.setdefault(one.chat.completion.digest, set()).add(one.success)
-    return {digest for digest, found in outcomes.items() if len(found) > 1}
+    return _in_both((one.chat.completion.digest, one.success) for one in attempts)
+
+
+def _contradictory_turns(attempts: Sequence[Attempt], min_margin: float) -> frozenset[bytes]:
+    """Return the turns at a prompt that episodes of either label took."""
+    labels = ((_label(one, min_margin)[0], one.chat) for one in attempts)
+    return _in_both((turn.digest, label) for label, chat in labels if label is not None for _, turn in chat.turns())
+
+
+def _in_both(outcomes: Iterable[tuple[bytes, bool | None]]) -> frozenset[bytes]:
+    found: dict[bytes, set[bool]] = {}
+    for digest, outcome in outcomes:
+        if outcome is not None:
+            found.setdefault(digest, set()).add(outcome)
+    return frozenset(digest for digest, of in found.items() if len(of) > 1)
 
 
 def _label(attempt: Attempt, min_margin: float) -> tuple[bool | None, str]:

@@ -7,8 +7,9 @@ every attempt draws new ids.
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -20,7 +21,7 @@ ROLES: Final = {"developer": "system", "function": "tool", "ipython": "tool", "o
 KNOWN: Final = frozenset({"system", "user", ASSISTANT, "tool"})  # what chat templates take
 ANSWERABLE: Final = frozenset({"user", "tool"})  # what a prompt ends with
 DIGEST_BYTES: Final = 12  # 96 bits: no two of 10^9 messages agree by chance
-
+MAX_TURNS: Final = 256  # that an episode is split into: each is written with all before it
 SCHEMAS: Final = ("parameters", "input_schema", "inputSchema")  # what interfaces call a tool's arguments
 
 UNREADABLE: Final = "unreadable"
@@ -28,6 +29,20 @@ UNKNOWN_ROLE: Final = "unknown_role"
 NO_PROMPT: Final = "no_prompt"
 NO_TURN: Final = "no_assistant_turn"
 EMPTY: Final = "empty_completion"
+IN_TEXT: Final = "conversation_in_a_text"
+RENDERED: Final = "rendered_completion"
+ANSWERED: Final = "tool_output_in_text"
+
+TEMPLATE: Final = ("<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "[INST]", "<|assistant|>")
+"""What chat templates write around messages: a text with it was rendered before, and would be rendered twice."""
+RESULT_TAGS: Final = ("tool_response", "tool_result", "function_results", "information", "observation", "interpreter")
+RESULT_MARKS: Final = ("<|tool_response", "[TOOL_RESULTS]", "<|observation|>", "<｜tool▁output▁begin｜>")
+"""What templates and harnesses write around results of tools: in a turn of the policy no mask leaves these out."""
+OBSERVATION: Final = re.compile(r"^Observation:", re.MULTILINE)  # of ReAct
+_KEY: Final = r"""["'](?:{})["']\s{{0,9}}:\s{{0,9}}"""
+PACKED: Final = re.compile(rf"\s{{0,99}}(?:\{{\s{{0,99}}{_KEY.format('messages|conversations')})?\[\s{{0,99}}\{{")
+PACKED_ROLE: Final = re.compile(_KEY.format("role|from") + r"""["'](?:assistant|user|system|tool|human|gpt)["']""")
+"""How a text begins that is a list of messages, in JSON or as Python prints it, and what stands in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +53,7 @@ class Chat:
     digests: tuple[bytes, ...]
     roles: tuple[str, ...]
     said: tuple[str, ...]  # what each message says, without the names of keys
+    malformed: tuple[int, ...]  # calls of each whose arguments are no object
 
     @property
     def digest(self) -> bytes:
@@ -47,7 +63,13 @@ class Chat:
     def part(self, first: int, last: int | None = None) -> Chat:
         """Return some of the messages."""
         cut = slice(first, last)
-        return Chat(texts=self.texts[cut], digests=self.digests[cut], roles=self.roles[cut], said=self.said[cut])
+        return Chat(
+            texts=self.texts[cut],
+            digests=self.digests[cut],
+            roles=self.roles[cut],
+            said=self.said[cut],
+            malformed=self.malformed[cut],
+        )
 
     def __add__(self, other: Chat) -> Chat:
         """Return both, one after the other."""
@@ -56,12 +78,18 @@ class Chat:
             digests=self.digests + other.digests,
             roles=self.roles + other.roles,
             said=self.said + other.said,
+            malformed=self.malformed + other.malformed,
         )
 
     @property
     def length(self) -> int:
         """Return how many characters the policy wrote."""
         return sum(len(said) for said, role in zip(self.said, self.roles, strict=True) if role == ASSISTANT)
+
+    @property
+    def has_tool_output(self) -> bool:
+        """Return whether anyone but the policy speaks: a tool, or a user between two turns."""
+        return any(role != ASSISTANT for role in self.roles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +101,28 @@ class Conversation:
     why: str = ""
     trimmed: bool = False  # messages after the last assistant turn were cut
     merged: int = 0  # assistant messages joined with the one before
-    calls: int = 0
-    malformed: int = 0  # calls whose arguments are no object
+
+    def turns(self) -> Iterator[tuple[int, Conversation]]:
+        """Yield each turn that says anything with its number, and all before it as its prompt; MAX_TURNS at most."""
+        turn = 0
+        for at, (role, said) in enumerate(zip(self.completion.roles, self.completion.said, strict=True)):
+            if role != ASSISTANT:
+                continue
+            if turn == MAX_TURNS:
+                return
+            if said:
+                before = self.prompt + self.completion.part(0, at)
+                yield turn, Conversation(prompt=before, completion=self.completion.part(at, at + 1))
+            turn += 1
+
+    @property
+    def digest(self) -> bytes:
+        """Return what equal prompts with equal completions have in common."""
+        spelt = b"|".join((self.prompt.digest, self.completion.digest))
+        return blake2b(spelt, digest_size=DIGEST_BYTES).digest()
 
 
-NOTHING: Final = Chat(texts=(), digests=(), roles=(), said=())
+NOTHING: Final = Chat(texts=(), digests=(), roles=(), said=(), malformed=())
 
 
 def read_conversation(prompt: str | None, completion: str | None) -> Conversation:
@@ -93,6 +138,8 @@ def read_conversation(prompt: str | None, completion: str | None) -> Conversatio
         message["role"] = ROLES.get(message["role"], message["role"])
     if any(message["role"] not in KNOWN for message in messages):
         return Conversation(prompt=NOTHING, completion=NOTHING, why=UNKNOWN_ROLE)
+    if any(message["role"] != "tool" and _is_packed(message.get("content")) for message in messages):
+        return Conversation(prompt=NOTHING, completion=NOTHING, why=IN_TEXT)
     joined = merge_turns(messages)
     _name_results(joined)
     asked = next((at for at, message in enumerate(joined) if message["role"] in ANSWERABLE), None)
@@ -100,18 +147,44 @@ def read_conversation(prompt: str | None, completion: str | None) -> Conversatio
         return Conversation(prompt=NOTHING, completion=NOTHING, why=NO_PROMPT)
     begins = next((at for at in range(asked, len(joined)) if joined[at]["role"] == ASSISTANT), len(joined))
     ends = max((at + 1 for at in range(begins, len(joined)) if joined[at]["role"] == ASSISTANT), default=begins)
-    calls = [call for message in joined[begins:ends] for call in message.get("tool_calls", ())]
     chat = _chat(joined)
     completed = chat.part(begins, ends)
     return Conversation(
         prompt=chat.part(0, begins),
         completion=completed,
-        why=NO_TURN if begins == ends else "" if completed.length else EMPTY,
+        why=NO_TURN if begins == ends else _why_not(joined[begins:ends]) if completed.length else EMPTY,
         trimmed=begins < ends < len(joined),
         merged=len(messages) - len(joined),
-        calls=len(calls),
-        malformed=sum(not isinstance(call["function"].get("arguments"), dict) for call in calls),
     )
+
+
+def holds_template(text: str) -> bool:
+    """Return whether a text holds what chat templates write around messages."""
+    return any(mark in text for mark in TEMPLATE)
+
+
+def _is_packed(content: Any) -> bool:
+    """Return whether a text is a list of messages, as JSON or as Python prints it."""
+    packed = isinstance(content, str) and PACKED.match(content) and PACKED_ROLE.search(content)
+    return bool(packed)
+
+
+def _why_not(completion: Sequence[dict[str, Any]]) -> str:
+    """Return why turns of the policy cannot be told from the text of others; "" where they can."""
+    for message in completion:
+        said = message.get("content")
+        if message["role"] != ASSISTANT or not said:
+            continue
+        if holds_template(said):
+            return RENDERED
+        tagged = any(f"<{tag}>" in said and f"</{tag}>" in said for tag in RESULT_TAGS)
+        if (
+            tagged
+            or any(mark in said for mark in RESULT_MARKS)
+            or ("Observation:" in said and OBSERVATION.search(said))
+        ):
+            return ANSWERED
+    return ""
 
 
 def read_tools(text: str | None) -> str | None:
@@ -189,7 +262,12 @@ def _chat(messages: Sequence[dict[str, Any]]) -> Chat:
         digests=tuple(map(_digest, messages)),
         roles=tuple(message["role"] for message in messages),
         said=tuple(map(_said, messages)),
+        malformed=tuple(map(_malformed, messages)),
     )
+
+
+def _malformed(message: dict[str, Any]) -> int:
+    return sum(not isinstance(call["function"].get("arguments"), dict) for call in message.get("tool_calls", ()))
 
 
 def _digest(message: dict[str, Any]) -> bytes:

@@ -37,6 +37,7 @@ CONTRADICTED: Final = "reward_contradicts_success"
 BELOW_MARGIN: Final = "below_margin"
 UNMATCHED: Final = "length_unmatched"
 OVER_CAP: Final = "over_cap"
+FEW: Final = "too_few_attempts"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,14 @@ class Pair:
     worse: Attempt
     margin: float  # difference of rewards or of mean outcomes, or 1 where only success is known
     label_from: str  # "success" or "reward"
-    branches: Mapping[str, float] = field(default_factory=dict)  # in a step-level pair: what its row says about it
+    attempts: tuple[int, int]  # on which the two sides rest
+    turn: int | None = None  # of a step-level pair: turns of the assistant before the two
+    values: tuple[float | None, float | None] = (None, None)  # of a step-level pair: the mean outcome of either branch
+
+    @property
+    def is_weak(self) -> bool:
+        """Return whether it rests on one attempt against one: their difference may be chance."""
+        return self.attempts == (1, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +73,19 @@ class Candidates:
     def label_from(self) -> str:
         """What tells the better from the worse."""
         return "success" if self.by_success else "reward"
+
+    @property
+    def has_tool_output(self) -> bool:
+        """Whether anyone but the policy speaks in one of the completions."""
+        return any(one.chat.completion.has_tool_output for one in (*self.better, *self.worse))
+
+    def attempts(self, better: Attempt, worse: Attempt) -> tuple[int, int]:
+        """Return how many attempts did as well as the better one, and how many as badly as the worse one."""
+        if self.by_success:
+            return len(self.better), len(self.worse)
+        rewards = [one.reward or 0.0 for one in self.better]
+        high, low = better.reward or 0.0, worse.reward or 0.0
+        return sum(reward >= high for reward in rewards), sum(reward <= low for reward in rewards)
 
 
 @dataclass
@@ -143,20 +164,28 @@ def _possible(found: Candidates, options: ExportOptions, tally: Tally) -> Iterat
             if margin < options.min_margin:
                 tally.pairs[BELOW_MARGIN] += 1
                 continue
-            chosen, rejected = better.chat.completion, worse.chat.completion
-            lengths = (chosen.length, rejected.length)
-            if options.match_length and max(lengths) > LENGTH_RATIO * min(lengths):
-                tally.pairs[UNMATCHED] += 1
-                continue
-            yield Pair(
+            pair = Pair(
                 prompt=better.chat.prompt,
-                chosen=chosen,
-                rejected=rejected,
+                chosen=better.chat.completion,
+                rejected=worse.chat.completion,
                 better=better,
                 worse=worse,
                 margin=margin,
                 label_from=found.label_from,
+                attempts=found.attempts(better, worse),
             )
+            if _is_wanted(pair, options, tally):
+                yield pair
+
+
+def _is_wanted(pair: Pair, options: ExportOptions, tally: Tally) -> bool:
+    lengths = (pair.chosen.length, pair.rejected.length)
+    if options.match_length and max(lengths) > LENGTH_RATIO * min(lengths):
+        tally.pairs[UNMATCHED] += 1
+        return False
+    few = min(pair.attempts) < options.min_attempts
+    tally.pairs[FEW] += few
+    return not few
 
 
 def _margin(better: Attempt, worse: Attempt, *, by_success: bool) -> float:
@@ -217,19 +246,21 @@ class Branch:
 def choose_steps(found: Candidates, options: ExportOptions, tally: Tally) -> list[Pair]:
     """Return up to so many step-level pairs of one prompt, those on the most attempts and widest apart first."""
     attempts = tuple({one.trajectory_id: one for one in (*found.better, *found.worse)}.values())
-    pairs = [_pair(*parting, found, options) for parting in _partings(attempts, 0, found, tally)]
+    whole = options.steps_to is StepExtent.END
+    pairs = [_pair(*parting, found, whole=whole) for parting in _partings(attempts, 0, found, tally)]
     kept = [
         pair for pair in pairs if pair.margin > 0 and pair.margin >= (options.min_margin if not found.by_success else 0)
     ]
     tally.pairs[NO_OUTCOME] += len(pairs) - len(kept)
-    kept.sort(key=lambda pair: (-_weight(pair), pair.branches["turn"], pair.better.trajectory_id))
+    kept = [pair for pair in kept if _is_wanted(pair, options, tally)]
+    kept.sort(key=lambda pair: (-_weight(pair), pair.turn, pair.better.trajectory_id))
     tally.pairs[OVER_CAP] += max(0, len(kept) - options.max_pairs_per_prompt)
     return kept[: options.max_pairs_per_prompt]
 
 
 def _weight(pair: Pair) -> float:
     """Return the margin in units of its noise: attempts of both sides count as in a difference of two means."""
-    better, worse = (pair.branches[f"{side}_attempts"] for side in ("chosen", "rejected"))
+    better, worse = pair.attempts
     return pair.margin * math.sqrt(better * worse / (better + worse))
 
 
@@ -268,8 +299,8 @@ def _outcome(attempt: Attempt, found: Candidates) -> float:
     return float(bool(attempt.success)) if found.by_success else float(attempt.reward or 0.0)
 
 
-def _pair(at: int, better: Branch, worse: Branch, found: Candidates, options: ExportOptions) -> Pair:
-    last = at + 1 if options.steps_to is StepExtent.TURN else None
+def _pair(at: int, better: Branch, worse: Branch, found: Candidates, *, whole: bool) -> Pair:
+    last = None if whole else at + 1
     shared = better.best.chat.completion.part(0, at)
     return Pair(
         prompt=better.best.chat.prompt + shared,
@@ -279,13 +310,9 @@ def _pair(at: int, better: Branch, worse: Branch, found: Candidates, options: Ex
         worse=worse.worst,
         margin=better.value - worse.value,
         label_from=found.label_from,
-        branches={
-            "turn": shared.roles.count(ASSISTANT),  # of the assistant, before the two
-            "chosen_attempts": len(better.attempts),
-            "rejected_attempts": len(worse.attempts),
-            "chosen_value": better.value,
-            "rejected_value": worse.value,
-        },
+        attempts=(len(better.attempts), len(worse.attempts)),
+        turn=shared.roles.count(ASSISTANT),
+        values=(better.value, worse.value),
     )
 
 

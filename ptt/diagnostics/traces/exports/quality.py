@@ -64,6 +64,9 @@ class Card:
     with_calls: int = 0  # rows whose completion calls a tool
     malformed: int = 0  # rows with a call whose arguments are no object
     with_tools: int = 0  # rows that define tools
+    split: int = 0  # rows of a single turn, since others speak between the turns of their episode
+    with_tool_output: int = 0  # rows in whose trained side tools or users speak
+    weak: int = 0  # pairs on one attempt against one
     templated: int = 0  # rows whose prompt holds markers of a chat template
     overlapping: int = 0  # rows that share a run of words with the evaluation set
     of_evaluation: int = 0  # rows of episodes of an evaluation

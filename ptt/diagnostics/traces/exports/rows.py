@@ -8,7 +8,6 @@ message the keys of all messages; chat templates would then show these to the mo
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ptt.diagnostics.traces.exports.messages import Chat
+from ptt.diagnostics.traces.exports.messages import Chat, Conversation, holds_template
 from ptt.diagnostics.traces.exports.options import ExportKind, FileFormat
 from ptt.diagnostics.traces.exports.pairs import Pair
 from ptt.diagnostics.traces.exports.partition import Attempt
@@ -156,9 +155,6 @@ class Writers:
                 (self._part / name).replace(self._folder / name)
 
 
-TEMPLATE: Final = re.compile(r"<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>|\[INST\]|<\|assistant\|>")
-"""What chat templates write around messages: a prompt with it was rendered before, and would be rendered twice."""
-
 _KINDS: Final[Columns] = {
     **dict.fromkeys(("prompt", "completion", "chosen", "rejected"), Column.MESSAGES),
     "tools": Column.JSON,
@@ -170,7 +166,7 @@ _KINDS: Final[Columns] = {
     ),
     "rewards": Column.NUMBERS,
     **dict.fromkeys(("step", "turn", "chars", "attempts", "labelled"), Column.COUNT),
-    **dict.fromkeys(("label", "success", "truncated", "masked"), Column.FLAG),
+    **dict.fromkeys(("label", "success", "truncated", "masked", "weak"), Column.FLAG),
     "successes": Column.FLAGS,
 }
 """What each column holds; those of one side of a pair have its name in front: chosen_reward."""
@@ -178,17 +174,19 @@ _PLACE: Final = ("task", "group", "split", "env")
 _SIDE: Final = ("trajectory_id", "source", "step", "model", "reward", "success", "truncated", "chars")
 _SIDES: Final = tuple(f"{side}_{name}" for side in ("chosen", "rejected") for name in _SIDE)
 _MARKS: Final = ("eval_overlap", "masked")
-_PAIR: Final = ("prompt", "chosen", "rejected", "tools", "margin", "label_from")
-_BRANCHES: Final = ("turn", "chosen_attempts", "rejected_attempts", "chosen_value", "rejected_value")
+_PAIR: Final = (
+    "prompt", "chosen", "rejected", "tools", "margin", "label_from",
+    "turn", "chosen_attempts", "rejected_attempts", "weak", "chosen_value", "rejected_value",
+)  # fmt: skip
 COLUMNS: Final[Mapping[ExportKind, tuple[str, ...]]] = {
     ExportKind.PAIRS: (*_PAIR, *_PLACE, *_SIDES, *_MARKS),
-    ExportKind.KTO: ("prompt", "completion", "label", "tools", "label_from", *_PLACE, *_SIDE, *_MARKS),
-    ExportKind.SFT: ("prompt", "completion", "tools", *_PLACE, *_SIDE, *_MARKS),
+    ExportKind.KTO: ("prompt", "completion", "label", "tools", "label_from", "turn", *_PLACE, *_SIDE, *_MARKS),
+    ExportKind.SFT: ("prompt", "completion", "tools", "turn", *_PLACE, *_SIDE, *_MARKS),
     ExportKind.GRPO: (
         "prompt", "tools", "attempts", "labelled", "success_rate", "reward_mean", "reward_std", "rewards", "successes",
         "trajectory_ids", "task", "split", "env", "source", *_MARKS,
     ),
-    ExportKind.STEPS: (*_PAIR, *_BRANCHES, *_PLACE, *_SIDES, *_MARKS),
+    ExportKind.STEPS: (*_PAIR, *_PLACE, *_SIDES, *_MARKS),
 }  # fmt: skip
 TAIL_SHARE: Final = "tail_share"
 """Of a pair with --from-tail: the share of all tail tokens of joined episodes that its two episodes hold."""
@@ -211,7 +209,12 @@ def pair_row(pair: Pair, overlap: Overlap) -> dict[str, Any]:
         "tools": pair.better.tools,
         "margin": pair.margin,
         "label_from": pair.label_from,
-        **pair.branches,
+        "turn": pair.turn,
+        "chosen_attempts": pair.attempts[0],
+        "rejected_attempts": pair.attempts[1],
+        "weak": pair.is_weak,
+        "chosen_value": pair.values[0],
+        "rejected_value": pair.values[1],
         **_place(pair.better),
         **_side("chosen_", pair.better, pair.chosen),
         **_side("rejected_", pair.worse, pair.rejected),
@@ -220,13 +223,13 @@ def pair_row(pair: Pair, overlap: Overlap) -> dict[str, Any]:
     }
 
 
-def episode_row(attempt: Attempt, overlap: Overlap) -> dict[str, Any]:
-    """Return the row of one episode, for SFT; KTO adds its label."""
-    chat = attempt.chat
+def episode_row(attempt: Attempt, chat: Conversation, turn: int | None, overlap: Overlap) -> dict[str, Any]:
+    """Return the row of one episode, or of one turn of it, for SFT; KTO adds its label."""
     return {
         "prompt": chat.prompt.texts,
         "completion": chat.completion.texts,
         "tools": attempt.tools,
+        "turn": turn,
         **_place(attempt),
         **_side("", attempt, chat.completion),
         "eval_overlap": overlap((chat.prompt, chat.completion)),
@@ -278,7 +281,7 @@ class PromptRow:
 
 def is_templated(prompt: Chat) -> bool:
     """Return whether a prompt holds markers of a chat template."""
-    return any(TEMPLATE.search(said) for said in prompt.said)
+    return any(map(holds_template, prompt.said))
 
 
 def _place(attempt: Attempt) -> dict[str, Any]:
