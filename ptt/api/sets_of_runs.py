@@ -131,20 +131,24 @@ def traces(
     out: str | Path | None = None,
     settings: Settings | None = None,
     keep_messages: bool = False,
+    labels: str | Path | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> TraceDiagnosis:
     """Judge the agent traces at `paths` (files, folders or archives) as one set.
 
-    With `out` the Parquet store is kept there. `keep_messages` keeps whole conversations in it, for an export. Raises
-    InputError if no file holds an episode. `jobs` processes read at a time; what they find is the same. One path may be
-    a store, which is judged again as it is.
+    With `out` the Parquet store is kept there. `keep_messages` keeps whole conversations in it, for an export.
+    `labels`: a file with the columns id, success and reward, which replace those of the traces. `jobs` processes read
+    at a time; what they find is the same. One path may be a store, which is judged again as it is. Raises InputError if
+    no file holds an episode, or the labels name none.
     """
     given = paths_of(paths)
     if out is not None:
         refuse_other_output(Path(out), of_traces=True)
     if len(given) == 1 and (kept := store_at(given[0])) is not None:
         folder = kept.parent if kept.name == STORE else kept
+        if labels is not None:
+            raise SettingsError(f"{given[0]}: was read before; give --labels with the traces themselves.")
         return shown(traces_pipeline.reopened_traces(kept, name=folder.resolve().name), TraceDiagnosis)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(temporary_folder()) if out is None else out)
@@ -163,6 +167,7 @@ def traces(
             notes=notes,
             settings=settings,
             keep_messages=keep_messages,
+            labels=None if labels is None else Path(labels),
             run_tasks=partial(_read_in_workers, jobs=jobs) if jobs > 1 else None,
             progress=progress,
         )

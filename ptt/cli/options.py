@@ -306,6 +306,12 @@ class TracesOptions:
         Path | None,
         typer.Option("--against", help="Also compare with these traces: files, or a folder that ptt traces wrote."),
     ] = None
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels", metavar="FILE", help="Take success and reward from this file, by id (CSV, JSON lines, Parquet)."
+        ),
+    ] = None
     fail_on: FailOnOption = None
     redact: Annotated[
         bool, typer.Option("--redact", help="Leave out texts and replace names and ids by hashes, for sharing.")

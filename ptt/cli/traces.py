@@ -78,6 +78,7 @@ def run(options: TracesOptions) -> int:
             out=out,
             figures=remote.no_output(options.figures, "--figures"),
             against=remote.maybe(options.against),
+            labels=remote.maybe(options.labels),
         )
         return _run([remote.run(path) for path in options.paths], at_hand, export)
 
@@ -94,6 +95,7 @@ def _run(paths: Sequence[Path], options: TracesOptions, export: ExportOptions | 
             settings=settings,
             jobs=options.jobs or min(os.cpu_count() or 1, MAX_JOBS),
             keep_messages=export is not None,
+            labels=options.labels,
             progress=tell,
         )
         silent = silent_paths(paths, diagnosis)

@@ -26,6 +26,7 @@ from ptt.diagnostics.store.manifest import Manifest, read_manifest
 from ptt.diagnostics.store.read_again import Wanted, read_again
 from ptt.diagnostics.store.scan import read_table
 from ptt.diagnostics.traces.diagnose import Place, in_groups_of_three, judge_traces, with_messages
+from ptt.diagnostics.traces.labels import apply_labels, digest_of
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.diagnostics.traces.tables import scan_table
 from ptt.diagnostics.traces.token_tail import write_tail_counts
@@ -41,11 +42,13 @@ def diagnose_traces(
     notes: Sequence[str] = (),
     settings: Settings | None = None,
     keep_messages: bool = False,
+    labels: Path | None = None,
     run_tasks: RunTasks | None = None,
     progress: Progress | None = None,
 ) -> TraceDiagnosis:
     """Read traces into a store and judge them; `keep_messages` keeps whole conversations for an export.
 
+    `labels`: a file of success and reward by id, in place of what the traces say.
     `run_tasks` runs `read_task` over tasks in other processes; without it they run here, one after another.
 
     Raises InputError where none of the files holds an episode.
@@ -58,13 +61,16 @@ def diagnose_traces(
         folder=store,
         ptt_version=__version__,
         keep_messages=keep_messages,
+        beside="" if labels is None else f" with {digest_of(labels)}",
         metric_names=settings.metrics,
         limits=settings.budget,
         on_file=progress and partial(progress, "reading files"),
         read_apart=ReadApart(run_tasks=run_tasks or read_here),
     )
+    of_labels = () if labels is None or not holds_traces(store) else (apply_labels(store, labels),)
     tails, faults = _token_tails(store, manifest, settings, files, progress)
     diagnosis = _judged(store, name, faults, tails)
+    diagnosis = replace(diagnosis, sources=(*diagnosis.sources, *of_labels))
     with temporary_folder() as scratch:
 
         def read_texts(places: Sequence[Place]) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -141,6 +141,7 @@ def ingest(
     ptt_version: str,
     keep_text: bool = False,
     keep_messages: bool = False,
+    beside: str = "",
     metric_names: Mapping[str, str] | None = None,
     limits: BudgetLimits = DEFAULT_LIMITS,
     packed: int | None = None,
@@ -151,7 +152,8 @@ def ingest(
 ) -> Manifest:
     """Make the store at `folder` from `files`, or keep the one there if it was made from the same files.
 
-    Texts of samples are kept only with `keep_text`, whole conversations only with `keep_messages`. `metric_names` maps
+    Texts of samples are kept only with `keep_text`, whole conversations only with `keep_messages`. `beside`
+    tells what else the store will hold. `metric_names` maps
     logged names to canonical metrics, or to "" for none. `limits` bound the cost of reading; `packed` is the size of
     the archive that the files come from. `on_file` is called with the number of files done, and of all. `read_apart`
     reads the files in other processes. `keep_readings`: the store outlives the call, and may get more files later.
@@ -160,7 +162,7 @@ def ingest(
     metric_names = dict(metric_names or {})
     try:
         state = fingerprint(files, metric_names, limits) + (" with texts" if keep_text else "")
-        state += " with messages" if keep_messages else ""
+        state += (" with messages" if keep_messages else "") + beside
         kept = read_manifest(folder)
         if kept is not None and kept.fingerprint == state and kept.ptt_version == ptt_version:
             clear_unfinished(folder)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ptt.diagnostics.model import Diagnosis, in_unit
 from ptt.diagnostics.traces.diagnose import REPORT_FOLDER
+from ptt.diagnostics.traces.labels import KIND as LABELS
 from ptt.diagnostics.traces.model import TraceDiagnosis, as_run
 from ptt.reports.run.answers import NOTHING_TO_DO
 from ptt.reports.run.terminal import (
@@ -60,6 +61,7 @@ def print_traces(diagnosis: TraceDiagnosis, console: Console, report_path: str, 
         "Not judged": not_judged_lines(run),
         "Next": next_lines(_with_folder(run, report_path)),
         "Unreadable": unreadable_lines(diagnosis.sources),
+        "Labels": [cell(sentence(one.note or "")) for one in diagnosis.sources if one.kind == LABELS],
         "Note": [cell(note)] if note else [],
         "Report": [Text(safe(report_path), style="underline")],
     }
