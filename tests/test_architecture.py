@@ -56,7 +56,7 @@ ALLOWED = {
     "reports.text": {"verdict", "metrics", "model"},
     "traces_pipeline": {
         "pipeline", "traces", "evidence", "engines", "store", "parsers", "parsers.io", "config", "model",
-        "errors", "version", "scrub", "stopping",
+        "errors", "version", "scrub",
     },
     "pipeline": {
         "samples", "verdict", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers",

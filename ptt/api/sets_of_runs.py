@@ -130,6 +130,7 @@ def traces(
     *,
     out: str | Path | None = None,
     settings: Settings | None = None,
+    keep_text: bool | None = None,
     keep_messages: bool = False,
     labels: str | Path | None = None,
     jobs: int = 1,
@@ -137,7 +138,8 @@ def traces(
 ) -> TraceDiagnosis:
     """Judge the agent traces at `paths` (files, folders or archives) as one set.
 
-    With `out` the Parquet store is kept there. `keep_messages` keeps whole conversations in it, for an export.
+    With `out` the Parquet store is kept there. `keep_text` (by default from the settings) keeps shortened texts in it,
+    and shows those of episodes that findings rest on; `keep_messages` keeps whole conversations, for an export.
     `labels`: a file with the columns id, success and reward, which replace those of the traces. `jobs` processes read
     at a time; what they find is the same. One path may be a store, which is judged again as it is. Raises InputError if
     no file holds an episode, or the labels name none.
@@ -165,7 +167,7 @@ def traces(
             name=run_location(given[0], folder).name,
             store=folder / STORE,
             notes=notes,
-            settings=settings,
+            settings=settings_with(settings, rules=(), keep_text=keep_text),
             keep_messages=keep_messages,
             labels=None if labels is None else Path(labels),
             run_tasks=partial(_read_in_workers, jobs=jobs) if jobs > 1 else None,

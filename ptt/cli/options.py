@@ -313,6 +313,10 @@ class TracesOptions:
         ),
     ] = None
     fail_on: FailOnOption = None
+    keep_text: Annotated[
+        bool,
+        typer.Option("--keep-text", help="Keep shortened texts in the store, and show those of episodes to look at."),
+    ] = False
     redact: Annotated[
         bool, typer.Option("--redact", help="Leave out texts and replace names and ids by hashes, for sharing.")
     ] = False

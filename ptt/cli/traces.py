@@ -186,11 +186,14 @@ def export_options(options: TracesOptions) -> ExportOptions | None:
 
 def _settings(options: TracesOptions) -> Settings:
     check_redaction(options)
+    if options.redact and options.keep_text:
+        raise SettingsError("--keep-text shows texts, which --redact takes out; drop one of the two.")
     if options.redact and options.against is not None:
         raise SettingsError("--against shows the names of tools; give it without --redact.")
     read = api.read_settings(options.settings)
     return replace(
         read,
+        keep_text=(options.keep_text or read.keep_text) and not options.redact,
         fail_on=fail_limit(options.fail_on, read),
         budget=read.budget.overridden(memory_mb=options.budget_memory, seconds=options.budget_seconds),
     )

@@ -23,14 +23,12 @@ from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store import ingest as store_ingest
 from ptt.diagnostics.store.file_readings import ReadApart, RunTasks, read_here
 from ptt.diagnostics.store.manifest import Manifest, read_manifest
-from ptt.diagnostics.store.read_again import Wanted, read_again
 from ptt.diagnostics.store.scan import read_table
-from ptt.diagnostics.traces.diagnose import Place, in_groups_of_three, judge_traces, with_messages
+from ptt.diagnostics.traces.diagnose import in_groups_of_three, judge_traces, with_messages
 from ptt.diagnostics.traces.labels import apply_labels, digest_of
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.diagnostics.traces.tables import scan_table
 from ptt.diagnostics.traces.token_tail import write_tail_counts
-from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
 
@@ -60,6 +58,7 @@ def diagnose_traces(
         parsers=PARSERS,
         folder=store,
         ptt_version=__version__,
+        keep_text=settings.keep_text,
         keep_messages=keep_messages,
         beside="" if labels is None else f" with {digest_of(labels)}",
         metric_names=settings.metrics,
@@ -71,15 +70,7 @@ def diagnose_traces(
     tails, faults = _token_tails(store, manifest, settings, files, progress)
     diagnosis = _judged(store, name, faults, tails)
     diagnosis = replace(diagnosis, sources=(*diagnosis.sources, *of_labels))
-    with temporary_folder() as scratch:
-
-        def read_texts(places: Sequence[Place]) -> tuple[pl.DataFrame, pl.DataFrame]:
-            """Read the episodes that are shown again, with their texts."""
-            wanted = [Wanted(trajectory_id=one.trajectory_id, source=one.source, share=one.share) for one in places]
-            texts = read_again(files, wanted, scratch=Path(scratch), ptt_version=__version__)
-            return texts.turns, texts.calls
-
-        return with_messages(diagnosis, store, read_texts)
+    return with_messages(diagnosis, store)
 
 
 def reopened_traces(store: Path, *, name: str) -> TraceDiagnosis:
@@ -88,7 +79,7 @@ def reopened_traces(store: Path, *, name: str) -> TraceDiagnosis:
     if manifest is None:
         raise InputError(f"{store}: written by another version of ptt; give the traces themselves.")
     tails, faults = _token_tails(store, manifest, Settings())
-    return _judged(store, name, faults, tails)
+    return with_messages(_judged(store, name, faults, tails), store)
 
 
 def holds_traces(store: Path) -> bool:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from trace_stories import Step, ask, call, end, found, judge, make, not_judged, say
+from trace_stories import Step, ask, call, end, found, judge, make, not_judged, say, write_episodes
 
 from benchmarks.parting_turns import WORLDS, World, measure
 from benchmarks.parting_turns import make as make_world
+from ptt import api
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.traces.partings import align, draw_groups, find_partings
+from ptt.reports.traces.html import render_traces
 
 
 def attempt(number: int, *, decides: bool = True, labelled: bool = True) -> list[Step]:
@@ -159,7 +161,7 @@ def test_calls_that_number_themselves_are_turns_of_their_own() -> None:
 
 
 def test_the_two_sides_are_shown_with_what_was_said_and_done(tmp_path: Path) -> None:
-    diagnosis = judge(tmp_path, make(160, attempt))
+    diagnosis = api.traces(write_episodes(tmp_path, make(160, attempt)), keep_text=True)
     (first, *_) = diagnosis.partings
     for side, failed in ((first.success, False), (first.failure, True)):
         (place,) = [at for at, message in enumerate(side.messages) if message.marked]
@@ -170,12 +172,20 @@ def test_the_two_sides_are_shown_with_what_was_said_and_done(tmp_path: Path) -> 
     assert example.messages
 
 
-def test_episodes_deep_in_a_large_file_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ptt.diagnostics.store.read_again.WHOLE_BYTES", 10_000)
-    monkeypatch.setattr("ptt.diagnostics.store.read_again.WINDOW_BYTES", (500, 20_000))
-    diagnosis = judge(tmp_path, make(160, attempt))
-    assert all(side.messages for parting in diagnosis.partings for side in (parting.success, parting.failure))
-    monkeypatch.setattr("ptt.diagnostics.store.read_again.MAX_BYTES", 10)
-    bare = judge(tmp_path, make(160, attempt))
-    assert bare.partings
-    assert not any(side.messages for parting in bare.partings for side in (parting.success, parting.failure))
+def test_no_text_is_shown_unless_texts_are_kept(tmp_path: Path) -> None:
+    path = write_episodes(tmp_path, make(160, attempt))
+    diagnosis = api.traces(path, out=tmp_path / "out")
+    shown = [side for parting in diagnosis.partings for side in (parting.success, parting.failure)]
+    for side in (*shown, *diagnosis.examples):
+        assert side.messages
+        assert not any(message.text for message in side.messages)
+        assert not any("(" in call for message in side.messages for call in message.calls)
+    (first, *_) = diagnosis.partings
+    (place,) = [at for at, message in enumerate(first.failure.messages) if message.marked]
+    assert first.failure.messages[place].calls == ("book",)
+    assert first.failure.messages[place + 1].failed
+    assert first.failure.messages[0].length == len("Prompt 0: book a table")
+    assert "Prompt" not in render_traces(diagnosis).text
+    assert api.traces(tmp_path / "out").partings == diagnosis.partings
+    kept = api.traces(path, out=tmp_path / "out", keep_text=True)
+    assert api.traces(tmp_path / "out").partings == kept.partings != diagnosis.partings

@@ -96,24 +96,6 @@ def _spans(file: RunFile) -> list[tuple[int, int] | None]:
         file.looks.clear()
 
 
-def span_around(file: RunFile, begin: int, end: int) -> tuple[int, int] | None:
-    """Return the span of a file of lines from before `begin` to behind `end`; None where it is only read whole."""
-    try:
-        if file.readable_head.startswith((GZIP_MAGIC, ZSTD_MAGIC)):
-            return None
-        parser = parser_of(file, PARSERS)
-        if parser is None or parser.splits is None:
-            return None
-        with file.path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            first = _next_cut(text, begin, parser.splits) if begin > 0 else 0
-            last = _next_cut(text, end, parser.splits) if end < len(text) else len(text)
-            return None if first is None else (first, len(text) if last is None else last)
-    except (OSError, ValueError, BudgetSpent):
-        return None
-    finally:
-        file.looks.clear()
-
-
 def _cut(file: RunFile, splits: Callable[[bytes, bytes], bool]) -> list[tuple[int, int] | None]:
     """Find the line ends, about TASK_BYTES apart, at which the parser lets a file be split."""
     cuts = [0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -42,23 +42,11 @@ MESSAGE_CHARS: Final = 700  # of a message: its beginning and its end
 CALL_CHARS: Final = 300
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where an episode lies: its file, and the share of the file that should lie before it."""
+def with_messages(diagnosis: TraceDiagnosis, store: Path) -> TraceDiagnosis:
+    """Return the diagnosis with the messages of its partings, and of an episode of each of its worst findings.
 
-    trajectory_id: str
-    source: str
-    share: float
-    success: bool | None
-    reward: float | None
-
-
-ReadTexts = Callable[[Sequence[Place]], tuple[pl.DataFrame, pl.DataFrame]]
-"""From places to turns with texts and to calls, of the episodes that were found again."""
-
-
-def with_messages(diagnosis: TraceDiagnosis, store: Path, read_texts: ReadTexts) -> TraceDiagnosis:
-    """Return the diagnosis with the messages of its partings, and of an episode of each of its worst findings."""
+    Texts and arguments are among them where the store keeps texts; else roles, tools, outcomes and lengths.
+    """
     of_findings = {
         finding.id: str(finding.evidence.get("episodes") or "").split(", ")[:EPISODES_EACH]
         for finding in diagnosis.findings[:MAX_FINDINGS]
@@ -66,16 +54,13 @@ def with_messages(diagnosis: TraceDiagnosis, store: Path, read_texts: ReadTexts)
     of_partings = [side.trajectory_id for parting in diagnosis.partings for side in (parting.success, parting.failure)]
     ids = [*of_partings, *(name for names in of_findings.values() for name in names if name)]
     ids += [example.trajectory_id for example in diagnosis.examples]
-    places = places_of(store, ids)
-    if not places:
-        return diagnosis
-    read = Episodes.of(*read_texts(list(places.values())))
+    read = Episodes.of(store, ids)
     claims = {finding.id: finding.claim for finding in diagnosis.findings}
     own = [
-        read.example(places[name], finding=finding, title=claims[finding])
+        read.example(name, finding=finding, title=claims[finding])
         for finding, names in of_findings.items()
         for name in names
-        if name in places
+        if name in read.facts
     ]
     given = [replace(one, messages=read.messages(one.trajectory_id)) for one in diagnosis.examples]
     return replace(
@@ -93,46 +78,36 @@ def _filled(parting: Parting, read: Episodes) -> Parting:
     return replace(parting, success=sides[0], failure=sides[1])
 
 
-def places_of(store: Path, ids: Sequence[str]) -> dict[str, Place]:
-    """Return where episodes lie, by their id, in the order given."""
-    if not ids:
-        return {}
-    # longer episodes take more of a file: by their turns and calls, since their bytes are not known
-    size = 2 + pl.col("n_turns").fill_null(0) + 2 * pl.col("n_tool_calls").fill_null(0)
-    before = size.cum_sum().over("source") - size / 2
-    rows = (
-        scan_table(store, "trajectories")
-        .select("trajectory_id", "source", "success", "reward", (before / size.sum().over("source")).alias("share"))
-        .filter(pl.col("trajectory_id").is_in(list(dict.fromkeys(ids))))
-        .unique("trajectory_id", keep="first")
-        .collect()
-    )
-    known = {row["trajectory_id"]: Place(**row) for row in rows.to_dicts() if row["source"] is not None}
-    return {name: known[name] for name in dict.fromkeys(ids) if name in known}
-
-
 @dataclass(frozen=True)
 class Episodes:
-    """Episodes that were read again: their messages and calls by id."""
+    """Episodes that are shown: what their files say of them, and their messages and calls, by id."""
 
+    facts: Mapping[str, dict[str, Any]]
     turns: Mapping[str, list[dict[str, Any]]]
     calls: Mapping[str, list[dict[str, Any]]]
 
     @classmethod
-    def of(cls, turns: pl.DataFrame, calls: pl.DataFrame) -> Episodes:
-        """Put the rows of each episode together."""
-        return cls(_by_episode(turns, "turn_idx"), _by_episode(calls, "call_idx"))
+    def of(cls, store: Path, ids: Sequence[str]) -> Episodes:
+        """Read episodes from a store."""
+        wanted = pl.col("trajectory_id").is_in(list(dict.fromkeys(ids)))
+        facts = _rows(store, "trajectories", wanted, "source", "success", "reward")
+        return cls(
+            {name: rows[0] for name, rows in facts.items() if rows[0]["source"] is not None},
+            _rows(store, "turns", wanted, "turn_idx", "role", "text_len", "text"),
+            _rows(store, "tool_calls", wanted, "call_idx", "turn_idx", "name", "args_json", "ok"),
+        )
 
-    def example(self, place: Place, *, finding: str, title: str) -> Example:
+    def example(self, name: str, *, finding: str, title: str) -> Example:
         """Return an episode as an example."""
+        facts = self.facts[name]
         return Example(
-            trajectory_id=place.trajectory_id,
+            trajectory_id=name,
             finding=finding,
             title=title,
-            source=place.source,
-            outcome={True: "success", False: "failure", None: "unknown"}[place.success],
-            reward=place.reward,
-            messages=self.messages(place.trajectory_id),
+            source=facts["source"],
+            outcome={True: "success", False: "failure", None: "unknown"}[facts["success"]],
+            reward=facts["reward"],
+            messages=self.messages(name),
         )
 
     def messages(self, trajectory_id: str, *, turn: int | None = None) -> tuple[Message, ...]:
@@ -154,20 +129,26 @@ class Episodes:
         return _thinned(messages, marked)
 
 
-def _by_episode(rows: pl.DataFrame, order: str) -> dict[str, list[dict[str, Any]]]:
-    parts = rows.sort("trajectory_id", order).partition_by("trajectory_id", as_dict=True, maintain_order=True)
+def _rows(store: Path, table: str, wanted: pl.Expr, *columns: str) -> dict[str, list[dict[str, Any]]]:
+    """Return rows of some episodes, by episode and in the order of the first column; of repeated ones the first."""
+    rows = scan_table(store, table).filter(wanted).select("trajectory_id", *columns).collect()
+    rows = rows.unique(["trajectory_id", columns[0]], keep="first", maintain_order=True)
+    parts = rows.sort("trajectory_id", columns[0]).partition_by("trajectory_id", as_dict=True, maintain_order=True)
     return {str(name[0]): part.to_dicts() for name, part in parts.items()}
 
 
 def _message(row: dict[str, Any], calls: Sequence[dict[str, Any]], *, failed: bool) -> Message:
-    written = [f"{call['name']}({call['args_json'] or ''})" for call in calls]
+    """Return a message; without a kept text its length stands for it, and the names of its calls for these."""
+    kept = row["text"] is not None
+    written = [f"{call['name']}({call['args_json'] or ''})" if kept else str(call["name"]) for call in calls]
     text = row["text"] or ""
-    if calls and row["role"] == "assistant":  # a kept text ends with its calls, which stand beside it here
+    if calls and kept and row["role"] == "assistant":  # a kept text ends with its calls, which stand beside it here
         begin = text.find(f"{calls[0]['name']}(")
         text = text[:begin].rstrip() if begin >= 0 and len(text) - begin >= len(written[0]) - 1 else text
     return Message(
         role=row["role"] or "unknown",
         text=_shortened(text, MESSAGE_CHARS),
+        length=row["text_len"],
         calls=tuple(_shortened(call, CALL_CHARS) for call in written),
         failed=failed,
     )

@@ -95,11 +95,12 @@ class TraceSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """One message of an example: texts are shortened, scrubbed and not escaped."""
+    """One message of an example: texts are shortened, scrubbed and not escaped; "" where none are kept."""
 
     role: str
     text: str
-    calls: tuple[str, ...] = ()  # name(arguments) of each call
+    length: int | None = None  # of the whole text, in characters
+    calls: tuple[str, ...] = ()  # name(arguments) of each call; the name alone where no texts are kept
     failed: bool = False  # the result of a call that failed
     marked: bool = False  # where the two of a pair part, or what the finding is about
 

@@ -466,12 +466,13 @@ def _example(example: Example, masker: Masker) -> Example:
 
 def _message(message: Message, masker: Masker) -> Message:
     """Keep who speaks, which tools are called and what failed; what is said is left out."""
-    calls = (masker.value(Treat.TOOL, call.partition("(")[0].strip()) for call in message.calls)
+    parts = [call.partition("(") for call in message.calls]
+    calls = [masker.value(Treat.TOOL, name.strip()) + f"({LEFT_OUT})" * bool(told) for name, told, _ in parts]
     return replace(
         message,
         role=message.role if message.role in ROLES else "other",
         text=LEFT_OUT if message.text else "",
-        calls=tuple(f"{call}({LEFT_OUT})" for call in calls),
+        calls=tuple(calls),
     )
 
 

@@ -18,7 +18,7 @@ from ptt.reports.run import view
 from ptt.reports.run.drawn import drawn_figures, fault_lines, undrawn_lines
 from ptt.reports.run.html import Page, page_in_unit, shown_steps
 from ptt.reports.text.names import sentence
-from ptt.reports.text.numbers import count, number, percent
+from ptt.reports.text.numbers import count, counted, number, percent
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.traces.answers import interval_words, replies, worst_tools
 from ptt.reports.traces.figures import CURVES, FIGURES, MEANS, MIN_BLOCKS, SHARES, order_words
@@ -353,7 +353,8 @@ def _episode_view(example: Example, mark: str = "what the finding is about") -> 
 
 def _message_view(message: Message, mark: str) -> MessageView:
     role = message.role if message.role in ROLES else "other"
-    notes = ["the call failed" if message.failed else "", mark if message.marked else ""]
+    size = "" if message.text or not message.length else counted(message.length, "character")
+    notes = [size, "the call failed" if message.failed else "", mark if message.marked else ""]
     return MessageView(
         role=safe(message.role, longest=40),
         text=lines(message.text),
