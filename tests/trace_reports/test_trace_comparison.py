@@ -92,6 +92,63 @@ def test_sets_of_other_tasks_are_compared_as_wholes_and_say_so(tmp_path: Path) -
     assert any("share no task" in note for note in compared.notes)
 
 
+def _chats(folder: Path, task: Callable[[int], str], prompt: Callable[[int], str]) -> TraceSide:
+    """Return two attempts at each of a dozen tasks that a file names so, and whose prompts read so."""
+    folder.mkdir()
+    rows = [
+        {
+            "task_id": task(at // 2),
+            "messages": [{"role": "user", "content": prompt(at // 2)}, {"role": "assistant", "content": f"{at}"}],
+            "success": at % 3 == 0,
+        }
+        for at in range(24)
+    ]
+    path = folder / "chats.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return TraceSide(diagnosis=api.traces(path, out=folder / "out"), store=folder / "out" / "store")
+
+
+@pytest.mark.parametrize(
+    ("task", "prompts", "paired"),
+    [
+        ("{}", ("Add {}.", "Add {}."), True),
+        ("{}", ("Add {}.", "Halve {}."), False),
+        ("task_{}", ("Add {}.", "Halve {}."), False),
+        ("Example #{}", ("Add {}.", "Halve {}."), False),
+        ("django-{}", ("Be brief. Mend {}.", "Be exact. Mend {}."), True),
+    ],
+)
+def test_a_running_number_alone_makes_no_two_tasks_one(
+    tmp_path: Path, task: str, prompts: tuple[str, str], paired: bool
+) -> None:
+    sides = [_chats(tmp_path / name, task.format, prompt.format) for name, prompt in zip("ab", prompts, strict=True)]
+    compared = compare_traces(*sides)
+    assert compared.paired is paired
+    assert paired or "no prompt in common shows that the same numbers are the same tasks" in " ".join(compared.notes)
+
+
+def test_tasks_that_flipped_are_listed_with_an_episode_of_each_set(tmp_path: Path) -> None:
+    def made(solved: Callable[[int], bool]) -> list[list[Step]]:
+        return [[*ask(f"Task {at // 3}"), *say(f"{at}"), *end(success=solved(at))] for at in range(24)]
+
+    first = side(tmp_path / "a", made(lambda at: at // 3 < 4))
+    second = side(tmp_path / "b", made(lambda at: at // 3 in (1, 2, 3, 6) or at == 0))
+    compared = compare_traces(first, second)
+    outcomes = [(flip.first, flip.second, flip.first_attempts) for flip in compared.flipped]
+    assert outcomes == [(0, 1, 3), (1, pytest.approx(1 / 3), 3)]
+    told = json.loads(compare_traces_json(compared, "0"))["flipped"]
+    assert (told["to_success"], told["to_failure"], len(told["tasks"])) == (1, 1, 2)
+    buffer = io.StringIO()
+    print_compared(compared, Console(file=buffer, width=200), "compare.html")
+    assert "Flipped     1 task that succeeded now fails; 1 task that failed now succeeds." in buffer.getvalue()
+    assert "3 of 3 succeed to 1 of 3 succeed, " in buffer.getvalue()
+    page = render_compared(compared).text
+    assert "Tasks that flipped: 1 task that succeeded now fails; 1 task that failed now succeeds" in page
+    for flip in compared.flipped:
+        assert flip.first_episode in page.replace("<wbr>", "")
+        assert flip.second_episode in page.replace("<wbr>", "")
+
+
 def test_what_one_set_does_not_record_cannot_be_compared(tmp_path: Path) -> None:
     first = side(tmp_path / "a", episodes(1, success=0.8))
     unlabelled = [[*made[:-1], *end(success=None)] for made in episodes(1, success=0.8)]

@@ -93,8 +93,8 @@ def read(file: RunFile) -> Iterator[Piece]:
     """Yield one trajectory a run, and the mean reward."""
     samples = Samples(file, PARSER.name)
     whole: dict[str, Any] = {}
-    required: dict[str, list[str]] = {}
-    single = partial(_add_simulation, None, required)
+    tasks: dict[str, Any] = {}
+    single = partial(_add_simulation, None, tasks)
     bad = 0
     for member in _members(file):
         if isinstance(member, Lost):
@@ -104,10 +104,9 @@ def read(file: RunFile) -> Iterator[Piece]:
         if key == "":
             bad += not attempt(_add_run if nested(value, "traj") is not None else single, value, samples)
         elif key == "simulations":
-            bad += not attempt(partial(_add_simulation, whole.get("info"), required), value, samples)
+            bad += not attempt(partial(_add_simulation, whole.get("info"), tasks), value, samples)
         elif key == "tasks":
-            actions = nested(value, "evaluation_criteria", "actions")
-            required[as_label(nested(value, "id")) or ""] = _called(actions)
+            tasks[as_label(nested(value, "id")) or ""] = value
         else:
             whole[key] = value
         if samples.full:
@@ -157,7 +156,7 @@ def _add_run(record: dict[str, Any], samples: Samples) -> bool:
             split="eval",
             completion=messages,
             identity=[task, as_label(record.get("trial")), messages, reward],
-            prompt=task,
+            prompt=as_name(nested(record, "info", "task", "instruction")),
             reward=reward,
             calls=calls_of(messages, error_text=FAILED),
             columns={
@@ -173,8 +172,8 @@ def _add_run(record: dict[str, Any], samples: Samples) -> bool:
     return True
 
 
-def _add_simulation(info: Any, required: dict[str, list[str]], record: dict[str, Any], samples: Samples) -> bool:
-    """Add one simulation of a results file, whose `info` names the domain, and its tasks the calls they take."""
+def _add_simulation(info: Any, tasks: dict[str, Any], record: dict[str, Any], samples: Samples) -> bool:
+    """Add one simulation of a results file, whose `info` names the domain, and its tasks what they take."""
     messages = record.get("messages")
     if messages is None and isinstance(record.get("ticks"), list):
         messages = messages_of_ticks(record["ticks"])
@@ -182,7 +181,7 @@ def _add_simulation(info: Any, required: dict[str, list[str]], record: dict[str,
         return False
     chat = [message for message in map(_of_agent, _flat(messages)) if message is not None]
     reward, task = as_score(nested(record, "reward_info", "reward")), as_label(record.get("task_id"))
-    domain = as_label(nested(info, "environment_info", "domain_name"))
+    domain, about = as_label(nested(info, "environment_info", "domain_name")), tasks.get(task or "")
     parts = dict_of(nested(record, "reward_info", "reward_breakdown"))
     checks = [check.get("action") for check in dicts_in(nested(record, "reward_info", "action_checks"))]
     stop = as_label(record.get("termination_reason"))
@@ -193,7 +192,7 @@ def _add_simulation(info: Any, required: dict[str, list[str]], record: dict[str,
             split="eval",
             completion=chat,
             identity=[as_label(record.get("id")), task, as_label(record.get("trial")), chat],
-            prompt=task,
+            prompt=nested(about, "user_scenario") or nested(about, "ticket"),
             reward=reward,
             components={name: as_score(value) for name, value in parts.items()},
             calls=calls_of(chat),
@@ -208,7 +207,7 @@ def _add_simulation(info: Any, required: dict[str, list[str]], record: dict[str,
                 "truncated": None if stop is None else stop in CUT_SHORT,
                 "stop_reason": stop,
                 "error_type": stop if stop in ERRORS else None,
-                "tools_required": required.get(task or "") or _called(checks) or None,
+                "tools_required": _called(nested(about, "evaluation_criteria", "actions")) or _called(checks) or None,
                 "cost_usd": as_score(record.get("agent_cost")),
                 **_tokens(chat),
             },

@@ -29,6 +29,15 @@ ERROR_RATE: Final = 0.05  # of a false difference in one family of comparisons, 
 MIN_SHARED: Final = (
     0.5  # of each set's episodes that belong to tasks of both: with less, most of a set would be left out
 )
+NUMBERED: Final = (
+    r"^(?i:(?:task|example|sample|episode|row|item|prompt|problem|question|query|instance|index|idx|id|test|case)"
+    r"[\s_#/:.-]{0,3})?[0-9]+$"
+)
+"""Names of tasks that only number them, in one set."""
+NUMBERED_NOTE: Final = (
+    "The sets number their tasks alike, but no prompt in common shows that the same numbers are the same tasks: "
+    "they are compared as wholes."
+)
 BETTER, WORSE, HIGHER, LOWER = "better", "worse", "higher", "lower"
 NONE, UNKNOWN = "no_difference", "cannot_say"
 COUNTS: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -93,6 +102,19 @@ class ErrorChange:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Flip:
+    """A task most of whose attempts succeed in one set and fail in the other, with an episode of either outcome."""
+
+    task: str
+    first: float  # success rates
+    second: float
+    first_attempts: int
+    second_attempts: int
+    first_episode: str
+    second_episode: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceComparison:
     """Two sets of traces side by side; the first is the baseline."""
 
@@ -106,6 +128,7 @@ class TraceComparison:
     only_first: tuple[str, ...]  # tools
     only_second: tuple[str, ...]
     errors: tuple[ErrorChange, ...]
+    flipped: tuple[Flip, ...] = ()  # the surest first
     notes: tuple[str, ...] = ()
 
     @property
@@ -121,7 +144,7 @@ class TraceComparison:
 
 def compare_traces(first: TraceSide, second: TraceSide) -> TraceComparison:
     """Compare a set with a baseline, task by task where most episodes are of tasks that both hold."""
-    tables = _episodes(first), _episodes(second)
+    tables = _with_tasks(_episodes(first), _episodes(second))
     shared, paired, notes = _pairing(*tables)
     rows = (tables[0], tables[1]) if paired else (None, None)
     shares = [_share(name, first.diagnosis, second.diagnosis, *rows) for name in MEASURES]
@@ -142,6 +165,7 @@ def compare_traces(first: TraceSide, second: TraceSide) -> TraceComparison:
         only_first=only[0],
         only_second=only[1],
         errors=_errors(first.diagnosis, second.diagnosis),
+        flipped=_flipped(*tables),
         notes=(*notes, *hacked),
     )
 
@@ -174,17 +198,78 @@ def _episodes(side: TraceSide) -> pl.DataFrame | None:
     return None if side.store is None else gather_tables(side.store, side.diagnosis.traces).episodes
 
 
+def _with_tasks(first: pl.DataFrame | None, second: pl.DataFrame | None) -> tuple[pl.DataFrame | None, ...]:
+    """Give episodes the key of what they share with the other set: the name of a task, or the prompt.
+
+    A running number is no name: the third task of one set may be another than the third of the other. Where only one
+    set names its tasks, prompts are what both have.
+    """
+    if first is None or second is None:
+        return first, second
+    named = pl.when(~pl.col("task").str.contains(NUMBERED)).then(pl.col("task").hash(1))
+    ways = [
+        [side.with_columns(task_key=key) for side in (first, second)]
+        for key in (pl.coalesce(named, "prompt_hash"), pl.col("prompt_hash"))
+    ]
+    return tuple(max(ways, key=lambda sides: min(_covered(*sides))))
+
+
+def _covered(first: pl.DataFrame, second: pl.DataFrame) -> tuple[float, float]:
+    """Return the share of the episodes of either set whose task the other set has too."""
+    shares = [
+        side.drop_nulls("task_key").join(other, on="task_key", how="semi").height / max(1, side.height)
+        for side, other in ((first, second), (second, first))
+    ]
+    return shares[0], shares[1]
+
+
+def _flipped(first: pl.DataFrame | None, second: pl.DataFrame | None) -> tuple[Flip, ...]:
+    """Return the tasks of both sets most of whose attempts turned from success to failure, or the other way."""
+    if first is None or second is None:
+        return ()
+    both = _outcomes(first).join(_outcomes(second), on="task_key", suffix="_other")
+    ends = pl.col("success") - 0.5, pl.col("success_other") - 0.5
+    surest = (pl.col("success") - pl.col("success_other")).abs(), pl.min_horizontal("of", "of_other")
+    both = both.filter(ends[0] * ends[1] < 0).sort(*surest, "row", descending=[True, True, False])
+    return tuple(
+        Flip(
+            task=row["task"] or row["task_other"] or "",
+            first=row["success"],
+            second=row["success_other"],
+            first_attempts=row["of"],
+            second_attempts=row["of_other"],
+            first_episode=row["episode"],
+            second_episode=row["episode_other"],
+        )
+        for row in both.iter_rows(named=True)
+    )
+
+
+def _outcomes(episodes: pl.DataFrame) -> pl.DataFrame:
+    """Return of each task how often it succeeds, and its first episode that ends as most do."""
+    known = episodes.filter(pl.col("task_key").is_not_null(), pl.col("success").is_not_null())
+    usual = pl.col("success") == (pl.col("success").mean() > 0.5)
+    return known.group_by("task_key", maintain_order=True).agg(
+        pl.col("episode").first().alias("row"),
+        pl.col("task").first(),
+        pl.col("trajectory_id").filter(usual).first().alias("episode"),
+        pl.len().alias("of"),
+        pl.col("success").mean(),
+    )
+
+
 def _pairing(first: pl.DataFrame | None, second: pl.DataFrame | None) -> tuple[int, bool, tuple[str, ...]]:
     """Return how many tasks both hold, whether these are compared alone, and a note where they are not."""
     if first is None or second is None:
         return 0, False, ("A findings.json has no single episodes: the sets are compared as wholes, not task by task.",)
     keys = [side["task_key"].drop_nulls().unique() for side in (first, second)]
     shared = keys[0].filter(keys[0].is_in(keys[1].implode()))
-    covered = [float(side["task_key"].is_in(shared.implode()).fill_null(value=False).sum()) for side in (first, second)]
-    enough = all(part >= MIN_SHARED * side.height for part, side in zip(covered, (first, second), strict=True))
-    if len(shared) >= MIN_CLUSTERS and enough:
+    if len(shared) >= MIN_CLUSTERS and min(_covered(first, second)) >= MIN_SHARED:
         return len(shared), True, ()
     if not len(shared):
+        tasks = [set(side["task"].drop_nulls()) for side in (first, second)]
+        if tasks[0] & tasks[1]:
+            return 0, False, (NUMBERED_NOTE,)
         return 0, False, ("The sets share no task: that one is better may be the tasks.",)
     return len(shared), False, ("The sets share too few of their tasks to be compared task by task.",)
 

@@ -198,7 +198,7 @@ def gather_tables(store: Path, traces: TraceSet, tails: EpisodeTails | None = No
     return TraceTables(
         store=store,
         traces=traces,
-        episodes=rows.drop("row", "begun", "prompt_hash", "n_tool_calls"),
+        episodes=rows.drop("row", "begun", "n_tool_calls"),
         calls=calls,
         order=order_of(rows, timed=timed or traces.order == STEP),
         tails=tails,

@@ -20,6 +20,7 @@ from ptt.diagnostics.traces.compare import (
     NONE,
     UNKNOWN,
     WORSE,
+    Flip,
     TraceComparison,
     TraceDifference,
     TraceSide,
@@ -43,6 +44,7 @@ SCHEMA_VERSION: Final = 1
 MAX_NAMED: Final = 3  # differences in the headline
 MAX_LINES: Final = 6  # on a terminal
 MAX_NAME: Final = 40
+MAX_FLIPPED: Final = 200  # tasks in compare.json and on the page
 MAX_TESTED: Final = 24  # rows of the figure
 WORDS: Final = {
     BETTER: "better", WORSE: "worse", HIGHER: "higher", LOWER: "lower", NONE: "no difference beyond noise",
@@ -123,6 +125,11 @@ def compare_traces_json(compared: TraceComparison, version: str) -> str:
             "tools": [_item(item) for item in compared.tools],
             "tools_of_one_set": {"first": compared.only_first, "second": compared.only_second},
             "error_classes": [asdict(each) for each in compared.errors],
+            "flipped": {
+                "to_success": sum(flip.second > flip.first for flip in compared.flipped),
+                "to_failure": sum(flip.second < flip.first for flip in compared.flipped),
+                "tasks": [asdict(flip) for flip in compared.flipped[:MAX_FLIPPED]],
+            },
             "notes": compared.notes,
         }
     )
@@ -155,6 +162,7 @@ def print_compared(compared: TraceComparison, console: Console, report_path: str
         "Differs": _lines([*compared.differing]),
         "In noise": _lines(same),
         "Tools": map(cell, _tool_words(compared)),
+        "Flipped": _flipped_lines(compared),
         "Cannot say": [cell(f"{item.label}: {item.why}") for item in unknown[:MAX_LINES]],
         "How": [cell(method(compared)), *(cell(note) for note in compared.notes)],
         "Report": [Text(safe(report_path), style="underline")],
@@ -186,6 +194,33 @@ def _lines(items: list[TraceDifference]) -> Iterator[Text]:
 
 def _answer(item: TraceDifference) -> str:
     return gap_words(item) if item.verdict == NONE else f"{gap_words(item)} {WORDS[item.verdict]}"
+
+
+def flipped_words(compared: TraceComparison) -> str:
+    """Say how many tasks turned from success to failure and the other way; "" if none did."""
+    worse = sum(flip.second < flip.first for flip in compared.flipped)
+    better = len(compared.flipped) - worse
+    parts = [f"{counted(worse, 'task')} that succeeded now {'fails' if worse == 1 else 'fail'}"] * bool(worse)
+    parts += [f"{counted(better, 'task')} that failed now {'succeeds' if better == 1 else 'succeed'}"] * bool(better)
+    return "; ".join(parts)
+
+
+def _flipped_lines(compared: TraceComparison) -> Iterator[Text]:
+    """Yield how many tasks flipped, and the surest of them with an episode of either set."""
+    if not compared.flipped:
+        return
+    yield cell(sentence(flipped_words(compared)))
+    for flip in compared.flipped[:MAX_LINES]:
+        name, *outcomes, first, second = _flip_row(flip)
+        yield cell(f"{name}: {' to '.join(outcomes)}, {first} and {second}".removeprefix(": "))
+    if len(compared.flipped) > MAX_LINES:
+        yield cell(f"and {count(len(compared.flipped) - MAX_LINES)} more, in the report", style="dim")
+
+
+def _flip_row(flip: Flip) -> tuple[str, ...]:
+    sides = ((flip.first, flip.first_attempts), (flip.second, flip.second_attempts))
+    outcomes = [f"{count(round(rate * of))} of {count(of)} succeed" for rate, of in sides]
+    return (shortened(safe(flip.task), MAX_NAME), *outcomes, safe(flip.first_episode), safe(flip.second_episode))
 
 
 def _tool_words(compared: TraceComparison) -> Iterator[str]:
@@ -234,6 +269,10 @@ def _tables(compared: TraceComparison, names: list[str]) -> list[DataTable]:
         made.append(
             DataTable(title="Classes of errors, calls (not tested)", head=("Tool", "Error", *names), rows=errors)
         )
+    if compared.flipped:
+        head = ("Task", *names, *(f"Episode of {name}" for name in names))
+        rows = tuple(_flip_row(flip) for flip in compared.flipped[:MAX_FLIPPED])
+        made.append(DataTable(title=f"Tasks that flipped: {flipped_words(compared)}", head=head, rows=rows))
     return made
 
 
