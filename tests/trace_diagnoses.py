@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from ptt.diagnostics.model import Finding, Healthy, Link, NotJudged, RunVerdict, Severity, Source, Status
+from ptt.diagnostics.traces.call_outcomes import KNOWN_BY
 from ptt.diagnostics.traces.model import Example, Message, Parting, Share, TraceDiagnosis, TraceSet
 
 BLOCKS = 12
@@ -51,7 +52,8 @@ def _tools(prefix: str = "") -> pl.DataFrame:
         ("send_certificate", 12, 12, 1, 12, 0.083, None, None, None, None, None, None, 0.0, 0.0, None, 0.5, 0.56),
     ]
     named = [(prefix + row[0], *row[1:]) for row in rows]
-    return pl.DataFrame(named, schema=list(keys), orient="row", infer_schema_length=None)
+    table = pl.DataFrame(named, schema=list(keys), orient="row", infer_schema_length=None)
+    return table.with_columns(pl.col("known").alias("marked"), *(pl.lit(0).alias(by) for by in KNOWN_BY[1:]))
 
 
 def _by() -> pl.DataFrame:

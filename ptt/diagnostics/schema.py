@@ -126,6 +126,8 @@ ANSWERS: Final[dict[str, pl.DataType]] = {  # of a draw of each step's samples: 
     "sketch": pl.List(pl.UInt32()),  # of runs of three words: equal entries tell how much two texts have in common
 }
 
+CODED, WORDED = "coded", "worded"  # how a result says what became of its call: `told_by`
+
 TOOL_CALLS: Final[dict[str, pl.DataType]] = {
     "trajectory_id": pl.String(),
     "step": pl.Int64(),
@@ -137,6 +139,10 @@ TOOL_CALLS: Final[dict[str, pl.DataType]] = {
     "result_hash": pl.UInt64(),
     "ok": pl.Boolean(),
     "ok_source": pl.String(),  # flag | error_field | error_text | heuristic | unknown
+    "told_failed": pl.Boolean(),  # what the result itself says, whatever marks it; null where it does not say
+    "told_by": pl.String(),  # CODED | WORDED
+    "result_form": pl.UInt32(),  # hash of how the result begins, up to the first number, name or path
+    "result_hints": pl.Boolean(),  # says nothing sure, but holds a word of failure, or is empty
     "call_id": pl.String(),
     "error_type": pl.String(),
     "error_text": pl.String(),  # of a failed call: the beginning of what came back

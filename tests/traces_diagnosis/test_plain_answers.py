@@ -176,13 +176,13 @@ def judge_rows(folder: Path, rows: list[dict[str, Any]]) -> TraceDiagnosis:
     return api.traces(path)
 
 
-def command(number: int, *, code: int) -> list[dict[str, Any]]:
-    """Return a command of OpenHands and what came back."""
+def command(number: int, *, code: int | None = None) -> list[dict[str, Any]]:
+    """Return a command of OpenHands and what came back; older versions keep no exit code."""
     return [
         {"id": 2 * number, "source": "agent", "action": "run", "args": {"command": f"ls {number}", "thought": "Look."}},
         {
             "id": 2 * number + 1, "source": "agent", "observation": "run", "cause": 2 * number,
-            "content": f"row {number}", "extras": {"metadata": {"exit_code": code}}, "success": code == 0,
+            "content": f"row {number}", "extras": {} if code is None else {"metadata": {"exit_code": code}},
         },
     ]  # fmt: skip
 
@@ -190,19 +190,32 @@ def command(number: int, *, code: int) -> list[dict[str, Any]]:
 def test_a_format_that_marks_failures_alone_has_no_failure_share(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = []
     for number in range(3):
-        events = [event for at in range(4) for event in command(at + 1, code=127 if at == 2 else 0)]
+        events = [event for at in range(4) for event in command(at + 1)]
         lost = {"id": 90, "source": "agent", "observation": "error", "content": "Error: no such tool", "extras": {}}
         rows.append({"instance_id": f"case-{number}", "history": [*events, lost], "metrics": {}, "error": None})
     diagnosis = judge_rows(tmp_path, rows)
     assert diagnosis.traces.tool_errors == 3
     reasons = {item.id: item.reason for item in diagnosis.not_judged}
     assert reasons["tool-failures"].startswith("3 of 15 tool calls are marked as failed")
-    assert "3 exited with a code other than 0" in reasons["tool-failures"]
     assert "failures-unrecovered" in reasons
     assert "tool_failure_rate" not in diagnosis.measured or not diagnosis.measured["tool_failure_rate"].trials
     assert diagnosis.tables["over_order"]["tool_failures"].null_count() == diagnosis.tables["over_order"].height
     used = next(item.reason for item in diagnosis.healthy if item.id == "tool-use")
     assert used.startswith("1 tool is called")
+
+
+def test_exit_codes_beside_results_tell_their_outcome(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "instance_id": f"case-{number}", "metrics": {}, "error": None,
+            "history": [event for at in range(4) for event in command(at + 1, code=127 if at == 2 else 0)],
+        }
+        for number in range(5)
+    ]  # fmt: skip
+    diagnosis = judge_rows(tmp_path, rows)
+    share = diagnosis.measured["tool_failure_rate"]
+    assert (share.hits, share.trials, diagnosis.traces.tool_errors) == (5, 20, 5)
+    assert set(diagnosis.tables["calls"]["known_by"]) == {"coded"}
 
 
 def test_the_terminal_says_what_the_agents_did(tmp_path: Path) -> None:

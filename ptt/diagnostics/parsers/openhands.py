@@ -5,10 +5,8 @@ Source: All-Hands-AI/OpenHands at 156d0686c46aafb0fa9d291da6421fb6f64dddc0: open
 (`EvalOutput`: `output.jsonl`, whose older versions hold pairs of action and observation) and
 openhands/resolver/resolver_output.py (`success`); OpenHands/software-agent-sdk at
 611629e6999ad398dc49c761721eefe18d5e6bd9: openhands-sdk/openhands/sdk/event/ (events with a `kind`; `is_error`).
-An `error` without a cause answers a call that could not be made into an action: a failed call, and no action. Whether
-a command did what it should, OpenHands does not say: many that look for something exit with 1 where it is not there.
-Only errors count as failures, and of all else the outcome is not known; an exit code other than 0 is kept as its
-error type.
+An `error` without a cause answers a call that could not be made into an action: a failed call, and no action. Errors
+are marked as failures; an exit code other than 0 is kept as the error type of its call.
 """
 
 from __future__ import annotations
@@ -285,9 +283,9 @@ class _Chat:
             else:
                 self._put(event, result(identity, content, **failed(content, failed=True)))
         elif identity is not None:
-            self._put(event, result(identity, content))
             code = as_count(nested(event, "extras", "metadata", "exit_code"))
             code = as_count(nested(event, "extras", "exit_code")) if code is None else code
+            self._put(event, result(identity, content, **({} if code is None else {"exit_code": code})))
             if code:
                 self.exits[identity] = {"error_type": f"exit code {code}"}
 

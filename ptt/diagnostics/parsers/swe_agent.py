@@ -17,11 +17,10 @@ from ptt.diagnostics.parsers.io.conversations import ASSISTANT, said
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
 from ptt.diagnostics.parsers.io.lines import parse_json
-from ptt.diagnostics.parsers.io.tool_calls import ARGS_CHARS, SHOWN_ERROR_CHARS, calls_of
+from ptt.diagnostics.parsers.io.tool_calls import ARGS_CHARS, call_row, calls_of, told_columns
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt
 from ptt.diagnostics.parsers.io.values import (
     as_flag,
-    as_hash,
     as_label,
     as_name,
     as_score,
@@ -31,16 +30,7 @@ from ptt.diagnostics.parsers.io.values import (
     nested,
 )
 
-FAILED_START: Final = ("Traceback (most recent call last)", "Error:", "ERROR:", "bash: ", "/bin/bash: ", "usage: ")
-FAILED_TEXT: Final = (
-    ": command not found",
-    "No such file or directory",
-    "Your proposed edit has introduced new syntax error",
-    "EXECUTION TIMED OUT",
-    "was cancelled because it took more than",
-    "Your command was not executed",
-)
-SEARCHED_CHARS: Final = 2000  # letters at either end of an output; a file that is shown may hold any of these words
+SHELL: Final = "bash"  # runs every action
 STATS: Final = ("api_calls", "tokens_sent", "tokens_received", "instance_cost")
 RESOLVED: Final = (("resolved",), ("report", "resolved"))
 REQUERIES: Final = 20  # items of the history that may lie between two steps: answers that could not be parsed
@@ -178,25 +168,17 @@ def _calls(steps: list[dict[str, Any]], requests: list[list[dict[str, Any]]]) ->
 
 def _call(step: dict[str, Any], at: int) -> dict[str, Any]:
     action, output = as_text(step.get("action")).strip(), as_text(step.get("observation"))
-    ids, failed = step.get("tool_call_ids"), _looks_failed(output)
-    return {
-        "turn_idx": 2 * at,
-        "name": (action.split(maxsplit=1) or [""])[0][:100],
-        "args_json": action[:ARGS_CHARS],
-        "result_len": len(output),
-        "result_hash": as_hash(output),
-        "ok": not failed,
-        "ok_source": "heuristic",
-        "call_id": as_name(ids[0]) if isinstance(ids, list) and ids else None,
-        "error_type": None,
-        "error_text": output.strip()[:SHOWN_ERROR_CHARS] if failed else None,
-        "latency_s": as_score(step.get("execution_time")),
-    }
-
-
-def _looks_failed(output: str) -> bool:
-    ends = output[:SEARCHED_CHARS] + output[-SEARCHED_CHARS:]
-    return output.lstrip().startswith(FAILED_START) or any(words in ends for words in FAILED_TEXT)
+    ids = step.get("tool_call_ids")
+    call = call_row(
+        2 * at,
+        name=(action.split(maxsplit=1) or [""])[0][:100],
+        args_json=action[:ARGS_CHARS],
+        ok_source="heuristic",
+        call_id=as_name(ids[0]) if isinstance(ids, list) and ids else None,
+        latency_s=as_score(step.get("execution_time")),
+    )
+    told = told_columns(output, {"name": SHELL, "args_json": action})
+    return call | told | {"ok": not told["told_failed"]}
 
 
 PARSER = Parser(

@@ -118,7 +118,8 @@ class Episodes:
             own = [call for call in calls if call["turn_idx"] == row["turn_idx"]]
             failed = False
             if row["role"] == "tool" and waiting:
-                failed = waiting.popleft()["ok"] is False
+                call = waiting.popleft()
+                failed = call["ok"] is False or call["told_failed"] is True
             if row["role"] == "assistant":
                 marked = at if spoken == turn else marked
                 spoken += 1
@@ -360,7 +361,11 @@ def judge_traces(
     healthy = tuple(verdict for verdict in verdicts if isinstance(verdict, Healthy))
     noted = {finding.id for finding in shown if finding.severity.at_least(Severity.LOW)}  # no clean answers
     unanswered = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
-    traces = replace(traces, success=measured.get("success_rate"))
+    failed = tables.calls["failed"]
+    errors = int(failed.sum() or 0) + (traces.tool_errors or 0)
+    traces = replace(
+        traces, success=measured.get("success_rate"), tool_errors=errors if failed.count() or errors else None
+    )
     return TraceDiagnosis(
         traces=traces,
         verdict=verdict_of(traces, shown, healthy, unanswered),

@@ -126,7 +126,7 @@ def align(chosen: pl.DataFrame, turns: pl.LazyFrame, calls: pl.LazyFrame) -> pl.
     )
     pieces = pl.col("args_json").str.replace_all(r"[\s{}]+", "").str.split(",").list.sort().list.join(",")
     name = pl.col("name").fill_null("?")
-    failed = (pl.col("ok") == False).alias("failed")  # noqa: E712  # an expression
+    failed = (~pl.col("ok") | pl.col("told_failed").fill_null(value=False)).alias("failed")
     acted = (
         calls.select("trajectory_id", place, "call_idx", name, "args_json", "result_hash", failed)
         .join(ids, on="trajectory_id")

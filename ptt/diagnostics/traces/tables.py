@@ -16,15 +16,11 @@ from ptt.diagnostics.evidence.tail_details import EpisodeTails
 from ptt.diagnostics.schema import TABLES
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.clustered_share import clustered_share
+from ptt.diagnostics.traces.call_outcomes import decide_outcomes
 from ptt.diagnostics.traces.model import EPISODE, Share, TraceSet
 from ptt.diagnostics.traces.order import Order, order_of
 
 STEP: Final = "step"
-GUESSED: Final = "heuristic"
-UNTOLD: Final = "unknown"  # where nothing said whether a call failed
-FAILED: Final = pl.col("ok") == False  # noqa: E712  # an expression
-KNOWN: Final = pl.col("ok").is_not_null() & (FAILED | (pl.col("ok_source") != UNTOLD))
-"""Calls whose outcome the file tells: one without a mark of failure is no success."""
 
 
 def scan_table(store: Path, table: str) -> pl.LazyFrame:
@@ -72,12 +68,11 @@ def count_traces(store: Path, name: str) -> TraceSet:
     callers = episodes.filter(pl.col("n_tool_calls") > 0).select(
         "trajectory_id"
     )  # not those that write actions as text
-    told = KNOWN & (pl.col("ok_source") != GUESSED)
     calls = (
         scan_table(store, "tool_calls")
-        .select("trajectory_id", "name", told.alias("told"))
+        .select("trajectory_id", "name", "ok")
         .join(callers, on="trajectory_id", how="semi")
-        .select(pl.col("name").drop_nulls().n_unique().alias("tools"), pl.col("told").sum())
+        .select(pl.col("name").drop_nulls().n_unique().alias("tools"), (~pl.col("ok")).sum().alias("marked"))
     )
     sums, counted, formats = pl.collect_all([totals, calls, of_kind.agg(pl.col("len").sum()).sort("kind")])
     row, of_calls = sums.row(0, named=True), counted.row(0, named=True)
@@ -86,7 +81,7 @@ def count_traces(store: Path, name: str) -> TraceSet:
         kinds={str(kind): int(count) for kind, count in formats.iter_rows()},
         assistant_turns=row["turns"] if row["with_turns"] else None,
         tool_calls=row["calls"] if row["with_calls"] else None,
-        tool_errors=row["errors"] if of_calls["told"] or row["errors"] else None,
+        tool_errors=max(0, row["errors"] - of_calls["marked"]) or None,  # so far of results without their calls
         reward_mean=row["reward"],
         cost_usd=row["cost_usd"] if row["costed"] else None,
         distinct_tools=of_calls["tools"] if row["with_calls"] else None,
@@ -106,7 +101,7 @@ def _placed(row: dict[str, Any]) -> dict[str, Any]:
 MIN_TASKS: Final = 10
 """Tasks from which on they are what is resampled. With fewer, intervals are of these tasks: their episodes count."""
 LOOKED_AT: Final = 200  # episodes by which a format's way to number turns is told
-BY_TEXT: Final = "error_text"  # where a failure is told by how a result begins
+EVIDENCE: Final = ("told_failed", "told_by", "result_form", "result_hints")
 HUGE: Final = 1e150  # no reward, price or time
 KEPT: Final = (
     "trajectory_id", "step", "group_id", "task", "env", "model", "success", "reward", "n_turns", "n_tool_calls",
@@ -125,8 +120,9 @@ class TraceTables:
     `calls`, `known` (calls with a known outcome), `failed`, `checked` (calls whose form is known), `malformed`, and
     the columns of the table of trajectories.
     calls: one row each, sorted by episode and call, with `episode`, `call`, `turn`, `tool`, `args` and `result`
-    (hashes), `result_len`, `failed` and `malformed` (null where not known), `counted` (`failed`, null where a format
-    tells of failures alone: no share can be made of them), `error_type`, `error_text`, `latency_s`.
+    (hashes), `result_len`, `failed` and `malformed` (null where not known), `known_by` (how `failed` is known),
+    `counted` (`failed`, null where a format tells of failures alone: no share can be made of them), `error_type`,
+    `error_text`, `latency_s`.
     """
 
     store: Path
@@ -280,11 +276,7 @@ def _numbers_turns(store: Path, index: pl.DataFrame, calls: pl.DataFrame) -> boo
 
 
 def _calls(store: Path, index: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a call: hashes for arguments, and what is known of its outcome.
-
-    Where a format marks failures alone, as a text that begins with "Error", what came back without the mark did not
-    fail; where it marks none at all, nothing is known.
-    """
+    """Return one row a call: hashes for arguments, and what is known of its outcome."""
     columns = (
         "trajectory_id",
         pl.col("call_idx").alias("call"),
@@ -293,9 +285,10 @@ def _calls(store: Path, index: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col("args_json").is_not_null()).then(pl.col("args_json").hash(1)).alias("args"),
         pl.col("result_hash").alias("result"),
         "result_len",
-        pl.when(KNOWN).then(FAILED).alias("failed"),
+        "ok",
         pl.col("ok").fill_null(value=False).alias("returned"),
         pl.col("ok_source").alias("source"),
+        *EVIDENCE,
         "error_type",
         "error_text",
         _usable("latency_s"),
@@ -303,10 +296,7 @@ def _calls(store: Path, index: pl.DataFrame) -> pl.DataFrame:
     parts = table_parts(store, "tool_calls")
     found = [part.select(columns).join(index.lazy(), on="trajectory_id").drop("trajectory_id") for part in parts]
     calls = pl.concat([part.collect() for part in found])
-    marks = calls.filter(pl.col("failed") & (pl.col("source") == BY_TEXT))["kind"].unique().implode()
-    unmarked = pl.col("failed").is_null() & pl.col("returned") & pl.col("kind").is_in(marks)
-    calls = calls.with_columns(pl.when(unmarked).then(pl.lit(value=False)).otherwise("failed").alias("failed"))
-    calls = calls.with_columns(_counted().alias("counted"))
+    calls = decide_outcomes(calls).with_columns(_counted().alias("counted"))
     sound = _sound_arguments(store)
     calls = calls.join(sound, on="args", how="left", maintain_order="left")
     is_json_tool = pl.col("sound").mean().over("tool") >= MIN_JSON_SHARE
@@ -314,7 +304,7 @@ def _calls(store: Path, index: pl.DataFrame) -> pl.DataFrame:
     reported = pl.col("error_type").str.contains(MALFORMED).fill_null(value=False)
     looked_at = calls["args"].is_not_null().any() or calls["error_type"].is_not_null().any()
     malformed = pl.when(pl.lit(bool(looked_at))).then(pl.col("tool").is_null() | broken | reported)
-    return calls.with_columns(malformed.alias("malformed")).drop("sound", "returned", "source", "kind")
+    return calls.with_columns(malformed.alias("malformed")).drop("sound", "returned", "source", "kind", "ok", *EVIDENCE)
 
 
 def _counted() -> pl.Expr:

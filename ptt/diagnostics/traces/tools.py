@@ -11,7 +11,9 @@ import polars as pl
 
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.rules.interface import Finding
+from ptt.diagnostics.schema import WORDED
 from ptt.diagnostics.statistics.clustered_share import clustered_share
+from ptt.diagnostics.traces.call_outcomes import KNOWN_BY, LEARNT, PRECISION
 from ptt.diagnostics.traces.judging import Asked, Bounds, Judged, Measured, graded, judge_share, no_calls, not_judged
 from ptt.diagnostics.traces.order import MAX_TOOLS_TESTED
 from ptt.diagnostics.traces.tables import TraceTables, scan_table
@@ -108,7 +110,7 @@ def _class_of(texts: pl.Series) -> pl.Series:
 
 def error_table(classified: pl.DataFrame) -> pl.DataFrame:
     """Return the classes of error of each tool, the most frequent first, each with its commonest text."""
-    tool = pl.col("tool").fill_null("(no name)")
+    tool = pl.col("tool").fill_null(NO_NAME)
     rows = classified.with_columns(tool.alias("tool"))
     texts = rows.group_by("tool", "error_class", "said").agg(pl.len().cast(pl.Int64).alias("calls"))
     form = pl.col("said").str.replace_all(NUMBERED, "#")  # the same but for its numbers and ids
@@ -154,7 +156,10 @@ ASKED: Final = Asked(
         "leave episodes that failed through the environment's fault out of training and of success rates",
     ),
 )
-EXIT: Final = "exit code "  # begins the error type of a command whose format does not say that this is a failure
+NO_NAME: Final = "(no name)"
+MOST: Final = 0.5  # of the calls: with more outcomes unknown than this, that nothing was found says little
+FAIR_SHARE: Final = 0.1  # of the calls: a tool with fewer hardly moves the whole
+MAX_NAMED: Final = 3
 ENABLE: Final = "write with each tool result whether the call failed: a flag or an error field"
 
 
@@ -172,23 +177,60 @@ def judge_failures(tables: TraceTables) -> Judged:
     made = calls.filter(pl.col("counted").is_not_null() & ~pl.col("malformed").fill_null(value=False))
     whole = measure_calls(tables, made)
     if not whole.share.trials:
-        reason = _untold(calls)
-        return Judged(verdict=not_judged(reason, missing=("tool_calls.ok",), enable=ENABLE).verdict, measured=measured)
+        judged = not_judged(_untold(calls), missing=("tool_calls.ok",), enable=ENABLE)
+        return replace(judged, measured=measured, tables={"calls": _outcome_rows(tables)})
     findings = [_with_error(finding, made) for finding in _by_tool(tables, made, whole)]
     share = whole.share.value or 0.0
     reason = f"{pct(share)} of {whole.share.trials:,} tool calls with a known outcome fail"
-    return Judged(verdict=graded(*findings, reason=reason), measured=measured)
+    if read := _read_from_text(made):
+        reason = f"{reason}; {read}"
+    if not findings and (gap := _gap(calls)):
+        verdict = not_judged(f"{gap}; {reason}", missing=("tool_calls.ok",), enable=ENABLE).verdict
+    else:
+        verdict = graded(*findings, reason=reason)
+    return Judged(verdict=verdict, measured=measured, tables={"calls": _outcome_rows(tables)})
+
+
+def _outcome_rows(tables: TraceTables) -> pl.DataFrame:
+    """Return each call with its outcome and how that is known."""
+    ids = tables.episodes["trajectory_id"].gather(tables.calls["episode"])
+    return tables.calls.select(ids, "call", "turn", "tool", "failed", "known_by")
+
+
+def _gap(calls: pl.DataFrame) -> str:
+    """Say of which calls too little is known for a clean answer: of most of all, or of most of a tool's."""
+    unknown = pl.col("counted").is_null()
+    total, missing = calls.height, int(calls.select(unknown.sum()).item())
+    of = calls.group_by(pl.col("tool").fill_null(NO_NAME)).agg(unknown.sum().alias("missing"), pl.len().alias("calls"))
+    often = of.filter(pl.col("calls") >= FAIR_SHARE * total, pl.col("missing") > MOST * pl.col("calls"))
+    if often.is_empty() and missing <= MOST * total:
+        return ""
+    named = often.sort("missing", "tool", descending=[True, False]).head(MAX_NAMED).iter_rows()
+    tools = ", ".join(f"{count:,} of {many:,} of {name}" for name, count, many in named)
+    return f"the outcome of {missing:,} of {total:,} tool calls is unknown{f' ({tools})' if tools else ''}"
+
+
+def _read_from_text(calls: pl.DataFrame) -> str:
+    """Say how many failures are read from texts, and how often such a reading is right."""
+    hits = dict(calls.filter("failed")["known_by"].value_counts().iter_rows())
+    said = {WORDED: "read from the words of results", LEARNT: "learnt from the tool's other results"}
+    told = []
+    for by, how in said.items():
+        right, read = PRECISION.get(by, (0, 0))
+        trust = f"right in {right} of {read} hand-labelled results" if read else "unproven"
+        told += [f"{hits[by]:,} of the failures {how} ({trust})"] if by in hits else []
+    return ", ".join(told)
 
 
 def _untold(calls: pl.DataFrame) -> str:
     """Say what is known of calls whose failure share is unknown."""
     failures = int(calls["failed"].sum() or 0)
-    exits = int(calls["error_type"].str.starts_with(EXIT).sum() or 0)
-    reason = f"no outcome of the {calls.height:,} tool calls is recorded"
-    if failures:
-        told = f"{failures:,} of {calls.height:,} tool calls {'is' if failures == 1 else 'are'} marked as failed"
-        reason = f"{told}, and of the others no outcome is recorded"
-    return f"{reason}; {exits:,} exited with a code other than 0, which may be an answer" if exits else reason
+    if not failures:
+        return (
+            f"no outcome of the {calls.height:,} tool calls is recorded, and none of their results says that it failed"
+        )
+    told = f"{failures:,} of {calls.height:,} tool calls {'is' if failures == 1 else 'are'} marked as failed"
+    return f"{told}, and of the others no outcome is recorded"
 
 
 def _errors_alone(tables: TraceTables) -> Finding:
@@ -212,7 +254,8 @@ def _by_tool(tables: TraceTables, made: pl.DataFrame, whole: Measured) -> list[F
     known = made.filter(pl.col("tool").is_not_null())
     names = known.group_by("tool").len().sort("len", "tool", descending=[True, False])["tool"]
     together = judge_share(tables, ASKED, whole)
-    if len(names) < 2:
+    called = tables.calls["tool"].drop_nulls().n_unique()
+    if called < 2:
         return [together] if together is not None else []
     of_tools = [
         measure_calls(tables, known.filter(pl.col("tool") == name), name)
@@ -221,7 +264,7 @@ def _by_tool(tables: TraceTables, made: pl.DataFrame, whole: Measured) -> list[F
     named = [(each, found) for each in of_tools if (found := judge_share(tables, ASKED, each)) is not None]
     named.sort(key=lambda pair: (pair[1].severity.rank, -pair[0].share.hits))
     bad = [each for each, found in named if found.severity.at_least(Severity.MEDIUM)]
-    if bad and not _is_general(whole, bad, len(names)):
+    if bad and not _is_general(whole, bad, called):
         return [found for _, found in named[:MAX_FINDINGS] if found.severity.at_least(Severity.MEDIUM)]
     if together is None:
         return [found for _, found in named[:MAX_FINDINGS]]
@@ -229,11 +272,11 @@ def _by_tool(tables: TraceTables, made: pl.DataFrame, whole: Measured) -> list[F
 
 
 def _is_general(whole: Measured, bad: list[Measured], tools: int) -> bool:
-    """Tell whether the other tools fail about as often as all do, or no other tool is called."""
+    """Tell whether the other tools, as far as known, fail about as often as all do, or no other tool is called."""
     hits = whole.share.hits - sum(each.share.hits for each in bad)
     trials = whole.share.trials - sum(each.share.trials for each in bad)
     if len(bad) == tools or not trials:
-        return True
+        return len(bad) == tools
     return hits / trials >= OTHERS_SHARE * whole.share.hits / whole.share.trials
 
 
@@ -245,7 +288,10 @@ def _with_error(finding: Finding, calls: pl.DataFrame) -> Finding:
     row = error_table(classify_errors(failed.with_columns(pl.lit("all").alias("tool")))).row(0, named=True)
     error = {"error_class": row["error_class"], "error_share": row["share"], "error_example": row["example"]}
     told = "" if row["error_class"] in {OTHER, UNTOLD} else f"; {pct(row['share'])} of the errors: {row['error_class']}"
-    return replace(finding, claim=finding.claim + told, evidence={**finding.evidence, **error})
+    read = _read_from_text(failed)
+    return replace(
+        finding, claim=f"{finding.claim}{told}{read and f'; {read}'}", evidence={**finding.evidence, **error}
+    )
 
 
 def measure_calls(tables: TraceTables, calls: pl.DataFrame, tool: str | None = None) -> Measured:
@@ -315,6 +361,10 @@ def tool_table(tables: TraceTables) -> pl.DataFrame:
             pl.col("episode").n_unique().cast(pl.Int64).alias("episodes"),
             pl.col("counted").sum().cast(pl.Int64).alias("failures"),
             pl.col("counted").count().cast(pl.Int64).alias("known"),
+            *(
+                ((pl.col("known_by") == by) & pl.col("counted").is_not_null()).sum().cast(pl.Int64).alias(by)
+                for by in KNOWN_BY
+            ),
             pl.col("counted").mean().alias("share"),
             pl.col("counted").filter(early).mean().alias("first_failed"),
             pl.col("counted").filter(late).mean().alias("last_failed"),
@@ -334,6 +384,7 @@ def tool_table(tables: TraceTables) -> pl.DataFrame:
         "episodes",
         pl.when(pl.col("known") > 0).then("failures").alias("failures"),
         "known",
+        *KNOWN_BY,
         pl.col("share").alias("failed"),
         pl.Series("low", low, pl.Float64),
         pl.Series("high", high, pl.Float64),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ptt.diagnostics.model import Interval, in_unit
+from ptt.diagnostics.traces.call_outcomes import KNOWN_BY
 from ptt.diagnostics.traces.model import MEASURES, Measure, Share, TraceDiagnosis, as_run
 from ptt.reports.run.answers import NO_ONSET, NOTHING_TO_DO, Reply, measured_sentence
 from ptt.reports.text.consequences import (
@@ -104,7 +105,14 @@ def tool_lines(diagnosis: TraceDiagnosis) -> Iterator[tuple[str, str, str]]:
             yield safe(row["name"] or "no name"), calls, "outcome unknown"
             continue
         interval = "" if row["low"] is None else f" ({interval_words((row['low'], row['high']))})"
-        yield safe(row["name"] or "no name"), calls, f"{percent(row['failed'])} failed{interval}"
+        known = f" of the {count(row['known'])} known" if 2 * row["known"] < row["calls"] else ""
+        yield safe(row["name"] or "no name"), calls, f"{percent(row['failed'])}{known} failed{interval}"
+
+
+def known_by(row: Mapping[str, Any]) -> str:
+    """Say how the outcomes of calls are known: 40 marked, 8 worded, 2 unknown."""
+    counts = [(name, row[name] or 0) for name in KNOWN_BY] + [("unknown", row["calls"] - row["known"])]
+    return ", ".join(f"{count(number)} {name}" for name, number in counts if number)
 
 
 def worst_tools(diagnosis: TraceDiagnosis) -> list[dict[str, Any]]:

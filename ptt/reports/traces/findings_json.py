@@ -13,6 +13,7 @@ from msgspec import Struct
 from ptt.diagnostics.documents import DocumentError, convert_document, parse_json, read_at_most
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.model import Link, RunVerdict, Status
+from ptt.diagnostics.traces.call_outcomes import KNOWN_BY
 from ptt.diagnostics.traces.model import MEASURES, Share, TraceDiagnosis, TraceSet, as_run
 from ptt.reports.output import fields_of, finite_json
 from ptt.reports.run.findings_json import findings_json
@@ -53,6 +54,7 @@ MAX_BYTES: Final = 64 << 20
 TOOLS: Final = pl.Schema(
     {
         "name": pl.String, "calls": pl.Int64, "episodes": pl.Int64, "failures": pl.Int64, "known": pl.Int64,
+        **dict.fromkeys(KNOWN_BY, pl.Int64),
         **dict.fromkeys(
             (
                 "failed", "low", "high", "first_failed", "last_failed", "latency_p50", "latency_p95", "repeated",

@@ -9,6 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.model import Finding
+from ptt.diagnostics.traces.call_outcomes import KNOWN_BY
 from ptt.diagnostics.traces.model import MEASURES, Example, Message, Parting, TraceDiagnosis, TraceSet, as_run
 from ptt.reports.figures.faults import FigureFault
 from ptt.reports.figures.line_plot import Axis, Drawing, LinePlot
@@ -20,7 +21,7 @@ from ptt.reports.run.html import Page, page_in_unit, shown_steps
 from ptt.reports.text.names import sentence
 from ptt.reports.text.numbers import count, counted, number, percent
 from ptt.reports.text.sanitize import safe, shortened
-from ptt.reports.traces.answers import interval_words, replies, worst_tools
+from ptt.reports.traces.answers import interval_words, known_by, replies, worst_tools
 from ptt.reports.traces.figures import CURVES, FIGURES, MEANS, MIN_BLOCKS, SHARES, order_words
 
 MAX_ROWS: Final = 200  # of a table: more lie in the store
@@ -56,8 +57,8 @@ def chapters(diagnosis: TraceDiagnosis) -> tuple[Chapter, ...]:
 
 def _of_tools(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
     head = (
-        "Tool", "Calls", "Episodes", "Failed", "95% interval", "First part", "Last part", "Latency p50", "p95",
-        "Repeated", "Malformed", "Success with", "Success without",
+        "Tool", "Calls", "Episodes", "Failed", "95% interval", "Known by", "First part", "Last part", "Latency p50",
+        "p95", "Repeated", "Malformed", "Success with", "Success without",
     )  # fmt: skip
     rows = [
         (
@@ -66,6 +67,7 @@ def _of_tools(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
             count(row["episodes"]),
             share(row["failed"]),
             interval(row),
+            known_by(row),
             share(row["first_failed"]),
             share(row["last_failed"]),
             *(seconds(row[key]) for key in ("latency_p50", "latency_p95")),
@@ -252,11 +254,18 @@ def facts(diagnosis: TraceDiagnosis) -> Mapping[str, str]:
         "Assistant turns": None if traces.assistant_turns is None else count(traces.assistant_turns),
         "Tool calls": None if traces.tool_calls is None else count(traces.tool_calls),
         "Failed": None if traces.tool_errors is None else count(traces.tool_errors),
+        "Outcomes": _outcomes(diagnosis),
         "Tools": None if traces.distinct_tools is None else count(traces.distinct_tools),
         "Mean reward": None if traces.reward_mean is None else number(traces.reward_mean),
         "Cost": _cost(traces),
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+def _outcomes(diagnosis: TraceDiagnosis) -> str | None:
+    rows = diagnosis.rows("tools")
+    total = {key: sum(row[key] or 0 for row in rows) for key in ("calls", "known", *KNOWN_BY)}
+    return known_by(total) or None
 
 
 def _cost(traces: TraceSet) -> str | None:

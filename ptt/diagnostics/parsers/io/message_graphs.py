@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.token_lines import token_hash
-from ptt.diagnostics.parsers.io.tool_calls import ARGS_CHARS, ERROR_TEXT
+from ptt.diagnostics.parsers.io.tool_calls import ARGS_CHARS, ERROR_TEXT, call_row, told_columns
 from ptt.diagnostics.parsers.io.trajectories import turns_of
-from ptt.diagnostics.parsers.io.values import as_hash, as_name, as_plain_number, as_text
+from ptt.diagnostics.parsers.io.values import as_name, as_plain_number, as_text
 
 COMPACT: Final = {
     "logprobs": "rollout_logp",
@@ -201,38 +201,29 @@ def call_rows(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
             inner = call.get("function")
             function = inner if isinstance(inner, dict) else call
             identity, arguments = as_name(call.get("id")), function.get("arguments")
-            row: dict[str, Any] = {
-                "turn_idx": turn,
-                "call_idx": len(rows),
-                "name": as_name(function.get("name")),
-                "args_json": None if arguments is None else as_text(arguments)[:ARGS_CHARS],
-                "call_id": identity,
-                "result_len": None,
-                "result_hash": None,
-                "ok": None,
-                "ok_source": "unknown",
-            }
+            row = call_row(
+                turn,
+                call_idx=len(rows),
+                name=as_name(function.get("name")),
+                args_json=None if arguments is None else as_text(arguments)[:ARGS_CHARS],
+                call_id=identity,
+            )
             rows.append(row)
             waiting.setdefault(identity or "", deque()).append(row)
         if message.get("role") == "tool":
             asked = waiting.get(as_name(message.get("tool_call_id")) or "")
             if asked:
                 row = asked.popleft()
-                row.update(_result(message))
+                row.update(_result(message, row))
                 if as_name(message.get("name")) is None:
                     message["name"] = row["name"]
     return rows
 
 
-def _result(message: dict[str, Any]) -> dict[str, Any]:
+def _result(message: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
     text = as_text(message.get("content"))
     failed = text.startswith(ERROR_TEXT)
-    return {
-        "result_len": len(text),
-        "result_hash": as_hash(text),
-        "ok": not failed,
-        "ok_source": "error_text" if failed else "unknown",
-    }
+    return {**told_columns(text, call), "ok": not failed, "ok_source": "error_text" if failed else "unknown"}
 
 
 def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from ptt.diagnostics.parsers.io.answer_texts import success_of
 from ptt.diagnostics.parsers.io.conversations import prompt_messages
 from ptt.diagnostics.parsers.io.interface import Lost, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.record_labels import CUT_SHORT
-from ptt.diagnostics.parsers.io.tool_calls import ARGS_CHARS, SHOWN_ERROR_CHARS, call_row, calls_of
+from ptt.diagnostics.parsers.io.tool_calls import ARGS_CHARS, SHOWN_ERROR_CHARS, call_row, calls_of, told_columns
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, read_samples, tool_names
 from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_text, dicts_in, nested
 
@@ -63,19 +63,22 @@ class ToolCall:
         """Return the row of the table."""
         text = None if self.result is None else as_text(self.result)
         said = self.error_text or text
-        return call_row(
+        call = call_row(
             turn,
             call_idx=number,
             name=self.name,
             args_json=None if self.arguments is None else as_text(self.arguments)[:ARGS_CHARS],
-            result_len=None if text is None else len(text),
-            result_hash=None if text is None else as_hash(text),
             ok=self.ok,
             ok_source=self.source,
             call_id=self.call_id,
             error_type=self.error,
             error_text=said[:SHOWN_ERROR_CHARS] if self.ok is False and said else None,
             latency_s=self.latency,
+        )
+        return (
+            call
+            if text is None
+            else told_columns(text, call) | {key: value for key, value in call.items() if value is not None}
         )
 
 

@@ -7,7 +7,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ptt.diagnostics.parsers.io.result_outcomes import result_columns, told_by_fields
 from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_name, as_text, plain_text
+from ptt.diagnostics.schema import CODED
 
 UNKNOWN_TOOL, BAD_ARGUMENTS = "unknown_tool", "invalid_arguments"
 ERROR_CHARS: Final = 500  # of an error text: its kind is named at the beginning
@@ -78,7 +80,7 @@ def calls_of(messages: list[dict[str, Any]], *, error_text: tuple[str, ...] = ER
             calls.append(call)
             waiting.add(call)
         if message.get("role") == "tool" and (asked := waiting.take(message.get("tool_call_id"))) is not None:
-            asked.update(_outcome(message, error_text, asked["name"]))
+            asked.update(_outcome(message, error_text, asked))
     return calls
 
 
@@ -116,9 +118,11 @@ class _Waiting:
         return None
 
 
-def _outcome(message: dict[str, Any], error_text: tuple[str, ...], tool: str | None) -> dict[str, Any]:
+def _outcome(message: dict[str, Any], error_text: tuple[str, ...], call: dict[str, Any]) -> dict[str, Any]:
     text = plain_text(message.get("content"))
-    measured: dict[str, Any] = {"result_len": len(text), "result_hash": as_hash(text)}
+    measured = told_columns(text, call)
+    if (beside := told_by_fields(message, call["name"], call["args_json"])) is not None:
+        measured |= {"told_failed": beside, "told_by": CODED}
     error = message.get("error")
     if isinstance(error, bool):
         failed = {"error_text": text[:SHOWN_ERROR_CHARS] or None} if error else {}
@@ -129,9 +133,15 @@ def _outcome(message: dict[str, Any], error_text: tuple[str, ...], tool: str | N
         kind = as_name(error.get("type")) if isinstance(error, dict) else None
         return measured | said | {"ok": False, "ok_source": "error_field", "error_type": kind}
     if text.startswith(error_text):
-        kind = python_error(text[:ERROR_CHARS], tool)
+        kind = python_error(text[:ERROR_CHARS], call["name"])
         return measured | said | {"ok": False, "ok_source": "error_text", "error_type": kind}
     return measured | {"ok": True, "ok_source": "error_field" if "error" in message else "unknown"}
+
+
+def told_columns(text: str, call: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of a call that its result fills, with the beginning of one that says it failed."""
+    columns = result_columns(text, call["name"], call["args_json"])
+    return columns | ({"error_text": text[:SHOWN_ERROR_CHARS]} if columns["told_failed"] else {})
 
 
 def function_of(request: dict[str, Any]) -> dict[str, Any]:
@@ -169,6 +179,10 @@ def call_row(turn: int, **told: Any) -> dict[str, Any]:
         "result_hash": None,
         "ok": None,
         "ok_source": "unknown",
+        "told_failed": None,
+        "told_by": None,
+        "result_form": None,
+        "result_hints": None,
         "call_id": None,
         "error_type": None,
         "error_text": None,
