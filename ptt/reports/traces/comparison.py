@@ -36,6 +36,7 @@ from ptt.reports.run.terminal import cell, print_blocks
 from ptt.reports.text.names import STATUSES, joined, sentence
 from ptt.reports.text.numbers import MINUS, NOTHING, count, counted, number, percent
 from ptt.reports.text.sanitize import safe, shortened
+from ptt.reports.traces.tool_names import with_short_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,6 +154,7 @@ def _item(item: TraceDifference) -> dict[str, object]:
 
 def print_compared(compared: TraceComparison, console: Console, report_path: str) -> None:
     """Print what differs, what does not, and where the rest stands."""
+    compared = with_short_names(compared)
     same = [item for item in (*compared.shares, *compared.means) if item.verdict == NONE]
     unknown = [item for item in (*compared.shares, *compared.means, *compared.tools) if item.verdict == UNKNOWN]
     names = [shortened(safe(side.diagnosis.traces.name), MAX_NAME) for side in (compared.first, compared.second)]
@@ -234,6 +236,7 @@ def _tool_words(compared: TraceComparison) -> Iterator[str]:
 
 def render_compared(compared: TraceComparison) -> Page:
     """Return compare.html; the same comparison gives the same bytes."""
+    compared = with_short_names(compared)
     faults: list[FigureFault] = []
     figures = drawn_figures((FOREST,), compared, faults)
     names = [safe(side.diagnosis.traces.name) for side in (compared.first, compared.second)]

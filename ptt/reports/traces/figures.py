@@ -21,6 +21,7 @@ from ptt.reports.text.names import sentence
 from ptt.reports.text.numbers import count, counted, number, percent
 from ptt.reports.text.sanitize import safe
 from ptt.reports.traces.answers import interval_words, worst_tools
+from ptt.reports.traces.tool_names import with_short_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -375,4 +376,4 @@ FIGURES: Final = (OVER_ORDER, TOOLS, TURNS, OTHERS)
 
 def write_trace_figures(diagnosis: TraceDiagnosis, directory: Path, faults: list[FigureFault]) -> list[Path]:
     """Write every figure that has data as SVG and PNG."""
-    return save_figures(FIGURES, diagnosis, drawable(diagnosis.traces.name), directory, faults=faults)
+    return save_figures(FIGURES, with_short_names(diagnosis), drawable(diagnosis.traces.name), directory, faults=faults)

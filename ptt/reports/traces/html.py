@@ -23,6 +23,7 @@ from ptt.reports.text.numbers import count, counted, number, percent
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.traces.answers import interval_words, known_by, replies, worst_tools
 from ptt.reports.traces.figures import CURVES, FIGURES, MEANS, MIN_BLOCKS, SHARES, order_words
+from ptt.reports.traces.tool_names import with_short_names
 
 MAX_ROWS: Final = 200  # of a table: more lie in the store
 NONE: Final = "–"
@@ -209,6 +210,7 @@ NO_CURVE: Final = ""  # a finding without a curve has its numbers, and examples 
 
 def render_traces(diagnosis: TraceDiagnosis) -> Page:
     """Return report.html; a line stands in the place of a figure that cannot be drawn."""
+    diagnosis = with_short_names(diagnosis)
     run = as_run(diagnosis)
     faults: list[FigureFault] = []
     figures = drawn_figures(FIGURES, diagnosis, faults)

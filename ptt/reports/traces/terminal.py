@@ -39,6 +39,7 @@ from ptt.reports.text.numbers import count, counted, number, percent
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.why import crashes
 from ptt.reports.traces.answers import success, tool_lines
+from ptt.reports.traces.tool_names import with_short_names
 
 MAX_NAME: Final = 60
 MAX_TOOLS: Final = 5
@@ -47,6 +48,7 @@ MAX_TOOL_NAME: Final = 28
 
 def print_traces(diagnosis: TraceDiagnosis, console: Console, report_path: str, *, note: str = "") -> None:
     """Print the diagnosis; foreign text steers neither the terminal nor rich."""
+    diagnosis = with_short_names(diagnosis)
     run = as_run(diagnosis)
     unit = diagnosis.traces.order
     blocks = {
@@ -70,11 +72,12 @@ def print_traces(diagnosis: TraceDiagnosis, console: Console, report_path: str, 
 
 def summary(diagnosis: TraceDiagnosis) -> str:
     """Return the diagnosis in three lines of plain text: the verdict, what was read, what to do first."""
-    return "\n".join(_texts(diagnosis))
+    return "\n".join(_texts(with_short_names(diagnosis)))
 
 
 def notebook_card(diagnosis: TraceDiagnosis) -> str:
     """Return the diagnosis as a notebook shows it: verdict, what was read, success, next, and the worst tools."""
+    diagnosis = with_short_names(diagnosis)
     title, read, step = _texts(diagnosis)
     labelled = [sentence(success(diagnosis))] if diagnosis.traces.labelled else []
     reasons = [in_unit(text, diagnosis.traces.order) for text in _reasons(diagnosis)]
