@@ -94,7 +94,7 @@ class Episodes:
         return cls(
             {name: rows[0] for name, rows in facts.items() if rows[0]["source"] is not None},
             _rows(store, "turns", wanted, "turn_idx", "role", "text_len", "text"),
-            _rows(store, "tool_calls", wanted, "call_idx", "turn_idx", "name", "args_json", "ok"),
+            _rows(store, "tool_calls", wanted, "call_idx", "turn_idx", "name", "args_json", "ok", "told_failed"),
         )
 
     def example(self, name: str, *, finding: str, title: str) -> Example:
