@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-VERSION: Final = 8
+VERSION: Final = 9
 """Raised whenever a table below changes; a store written under another version is made anew."""
 
 
@@ -126,7 +126,8 @@ ANSWERS: Final[dict[str, pl.DataType]] = {  # of a draw of each step's samples: 
     "sketch": pl.List(pl.UInt32()),  # of runs of three words: equal entries tell how much two texts have in common
 }
 
-CODED, WORDED = "coded", "worded"  # how a result says what became of its call: `told_by`
+CODED, WORDED, PRINTED = "coded", "worded", "printed"
+"""How a result says what became of its call: `told_by`. PRINTED are words that may be those of a program or a page."""
 
 TOOL_CALLS: Final[dict[str, pl.DataType]] = {
     "trajectory_id": pl.String(),
@@ -140,7 +141,7 @@ TOOL_CALLS: Final[dict[str, pl.DataType]] = {
     "ok": pl.Boolean(),
     "ok_source": pl.String(),  # flag | error_field | error_text | heuristic | unknown
     "told_failed": pl.Boolean(),  # what the result itself says, whatever marks it; null where it does not say
-    "told_by": pl.String(),  # CODED | WORDED
+    "told_by": pl.String(),  # CODED | WORDED | PRINTED
     "result_form": pl.UInt32(),  # hash of how the result begins, up to the first number, name or path
     "result_hints": pl.Boolean(),  # says nothing sure, but holds a word of failure, or is empty
     "call_id": pl.String(),

@@ -143,7 +143,12 @@ def test_fields_beside_a_result_count_as_codes(tmp_path: Path) -> None:
     ]
 
 
-def test_a_code_outweighs_a_mark_of_success_and_words_do_not(tmp_path: Path) -> None:
+def test_a_wrapper_outweighs_a_mark_that_the_tool_ran(tmp_path: Path) -> None:
+    marked = {"content": "Error: upstream request failed (504)", "status": "success"}
+    assert outcomes(tmp_path, [("get_weather", "{}", marked)]) == [(True, "worded")]
+
+
+def test_a_code_outweighs_a_mark_of_success_and_what_a_program_prints_does_not(tmp_path: Path) -> None:
     marked = [
         {"content": "Exit code: 2\nmake: *** [all] Error 2", "is_error": False},
         {"content": "Error: this is what the program prints", "is_error": False},

@@ -233,6 +233,13 @@ def read_turns(folder: Path, trajectory: str, *, texts: bool) -> tuple[Turn, ...
     )
 
 
+def _outcome(call: dict[str, Any]) -> bool | None:
+    """Return whether a call succeeded, by its mark or else by what its result says; None where neither tells."""
+    if call["ok"] is False or call["told_failed"] is not None:
+        return call["ok"] is not False and not call["told_failed"]
+    return call["ok"] if call["ok_source"] != "unknown" else None
+
+
 def read_calls(folder: Path, trajectory: str, *, texts: bool) -> tuple[ToolCall, ...]:
     """Return the tool calls of a sample in their order, with their arguments where texts are asked for."""
     rows = _rows(folder, "tool_calls", trajectory).sort("turn_idx", "call_idx").head(MAX_TURNS)
@@ -240,7 +247,7 @@ def read_calls(folder: Path, trajectory: str, *, texts: bool) -> tuple[ToolCall,
         ToolCall(
             turn=row["turn_idx"],
             name=row["name"],
-            ok=row["ok"] if row["ok_source"] != "unknown" or row["ok"] is False else None,
+            ok=_outcome(row),
             error=row["error_type"],
             result_letters=row["result_len"],
             seconds=row["latency_s"],

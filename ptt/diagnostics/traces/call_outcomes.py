@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.schema import CODED, WORDED
+from ptt.diagnostics.schema import CODED, PRINTED, WORDED
 
 MARKED, LEARNT = "marked", "learnt"
 KNOWN_BY: Final = (MARKED, CODED, WORDED, LEARNT)
@@ -26,17 +26,17 @@ MIN_SPEAKERS: Final = 2  # tools of a format that say when they fail: then its o
 def decide_outcomes(calls: pl.DataFrame) -> pl.DataFrame:
     """Add `failed`, null where not known, and `known_by` to calls of `tool`, `args`, `result`, `kind` and evidence.
 
-    A code in a result outweighs a mark of success: many writers mark that the tool ran. Words outweigh none but the
-    null of an error field.
+    A code in a result outweighs a mark of success, and so do the words of a tool's wrapper: many writers mark that the
+    tool ran. Words that a program may have printed outweigh none but the null of an error field.
     """
     ok, source, told = pl.col("ok"), pl.col("source"), pl.col("told_failed")
     marked, coded = source.is_in(FLAGS) & ok.is_not_null(), pl.col("told_by") == CODED
-    worded = told & (pl.col("told_by") == WORDED)
-    unsure = (source != NULL_ERROR) & marked & ok
+    printed = told & (pl.col("told_by") == PRINTED) & ~((source != NULL_ERROR) & marked & ok)
+    worded = told & (pl.col("told_by") == WORDED) | printed
     by = (
         pl.when(marked & ~ok).then(pl.lit(MARKED))
         .when(coded & told).then(pl.lit(CODED))
-        .when(worded & ~unsure).then(pl.lit(WORDED))
+        .when(worded).then(pl.lit(WORDED))
         .when(marked).then(pl.lit(MARKED))
         .when(coded).then(pl.lit(CODED))
     )  # fmt: skip

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.values import as_hash, as_plain_number
-from ptt.diagnostics.schema import CODED, WORDED
+from ptt.diagnostics.schema import CODED, PRINTED, WORDED
 
 READS, RUNS, LOOKS, ACTS = "reads", "runs", "looks", "acts"  # what gives a result back; LOOKS: a command that reads
 HEAD_CHARS: Final = 600  # of a result, in which its wrapper begins
@@ -193,9 +193,8 @@ _GOOD_STATUS: Final = frozenset({"success", "ok", "succeeded", "successful"})
 _NOTHING: Final = frozenset({"", "none", "null", "false", "no", "n/a", "(none)", "0"})
 _CUT: Final = re.compile(r"\{\s*['\"](?:error|Error)['\"]\s*:(?!\s*(?:\"\"|''|null|None|\{\}|\[\]|[Ff]alse|0\b))")
 """How an object begins that says why it failed, where the rest of it is cut off."""
-_BESIDE: Final = frozenset(
-    {*_EXITS, "exitCode", "returnCode", *_GOOD, *_BAD, "isError", "status_code", "statusCode", "status"}
-)
+_EXIT_FIELDS: Final = frozenset({*_EXITS, "exitCode", "returnCode"})
+_BESIDE: Final = frozenset({*_EXIT_FIELDS, *_GOOD, *_BAD, "isError", "status_code", "statusCode", "status"})
 """Fields of a message with a result that may say how the call went; `error` is read as its writer's mark."""
 SMALL_OBJECT: Final = 5  # keys of an object that only says how it went
 
@@ -229,7 +228,7 @@ def told_by_result(text: str, tool: str | None, arguments: str | None) -> tuple[
     kind = _kind_of_call(tool, arguments)
     failed, by = _told(text, kind, 0)
     if failed is None and kind in (RUNS, LOOKS) and _is_shells(text[:HEAD_CHARS], len(text)):
-        return True, WORDED
+        return True, PRINTED
     return failed, by
 
 
@@ -239,11 +238,12 @@ def _kind_of_call(tool: str | None, arguments: str | None) -> str:
 
 
 def told_by_fields(message: Mapping[str, Any], tool: str | None, arguments: str | None) -> bool | None:
-    """Return whether the fields beside a result say that its call failed; None where they do not."""
+    """Return whether fields beside a result say that its call failed, or an exit code that it did not; else None."""
     if _BESIDE.isdisjoint(message):
         return None
     beside = {key: message[key] for key in _BESIDE & message.keys()}
-    return _of_fields(beside, _kind_of_call(tool, arguments), MAX_DEPTH)[0]
+    failed = _of_fields(beside, _kind_of_call(tool, arguments), MAX_DEPTH)[0]
+    return failed if failed or not _EXIT_FIELDS.isdisjoint(beside) else None
 
 
 @lru_cache(4096)
@@ -266,7 +266,8 @@ def _told(text: str, kind: str, depth: int) -> tuple[bool | None, str | None]:
         return code != 0, CODED
     if kind in (READS, LOOKS) and (len(text) > SHORT_CHARS or text.count("\n") > SHORT_LINES):
         return None, None
-    return (True, WORDED) if _is_worded(head, text, kind) else (None, None)
+    by = _words_in(head, text, kind)
+    return (None if by is None else True), by
 
 
 def _hints(text: str) -> bool:
@@ -291,21 +292,22 @@ def _code_in(head: str, tail: str, kind: str) -> int | None:
     return int(ends[-1]) if ends else None
 
 
-def _is_worded(head: str, text: str, kind: str) -> bool:
-    """Return whether a result begins as the report of a failure does, or ends as that of an interpreter does."""
+def _words_in(head: str, text: str, kind: str) -> str | None:
+    """Return whose words tell that a call failed: a wrapper's, or what may be printed; None where none does."""
     hints = _hints(head[:SENTENCE_CHARS])
     if hints and _FOUND_NONE.match(head):
-        return False
+        return None
     if hints and (_WRAPPER.match(head) or _EXCEPTION.match(head)):
-        return True
+        return WORDED if kind == ACTS else PRINTED
     if kind == RUNS:
         if "Traceback (most recent call last)" not in text:
-            return False
+            return None
         last = text.rstrip()[-TAIL_CHARS:].rpartition("\n")[2]
-        return _RAISED.match(last) is not None
+        return PRINTED if _RAISED.match(last) else None
     if not hints or len(text) > SHORT_CHARS:
-        return False
-    return _UNABLE.match(head) is not None or (len(text) <= SENTENCE_CHARS and _ABSENT.match(head) is not None)
+        return None
+    said = _UNABLE.match(head) or (len(text) <= SENTENCE_CHARS and _ABSENT.match(head))
+    return PRINTED if said else None
 
 
 def _is_shells(head: str, length: int) -> bool:
