@@ -126,6 +126,22 @@ def test_an_answer_that_speaks_of_errors_is_no_failure(tmp_path: Path, form: str
     assert not failed
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * 5000,
+        '{"error": ' * 5000,
+        "{'a': '\\d', 'error': " + "[" * 3000,
+        "Error: " * 9000,
+        "\x1b[" * 9000,
+        "'" * 9000,
+    ],
+)
+def test_a_result_of_any_shape_is_read_at_once(tmp_path: Path, text: str) -> None:
+    assert len(outcomes(tmp_path, [("get_weather", "{}", text)])) == 1
+
+
 def test_a_field_that_says_it_went_well_is_a_known_success(tmp_path: Path) -> None:
     good = [
         '{"output": "error: none", "exit_code": 0, "error": null}',

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 from zlib import crc32
@@ -175,18 +177,8 @@ _BAD: Final = ("is_error", "iserror", "failed", "timed_out", "has_error", "haser
 _ERRORS: Final = ("error", "error_message", "errormessage", "err", "exception", "error_type")
 _STATUSES: Final = ("status_code", "statuscode", "http_status", "httpstatus", "status", "code")
 _INNER: Final = (
-    "result",
-    "output",
-    "content",
-    "response",
-    "data",
-    "text",
-    "message",
-    "detail",
-    "stderr",
-    "body",
-    "metadata",
-)
+    "result", "output", "content", "response", "data", "text", "message", "detail", "stderr", "body", "metadata",
+)  # fmt: skip
 _FAILED_STATUS: Final = frozenset({"error", "errored", "exception", "tool_error"})
 _PERHAPS_FAILED: Final = frozenset({"failed", "failure", "fail", "timeout", "timed_out"})  # may be what was asked about
 _GOOD_STATUS: Final = frozenset({"success", "ok", "succeeded", "successful"})
@@ -340,10 +332,12 @@ def _parsed(text: str) -> Any:
     """Return the value that a text of JSON or of Python's own spelling holds; None where it holds none."""
     if (found := parse_json(text)) is not None or len(text) > SPELT_CHARS or "'" not in text:
         return found
-    try:
+    with (
+        suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError),
+        warnings.catch_warnings(action="ignore"),
+    ):
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
+    return None
 
 
 def _of_fields(found: Mapping[Any, Any], kind: str, depth: int) -> tuple[bool | None, str | None]:
