@@ -85,6 +85,7 @@ def test_conversations_that_train_nothing_are_counted_by_reason(
     rows, report = _sft(tmp_path, *messages, prompt=prompt)
     assert rows == []
     assert report.unusable == {why: 1}
+    assert "Left out, " in card_lines(report)[-1]
 
 
 def test_texts_that_speak_of_messages_and_results_are_none(tmp_path: Path) -> None:
@@ -251,6 +252,13 @@ def test_kto_takes_its_label_from_rewards_where_no_success_is_known(tmp_path: Pa
     rows, _ = exported(tmp_path / "store", tmp_path / "more", ExportKind.SFT, min_reward=0.5)
     assert [row["reward"] for row in rows["sft"]] == [0.5, 1.0]
     assert report.cards[0].left_out == {"reward_is_the_mean": 1}
+
+
+def test_rows_name_the_episode_as_its_file_does(tmp_path: Path) -> None:
+    episodes = [episode(asked("Go."), [said(text)], sample_id=f"run-{text}", success=text == "a") for text in "ab"]
+    rows, _ = exported(store_of(tmp_path / "store", episodes), tmp_path / "out", ExportKind.PAIRS, ExportKind.SFT)
+    assert (rows["pairs"][0]["chosen_sample_id"], rows["pairs"][0]["rejected_sample_id"]) == ("run-a", "run-b")
+    assert rows["sft"][0]["sample_id"] == "run-a"
 
 
 def test_tools_get_the_shape_of_chat_templates(tmp_path: Path) -> None:

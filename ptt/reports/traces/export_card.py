@@ -86,6 +86,10 @@ def card_lines(report: ExportReport) -> list[str]:
         covered = f" of {counted(card.prompts, 'prompt')}" if card.kind != "grpo" else ""
         shown.append(f"{card.file}: {counted(card.rows, 'row')}{covered}")
         shown += [f"  {line}" for line in _warnings(card, report)]
+    shown += [
+        f"Left out, {REASONS[why]}: {counted(episodes, 'episode')}"
+        for why, episodes in _counted(report.unusable).items()
+    ]
     if report.masked:
         shown.append(
             f"A key or token is masked in {counted(report.masked, 'episode')}: "

@@ -20,7 +20,9 @@ from ptt.diagnostics.traces.tables import scan_table
 BUCKET_BYTES: Final = 24_000_000  # of texts: what is in memory at once, several times over
 PART_ROWS: Final = 4_000  # of a part of the table that are spread over the buckets at once
 MAX_DRAWN: Final = 64  # attempts at a prompt among which pairs are sought: 2,016 pairs, or 1,024 of two outcomes
-FACTS: Final = ("step", "split", "task", "group_id", "env", "model", "reward", "success", "truncated", "source")
+FACTS: Final = (
+    "sample_id", "step", "split", "task", "group_id", "env", "model", "reward", "success", "truncated", "source",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,7 +158,9 @@ class Writers:
 _KINDS: Final[Columns] = {
     **dict.fromkeys(("prompt", "completion", "chosen", "rejected"), Column.MESSAGES),
     "tools": Column.JSON,
-    **dict.fromkeys(("label_from", "task", "group", "split", "env", "trajectory_id", "source", "model"), Column.TEXT),
+    **dict.fromkeys(
+        ("label_from", "task", "group", "split", "env", "trajectory_id", "sample_id", "source", "model"), Column.TEXT
+    ),
     "trajectory_ids": Column.TEXTS,
     **dict.fromkeys(
         ("margin", "reward", "value", "success_rate", "reward_mean", "reward_std", "eval_overlap", "tail_share"),
@@ -171,7 +173,7 @@ _KINDS: Final[Columns] = {
 }
 """What each column holds; those of one side of a pair have its name in front: chosen_reward."""
 _PLACE: Final = ("task", "group", "split", "env")
-_SIDE: Final = ("trajectory_id", "source", "step", "model", "reward", "success", "truncated", "chars")
+_SIDE: Final = ("trajectory_id", "sample_id", "source", "step", "model", "reward", "success", "truncated", "chars")
 _SIDES: Final = tuple(f"{side}_{name}" for side in ("chosen", "rejected") for name in _SIDE)
 _MARKS: Final = ("eval_overlap", "masked")
 _PAIR: Final = (
@@ -295,6 +297,6 @@ def _side(prefix: str, attempt: Attempt, completion: Chat) -> dict[str, Any]:
         "trajectory_id": attempt.trajectory_id,
         "reward": attempt.reward,
         "chars": completion.length,
-        **{name: facts[name] for name in ("source", "step", "model", "success", "truncated")},
+        **{name: facts[name] for name in ("sample_id", "source", "step", "model", "success", "truncated")},
     }
     return {prefix + name: value for name, value in values.items()}
