@@ -193,7 +193,7 @@ def test_plain_entries_and_tagged_calls_of_sharegpt_are_read(tmp_path: Path) -> 
     assert counts(tmp_path / "plain.json", document(plain))[:2] == ("sharegpt", [(1, 0, 0)])
     kept = counts(tmp_path / "tools.jsonl", lines(SHAREGPT), keep=True)[2]
     result = json.loads(kept["completion"][1])[1]
-    assert result == {"role": "tool", "content": "2 kg"}
+    assert result == {"role": "tool", "content": "2 kg", "tool_call_id": "text-call-0"}
     broken = [{"conversations": [{"from": "human", "value": "a"}, {"from": "function_call", "value": "{weigh"}]}]
     assert counts(tmp_path / "broken.json", document(broken))[1] == [(1, 1, 0)]
 

@@ -3,8 +3,7 @@
 Source: SWE-agent/mini-swe-agent at a83fcae82d2a08f0ee0c688f9d137b3566c097f8: src/minisweagent/agents/default.py
 (`serialize`: info, messages, trajectory_format), models/utils/actions_toolcall.py and actions_toolcall_response.py
 (observations with `returncode` and `exception_info` in `extra`), run/benchmarks/swebench.py (`instance_id`), and
-tests/test_data/github_issue.traj.json: the first version wrote the list of messages alone. An action in a text is no
-tool call; no field says then what came of it.
+tests/test_data/github_issue.traj.json: the first version wrote the list of messages alone.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.conversations import opening, request, result, said
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
+from ptt.diagnostics.parsers.io.text_calls import read_text_calls
 from ptt.diagnostics.parsers.io.tool_calls import calls_of, malformed_call, numbered
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt
 from ptt.diagnostics.parsers.io.values import (
@@ -83,16 +83,20 @@ def _add(found: list[Any], whole: dict[str, Any], samples: Samples) -> bool:
     instance = as_label(whole.get("instance_id")) or _instance(samples.file)
     config = dict_of(info.get("config"))
     usages = [_usage(message) for message in messages]
-    calls = calls_of(chat)
+    calls, malformed = calls_of(chat), list(_malformed(chat))
+    timings = [timing for _, timing in told]
+    if not calls and not malformed and (read := read_text_calls(chat, blocks=True)):  # the first version's
+        chat, timings = [message for _, message in read], [timings[origin] for origin, _ in read]
+        calls = calls_of(chat)
     samples.add(
         Sample(
             step=None,
             split="eval",
             completion=chat,
-            identity=[instance, chat],
+            identity=[instance, [message for message, _ in told]],
             prompt=opening(chat),
-            calls=numbered([*calls, *_malformed(chat)]),
-            timing=[timing for _, timing in told],
+            calls=numbered([*calls, *malformed]),
+            timing=timings,
             columns={
                 "n_tool_calls": len(calls),
                 "task": instance,

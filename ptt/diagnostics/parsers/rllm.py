@@ -37,8 +37,9 @@ from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, R
 from ptt.diagnostics.parsers.io.json_documents import whole_document
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.sqlite import DAMAGE, missing_notes, open_database, rows, tables_of, unreadable
+from ptt.diagnostics.parsers.io.text_calls import chat_in
 from ptt.diagnostics.parsers.io.tool_calls import calls_of
-from ptt.diagnostics.parsers.io.trajectories import Samples, scores_of, turns_of
+from ptt.diagnostics.parsers.io.trajectories import Samples, scores_of, spoken, turns_of
 from ptt.diagnostics.parsers.io.values import (
     as_flag,
     as_hash,
@@ -113,8 +114,8 @@ class _EpisodesReader:
         steps, signals = self._samples.objects(trajectory.get("steps")), dict_of(trajectory.get("signals"))
         versions = [version for step in steps if (version := as_int64(step.get("weight_version"))) is not None]
         # Each step repeats the conversation before it: the longest one, of equals the last, holds them all.
-        chats = [messages_in(step.get("chat_completions")) for step in reversed(steps)]
-        messages = max(chats, key=len, default=[])
+        chats = [messages_in(chat_in(step.get("chat_completions"))) for step in reversed(steps)]
+        messages, _, _ = spoken(max(chats, key=len, default=[]))
         columns = {
             "sample_id": as_id(trajectory.get("uid")),
             "step": self._step,

@@ -8,7 +8,6 @@ calls stand in the text of `gpt` as `<tool_call>` and whose results come from `t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -29,8 +28,6 @@ ROLES: Final = {
     "function_result": "tool", "function": "tool", "tool_result": "tool", "ipython": "tool",
 }  # fmt: skip
 CALLS: Final = frozenset({"function_call", "function-call", "tool_call", "tool_calls", "function_calls"})
-TAGGED: Final = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
-RESULT: Final = re.compile(r"<tool_response>\s*(.*?)\s*(?:</tool_response>|\Z)", re.DOTALL)
 LOOKED: Final = 20  # entries looked at to recognise a conversation
 NO_CHAT: Final = "record(s) skipped: no conversation."
 
@@ -95,11 +92,6 @@ def _messages(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
     role = ROLES.get(speaker.lower())
     if speaker.lower() in CALLS:
         yield {"role": "assistant", "content": "", "tool_calls": list(_calls(text))}
-    elif role == "assistant" and "<tool_call>" in text:
-        calls = [call for tagged in TAGGED.findall(text) for call in _calls(tagged)]
-        yield {"role": role, "content": TAGGED.sub("", text).strip(), "tool_calls": calls}
-    elif role == "tool" and "<tool_response>" in text:
-        yield from ({"role": role, "content": result} for result in RESULT.findall(text))
     else:
         yield {"role": role or speaker, "content": text}
 

@@ -18,8 +18,9 @@ from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, R
 from ptt.diagnostics.parsers.io.lines import count_halves, too_large_to_parse, well_formed
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
 from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, row_batches, schema_of
+from ptt.diagnostics.parsers.io.text_calls import prompt_in
 from ptt.diagnostics.parsers.io.tool_calls import calls_of
-from ptt.diagnostics.parsers.io.trajectories import Samples, messages_of, scores_of, turns_of
+from ptt.diagnostics.parsers.io.trajectories import Samples, messages_of, scores_of, spoken, turns_of
 from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_number, as_plain_number, as_step
 from ptt.diagnostics.wording import counted
 
@@ -78,9 +79,11 @@ def _reward_columns(schema: pa.Schema) -> list[str]:
 
 def _add(row: dict[str, Any], rewards: list[str], samples: Samples) -> bool:
     """Add one sample to the tables; False if it holds no step or no completion."""
-    step, messages = as_step(row["step"]), messages_of(row["completion"])
-    if step is None or messages is None:
+    step = as_step(row["step"])
+    if step is None or messages_of(row["completion"]) is None:
         return False
+    asked = prompt_in(row["prompt"])
+    messages, _, _ = spoken(row["completion"], asked=asked)
     scores = {name: as_plain_number(row[name]) for name in rewards}
     advantage = as_plain_number(row.get("advantage"))
     # Without the step: TRL repeats a generation in later files under later steps, and it stays one trajectory.
@@ -105,7 +108,7 @@ def _add(row: dict[str, Any], rewards: list[str], samples: Samples) -> bool:
         calls=calls_of(messages),
         rewards=scores_of(scores),
     )
-    samples.keep_conversation(name, messages, row["prompt"])
+    samples.keep_conversation(name, messages, asked)
     return True
 
 

@@ -48,6 +48,7 @@ from ptt.diagnostics.parsers.io.message_graphs import (
     step_of_folder,
     turn_rows,
 )
+from ptt.diagnostics.parsers.io.text_calls import chat_in
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, messages_of, read_samples, tool_names
 from ptt.diagnostics.parsers.io.values import (
     as_count,
@@ -379,7 +380,8 @@ def _scores(record: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _messages(content: Any, role: str) -> list[dict[str, Any]] | None:
-    """Return messages, with calls that were written as texts of JSON unpacked."""
+    """Return messages, also of a text that spells them, with calls that were written as texts of JSON unpacked."""
+    content = chat_in(content)
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     messages = messages_of([] if content is None else content)

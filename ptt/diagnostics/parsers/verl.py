@@ -180,6 +180,7 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
     uid = as_label(record.get("uid"))
     group = UID.fullmatch(uid) if uid else None
     suite = as_label(record.get("data_source"))
+    turns = _turns(record.get("num_turns", record.get("__num_turns__")))
     samples.add(
         Sample(
             step=step,
@@ -194,7 +195,7 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
                 "sample_id": uid,
                 "group_id": group["prompt"] if group else None,
                 "env": suite,
-                "n_turns": _turns(record.get("num_turns", record.get("__num_turns__"))),
+                **({} if turns is None else {"n_turns": turns}),
             },
         )
     )

@@ -12,6 +12,7 @@ from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_name, as_text
 from ptt.diagnostics.schema import CODED
 
 UNKNOWN_TOOL, BAD_ARGUMENTS = "unknown_tool", "invalid_arguments"
+UNREAD: Final = "unread_calls"  # of a message: requests in its text that their template's parser refuses
 ERROR_CHARS: Final = 500  # of an error text: its kind is named at the beginning
 NOT_FOUND: Final = re.compile(
     r"\b(?:tool|function)\s+\S+\s+(?:was |is |does )?not (?:found|exist)|\bunknown (?:tool|function)\b", re.I
@@ -59,6 +60,7 @@ def why_unmade(text: str) -> str | None:
     return BAD_ARGUMENTS if UNFIT_ARGUMENTS.search(beginning) else None
 
 
+MEASURED: Final = ("result_len", "result_hash")  # of what a malformed call got back; that it failed is known
 ARGS_CHARS: Final = 2000  # enough to tell calls apart; some tools take whole files as an argument
 # What TRL puts into the conversation when a tool raises: the text of a Python dict. A tool that *returns*
 # such a text counts as failed here, though not in TRL's own counter.
@@ -79,8 +81,19 @@ def calls_of(messages: list[dict[str, Any]], *, error_text: tuple[str, ...] = ER
             call = _call(request, at, len(calls))
             calls.append(call)
             waiting.add(call)
+        for request in message.get(UNREAD, ()):
+            call = _call(request, at, len(calls))
+            call.update(
+                ok=False,
+                ok_source="error_field",
+                error_type=BAD_ARGUMENTS,
+                error_text=(call["args_json"] or "")[:SHOWN_ERROR_CHARS],
+            )
+            calls.append(call)
+            waiting.add(call)
         if message.get("role") == "tool" and (asked := waiting.take(message.get("tool_call_id"))) is not None:
-            asked.update(_outcome(message, error_text, asked))
+            told = _outcome(message, error_text, asked)
+            asked.update({key: told[key] for key in MEASURED} if asked["error_type"] else told)
     return calls
 
 

@@ -15,6 +15,7 @@ from ptt.diagnostics.parsers.io.answer_texts import claims_success, last_words, 
 from ptt.diagnostics.parsers.io.conversations import conversation_row
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Rows, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import line_objects
+from ptt.diagnostics.parsers.io.text_calls import chat_in, offers_tools, prompt_in, read_text_calls
 from ptt.diagnostics.parsers.io.tool_calls import calls_of, failed_calls
 from ptt.diagnostics.parsers.io.values import as_hash, as_name, dicts_in, digest, nested, plain_text
 from ptt.diagnostics.schema import TABLES
@@ -27,12 +28,31 @@ TEXT_CHARS = 4000  # of a message whose text is kept: half from its beginning, h
 
 
 def messages_of(completion: Any) -> list[dict[str, Any]] | None:
-    """Return a completion as messages, plain text as a single one; None if it is neither."""
+    """Return a completion as messages, also where a text spells them; plain text as a single one; None if neither."""
+    completion = chat_in(completion)
     if isinstance(completion, str):
         return [{"role": "assistant", "content": completion}]
     if isinstance(completion, list) and all(isinstance(message, dict) for message in completion):
         return completion
     return None
+
+
+def spoken(
+    completion: Any, tools: Sequence[dict[str, Any]] = (), asked: Any = None, *, paired: bool = False
+) -> tuple[list[dict[str, Any]], Sequence[int], bool]:
+    """Return a completion's messages with the calls in their texts, the number that each came from, and what is known.
+
+    The last: whether turns and calls are known, as they are not of a plain text in which nothing shows that there were
+    tools. `paired`: its calls are read already, and its texts are not searched.
+    """
+    found = messages_of(completion) or []
+    plain = isinstance(completion, str) and chat_in(completion) is completion
+    read = None
+    if not paired:
+        read = read_text_calls(found, declared=tool_names(tools), asked=asked, transcript=plain)
+    if read is None:
+        return found, range(len(found)), not plain or offers_tools(asked)
+    return [message for _, message in read], [origin for origin, _ in read], True
 
 
 def turns_of(messages: list[dict[str, Any]], *, keep_text: bool) -> list[dict[str, Any]]:
@@ -117,12 +137,13 @@ class Samples:
 
     def add(self, sample: Sample) -> None:
         """Add one trajectory with its rewards, turns and tool calls."""
-        messages = messages_of(sample.completion) or []
-        known = not isinstance(sample.completion, str)
+        asked = prompt_in(sample.asked)
+        messages, origins, known = spoken(sample.completion, sample.tools, asked, paired=sample.calls is not None)
         calls = (calls_of(messages) if sample.calls is None else sample.calls) if known else []
         turns = turns_of(messages, keep_text=self.file.keep_text)
-        for turn, timing in zip(turns, sample.timing, strict=False):
-            turn.update(timing)
+        timings = dict(enumerate(sample.timing))
+        for turn, origin in zip(turns, origins, strict=True):
+            turn.update(timings.pop(origin, {}))
         columns = {
             "step": sample.step,
             "split": sample.split,
@@ -135,7 +156,7 @@ class Samples:
         }
         name = self.new_id(digest([self.parser, *sample.identity]))
         self.put(name, columns, turns=turns, calls=calls if known else None, rewards=scores_of(sample.components))
-        self.keep_conversation(name, messages, sample.asked, sample.tools)
+        self.keep_conversation(name, messages, asked, sample.tools)
 
     def keep_conversation(
         self,
