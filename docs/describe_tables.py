@@ -15,7 +15,7 @@ from ptt import api
 from ptt.diagnostics import schema
 from ptt.diagnostics.compare import confounders, divergence_onset, metric_differences, tails
 from ptt.diagnostics.evidence.series import SERIES
-from ptt.diagnostics.traces import partings, token_tail
+from ptt.diagnostics.traces import cost, partings, token_tail
 from ptt.diagnostics.verdict import run_rules
 
 HERE = Path(__file__).parent
@@ -107,7 +107,7 @@ def column_types() -> Types:
             "divergence": divergence_onset.DIVERGENCE,
         },
         "traces": {name: frame.schema for name, frame in episodes.tables.items()}
-        | {"partings": partings.SCHEMA, token_tail.TABLE: token_tail.SCHEMA},
+        | {"cost": cost.SCHEMA, "partings": partings.SCHEMA, token_tail.TABLE: token_tail.SCHEMA},
         "store": schema.TABLES,
     }
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from ptt.diagnostics.statistics.clustered_share import clustered_share, student_t, wilson
-from ptt.diagnostics.statistics.ramp_change import block_edges, find_change, order_p_value
+from ptt.diagnostics.statistics.order_change import Scale, block_edges, find_change, order_p_value, smallest_seen
 from ptt.diagnostics.statistics.within_groups import pair_order
 
 
@@ -61,6 +61,7 @@ def test_the_place_is_the_one_of_least_squares() -> None:
     change = find_change(means * weights, weights)
     assert change is not None
     assert change.block == min(range(2, 19), key=squares) == 13
+    assert (change.before, change.after) == pytest.approx((0.1, 0.6), abs=0.1)
     assert change.low <= 13 <= change.high
 
 
@@ -69,24 +70,46 @@ def test_the_p_value_is_that_of_all_orders() -> None:
     ones = np.ones(7)
 
     def statistic(order: np.ndarray) -> float:
-        best = 0.0
+        scatter = float(np.square(order - order.mean()).sum()) / 6
+        likelier = []
         for place in range(2, 6):
             before, after = order[:place], order[place:]
-            best = max(best, float((after.mean() - before.mean()) ** 2 * place * (7 - place) / 7))
-        return best
+            rise = max(0.0, float(after.mean() - before.mean()))
+            likelier.append(np.exp(rise**2 * place * (7 - place) / 7 / scatter / 2))
+        return float(np.mean(likelier))
 
     observed = statistic(values)
     exact = np.mean([statistic(np.array(order)) >= observed - 1e-12 for order in itertools.permutations(values)])
-    assert order_p_value(values, ones) == pytest.approx(float(exact), abs=0.012)
+    assert order_p_value(values, ones, rises=True) == pytest.approx(float(exact), abs=0.012)
 
 
 def test_no_change_is_found_as_often_as_the_p_value_says() -> None:
     generator = np.random.default_rng(11)
     values = [
-        order_p_value(generator.binomial(5, 0.3, size=40).astype(np.float64), np.full(40, 5.0), draws=199)
+        order_p_value(generator.binomial(5, 0.3, size=40).astype(np.float64), np.full(40, 5.0), rises=True, draws=199)
         for _ in range(300)
     ]
     assert np.mean(np.array(values) <= 0.05) == pytest.approx(0.05, abs=0.03)
+
+
+@pytest.mark.parametrize(("share", "rises"), [(0.6, False), (0.05, True)])
+def test_the_smallest_change_to_be_seen_is_found_nine_times_out_of_ten(share: float, *, rises: bool) -> None:
+    weights, levels = np.full(60, 4.0), np.linspace(share, 1.0 if rises else 0.0, 400)
+    spread = np.sqrt(levels * (1 - levels))
+    seen = smallest_seen(
+        weights, levels, spread, scale=Scale.SHARE, limit=0.01, matters=lambda early, late: early != late
+    )
+    assert seen is not None
+    generator = np.random.default_rng(5)
+    rates = np.where(np.arange(60) < 30, share, seen)
+    found = [
+        order_p_value(
+            generator.binomial(4, rates).astype(np.float64), weights, rises=rises, scale=Scale.SHARE, draws=999
+        )
+        <= 0.01
+        for _ in range(300)
+    ]
+    assert np.mean(found) == pytest.approx(0.9, abs=0.06)
 
 
 def test_blocks_do_not_tear_what_belongs_together() -> None:

@@ -136,7 +136,7 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
             prompt=opening([*(asked or ()), *messages]),
             reward=labels.reward,
             components=labels.components,
-            timing=timing_of(messages),
+            timing=timing_of(messages, record),
             asked=asked,
             tools=tools_of([record, *requests, dict_of(record.get("metadata"))]),
             columns=labels.columns,

@@ -11,7 +11,7 @@ import polars as pl
 from ptt.diagnostics.evidence.environment import MALFORMED
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy
-from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.traces.judging import (
     MAX_SHOWN,
     WHOLE,
@@ -24,8 +24,7 @@ from ptt.diagnostics.traces.judging import (
     no_calls,
     not_judged,
 )
-from ptt.diagnostics.traces.order import shift_of
-from ptt.diagnostics.traces.tables import TraceTables
+from ptt.diagnostics.traces.tables import TraceTables, Values, per_episode
 from ptt.diagnostics.wording import counted, pct
 
 MAX_PERIOD: Final = 4  # calls in a circle
@@ -54,6 +53,16 @@ def looping_calls(tables: TraceTables) -> tuple[BoolArray, BoolArray]:
     )
     seen, same, who = rows["seen"].to_numpy(), rows["same"].to_numpy(), rows["episode"].to_numpy().astype(np.int64)
     return _circles(same, who, seen), seen
+
+
+def with_loops(tables: TraceTables) -> TraceTables:
+    """Add `circle` to calls, as `looping_calls` flags them, and `looped` to episodes: null where none could be seen."""
+    circles, seen = looping_calls(tables)
+    calls = tables.calls.with_columns(pl.Series("circle", circles))
+    looped = calls.filter(pl.Series(seen)).group_by("episode").agg(pl.col("circle").any().alias("looped"))
+    return replace(
+        tables, calls=calls, episodes=tables.episodes.join(looped, on="episode", how="left", maintain_order="left")
+    )
 
 
 def _circles(same: IntArray, who: IntArray, seen: BoolArray) -> BoolArray:
@@ -158,7 +167,7 @@ ASKED_TRUNCATED: Final = Asked(
     bounds=Bounds(
         floor=0.15,  # of the episodes: a few long ones are cut anywhere
         factor=2.0,
-        medium=0.25,
+        medium=0.15,
         high=0.5,  # more are cut than end
         chronic=0.25,  # every fourth has no end, and its outcome is that of the limit
     ),
@@ -179,16 +188,22 @@ LOST_RECOVERY: Final = 0.5  # of the early share of failed calls made good that 
 MIN_EARLY_RECOVERY: Final = 0.2  # of the failed calls: an agent that hardly ever recovered has lost nothing
 
 
-def judge_malformed(tables: TraceTables) -> Judged:
-    """Judge calls that could not be parsed or checked, and episodes that are said to hold one."""
-    of_calls = Measured.of(tables, tables.episodes["malformed"], tables.episodes["checked"])
+def malformed(tables: TraceTables) -> tuple[Asked, Measured]:
+    """Return what is asked of malformed calls: of all calls, or of episodes where a format keeps none of them."""
+    of_calls = Measured.of(tables, tables.episodes["malformed"], tables.episodes["checked"], rate="malformed")
     kind = tables.episodes["error_type"]
-    of_episodes = Measured.of(tables, kind.str.contains(MALFORMED).fill_null(value=False))
-    asked, measured = ASKED_CALLS, of_calls
+    of_episodes = Measured.of(tables, kind.str.contains(MALFORMED).fill_null(value=False), rate="malformed")
     spoilt, everywhere = of_calls.share.value or 0.0, (of_episodes.share.value or 0.0) >= WHOLE
     if of_episodes.share.hits and (not of_calls.share.hits or (everywhere and spoilt >= ASKED_CALLS.bounds.floor)):
         # a format that keeps no calls that could not be read; or no episode gets by without one
-        asked, measured = ASKED_EPISODES, replace(of_episodes, more={"share_of_calls": spoilt})
+        return ASKED_EPISODES, replace(of_episodes, more={"share_of_calls": spoilt})
+    return ASKED_CALLS, of_calls
+
+
+def judge_malformed(tables: TraceTables) -> Judged:
+    """Judge calls that could not be parsed or checked, and episodes that are said to hold one."""
+    rate = tables.share(tables.episodes["malformed"], tables.episodes["checked"])
+    asked, measured = malformed(tables)
     if tables.calls.is_empty() and not measured.share.hits and (tables.episodes["said"].sum() or 0) > 0:
         return no_calls(tables)
     if not measured.share.trials:
@@ -197,7 +212,7 @@ def judge_malformed(tables: TraceTables) -> Judged:
             missing=("tool_calls.args_json",),
             enable="record calls with their arguments as written, and those that could not be parsed with the error",
         )
-    rate, few = of_calls.share, 0 < spoilt < ASKED_CALLS.bounds.chronic
+    few = 0 < (rate.value or 0.0) < ASKED_CALLS.bounds.chronic
     worst = Severity.HIGH if few else Severity.CRITICAL
     judged = _judged(tables, asked, measured, "malformed_rate", worst=worst, excused=few)
     return replace(judged, measured={"malformed_rate": rate if rate.hits else measured.share})
@@ -205,7 +220,7 @@ def judge_malformed(tables: TraceTables) -> Judged:
 
 def judge_void(tables: TraceTables) -> Judged:
     """Judge turns of the assistant that neither say nor call anything."""
-    measured = Measured.of(tables, tables.episodes["void"], tables.episodes["said"])
+    measured = Measured.of(tables, tables.episodes["void"], tables.episodes["said"], rate="void")
     if not measured.share.trials:
         return not_judged(
             "the texts of the assistant's turns are not recorded",
@@ -217,7 +232,7 @@ def judge_void(tables: TraceTables) -> Judged:
 
 def judge_truncated(tables: TraceTables) -> Judged:
     """Judge episodes that were cut off."""
-    measured = Measured.of(tables, tables.episodes["truncated"])
+    measured = Measured.of(tables, tables.episodes["truncated"], rate="truncated")
     if not measured.share.trials:
         return not_judged(
             "how episodes ended is not recorded",
@@ -262,44 +277,39 @@ def judge_loops(tables: TraceTables) -> Judged:
     """Judge episodes that go round in circles of calls."""
     if tables.calls.is_empty():
         return no_calls(tables)
-    circles, seen = looping_calls(tables)
-    if not seen.any():
+    measured = Measured.of(tables, tables.episodes["looped"], rate="loops")
+    if not measured.share.trials:
         return not_judged(
             "results of tool calls are not recorded, so that a second look cannot be told from a circle",
             missing=("tool_calls.result_hash",),
             enable="record the result of each tool call beside its arguments",
         )
-    rows = pl.DataFrame({"episode": tables.calls["episode"], "circle": circles, "seen": seen})
-    by_episode = rows.group_by("episode").agg(pl.col("circle").any(), pl.col("seen").any()).filter("seen")
-    flags = np.full(tables.episodes.height, -1, np.int8)
-    flags[by_episode["episode"].to_numpy()] = by_episode["circle"].to_numpy()
-    loops = pl.Series("loops", flags).replace(-1, None).cast(pl.Boolean)
-    measured = replace(Measured.of(tables, loops), more={"calls_in_circles": int(circles.sum())})
+    measured = replace(measured, more={"calls_in_circles": int(tables.calls["circle"].sum())})
     return _judged(tables, ASKED_LOOPS, measured, "loop_rate")
+
+
+def recoveries(tables: TraceTables) -> Values:
+    """Return of each episode the failed calls that a later one made good, and all of its failed calls."""
+    known = tables.calls.filter(pl.col("counted").is_not_null()).select("episode", failed="counted")
+    later = (~pl.col("failed")).cum_sum(reverse=True).over("episode") > 0
+    failed = known.with_columns(later.alias("good")).filter("failed")
+    return per_episode(tables, failed.group_by("episode").agg(pl.col("good").sum(), pl.len()))
+
+
+def is_lost(early: FloatArray, late: FloatArray) -> BoolArray:
+    """Tell whether a fall of recovery matters."""
+    lost: BoolArray = (early >= MIN_EARLY_RECOVERY) & (late <= LOST_RECOVERY * early)
+    return lost
 
 
 def judge_recovery(tables: TraceTables) -> Judged:
     """Judge whether failed calls are made good by a later call of the same episode."""
-    known = tables.calls.filter(pl.col("counted").is_not_null()).select("episode", failed="counted")
-    if known.is_empty() or not known["failed"].any():
+    if not tables.calls["counted"].any():
         if tables.calls["failed"].any():
             return not_judged("of the calls after a failed one no outcome is recorded", missing=("tool_calls.ok",))
         return not_judged("no failed calls are recorded: there is nothing to recover from", applies=False)
-    known = known.with_row_index("at")
-    last = known.filter(~pl.col("failed")).group_by("episode").agg(pl.col("at").max().alias("last"))
-    failed = known.filter("failed").join(last, on="episode", how="left")
-    failed = failed.with_columns((pl.col("last") > pl.col("at")).fill_null(value=False).alias("good"))
-    share = tables.call_share(pl.col("good"), failed)
-    of = failed.group_by("episode").agg(pl.col("good").sum(), pl.len())
-    hits, trials = np.zeros(tables.episodes.height), np.zeros(tables.episodes.height)
-    at = of["episode"].to_numpy()
-    hits[at], trials[at] = of["good"].to_numpy(), of["len"].to_numpy()
-    fall = shift_of(
-        tables.order,
-        hits,
-        trials,
-        lambda early, late: early >= MIN_EARLY_RECOVERY and late <= LOST_RECOVERY * early,
-    )
+    hits, trials = (pl.Series(values) for values in recoveries(tables))
+    share, fall = tables.share(hits, trials), tables.shift("recovery")
     reason = f"a later call succeeds after {share.hits:,} of {counted(share.trials, 'failed call(s)')}"
     findings: tuple[Finding, ...] = ()
     if fall is not None:
@@ -350,7 +360,8 @@ def _judged(
     if finding is not None and finding.severity.rank < worst.rank:
         finding = replace(finding, severity=worst)
     serious = finding is not None and finding.severity.at_least(Severity.MEDIUM)
-    if finding is not None and serious and excused and _harmless(tables, measured.hits > 0):
+    is_level = finding is not None and finding.onset_step is None  # what changed is told, whatever comes of it
+    if finding is not None and serious and excused and is_level and _harmless(tables, measured.hits > 0):
         more = {**finding.evidence, "harmless": "these episodes succeed as often as the others"}
         finding = replace(finding, severity=Severity.LOW, evidence=more)
     reason = f"{share.hits:,} of {share.trials:,} {asked.trials} {asked.hits}"

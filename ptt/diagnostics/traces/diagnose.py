@@ -27,7 +27,7 @@ from ptt.diagnostics.model import (
 )
 from ptt.diagnostics.rules.interface import identified
 from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS
-from ptt.diagnostics.traces import conduct, outcomes, partings, rewards, texts, token_tail, tools
+from ptt.diagnostics.traces import changes, conduct, cost, outcomes, partings, rewards, texts, token_tail, tools
 from ptt.diagnostics.traces.judging import Check, Judged, undated
 from ptt.diagnostics.traces.model import Example, Message, Parting, TraceDiagnosis, TraceSet
 from ptt.diagnostics.traces.tables import TraceTables, count_traces, gather_tables, scan_table
@@ -182,14 +182,25 @@ MAX_NEXT: Final = 6  # one look to confirm, and a few repairs: a longer list is 
 OUTCOME: Final = ("success", "reward-fell")
 EXPLAINS: Final = {
     "reward-hacking": (*OUTCOME, "calls-inflation", "longer-episodes", "loops"),
-    "malformed-calls": (*OUTCOME, "void-turns", "loops", "truncated-episodes", "failures-unrecovered"),
-    "tool-failures": (*OUTCOME, "failures-unrecovered", "loops", "longer-episodes", "truncated-episodes"),
+    "malformed-calls": (*OUTCOME, "void-turns", "loops", "cost", "truncated-episodes", "failures-unrecovered"),
+    "tool-failures": (
+        *OUTCOME,
+        "failures-unrecovered",
+        "loops",
+        "longer-episodes",
+        "truncated-episodes",
+        "cost",
+        "parting-turn",
+    ),
     "tool-use": OUTCOME,
-    "loops": (*OUTCOME, "longer-episodes", "truncated-episodes"),
+    "loops": (*OUTCOME, "longer-episodes", "truncated-episodes", "cost"),
+    "longer-episodes": ("cost",),
     "void-turns": OUTCOME,
     "truncated-episodes": OUTCOME,
 }
 """By the id of a failure: those it brings about, where both are found and it did not begin later."""
+NOTHING: Final = "none of the checks could be made"
+LABELLED_SHARE: Final = 0.5  # of the episodes: with fewer labels, those that have none may be what failed
 SUCCESS: Final = "success"  # id of the check of what is labelled
 REPORT_FOLDER: Final = "REPORT_FOLDER"  # in a step to take: where the report lies, which no diagnosis knows
 KEEP: Final = "run ptt traces NEXT --against REPORT_FOLDER to compare the next set with this one"
@@ -218,9 +229,17 @@ def verdict_of(
     what = f"{counted(traces.episodes, 'episode(s)')} read{_of_formats(traces)}"
     if any(item.id == SUCCESS for item in unanswered) or not healthy:
         silent = f"; {counted(len(clean), 'check(s)')} found nothing wrong" if clean else ""
-        why = next((item.reason for item in unanswered if item.id == SUCCESS), "none of the checks could be made")
+        why = next((f"not judged for success: {item.reason}" for item in unanswered if item.id == SUCCESS), NOTHING)
         return RunVerdict(
-            status=Status.CANNOT_SAY, headline=f"{what}: {why}{silent}.{look}", first_broken_link=None, next=enable
+            status=Status.CANNOT_SAY, headline=f"{what}, {why}{silent}.{look}", first_broken_link=None, next=enable
+        )
+    if traces.labelled < LABELLED_SHARE * traces.episodes:
+        told = f"{traces.labelled:,} of {traces.episodes:,} episodes are labelled, too few to judge success by"
+        return RunVerdict(
+            status=Status.CANNOT_SAY,
+            headline=f"{what}; {told}.{look}",
+            first_broken_link=None,
+            next=(outcomes.ENABLE, *enable),
         )
     if traces.success is None or traces.success.interval is None:
         told = next((item.reason for item in healthy if item.id == SUCCESS), "")
@@ -320,6 +339,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check(id="tool-use", link=Link.ENVIRONMENT, judge=tools.judge_tool_use),
     Check(id="tool-latency", link=Link.ENVIRONMENT, judge=outcomes.judge_latency),
     Check(id="longer-episodes", link=Link.ENVIRONMENT, judge=outcomes.judge_length),
+    Check(id="cost", link=Link.SYSTEMS, judge=cost.judge_cost),
     Check(id="length-and-success", link=Link.EXPLORATION, judge=outcomes.judge_lengths),
     Check(id="reward-fell", link=Link.REWARD, judge=outcomes.judge_reward),
     Check(id="reward-hacking", link=Link.REWARD, judge=rewards.judge_hacking),
@@ -347,12 +367,16 @@ def judge_traces(
 ) -> TraceDiagnosis:
     """Judge the traces whose tables lie in `store`; `tails`: of the tokens that are recorded beside them."""
     traces = count_traces(store, name)
-    tables = gather_tables(store, traces, tails)
+    tables = changes.with_changes(conduct.with_loops(gather_tables(store, traces, tails)))
     faults = list(crashes)
     answers = [(check, judged) for check in CHECKS if (judged := _judge(check, tables, faults)) is not None]
     verdicts = [
         identified(undated(judged.verdict) if tables.order.joined else judged.verdict, check.id, check.link)
         for check, judged in answers
+    ]
+    verdicts = [
+        changes.with_power(verdict, tables.changes, traces.order) if isinstance(verdict, Healthy) else verdict
+        for verdict in verdicts
     ]
     findings = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
     findings += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
@@ -374,7 +398,8 @@ def judge_traces(
         not_judged=unanswered,
         crashes=tuple(faults),
         sources=tuple(sources),
-        tables={key: table for _, judged in answers for key, table in judged.tables.items()},
+        tables={key: table for _, judged in answers for key, table in judged.tables.items()}
+        | {"changes": changes.change_table(tables.changes)},
         examples=tuple(example for _, judged in answers for example in judged.examples),
         partings=tuple(parting for _, judged in answers for parting in judged.partings),
         measured=measured,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ import polars as pl
 
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, NotJudged, Verdict
-from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 from ptt.diagnostics.traces.model import Example, Parting, Share
 from ptt.diagnostics.traces.order import Shift, shift_of
 from ptt.diagnostics.traces.tables import TraceTables
@@ -58,18 +59,22 @@ class Measured:
     share: Share
     hits: FloatArray
     trials: FloatArray
+    rate: str | None = None  # its name among the rates of the set; None of what is looked at alone
     tool: str | None = None
     reach: float = 1.0  # share of the episodes that it concerns: what happens in few is no fault of the whole
     more: Mapping[str, JsonScalar] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tables: TraceTables, hits: pl.Series, trials: pl.Series | None = None) -> Measured:
+    def of(
+        cls, tables: TraceTables, hits: pl.Series, trials: pl.Series | None = None, *, rate: str | None = None
+    ) -> Measured:
         """Measure a value of each episode: hits of trials, or of the episodes where `hits` is known."""
         weights = np.ones(len(hits)) if trials is None else trials.fill_null(0).to_numpy().astype(np.float64)
         return cls(
             share=tables.share(hits, trials),
             hits=hits.cast(pl.Float64).fill_null(0.0).to_numpy(),
             trials=np.where(hits.is_not_null().to_numpy(), weights, 0.0),
+            rate=rate,
         )
 
 
@@ -78,12 +83,12 @@ def judge_share(tables: TraceTables, asked: Asked, measured: Measured) -> Findin
     bounds, share = asked.bounds, measured.share
     if not share.trials:
         return None
-    rise = shift_of(tables.order, measured.hits, measured.trials, lambda early, late: _rises(bounds, early, late))
+    rise = _rise(tables, bounds, measured)
     low = share.interval[0] if share.interval is not None else None
     level, limit = _level(bounds, share, low)
     if level is not None and level.at_least(Severity.MEDIUM):
         ended = shift_of(
-            tables.order, measured.hits, measured.trials, lambda early, late: late < min(early, bounds.floor)
+            tables.order, measured.hits, measured.trials, lambda early, late: late < np.minimum(early, bounds.floor)
         )
         level = level if ended is None else Severity.LOW  # it is over
     if rise is not None and tables.order.joined and level is not None:
@@ -97,8 +102,17 @@ def judge_share(tables: TraceTables, asked: Asked, measured: Measured) -> Findin
     return _finding(tables, asked, measured, rise, (severity, limit))
 
 
-def _rises(bounds: Bounds, early: float, late: float) -> bool:
-    return late >= max(bounds.floor, bounds.factor * early)
+def _rise(tables: TraceTables, bounds: Bounds, measured: Measured) -> Shift | None:
+    """Return the rise of a share: as it was tested with the others of the set, or else alone."""
+    if measured.rate is None:
+        return shift_of(tables.order, measured.hits, measured.trials, partial(rises, bounds))
+    return tables.shift(measured.rate)
+
+
+def rises(bounds: Bounds, early: FloatArray, late: FloatArray) -> BoolArray:
+    """Tell whether a rise of a share matters."""
+    matters: BoolArray = late >= np.maximum(bounds.floor, bounds.factor * early)
+    return matters
 
 
 def _risen(bounds: Bounds, rise: Shift) -> Severity:

@@ -86,6 +86,8 @@ class TraceSet:
     distinct_tools: int | None
     cost_usd: float | None = None  # of the episodes that record theirs, in total
     costed: int = 0
+    tokens_in: int | None = None  # of the episodes that record theirs, in total
+    tokens_out: int | None = None
     success: Share | None = None
     order: str = EPISODE  # what findings are dated by: "step" of training, or the number of the "episode"
     first: int | None = None

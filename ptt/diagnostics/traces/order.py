@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -12,24 +14,28 @@ import polars as pl
 
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
-from ptt.diagnostics.statistics.ramp_change import (
+from ptt.diagnostics.statistics.order_change import (
     MIN_BLOCKS,
+    Matters,
     OrderChange,
+    Scale,
     block_edges,
     find_change,
     order_p_value,
-    rise_onset,
+    smallest_seen,
 )
+from ptt.diagnostics.statistics.ramp_change import rise_onset
 from ptt.diagnostics.statistics.windows import Span
 
-MAX_BLOCKS: Final = 60  # of a test: short enough to date a change, and few enough for noise of neighbours to cancel
+MAX_BLOCKS: Final = 120  # of a test: enough for noise to be known well, and few enough for thousands of orders
 DATED_BLOCKS: Final = 24  # in which the foot of a slow rise is looked for: its time grows with their fourth power
-FALSE_ALARMS: Final = 0.01  # of all tests of one set together, where nothing changes
-SLOW_BLOCKS: Final = 3  # before the likeliest place of a sudden change: a rise that begins earlier is a slow one
-TESTS: Final = 20
-"""Tests of change that a set may be put to: twelve of all its episodes, and eight of single tools. Each is held to its
-share of FALSE_ALARMS (Bonferroni), so that asking much costs nothing."""
-MAX_TOOLS_TESTED: Final = 8
+FALSE_ALARMS: Final = 0.01  # of all rates of one set together, where nothing changes
+ALONE: Final = 0.0005  # the p-value that counts of what is asked beside the rates, and must agree with another change
+MIN_KEPT: Final = 0.2  # of a shift: where tasks come early or late, and hardly any both, none can be seen within them
+MAX_FACTOR: Final = 10.0  # times the mean of all: a change to more needs no test to be seen
+LEVELS: Final = 201  # that are tried for the smallest change to be seen
+FEW: Final = 5  # hits: with fewer, how they scatter is not known
+TINY: Final = 1e-9
 CONTIGUOUS: Final = 1.5  # runs a task (or model) up to which episodes of it follow each other; mixed ones have many
 
 
@@ -93,33 +99,173 @@ def _follow_each_other(names: IntArray) -> bool:
     return several > 1 and 1 + int(np.count_nonzero(np.diff(names))) <= CONTIGUOUS * several
 
 
-def shift_of(
-    order: Order, sums: FloatArray, weights: FloatArray, matters: Callable[[float, float], bool]
-) -> Shift | None:
+def shift_of(order: Order, sums: FloatArray, weights: FloatArray, matters: Matters) -> Shift | None:
     """Return the shift of a mean over the order, if it matters and chance does not explain it.
 
     sums, weights: of each episode; those of weight 0 say nothing. matters: of the early mean and the late one.
     """
-    rows = np.flatnonzero(order.compared & (weights > 0))
-    whole = None if order.whole is None else order.whole[rows]
-    edges = block_edges(len(rows), MAX_BLOCKS, whole) if len(rows) else np.empty(0, np.int64)
-    if len(edges) < MIN_BLOCKS:
+    found = _find(_Blocks.of(order, sums, weights), matters, Scale.LEVEL)
+    return found[1](found[0]) if found is not None and found[0] <= ALONE else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """One rate or mean over the episodes, and what a change of it for the worse must come to."""
+
+    label: str
+    sums: FloatArray
+    weights: FloatArray
+    matters: Matters
+    importance: float  # its part of FALSE_ALARMS, set against those of the other rates
+    rises: bool = True  # for the worse
+    scale: Scale = Scale.SHARE
+    unit: IntArray | None = None  # compared within these, where they come both early and late
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What a rate did over the order: its shift, or else how far it must have come to be seen."""
+
+    label: str
+    scale: Scale
+    rises: bool
+    level: float  # of the whole set
+    shift: Shift | None
+    seen: float | None  # the level nearest to `level` that it must reach half-way to be found nine times out of ten
+    p_value: float | None = None  # None where what it did does not matter, whatever chance makes of it
+
+
+def changes_of(order: Order, rates: Mapping[str, Rate]) -> dict[str, Change]:
+    """Test every rate for a change for the worse; all tests of one set raise a false alarm in FALSE_ALARMS of sets.
+
+    Each is held to its part of them by importance. A rate that never varies cannot alarm, and gives its part to the
+    others; so does one whose change was found (Holm 1979).
+    """
+    blocks = {name: _Blocks.of(order, rate.sums, rate.weights, rate.unit) for name, rate in rates.items()}
+    blocks = {name: block for name, block in blocks.items() if len(block.edges) >= MIN_BLOCKS}
+    varies = [name for name, block in blocks.items() if block.varies]
+    whole = sum(rates[name].importance for name in varies)
+    found = {
+        name: one for name in varies if (one := _find(blocks[name], rates[name].matters, rates[name].scale)) is not None
+    }
+    shifts: dict[str, Shift] = {}
+    left = whole
+    for name in sorted(found, key=lambda name: found[name][0] / rates[name].importance):
+        if found[name][0] > FALSE_ALARMS * rates[name].importance / left:
+            break
+        left -= rates[name].importance
+        shifts[name] = found[name][1](found[name][0])
+    return {
+        name: Change(
+            label=rates[name].label,
+            scale=rates[name].scale,
+            rises=rates[name].rises,
+            level=block.level,
+            shift=shifts.get(name),
+            seen=_seen(block, rates[name], FALSE_ALARMS / (whole + (0 if block.varies else rates[name].importance))),
+            p_value=found[name][0] if name in found else None,
+        )
+        for name, block in blocks.items()
+    }
+
+
+def _find(blocks: _Blocks, matters: Matters, scale: Scale) -> tuple[float, Callable[[float], Shift]] | None:
+    """Return the p-value of the likeliest shift, and what dates it; None where it does not matter."""
+    change = find_change(blocks.sums, blocks.weights) if blocks.varies else None
+    if change is None:
         return None
-    total, of = (np.add.reduceat(values[rows], edges) for values in (sums, weights))
-    change = find_change(total, of)
-    if change is None or not matters(change.early, change.late):
+    steps, ends = ((blocks.unshrunk(*pair)) for pair in ((change.before, change.after), (change.early, change.late)))
+    shown = [pair for pair in (steps, ends) if matters(*map(np.asarray, pair))]
+    if not shown:
         return None
-    p_value = order_p_value(total, of)
-    if p_value > FALSE_ALARMS / TESTS:
-        return None
-    place = order.place[rows]
+    p_value = order_p_value(blocks.sums, blocks.weights, rises=change.after > change.before, scale=scale)
+    return p_value, partial(_shift, blocks, change, shown)
+
+
+def _shift(blocks: _Blocks, change: OrderChange, shown: Sequence[tuple[float, float]], p_value: float) -> Shift:
+    """Date a shift: `shown` are levels that matter, those of before and after first, those of the ends last."""
+    place, edges = blocks.place, blocks.edges
     onset, interval = _dated(change, place, edges)
-    foot = _foot(total, of, place, edges, rises=change.late > change.early)
+    foot = _foot(blocks.sums, blocks.weights, place, edges, rises=change.after > change.before)
+    slow = foot is not None and foot[1][1] < place[edges[change.low]]
     if foot is not None:
-        slow = foot[0] < place[edges[max(0, change.low - SLOW_BLOCKS)]]
         onset = foot[0] if slow else onset  # the middle of its way is where a slow change shows most, not its beginning
         interval = min(onset, interval[0], foot[1][0]), max(onset, foot[1][1] if slow else interval[1])
-    return Shift(early=change.early, late=change.late, onset=onset, interval=interval, p_value=p_value)
+    early, late = shown[-1] if slow else shown[0]
+    return Shift(early=early, late=late, onset=onset, interval=interval, p_value=p_value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Blocks:
+    """Values of neighbouring episodes added up."""
+
+    sums: FloatArray
+    weights: FloatArray
+    edges: IntArray
+    place: IntArray  # of each episode that has a value
+    kept: float  # share of a shift that is left where the means of tasks were taken out
+
+    @classmethod
+    def of(cls, order: Order, sums: FloatArray, weights: FloatArray, unit: IntArray | None = None) -> _Blocks:
+        """Add the episodes that are compared up in blocks; with `unit`, what is beyond the mean of theirs."""
+        rows = np.flatnonzero(order.compared & (weights > 0))
+        whole = None if order.whole is None else order.whole[rows]
+        edges = block_edges(len(rows), MAX_BLOCKS, whole) if len(rows) else np.empty(0, np.int64)
+        sums, weights, kept = sums[rows], weights[rows], 1.0
+        if unit is not None and len(rows):
+            late = (np.arange(len(rows)) >= len(rows) / 2).astype(np.float64)
+            rest, kept = _within(sums, weights, unit[rows]), float(np.var(_within(late, weights, unit[rows])))
+            sums, kept = rest + weights * (sums.sum() / weights.sum()), kept / max(float(np.var(late)), 1e-12)
+        total, of = (np.add.reduceat(values, edges) if len(rows) else values for values in (sums, weights))
+        return cls(sums=total, weights=of, edges=edges, place=order.place[rows], kept=kept)
+
+    @property
+    def level(self) -> float:
+        """The mean of all."""
+        return float(self.sums.sum() / self.weights.sum())
+
+    @property
+    def varies(self) -> bool:
+        """Whether there is anything to find, and enough to find it in."""
+        return len(self.sums) >= MIN_BLOCKS and self.kept > MIN_KEPT and float(np.ptp(self.sums / self.weights)) > TINY
+
+    def unshrunk(self, early: float, late: float) -> tuple[float, float]:
+        """Return levels as they are where no task's mean is taken out."""
+        return self.level + (early - self.level) / self.kept, self.level + (late - self.level) / self.kept
+
+
+def _within(sums: FloatArray, weights: FloatArray, unit: IntArray) -> FloatArray:
+    of = np.bincount(unit, weights=weights)
+    rest: FloatArray = sums - weights * (np.bincount(unit, weights=sums) / np.where(of > 0, of, 1.0))[unit]
+    return rest
+
+
+def _seen(blocks: _Blocks, rate: Rate, alarms: float) -> float | None:
+    """Return the level that a rate must reach half-way to be found nine times out of ten."""
+    level, sums, weights = blocks.level, blocks.sums, blocks.weights
+    if blocks.kept <= MIN_KEPT:
+        return None
+    variance = float((np.square(sums - weights * level) / weights).sum()) / (len(sums) - 1)
+    match rate.scale:
+        case Scale.SHARE:
+            level = min(max(level, 0.0), 1.0)
+            levels = np.linspace(level, 1.0 if rate.rises else 0.0, LEVELS)
+            alone, few = level * (1 - level), min(level, 1 - level) * weights.sum() < FEW
+            effect = variance / alone if alone > TINY else 1.0
+            spread = np.sqrt(np.maximum(effect, 1.0 if few else 0.0) * levels * (1 - levels))
+        case Scale.MEAN:
+            levels = level * np.geomspace(1.0, MAX_FACTOR if rate.rises else 1 / MAX_FACTOR, LEVELS)
+            spread = math.sqrt(variance) * levels / level if level > TINY else np.zeros(LEVELS)
+        case Scale.LEVEL | Scale.LOG:
+            way = MAX_FACTOR * math.sqrt(variance)
+            levels = np.linspace(level, level + (way if rate.rises else -way), LEVELS)
+            spread = np.full(LEVELS, math.sqrt(variance))
+    if abs(levels[-1] - levels[0]) <= TINY:
+        return None
+    return smallest_seen(
+        weights, levels, spread,
+        scale=rate.scale, limit=alarms * rate.importance, matters=rate.matters, signal=blocks.kept,
+    )  # fmt: skip
 
 
 def _dated(change: OrderChange, place: IntArray, edges: IntArray) -> tuple[int, Steps]:

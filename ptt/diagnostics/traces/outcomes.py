@@ -5,6 +5,7 @@ An episode without a label is in no share, and never counts as a failure.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,15 +14,14 @@ import polars as pl
 
 from ptt.diagnostics.model import JsonScalar, Severity
 from ptt.diagnostics.rules.interface import Finding
-from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 from ptt.diagnostics.statistics.clustered_share import clustered_share
-from ptt.diagnostics.statistics.ramp_change import block_edges
+from ptt.diagnostics.statistics.order_change import Matters, block_edges
 from ptt.diagnostics.statistics.within_groups import PairOrder, pair_order
-from ptt.diagnostics.traces.conduct import looping_calls
 from ptt.diagnostics.traces.judging import Judged, graded, no_calls, not_judged
 from ptt.diagnostics.traces.model import Share
 from ptt.diagnostics.traces.order import shift_of
-from ptt.diagnostics.traces.tables import TraceTables
+from ptt.diagnostics.traces.tables import TraceTables, Values, per_episode
 from ptt.diagnostics.wording import pct, sig
 
 FALL: Final = 0.15  # of the episodes: what a success rate must lose to matter
@@ -72,8 +72,7 @@ def interval_text(share: Share) -> str:
 
 def _fall(tables: TraceTables, share: Share) -> Finding | None:
     """Return the fall of the success rate; a note where it may be the tasks that differ."""
-    values, weights = _within_tasks(tables, tables.episodes["success"].cast(pl.Float64))
-    fall = shift_of(tables.order, values, weights, lambda early, late: early - late >= FALL)
+    fall = tables.shift("success")
     if fall is None:
         return None
     severity = Severity.HIGH if fall.early - fall.late >= GREAT_FALL else Severity.MEDIUM
@@ -100,22 +99,12 @@ def _fall(tables: TraceTables, share: Share) -> Finding | None:
     )
 
 
-def _within_tasks(tables: TraceTables, values: pl.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Return each episode's value and its weight; where tasks come early and late, apart from what its task has."""
-    weights = values.is_not_null().cast(pl.Float64).to_numpy()
-    if tables.order.mixed:
-        frame = pl.DataFrame({"value": values, "unit": tables.episodes["unit"]})
-        own = pl.col("value").mean().over("unit")
-        values = frame.select(pl.col("value") - own + pl.col("value").mean())["value"]
-    return values.fill_null(0.0).to_numpy(), weights
-
-
 def _few(tables: TraceTables, share: Share) -> Finding | None:
     """Return that nothing succeeds, or hardly anything, where there is enough to say so and it grows no better."""
     if share.interval is None or share.interval[1] >= FEW_AT_MOST or (share.value or 0.0) > FEW_SHARE:
         return None
-    values, weights = _within_tasks(tables, tables.episodes["success"].cast(pl.Float64))
-    if shift_of(tables.order, values, weights, lambda early, late: late > max(early, FEW_SHARE)) is not None:
+    values, weights = values_of(tables, "success")
+    if shift_of(tables.order, values, weights, lambda early, late: late > np.maximum(early, FEW_SHARE)) is not None:
         return None
     low, high = share.interval
     return Finding(
@@ -308,7 +297,7 @@ def _note(found: PairOrder, what: str, column: str, repeats: bool) -> Finding:
 
 SHOWN_BLOCKS: Final = 24  # of the table: as many as a chart shows side by side
 SHOWN_EPISODES: Final = 10  # of a block there, at least: the share of fewer jumps between none and all
-GROWTH: Final = 2.0  # times the early mean: less is what tasks differ by
+GROWTH: Final = 1.5  # times the early mean: less is what tasks differ by
 MIN_TURNS: Final = 8.0  # turns in the end; fewer are no long episode, however short they were
 MIN_TOKENS: Final = 1000.0
 MIN_SECONDS: Final = 1.0  # a call; less is lost beside what the model takes for a turn
@@ -349,15 +338,11 @@ def judge_length(tables: TraceTables) -> Judged:
 
 
 def _longer(tables: TraceTables, length: Length) -> Finding | None:
-    values, weights = _column(tables, length.column)
-    growth = shift_of(tables.order, values, weights, lambda early, late: late >= max(length.least, GROWTH * early))
+    growth = tables.shift(length.column)
     if growth is None:
         return None
-    success, labelled = _column(tables, "success")
-    after = tables.order.place >= growth.onset
-    parts = [success[(labelled > 0) & part] for part in (~after, after)]
-    pays = all(map(len, parts)) and float(parts[1].mean()) >= float(parts[0].mean())
-    told = " and succeed as often" if pays else ""
+    pays = success_rises(tables)
+    told = ", and succeed more often" if pays else ""
     return Finding(
         severity=Severity.LOW if pays or not tables.order.timed else Severity.MEDIUM,
         claim=f"Episodes grew from {sig(growth.early)} to {sig(growth.late)} {length.what}{told}",
@@ -386,19 +371,17 @@ def judge_reward(tables: TraceTables) -> Judged:
         return not_judged(
             "no reward is recorded", missing=("trajectories.reward",), enable="write the reward with each episode"
         )
-    values, weights = reward.fill_null(0.0).to_numpy(), reward.is_not_null().cast(pl.Float64).to_numpy()
-    spread = float(np.std(values[weights > 0]))
     reason = f"the mean reward is {sig(_mean(reward))} over {reward.count():,} episodes"
     if tables.episodes["success"].count():
         return Judged(verdict=graded(reason=reason))
-    fall = shift_of(tables.order, values, weights, lambda early, late: early - late >= REWARD_FALL * spread)
+    fall = tables.shift("reward")
     if fall is None or tables.order.mixed:
         return Judged(verdict=graded(reason=reason))
     finding = Finding(
         severity=Severity.MEDIUM if tables.order.timed else Severity.LOW,
         claim=f"The mean reward fell from {sig(fall.early)} to {sig(fall.late)}",
         observed=fall.late,
-        limit=fall.early - REWARD_FALL * spread,
+        limit=fall.early - _reward_matters(tables),
         unit="reward",
         onset_step=fall.onset,
         onset_interval=fall.interval,
@@ -421,13 +404,7 @@ def judge_latency(tables: TraceTables) -> Judged:
             missing=("tool_calls.latency_s",),
             enable="record the seconds that each call takes (Inspect and OpenTelemetry do)",
         )
-    timed = tables.calls.select("episode", seconds.alias("seconds")).drop_nulls().filter(pl.col("seconds") > 0)
-    by_episode = timed.group_by("episode").agg(pl.col("seconds").log().median(), pl.len())
-    values, weights = np.zeros(tables.episodes.height), np.zeros(tables.episodes.height)
-    at = by_episode["episode"].to_numpy()
-    values[at], weights[at] = by_episode["seconds"].to_numpy(), 1.0
-    factor, floor = float(np.log(LATENCY_FACTOR)), float(np.log(MIN_SECONDS))
-    rise = shift_of(tables.order, values, weights, lambda early, late: late >= max(floor, early + factor))
+    rise = tables.shift("latency_s")
     reason = f"a call takes {sig(_mean(seconds))} s (mean), {sig(seconds.quantile(0.95) or 0.0)} s (95th percentile)"
     if rise is None:
         return Judged(verdict=graded(reason=reason))
@@ -452,10 +429,52 @@ def _mean(values: pl.Series) -> float:
     return float(np.mean(values.drop_nulls().to_numpy()))
 
 
-def _column(tables: TraceTables, name: str) -> tuple[FloatArray, FloatArray]:
+def values_of(tables: TraceTables, name: str) -> Values:
     """Return each episode's value, and 1 where it has one."""
     column = tables.episodes[name].cast(pl.Float64).fill_nan(None)
     return column.fill_null(0.0).to_numpy(), column.is_not_null().cast(pl.Float64).to_numpy()
+
+
+def falls(early: FloatArray, late: FloatArray) -> BoolArray:
+    """Tell whether a fall of success matters."""
+    matters: BoolArray = early - late >= FALL
+    return matters
+
+
+def grows(least: float) -> Matters:
+    """Tell of a mean of at least this in the end whether its growth matters."""
+    return lambda early, late: late >= np.maximum(least, GROWTH * early)
+
+
+def slows(early: FloatArray, late: FloatArray) -> BoolArray:
+    """Tell whether a rise of the logarithm of latency matters."""
+    matters: BoolArray = late >= np.maximum(math.log(MIN_SECONDS), early + math.log(LATENCY_FACTOR))
+    return matters
+
+
+def reward_falls(tables: TraceTables) -> Matters:
+    """Tell whether a fall of the reward matters."""
+    least = _reward_matters(tables)
+    return lambda early, late: early - late >= least
+
+
+def _reward_matters(tables: TraceTables) -> float:
+    values = tables.episodes["reward"].drop_nulls().drop_nans().to_numpy()
+    return REWARD_FALL * float(np.std(values)) if len(values) else 0.0
+
+
+def latencies(tables: TraceTables) -> Values:
+    """Return the median of the logarithms of each episode's seconds a call, and 1 where it has some."""
+    seconds = tables.calls["latency_s"].fill_nan(None)
+    timed = tables.calls.select("episode", seconds.alias("seconds")).drop_nulls().filter(pl.col("seconds") > 0)
+    middle = timed.group_by("episode").agg(pl.col("seconds").log().median(), pl.lit(1.0))
+    return per_episode(tables, middle)
+
+
+def success_rises(tables: TraceTables) -> bool:
+    """Tell whether success rises over the order beyond chance: then what grows with it may be worth it."""
+    values, weights = values_of(tables, "success")
+    return shift_of(tables.order, values, weights, lambda early, late: late > early) is not None
 
 
 def over_order(tables: TraceTables) -> pl.DataFrame:
@@ -465,14 +484,11 @@ def over_order(tables: TraceTables) -> pl.DataFrame:
     shown = max(1, min(SHOWN_BLOCKS, episodes.height // SHOWN_EPISODES))
     edges = block_edges(episodes.height, shown, None if step is None else step.to_numpy())
     block = np.searchsorted(edges, np.arange(episodes.height), side="right")
-    circles, seen = looping_calls(tables)
-    calls = pl.DataFrame({"episode": tables.calls["episode"], "circle": circles, "seen": seen})
-    looped = calls.filter("seen").group_by("episode").agg(pl.col("circle").any().alias("looped"))
 
     def ratio(hits: str, trials: str) -> pl.Expr:
         return pl.col(hits).sum() / pl.when(pl.col(trials).sum() > 0).then(pl.col(trials).sum())
 
-    rows = episodes.with_columns(pl.Series("block", block)).join(looped, on="episode", how="left")
+    rows = episodes.with_columns(pl.Series("block", block))
     return (
         rows.group_by("block")
         .agg(
@@ -488,6 +504,7 @@ def over_order(tables: TraceTables) -> pl.DataFrame:
             pl.col("reward").fill_nan(None).mean(),
             pl.col("n_turns").mean().alias("turns"),
             pl.col("calls").mean(),
+            pl.col("cost_usd").mean().alias("cost"),
         )
         .sort("block")
         .with_columns(pl.col("block").cast(pl.Int64))

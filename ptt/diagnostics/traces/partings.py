@@ -38,6 +38,7 @@ MIN_HABIT_VARIANCE: Final = 3.0  # of the successes expected: from there on thei
 SHOWN_GROUPS: Final = 200  # whose pairs are put side by side
 MIN_SHARED: Final = 2  # episodes that did the same thing: what one alone did tells nothing by itself
 LAST_WEIGHT: Final = 0.02  # of what is said last, which tells the outcome more often than it decides it
+MIN_PRIOR: Final = 0.5  # more of the worse side than of the other: what failed there before the turn may be its cause
 ANY: Final = "*"  # in the place of tools' names: whichever
 MESSAGE: Final = ""  # in the place of tools' names: nothing was called
 FAILS, CALLS, ASKS, SAYS, GETS, ENDS = "fails", "calls", "asks", "says", "gets", "ends"
@@ -90,7 +91,7 @@ def find_partings(mixed: pl.DataFrame, turns: pl.LazyFrame, calls: pl.LazyFrame)
         .agg(pl.col("group").first())
         .with_columns(turn=pl.Series(found.turn), probability=pl.Series(found.probability))
         .drop("g"),
-        located=_with_pairs(located, chosen, actions),
+        located=_with_failures(_with_pairs(located, chosen, actions), located, chosen, actions),
         habits=_habits(features, chosen, located),
     )
 
@@ -342,6 +343,32 @@ def _with_pairs(located: pl.DataFrame, chosen: pl.DataFrame, actions: pl.DataFra
     return located.join(best, on="g", how="left", maintain_order="left").drop("members")
 
 
+def _with_failures(
+    pairs: pl.DataFrame, located: pl.DataFrame, chosen: pl.DataFrame, actions: pl.DataFrame
+) -> pl.DataFrame:
+    """Add what failed before the turn on the worse side and hardly on the other: what happens there may follow from it.
+
+    failed_tool, failed_turn (the earliest), failed_worse of worse, failed_rest of rest; null where nothing did.
+    """
+    of = located.head(SHOWN_GROUPS).select("g", "turn", "members", better=pl.col("lift") > 0)
+    sides = chosen.join(of, on="g").select("g", "e", "turn", worse=pl.col("e").is_in("members") != pl.col("better"))
+    failed = actions.filter("failed").select("e", "names", at="turn")
+    first = sides.join(failed, on="e").filter(pl.col("at") < pl.col("turn")).sort("e", "at").unique("e", keep="first")
+    rows = sides.join(first.select("e", "names", "at"), on="e", how="left")
+    hit, worse = pl.col("at").is_not_null(), pl.col("worse")
+    counts = rows.group_by("g").agg(
+        (hit & worse).sum().alias("failed_worse"),
+        worse.sum().alias("worse"),
+        (hit & ~worse).sum().alias("failed_rest"),
+        (~worse).sum().alias("rest"),
+        pl.col("names").filter(hit & worse).mode().sort().first().alias("failed_tool"),
+        pl.col("at").filter(hit & worse).min().alias("failed_turn"),
+    )
+    more = pl.col("failed_worse") / pl.col("worse") - pl.col("failed_rest") / pl.col("rest")
+    told = counts.filter((more >= MIN_PRIOR) & (pl.col("rest") > 0))
+    return pairs.join(told, on="g", how="left", maintain_order="left")
+
+
 def _habits(features: pl.DataFrame, chosen: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
     """Return what goes with failing or succeeding in many groups: tools called at a turn, calls that fail."""
     coarse = features.filter(
@@ -461,13 +488,24 @@ def why_of(row: dict[str, Any], better: str = SUCCEED) -> str:
     """Say what tells the turn."""
     rest, others = row["episodes"] - row["side"], row["successes"] - row["side_successes"]
     did = did_what(row["kind"], row["names"], row["turn"])
-    return f"{row['side_successes']} of the {row['side']} episodes {did} {better}, {others} of the {rest} others"
+    told = f"{row['side_successes']} of the {row['side']} episodes {did} {better}, {others} of the {rest} others"
+    if row["failed_tool"] is None:
+        return told
+    return (
+        f"{told}. It may follow from a failure before it: a call of {_short(row['failed_tool'])} fails in "
+        f"{row['failed_worse']} of the {row['worse']} episodes on the worse side, from turn {row['failed_turn'] + 1} "
+        f"on, and in {row['failed_rest']} of the {row['rest']} others"
+    )
+
+
+def _short(names: str) -> str:
+    return names if len(names) <= NAME_CHARS else names[: NAME_CHARS - 1] + "…"
 
 
 def did_what(kind: str, names: str, turn: int | None) -> str:
     """Say what some episodes did, as a clause behind "episodes"; turns are numbered from 1."""
     at = "" if turn is None else f" at turn {turn + 1}"
-    name = names if len(names) <= NAME_CHARS else names[: NAME_CHARS - 1] + "…"
+    name = _short(names)
     if kind == FAILS:
         return f"in which a call{'' if names == ANY else ' of ' + name} fails{at}"
     if kind == GETS:

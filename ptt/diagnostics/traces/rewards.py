@@ -17,7 +17,7 @@ answers where these are also the right ones is not biased. Source: Zheng et al.,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,8 +29,9 @@ from ptt.diagnostics.metrics.name_words import PENALTY, is_judge, is_outcome, wo
 from ptt.diagnostics.model import JsonScalar, Severity
 from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.rules.reward.calls_inflation import GROWTH_FACTOR, MIN_CALLS
-from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.group_difference import holm_adjust
+from ptt.diagnostics.statistics.order_change import Matters
 from ptt.diagnostics.statistics.within_groups import WithinCorrelation, within_correlation
 from ptt.diagnostics.traces.judging import Judged, graded, no_calls, not_judged
 from ptt.diagnostics.traces.order import Shift, shift_of
@@ -238,7 +239,7 @@ def _inflated(tables: TraceTables, scores: Scores, part: str) -> list[Inflation]
     return found
 
 
-def _shift(tables: TraceTables, values: FloatArray, matters: Callable[[float, float], bool]) -> Shift | None:
+def _shift(tables: TraceTables, values: FloatArray, matters: Matters) -> Shift | None:
     known = np.isfinite(values)
     return shift_of(tables.order, np.where(known, values, 0.0), known.astype(np.float64), matters)
 
@@ -246,18 +247,20 @@ def _shift(tables: TraceTables, values: FloatArray, matters: Callable[[float, fl
 def _rise(tables: TraceTables, values: FloatArray) -> Shift | None:
     spread = float(np.nanstd(values))
 
-    def matters(early: float, late: float) -> bool:
-        return late - early >= max(MIN_RISE * max(abs(early), abs(late)), MIN_RISE_SDS * spread, 1e-12)
+    def matters(early: FloatArray, late: FloatArray) -> BoolArray:
+        least = max(MIN_RISE_SDS * spread, 1e-12)
+        enough: BoolArray = late - early >= np.maximum(MIN_RISE * np.maximum(abs(early), abs(late)), least)
+        return enough
 
     return _shift(tables, values, matters)
 
 
 def _fall(tables: TraceTables, values: FloatArray) -> Shift | None:
-    return _shift(tables, values, lambda early, late: early > 0 and late <= (1 - MIN_LOSS) * early)
+    return _shift(tables, values, lambda early, late: (early > 0) & (late <= (1 - MIN_LOSS) * early))
 
 
 def _grown(tables: TraceTables, values: FloatArray, floor: float, factor: float) -> Shift | None:
-    return _shift(tables, values, lambda early, late: late >= max(floor, factor * early, 1e-12))
+    return _shift(tables, values, lambda early, late: late >= np.maximum(max(floor, 1e-12), factor * early))
 
 
 def _gain(rise: Shift) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +18,10 @@ from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.clustered_share import clustered_share
 from ptt.diagnostics.traces.call_outcomes import decide_outcomes
 from ptt.diagnostics.traces.model import EPISODE, Share, TraceSet
-from ptt.diagnostics.traces.order import Order, order_of
+from ptt.diagnostics.traces.order import Change, Order, Shift, order_of
 
+Values = tuple[FloatArray, FloatArray]
+"""Of each episode: the sum of its values, and how many they are; 0 where none is known."""
 STEP: Final = "step"
 
 
@@ -46,7 +48,7 @@ def count_traces(store: Path, name: str) -> TraceSet:
     episodes = scan_table(store, "trajectories")
     of_source = parsers_of_sources(store).lazy().rename({"path": "source"})
     of_kind = episodes.group_by("source").len().join(of_source, on="source", how="left").group_by("kind")
-    cost = pl.col("cost_usd").filter(pl.col("cost_usd").is_finite())
+    cost = pl.col("cost_usd").filter(pl.col("cost_usd").abs() < HUGE)
     totals = episodes.select(
         pl.len().alias("episodes"),
         pl.col("success").count().alias("labelled"),
@@ -59,6 +61,10 @@ def count_traces(store: Path, name: str) -> TraceSet:
         pl.col("reward").fill_nan(None).count().alias("rewarded"),
         cost.sum().alias("cost_usd"),
         cost.count().alias("costed"),
+        *(
+            pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name)
+            for name in ("tokens_in", "tokens_out")
+        ),
         pl.col("step").count().alias("with_step"),
         pl.col("step").min().alias("first"),
         pl.col("step").max().alias("last"),
@@ -86,7 +92,7 @@ def count_traces(store: Path, name: str) -> TraceSet:
         cost_usd=row["cost_usd"] if row["costed"] else None,
         distinct_tools=of_calls["tools"] if row["with_calls"] else None,
         **_placed(row),
-        **{key: row[key] for key in ("episodes", "labelled", "rewarded", "costed")},
+        **{key: row[key] for key in ("episodes", "labelled", "rewarded", "costed", "tokens_in", "tokens_out")},
     )
 
 
@@ -131,6 +137,7 @@ class TraceTables:
     calls: pl.DataFrame
     order: Order
     tails: EpisodeTails | None = None  # of the tokens beside the traces; None where there are no pairs of logprobs
+    changes: Mapping[str, Change] = field(default_factory=dict)  # of each rate over the order, by its name
 
     @cached_property
     def unit(self) -> IntArray:
@@ -164,10 +171,24 @@ class TraceTables:
         ids = self.episodes["trajectory_id"]
         return ", ".join(ids[int(at)] for at in episodes)
 
+    def shift(self, rate: str) -> Shift | None:
+        """Return the change of a rate for the worse; None where there is none, or it is not recorded."""
+        change = self.changes.get(rate)
+        return None if change is None else change.shift
+
     @cached_property
     def outcome(self) -> pl.Series:
         """Each episode's success; all null where none is labelled."""
         return self.episodes["success"]
+
+
+def per_episode(tables: TraceTables, rows: pl.DataFrame) -> Values:
+    """Return two numbers of each episode: `rows` has the episode, and then these; 0 where it has no row."""
+    found = tables.episodes.height
+    at = rows["episode"].to_numpy()
+    both = np.zeros((2, found))
+    both[:, at] = rows[:, 1:].cast(pl.Float64).to_numpy().T
+    return both[0], both[1]
 
 
 def gather_tables(store: Path, traces: TraceSet, tails: EpisodeTails | None = None) -> TraceTables:

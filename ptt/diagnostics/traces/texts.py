@@ -75,6 +75,21 @@ CLAIMED: Final = Asked(
 )
 
 
+FAILING: Final = replace(
+    CLAIMED,
+    trials="failing episodes",
+    hits="claim success",
+    bounds=Bounds(
+        floor=0.5,
+        factor=2.0,
+        medium=0.5,
+        high=2.0,  # never: that some claims are wrong is no more than a warning, however many failures make them
+        chronic=0.5,  # half of the failures: what the agent says of itself is worth no more than a coin
+        surely=0.4,
+    ),
+)
+
+
 FORMS: Final = Asked(
     trials="answers",
     hits=f"share one form with answers to {MIN_PROMPTS} prompts or more",
@@ -180,7 +195,13 @@ def judge_claims(tables: TraceTables) -> Judged:
         for share, word in zip(shares, ("fail", "succeed"), strict=True)
     )
     rates = [share.value for share in shares if share.value is not None]
-    verdict = _compared(judged.verdict, f"{told} claim it")
+    verdict = judged.verdict
+    if isinstance(verdict, Healthy):
+        failing = known.filter(~pl.col("success")).select("episode", hit="claims_success")
+        half = judge_share(tables, FAILING, Measured.of(tables, _spread(tables, failing)))
+        if half is not None and half.severity.at_least(Severity.MEDIUM):
+            verdict = Broken(findings=(half,))
+    verdict = _compared(verdict, f"{told} claim it")
     return Judged(verdict=_uninformed(verdict) if min(rates) >= ALWAYS else verdict, measured=judged.measured)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -14,9 +15,9 @@ from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.schema import WORDED
 from ptt.diagnostics.statistics.clustered_share import clustered_share
 from ptt.diagnostics.traces.call_outcomes import KNOWN_BY, LEARNT, PRECISION
+from ptt.diagnostics.traces.cost import by_tool
 from ptt.diagnostics.traces.judging import Asked, Bounds, Judged, Measured, graded, judge_share, no_calls, not_judged
-from ptt.diagnostics.traces.order import MAX_TOOLS_TESTED
-from ptt.diagnostics.traces.tables import TraceTables, scan_table
+from ptt.diagnostics.traces.tables import TraceTables, per_episode, scan_table
 from ptt.diagnostics.wording import counted, pct
 
 CODE: Final = r"(?:http|status|code|error)[^0-9a-z]{0,12}"  # what stands before a number that is no count or price
@@ -134,10 +135,12 @@ def error_table(classified: pl.DataFrame) -> pl.DataFrame:
 BOUNDS: Final = Bounds(
     floor=0.1,  # of the calls: below, failures are an accident that an agent can live with
     factor=2.0,  # less is noise of what is called for
-    medium=0.2,  # one in five results is an error message
+    medium=0.1,
     high=0.5,  # the tool is as good as gone
     chronic=0.4,  # where Microsoft's post-training toolkit calls a failure rate high
+    surely=0.3,  # a tool of few calls that fails in half of them is as little use as one of many
 )
+MAX_TOOLS_TESTED: Final = 8
 OTHERS_SHARE: Final = 0.5  # of the failure share of all: the other tools' is below it, so that the fault is of one
 MAX_FINDINGS: Final = 5  # tools that are named: more say the same of others
 ASKED: Final = Asked(
@@ -174,14 +177,18 @@ def judge_failures(tables: TraceTables) -> Judged:
     if calls.is_empty():
         return no_calls(tables)
     measured = {"tool_failure_rate": Measured.of(tables, tables.episodes["failed"], tables.episodes["known"]).share}
-    made = calls.filter(pl.col("counted").is_not_null() & ~pl.col("malformed").fill_null(value=False))
-    whole = measure_calls(tables, made)
+    made = _made(calls)
+    whole, single = failures(tables)
     if not whole.share.trials:
         judged = not_judged(_untold(calls), missing=("tool_calls.ok",), enable=ENABLE)
         return replace(judged, measured=measured, tables={"calls": _outcome_rows(tables)})
-    findings = [_with_error(finding, made) for finding in _by_tool(tables, made, whole)]
-    share = whole.share.value or 0.0
-    reason = f"{pct(share)} of {whole.share.trials:,} tool calls with a known outcome fail"
+    formed = "well-formed tool calls" if made.height < calls["counted"].count() else ASKED.trials
+    asked = replace(ASKED, trials=formed)
+    findings = [_with_error(finding, made) for finding in _by_tool(tables, asked, whole, single)]
+    share = measured["tool_failure_rate"]
+    reason = f"{pct(share.value or 0.0)} of {share.trials:,} tool calls with a known outcome fail"
+    if share.hits > whole.share.hits:
+        reason += f", {share.hits - whole.share.hits:,} of them as malformed calls, which are judged apart"
     if read := _read_from_text(made):
         reason = f"{reason}; {read}"
     if not findings and (gap := _gap(calls)):
@@ -222,6 +229,21 @@ def _read_from_text(calls: pl.DataFrame) -> str:
     return ", ".join(told)
 
 
+def _made(calls: pl.DataFrame) -> pl.DataFrame:
+    return calls.filter(pl.col("counted").is_not_null() & ~pl.col("malformed").fill_null(value=False))
+
+
+def failures(tables: TraceTables) -> tuple[Measured, dict[str, Measured]]:
+    """Measure the failures of all calls that were well formed, and, of several tools, of those called most."""
+    made = _made(tables.calls)
+    known = made.filter(pl.col("tool").is_not_null())
+    names = known.group_by("tool").len().sort("len", "tool", descending=[True, False])["tool"]
+    single = names.head(MAX_TOOLS_TESTED).to_list() if len(names) > 1 else []
+    return measure_calls(tables, made), {
+        name: measure_calls(tables, known.filter(pl.col("tool") == name), name) for name in single
+    }
+
+
 def _untold(calls: pl.DataFrame) -> str:
     """Say what is known of calls whose failure share is unknown."""
     failures = int(calls["failed"].sum() or 0)
@@ -249,19 +271,14 @@ def _errors_alone(tables: TraceTables) -> Finding:
     )
 
 
-def _by_tool(tables: TraceTables, made: pl.DataFrame, whole: Measured) -> list[Finding]:
+def _by_tool(tables: TraceTables, asked: Asked, whole: Measured, single: Mapping[str, Measured]) -> list[Finding]:
     """Return the finding of the tools that are to blame, or of all tools together."""
-    known = made.filter(pl.col("tool").is_not_null())
-    names = known.group_by("tool").len().sort("len", "tool", descending=[True, False])["tool"]
-    together = judge_share(tables, ASKED, whole)
+    together = judge_share(tables, asked, whole)
     called = tables.calls["tool"].drop_nulls().n_unique()
-    if called < 2:
+    if not single:
         return [together] if together is not None else []
-    of_tools = [
-        measure_calls(tables, known.filter(pl.col("tool") == name), name)
-        for name in names.head(MAX_TOOLS_TESTED).to_list()
-    ]
-    named = [(each, found) for each in of_tools if (found := judge_share(tables, ASKED, each)) is not None]
+    of_tools = list(single.values())
+    named = [(each, found) for each in of_tools if (found := judge_share(tables, asked, each)) is not None]
     named.sort(key=lambda pair: (pair[1].severity.rank, -pair[0].share.hits))
     bad = [each for each, found in named if found.severity.at_least(Severity.MEDIUM)]
     if bad and not _is_general(whole, bad, called):
@@ -296,15 +313,13 @@ def _with_error(finding: Finding, calls: pl.DataFrame) -> Finding:
 
 def measure_calls(tables: TraceTables, calls: pl.DataFrame, tool: str | None = None) -> Measured:
     """Measure the failures of calls, of one tool or of all."""
-    of = calls.group_by("episode").agg(pl.col("failed").sum(), pl.len())
-    hits, trials = np.zeros(tables.episodes.height), np.zeros(tables.episodes.height)
-    at = of["episode"].to_numpy()
-    hits[at], trials[at] = of["failed"].to_numpy(), of["len"].to_numpy()
+    hits, trials = per_episode(tables, calls.group_by("episode").agg(pl.col("failed").sum(), pl.len()))
     return Measured(
         share=tables.call_share(pl.col("failed"), calls),
         hits=hits,
         trials=trials,
         tool=tool,
+        rate="tool_failures" if tool is None else f"tool:{tool}",
         reach=float((hits > 0).sum()) / max(1, tables.episodes.height),
     )
 
@@ -378,7 +393,9 @@ def tool_table(tables: TraceTables) -> pl.DataFrame:
     )
     low, high = _bounds(tables, calls, counts["tool"].to_list())
     outcomes = _outcomes(tables, calls, counts["tool"].to_list())
-    return counts.join(outcomes, on="tool", how="left", maintain_order="left").select(
+    spent = by_tool(tables).select("tool", "cost_usd")
+    found = counts.join(outcomes, on="tool", how="left", maintain_order="left")
+    return found.join(spent, on="tool", how="left", maintain_order="left").select(
         pl.col("tool").alias("name"),
         "calls",
         "episodes",
@@ -394,7 +411,7 @@ def tool_table(tables: TraceTables) -> pl.DataFrame:
         "latency_p95",
         (pl.col("repeated") / pl.col("calls")).alias("repeated"),
         (pl.col("malformed") / pl.col("calls")).alias("malformed"),
-        pl.lit(None, pl.Float64).alias("cost_usd"),
+        "cost_usd",
         "success_with",
         "success_without",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -124,3 +125,64 @@ def worst_tools(diagnosis: TraceDiagnosis) -> list[dict[str, Any]]:
         return -low, -failed, -row["calls"], row["name"] or ""
 
     return sorted(diagnosis.rows("tools"), key=rank)
+
+
+MAX_STEADY: Final = 5  # rates on one line
+SINGLE: Final = "tool:"  # begins the names of the rates of single tools
+
+
+def steady(diagnosis: TraceDiagnosis) -> str:
+    """Say which rates did not change, and which change of them would have been found nine times out of ten."""
+    rows = [row for row in diagnosis.rows("changes") if row["early"] is None and not row["rate"].startswith(SINGLE)]
+    shown = [f"{row['label']} to {level(row, row['seen_at'])}" for row in rows if row["seen_at"] is not None]
+    if not shown:
+        return ""
+    more = f" and {count(len(shown) - MAX_STEADY)} more" if len(shown) > MAX_STEADY else ""
+    return (
+        f"No change for the worse beyond chance in {counted(len(rows), 'rate')}. From half-way on, these would have "
+        f"been found nine times out of ten: {', '.join(shown[:MAX_STEADY])}{more}."
+    )
+
+
+def level(row: dict[str, Any], value: float | None) -> str:
+    """Write a level of a rate."""
+    if value is None:
+        return NO_LEVEL
+    match row["scale"]:
+        case "share":
+            return percent(value)
+        case "log":
+            return f"{number(math.exp(value))} s"
+        case _:
+            return f"${number(value)}" if row["rate"] == "cost_usd" else number(value)
+
+
+NO_LEVEL: Final = "–"
+
+
+def cost_line(diagnosis: TraceDiagnosis) -> str:
+    """Say what the episodes cost in all and each, and the dearest tool."""
+    rows = diagnosis.rows("cost")
+    parts = {row["part"]: row for row in reversed(rows)}
+    if not parts:
+        return ""
+    whole, mean, good, tool = parts["all"], parts["episode"], parts.get("success"), parts.get("tool")
+    said = []
+    if whole["cost_usd"]:
+        bound = ""
+        if whole["low"] is not None and whole["low"] < whole["high"]:
+            bound = f" (recorded in {count(mean['episodes'])} of {count(diagnosis.traces.episodes)} episodes; all cost "
+            bound += f"${number(whole['low'])} to ${number(whole['high'])})"
+        said.append(f"${number(whole['cost_usd'])} in all{bound}")
+        ends = f" (95% interval ${number(mean['low'])} to ${number(mean['high'])})" if mean["low"] is not None else ""
+        said.append(f"${number(mean['cost_usd'])} an episode{ends}")
+        if good is not None and good["cost_usd"]:
+            said.append(f"${number(good['cost_usd'])} a success")
+        if tool is not None and tool["cost_usd"]:
+            said.append(f"most for {safe(tool['name'])}: {percent(tool['cost_usd'] / whole['cost_usd'])}")
+    tokens = [
+        f"{number(whole[key], 3)} tokens {what}"
+        for key, what in (("tokens_in", "read"), ("tokens_out", "written"))
+        if whole[key]
+    ]
+    return sentence("; ".join([*said, *([", ".join(tokens)] if tokens else [])]))

@@ -39,14 +39,16 @@ SHARES: Final = {
     "reward": ("Reward", "mean", TEXT),
     "turns": ("Turns", "mean per episode", OTHER),
     "calls": ("Tool calls", "mean per episode", OTHER),
+    "cost": ("Cost in USD", "mean per episode", OTHER),
 }
 """Columns of `over_order`: what each is called, what it is a share or a mean of, and its colour."""
 CURVES: Final = {
     "success": "success", "tool-failures": "tool_failures", "malformed-calls": "malformed", "loops": "loops",
     "truncated-episodes": "truncated", "void-turns": "void", "reward-fell": "reward", "longer-episodes": "turns",
+    "cost": "cost",
 }  # fmt: skip
 """By the id of a finding: the column whose curve it is seen in."""
-MEANS: Final = ("reward", "turns", "calls")
+MEANS: Final = ("reward", "turns", "calls", "cost")
 FIRST: Final = ("success", "tool_failures")  # of the first figure
 MIN_BLOCKS: Final = 2
 MEASURED: Final = {

@@ -20,10 +20,10 @@ from ptt.reports.run.findings_json import findings_json
 
 RUN = (
     "name", "episodes", "labelled", "assistant_turns", "tool_calls", "tool_errors", "reward_mean", "distinct_tools",
-    "cost_usd", "costed",
+    "cost_usd", "costed", "tokens_in", "tokens_out",
 )  # fmt: skip
 
-LISTED = ("over_order", "tools", "error_classes", "turn_counts", "partings", "token_tail")
+LISTED = ("over_order", "tools", "error_classes", "turn_counts", "partings", "token_tail", "changes", "cost")
 """Tables that findings.json holds row by row; those by task or group grow with the traces."""
 
 

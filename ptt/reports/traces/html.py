@@ -21,7 +21,7 @@ from ptt.reports.run.html import Page, page_in_unit, shown_steps
 from ptt.reports.text.names import sentence
 from ptt.reports.text.numbers import count, counted, number, percent
 from ptt.reports.text.sanitize import safe, shortened
-from ptt.reports.traces.answers import interval_words, known_by, replies, worst_tools
+from ptt.reports.traces.answers import interval_words, known_by, level, replies, worst_tools
 from ptt.reports.traces.figures import CURVES, FIGURES, MEANS, MIN_BLOCKS, SHARES, order_words
 from ptt.reports.traces.tool_names import with_short_names
 
@@ -48,6 +48,8 @@ def chapters(diagnosis: TraceDiagnosis) -> tuple[Chapter, ...]:
     made = (
         ("tools", "Tools and errors", "calls, failures, latency, error classes", _of_tools(diagnosis)),
         ("tail", "Tail of the tokens", "by tool, assistant turn and class of error", _of_tail(diagnosis)),
+        ("changes", "Change over the set", "found, or what would have been", _of_changes(diagnosis)),
+        ("cost", "Cost and tokens", "in all, an episode, by tool", _of_cost(diagnosis)),
         ("groups", "Success by task, environment and model", "with 95% intervals", _of_groups(diagnosis)),
         ("measured", "All measured shares", "as the gate checks them", _measured(diagnosis)),
     )
@@ -91,6 +93,45 @@ def _of_tools(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
         *_table(_tools_title(diagnosis, len(rows)), *_without_empty(head, rows)),
         *_table("Classes of errors", ("Tool", "Error", "Calls", "Of its failures", "For example"), errors),
     )
+
+
+def _of_changes(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
+    rows = [
+        (
+            safe(row["label"]),
+            level(row, row["value"]),
+            "no change beyond chance"
+            if row["early"] is None
+            else f"{level(row, row['early'])} to "
+            f"{level(row, row['late'])}, since {diagnosis.traces.order} {count(row['onset'])}",
+            NONE if row["p_value"] is None else number(row["p_value"]),
+            level(row, row["seen_at"]),
+        )
+        for row in diagnosis.rows("changes")
+    ]
+    head = ("Rate", "Of all", "Over the order", "p", "From half-way on, found 9 times of 10 at")
+    return _table("Rates that were looked at for a change for the worse", head, rows)
+
+
+PARTS: Final = {
+    "all": "All episodes", "episode": "An episode", "success": "A success", "failing": "All that fail",
+    "tool": "Calls of",
+}  # fmt: skip
+
+
+def _of_cost(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:
+    rows = [
+        (
+            f"{PARTS[row['part']]} {safe(row['name'])}".strip(),
+            count(row["episodes"]),
+            dollars(row["cost_usd"]),
+            NONE if row["low"] is None else f"{dollars(row['low'])} to {dollars(row['high'])}",
+            *(NONE if row[key] is None else count(round(row[key])) for key in ("tokens_in", "tokens_out")),
+        )
+        for row in diagnosis.rows("cost")
+    ]
+    head = ("Of", "Episodes", "Cost", "Bounds (95%)", "Tokens read", "Tokens written")
+    return _table("An episode is spread evenly over its turns and calls", *_without_empty(head, rows))
 
 
 def _of_tail(diagnosis: TraceDiagnosis) -> tuple[DataTable, ...]:

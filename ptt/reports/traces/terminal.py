@@ -38,7 +38,7 @@ from ptt.reports.text.names import sentence, status_word
 from ptt.reports.text.numbers import count, counted, number, percent
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.why import crashes
-from ptt.reports.traces.answers import success, tool_lines
+from ptt.reports.traces.answers import cost_line, steady, success, tool_lines
 from ptt.reports.traces.tool_names import with_short_names
 
 MAX_NAME: Final = 60
@@ -58,6 +58,8 @@ def print_traces(diagnosis: TraceDiagnosis, console: Console, report_path: str, 
         "Why": [cell(in_unit(text, unit)) for text in _reasons(diagnosis)],
         "Found": found_lines(run),
         "Success": [cell(sentence(success(diagnosis)))] if diagnosis.traces.labelled else [],
+        "Unchanged": [cell(text) for text in (steady(diagnosis),) if text],
+        "Cost": [cell(text) for text in (cost_line(diagnosis),) if text],
         "Tools": _tools(diagnosis),
         "Tail": _tail(diagnosis),
         "Not judged": not_judged_lines(run),

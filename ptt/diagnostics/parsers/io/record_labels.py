@@ -57,6 +57,8 @@ CUT_SHORT: Final = frozenset(
 )
 """What models and frameworks call an end at a limit."""
 TOOLS: Final = ("tools", "functions", "tool_definitions", "available_tools", "tools_schema")
+TIMES: Final = ("timestamp", "started_at", "start_time", "created_at", "created", "time", "date", "datetime")
+"""When a record says that it was made; its messages may not."""
 MAX_NAME: Final = 300  # characters of a task's or a model's name; longer ones are the prompt itself
 
 
@@ -160,14 +162,26 @@ def tools_of(places: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return []
 
 
-def timing_of(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return when each message was written and how long it is; nothing at all where no message says so."""
+def timing_of(messages: Sequence[Mapping[str, Any]], record: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return when each message was written and how long it is; where none says when, the time that `record` has."""
     if not any("timestamp" in message or "created_at" in message or "usage" in message for message in messages):
-        return []
-    return [
+        return _begun(record or {})
+    timing = [
         {
             "n_tokens": as_count(labels_of({"usage": message.get("usage")}).columns["tokens_out"]),
             "t_end": as_seconds(message.get("timestamp", message.get("created_at"))),
         }
         for message in messages
     ]
+    if all(one["t_end"] is None for one in timing) and (begun := _begun(record or {})):
+        timing[0] |= begun[0]
+    return timing
+
+
+def _begun(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the time that a record names, as that of its first message."""
+    times = (
+        as_seconds(place[key]) for place in (record, dict_of(record.get("metadata"))) for key in TIMES if key in place
+    )
+    begun = next((time for time in times if time is not None), None)
+    return [] if begun is None else [{"t_start": begun}]
