@@ -161,6 +161,98 @@ VERCEL = [
 CONVENTIONS = {"gen_ai": GEN_AI, "openinference": OPEN_INFERENCE, "openllmetry": LLMETRY, "vercel": VERCEL}
 
 
+def plain(otlp: dict[str, Any]) -> dict[str, Any]:
+    """Return what a span of OTLP says, without its spelling."""
+    told = {one["key"]: next(iter(one["value"].values())) for one in otlp["attributes"]}
+    return {
+        "trace": otlp["traceId"], "id": otlp["spanId"], "parent": otlp["parentSpanId"], "name": otlp["name"],
+        "start": int(otlp["startTimeUnixNano"]), "end": int(otlp["endTimeUnixNano"]), "attributes": told,
+        "ok": bool(otlp["status"]),
+    }  # fmt: skip
+
+
+def iso(nanoseconds: int) -> str:
+    return stamp(nanoseconds / 1e9 - EPOCH).replace("+00:00", "Z")
+
+
+def console(one: dict[str, Any]) -> dict[str, Any]:
+    """Spell a span as the console exporter of OpenTelemetry's Python SDK does."""
+    return {
+        "name": one["name"], "context": {"trace_id": f"0x{one['trace']}", "span_id": f"0x{one['id']}"},
+        "kind": "SpanKind.INTERNAL", "parent_id": f"0x{one['parent']}", "start_time": iso(one["start"]),
+        "end_time": iso(one["end"]), "status": {"status_code": "OK" if one["ok"] else "UNSET"},
+        "attributes": one["attributes"], "events": [], "links": [], "resource": {"attributes": {}, "schema_url": ""},
+    }  # fmt: skip
+
+
+def phoenix(one: dict[str, Any]) -> dict[str, Any]:
+    """Spell a span as Phoenix does, its attributes in objects."""
+    tree: dict[str, Any] = {}
+    for name, value in one["attributes"].items():
+        *path, last = name.split(".")
+        place = tree
+        for step in path:
+            place = place.setdefault(step, {})
+        place[last] = value
+    return {
+        "id": one["id"], "name": one["name"], "context": {"trace_id": one["trace"], "span_id": one["id"]},
+        "span_kind": tree["openinference"]["span"]["kind"], "parent_id": one["parent"],
+        "start_time": iso(one["start"]), "end_time": iso(one["end"]), "status_code": "OK" if one["ok"] else "UNSET",
+        "status_message": "", "attributes": tree, "events": [],
+    }  # fmt: skip
+
+
+def jaeger(one: dict[str, Any]) -> dict[str, Any]:
+    tags = [{"key": key, "type": "string", "value": str(value)} for key, value in one["attributes"].items()]
+    return {
+        "traceID": one["trace"], "spanID": one["id"], "operationName": one["name"],
+        "references": [{"refType": "CHILD_OF", "traceID": one["trace"], "spanID": one["parent"]}],
+        "startTime": one["start"] // 1000, "duration": (one["end"] - one["start"]) // 1000,
+        "tags": [*tags, {"key": "span.kind", "type": "string", "value": "client"}], "logs": [], "processID": "p1",
+    }  # fmt: skip
+
+
+def events_of(one: dict[str, Any]) -> list[dict[str, Any]]:
+    """Spell a span as two events, as ports of the Agents SDK log it: when it began, and when it had ended."""
+    row = {
+        "span_id": one["id"], "trace_id": one["trace"], "parent_id": one["parent"], "name": one["name"],
+        "kind": one["attributes"]["openinference.span.kind"].lower(), "start_time": iso(one["start"]),
+        "attributes": one["attributes"], "events": [], "status": "ok",
+    }  # fmt: skip
+    return [
+        {"event": "start", "span": row | {"end_time": None, "attributes": {}}},
+        {"event": "end", "span": row | {"end_time": iso(one["end"])}},
+    ]
+
+
+def staged(one: dict[str, Any]) -> list[dict[str, Any]]:
+    """Spell a call as BeeAI does: a span when it starts, one when it succeeds, one when it has finished."""
+    told = one["attributes"]
+    later = {key: value for key, value in told.items() if "output" in key or "completion" in key or "name" in key}
+    kind = {"openinference.span.kind": told["openinference.span.kind"]}
+    asked = kind | {key: value for key, value in told.items() if key not in later}
+    spans = [(one["start"], "start", asked), (one["end"], "success", kind | later), (one["end"], "finish", kind)]
+    return [
+        console(one | {"name": f"{one['name']}.{stage}-{one['id']}", "start": at, "end": at, "attributes": attributes,
+                       "id": f"{one['id']}{stage}", "ok": False})
+        for at, stage, attributes in spans
+    ]  # fmt: skip
+
+
+PLAIN = [plain(one) for one in GEN_AI]
+INFERRED = [plain(one) for one in OPEN_INFERENCE]
+PRINTED = "\n".join(json.dumps(console(one), indent=4) for one in [*PLAIN, PLAIN[0]]).encode()  # one is exported twice
+CARRIED: dict[str, bytes] = {
+    "otel/console.json": PRINTED,
+    "otel/printed.jsonl": PRINTED,
+    "otel/phoenix.json": document([phoenix(one) for one in INFERRED]),
+    "otel/phoenix.jsonl": lines([console(one) | {"span_kind": "UNKNOWN"} for one in INFERRED]),
+    "otel/jaeger.json": document({"data": [{"traceID": "5b", "spans": [jaeger(one) for one in PLAIN]}], "total": 0}),
+    "otel/events.jsonl": lines([event for one in INFERRED for event in events_of(one)]),
+}
+"""The same spans as others export them."""
+
+
 def dumped(message: dict[str, Any]) -> dict[str, Any]:
     """Spell a message as LangChain's `dumpd` does."""
     kind = {"system": "SystemMessage", "user": "HumanMessage", "assistant": "AIMessage", "tool": "ToolMessage"}
@@ -325,6 +417,7 @@ def trackio_table(path: Path) -> None:
 
 SAMPLES: dict[str, tuple[str, bytes | Callable[[Path], None]]] = {
     **{f"otel/{name}.json": ("otel_spans", document(exports(spans))) for name, spans in CONVENTIONS.items()},
+    **{rel: ("otel_spans", data) for rel, data in CARRIED.items()},
     "otel/lines.jsonl": ("otel_spans", lines([exports([one]) for one in GEN_AI])),
     "langsmith/runs.jsonl": ("langsmith_runs", lines(LANGSMITH)),
     "langsmith/trace.json": ("langsmith_runs", document({"trace_id": "r0", "runs": LANGSMITH[::-1]})),

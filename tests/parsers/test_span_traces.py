@@ -42,6 +42,69 @@ def test_any_tracer_gives_the_conversation_once(tmp_path: Path, rel: str, data: 
     assert (call["ok"], call["turn_idx"], call["latency_s"]) == (True, 2, pytest.approx(0.25))
 
 
+def agents_sdk(name: str, start: float, parent: str | None, told: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Spell a span as OpenAI's Agents SDK exports it."""
+    return {
+        "object": "trace.span", "id": f"span_{name}", "trace_id": "trace_1", "parent_id": parent,
+        "started_at": spans.stamp(start), "ended_at": spans.stamp(start + 0.25), "span_data": told, "error": None,
+    } | more  # fmt: skip
+
+
+AGENTS_SDK: list[dict[str, Any]] = [
+    {"object": "trace", "id": "trace_1", "workflow_name": "Agent workflow", "group_id": None, "metadata": None},
+    agents_sdk("a", 0, None, {"type": "agent", "name": "Clerk", "handoffs": [], "tools": ["look_up"]}),
+    agents_sdk("g", 0, "span_a", {
+        "type": "generation", "input": spans.CHAT[:2], "output": [spans.CHAT[2]], "model": "m-1",
+        "usage": {"input_tokens": 40, "output_tokens": 9},
+    }),
+    agents_sdk("f", 1, "span_a", {
+        "type": "function", "name": "look_up", "input": spans.ARGUMENTS, "output": None,
+    }, error={"message": "Error running tool", "data": {"error": "no parcel 7"}}),
+    agents_sdk("r", 2, "span_a", {"type": "response", "response_id": "resp_1"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rel", "data"),
+    [
+        ("spans.jsonl", lines(AGENTS_SDK)),
+        ("spans.json", document({"traces": [{"id": "trace_1", "spans": AGENTS_SDK}]})),
+    ],
+    ids=["lines", "traces"],
+)
+def test_spans_of_the_agents_sdk_are_calls_of_models_and_tools(tmp_path: Path, rel: str, data: bytes) -> None:
+    found = read(tmp_path, rel, data)
+    assert losses(found)[0] == 0
+    assert told(found, "n_turns", "n_tool_calls", "n_tool_fail", "model", "tokens_in") == [(2, 1, 1, "m-1", 40)]
+    (call,) = table(found, "tool_calls").to_dicts()
+    assert (call["name"], call["error_text"]) == ("look_up", "Error running tool")
+
+
+@pytest.mark.parametrize("carry", [lines, lambda rows: document({"data": rows})], ids=["lines", "document"])
+def test_start_success_and_finish_of_a_call_are_one(tmp_path: Path, carry: Any) -> None:
+    rows = [stage for one in spans.INFERRED for stage in spans.staged(one)]
+    found = read(tmp_path, "spans.jsonl" if carry is lines else "spans.json", carry(rows))
+    assert told(found, "n_turns", "n_tool_calls", "n_tool_fail", "tokens_in") == [(2, 1, 0, 100)]
+    (call,) = table(found, "tool_calls").to_dicts()
+    assert (call["name"], json.loads(call["args_json"]), call["result_len"]) == ("call", {"parcel": 7}, 10)
+
+
+def test_an_agent_that_began_and_called_nothing_is_an_attempt(tmp_path: Path) -> None:
+    begun = {"event": "start", "span": {
+        "span_id": "s1", "trace_id": "t1", "parent_id": None, "name": "agent.Clerk", "kind": "agent",
+        "start_time": spans.stamp(0), "end_time": None, "attributes": {}, "events": [], "status": "ok",
+    }}  # fmt: skip
+    found = read(tmp_path, "spans.jsonl", lines([begun]))
+    assert told(found, "n_turns", "n_tool_calls") == [(0, 0)]
+
+
+def test_a_torn_document_among_printed_spans_costs_itself(tmp_path: Path) -> None:
+    torn = b'"links": ['.join(spans.PRINTED.rsplit(b'"links": []', 1))
+    found = read(tmp_path, "spans.json", torn)
+    assert told(found, "n_turns", "n_tool_calls") == [(2, 1)]  # the torn one was exported twice
+    assert losses(found)[0] == 1
+
+
 def changed(found: Any, at: int, **told: Any) -> Any:
     return [one | (told if number == at else {}) for number, one in enumerate(found)]
 

@@ -97,11 +97,11 @@ PARSERS: tuple[Parser, ...] = (
     harbor_traces.PARSER,
     bfcl.PARSER,
     sharegpt.PARSER,
-    otel_spans.PARSER,
     langsmith_runs.PARSER,
     langfuse_traces.PARSER,
     weave_calls.PARSER,
     mlflow_traces.PARSER,
+    otel_spans.PARSER,  # behind the tracers whose spans it would take too
     tensorboard.PARSER,
     wandb.PARSER,
     mlflow.SQLITE,

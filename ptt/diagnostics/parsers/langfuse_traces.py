@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from ptt.diagnostics.parsers.io import span_names as names
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.message_shapes import decoded, definitions_in, messages_from
 from ptt.diagnostics.parsers.io.record_files import error_kind, first_rows, rows_of
@@ -114,10 +115,11 @@ class _Traces(TraceReader):
         trace, kind = self.traces.of(name), as_name(row.get("type"))
         if trace is None:
             return
+        told = dict_of(nested(decoded(row.get("metadata")), "attributes"))  # of the span that Langfuse was sent
         if kind == MODEL:
             trace.add_model(_model_call(row))
         elif kind in {TOOL, SPAN}:
-            trace.add_tool(_tool_call(row), sure=kind == TOOL)
+            trace.add_tool(_tool_call(row, told), sure=kind == TOOL or names.kind_of(told) == names.TOOL)
         if _of(row, "parentObservationId") is None:  # the root, which tells what the trace does where no trace is kept
             trace.asked = trace.asked or messages_from(row.get("input"), "user") or None
             trace.answered = trace.answered or messages_from(row.get("output"), "assistant") or None
@@ -142,6 +144,7 @@ def _model_call(row: dict[str, Any]) -> ModelCall:
         end=as_seconds(_of(row, "endTime")),
         span=as_name(row.get("id")),
         parent=as_name(_of(row, "parentObservationId")),
+        stage=names.stage_of(as_name(row.get("name"))),
         asked=messages_from(asked, "user") or None,
         answered=messages_from(row.get("output"), "assistant"),
         known=row.get("output") is not None,
@@ -168,20 +171,24 @@ def _count(usage: dict[str, Any], *names: str) -> int | None:
     return next((count for name in names if (count := as_count(usage.get(name))) is not None), None)
 
 
-def _tool_call(row: dict[str, Any]) -> ToolCall:
+def _tool_call(row: dict[str, Any], told: dict[str, Any]) -> ToolCall:
     failed, said = row.get("level") == "ERROR", _of(row, "statusMessage")
     begun, ended = as_seconds(_of(row, "startTime")), as_seconds(_of(row, "endTime"))
+    name, arguments = as_name(row.get("name")), decoded(row.get("input"))
+    stage = names.stage_of(name)
     return ToolCall(
         start=begun,
-        name=as_name(row.get("name")),
+        name=as_name(names.first(told, names.TOOL_NAMES)) or names.named(stage[0] if stage else name),
         span=as_name(row.get("id")),
         parent=as_name(_of(row, "parentObservationId")),
-        arguments=decoded(row.get("input")),
+        stage=stage,
+        arguments=names.first(told, names.ARGUMENTS) if arguments is None else arguments,
         result=row.get("output"),
         ok=not failed,
         source="flag" if failed else "unknown",
         error=(error_kind(said) or "error") if failed else None,
         error_text=as_name(said),
+        call_id=as_name(names.first(told, names.CALL_IDS)),
         latency=ended - begun if begun is not None and ended is not None else None,
     )
 

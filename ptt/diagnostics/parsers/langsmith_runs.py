@@ -81,7 +81,7 @@ def _trace_of(run: dict[str, Any]) -> str:
 
 def _take(trace: Trace, run: dict[str, Any], parent: str | None) -> None:
     kind, inputs, outputs = run["run_type"], run.get("inputs"), run.get("outputs")
-    places = {"span": as_name(run.get("id")) or as_name(run.get("run_id")), "parent": parent}
+    places: dict[str, Any] = {"span": as_name(run.get("id")) or as_name(run.get("run_id")), "parent": parent}
     if kind == "llm":
         trace.add_model(_model_call(run, places))
     elif kind == "tool":
@@ -99,7 +99,7 @@ def _take(trace: Trace, run: dict[str, Any], parent: str | None) -> None:
                 trace.scores[name] = average
 
 
-def _model_call(run: dict[str, Any], places: dict[str, str | None]) -> ModelCall:
+def _model_call(run: dict[str, Any], places: dict[str, Any]) -> ModelCall:
     inputs, outputs, extra = run.get("inputs"), run.get("outputs"), dict_of(run.get("extra"))
     settings, metadata = dict_of(extra.get("invocation_params")), dict_of(extra.get("metadata"))
     models = (metadata.get("ls_model_name"), settings.get("model"), settings.get("model_name"), nested(inputs, "model"))
@@ -135,7 +135,7 @@ def _stop(outputs: Any) -> str | None:
     return as_name(nested(found, "finish_reason")) or as_name(nested(found, "generation_info", "finish_reason"))
 
 
-def _tool_call(run: dict[str, Any], places: dict[str, str | None]) -> ToolCall:
+def _tool_call(run: dict[str, Any], places: dict[str, Any]) -> ToolCall:
     inputs, outputs = run.get("inputs"), run.get("outputs")
     message = dict_of(nested(outputs, "output"))
     told = dict_of(message.get("kwargs")) or message  # as LangChain spells an object

@@ -1,35 +1,61 @@
-"""Spans of agents by OpenTelemetry's conventions for generative AI: turns, tool calls and evaluations.
+"""Spans of agents, by OpenTelemetry's conventions or by others, whoever exported them: turns, tool calls, evaluations.
 
 Source: open-telemetry/opentelemetry-proto at ac2c4b5, docs/specification.md (JSON encoding: ids as hex, 64-bit integers
 as text) and open-telemetry/semantic-conventions at 7b0c0fe, docs/registry/attributes/gen-ai.md with its deprecated
-names; the names of others in io/span_names.py. One JSON object a document or a line, as the collector's file exporter
-and ROLL's receiver write them. A conversation is one trajectory; where no span names it, a trace is.
+names; the names of others in io/span_names.py, the shapes of single spans in io/span_records.py. Exports of OTLP (the
+collector's file exporter, ROLL's receiver), or spans by themselves or in their traces: lines, a list, a page, or
+documents one after another as a console exporter prints them. A conversation is one trajectory; where no span names
+it, a trace is.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io import span_names as names
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.json_documents import members
-from ptt.diagnostics.parsers.io.lines import SUFFIXES
-from ptt.diagnostics.parsers.io.message_shapes import decoded
+from ptt.diagnostics.parsers.io.json_documents import document_head, documents, members
+from ptt.diagnostics.parsers.io.lines import SUFFIXES, first_objects
+from ptt.diagnostics.parsers.io.message_shapes import decoded, messages_from
+from ptt.diagnostics.parsers.io.record_files import first_rows
+from ptt.diagnostics.parsers.io.span_records import KIND, Span, is_span, span_of, spans_in
 from ptt.diagnostics.parsers.io.span_trees import ModelCall, ToolCall, TraceReader
 from ptt.diagnostics.parsers.io.trajectories import Samples, objects
-from ptt.diagnostics.parsers.io.values import as_count, as_label, as_name, as_score, dicts_in, nested
+from ptt.diagnostics.parsers.io.values import as_count, as_label, as_name, as_score, dicts_in
 
-TOP: Final = b'"resourceSpans"'
-ERROR_CODES: Final = (2, "2", "STATUS_CODE_ERROR")
-OK_CODES: Final = (1, "1", "STATUS_CODE_OK")
+RESOURCES: Final = "resourceSpans"
+HOLDERS: Final = frozenset({RESOURCES, "data", "traces", "spans"})
 CONVERSATION: Final = "gen_ai.conversation.id"
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise JSON whose head names resourceSpans."""
-    head = file.readable_head if file.name.lower().endswith((".json", *SUFFIXES)) else b""
-    return head.lstrip().startswith((b"{", b"[")) and TOP in head[:4096]
+    """Recognise JSON whose head names resourceSpans, and spans by themselves or in their traces."""
+    name = file.name.lower()
+    head = file.readable_head if name.endswith((".json", *SUFFIXES)) else b""
+    if not head.lstrip().startswith((b"{", b"[")):
+        return False
+    if b'"resourceSpans"' in head[:4096]:
+        return True
+    return any(_is_ours(span) for row in _first(file) for span in itertools.islice(spans_in(row), 1))
+
+
+def _is_ours(span: dict[str, Any]) -> bool:
+    """Return whether a span is none of MLflow's, which it exports in traces of its own."""
+    attributes = span.get("attributes")
+    return not (isinstance(attributes, dict) and any(key.startswith("mlflow.") for key in attributes))
+
+
+def _first(file: RunFile) -> list[dict[str, Any]]:
+    """Return the first rows; the lines of a file may hold the first document only in part."""
+    rows = first_rows(file, HOLDERS)
+    return rows if rows or not file.name.lower().endswith(SUFFIXES) else dicts_in([_top(file)])
+
+
+def _top(file: RunFile) -> Any:
+    """Return the first document of a file, as far as its beginning holds it."""
+    return file.look("top", lambda: document_head(file.readable_head.decode("utf-8", "replace"), whole=False))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -37,18 +63,27 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield from _Spans(file, PARSER.name).read("object(s) skipped: no spans.")
 
 
-def _exports(file: RunFile) -> Iterator[dict[str, Any] | Lost]:
-    """Yield objects with resourceSpans, of a document, of a list or of lines."""
-    if file.name.lower().endswith(SUFFIXES):
+def _rows(file: RunFile) -> Iterator[Any]:
+    """Yield exports, traces or spans: of lines, of a list, of a document, or documents one after another."""
+    if file.name.lower().endswith(SUFFIXES) and first_objects(file):
         yield from objects(file)
-        return
-    for member in members(file, frozenset({"resourceSpans"})):
+    elif is_span(_top(file)):
+        yield from documents(file)
+    else:
+        yield from _members(file)
+
+
+def _members(file: RunFile) -> Iterator[Any]:
+    whole: dict[str, Any] = {}
+    for member in members(file, HOLDERS):
         if isinstance(member, Lost):
             yield member
-        elif member[0] == "resourceSpans":
-            yield {"resourceSpans": [member[1]]}
-        elif member[0] == "":
-            yield member[1]
+        elif member[0] == RESOURCES:
+            yield {RESOURCES: [member[1]]}
+        elif member[0] == "" or member[0] in HOLDERS:
+            yield {**whole, "spans": [member[1]]} if member[0] == "spans" else member[1]
+        else:
+            whole[member[0]] = member[1]
 
 
 class _Spans(TraceReader):
@@ -57,56 +92,81 @@ class _Spans(TraceReader):
     def __init__(self, file: RunFile, parser: str) -> None:
         super().__init__(file, parser)
         self._conversations: dict[str, str] = {}  # by trace, if its spans name one
+        self._ended: set[tuple[str, str]] = set()  # two exporters may write one span
+        self._open: dict[tuple[str, str], Span] = {}  # spans whose end is not written yet
 
     def rows(self) -> Iterator[Any]:
-        """Yield the exports."""
-        yield from _exports(self.samples.file)
+        """Yield the rows, and then the spans that never ended."""
+        yield from _rows(self.samples.file)
+        for span in self._open.values():
+            self._take(span, begun=True)
 
     def names(self) -> dict[str, str]:
         """Return the conversations of traces."""
         return self._conversations
 
-    def add(self, export: dict[str, Any], _samples: Samples) -> bool:
-        """Take in the spans of one export; False if it is not one."""
-        resources = export.get("resourceSpans")
-        for resource in items(export, "resourceSpans"):
-            for scope in items(resource, "scopeSpans") or items(resource, "instrumentationLibrarySpans"):
-                for span in dicts_in(nested(scope, "spans")):
-                    self._take(span)
-        return isinstance(resources, list)
+    def add(self, row: dict[str, Any], _samples: Samples) -> bool:
+        """Take in the spans of an export, or of a row that is or holds some; False if it is neither."""
+        held = [row] if RESOURCES not in row else list(_of_export(row))
+        found = [span for place in held for span in spans_in(place)]
+        for one in found:
+            self._add(span_of(one))
+        return bool(found) or isinstance(row.get(RESOURCES), list) or row.get("object") == "trace" or "spans" in row
 
-    def _take(self, span: dict[str, Any]) -> None:
-        attributes, trace_id = attributes_of(span), as_label(span.get("traceId"))
-        events = [(as_label(event.get("name")) or "", attributes_of(event)) for event in dicts_in(span.get("events"))]
+    def _add(self, span: Span) -> None:
+        place = (span.trace or "", span.id or "")
+        if place in self._ended:
+            return
+        if span.end is None and span.id is not None:
+            self._open[place] = span
+            return
+        self._open.pop(place, None)
+        if span.id is not None:
+            self._ended.add(place)
+        self._take(span)
+
+    def _take(self, span: Span, *, begun: bool = False) -> None:
         scores: dict[str, float | None] = {}
-        for told in [attributes, *(told for _, told in events)]:  # evaluations may be in either
+        for told in [span.attributes, *(told for _, told in span.events)]:  # evaluations may be in either
             if (name := as_label(told.get("gen_ai.evaluation.name"))) is not None:
                 scores[name] = as_score(told.get("gen_ai.evaluation.score.value"))
                 self.samples.mean("gen_ai.evaluation", None, name, scores[name])
-        if trace_id is None:
+        if span.trace is None:
             return
-        if (conversation := as_label(attributes.get(CONVERSATION))) is not None:
-            self._conversations.setdefault(trace_id, conversation)
-        kind = names.kind_of(attributes)
-        if kind is None and not scores:
+        if (conversation := as_label(span.attributes.get(CONVERSATION))) is not None:
+            self._conversations.setdefault(span.trace, conversation)
+        kind = names.kind_of(span.attributes)
+        agent = span.attributes.get(KIND) == "AGENT" and (begun or span.failed)
+        if kind is None and not scores and not agent:
             return
-        trace = self.traces.of(trace_id)
+        trace = self.traces.of(span.trace)
         if trace is None:
             return
         trace.scores |= scores
         if kind == names.TOOL:
-            trace.add_tool(_tool_call(span, attributes, events))
+            trace.add_tool(_tool_call(span))
         elif kind == names.MODEL:
-            trace.add_model(_model_call(span, attributes, events))
+            trace.add_model(_model_call(span))
+        elif agent:  # an attempt that ended before it called anything is one too
+            trace.asked = trace.asked or messages_from(span.attributes.get("input.value"), "user")
+            trace.columns.setdefault("error_type", _error(span))
 
 
-def _model_call(span: dict[str, Any], attributes: dict[str, Any], events: list[tuple[str, Any]]) -> ModelCall:
-    asked, answered = names.asked_of(attributes, events), names.answered_of(attributes, events)
+def _of_export(export: dict[str, Any]) -> Iterator[Any]:
+    for resource in dicts_in(export[RESOURCES]):
+        for scope in dicts_in(resource.get("scopeSpans") or resource.get("instrumentationLibrarySpans")):
+            yield from dicts_in(scope.get("spans"))
+
+
+def _model_call(span: Span) -> ModelCall:
+    attributes = span.attributes
+    asked, answered = names.asked_of(attributes, span.events), names.answered_of(attributes, span.events)
     return ModelCall(
-        start=seconds(span.get("startTimeUnixNano")),
-        end=seconds(span.get("endTimeUnixNano")),
-        span=as_label(span.get("spanId")),
-        parent=as_label(span.get("parentSpanId")) or None,
+        start=span.began,
+        end=span.ended,
+        span=span.id,
+        parent=span.parent,
+        stage=names.stage_of(span.name),
         asked=asked,
         answered=answered or (),
         known=answered is not None,
@@ -116,28 +176,30 @@ def _model_call(span: dict[str, Any], attributes: dict[str, Any], events: list[t
         tokens_out=as_count(names.first(attributes, names.OUTPUT_TOKENS)),
         cost_usd=as_score(names.first(attributes, names.COSTS)),
         stop=names.stop_of(attributes),
-        error=_error(span, attributes),
+        error=_error(span),
     )
 
 
-def _tool_call(span: dict[str, Any], attributes: dict[str, Any], events: list[tuple[str, Any]]) -> ToolCall:
-    error, code = _error(span, attributes), nested(span, "status", "code")
-    raised: dict[str, Any] = next((told for name, told in events if name == "exception"), {})
+def _tool_call(span: Span) -> ToolCall:
+    attributes, error, stage = span.attributes, _error(span), names.stage_of(span.name)
+    raised: dict[str, Any] = next((told for name, told in span.events if name == "exception"), {})
     marked = attributes.get("error.type") is not None
-    message = as_name(raised.get("exception.message")) or as_name(nested(span, "status", "message")) or None
+    message = as_name(raised.get("exception.message")) or span.message
+    arguments, result = names.first(attributes, names.ARGUMENTS), names.first(attributes, names.RESULTS)
     return ToolCall(
-        start=seconds(span.get("startTimeUnixNano")),
-        span=as_label(span.get("spanId")),
-        parent=as_label(span.get("parentSpanId")) or None,
-        name=as_label(names.first(attributes, names.TOOL_NAMES)) or names.named(as_label(span.get("name"))),
-        arguments=_plain(names.first(attributes, names.ARGUMENTS)),
-        result=_plain(names.first(attributes, names.RESULTS)),
+        start=span.began,
+        span=span.id,
+        parent=span.parent,
+        stage=stage,
+        name=as_label(names.first(attributes, names.TOOL_NAMES)) or names.named(stage[0] if stage else span.name),
+        arguments=_plain(names.event(span.events, names.EVENT_INPUT) if arguments is None else arguments),
+        result=_plain(names.event(span.events, names.EVENT_OUTPUT) if result is None else result),
         ok=error is None,
-        source="error_field" if marked else "flag" if error or code in OK_CODES else "unknown",
+        source="error_field" if marked else "flag" if error or span.failed is False else "unknown",
         error=(as_label(raised.get("exception.type")) or error) if error == "error" else error,
         error_text=message if error else None,
         call_id=as_label(names.first(attributes, names.CALL_IDS)),
-        latency=latency(span),
+        latency=span.latency,
     )
 
 
@@ -145,64 +207,14 @@ def _plain(found: Any) -> Any:
     return decoded(found) if isinstance(found, str) and found.startswith('"') else found
 
 
-def _error(span: dict[str, Any], attributes: dict[str, Any]) -> str | None:
-    kind = as_label(attributes.get("error.type"))
-    failed = nested(span, "status", "code") in ERROR_CODES
-    return kind or ("error" if failed else None)
-
-
-VALUES: Final = ("stringValue", "intValue", "doubleValue", "boolValue")
-MAX_DEPTH: Final = 16  # nesting that any attribute could mean
-
-
-def attributes_of(found: Any) -> dict[str, Any]:
-    """Return the attributes of a span or an event by their keys."""
-    pairs = [(nested(item, "key"), nested(item, "value")) for item in items(found, "attributes")]
-    return {key: value_of(value) for key, value in pairs if isinstance(key, str)}
-
-
-def value_of(found: Any, depth: int = 0) -> Any:
-    """Read a typed value; integers are text in this encoding."""
-    if not isinstance(found, dict) or depth > MAX_DEPTH:
-        return None
-    if "arrayValue" in found:
-        return [value_of(item, depth + 1) for item in items(found["arrayValue"], "values")]
-    if "kvlistValue" in found:
-        pairs = items(found["kvlistValue"], "values")
-        return {str(nested(pair, "key")): value_of(nested(pair, "value"), depth + 1) for pair in pairs}
-    return next((found[kind] for kind in VALUES if kind in found), None)
-
-
-def seconds(found: Any) -> float | None:
-    """Return the seconds since the epoch of nanoseconds."""
-    value = _nanoseconds(found)
-    return None if value is None else value / 1e9
-
-
-def latency(span: dict[str, Any]) -> float | None:
-    """Return the seconds a span took, by integers: a float of seconds since the epoch would round them."""
-    start, end = _nanoseconds(span.get("startTimeUnixNano")), _nanoseconds(span.get("endTimeUnixNano"))
-    return (end - start) / 1e9 if start is not None and end is not None and end >= start else None
-
-
-def _nanoseconds(value: Any) -> int | None:
-    """Read a time, which is text in this encoding."""
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
-        value = int(value)
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 2**64
-    return int(value) if known else None
-
-
-def items(found: Any, key: str) -> list[Any]:
-    """Return the list under a key; an empty one if there is none."""
-    value = nested(found, key)
-    return value if isinstance(value, list) else []
+def _error(span: Span) -> str | None:
+    return as_label(span.attributes.get("error.type")) or ("error" if span.failed else None)
 
 
 PARSER = Parser(
     name="otel_spans",
-    describes="OpenTelemetry spans of agents (OTLP JSON): trajectories, turns, tool calls with latencies, evaluations.",
-    held_against="source: OpenTelemetry GenAI semantic conventions, OTLP JSON",
+    describes="Spans of agents (OTLP, console exporters, Phoenix, Jaeger, Agents SDK): turns, tool calls, evaluations.",
+    held_against="real: spans of Phoenix, Jaeger and RAAF; source: OpenTelemetry GenAI semantic conventions, OTLP JSON",
     priority=80,
     of_training=False,
     recognises=recognises,

@@ -13,6 +13,8 @@ MAX_BYTES: Final = 512 << 20  # unpacked; the text has to be in memory
 MAX_ITEMS: Final = 50_000_000  # a Python object takes 50 bytes and more: brackets and commas alone can fill a machine
 
 PADDING: Final = " \t\r\n\0"  # behind a document; a disk that was full leaves zeros
+MAX_TORN: Final = 1000  # documents that do not end, each of which may be read to the end of the file
+START: Final = re.compile(r"^[ \t]*[\[{]", re.MULTILINE)  # of a document that begins on a line of its own
 GAP: Final = re.compile(r"[ \t\r\n]*")
 
 MARK: Final = re.compile(r'"(?:[^"\\]|\\.)*"|["\[\]{},]')  # a lone quote begins a text that is cut
@@ -42,6 +44,36 @@ def members(file: RunFile, streamed: frozenset[str], *, row_bytes: int = 0) -> I
     for member in members_of(text, streamed, file.rel):
         file.budget.tick()
         yield member
+
+
+def documents(file: RunFile) -> Iterator[Any | Lost]:
+    """Yield the values of a file that holds documents one after another, as a console prints them."""
+    text = bytearray()
+    for piece in pieces(file):
+        if isinstance(piece, Lost):
+            yield piece
+            continue
+        text += piece
+        if len(text) > MAX_BYTES:
+            yield Lost(bytes=file.size, note=f"{file.rel} contains more than {MAX_BYTES >> 20} MB and was not read.")
+            return
+    if why := too_large_to_parse(file, text, "the document"):
+        yield Lost(rows=1, bytes=file.size, note=f"{file.rel}: {why}; it was not read.")
+        return
+    whole = text.decode("utf-8", "replace")
+    at = lost = torn = 0
+    while (found := START.search(whole, at)) is not None and torn < MAX_TORN:
+        try:
+            value, at = DECODER.raw_decode(whole, found.end() - 1)
+        except (ValueError, RecursionError):  # cut, or no document: the next may begin on any later line
+            torn += 1
+            end = whole.find("\n", found.end())
+            lost, at = lost + 1, len(whole) if end < 0 else end
+            continue
+        file.budget.tick()
+        yield well_formed(value, whole[found.end() - 1 : at])
+    if lost:
+        yield Lost(rows=lost, note=f"{file.rel}: {lost} document(s) skipped: torn or damaged.")
 
 
 def members_of(data: bytes | bytearray, streamed: frozenset[str], where: str) -> Iterator[Member | Lost]:

@@ -3,12 +3,14 @@
 Source: open-telemetry/semantic-conventions at 7b0c0fe, docs/gen-ai/ (`gen_ai.*`; also in events of a span),
 traceloop/openllmetry (`gen_ai.prompt.0.content`, `traceloop.*`), Arize-ai/openinference at 1fe497f,
 spec/semantic_conventions.md (`llm.input_messages.0.message.content`, `openinference.span.kind`), vercel/ai
-(`ai.prompt.messages`, `ai.toolCall.*`), BerriAI/litellm at d59f8f9, litellm/integrations/opentelemetry.py, and what
-Langfuse, MLflow, Braintrust and Pydantic AI send.
+(`ai.prompt.messages`, `ai.toolCall.*`), BerriAI/litellm at d59f8f9, litellm/integrations/opentelemetry.py,
+monocle2ai/monocle (`span.type`, events `data.input`, `data.output`), and what Langfuse, MLflow, Braintrust, Pydantic
+AI, BeeAI and ports of the Agents SDK send. A kind is also found under other names, by how they end.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -24,6 +26,10 @@ KINDS: Final = {
     "traceloop.span.kind": {"tool": TOOL},
     "llm.request.type": {"chat": MODEL, "completion": MODEL},
     "langfuse.observation.type": {"generation": MODEL, "tool": TOOL},
+    "span.type": {
+        "inference": MODEL, "inference.framework": MODEL, "agentic.tool.invocation": TOOL,
+        "agentic.mcp.invocation": TOOL,
+    },
     "mlflow.spanType": {"CHAT_MODEL": MODEL, "LLM": MODEL, "TOOL": TOOL},
     "ai.operationId": {
         "ai.generateText.doGenerate": MODEL, "ai.streamText.doStream": MODEL, "ai.generateObject.doGenerate": MODEL,
@@ -31,46 +37,55 @@ KINDS: Final = {
     },
 }  # fmt: skip
 """The attributes that give a span's kind, in order of preference."""
+KIND_ENDS: Final = ("span.kind", "span.type", "span_kind", "span_type", "spantype")
+SAID_KINDS: Final = {"llm": MODEL, "chat_model": MODEL, "generation": MODEL, "tool": TOOL}
+"""How names of other attributes end that give a kind, and what they say."""
+OF_TOOLS: Final = frozenset({"gen_ai.tool.call.id", "tool.name", "function.name"})  # of a call, if no kind is given
 MODEL_NAMES: Final = (
-    "gen_ai.response.model",
-    "gen_ai.request.model",
-    "llm.model_name",
-    "ai.response.model",
-    "ai.model.id",
-)
+    "gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.response.model", "ai.model.id",
+    "llm.request.model", "llm.model", "model",
+)  # fmt: skip
 INPUT_TOKENS: Final = (
     "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "ai.usage.promptTokens",
-    "ai.usage.inputTokens",
+    "ai.usage.inputTokens", "llm.usage.input_tokens", "llm.usage.prompt_tokens", "metrics.prompt_tokens",
 )  # fmt: skip
 OUTPUT_TOKENS: Final = (
     "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion",
-    "ai.usage.completionTokens", "ai.usage.outputTokens",
+    "ai.usage.completionTokens", "ai.usage.outputTokens", "llm.usage.output_tokens", "llm.usage.completion_tokens",
+    "metrics.completion_tokens",
 )  # fmt: skip
 COSTS: Final = ("gen_ai.usage.cost", "gen_ai.cost.total_cost", "llm.cost.total")
-TOOL_NAMES: Final = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
+TOOL_NAMES: Final = (
+    "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "function.name", "traceloop.entity.name", "entity.1.name",
+)  # fmt: skip
 ARGUMENTS: Final = (
-    "gen_ai.tool.call.arguments", "ai.toolCall.args", "tool_arguments", "traceloop.entity.input", "input.value",
-    "langfuse.observation.input", "braintrust.input_json", "mlflow.spanInputs",
+    "gen_ai.tool.call.arguments", "ai.toolCall.args", "tool_arguments", "tool.arguments", "tool.parameters",
+    "tool.input", "function.input", "traceloop.entity.input", "input.value", "langfuse.observation.input",
+    "braintrust.input_json", "mlflow.spanInputs",
 )  # fmt: skip
 RESULTS: Final = (
-    "gen_ai.tool.call.result", "ai.toolCall.result", "tool_response", "traceloop.entity.output", "output.value",
+    "gen_ai.tool.call.result", "ai.toolCall.result", "tool_response", "tool.result", "tool.output", "function.output",
+    "traceloop.entity.output", "output.value",
     "langfuse.observation.output", "braintrust.output_json", "mlflow.spanOutputs",
 )  # fmt: skip
-CALL_IDS: Final = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
+CALL_IDS: Final = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "tool.call_id", "tool.id")
 INPUTS: Final = (
     "gen_ai.input.messages", "ai.prompt.messages", "gen_ai.prompt", "langfuse.observation.input",
-    "braintrust.input_json", "mlflow.spanInputs",
+    "braintrust.input_json", "mlflow.spanInputs", "llm.request.messages", "llm.messages",
 )  # fmt: skip
 OUTPUTS: Final = (
     "gen_ai.output.messages", "gen_ai.completion", "langfuse.observation.output", "braintrust.output_json",
-    "mlflow.spanOutputs",
+    "mlflow.spanOutputs", "llm.response.message", "llm.response.content",
 )  # fmt: skip
 INDEXED_INPUTS: Final = ("gen_ai.prompt.", "llm.input_messages.")
 INDEXED_OUTPUTS: Final = ("gen_ai.completion.", "llm.output_messages.")
+INDEXED: Final = (*INDEXED_INPUTS, *INDEXED_OUTPUTS, "llm.tools.")
+EVENT_INPUT, EVENT_OUTPUT = "data.input", "data.output"  # events whose attributes are what went in and came out
 WRAPPERS: Final = frozenset({"message", "tool_call", "message_content", "tool"})  # steps of a path that say nothing
 STOPS: Final = ("ai.response.finishReason", "gen_ai.completion.0.finish_reason", "llm.finish_reason")
 DEFINITIONS: Final = ("gen_ai.tool.definitions", "gen_ai.request.tools", "ai.prompt.tools")
-TOOL_SPAN: Final = "execute_tool "
+TOOL_SPANS: Final = ("execute_tool ", "running tool: ", "tool: ", "tool.")  # how names of spans begin
+STAGE: Final = re.compile(r"(.{1,300})\.(start|success|error|finish)(?:-(\w{1,36}))?", re.DOTALL)
 MAX_PATH: Final = 8  # steps of an attribute's name
 
 
@@ -89,12 +104,24 @@ def kind_of(attributes: Mapping[str, Any]) -> str | None:
     told = decoded(attributes.get("braintrust.span_attributes"))
     if isinstance(told, dict):
         return {"llm": MODEL, "tool": TOOL}.get(as_name(told.get("type")) or "")
-    return TOOL if "gen_ai.tool.call.id" in attributes and "gen_ai.tool.name" in attributes else None
+    said = (as_name(value) for name, value in attributes.items() if name.lower().endswith(KIND_ENDS))
+    kind = next((SAID_KINDS[name.lower()] for name in said if name and name.lower() in SAID_KINDS), None)
+    if kind is not None or not KINDS.keys().isdisjoint(attributes) or OF_TOOLS.isdisjoint(attributes):
+        return kind
+    called = first(attributes, TOOL_NAMES) is not None
+    return TOOL if called and first(attributes, (*ARGUMENTS, *RESULTS, *CALL_IDS)) is not None else None
 
 
 def named(span: str | None) -> str | None:
     """Return the tool that the name of a span tells."""
-    return (span or "").removeprefix(TOOL_SPAN) or None
+    name = span or ""
+    return name.removeprefix(next((begin for begin in TOOL_SPANS if name.startswith(begin)), "")) or None
+
+
+def stage_of(span: str | None) -> tuple[str, str] | None:
+    """Return what a span shares with the others of one call, where a call is told as start, success and finish."""
+    found = STAGE.fullmatch(span or "")
+    return (found[1], found[3] or "") if found else None
 
 
 def asked_of(attributes: Mapping[str, Any], events: list[tuple[str, Any]]) -> list[dict[str, Any]] | None:
@@ -105,6 +132,8 @@ def asked_of(attributes: Mapping[str, Any], events: list[tuple[str, Any]]) -> li
         told = [message for messages in said for message in messages] or None
     if told is None and attributes.get("input.value") is not None:
         told = messages_from(attributes["input.value"], "user")
+    if told is None and (held := event(events, EVENT_INPUT)) is not None:
+        told = messages_from(held, "user")
     system = messages_from(attributes.get("gen_ai.system_instructions"), "system")
     return told if told is None else system + told
 
@@ -120,7 +149,15 @@ def answered_of(attributes: Mapping[str, Any], events: list[tuple[str, Any]]) ->
         told = messages_from({"role": "assistant", "content": text, "tool_calls": dicts_in(calls)}, "assistant")
     if told is None and attributes.get("output.value") is not None:
         told = messages_from(attributes["output.value"], "assistant")
+    if told is None and (held := event(events, EVENT_OUTPUT)) is not None:
+        told = messages_from(held, "assistant")
     return told
+
+
+def event(events: list[tuple[str, Any]], name: str) -> Any:
+    """Return the payload that an event of a name holds."""
+    held: Mapping[str, Any] = next((told for called, told in events if called == name), {})
+    return first(held, ("input", "response", "output"))
 
 
 def _told(

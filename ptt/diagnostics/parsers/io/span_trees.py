@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
 
 from ptt.diagnostics.parsers.io.answer_texts import success_of
 from ptt.diagnostics.parsers.io.conversations import prompt_messages
@@ -29,6 +29,7 @@ class ModelCall:
     start: float | None
     span: str | None = None
     parent: str | None = None
+    stage: tuple[str, str] | None = None  # what it shares with the other spans of a call that is told in several
     end: float | None = None
     asked: Sequence[dict[str, Any]] | None = None
     answered: Sequence[dict[str, Any]] = ()
@@ -50,6 +51,7 @@ class ToolCall:
     name: str | None
     span: str | None = None
     parent: str | None = None
+    stage: tuple[str, str] | None = None
     arguments: Any = None
     result: Any = None
     ok: bool | None = None
@@ -80,6 +82,9 @@ class ToolCall:
             if text is None
             else told_columns(text, call) | {key: value for key, value in call.items() if value is not None}
         )
+
+
+Call = TypeVar("Call", ModelCall, ToolCall)
 
 
 @dataclass
@@ -121,6 +126,7 @@ class Trace:
     def put(self, name: str, samples: Samples) -> bool:
         """Add the trace as one trajectory, in the order of time."""
         self._choose_tools()
+        self._join_stages()
         self._drop_repeats()
         messages, timing, places = self._conversation()
         calls = [call | {"call_idx": at} for at, call in enumerate(self._calls(messages, places))]
@@ -177,6 +183,23 @@ class Trace:
         self._models = [found for found in self._models if found[-1].parent is None or found[-1].parent not in models]
         self._tools = [call for call in self._tools if call.parent is None or tools.get(call.parent, "") != call.name]
         self._models.sort(key=lambda found: found[:2])
+
+    def _join_stages(self) -> None:
+        """Make one call of the spans that tell its start, its success and its finish."""
+        models: dict[Any, Any] = {}
+        for start, number, asked, answered, call in sorted(self._models, key=lambda found: found[:2]):
+            key = number if call.stage is None else call.stage
+            begun = models.get(key)
+            if begun is None:
+                models[key] = (start, number, asked, answered, call)
+            else:
+                models[key] = (*begun[:2], begun[2] or asked, begun[3] or answered, _joined(begun[4], call))
+        self._models = list(models.values())
+        tools: dict[Any, ToolCall] = {}
+        for number, tool in enumerate(sorted(self._tools, key=lambda call: call.start or 0.0)):
+            key = number if tool.stage is None else tool.stage
+            tools[key] = _joined(tools[key], tool) if key in tools else tool
+        self._tools = list(tools.values())
 
     def _prompt(self) -> list[dict[str, Any]]:
         """Return what the first call of a model with texts was sent, up to an answer."""
@@ -241,7 +264,21 @@ class Trace:
         return rows
 
 
-_KEPT: Final = ("start", "end", "span", "parent", "known", "model", *SUMS, "stop", "error")
+_KEPT: Final = ("start", "end", "span", "parent", "stage", "known", "model", *SUMS, "stop", "error")
+
+
+def _joined(begun: Call, then: Call) -> Call:
+    """Add to a call what a later span of it tells: how it failed, and what the first did not know."""
+    lacking = (name for name in _LATER if getattr(begun, name, 0) is None)
+    told: dict[str, Any] = {name: value for name in lacking if (value := getattr(then, name)) is not None}
+    if getattr(then, "ok", None) is False:
+        told |= {name: getattr(then, name) for name in ("ok", "source", "error", "error_text")}
+    if (end := getattr(then, "end", None)) is not None:
+        told["end"] = end
+    return replace(begun, **told)
+
+
+_LATER: Final = ("arguments", "result", "call_id", "model", *SUMS, "stop")
 
 
 def _total(found: Sequence[Any]) -> Any:
