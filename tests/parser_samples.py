@@ -20,6 +20,7 @@ import samples_calls
 import samples_carriers
 import samples_chats
 import samples_coding_agents
+import samples_sessions
 import samples_token_lines
 import samples_traces
 from torch_files import data_proto, safetensors, torch_file
@@ -329,6 +330,7 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     **samples_chats.SAMPLES,
     **samples_calls.SAMPLES,
     **samples_coding_agents.SAMPLES,
+    **samples_sessions.SAMPLES,
     **samples_traces.TRACE_SAMPLES,
     **samples_agent_spans.SAMPLES,
     **samples_token_lines.TOKEN_LINES,
@@ -441,6 +443,7 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
     **samples_calls.ROWS,
     **samples_carriers.ROWS,
     **samples_coding_agents.ROWS,
+    **samples_sessions.ROWS,
     **samples_chats.ROWS,
     **samples_token_lines.ROWS,
     **samples_traces.ROWS,

@@ -16,6 +16,7 @@ import samples_coding_agents as made
 from parser_samples import checked, losses, parser_named, run_file, table, takers
 from samples_calls import lines
 from samples_coding_agents import SAMPLES, document
+from trace_pieces import told
 
 from ptt.diagnostics.parsers import PARSERS, Piece, RunFile
 
@@ -344,6 +345,13 @@ def test_a_codex_session_keeps_each_response_apart(tmp_path: Path) -> None:
         0: 1,
     }
     assert table(found, "trajectories")["n_turns"].to_list() == [2]  # as Codex counts them: its messages
+
+
+def test_a_stream_of_gemini_may_follow_the_prompt_of_what_started_it(tmp_path: Path) -> None:
+    prompt = {"type": "message", "role": "user", "content": "Mend a.py.", "ts": "2026-01-01T00:00:00"}
+    alone = read(tmp_path, "stream.jsonl", lines(made.GEMINI_STREAM))
+    found = read(tmp_path, "transcript.jsonl", lines([prompt, *made.GEMINI_STREAM]))
+    assert told(found, "n_turns", "n_tool_calls", "model") == told(alone, "n_turns", "n_tool_calls", "model")
 
 
 def test_a_gemini_checkpoint_pairs_by_order_and_knows_errors(tmp_path: Path) -> None:

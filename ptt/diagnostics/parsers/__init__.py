@@ -1,6 +1,7 @@
 """The table of contents of all formats: the first parser that recognises a file reads it."""
 
 from ptt.diagnostics.parsers import (
+    agent_sessions,
     areal,
     art_trajectories,
     atif,
@@ -92,6 +93,7 @@ PARSERS: tuple[Parser, ...] = (
     claude_code.PARSER,
     codex_cli.PARSER,
     gemini_cli.PARSER,
+    agent_sessions.PARSER,
     tau_bench.PARSER,
     nemo.GYM,
     harbor_traces.PARSER,

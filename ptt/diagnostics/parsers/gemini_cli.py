@@ -52,12 +52,16 @@ def recognises(file: RunFile) -> bool:
     name = file.name.lower()
     if name.endswith(SUFFIXES):
         first = first_objects(file)
-        if first and first[0].get("type") == "init" and {"session_id", "model"} <= first[0].keys():
+        if any(map(_begins_stream, first)):  # what started it may write its own prompt before
             return all(as_name(line.get("type")) in STREAMED for line in first)
         return bool(first) and {"sessionId", "projectHash"} <= first[0].keys() and all(map(_is_record, first[1:]))
     head = file.readable_head if name.endswith(".json") else b""
     session = SESSION.match(head) is not None and b'"messages"' in head
     return session or CONTENTS.match(head) is not None or PROMPTS.match(head) is not None
+
+
+def _begins_stream(line: dict[str, Any]) -> bool:
+    return line.get("type") == "init" and {"session_id", "model"} <= line.keys()
 
 
 def _is_record(line: dict[str, Any]) -> bool:
@@ -89,7 +93,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 def _replayed(file: RunFile, whole: dict[str, Any], records: list[Any]) -> Iterator[Any]:
     """Replay the lines of a session: of a message written twice the last counts, an undone one does not."""
     kept: dict[str, Any] = {}
-    streamed = "session_id" in next(iter(first_objects(file)), {})
+    streamed = any(map(_begins_stream, first_objects(file)))
     for line in objects(file):
         if isinstance(line, Lost):
             yield line

@@ -23,13 +23,22 @@ ROLES: Final = {
     "system": "system", "developer": "developer", "user": "user", "assistant": "assistant", "tool": "tool",
     "human": "user", "ai": "assistant", "gpt": "assistant", "model": "assistant", "bot": "assistant",
     "chatbot": "assistant", "function": "tool", "observation": "tool", "ipython": "tool", "tool_response": "tool",
-    "function_response": "tool", "tool_result": "tool", "tool_results": "tool",
+    "function_response": "tool", "tool_result": "tool", "tool_results": "tool", "toolresult": "tool",
 }  # fmt: skip
 """What writers call the speaker, and what it is here. Others stay: an environment's own kinds of message."""
 SAYS: Final = ("content", "tool_calls", "function_call", "reasoning_content", "text", "parts")
 ARGUMENTS: Final = ("arguments", "args", "input", "parameters")
 CALL_BLOCKS: Final = frozenset(
-    {"tool_use", "server_tool_use", "mcp_tool_use", "tool_call", "tool-call", "function_call", "functioncall"}
+    {
+        "tool_use",
+        "server_tool_use",
+        "mcp_tool_use",
+        "tool_call",
+        "tool-call",
+        "function_call",
+        "functioncall",
+        "toolcall",
+    }
 )
 RESULT_BLOCKS: Final = (
     "tool_result", "tool-result", "tool_call_response", "function_call_output", "functionresponse",
@@ -41,6 +50,12 @@ NESTED_RESULTS: Final = ("functionResponse", "function_response", "toolResult")
 NESTED: Final = frozenset({*NESTED_CALLS, *NESTED_RESULTS, "value", "thought"})
 IDENTITIES: Final = ("call_id", "tool_use_id", "tool_call_id", "toolUseId", "toolCallId", "id")
 """Ids of the call that a block makes or answers; its own id comes last and cannot find a result alone."""
+ANSWERED: Final = (
+    "call_id",
+    "tool_use_id",
+    "toolUseId",
+    "toolCallId",
+)  # ids that only a result has, of what it answers
 RESULTS: Final = ("content", "result", "output", "response")
 CONTENTS: Final = ("parts", "contents", "text")  # where a message has no `content`
 SAID: Final = ("value", "content")  # the text of a block that has no `text`
@@ -140,6 +155,9 @@ def _common(message: Message) -> Iterator[Message]:
     whole = message | {"role": role, "content": content}
     if role == "tool" and "error" not in message and (failed := _failed(message)) is not None:
         whole["error"] = failed
+    if role == "tool" and "tool_call_id" not in message:
+        answered = next((name for key in ANSWERED if (name := as_name(message.get(key))) is not None), None)
+        whole |= {} if answered is None else {"tool_call_id": answered}
     calls = list(_calls(message))
     if isinstance(content, list) and any(isinstance(part, dict) and _is_block(part) for part in content):
         yield from _of_blocks(whole, content, calls)
