@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import samples_agent_spans
+import samples_agents
 import samples_calls
 import samples_carriers
 import samples_chats
@@ -327,6 +328,7 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "train.ipynb": ("notebook", json.dumps(NOTEBOOK).encode()),
     "weights/model.safetensors": ("git_lfs_pointer", lfs_pointer(4_976_698_672)),
     **samples_carriers.CARRIERS,
+    **samples_agents.SAMPLES,
     **samples_chats.SAMPLES,
     **samples_calls.SAMPLES,
     **samples_coding_agents.SAMPLES,
@@ -444,12 +446,14 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
     **samples_carriers.ROWS,
     **samples_coding_agents.ROWS,
     **samples_sessions.ROWS,
+    **samples_agents.ROWS,
     **samples_chats.ROWS,
     **samples_token_lines.ROWS,
     **samples_traces.ROWS,
     **samples_agent_spans.ROWS,
 }
 """What a sample gives: a table, columns of it, and the values of all rows, as the bytes above have them."""
+NOTES = samples_carriers.NOTES | samples_agents.NOTES
 
 
 def run_file(path: Path, rel: str | None = None) -> RunFile:

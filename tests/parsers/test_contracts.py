@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from parser_samples import (
+    NOTES,
     ROWS,
     SAMPLES,
     SEQUENCE_ROWS,
@@ -23,7 +24,6 @@ from parser_samples import (
     table,
     takers,
 )
-from samples_carriers import NOTES
 
 from ptt.diagnostics import parsers
 from ptt.diagnostics.errors import InputError

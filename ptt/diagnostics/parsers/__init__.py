@@ -1,6 +1,7 @@
 """The table of contents of all formats: the first parser that recognises a file reads it."""
 
 from ptt.diagnostics.parsers import (
+    agent_records,
     agent_sessions,
     areal,
     art_trajectories,
@@ -33,6 +34,7 @@ from ptt.diagnostics.parsers import (
     otel_spans,
     own_logs,
     plain_tables,
+    plain_transcripts,
     prime_tokens,
     recorder,
     rllm,
@@ -121,6 +123,7 @@ PARSERS: tuple[Parser, ...] = (
     microsoft.SNAPSHOTS,
     openai.RESPONSES,  # these two take any log of their shape: behind all that know their writer
     chat_messages.PARSER,
+    agent_records.PARSER,  # any trace by its parts: behind all that know its shape
     metrics_jsonl.PARSER,
     metrics_json.PARSER,
     metrics_csv.PARSER,
@@ -128,6 +131,7 @@ PARSERS: tuple[Parser, ...] = (
     notebook.PARSER,
     console_log.PARSER,
     run_settings.PARSER,
+    plain_transcripts.PARSER,  # behind the logs that training prints, which may show conversations
     plain_tables.PARSER,  # asked once the whole run is known to hold no other log
 )
 

@@ -345,9 +345,10 @@ def _react(scan: Scanner, mark: Mark) -> Found | None:
     body = scan.text[begins:end].strip()
     given = unfenced(body)
     if not given.startswith("{"):
-        name = PLAIN_NAME.match(body)
-        asked = Asked(name=name[0], arguments={INPUT: body[name.end() :].strip(" ;:")}) if name else None
-        return Found(start=mark.start(), end=end, asked=(asked,), needs=STEP_TAG) if asked else None
+        if not (name := PLAIN_NAME.match(body)):
+            return None
+        asked = Asked(name=name[0], arguments={INPUT: body[name.end() :].strip(" ;:")})
+        return Found(start=mark.start(), end=end, asked=(asked,), needs=STEP_TAG)
     calls = calls_in(given)
     return Found(start=mark.start(), end=end, asked=calls) if calls and calls[0].sound is not False else None
 

@@ -115,7 +115,7 @@ def _is_foreign(message: Message) -> bool:
         return True
     if role == "tool" and "error" not in message and not FLAGS.isdisjoint(message):
         return True
-    return bool(message.get("function_call"))
+    return bool(message.get("function_call") or message.get("tool_call"))
 
 
 def _is_block(part: Message) -> bool:
@@ -181,8 +181,9 @@ def _calls(message: Message) -> Iterator[Message]:
         call = parse_json(call) if isinstance(call, str) else call
         if isinstance(call, dict):
             yield call if _is_common_call(call) else call | {"arguments": arguments_of(call)}
-    if not found and isinstance(legacy := message.get("function_call"), dict):
-        yield {"type": "function", "function": legacy}
+    for key in ("function_call", "tool_call"):  # one alone
+        if not found and isinstance(legacy := message.get(key), dict):
+            yield {"type": "function", **dict_of({"id": legacy["id"]} if "id" in legacy else {}), "function": legacy}
 
 
 def arguments_of(call: Message) -> Any:

@@ -1,0 +1,489 @@
+"""Agent traces in a layout of their own: conversations, steps, calls and events found by the names of their parts.
+
+What no parser for a known writer takes is read here: one conversation a record, at any depth; a list of steps with
+action and observation; calls in a flat list; events on lines, joined by their session; JSON in JSON texts; documents
+one after another; tables with a row for each message. What was taken for what is said in the source's note. Logs of
+metrics, settings and data sets of plain texts are refused: a trace shows an agent that speaks or calls a tool, and who
+or what answered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.io.assembled_chats import Chat, with_listed
+from ptt.diagnostics.parsers.io.conversations import opening
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.message_shapes import decoded
+from ptt.diagnostics.parsers.io.named_parts import Message, Uses, call_in, plain_key
+from ptt.diagnostics.parsers.io.record_labels import RANKS, labels_of, split_of, step_of, timing_of, tools_of
+from ptt.diagnostics.parsers.io.record_values import first_values, values
+from ptt.diagnostics.parsers.io.trace_parts import Act, acts_in
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
+from ptt.diagnostics.parsers.io.transcript_texts import is_transcript, shows_calls, transcripts
+from ptt.diagnostics.parsers.io.values import as_label, as_number, dict_of
+from ptt.diagnostics.wording import counted
+
+MIN_TEXT: Final = 60  # characters of a transcript
+MAX_TEXTS: Final = 64  # of one record
+LOOKED: Final = 20  # entries of a list looked at to see whether it is a conversation
+ENOUGH: Final = 0.5  # share of them that must tell something
+MAX_DEPTH: Final = 6  # of lists and objects around a conversation
+EXCLUDED: Final = ("expected", "gold", "reference", "groundtruth", "target", "available", "allowed", "candidate",
+                   "fewshot", "tools", "functions", "tooldefinitions", "schema", "chosen", "rejected")  # fmt: skip
+"""How members begin that show what should be done or could be, not what was."""
+ASKING: Final = ("prompt", "system", "instruction", "question", "context", "input", "template", "chattemplate", "query")
+"""How members begin whose text is asked of an agent, with examples of calls it may be."""
+LISTS_CALLS: Final = ("call", "action", "invocation", "tooluse", "toolhistory", "tooltrace", "toollog", "toolexec")
+SESSIONS: Final = (
+    "episode_id", "trajectory_id", "rollout_id", "simulation_id", "conversation_id", "conv_id", "session_id",
+    "thread_id", "chat_id", "dialog_id", "dialogue_id", "episode", "sample_id", "instance_id", "task_id", "example_id",
+    "question_id", "trace_id", "run_id", "session", "conversation",
+)  # fmt: skip
+"""Names of what joins events to one episode, the clearest first."""
+ATTEMPTS: Final = ("trial", "attempt", "rollout_idx", "sample_idx", "seed", "repeat")
+KEYED: Final = 0.5  # share of the events that must name their session
+OUTCOMES: Final = ("outcome", "verdict", "grade", "result", "judgement", "judgment", "evaluation")
+PASSED: Final = {
+    "pass": True, "passed": True, "success": True, "successful": True, "correct": True, "solved": True,
+    "resolved": True, "fail": False, "failed": False, "failure": False, "incorrect": False, "wrong": False,
+    "unsolved": False, "unresolved": False,
+}  # fmt: skip
+LABELLING: Final = frozenset(
+    {"reward", "success", "stop_reason", "model", "truncated", "cost_usd", "tokens_in", "tokens_out", "env", "task"}
+)
+NO_TRACE: Final = "record(s) skipped: no conversation, call or event in them."
+PLAN: Final = "agent records"
+CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """Where a conversation lies. `owners`: its record and the objects from there down to it."""
+
+    entries: list[Any] | str
+    owners: tuple[dict[str, Any], ...] = ()
+    beside: list[Any] = field(default_factory=list)  # calls that the record lists next to it
+    listed: bool = False
+    key: str = ""  # of a text
+    place: int | None = None  # among the texts of its record, each of which is an episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a file is read: a record an episode, or events that a key joins (empty: all are one episode)."""
+
+    events: bool
+    key: str = ""
+    text: str = ""  # the member of a record that holds its transcript, also where one shows no call
+
+
+SHARED: Final = 0.7  # sessions an event: a name that each event has for itself joins none
+
+
+def recognises(file: RunFile) -> bool:
+    """Recognise files whose first records hold conversations, or are events of one."""
+    return _plan(file) is not None
+
+
+def _plan(file: RunFile) -> Plan | None:
+    return file.look(PLAN, lambda: _new_plan(first_values(file)))
+
+
+def _new_plan(rows: list[Any]) -> Plan | None:
+    held = [row for row in rows if isinstance(row, dict | list)]
+    if not held:
+        return None
+    uses = Uses()
+    told = [(row, acts) for row in held if isinstance(row, dict) and (acts := acts_in(row, uses))]
+    looked = held[:LOOKED]
+    whole = sum(next(_episodes(row, texts=False), None) is not None for row in looked)
+    if whole and (whole >= ENOUGH * len(looked) or len(told) < whole):
+        return Plan(events=False)
+    if len(told) > 1 and _is_dialogue([act for _, acts in told for act in acts]):
+        return Plan(events=True, key=_session_key([row for row, _ in told]))
+    if sum(map(_holds_episode, looked)) >= ENOUGH * len(looked):
+        return Plan(events=False, text=_text_key(looked))
+    return None
+
+
+def _holds_episode(row: Any) -> bool:
+    return next(_episodes(row), None) is not None or (isinstance(row, dict) and bool(_unacted(row)))
+
+
+def _text_key(rows: list[Any]) -> str:
+    episodes = (episode for row in rows[:LOOKED] for episode in _episodes(row))
+    found = next((episode for episode in episodes if isinstance(episode.entries, str)), None)
+    return "" if found is None else found.key
+
+
+def _is_dialogue(acts: list[Act]) -> bool:
+    """Return whether an agent acts, and somebody or something else is heard."""
+    agent = any(act.kind == "call" or act.message.get("role") == "assistant" for act in acts)
+    return agent and any(act.kind == "result" or act.message.get("role") in ("user", "tool") for act in acts)
+
+
+def _session_key(rows: list[dict[str, Any]]) -> str:
+    names = Counter(snake(key) for row in rows for key, value in row.items() if as_label(value))
+    for key in SESSIONS:
+        if names[key] < KEYED * len(rows):
+            continue
+        if len({_value(row, key) for row in rows}) <= max(1, SHARED * len(rows)):
+            return key
+    return ""
+
+
+@lru_cache(maxsize=4096)
+def snake(key: str) -> str:
+    """Return a name in small letters with underscores."""
+    return CAMEL.sub("_", key[:80]).replace("-", "_").replace(".", "_").replace(" ", "_").lower()
+
+
+def _value(row: dict[str, Any], key: str) -> str | None:
+    return next((as_label(value) for name, value in row.items() if snake(name) == key), None)
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory a conversation, and what was taken for what."""
+    plan = _plan(file) or Plan(events=False)
+    reader = _Reader(Samples(file, PARSER.name), plan)
+    rows = reader.joined(values(file)) if plan.events else reader.episodes(values(file))
+    yield from read_samples(reader.samples, rows, reader.put, NO_TRACE)
+    yield from reader.notes()
+
+
+@dataclass
+class _Reader:
+    """Takes the conversations of one file."""
+
+    samples: Samples
+    plan: Plan
+    uses: Uses = field(default_factory=Uses)
+    without_key: int = 0
+
+    def episodes(self, rows: Iterable[Any]) -> Iterator[Any]:
+        """Yield each conversation in the rows; None for a row without any."""
+        for row in rows:
+            if isinstance(row, Lost):
+                yield row
+                continue
+            found = list(_episodes(row))
+            if not found and isinstance(row, dict):
+                found = _texts(row, (self.plan.text,)) if self.plan.text in row else _unacted(row)
+            yield from ({"episode": episode} for episode in found)
+            if not found and isinstance(row, dict | list):
+                yield None
+
+    def joined(self, rows: Iterable[Any]) -> Iterator[Any]:
+        """Yield each conversation that events make up, in the order of their first events."""
+        chats: dict[str, tuple[Chat, dict[str, Any]]] = {}
+        finished = 0
+        size = 0
+        for row in rows:
+            if isinstance(row, Lost):
+                yield row
+                continue
+            if not isinstance(row, dict):
+                continue
+            name = self._name(row)
+            if name is None:
+                self.without_key += 1
+                continue
+            chat, about = chats.setdefault(name, (Chat(), {}))
+            acts = acts_in(row, self.uses)
+            if any(chat.begins_anew(act) for act in acts):
+                finished += 1
+                chats[f"{name}\0{finished}"] = chats.pop(name)
+                chat, about = chats.setdefault(name, (Chat(), {}))
+            before = chat.size
+            for act in acts:
+                chat.add(act)
+            size += chat.size - before
+            _label(about, row, acts, self.plan.key)
+            self.samples.file.budget.take(nbytes=size, what="the events of a file")
+        for chat, about in chats.values():
+            if chat.messages:
+                yield {"chat": chat, "about": about}
+
+    def _name(self, row: dict[str, Any]) -> str | None:
+        if not self.plan.key:
+            return ""
+        name = _value(row, self.plan.key)
+        return None if name is None else "\0".join([name, *(_value(row, key) or "" for key in ATTEMPTS)])
+
+    def put(self, found: dict[str, Any], _samples: Samples) -> bool:
+        """Add one conversation."""
+        if "chat" in found:
+            chat, about, record = found["chat"], found["about"], found["about"]
+        else:
+            episode: Episode = found["episode"]
+            record = episode.owners[0] if episode.owners else {}
+            about = _labels(episode)
+            if isinstance(episode.entries, str):
+                self.uses.take("text", episode.key)
+                return self._put_text(episode.entries, about, record)
+            chat = self._chat(episode)
+            if not episode.entries:
+                self._add([], about, record, {"n_turns": None})
+                return True
+        if not any(message.get("role") in ("assistant", "tool") for message in chat.messages):
+            return False
+        told = chat.spoke or any(message.get("role") == "user" for message in chat.messages)
+        self._add(chat.messages, about, record, {} if told else {"n_turns": None})
+        return True
+
+    def _put_text(self, text: str, about: dict[str, Any], record: dict[str, Any]) -> bool:
+        """Add the transcript in a text of a record."""
+        self.uses.inferred += 1
+        asked = next((record[key] for key in ASKED if isinstance(record.get(key), str)), None)
+        if not is_transcript(text):
+            self._add(text, about, record, {}, asked)
+            return True
+        for found in transcripts(text):
+            self._add(found.messages, about | found.labels, record, {})
+        return True
+
+    def _add(
+        self,
+        completion: list[Message] | str,
+        about: dict[str, Any],
+        record: dict[str, Any],
+        told: dict[str, Any],
+        asked: str | None = None,
+    ) -> None:
+        labels = labels_of(about)
+        success = labels.columns["success"]
+        reward = labels.reward if labels.reward is not None or success is None else float(success)
+        messages = completion if isinstance(completion, list) else []
+        self.samples.add(
+            Sample(
+                step=step_of(about),
+                split=split_of(self.samples.file, record),
+                completion=completion,
+                identity=[labels.columns["sample_id"], completion],
+                prompt=opening(messages) or asked,
+                reward=reward,
+                components=labels.components,
+                timing=timing_of(messages),
+                asked=asked,
+                tools=tools_of([record]),
+                columns=labels.columns | told,
+            )
+        )
+
+    def _chat(self, episode: Episode) -> Chat:
+        chat = Chat()
+        for entry in episode.entries:
+            for act in acts_in(decoded(entry), self.uses, listed=episode.listed):
+                chat.add(act)
+        if episode.beside and not any(message.get("tool_calls") for message in chat.messages):
+            with_listed(chat, [c for e in episode.beside if (c := call_in(decoded(e), self.uses, listed=True))])
+        return chat
+
+    def notes(self) -> Iterator[Lost]:
+        """Yield what was taken for what, and what was left out."""
+        file, uses = self.samples.file, self.uses
+        named = [f"{part} = `{_shown(key)}`" for part in SHOWN if part in uses.taken for key in [_most(uses, part)]]
+        if self.plan.key:
+            named.append(f"episode = `{self.plan.key}`")
+        if named:
+            yield Lost(note=f"{file.rel}: read by its parts: {', '.join(named)} ({self._sureness()}).")
+        if self.without_key:
+            events = counted(self.without_key, "event(s)")
+            yield Lost(note=f"{file.rel}: {events} without `{self.plan.key}` left out.")
+
+    def _sureness(self) -> str:
+        """Say how sure the reading is: by speakers and texts under their usual names, by others, or inferred."""
+        if self.uses.inferred > self.uses.read:
+            return "a guess: who speaks is told by the kinds of events"
+        usual = _most(self.uses, "role") in ("role", "") and _most(self.uses, "text") in ("content", "")
+        return "sure" if usual and self.uses.read and not self.uses.inferred else "likely"
+
+
+ASKED: Final = ("question", "prompt", "instruction", "query", "input", "task", "problem")
+
+
+SHOWN: Final = ("role", "text", "calls", "tool", "arguments", "result")
+
+
+def _most(uses: Uses, part: str) -> str:
+    return uses.taken[part].most_common(1)[0][0] if part in uses.taken else ""
+
+
+def _shown(key: str) -> str:
+    return re.sub(r"[^\w./ -]", "?", key[:40])
+
+
+def _episodes(
+    found: Any, owners: tuple[dict[str, Any], ...] = (), depth: int = 0, *, texts: bool = True
+) -> Iterator[Episode]:
+    """Yield the conversations in a value: its own, else those of the records in it; `texts`: those in texts too."""
+    found = decoded(found) if isinstance(found, str) and found[:1] in ("[", "{") else found
+    if depth > MAX_DEPTH or not isinstance(found, dict | list) or not found:
+        return
+    if isinstance(found, list):
+        if _rank(found, listed=False) > 1:
+            yield Episode(entries=found, owners=owners)
+            return
+        for entry in found:
+            if isinstance(entry, dict | list):
+                yield from _episodes(entry, (), depth + 1, texts=texts)
+        return
+    if "chosen" in found and "rejected" in found:
+        return
+    if (own := _own(found)) is not None:
+        yield own
+        return
+    if texts and (written := _texts(found)):
+        yield from written
+        return
+    for key, value in found.items():
+        if isinstance(value, dict | list) and not plain_key(key).startswith(EXCLUDED):
+            yield from _episodes(value, (), depth + 1, texts=texts)
+
+
+def _own(record: dict[str, Any]) -> Episode | None:
+    """Return the conversation of a record: the clearest and longest list among its members and objects."""
+    found: list[tuple[int, int, int, Episode]] = []
+    places: list[tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = [(record, (record,))]
+    calls: list[list[Any]] = []
+    for place, owners in places:
+        for key, value in place.items():
+            plain = plain_key(key)
+            if plain.startswith(EXCLUDED):
+                continue
+            value = decoded(value) if isinstance(value, str) and value[:1] in ("[", "{") else value
+            if isinstance(value, dict) and len(owners) < MAX_DEPTH // 2:
+                places.append((value, (*owners, value)))
+            if not isinstance(value, list) or not value:
+                continue
+            listed = any(word in plain for word in LISTS_CALLS)
+            rank = _rank(value, listed=listed)
+            if rank:
+                episode = Episode(entries=value, owners=owners, listed=listed)
+                found.append((rank, len(value), -len(found), episode))
+            if rank == 1:
+                calls.append(value)
+    if not found:
+        return None
+    rank, *_, best = max(found, key=lambda entry: entry[:3])
+    beside = max(calls, key=len) if rank > 1 and calls else []
+    return Episode(entries=best.entries, owners=best.owners, beside=beside, listed=best.listed)
+
+
+def _unacted(record: dict[str, Any]) -> list[Episode]:
+    """Return the episode of a record whose list of calls is empty, if it says how it ended."""
+    empty = any(plain_key(key) in CALL_LISTS and value == [] for key, value in record.items())
+    labels = labels_of({snake(key): value for key, value in record.items()}) if empty else None
+    told = labels is not None and (labels.reward is not None or labels.columns["success"] is not None)
+    return [Episode(entries=[], owners=(record,))] if told else []
+
+
+CALL_LISTS: Final = frozenset({"toolcalls", "functioncalls", "toolinvocations", "tooluses"})
+
+
+def _texts(record: dict[str, Any], known: tuple[str, ...] = ()) -> list[Episode]:
+    """Return the texts of a record that are an agent's transcript: one, or a list with one for each attempt.
+
+    `known`: members that are one in other records.
+    """
+    for key, value in record.items():
+        several = value if isinstance(value, list) and len(value) <= MAX_TEXTS else [value]
+        if plain_key(key).startswith((*EXCLUDED, *ASKING)) or not all(isinstance(text, str) for text in several):
+            continue
+        shown = key in known and any(several)
+        if shown or any(len(text) >= MIN_TEXT and (shows_calls(text) or is_transcript(text)) for text in several):
+            places = range(len(several)) if isinstance(value, list) else [None]
+            return [
+                Episode(entries=text, owners=(record,), key=key, place=place)
+                for text, place in zip(several, places, strict=True)
+            ]
+    return []
+
+
+def _rank(found: list[Any], *, listed: bool) -> int:
+    """Return 2 for a list of messages, steps or events with an agent among them, 1 for one of calls alone, else 0."""
+    looked = list(map(decoded, found[:LOOKED]))
+    uses = Uses()
+    told = [acts for entry in looked if (acts := acts_in(entry, uses, listed=listed))]
+    if len(told) < ENOUGH * len(looked):
+        return 0
+    acts = [act for acts in told for act in acts]
+    if any(act.kind == "say" and act.message.get("role") == "assistant" for act in acts):
+        return 2 if len(acts) > 1 else 0
+    if not any(act.kind == "call" for act in acts):
+        return 0
+    return 2 if any(act.kind == "say" for act in acts) else 1
+
+
+def _labels(episode: Episode) -> dict[str, Any]:
+    """Return the labels of a conversation: of its record, of the objects down to it, and of those beside it."""
+    about: dict[str, Any] = {}
+    record = episode.owners[0] if episode.owners else {}
+    beside = [value for value in record.values() if isinstance(value, dict) and value not in episode.owners]
+    for place in (record, *episode.owners[1:], *beside):
+        _take(about, place)
+    if episode.place is not None:
+        lists = [record[name] for name in ("scores", "rewards", "reward", "score") if name in record]
+        scored = next((found for found in lists if isinstance(found, list) and len(found) > episode.place), None)
+        if scored is not None:
+            about["reward"] = as_number(scored[episode.place])
+    if not about.get("reward") and isinstance(episode.entries, list):
+        rewards = [as_number(dict_of(entry).get("reward")) for entry in episode.entries]
+        known = [value for value in rewards if value is not None]
+        if known and labels_of(about).reward is None:
+            about["reward"] = sum(known)
+    return about
+
+
+def _take(about: dict[str, Any], place: dict[str, Any]) -> None:
+    """Take an object's labels that are not yet known."""
+    for key, value in place.items():
+        name = snake(key)
+        if name in RANKS and value is not None:
+            about.setdefault(name, value)
+        elif name in OUTCOMES and isinstance(value, str) and (passed := PASSED.get(value.strip().lower())) is not None:
+            about.setdefault("success", passed)
+        elif name == "split":
+            about.setdefault(name, value)
+
+
+def _label(about: dict[str, Any], row: dict[str, Any], acts: list[Act], key: str) -> None:
+    """Take the labels that an event tells: those of a call are the call's, and rewards of steps add up."""
+    if key:
+        name = _value(row, key)
+        about.setdefault(
+            "task" if key in ("task_id", "instance_id", "example_id", "question_id") else "sample_id", name
+        )
+    places = [row]
+    for depth, place in enumerate(places):
+        for raw, value in list(place.items()):
+            name = snake(raw)
+            label = RANKS.get(name, ("", 0))[0]
+            if isinstance(value, dict) and not acts and depth < MAX_DEPTH:
+                places.append(value)
+            if label not in LABELLING or isinstance(value, dict | list) or value is None:
+                continue
+            if label in ("model", "env", "task"):
+                about.setdefault(name, value)
+            elif label == "reward" and acts and as_number(value) is not None:
+                about[name] = (as_number(about.get(name)) or 0.0) + float(value)
+            elif not acts:
+                about[name] = value
+
+
+PARSER = Parser(
+    name="agent_records",
+    describes="Agent traces of any other layout, read by the names of their parts: trajectories, turns, tool calls.",
+    held_against="real: logs of GAIA, tau-bench, MINT and LangChain agents in layouts of their own",
+    priority=95,
+    general=True,
+    of_training=False,
+    recognises=recognises,
+    read=read,
+)

@@ -1,0 +1,161 @@
+"""The values of a file whatever holds them: JSON on lines among other lines, documents, tables of text, Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Lost, RunFile
+from ptt.diagnostics.parsers.io.json_documents import document_head, members
+from ptt.diagnostics.parsers.io.lines import BOM, DECODER, SUFFIXES, blocks, first_objects, parse_json, text_head
+from ptt.diagnostics.parsers.io.named_parts import NAME, plain_key
+from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, schema_of
+from ptt.diagnostics.parsers.io.record_files import BATCH_ROWS, LONG_HEAD_BYTES, _long_head, _rows, _table_rows, layout
+from ptt.diagnostics.parsers.io.trace_parts import TEXT
+
+LOOKED: Final = 200  # values looked at to recognise a file
+LINES: Final = (*SUFFIXES, ".log", ".txt", ".out", ".ndjson.gz")
+DOCUMENTS: Final = (".json", ".traj", ".json.gz", ".json.zst")
+OPENS: Final = (b"{", b"[")
+MAX_OBJECT: Final = 16 << 20  # bytes of one object over several lines
+SPELT: Final = b'"[{"'  # how a cell begins that holds a list of objects
+MAX_ROW: Final = 20  # of a Parquet file, looked at
+
+
+def first_values(file: RunFile) -> list[Any]:
+    """Return the first values of a file; those that are cut are left out, or lack their end."""
+    name = file.name.lower()
+    if name.endswith(".parquet"):
+        return list(itertools.islice((row for row in _parquet(file, MAX_ROW) if isinstance(row, dict)), MAX_ROW))
+    if name.endswith((".csv", ".tsv")):
+        return _first_cells(file)
+    if _is_document(file):
+        return _first_of_document(file)
+    if not name.endswith(LINES) and not name.endswith(DOCUMENTS):
+        return []
+    head = text_head(file).removeprefix(BOM)
+    if not any(line.startswith(OPENS) for line in head.split(b"\n")[:LOOKED]):
+        return []
+    rows: list[Any] = first_objects(file) if name.endswith(SUFFIXES) else []
+    found = list(itertools.islice(_values_of_lines(_long_head(file).split(b"\n")), LOOKED))
+    return found if len(found) > len(rows) else rows
+
+
+def values(file: RunFile) -> Iterator[Any]:
+    """Yield the values of a file, and what is lost of it."""
+    name = file.name.lower()
+    if name.endswith(".parquet"):
+        yield from _parquet(file, BATCH_ROWS) if schema_of(file) else (cut_note(file),)
+    elif name.endswith((".csv", ".tsv")):
+        yield from (row for row in _table_rows(file) if row is not None)
+    elif _is_document(file):
+        whole: dict[str, Any] = {}
+        for member in members(file, frozenset()):
+            if isinstance(member, Lost):
+                yield member
+            elif layout(file) == "list":
+                yield member[1]
+            else:
+                whole[member[0]] = member[1]
+        if whole:
+            yield whole
+    else:
+        yield from _lines(file)
+
+
+def _first_of_document(file: RunFile) -> list[Any]:
+    """Return the first elements of a list, or the object that a document is, as far as its beginning tells."""
+    head = _long_head(file).removeprefix(BOM).decode("utf-8", "replace")
+    found = document_head(head, whole=len(head) < LONG_HEAD_BYTES)
+    if isinstance(found, list):
+        return found[:LOOKED]
+    return [found] if isinstance(found, dict) else []
+
+
+def _is_document(file: RunFile) -> bool:
+    """Return whether a file is one JSON document, not several one after another."""
+    kind = layout(file) if file.name.lower().endswith(DOCUMENTS[:1]) else ""
+    if kind not in ("list", "object"):
+        return False
+    return kind == "list" or b"\n}\n{" not in text_head(file).replace(b"\r", b"")
+
+
+def _lines(file: RunFile) -> Iterator[Any]:
+    lost: list[Lost] = []
+    for value in _values_of_lines(_split_lines(file, lost)):
+        file.budget.tick()
+        yield value
+        yield from lost
+        lost.clear()
+    yield from lost
+
+
+def _split_lines(file: RunFile, lost: list[Lost]) -> Iterator[bytes]:
+    for block in blocks(file):
+        if isinstance(block, Lost):
+            lost.append(block)
+        else:
+            yield from block.split(b"\n")
+
+
+def _values_of_lines(lines: Iterable[bytes]) -> Iterator[Any]:
+    """Yield the JSON values among lines: on one each, or from a line that opens one to a line that ends it."""
+    held: list[bytes] = []
+    size = 0
+    for line in lines:
+        if held:
+            held.append(line)
+            size += len(line)
+            if line[:1] in (b"}", b"]") or size > MAX_OBJECT:
+                if (value := parse_json(b"\n".join(held))) is not None:
+                    yield value
+                held, size = [], 0
+            continue
+        bare = line.strip()
+        if not bare.startswith(OPENS):
+            continue
+        value = parse_json(bare)
+        if value is not None:
+            yield value
+        elif bare in OPENS or (line[:1] in OPENS and bare.endswith((b",", b"{", b"["))):
+            held, size = [line], len(line)
+        else:
+            yield from _several(bare.decode("utf-8", "replace"))
+
+
+def _several(text: str) -> Iterator[Any]:
+    """Yield the objects that stand one after another on a line."""
+    at = 0
+    while at < len(text) and text[at] in "{[":
+        try:
+            value, at = DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return
+        yield value
+        while at < len(text) and text[at] in " \t,":
+            at += 1
+
+
+def _first_cells(file: RunFile) -> list[Any]:
+    head = file.readable_head.decode("utf-8", "replace").removeprefix("\ufeff")
+    names = next(csv.reader(io.StringIO(head.partition("\n")[0])), [])
+    told = {plain_key(name) for name in names} & {*TEXT, *NAME}
+    if not told and SPELT not in file.readable_head:
+        return []
+    try:
+        rows = list(itertools.islice(csv.DictReader(io.StringIO(head, newline="")), LOOKED))
+    except csv.Error:
+        return []
+    rows = rows[:-1] if len(file.readable_head) >= HEAD_BYTES else rows
+    return [{key: value for key, value in row.items() if isinstance(key, str) and value} for row in rows]
+
+
+def _parquet(file: RunFile, batch_rows: int) -> Iterator[Any]:
+    footer = schema_of(file) if is_cut(file) else None
+    names = {plain_key(name) for name in footer[0].names} if footer else set()
+    if not names & {*TEXT, "messages", "conversation", "conversations", "trajectory", "steps", "turns", "history"}:
+        return
+    yield from _rows(file, batch_rows)

@@ -1,0 +1,369 @@
+"""Find what somebody said, called or got back in an object of unknown layout, by the names of its parts.
+
+An object tells by itself what it is: a message
+with a speaker, a step with an action and its observation, a call of a tool, or an event whose kind says who acts.
+Definitions of tools, expected calls and numbers of a metric log are none of these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.io.message_shapes import ROLES as COMMON_ROLES
+from ptt.diagnostics.parsers.io.message_shapes import common_messages, decoded
+from ptt.diagnostics.parsers.io.named_parts import (
+    IDENTITY,
+    RESULT,
+    Message,
+    Parts,
+    Uses,
+    action_call,
+    call_in,
+    first,
+    named_call,
+    parts_of,
+    result_told,
+)
+from ptt.diagnostics.parsers.io.values import as_text, dicts_in
+
+ROLE: Final = ("role", "from", "speaker", "sender", "author", "messagerole", "actor", "who", "source", "agent", "node",
+               "type")  # fmt: skip
+TEXT: Final = ("content", "text", "value", "message", "body", "utterance", "msg", "response", "reply", "output",
+               "answer", "completion", "llmoutput", "modeloutput", "rawoutput", "generation")  # fmt: skip
+OBSERVED: Final = ("observation", "observations", "toolresult", "tooloutput", "toolresponse", "envresponse",
+                   "environmentresponse", "toolresults", "toolresponses", "toolcallresults", "functionresults",
+                   "result", "results", "feedback", "output")  # fmt: skip
+"""What came back in a step, beside what was done."""
+AGENT: Final = ("agent", "agentname", "agentrole")
+CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "tooluses", "tooluse", "calls", "actions",
+                "action")  # fmt: skip
+THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale")
+KIND: Final = ("eventtype", "event", "type", "kind", "say", "ask", "category", "steptype", "messagetype", "name")
+TIME: Final = ("timestamp", "time", "createdat", "ts", "starttime", "datetime", "date")
+INNER: Final = ("message", "data", "payload", "event", "item", "entry", "record", "msg", "details", "kwargs", "content",
+                "raw", "body", "toolcall", "call", "attributes")  # fmt: skip
+"""Where an object that says nothing itself holds what does."""
+SPAN_TIMES: Final = frozenset({"starttime", "endtime", "startedat", "duration", "durationms", "starttimeunixnano"})
+"""Parts of a span, which is not read here."""
+REQUEST: Final = ("prompts", "prompt", "messages", "input", "inputs", "request")
+ROLES: Final = COMMON_ROLES | {
+    "agent": "assistant", "llm": "assistant", "assistantmessage": "assistant", "aimessage": "assistant",
+    "policy": "assistant", "chatgpt": "assistant", "claude": "assistant", "gemini": "assistant", "ai_agent":
+    "assistant", "assistant_agent": "assistant", "usermessage": "user", "humanmessage": "user", "customer": "user",
+    "client": "user", "prompter": "user", "user_proxy": "user", "userproxy": "user", "user_simulator": "user",
+    "toolmessage": "tool", "functionmessage": "tool", "environment": "tool", "env": "tool", "executor": "tool",
+    "tools": "tool", "systemmessage": "system",
+}  # fmt: skip
+ACTS: Final = frozenset({"tool", "tools", "function", "action", "command", "mcp", "skill", "toolkit"})
+MODELS: Final = frozenset({"assistant", "ai", "llm", "model", "agent", "chat", "generation", "bot", "completion"})
+STARTS: Final = frozenset({"call", "calls", "use", "start", "started", "request", "requested", "invoke", "invoked",
+                           "invocation", "begin", "input", "calling"})  # fmt: skip
+ENDS: Final = frozenset({"result", "results", "end", "ended", "response", "output", "execution", "executed", "complete",
+                         "completed", "finish", "finished", "return", "returned", "observation", "done", "error",
+                         "failed", "success"})  # fmt: skip
+SAYS: Final = frozenset({"end", "ended", "response", "message", "output", "complete", "completed", "answer", "reply",
+                         "text", "finish", "finished", "result", "generated", "final"})  # fmt: skip
+PARTIAL: Final = frozenset({"delta", "chunk", "partial", "stream", "token", "heartbeat", "usage"})
+WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+MAX_DEPTH: Final = 4  # of objects that hold what an event says
+
+
+@dataclass(frozen=True, kw_only=True)
+class Act:
+    """One thing that an object tells. `kind`: say (a message), call, or result; `event`: what its writer calls it."""
+
+    kind: str
+    message: Message
+    event: str = ""
+
+
+def words_of(kind: str) -> frozenset[str]:
+    """Return the words of an event's kind in small letters."""
+    return _words(kind[:80])
+
+
+@lru_cache(maxsize=4096)
+def _words(kind: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in WORDS.findall(kind))
+
+
+def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> list[Act]:
+    """Return what an object tells, in order; nothing if it is no part of a conversation.
+
+    `listed`: it stands where calls are listed, so that a name and arguments are enough to be one.
+    """
+    if not isinstance(found, dict) or depth > MAX_DEPTH:
+        return []
+    parts = parts_of(found)
+    event = _event(parts)
+    if PARTIAL & words_of(event) or ("spanid" in parts and not SPAN_TIMES.isdisjoint(parts)):
+        return []
+    said = _results_listed(parts, event) or _spoken(parts, uses, event)
+    if said is None:
+        said = _step(parts, uses, event)
+    if said is None:
+        said = _of_event(parts, uses, event)
+    if said is None and (call := call_in(found, uses, listed=listed)) is not None:
+        said = [Act(kind="call", message=call, event=event), *_result_of(call, event)]
+    if said is None:
+        said = _by_agent(parts, uses, event)
+    if said is None:
+        said = _inside(parts, uses, event, depth)
+    stamp = first(parts, TIME)
+    if stamp is not None:
+        for act in said:
+            act.message.setdefault("timestamp", stamp[1])
+    return said
+
+
+def _event(parts: Parts) -> str:
+    for name in KIND:
+        if name in parts and isinstance(parts[name][1], str):
+            return str(parts[name][1])[:80]
+    return ""
+
+
+def role_of(parts: Parts) -> tuple[str, str] | None:
+    """Return the name of the part that names a known speaker, and the speaker."""
+    for name in ROLE:
+        if name not in parts:
+            continue
+        key, value = parts[name]
+        if isinstance(value, dict):
+            value = value.get("role", value.get("name"))
+        if isinstance(value, str) and (role := ROLES.get(value.lower().rpartition(".")[2])):
+            return key, role
+    return None
+
+
+def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
+    """Return what a message with a known speaker tells; None if the object is none."""
+    speaker = role_of(parts)
+    if speaker is None:
+        return None
+    key, role = speaker
+    text = _text(parts, key)
+    if isinstance(text, tuple) and isinstance(text[1], dict) and role_of(parts_of(text[1])) is not None:
+        return None  # what is inside tells it
+    calls = (_calls(parts, uses, event) or named_call(parts, uses)) if role == "assistant" else []
+    thought = first(parts, THOUGHT) if role == "assistant" else None
+    answers = role == "tool" and first(parts, IDENTITY[:-1]) is not None  # with nothing, but it did
+    if text is None and not calls and thought is None and "content" not in parts and not answers:
+        return None
+    message: Message = {"role": role, "content": text[1] if text else ""}
+    uses.take("role", key)
+    uses.read += 1
+    if text is not None:
+        uses.take("text", text[0])
+    rest = {name: part for name, part in parts.items() if text is None or part[0] != text[0]}
+    return [*_acts(message, role, rest, calls, thought, uses, event)]
+
+
+def _acts(
+    message: Message, role: str, parts: Parts, calls: list[Message], thought: Any, uses: Uses, event: str
+) -> Iterator[Act]:
+    if role == "tool":
+        yield Act(kind="result", message=result_told(message, parts), event=event)
+        return
+    if thought is not None and isinstance(thought[1], str) and thought[1]:
+        message["reasoning_content"] = thought[1]
+    for plain in common_messages([message | ({"tool_calls": calls} if calls else {})]):
+        kind = "result" if plain.get("role") == "tool" else "say"
+        yield Act(kind=kind, message=plain, event=event)
+    results = [call.pop("result") for call in calls if "result" in call]
+    yield from (Act(kind="result", message=result, event=event) for result in results)
+    if calls and not results:
+        yield from _observed(parts, uses, event)
+
+
+def _text(parts: Parts, speaker: str) -> tuple[str, Any] | None:
+    """Return what was said: the first part for it that is not the speaker's own."""
+    found = [parts[name] for name in TEXT if name in parts and parts[name][0] != speaker]
+    whole = [entry for entry in found if isinstance(entry[1], str | list | dict)]
+    return next((entry for entry in whole if entry[1]), next(iter(whole), None))
+
+
+def _calls(parts: Parts, uses: Uses, event: str) -> list[Message]:
+    """Return the calls that a message or step lists."""
+    for name in CALLS:
+        if name not in parts:
+            continue
+        key, value = parts[name]
+        value = decoded(value)
+        listed = value if isinstance(value, list) else [value]
+        calls = [call for entry in listed if (call := call_in(decoded(entry), uses, listed=True)) is not None]
+        if calls:
+            uses.take("calls", key)
+            return calls
+    if (
+        "content" in parts
+        and isinstance(parts["content"][1], list)
+        and "tool" in {w.rstrip("s") for w in words_of(event)}
+    ):
+        return [c for entry in parts["content"][1] if (c := call_in(entry, uses, listed=True)) is not None]
+    return []
+
+
+def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
+    """Return what a step tells: the agent's thought and action, and what it observed; None if it is none."""
+    observed = next((name for name in OBSERVED[:7] if name in parts), None)
+    acted = next((name for name in ("action", "toolcalls", "toolcall", "actions", "functioncall") if name in parts), "")
+    acted = acted or next((name for name in parts if name.startswith("action") or name.endswith("action")), "")
+    thought = first(parts, THOUGHT) or next((told for name, told in parts.items() if name.endswith(THOUGHT[2:])), None)
+    if not acted or (observed is None and thought is None and not _is_text(parts, "response")):
+        return None
+    key, value = parts[acted]
+    value = decoded(value)
+    said = next((parts[name] for name in ("response", "llmoutput", "modeloutput", "llmresponse", "rawresponse",
+                                          "text", "content") if _is_text(parts, name)), thought)  # fmt: skip
+    if isinstance(value, str):
+        if not re.search(r"[A-Za-z]", value):
+            return None
+        calls = [action_call(value, parts, uses)]
+    elif isinstance(value, dict | list):
+        calls = _calls({"action": (key, value)}, uses, event)
+    else:
+        return None
+    if not calls and said is None:
+        return None
+    uses.take("calls", key)
+    uses.read += 1
+    if said is not None:
+        uses.take("text", said[0])
+    message: Message = {"role": "assistant", "content": "" if said is None else as_text(said[1])}
+    results = [call.pop("result") for call in calls if "result" in call]
+    acts = [Act(kind="say", message=message | ({"tool_calls": calls} if calls else {}), event=event)]
+    acts += [Act(kind="result", message=result, event=event) for result in results]
+    return acts if results else [*acts, *_observed(parts, uses, event)]
+
+
+def _is_text(parts: Parts, name: str) -> bool:
+    return name in parts and isinstance(parts[name][1], str) and bool(parts[name][1])
+
+
+def _observed(parts: Parts, uses: Uses, event: str) -> Iterator[Act]:
+    """Yield what came back in a step."""
+    for name in OBSERVED:
+        if name not in parts:
+            continue
+        key, value = parts[name]
+        uses.take("result", key)
+        entries = value if isinstance(value, list) and value and all(isinstance(e, dict) for e in value) else [value]
+        for entry in entries:
+            inner = parts_of(entry) if isinstance(entry, dict) else {}
+            text = first(inner, RESULT)
+            content = entry if text is None else text[1]
+            yield Act(kind="result", message=result_told({"content": content}, inner or _state(parts)), event=event)
+        return
+
+
+def _state(parts: Parts) -> Parts:
+    return {name: parts[name] for name in ("error", "success", "exitcode", "returncode") if name in parts}
+
+
+def _result_of(call: Message, event: str) -> list[Act]:
+    result = call.pop("result", None)
+    return [] if result is None else [Act(kind="result", message=result, event=event)]
+
+
+def _of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
+    """Return what an event tells whose kind says who acts; None where it does not."""
+    words = words_of(event)
+    if not words or len(words) > 6:
+        return None
+    if words & ACTS or (words & {"observation"} and len(words) == 1):
+        return _of_tool(parts, uses, event, words)
+    text = first(parts, TEXT)
+    if words & {"thought", "thinking", "reasoning"}:
+        return _plain("thought", text, uses, event)
+    if words & {"user", "human"} and not words & STARTS - {"input", "request"}:
+        return _plain("user", text, uses, event)
+    if words & MODELS and (words & SAYS or len(words) == 1) and not words & {"start", "started", "request", "prompt"}:
+        calls = _calls(parts, uses, event)
+        if (text is None or isinstance(text[1], dict)) and not calls:
+            return None
+        uses.inferred += 1
+        message: Message = {"role": "assistant", "content": as_text(text[1]) if text else ""}
+        said = [Act(kind="say", message=message | ({"tool_calls": calls} if calls else {}), event=event)]
+        return said + [Act(kind="result", message=c.pop("result"), event=event) for c in calls if "result" in c]
+    if words & MODELS and words & {"start", "started", "request", "prompt"}:
+        asked = first(parts, REQUEST)
+        return None if asked is None else [Act(kind="request", message={"content": asked[1]}, event=event)]
+    return None
+
+
+def _by_agent(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
+    """Return what a named agent was asked to do and put out."""
+    agent, text = first(parts, AGENT), first(parts, ("output", "response", "result", "answer", "message", "content"))
+    if agent is None or text is None or not isinstance(agent[1], str) or not isinstance(text[1], str):
+        return None
+    asked = first(parts, ("task", "input", "instruction", "question", "query"))
+    if asked is None or not isinstance(asked[1], str):
+        return None
+    uses.inferred += 1
+    uses.take("role", agent[0])
+    uses.take("text", text[0])
+    spoken = (("user", asked[1]), ("assistant", text[1]))
+    return [Act(kind="say", message={"role": role, "content": said}, event=event) for role, said in spoken]
+
+
+def _plain(role: str, text: tuple[str, Any] | None, uses: Uses, event: str) -> list[Act] | None:
+    if text is None or not isinstance(text[1], str):
+        return None
+    uses.inferred += 1
+    return [Act(kind="thought" if role == "thought" else "say", message={"role": role, "content": text[1]},
+                event=event)]  # fmt: skip
+
+
+def _results_listed(parts: Parts, event: str) -> list[Act]:
+    """Return the results that an event of tools lists, whoever is named as its speaker."""
+    words = words_of(event)
+    listed = dicts_in(parts["content"][1]) if "content" in parts and words & ACTS and words & ENDS else []
+    inner = [parts_of(entry) for entry in listed]
+    found = [(held, text) for held in inner if "type" not in held and (text := first(held, RESULT)) is not None]
+    return [Act(kind="result", message=result_told({"content": text[1]}, held), event=event) for held, text in found]
+
+
+def _of_tool(parts: Parts, uses: Uses, event: str, words: frozenset[str]) -> list[Act] | None:
+    ends = bool(words & ENDS) or words == {"observation"}
+    listed = parts["content"][1] if "content" in parts else None
+    if isinstance(listed, list) and dicts_in(listed):
+        calls = [call for entry in listed if (call := call_in(entry, uses, listed=True)) is not None]
+        if calls:
+            uses.inferred += 1
+            return [Act(kind="say", message={"role": "assistant", "content": "", "tool_calls": calls}, event=event)]
+    whole = dict(parts.values())
+    if ends:
+        came = first(parts, RESULT) or first(parts, ("error",))
+        if came is None:
+            return None
+        uses.inferred += 1
+        uses.take("result", came[0])
+        return [Act(kind="result", message=result_told({"content": came[1]}, parts), event=event)]
+    if not words & STARTS and len(words) > 1:
+        return None
+    call = call_in({key: value for key, value in whole.items() if value != event}, uses, listed=True)
+    if call is None:
+        return None
+    uses.inferred += 1
+    return [Act(kind="call", message=call, event=event), *_result_of(call, event)]
+
+
+def _inside(parts: Parts, uses: Uses, event: str, depth: int) -> list[Act]:
+    """Return what an object inside tells, where this one only wraps it."""
+    named = [parts[name][1] for name in INNER if name in parts]
+    others = [value for name, (_, value) in parts.items() if name not in INNER] if depth else []
+    for value in [*named, *others]:
+        value = decoded(value) if isinstance(value, str) and value[:1] == "{" else value
+        if isinstance(value, dict):
+            # what wraps it says of what kind it is
+            outer = {parts[name][0]: parts[name][1] for name in ("type", "eventtype", "event") if name in parts
+                     and isinstance(parts[name][1], str)}  # fmt: skip
+            acts = acts_in(outer | value if outer.keys().isdisjoint(value) else value, uses, depth=depth + 1)
+            if acts:
+                return [Act(kind=act.kind, message=act.message, event=event or act.event) for act in acts]
+    return []

@@ -1,0 +1,233 @@
+"""Take transcripts that are plain text apart: who speaks, which lines call a tool, where an episode begins.
+
+Speakers stand on lines of their own, decorated in one way throughout (`## USER`, `--- [3] assistant ---`, `[tool]`),
+or begin a line (`User: ...`, `Thought 2: ...`). An episode begins at a line of one word, always the same one, that
+comes again before each exchange (`Question: ...`, `TASK 3 | reward=0.0`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Message = dict[str, Any]
+
+SPEAKERS: Final = {
+    "user": "user", "human": "user", "customer": "user", "you": "user", "assistant": "assistant", "ai": "assistant",
+    "agent": "assistant", "bot": "assistant", "model": "assistant", "gpt": "assistant", "chatgpt": "assistant",
+    "claude": "assistant", "llm": "assistant", "ai assistant": "assistant", "system": "system",
+    "system prompt": "system", "tool": "tool", "function": "tool", "environment": "tool", "observation": "tool",
+    "tool result": "tool", "tool results": "tool", "tool response": "tool", "tool output": "tool",
+    "function result": "tool", "execution result": "tool", "result": "tool", "output": "tool", "thought": "thought",
+    "thinking": "thought", "reasoning": "thought", "action": "action", "action input": "input", "tool call": "call",
+    "tool calls": "call", "tool use": "call", "function call": "call", "final answer": "answer",
+}  # fmt: skip
+"""What introduces a part of a transcript, and what the part is."""
+AGENT: Final = frozenset({"assistant", "thought", "action", "call", "input", "answer"})
+INLINE: Final = re.compile(
+    r"[ \t]{0,4}(?:\*\*|__)?(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)(?:[ _#](?P<number>\d{1,4}))?(?:\*\*|__)?"
+    r"[ \t]?:(?:\*\*|__)?(?:[ \t]|$)"
+)
+LETTERS: Final = re.compile(r"[A-Za-z]+(?:[ _][A-Za-z]+)?")
+BEGINS: Final = re.compile(
+    r"[^\w\n]{0,8}(?P<word>question|task|episode|problem|sample|instance|trajectory|conversation|example|query|game)"
+    r"\b(?P<sign>[ \t]?[:#|]|[ \t]+\d)",
+    re.IGNORECASE,
+)
+PAIR: Final = re.compile(r"\b([A-Za-z_]{2,30})[ \t]?[=:][ \t]?([\w.+-]{1,60})")
+CALLED: Final = re.compile(
+    r"^[ \t]*\W{0,4}(?:tool[ _]call|calling (?:the )?tool|calling|function[ _]call|using tool|tool[ _]use|invoking)"
+    r"[ \t]*[:=]?[ \t]*[`'\"]?(?P<name>[A-Za-z_][\w.-]{0,80})[`'\"]?[ \t]*"
+    r"(?:with(?: (?:args|arguments|input))?:?[ \t]*)?"
+    r"(?P<args>\([^\n]{0,20000}\)|\{[^\n]{0,20000}\})?[ \t]*\]?[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+VERDICT: Final = re.compile(r"\b(in)?correct\b|\b(wrong)\b", re.IGNORECASE)
+VERDICT_CHARS: Final = 60
+HEADING_CHARS: Final = 80
+MIN_MARKS: Final = 4  # of a text that is no record's: two exchanges
+AIDER: Final = "# aider chat started at"
+TAGGED: Final = (
+    ("<tool_call>", "<tool_response>"), ("<search>", "<information>"), ("```python", "```output"),
+    ("<code>", "<output"),
+    ("<execute>", "Observation"), ("<python>", "<result"), ("<code>", "<interpreter>"), ("<search>", "<result"),
+    ("<|im_start|>assistant", "<tool_response>"), ("Action:", "Observation:"), ("Action 1:", "Observation 1:"),
+)  # fmt: skip
+"""How a text shows a call of a tool and what came back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """Where a part begins: its line, where its text begins, what introduces it, and in which style."""
+
+    start: int
+    text: int
+    part: str
+    style: str
+
+
+@dataclass
+class Transcript:
+    """One episode of a text."""
+
+    messages: list[Message] = field(default_factory=list)
+    labels: dict[str, Any] = field(default_factory=dict)
+
+
+def shows_calls(text: str) -> bool:
+    """Return whether a text shows at least one call and its result in the tags of a template."""
+    return "{%" not in text and any(call in text and back in text for call, back in TAGGED)
+
+
+def is_transcript(text: str) -> bool:
+    """Return whether a text is the transcript of an agent: its turns and what answers them, twice at least."""
+    if text.lstrip().startswith(AIDER):
+        return True
+    marks = marks_of(text)
+    parts = [mark.part for mark in marks]
+    agent = sum(part in AGENT for part in parts)
+    return len(marks) >= MIN_MARKS and agent > 1 and sum(part in ("user", "tool") for part in parts) > 1
+
+
+def transcripts(text: str) -> Iterator[Transcript]:
+    """Yield the episodes of a text."""
+    if text.lstrip().startswith(AIDER):
+        yield _aider(text)
+        return
+    marks = marks_of(text)
+    starts = _episodes(text, marks)
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        inside = [mark for mark in marks if start <= mark.start < end]
+        if inside:
+            yield _transcript(text, start, end, inside)
+
+
+def marks_of(text: str) -> list[Mark]:
+    """Return what introduces the parts of a text, in the style that most of them have."""
+    marks: list[Mark] = []
+    at = 0
+    for line in text.splitlines(keepends=True):
+        if (mark := _mark(line, at)) is not None:
+            marks.append(mark)
+        at += len(line)
+    agents = Counter(mark.style for mark in marks if mark.part in AGENT)
+    if not agents:
+        return []
+    style = max(agents, key=lambda found: (agents[found], found))
+    return [mark for mark in marks if mark.style == style]
+
+
+def _mark(line: str, at: int) -> Mark | None:
+    bare = line.strip()
+    if not bare:
+        return None
+    if len(bare) <= HEADING_CHARS and (not bare[0].isalpha() or bare[-1] == ":"):
+        words = [word.lower().replace("_", " ") for word in LETTERS.findall(bare)]
+        if len(words) == 1 and words[0] in SPEAKERS and (len(bare) > len(words[0])) and bare[0] != "<":
+            style = re.sub(r"[A-Za-z0-9]+(?:[ _][A-Za-z]+)?", "", bare, count=2).replace(" ", "")
+            style = re.sub(r"[^\x00-\x7f]", "", style)
+            return Mark(start=at, text=at + len(line), part=SPEAKERS[words[0]], style=f"alone {style}")
+    if (match := INLINE.match(line)) is not None:
+        part = SPEAKERS.get(match["word"].lower().replace("_", " "))
+        if part is not None and match["word"][0].isupper():
+            return Mark(start=at, text=at + match.end(), part=part, style="inline")
+    return None
+
+
+def _episodes(text: str, marks: list[Mark]) -> list[int]:
+    """Return where episodes begin: at a word that comes again before each exchange; else at the beginning."""
+    found: dict[str, list[int]] = {}
+    at = 0
+    for line in text.splitlines(keepends=True):
+        if (match := BEGINS.match(line)) is not None:
+            found.setdefault(match["word"].lower() + match["sign"].strip()[:1].strip("0123456789"), []).append(at)
+        at += len(line)
+    first = marks[0].start if marks else 0
+    usable = [starts for starts in found.values() if len(starts) > 1 and starts[0] <= first]
+    best = max(usable, key=len, default=[0])
+    return best if best[0] <= first else [0]
+
+
+def _transcript(text: str, start: int, end: int, marks: list[Mark]) -> Transcript:
+    found = Transcript()
+    opening = text[start : marks[0].start].strip(" \t\r\n=-#*")
+    head = opening.partition("\n")[0]
+    if "=" in head or "|" in head:
+        found.labels = {name.lower(): _number(value) for name, value in PAIR.findall(head)}
+        opening = opening[len(head) :].strip(" \t\r\n=-#*") if found.labels else opening
+    if opening and marks[0].part not in ("user", "system"):
+        found.messages.append({"role": "user", "content": opening})
+    ends = [*(mark.start for mark in marks[1:]), end]
+    for mark, stop in zip(marks, ends, strict=True):
+        _add(found.messages, mark.part, text[mark.text : stop].strip())
+    for message in found.messages:
+        if message["role"] == "assistant":
+            _with_calls(message)
+    last = found.messages[-1]
+    verdict = VERDICT.search(last["content"].partition("\n")[0][:VERDICT_CHARS])
+    if verdict is not None and last["role"] == "tool":
+        found.labels.setdefault("success", not (verdict[1] or verdict[2]))
+    return found
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _add(messages: list[Message], part: str, text: str) -> None:
+    """Add a part: thoughts and actions make up one turn of the agent until something answers."""
+    last = messages[-1] if messages else {}
+    if part in ("user", "system", "tool", "assistant"):
+        messages.append({"role": part, "content": text})
+        return
+    written = f"{WRITTEN[part]}{text}"
+    if part == "call":
+        written = (
+            f"Tool Call: {text}"
+            if "\n" not in text and not text.startswith("{")
+            else f"<tool_call>\n{text}\n</tool_call>"
+        )
+    if last.get("role") == "assistant" and (part != "thought" or "Action:" not in last["content"]):
+        last["content"] = f"{last['content']}\n{written}" if last["content"] else written
+    else:
+        messages.append({"role": "assistant", "content": written})
+
+
+WRITTEN: Final = {"thought": "Thought: ", "action": "Action: ", "input": "Action Input: ", "answer": "Final Answer: ",
+                  "call": ""}  # fmt: skip
+
+
+def _with_calls(message: Message) -> None:
+    """Take the calls out of lines that name them."""
+    found = list(CALLED.finditer(message["content"]))
+    found = [match for match in found if match["args"] or "tool" in match[0].lower()]
+    if found:
+        message["tool_calls"] = [
+            {"function": {"name": match["name"], "arguments": (match["args"] or "").strip("()")}} for match in found
+        ]
+        message["content"] = CALLED.sub("", message["content"]).strip()
+
+
+def _aider(text: str) -> Transcript:
+    """Read aider's history: what the user asked after `####`, what the program says after `>`, answers between."""
+    found = Transcript()
+    said: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("#### "):
+            if found.messages and found.messages[-1]["role"] == "user" and not said:
+                found.messages[-1]["content"] += "\n" + line[5:].strip()
+            else:
+                found.messages.append({"role": "user", "content": line[5:].strip()})
+            said = []
+        elif line.startswith("> Tokens:"):
+            found.messages.append({"role": "assistant", "content": "\n".join(said).strip()})
+            said = []
+        elif not line.startswith((">", "# aider chat")):
+            said.append(line)
+    return found

@@ -1,0 +1,149 @@
+"""Traces in layouts of their own: the same counts in whatever carrier, and no trace where nobody acts."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from parser_samples import checked, losses, parser_named, run_file, table, takers
+from samples_calls import lines
+from samples_chats import TOOL
+
+OWN = {"agent_records", "plain_transcripts"}
+SAID: list[dict[str, Any]] = [
+    {"speaker": "customer", "utterance": "weigh both"},
+    {"speaker": "agent", "utterance": "", "actions": [{"tool": "weigh", "args": {"of": 1}}]},
+    {"speaker": "environment", "utterance": "1 kg"},
+    {"speaker": "agent", "utterance": "one is 1 kg"},
+]
+
+
+def parquet(records: list[dict[str, Any]]) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(records), sink)
+    return sink.getvalue()
+
+
+def counts(path: Path, data: bytes) -> list[tuple[Any, ...]]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    first = takers(run_file(path))[0]
+    assert first in OWN
+    pieces = list(parser_named(first).read(run_file(path)))
+    assert checked(pieces) > 0
+    assert losses(pieces)[:2] == (0, 0)
+    return table(pieces, "trajectories").select("n_turns", "n_tool_calls", "n_tool_fail").rows()
+
+
+CARRIERS: dict[str, bytes] = {
+    "one.json": json.dumps({"run": {"log": {"rounds": SAID}}}, indent=1).encode(),
+    "list.json": json.dumps(SAID).encode(),
+    "record.jsonl": lines([{"dialog": SAID}]),
+    "spelt.jsonl": lines([{"body": json.dumps({"dialog": json.dumps(SAID)})}]),
+    "keyed.json": json.dumps({"task_1": {"dialog": SAID}}).encode(),
+    "events.jsonl": lines([{"episode_id": "e", **entry} for entry in SAID]),
+    "joined.jsonl": "".join(json.dumps(entry) for entry in SAID).encode() + b"\n",
+    "among.log": b"starting\n" + lines(SAID) + b"[INFO] done\n",
+    "pretty.json": "\n".join(json.dumps(entry, indent=2) for entry in SAID).encode(),
+    "wrapped.jsonl": lines([{"kind": "log", "payload": {"data": entry}} for entry in SAID]),
+    "column.csv": f'id,dialog\n1,"{json.dumps(SAID).replace(chr(34), chr(34) * 2)}"\n'.encode(),
+    "table.parquet": parquet([{"id": 1, "steps": json.dumps(SAID)}]),
+}
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_a_conversation_counts_the_same_in_whatever_holds_it(tmp_path: Path, name: str) -> None:
+    assert counts(tmp_path / name, CARRIERS[name]) == [(2, 1, 0)]
+
+
+def test_calls_listed_beside_a_conversation_are_its_own(tmp_path: Path) -> None:
+    record = {
+        "log": {
+            "messages": [
+                {"role": "user", "content": "weigh"},
+                {"role": "assistant", "content": ""},
+                {"role": "tool", "tool_call_id": "a", "content": {"error": "stuck"}},
+                {"role": "assistant", "content": "stuck"},
+            ]
+        },
+        "tool_calls": [{"tool_name": "weigh", "arguments": {"of": 1}, "success": False, "error": "stuck"}],
+        "golden_action": [{"tool": "weigh", "args": {}}, {"tool": "tare", "args": {}}],
+        "success": False,
+    }
+    assert counts(tmp_path / "r.json", json.dumps({"results": [record, record]}).encode()) == [(2, 1, 1)] * 2
+
+
+def test_a_request_without_an_answer_in_it_begins_another_conversation(tmp_path: Path) -> None:
+    rows = [
+        {"event": "llm_start", "prompts": ["System: weigh\nHuman: 1"]},
+        {"event": "llm_end", "response": "", "tool_calls": [{"tool": "weigh", "args": {"of": 1}}]},
+        {"event": "tool_start", "tool": "weigh", "input": "{'of': 1}"},
+        {"event": "tool_end", "output": "content='1 kg' name='weigh' tool_call_id='c' status='error'"},
+        {"event": "llm_start", "prompts": ["System: weigh\nHuman: 1\nAI: []\nTool: 1 kg"]},
+        {"event": "llm_end", "response": "1 kg", "tool_calls": []},
+        {"event": "llm_start", "prompts": ["System: weigh\nHuman: 2"]},
+        {"event": "llm_end", "response": "no", "tool_calls": []},
+    ]
+    assert counts(tmp_path / "cb.jsonl", lines(rows)) == [(2, 1, 1), (1, 0, 0)]
+
+
+def test_a_record_whose_list_of_calls_is_empty_is_an_episode(tmp_path: Path) -> None:
+    assert counts(tmp_path / "r.json", json.dumps({"question": "?", "tool_calls": [], "passed": True}).encode()) == [
+        (None, 0, 0)
+    ]
+
+
+def test_aiders_history_is_read(tmp_path: Path) -> None:
+    text = "\n# aider chat started at 2025-05-04\n\n> Aider v0\n\n#### weigh it  \n\nIt is 1 kg.\n\n> Tokens: 1 sent\n"
+    assert counts(tmp_path / ".aider.chat.history.md", text.encode()) == [(1, 0, 0)]
+
+
+REFUSED: dict[str, bytes] = {
+    "metrics.jsonl": lines([{"step": at, "loss": 0.1, "agent": 3, "action": 2, "reward": 1.0} for at in range(9)]),
+    "rl.jsonl": lines([{"step": at, "action": 2, "observation": [0.1, 0.2], "reward": 1.0} for at in range(9)]),
+    "config.json": json.dumps({"tools": [TOOL["function"]], "agent": {"name": "m", "args": {"n": 1}}}).encode(),
+    "pipeline.json": json.dumps([{"name": "adam", "params": {"lr": 1}}, {"name": "warm", "params": {}}]).encode(),
+    "texts.jsonl": lines([{"prompt": "weigh", "response": "1 kg", "label": 1}] * 4),
+    "questions.jsonl": lines([{"question": "weigh", "answer": "1 kg", "source": "book"}] * 4),
+    "pairs.jsonl": lines([{"chosen": SAID, "rejected": SAID}] * 3),
+    "service.jsonl": lines([{"level": "info", "source": "agent", "message": "started", "type": "system"}] * 4),
+    "calls.jsonl": lines([{"event": "llm_call", "model": "m", "messages": 2, "prompt_tokens": 9}] * 4),
+    "tokenizer_config.json": json.dumps(
+        {"chat_template": "{% if x %}<tool_call>{{ x }}<tool_response>{% endif %}" * 9}
+    ).encode(),
+    "path.json": json.dumps(
+        {"history": [{"Alice": [8, 7], "Bob": [7, 8]}, {"Alice": "exited", "Bob": [1, 1]}]}
+    ).encode(),
+    "README.md": b"# Roles\n\n## User\n\nasks\n\n## Assistant\n\nanswers\n\n## Install\n\npip install it\n",
+    "notes.txt": b"Question: what\nAnswer: that\nNote: the rest\nAgent: none\n",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_shows_no_agent_is_no_trace(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(REFUSED[name])
+    assert OWN.isdisjoint(takers(run_file(tmp_path / name)))
+
+
+HOSTILE: dict[str, bytes] = {
+    "open.jsonl": lines(SAID) + b'{"a": "' * 40_000,
+    "openings.log": lines(SAID) + b"{\n" * 200_000,
+    "marks.txt": b"User: x\nAgent: y\n" * 20_000 + b"Tool call: " * 20_000,
+    "called.json": json.dumps({"steps": [{"thought": "t", "action": "a(" * 50_000, "observation": "o"}]}).encode(),
+    "deep.jsonl": lines([SAID[0], SAID[1]]) + b'{"data": ' * 300 + b"1" + b"}" * 300 + b"\n",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_take_no_longer_than_their_size(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(HOSTILE[name])
+    began = time.process_time()
+    for taker in takers(run_file(tmp_path / name)):
+        checked(list(parser_named(taker).read(run_file(tmp_path / name))))
+    assert time.process_time() - began < 8
