@@ -91,6 +91,10 @@ FAILED: dict[str, tuple[str, str, Result, str]] = {
         "consult_auditor", "{}",
         'Result: {"error": "Tool \'consult_auditor\' error: got an unexpected argument \'description\'"}', "coded",
     ),
+    # YudaiV3, an agent of mini-SWE-agent
+    "rejected": ("bash", "{}", "Command not executed. The user rejected your command: go to YudaiV3", "worded"),
+    "killed": ("bash", "{}", "The last command <command>npm start</command> timed out and has been killed.", "worded"),
+    "interrupted": ("bash", "{}", "Interrupted by user: Temporary interruption caught.", "worded"),
     "gateway": ("get_weather", "{}", "Error: upstream request failed (504)", "worded"),
 }  # fmt: skip
 

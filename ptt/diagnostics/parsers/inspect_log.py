@@ -264,10 +264,16 @@ def _leads(scores: Any) -> bool:
 
 
 def _calls(messages: list[dict[str, Any]], record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Pair calls and results. A null `error` is not an error; the events show how long a call took."""
+    """Pair calls and results. A null `error` is not an error; events show how long a call took, and one that raised."""
     calls = calls_of([m | {"error": m.get("error")} if m.get("role") == "tool" else m for m in messages])
-    took = {as_label(event.get("id")): _seconds(event) for event in _events(record, "tool")}
-    return [call | {"latency_s": took.get(call["call_id"] or "")} for call in calls]
+    events = {as_label(event.get("id")): event for event in _events(record, "tool")}
+    return [call | _told(events.get(call["call_id"] or "", {})) for call in calls]
+
+
+def _told(event: dict[str, Any]) -> dict[str, Any]:
+    """Return what the event of a call adds to it."""
+    raised = {"ok": False, "ok_source": "flag"} if event.get("failed") is True else {}
+    return {"latency_s": _seconds(event)} | raised
 
 
 def _seconds(event: dict[str, Any]) -> float | None:

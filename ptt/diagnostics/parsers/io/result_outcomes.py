@@ -83,6 +83,10 @@ _WRAPPER: Final = re.compile(
         rf"(?:(?:the|this)\s+)?{_WHAT}\s+(?:[\w'\"`./:-]{{1,60}}\s+){{0,4}}?(?:error|errored|failed|failure|exception|"
         r"timed\s+out|timeout|aborted|refused|rejected|denied|cancell?ed)\s*"
         rf"(?:[:!.(,;-]|$|(?:with|to|because|due|after|while|when|at|by)\b){_NO_VALUE}",
+        rf"(?:the\s+)?(?:last\s+|previous\s+)?{_WHAT}\b[^\n]{{0,200}}?\b"
+        r"(?:timed\s+out|(?:was|has\s+been)\s+(?:killed|cancell?ed|interrupted|rejected|aborted|denied))\b",
+        rf"{_WHAT}\s+(?:was\s+)?not\s+(?:executed|run|allowed|approved|permitted)\b",
+        r"(?:request\s+)?(?:interrupted|cancell?ed|aborted|rejected|denied)\s+by\s+(?:the\s+)?user\b",
         _PAGE + r"(?:[45]\d\d\b|forbidden|error|not\s+found|access\s+denied|unauthori[sz]ed|bad\s+(?:gateway|request)"
         r"|service\s+unavailable|internal\s+server)",
         r"http(?:/[\d.]+)?\s*(?:error|status)?\s*(?:code)?\s*:?\s*[45]\d\d\b",
@@ -286,7 +290,7 @@ def _words_in(head: str, text: str, kind: str) -> str | None:
     if _FOUND_NONE.match(head):
         return None
     if _WRAPPER.match(head) or _EXCEPTION.match(head):
-        return WORDED if kind == ACTS else PRINTED
+        return WORDED if kind in (ACTS, READS) else PRINTED
     if kind == RUNS:
         if "Traceback (most recent call last)" not in text:
             return None
