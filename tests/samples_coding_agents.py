@@ -476,7 +476,7 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
     "mini/larch__larch-6.traj.json": (
         "trajectories",
         (*_COUNTS, "truncated", "error_type"),
-        [(2, 0, 0, "maker/some-model", None, 7, 0.5, "LimitsExceeded", True, None)],
+        [(2, 2, 0, "maker/some-model", None, 7, 0.5, "LimitsExceeded", True, None)],
     ),
     "mini/larch__larch-7/larch__larch-7.traj.json": (
         "trajectories",

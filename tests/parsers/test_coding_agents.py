@@ -56,7 +56,8 @@ def counted(rel: str) -> tuple[int, int]:
     if name == "mini_swe_agent":
         turns = sum(one.get("role") == "assistant" or one.get("object") == "response" for one in found)
         named = [one for one in found if one.get("name") == "bash"]
-        return turns, len(named)
+        blocks = [one for one in found if one.get("role") == "assistant" and "```bash" in str(one.get("content"))]
+        return turns, len(named) + len(blocks)
     if name == "openhands":
         responses = {one["llm_response_id"] for one in found if "llm_response_id" in one}
         spoken = sum(one.get("kind") == "MessageEvent" and one["source"] == "agent" for one in found)
