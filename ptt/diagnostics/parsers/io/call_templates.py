@@ -97,7 +97,12 @@ WRAPPERS: Final = (
 WRAPPED: Final = re.compile(rf"{WRAPPERS.format('', 'begin')}\s*\Z")
 UNWRAPPED: Final = re.compile(rf"\s*+(?:{WRAPPERS.format('/', 'end')}|<end_action>|<end_code>|<｜tool▁outputs▁end｜>)")
 WRAPPER_CHARS: Final = 60
-LIKELY: Final = ("[TOOL_CALLS]", "functools[", "✿FUNCTION✿", "```", "ction", ">>>")  # what no `<` begins
+STRONG: Final = (
+    "<tool", "<TOOL", "<function", "<|", "<｜tool", "<start_function_call>", "invoke name=", "[TOOL_CALLS]",
+    "functools[", "✿FUNCTION✿", ">>>", "```tool_code",
+)  # fmt: skip
+"""What every call by a template of its own contains: a quick check before the patterns. The others need proof."""
+WEAK: Final = ("```", "ction", *(f"<{tag}>" for tag in TEXT_TAGS))
 PARAMETER: Final = re.compile(
     r"<parameter=([^<>\n]{1,200})>(.*?)(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL
 )  # qwen3coder's, which takes one that is cut off
@@ -439,6 +444,9 @@ def result_at(text: str, at: int) -> tuple[str, int] | None:
 
 def find_calls(text: str) -> list[Found]:
     """Return the calls that a text of the assistant holds, in order; those that `needs` proof among them."""
-    if "<" not in text and not any(mark in text for mark in LIKELY):
-        return []
-    return list(Scanner(text).found())
+    return list(Scanner(text).found()) if may_call(text) else []
+
+
+def may_call(text: str, marks: tuple[str, ...] = STRONG + WEAK) -> bool:
+    """Return whether a text contains what calls begin with."""
+    return any(mark in text for mark in marks)

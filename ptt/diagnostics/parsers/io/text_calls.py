@@ -19,9 +19,10 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.call_templates import (
     ANSWER,
     BLOCK,
-    LIKELY,
+    STRONG,
     Found,
     find_calls,
+    may_call,
     result_at,
 )
 from ptt.diagnostics.parsers.io.call_values import Asked, python_calls, values_of, whole_json
@@ -89,17 +90,19 @@ def read_text_calls(
     None where the texts hold none. `transcript`: the only message is a whole completion of one text or several turns.
     `blocks`: the format takes the one code block of a message as its action, and what comes next answers it.
     """
-    if not transcript and not any(_searchable(message) for message in messages):
+    structured = any(message.get("tool_calls") for message in messages)
+    if not transcript and not _searchable(messages, structured=structured):
         return None
     turns = [turn for at, message in enumerate(messages) for turn in _turns(at, message, transcript)]
-    names = frozenset({*declared, *_declared([*messages, *dicts_in(asked)]), *_names_in(asked)})
-    structured = any(message.get("tool_calls") for message in messages)
     reads = any("tool_calls" in message for message in messages)
     for turn in turns:
-        if turn.text is not None:
-            turn.found = find_calls(turn.text)
-        elif turn.role in (USER, TOOL):
+        turn.found = find_calls(turn.text) if turn.text is not None else []
+    if structured and not any(turn.found for turn in turns):
+        return None
+    for turn in turns:
+        if turn.role in (USER, TOOL):
             turn.answers, turn.rest = _answers(_text_of(turn.message))
+    names = frozenset({*declared, *_declared([*messages, *dicts_in(asked)]), *_names_in(asked)})
     tagged = not blocks and (reads or any(turn.role == TOOL or turn.answers for turn in turns))
     for turn in turns if blocks else ():
         turn.found = [replace(place, needs="") for place in turn.found if len(turn.found) == 1 or not place.needs]
@@ -117,11 +120,16 @@ def _text_of(message: Message) -> str:
     return as_text(content)
 
 
-def _searchable(message: Message) -> bool:
-    if message.get("role") != ASSISTANT or message.get("tool_calls"):
-        return False
-    text = _text_of(message)
-    return "<" in text or any(mark in text for mark in LIKELY) or text.lstrip()[:1] in ("{", "[")
+def _searchable(messages: Sequence[Message], *, structured: bool) -> bool:
+    """Return whether some text may hold calls; beside calls of their own place only those that need no proof count."""
+    for message in messages:
+        if message.get("role") == ASSISTANT and not message.get("tool_calls"):
+            text = _text_of(message)
+            if may_call(text, STRONG) if structured else may_call(text) or text.lstrip()[:1] in ("{", "["):
+                return True
+        elif not structured and message.get("role") == USER and CLINE.match(_text_of(message)):
+            return True
+    return False
 
 
 def _turns(at: int, message: Message, transcript: bool) -> Iterator[_Turn]:
