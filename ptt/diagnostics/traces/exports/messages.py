@@ -177,12 +177,9 @@ def _why_not(completion: Sequence[dict[str, Any]]) -> str:
             continue
         if holds_template(said):
             return RENDERED
-        tagged = any(f"<{tag}>" in said and f"</{tag}>" in said for tag in RESULT_TAGS)
-        if (
-            tagged
-            or any(mark in said for mark in RESULT_MARKS)
-            or ("Observation:" in said and OBSERVATION.search(said))
-        ):
+        tagged = "</" in said and any(f"<{tag}>" in said and f"</{tag}>" in said for tag in RESULT_TAGS)
+        acted = "Observation:" in said and OBSERVATION.search(said)
+        if tagged or acted or any(mark in said for mark in RESULT_MARKS):
             return ANSWERED
     return ""
 
