@@ -68,6 +68,7 @@ def test_what_stands_after_the_last_turn_is_cut_and_counted(tmp_path: Path) -> N
         (None, [result("one")], "no_assistant_turn"),
         (None, [said("")], "empty_completion"),
         ([], [said("Hello.")], "no_prompt"),
+        ([], [called("look", {}), result("one"), said("One.")], "no_prompt"),
         (None, [{"role": "narrator", "content": "Then."}, said("Yes.")], "unknown_role"),
         (None, [said(json.dumps(CHAT))], "conversation_in_a_text"),
         (None, [said(json.dumps({"messages": CHAT}, indent=2))], "conversation_in_a_text"),

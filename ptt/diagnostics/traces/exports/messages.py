@@ -128,7 +128,8 @@ NOTHING: Final = Chat(texts=(), digests=(), roles=(), said=(), malformed=())
 def read_conversation(prompt: str | None, completion: str | None) -> Conversation:
     """Return the conversation of two JSON texts.
 
-    If the assistant speaks first, everything before the first answer to it is the prompt.
+    If the assistant speaks first, everything before the first answer to it is the prompt. If it first calls a tool,
+    what it was asked is lost.
     """
     try:
         messages = [*_messages(prompt), *_messages(completion)]
@@ -143,7 +144,7 @@ def read_conversation(prompt: str | None, completion: str | None) -> Conversatio
     joined = merge_turns(messages)
     _name_results(joined)
     asked = next((at for at, message in enumerate(joined) if message["role"] in ANSWERABLE), None)
-    if asked is None:
+    if asked is None or joined[0].get("tool_calls"):
         return Conversation(prompt=NOTHING, completion=NOTHING, why=NO_PROMPT)
     begins = next((at for at in range(asked, len(joined)) if joined[at]["role"] == ASSISTANT), len(joined))
     ends = max((at + 1 for at in range(begins, len(joined)) if joined[at]["role"] == ASSISTANT), default=begins)
