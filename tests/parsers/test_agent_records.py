@@ -15,6 +15,8 @@ from parser_samples import checked, losses, parser_named, run_file, table, taker
 from samples_calls import lines
 from samples_chats import TOOL
 
+from ptt.diagnostics.parsers.io.unrecognised import why_not
+
 OWN = {"agent_records", "plain_transcripts"}
 SAID: list[dict[str, Any]] = [
     {"speaker": "customer", "utterance": "weigh both"},
@@ -80,7 +82,7 @@ def test_calls_listed_beside_a_conversation_are_its_own(tmp_path: Path) -> None:
 
 
 def test_a_request_without_an_answer_in_it_begins_another_conversation(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"event": "llm_start", "prompts": ["System: weigh\nHuman: 1"]},
         {"event": "llm_end", "response": "", "tool_calls": [{"tool": "weigh", "args": {"of": 1}}]},
         {"event": "tool_start", "tool": "weigh", "input": "{'of': 1}"},
@@ -129,6 +131,42 @@ REFUSED: dict[str, bytes] = {
 def test_what_shows_no_agent_is_no_trace(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(REFUSED[name])
     assert OWN.isdisjoint(takers(run_file(tmp_path / name)))
+
+
+NEAREST: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "a.jsonl": (
+        [{"turns": [{"who": "alpha", "text": "weigh"}, {"who": "beta", "text": "1 kg"}]}],
+        "the list `turns` has texts in `text`, but `who` names no speaker that ptt knows: user, assistant, tool or "
+        "system",
+    ),
+    "trace.jsonl": (
+        [{"text": "weigh"}, {"text": "1 kg"}],
+        "each record has texts in `text`, but nothing that says who speaks (role, from, speaker)",
+    ),
+    "b.jsonl": (
+        [{"rounds": [{"speaker": "customer", "said": 1, "text": "weigh"}, {"speaker": "customer", "text": "both"}]}],
+        "the list `rounds` has speakers in `speaker`, but the agent (assistant) is not among the first 2",
+    ),
+    "c.jsonl": (
+        [{"tool": "weigh", "ms": 2}, {"tool": "tare", "ms": 3}],
+        "each record names tools in `tool`, but neither arguments nor results",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEAREST)
+def test_an_unread_file_is_told_which_part_it_lacks(tmp_path: Path, name: str) -> None:
+    rows, lack = NEAREST[name]
+    (tmp_path / name).write_bytes(lines(rows))
+    file = run_file(tmp_path / name)
+    assert takers(file) == []
+    assert why_not(file) == f"Nearest is an agent trace: {lack}; docs/traces.md lists the names of all parts."
+
+
+def test_other_unread_files_are_told_nothing_of_traces(tmp_path: Path) -> None:
+    for name, data in REFUSED.items():
+        (tmp_path / name).write_bytes(data)
+        assert "trace" not in why_not(run_file(tmp_path / name))
 
 
 HOSTILE: dict[str, bytes] = {

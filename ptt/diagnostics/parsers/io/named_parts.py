@@ -33,6 +33,7 @@ SUCCESSES: Final = frozenset({"success", "ok", "succeeded", "completed", "comple
 NAMED: Final = re.compile(r"[\w./:@-]{1,120}")
 CALLED: Final = re.compile(r"\s*([A-Za-z_][\w.-]{0,80})\s*[\[({](.*)[\])}]\s*", re.DOTALL)
 WRITTEN: Final = ("name", "tool_call_id", "status")
+NAMELESS: Final = frozenset({"unknown", "none", "null", "na"})  # what loggers write where they do not know a name
 MAX_MEMBERS: Final = 200  # of an object that are looked at
 
 
@@ -114,10 +115,12 @@ def call_in(found: Any, uses: Uses, *, listed: bool = False) -> Message | None:
     if given is not None:
         uses.take("arguments", given[0])
     arguments = None if given is None else _arguments(given[1])
+    name: str | None = named[1].strip()
+    name = None if plain_key(str(name)) in NAMELESS else name
     call: Message = {
         "id": identity,
         "type": "function",
-        "function": {"name": named[1].strip(), "arguments": arguments},
+        "function": {"name": name, "arguments": arguments},
     }
     failed = failure_of(held)
     if came is not None or (failed is not None and not isinstance(failed, str)) or isinstance(failed, str):
@@ -127,7 +130,7 @@ def call_in(found: Any, uses: Uses, *, listed: bool = False) -> Message | None:
                                      "content": came[1] if came else (failed if isinstance(failed, str) else ""),
                                      **({} if failed is None else {"error": failed})})  # fmt: skip
         if written := call["result"].pop("written", None):
-            call["function"]["name"] = written if named[1] in ("unknown", "") else named[1]
+            call["function"]["name"] = name or written
     return call
 
 

@@ -23,6 +23,7 @@ from ptt.diagnostics.parsers.io.metric_rows import SAMPLE_KEYS, STEP_KEYS, TIME_
 from ptt.diagnostics.parsers.io.parquet_files import schema_of
 from ptt.diagnostics.parsers.io.record_files import first_records
 from ptt.diagnostics.parsers.io.sqlite import MAGIC as SQLITE
+from ptt.diagnostics.parsers.io.trace_hints import nearest_trace
 from ptt.diagnostics.parsers.io.zip_members import LOCAL, content, listing
 from ptt.diagnostics.wording import counted
 
@@ -262,7 +263,7 @@ def why_not(file: RunFile) -> str:
     long = len(head) >= HEAD_BYTES and b"\n" not in head and b"\0" not in head
     if long and file.name.lower().endswith(LOGS):
         return f"Its first line is longer than {HEAD_BYTES >> 10} kB; formats are recognised by these first bytes."
-    return _own_format(head)
+    return _own_format(head) or nearest_trace(file)
 
 
 def _holds_objects(found: Any) -> bool:
