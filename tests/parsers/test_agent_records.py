@@ -83,14 +83,14 @@ def test_calls_listed_beside_a_conversation_are_its_own(tmp_path: Path) -> None:
 
 def test_a_request_without_an_answer_in_it_begins_another_conversation(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
-        {"event": "llm_start", "prompts": ["System: weigh\nHuman: 1"]},
-        {"event": "llm_end", "response": "", "tool_calls": [{"tool": "weigh", "args": {"of": 1}}]},
-        {"event": "tool_start", "tool": "weigh", "input": "{'of': 1}"},
-        {"event": "tool_end", "output": "content='1 kg' name='weigh' tool_call_id='c' status='error'"},
-        {"event": "llm_start", "prompts": ["System: weigh\nHuman: 1\nAI: []\nTool: 1 kg"]},
-        {"event": "llm_end", "response": "1 kg", "tool_calls": []},
-        {"event": "llm_start", "prompts": ["System: weigh\nHuman: 2"]},
-        {"event": "llm_end", "response": "no", "tool_calls": []},
+        {"kind": "model_request", "prompt": "System: weigh\nHuman: 1"},
+        {"kind": "model_response", "text": "", "calls": [{"tool": "weigh", "args": {"of": 1}}]},
+        {"kind": "tool_started", "tool": "weigh", "input": "{'of': 1}"},
+        {"kind": "tool_finished", "output": "content='1 kg' name='weigh' tool_call_id='c' status='error'"},
+        {"kind": "model_request", "prompt": "System: weigh\nHuman: 1\nAI: []\nTool: 1 kg"},
+        {"kind": "model_response", "text": "1 kg", "calls": []},
+        {"kind": "model_request", "prompt": "System: weigh\nHuman: 2"},
+        {"kind": "model_response", "text": "no", "calls": []},
     ]
     assert counts(tmp_path / "cb.jsonl", lines(rows)) == [(2, 1, 1), (1, 0, 0)]
 
@@ -145,7 +145,7 @@ NEAREST: dict[str, tuple[list[dict[str, Any]], str]] = {
     ),
     "b.jsonl": (
         [{"rounds": [{"speaker": "customer", "said": 1, "text": "weigh"}, {"speaker": "customer", "text": "both"}]}],
-        "the list `rounds` has speakers in `speaker`, but the agent (assistant) is not among the first 2",
+        "the list `rounds` has speakers in `speaker`, but none of the first 2 entries is the agent's (assistant)",
     ),
     "c.jsonl": (
         [{"tool": "weigh", "ms": 2}, {"tool": "tare", "ms": 3}],

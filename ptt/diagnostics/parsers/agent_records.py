@@ -35,7 +35,8 @@ LOOKED: Final = 20  # entries of a list looked at to see whether it is a convers
 ENOUGH: Final = 0.5  # share of them that must tell something
 MAX_DEPTH: Final = 6  # of lists and objects around a conversation
 EXCLUDED: Final = ("expected", "gold", "reference", "groundtruth", "target", "available", "allowed", "candidate",
-                   "fewshot", "tools", "functions", "tooldefinitions", "schema", "chosen", "rejected")  # fmt: skip
+                   "fewshot", "tools", "functions", "tooldefinitions", "schema", "chosen", "rejected",
+                   "fallback", "planned", "suggested", "possible", "alternative", "optimal")  # fmt: skip
 """How members begin that show what should be done or could be, not what was."""
 ASKING: Final = ("prompt", "system", "instruction", "question", "context", "input", "template", "chattemplate", "query")
 """How members begin whose text is asked of an agent, with examples of calls it may be."""
@@ -242,7 +243,8 @@ class _Reader:
         self.uses.inferred += 1
         asked = next((record[key] for key in ASKED if isinstance(record.get(key), str)), None)
         if not is_transcript(text):
-            self._add(text, about, record, {}, asked)
+            spoken = text if shows_calls(text) else [{"role": "assistant", "content": text}]
+            self._add(spoken, about, record, {}, asked)
             return True
         for found in transcripts(text):
             self._add(found.messages, about | found.labels, record, {})
@@ -351,7 +353,7 @@ def _own(record: dict[str, Any]) -> Episode | None:
     """Return the conversation of a record: the clearest and longest list among its members and objects."""
     found: list[tuple[int, int, int, Episode]] = []
     places: list[tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = [(record, (record,))]
-    calls: list[list[Any]] = []
+    calls: list[tuple[bool, list[Any]]] = []  # and whether they stand under a name for calls
     for place, owners in places:
         for key, value in place.items():
             plain = plain_key(key)
@@ -368,11 +370,11 @@ def _own(record: dict[str, Any]) -> Episode | None:
                 episode = Episode(entries=value, owners=owners, listed=listed)
                 found.append((rank, len(value), -len(found), episode))
             if rank == 1:
-                calls.append(value)
+                calls.append((listed, value))
     if not found:
         return None
     rank, *_, best = max(found, key=lambda entry: entry[:3])
-    beside = max(calls, key=len) if rank > 1 and calls else []
+    beside = max(calls, key=lambda entry: (entry[0], len(entry[1])))[1] if rank > 1 and calls else []
     return Episode(entries=best.entries, owners=best.owners, beside=beside, listed=best.listed)
 
 
