@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from ptt.diagnostics.model import Healthy
-from ptt.diagnostics.statistics.order_change import Matters, Scale
+from ptt.diagnostics.statistics.order_change import Matters, Scale, block_edges
 from ptt.diagnostics.traces import conduct, outcomes, tools
 from ptt.diagnostics.traces.judging import Measured, rises
 from ptt.diagnostics.traces.order import Change, Rate, changes_of
@@ -150,3 +151,41 @@ def _means(tables: TraceTables) -> dict[str, Rate]:
     seconds = outcomes.latencies(tables)
     rates["latency_s"] = _rate("latency_s", "latency", seconds, outcomes.slows, scale=Scale.LOG)
     return rates
+
+
+SHOWN_BLOCKS: Final = 24  # of the table: as many as a chart shows side by side
+SHOWN_EPISODES: Final = 10  # of a block there, at least: the share of fewer jumps between none and all
+
+
+def over_order(tables: TraceTables) -> pl.DataFrame:
+    """Return what each block of neighbouring episodes shows, as shares and means; null where it is not known."""
+    episodes = tables.episodes
+    step = episodes["step"] if episodes["step"].null_count() == 0 else None
+    shown = max(1, min(SHOWN_BLOCKS, episodes.height // SHOWN_EPISODES))
+    edges = block_edges(episodes.height, shown, None if step is None else step.to_numpy())
+    block = np.searchsorted(edges, np.arange(episodes.height), side="right")
+
+    def ratio(hits: str, trials: str) -> pl.Expr:
+        return pl.col(hits).sum() / pl.when(pl.col(trials).sum() > 0).then(pl.col(trials).sum())
+
+    rows = episodes.with_columns(pl.Series("block", block))
+    return (
+        rows.group_by("block")
+        .agg(
+            pl.col("place").min().alias("first"),
+            pl.col("place").max().alias("last"),
+            pl.len().cast(pl.Int64).alias("episodes"),
+            pl.col("success").mean(),
+            ratio("failed", "known").alias("tool_failures"),
+            ratio("malformed", "checked").alias("malformed"),
+            pl.col("looped").mean().alias("loops"),
+            pl.col("truncated").mean(),
+            ratio("void", "said").alias("void"),
+            pl.col("reward").fill_nan(None).mean(),
+            pl.col("n_turns").mean().alias("turns"),
+            pl.col("calls").mean(),
+            pl.col("cost_usd").mean().alias("cost"),
+        )
+        .sort("block")
+        .with_columns(pl.col("block").cast(pl.Int64))
+    )

@@ -399,7 +399,7 @@ def judge_traces(
         crashes=tuple(faults),
         sources=tuple(sources),
         tables={key: table for _, judged in answers for key, table in judged.tables.items()}
-        | {"changes": changes.change_table(tables.changes)},
+        | {"changes": changes.change_table(tables.changes), "over_order": changes.over_order(tables)},
         examples=tuple(example for _, judged in answers for example in judged.examples),
         partings=tuple(parting for _, judged in answers for parting in judged.partings),
         measured=measured,

@@ -16,7 +16,7 @@ from ptt.diagnostics.model import JsonScalar, Severity
 from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 from ptt.diagnostics.statistics.clustered_share import clustered_share
-from ptt.diagnostics.statistics.order_change import Matters, block_edges
+from ptt.diagnostics.statistics.order_change import Matters
 from ptt.diagnostics.statistics.within_groups import PairOrder, pair_order
 from ptt.diagnostics.traces.judging import Judged, graded, no_calls, not_judged
 from ptt.diagnostics.traces.model import Share
@@ -295,8 +295,6 @@ def _note(found: PairOrder, what: str, column: str, repeats: bool) -> Finding:
     )
 
 
-SHOWN_BLOCKS: Final = 24  # of the table: as many as a chart shows side by side
-SHOWN_EPISODES: Final = 10  # of a block there, at least: the share of fewer jumps between none and all
 GROWTH: Final = 1.5  # times the early mean: less is what tasks differ by
 MIN_TURNS: Final = 8.0  # turns in the end; fewer are no long episode, however short they were
 MIN_TOKENS: Final = 1000.0
@@ -322,19 +320,17 @@ LENGTHS: Final = (
 
 
 def judge_length(tables: TraceTables) -> Judged:
-    """Judge whether episodes grow longer, and find the table of blocks."""
-    views = {"over_order": over_order(tables)}
+    """Judge whether episodes grow longer."""
     known = [length for length in LENGTHS if tables.episodes[length.column].count()]
     if not known:
-        verdict = not_judged(
+        return not_judged(
             "neither turns nor tokens of episodes are recorded",
             missing=("trajectories.n_turns",),
             enable="write episodes as messages with roles",
-        ).verdict
-        return Judged(verdict=verdict, tables=views)
+        )
     findings = [finding for length in known if (finding := _longer(tables, length)) is not None]
     means = [f"{sig(_mean(tables.episodes[length.column]))} {length.what}" for length in known]
-    return Judged(verdict=graded(*findings[:1], reason=f"{' and '.join(means)} per episode"), tables=views)
+    return Judged(verdict=graded(*findings[:1], reason=f"{' and '.join(means)} per episode"))
 
 
 def _longer(tables: TraceTables, length: Length) -> Finding | None:
@@ -475,37 +471,3 @@ def success_rises(tables: TraceTables) -> bool:
     """Tell whether success rises over the order beyond chance: then what grows with it may be worth it."""
     values, weights = values_of(tables, "success")
     return shift_of(tables.order, values, weights, lambda early, late: late > early) is not None
-
-
-def over_order(tables: TraceTables) -> pl.DataFrame:
-    """Return what each block of neighbouring episodes shows, as shares and means; null where it is not known."""
-    episodes = tables.episodes
-    step = episodes["step"] if episodes["step"].null_count() == 0 else None
-    shown = max(1, min(SHOWN_BLOCKS, episodes.height // SHOWN_EPISODES))
-    edges = block_edges(episodes.height, shown, None if step is None else step.to_numpy())
-    block = np.searchsorted(edges, np.arange(episodes.height), side="right")
-
-    def ratio(hits: str, trials: str) -> pl.Expr:
-        return pl.col(hits).sum() / pl.when(pl.col(trials).sum() > 0).then(pl.col(trials).sum())
-
-    rows = episodes.with_columns(pl.Series("block", block))
-    return (
-        rows.group_by("block")
-        .agg(
-            pl.col("place").min().alias("first"),
-            pl.col("place").max().alias("last"),
-            pl.len().cast(pl.Int64).alias("episodes"),
-            pl.col("success").mean(),
-            ratio("failed", "known").alias("tool_failures"),
-            ratio("malformed", "checked").alias("malformed"),
-            pl.col("looped").mean().alias("loops"),
-            pl.col("truncated").mean(),
-            ratio("void", "said").alias("void"),
-            pl.col("reward").fill_nan(None).mean(),
-            pl.col("n_turns").mean().alias("turns"),
-            pl.col("calls").mean(),
-            pl.col("cost_usd").mean().alias("cost"),
-        )
-        .sort("block")
-        .with_columns(pl.col("block").cast(pl.Int64))
-    )

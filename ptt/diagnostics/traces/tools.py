@@ -238,7 +238,11 @@ def failures(tables: TraceTables) -> tuple[Measured, dict[str, Measured]]:
     made = _made(tables.calls)
     known = made.filter(pl.col("tool").is_not_null())
     names = known.group_by("tool").len().sort("len", "tool", descending=[True, False])["tool"]
+<<<<<<< ours
     several = tables.calls["tool"].drop_nulls().n_unique() > 1  # of some, no outcome may be known
+=======
+    several = tables.calls["tool"].drop_nulls().n_unique() > 1
+>>>>>>> theirs
     single = names.head(MAX_TOOLS_TESTED).to_list() if several else []
     return measure_calls(tables, made), {
         name: measure_calls(tables, known.filter(pl.col("tool") == name), name) for name in single
@@ -275,14 +279,13 @@ def _errors_alone(tables: TraceTables) -> Finding:
 def _by_tool(tables: TraceTables, asked: Asked, whole: Measured, single: Mapping[str, Measured]) -> list[Finding]:
     """Return the finding of the tools that are to blame, or of all tools together."""
     together = judge_share(tables, asked, whole)
-    called = tables.calls["tool"].drop_nulls().n_unique()
     if not single:
         return [together] if together is not None else []
     of_tools = list(single.values())
     named = [(each, found) for each in of_tools if (found := judge_share(tables, asked, each)) is not None]
     named.sort(key=lambda pair: (pair[1].severity.rank, -pair[0].share.hits))
     bad = [each for each, found in named if found.severity.at_least(Severity.MEDIUM)]
-    if bad and not _is_general(whole, bad, called):
+    if bad and not _is_general(whole, bad, tables.calls["tool"].drop_nulls().n_unique()):
         return [found for _, found in named[:MAX_FINDINGS] if found.severity.at_least(Severity.MEDIUM)]
     if together is None:
         return [found for _, found in named[:MAX_FINDINGS]]
