@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 from trace_diagnoses import failing_traces
 
@@ -38,6 +41,21 @@ def test_one_tool_has_one_name_everywhere() -> None:
     assert worst in diagnosis.findings[0].claim
     assert diagnosis.examples[0].messages[1].calls == (f"{worst}([left out])",)
     assert redacted_traces(failing_traces(), salt="another").tables["tools"]["name"][0] != worst
+
+
+def test_rates_and_costs_of_tools_are_shared_without_their_names() -> None:
+    row = {"rate": "tool:search_flights", "label": "failed calls of search_flights", "scale": "share", "value": 0.1}
+    change = pl.DataFrame([row, row | {"rate": "truncated", "label": "truncation"}]).with_columns(
+        early=None, late=None, onset=None, p_value=None, seen_at=0.3
+    )
+    cost = pl.DataFrame({"part": ["tool"], "name": ["search_flights"], "episodes": [3], "cost_usd": [1.5]})
+    made = failing_traces()
+    shared = redacted_traces(replace(made, tables={**made.tables, "changes": change, "cost": cost}), salt="of the test")
+    assert "search_flights" not in str(shared.tables["changes"].to_dicts() + shared.tables["cost"].to_dicts())
+    assert shared.tables["changes"]["label"].to_list()[1] == "truncation"
+    assert shared.tables["changes"]["scale"].to_list() == ["share", "share"]
+    assert shared.tables["cost"]["part"].to_list() == ["tool"]
+    assert shared.tables["cost"]["name"].to_list() == [shared.tables["tools"]["name"][0]]
 
 
 def test_tool_names_stay_where_they_are_wanted() -> None:

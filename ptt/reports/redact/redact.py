@@ -389,6 +389,8 @@ TRACE_TABLES: Final[Mapping[str, Mapping[str, Treat]]] = {
     "tools": {"name": Treat.TOOL},
     "error_classes": {"tool": Treat.TOOL, "error_class": S, "example": Treat.DROP},
     "turn_counts": {},
+    "changes": {"rate": S, "label": S, "scale": K},
+    "cost": {"part": K, "name": Treat.TOOL},
     "token_tail": {"name": S},
     "groups": {"group": Treat.GROUP},
     "partings": {"group": Treat.GROUP, "success_id": Treat.SAMPLE, "failure_id": Treat.SAMPLE, "why": S},
