@@ -238,11 +238,7 @@ def failures(tables: TraceTables) -> tuple[Measured, dict[str, Measured]]:
     made = _made(tables.calls)
     known = made.filter(pl.col("tool").is_not_null())
     names = known.group_by("tool").len().sort("len", "tool", descending=[True, False])["tool"]
-<<<<<<< ours
     several = tables.calls["tool"].drop_nulls().n_unique() > 1  # of some, no outcome may be known
-=======
-    several = tables.calls["tool"].drop_nulls().n_unique() > 1
->>>>>>> theirs
     single = names.head(MAX_TOOLS_TESTED).to_list() if several else []
     return measure_calls(tables, made), {
         name: measure_calls(tables, known.filter(pl.col("tool") == name), name) for name in single
