@@ -209,6 +209,61 @@ CREWAI: list[dict[str, Any]] = [
      "output": ANSWER},
 ]  # fmt: skip
 
+
+def step(kind: str, status: str = "DONE", call: str | None = None, **told: Any) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"createdAt": stamp(1)}
+    if call is not None:
+        metadata["toolCall"] = {"id": call, "name": "look_up", "argumentsJson": ARGUMENTS}
+    status = f"CORTEX_STEP_STATUS_{status}"
+    return {"type": f"CORTEX_STEP_TYPE_{kind}", "status": status, "metadata": metadata, **told}
+
+
+ANTIGRAVITY: list[dict[str, Any]] = [
+    step("USER_INPUT", userInput={"items": [{"text": ASKED}], "userResponse": ASKED}),
+    step("EPHEMERAL_MESSAGE", ephemeralMessage={"content": "no message of the user"}),
+    step("PLANNER_RESPONSE", plannerResponse={
+        "thinking": "hm", "response": "", "toolCalls": [{"id": "c1", "name": "look_up", "argumentsJson": ARGUMENTS}],
+    }),
+    step("GENERIC", call="c1", result=FOUND),
+    step("CHECKPOINT", checkpoint={}),
+    step("PLANNER_RESPONSE", plannerResponse={"modifiedResponse": ANSWER, "response": ANSWER}),
+]  # fmt: skip
+
+
+def node(kind: str, text: str, *children: dict[str, Any], **told: Any) -> dict[str, Any]:
+    return {
+        "is_terminal": False, "pruned": False, "finished": False, "depth": 0, "node_type": kind, "description": text,
+        "Elo": 1000.0, "child_count": len(children), "expand_num": 0, **told, "children": list(children),
+    }  # fmt: skip
+
+
+def tried(code: int, *children: dict[str, Any]) -> dict[str, Any]:
+    given = node("Action Input", ARGUMENTS, *children, observation=FOUND, observation_code=code, io_state={})
+    return node("Action", "look_up", given)
+
+
+FINISH = json.dumps({"return_type": "give_answer", "final_answer": ANSWER})
+FINISHED = node("Action", "Finish", node("Action Input", FINISH, observation="{}", observation_code=3, io_state={}))
+TOOLBENCH_TREE: dict[str, Any] = {
+    "win": True,
+    "tree": {"size": 9, "max_length": 6, "tree": node(
+        "Action Input", "", tried(11, tried(1)), node("Thought", "I look again.", tried(0, FINISHED)), io_state={},
+    )},
+    "forward_args": {}, "compare_candidates": [],
+    "answer_generation": {
+        "valid_data": True, "query": ASKED, "function": [{"name": "look_up", "parameters": {}}], "query_count": 4,
+        "train_messages": [[{"role": "user", "content": ASKED}, {"role": "assistant", "content": "I look again."}]],
+    },
+}  # fmt: skip
+"""Two branches: one of two calls that failed, the second of a tool that there is not; one with a thought that ends."""
+CHAIN = [
+    {key: value for key, value in one.items() if key != "children"}
+    for one in (tried(0), tried(0)["children"][0], FINISHED, FINISHED["children"][0])
+]
+TOOLBENCH_CHAIN = {"win": True, "try_count": 1, "trys": [{"chain": CHAIN, "win": False}]} | {
+    "answer_generation": TOOLBENCH_TREE["answer_generation"]
+}
+
 SAMPLES: dict[str, tuple[str, bytes]] = {
     f"sessions/{rel}": ("agent_sessions", data)
     for rel, data in {
@@ -224,6 +279,10 @@ SAMPLES: dict[str, tuple[str, bytes]] = {
         "callbacks.jsonl": lines(callbacks(ASKED)),
         "streamed.jsonl": lines(STREAMED),
         "crewai.json": document(CREWAI),
+        "antigravity.json": document({"trajectory": {"cascadeId": "c", "steps": ANTIGRAVITY}, "numTotalSteps": 6}),
+        "antigravity.jsonl": lines(ANTIGRAVITY),
+        "toolbench-tree.json": document(TOOLBENCH_TREE),
+        "toolbench-chain.json": document(TOOLBENCH_CHAIN),
     }.items()
 }
 _COUNTS = ("n_turns", "n_tool_calls", "n_tool_fail", "model", "tokens_in", "tokens_out", "success")
@@ -243,5 +302,9 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         "callbacks.jsonl": (2, 1, 0, None, None, None, None),
         "streamed.jsonl": (2, 1, 0, None, None, None, None),
         "crewai.json": (1, 0, 0, None, None, None, None),
+        "antigravity.json": (2, 1, 0, None, None, None, None),
+        "antigravity.jsonl": (2, 1, 0, None, None, None, None),
+        "toolbench-tree.json": (4, 4, 2, None, None, None, True),
+        "toolbench-chain.json": (2, 2, 0, None, None, None, True),
     }.items()
 }

@@ -16,7 +16,8 @@ from trace_pieces import kept, read, told
 
 from ptt.diagnostics.parsers import RunFile
 
-WITH_A_CALL = {rel: data for rel, (_, data) in sessions.SAMPLES.items() if "crewai" not in rel and "browser" not in rel}
+OTHERS = ("crewai", "browser", "toolbench")  # hold another conversation
+WITH_A_CALL = {rel: data for rel, (_, data) in sessions.SAMPLES.items() if not any(name in rel for name in OTHERS)}
 
 
 @pytest.mark.parametrize("rel", WITH_A_CALL)
@@ -25,7 +26,7 @@ def test_each_program_gives_the_conversation(tmp_path: Path, rel: str) -> None:
     ((prompt, completion, _),) = kept(found)
     assert ASKED in prompt[-1]["content"]
     assert [message["role"] for message in completion] == ["assistant", "tool", "assistant"]
-    assert completion[1]["content"].strip() in (FOUND, json.dumps({"result": FOUND}))
+    assert completion[1]["content"].strip() in (FOUND, json.dumps({"result": FOUND}))  # as ADK and Antigravity give it
     assert completion[2]["content"].strip() == ANSWER
     (call,) = table(found, "tool_calls").to_dicts()
     assert call["name"] == ("read_file" if "ui_messages" in rel else "look_up")
@@ -59,6 +60,17 @@ def test_a_marked_failure_is_one(tmp_path: Path, name: str) -> None:
     found = read(tmp_path, *FAILING[name])
     assert table(found, "trajectories")["n_tool_fail"].to_list() == [1]
     assert table(found, "tool_calls").filter(ok=False)["ok_source"].to_list() == ["flag"]
+
+
+def test_every_branch_of_a_tree_of_answers_was_tried(tmp_path: Path) -> None:
+    found = read(tmp_path, "1_DFS.json", document(sessions.TOOLBENCH_TREE))
+    calls = table(found, "tool_calls").select("turn_idx", "name", "ok", "error_type").rows()
+    assert [(turn, name) for turn, name, *_ in calls] == [(1, "look_up"), (3, "look_up"), (5, "look_up"), (7, "Finish")]
+    assert [(ok, kind) for *_, ok, kind in calls[:2]] == [(False, None), (False, "unknown_tool")]
+    ((prompt, completion, tools),) = kept(found)
+    assert prompt == [{"role": "user", "content": ASKED}]
+    assert completion[4]["content"] == "I look again."
+    assert [tool["function"]["name"] for tool in tools] == ["look_up"]
 
 
 def test_a_model_asked_afresh_begins_the_next_session_of_a_log(tmp_path: Path) -> None:

@@ -1,0 +1,218 @@
+"""How agents that write code keep their sessions: Pi, OpenCode, Copilot's chats, Cline and Antigravity.
+
+Source: badlogic/pi-mono packages/coding-agent/src/core/session-manager.ts (Pi: `session`, `message`, a tree by
+`parentId`), sst/opencode packages/opencode/src/session/message-v2.ts (`opencode export`), microsoft/vscode
+src/vs/workbench/contrib/chat/common/chatModel.ts (exported chats of Copilot), cline/cline
+src/shared/ExtensionMessage.ts (`ui_messages.json`), and the steps of a trajectory as Antigravity's language server
+gives them, which tools that export its conversations write down.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.io.conversations import request, result, said
+from ptt.diagnostics.parsers.io.lines import parse_json
+from ptt.diagnostics.parsers.io.message_shapes import common_messages
+from ptt.diagnostics.parsers.io.session_rows import Dialect, Message, Session
+from ptt.diagnostics.parsers.io.tool_calls import failed
+from ptt.diagnostics.parsers.io.values import (
+    as_name,
+    as_text,
+    dict_of,
+    dicts_in,
+    nested,
+)
+
+# Pi
+
+
+def _is_pi(row: dict[str, Any]) -> bool:
+    opened = row.get("type") == "session" and "cwd" in row and "id" in row
+    return opened or (row.get("type") == "message" and "timestamp" in row and _pi_message(row) is not None)
+
+
+def _pi_message(row: dict[str, Any]) -> Message | None:
+    message = dict_of(row.get("message"))
+    known = message.get("role") in {"user", "assistant", "toolResult", "bashExecution", "custom"}
+    return message if known and {"api", "provider", "toolCallId", "timestamp"} & message.keys() else None
+
+
+def _take_pi(row: dict[str, Any], session: Session) -> bool:
+    name, parent = as_name(row.get("id")), as_name(row.get("parentId"))
+    if row.get("type") == "session":
+        session.told(sample_id=name, model=as_name(row.get("modelId")))
+        return True
+    message = _pi_message(row) or {}
+    if message.get("role") in {"user", "assistant", "toolResult"}:
+        used = dict_of(message.get("usage"))
+        told = {"tokens_in": used.get("input"), "tokens_out": used.get("output")} if used else {}
+        spent = {"cost_usd": nested(used, "cost", "total")} if used else {}
+        session.told(model=as_name(message.get("model")))
+        for one in common_messages([message]):
+            session.places.append((name, parent, len(session.messages)))
+            session.say([one], row.get("timestamp"), **told, **spent)
+            told, spent = {}, {}
+    else:
+        session.places.append((name, parent, -1))
+    return isinstance(row.get("type"), str)
+
+
+# OpenCode
+
+
+def _is_opencode(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("parts"), list) and nested(row, "info", "role") in ("user", "assistant")
+
+
+def _take_opencode(row: dict[str, Any], session: Session) -> bool:
+    info = dict_of(row.get("info"))
+    if not _is_opencode(row):  # what is said of the whole session
+        session.told(sample_id=as_name(info.get("id")))
+        return "info" in row
+    parts = dicts_in(row["parts"])
+    text = "\n".join(as_text(part.get("text")) for part in parts if part.get("type") == "text")
+    at = nested(info, "time", "completed") or nested(info, "time", "created")
+    if info["role"] == "user":
+        session.say([{"role": "user", "content": text}], at)
+        return True
+    calls = [part for part in parts if part.get("type") == "tool"]
+    asked = [request(one.get("callID"), one.get("tool"), nested(one, "state", "input")) for one in calls]
+    thoughts = "\n".join(as_text(part.get("text")) for part in parts if part.get("type") == "reasoning")
+    session.told(model=as_name(info.get("modelID")), error_type=as_name(nested(info, "error", "name")))
+    used = {"tokens_in": nested(info, "tokens", "input"), "tokens_out": nested(info, "tokens", "output")}
+    session.say([said(text, asked, thoughts)], at, cost_usd=info.get("cost"), **used)
+    for one in calls:
+        state = dict_of(one.get("state"))
+        content = as_text(state.get("error") if state.get("status") == "error" else state.get("output"))
+        if state.get("status") in ("completed", "error"):
+            flag = failed(content, failed=state["status"] == "error")
+            session.say([result(one.get("callID"), content, **flag)], nested(state, "time", "end"))
+    return True
+
+
+# Copilot's chats
+
+
+def _is_copilot(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("response"), list) and isinstance(row.get("message"), dict) and "requestId" in row
+
+
+def _take_copilot(row: dict[str, Any], session: Session) -> bool:
+    if not _is_copilot(row):
+        return "responderUsername" in row or "sessionId" in row
+    session.say([{"role": "user", "content": as_text(row["message"].get("text"))}], row.get("timestamp"))
+    session.told(model=as_name(row.get("modelId")), error_type=as_name(nested(row, "result", "errorDetails", "code")))
+    metadata = dict_of(nested(row, "result", "metadata"))
+    given, rounds = dict_of(metadata.get("toolCallResults")), dicts_in(metadata.get("toolCallRounds"))
+    for one in rounds:
+        calls = dicts_in(one.get("toolCalls"))
+        asked = [request(call.get("id"), call.get("name"), call.get("arguments")) for call in calls]
+        session.say([said(as_text(one.get("response")), asked)], one.get("timestamp"))
+        answered = [call for call in calls if call.get("id") in given]
+        session.say([result(call["id"], _copilot_text(given[call["id"]])) for call in answered])
+    if not rounds:
+        parts = dicts_in(row["response"])
+        spoken = [part["value"] for part in parts if isinstance(part.get("value"), str) and "kind" not in part]
+        made = [part for part in parts if part.get("kind") == "toolInvocationSerialized"]
+        asked = [request(call.get("toolCallId"), call.get("toolId"), {}) for call in made]
+        if spoken or asked:
+            session.say([said("".join(spoken), asked)])
+    return True
+
+
+def _copilot_text(found: Any) -> str:
+    parts = dicts_in(nested(found, "content"))
+    return "\n".join(as_text(part.get("value")) for part in parts) if parts else as_text(found)
+
+
+# Cline and its kin
+
+CLINE_RESULT: Final = re.compile(r"\[(\w{1,60})(?: for '(.{0,4000}?)')?\] Result:\s*", re.DOTALL)
+CLINE_REST: Final = "<environment_details>"
+
+
+def _is_cline(row: dict[str, Any]) -> bool:
+    return row.get("type") in ("say", "ask") and row["type"] in row and "ts" in row
+
+
+def _take_cline(row: dict[str, Any], session: Session) -> bool:
+    if not _is_cline(row):
+        return False
+    kind, text = row[row["type"]], as_text(row.get("text"))
+    last = session.messages[-1] if session.messages else {}
+    if kind == "api_req_started":
+        asked = dict_of(parse_json(text))
+        _answer_cline(as_text(asked.get("request")), session, row["ts"])
+        used = {"tokens_in": asked.get("tokensIn"), "tokens_out": asked.get("tokensOut")}
+        session.say([said("")], row["ts"], cost_usd=asked.get("cost"), **used)
+    elif kind == "text" and last.get("role") == "assistant" and row.get("partial") is not True:
+        last["content"] = f"{last['content']}\n{text}".strip()
+    elif kind == "completion_result" and row["type"] == "say" and last.get("role") == "assistant":
+        last["tool_calls"] = [request(None, "attempt_completion", {"result": text})]
+    return True
+
+
+def _answer_cline(asked: str, session: Session, at: Any) -> None:
+    """Take from a request what the call before it was and gave, or what the user said."""
+    last = session.messages[-1] if session.messages else {}
+    found = CLINE_RESULT.match(asked)
+    content = asked[found.end() if found else 0 :].partition(CLINE_REST)[0].strip()
+    if found and last.get("role") == "assistant":
+        last["tool_calls"] = [request(None, found[1], {"for": found[2]} if found[2] else {})]
+        session.say([result(None, content)], at)
+    else:
+        session.say([{"role": "user", "content": content}], at)
+
+
+# Antigravity
+
+STEP: Final = "CORTEX_STEP_TYPE_"
+OF_STEP: Final = frozenset({"type", "status", "metadata", "error"})  # the other key of a step is what it did
+
+
+def _is_antigravity(row: dict[str, Any]) -> bool:
+    steps = dicts_in(nested(row, "trajectory", "steps"))
+    return (as_name((steps[0] if steps else row).get("type")) or "").startswith(STEP)
+
+
+def _take_antigravity(row: dict[str, Any], session: Session) -> bool:
+    if not _is_antigravity(row):
+        session.told(sample_id=as_name(row.get("trajectoryId")) or as_name(row.get("cascadeId")))
+        return not {"trajectoryId", "cascadeId", "numTotalSteps"}.isdisjoint(row)
+    steps = dicts_in(nested(row, "trajectory", "steps"))
+    session.told(sample_id=as_name(nested(row, "trajectory", "cascadeId")))
+    for step in steps or [row]:
+        _take_step(step, session)
+    return True
+
+
+def _take_step(step: dict[str, Any], session: Session) -> None:
+    kind, metadata = (as_name(step.get("type")) or "").removeprefix(STEP), dict_of(step.get("metadata"))
+    at = metadata.get("createdAt")
+    if kind == "USER_INPUT":
+        told = dict_of(step.get("userInput"))
+        texts = [as_text(item["text"]) for item in dicts_in(told.get("items")) if "text" in item]
+        text = as_name(told.get("userResponse")) or "\n".join(texts)
+        session.say([{"role": "user", "content": text}] if text else [], at)
+    elif kind == "PLANNER_RESPONSE":
+        told = dict_of(step.get("plannerResponse"))
+        calls = [request(one.get("id"), one.get("name"), one.get("argumentsJson"))
+                 for one in dicts_in(told.get("toolCalls"))]  # fmt: skip
+        text = as_text(told.get("modifiedResponse") or told.get("response") or "")
+        session.say([said(text, calls, told.get("thinking"))], at)
+    elif (called := as_name(nested(metadata, "toolCall", "id"))) is not None:
+        wrong = bool(step.get("error")) or step.get("status") == "CORTEX_STEP_STATUS_ERROR"
+        given = step.get("error") if step.get("error") else {key: step[key] for key in step.keys() - OF_STEP}
+        content = as_text(given)
+        session.say([result(called, content, **(failed(content, failed=True) if wrong else {}))], at)
+
+
+CODING_AGENTS: Final[tuple[Dialect, ...]] = (
+    Dialect(is_row=_is_pi, take=_take_pi),
+    Dialect(is_row=_is_opencode, take=_take_opencode, holders=frozenset({"messages"})),
+    Dialect(is_row=_is_copilot, take=_take_copilot, holders=frozenset({"requests"})),
+    Dialect(is_row=_is_cline, take=_take_cline),
+    Dialect(is_row=_is_antigravity, take=_take_antigravity, holders=frozenset({"steps"})),
+)
