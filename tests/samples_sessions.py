@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from samples_agent_spans import ANSWER, ARGUMENTS, ASKED, EPOCH, FOUND, stamp
+from samples_agent_spans import ANSWER, ARGUMENTS, ASKED, EPOCH, FOUND, REQUEST, stamp
 from samples_calls import lines
 from samples_traces import document
 
@@ -47,6 +47,21 @@ PI_FIRST = [
     if row.get("id") not in ("e0", "e4", "e5")
 ]
 """As before there were trees."""
+
+STS: list[dict[str, Any]] = [
+    {"type": "session", "harness": "my-agent", "id": "s-1", "name": "Parcels"},
+    *(
+        {"type": "message", "message": one}
+        for one in (
+            {"role": "user", "content": ASKED},
+            {"role": "assistant", "content": "", "model": "m-1", "tool_calls": [REQUEST],
+             "usage": {"input_tokens": 40, "output_tokens": 9}},
+            {"role": "tool", "tool_call_id": "c1", "content": FOUND},
+            {"role": "assistant", "content": ANSWER, "usage": {"input_tokens": 60, "output_tokens": 7}},
+        )
+    ),
+]  # fmt: skip
+"""The same lines of any other harness, as the Hub shows them."""
 
 
 def opencode(role: str, at: int, parts: list[dict[str, Any]], **told: Any) -> dict[str, Any]:
@@ -269,6 +284,7 @@ SAMPLES: dict[str, tuple[str, bytes]] = {
     for rel, data in {
         "pi.jsonl": lines(PI),
         "pi-first.jsonl": lines(PI_FIRST),
+        "sts.jsonl": lines(STS),
         "opencode.json": document(opencode_export("completed")),
         "copilot.json": document(COPILOT),
         "ui_messages.json": document(CLINE),
@@ -292,6 +308,7 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
     for rel, row in {
         "pi.jsonl": (2, 1, 0, "m-1", 150, 21, None),  # what was taken back was paid for
         "pi-first.jsonl": (2, 1, 0, *_USED),
+        "sts.jsonl": (2, 1, 0, *_USED),
         "opencode.json": (2, 1, 0, *_USED),
         "copilot.json": (2, 1, 0, "m-1", None, None, None),
         "ui_messages.json": (2, 1, 0, None, 100, 16, None),

@@ -153,6 +153,28 @@ HOSTILE: list[str] = [
 ]
 
 
+def test_gyms_own_record_tells_the_outcomes_of_calls_and_stands_in_for_a_response(tmp_path: Path) -> None:
+    items = [
+        {"type": "message", "role": "user", "content": "weigh 5"},
+        {"type": "function_call", "call_id": "c1", "name": "weigh", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "bad input"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "No."}]},
+    ]
+    called = [{"call_id": "c1", "name": "weigh", "status": "failed", "error_type": "http_422", "output": "bad input"}]
+    record = {
+        "rollout_id": "4-1",
+        "invocations": [{"status": "completed", "conversation": items}],
+        "tool_calls": called,
+    }
+    row = {"reward": 0.0, "response": None, "ng_trajectory": record, "_ng_task_index": 4, "_ng_rollout_index": 1}
+    path = tmp_path / "rollouts.jsonl"
+    path.write_bytes(lines([row, row | {"response": {"output": items[1:]}, "_ng_rollout_index": 2}]))
+    assert takers(run_file(path))[0] == "nemo_gym"
+    pieces = list(parser_named("nemo_gym").read(run_file(path)))
+    assert table(pieces, "trajectories").select("n_turns", "n_tool_fail", "reward").rows() == [(2, 1, 0.0)] * 2
+    assert table(pieces, "tool_calls")["error_type"].to_list() == ["http_422"] * 2
+
+
 @pytest.mark.parametrize("name", ["chat_messages", "openai_responses", "sharegpt", "nemo_gym", "harbor_traces", "bfcl"])
 def test_hostile_records_cost_no_more_than_themselves(tmp_path: Path, name: str) -> None:
     texts = [

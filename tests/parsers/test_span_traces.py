@@ -105,6 +105,17 @@ def test_a_torn_document_among_printed_spans_costs_itself(tmp_path: Path) -> Non
     assert losses(found)[0] == 1
 
 
+def test_a_plain_span_that_langfuse_was_sent_as_a_tools_call_is_one(tmp_path: Path) -> None:
+    told = {"gen_ai.tool.call.id": "c1", "gen_ai.tool.name": "look_up", "input.value": spans.ARGUMENTS}
+    rows = changed(spans.LANGFUSE, 3, type="SPAN", name="tool.look_up", input=None, metadata={"attributes": told})
+    for row in rows:  # the model's own calls stand nowhere else
+        if row["type"] == "GENERATION":
+            row["output"] = {"role": "assistant", "content": "I look."}
+    found = read(tmp_path, "observations.jsonl", lines(rows))
+    (call,) = table(found, "tool_calls").to_dicts()
+    assert (call["name"], call["call_id"], json.loads(call["args_json"])) == ("look_up", "c1", {"parcel": 7})
+
+
 def changed(found: Any, at: int, **told: Any) -> Any:
     return [one | (told if number == at else {}) for number, one in enumerate(found)]
 

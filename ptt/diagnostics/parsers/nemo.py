@@ -52,6 +52,9 @@ from ptt.diagnostics.wording import counted
 
 REQUEST: Final = "responses_create_params"
 GYM_KEYS: Final = frozenset({REQUEST, "response", "reward"})
+TRAJECTORY: Final = "ng_trajectory"  # a record of its own beside the response, with the outcomes of calls
+CALL_IDS: Final = ("call_id", "tool_call_id", "id")
+OUTCOMES: Final = {"completed": False, "failed": True, "error": True, "timeout": True, "timed_out": True}
 PARTS: Final = "reward_components"
 TIMEOUTS: Final = ("agent_timed_out", "eval_timed_out", "container_timed_out")
 ERRORS: Final = ("agent_error_kind", "error_kind", "failure_kind", "exception_type")
@@ -64,7 +67,9 @@ def recognises_gym(file: RunFile) -> bool:
 
 
 def _is_row(found: Any) -> bool:
-    return isinstance(found, dict) and found.keys() >= GYM_KEYS and isinstance(found[REQUEST], dict)
+    if not isinstance(found, dict) or not found.keys() >= GYM_KEYS - {REQUEST}:
+        return False
+    return isinstance(found.get(REQUEST), dict) or isinstance(nested(found, TRAJECTORY, "invocations"), list)
 
 
 def read_gym(file: RunFile) -> Iterator[Piece]:
@@ -76,12 +81,15 @@ def read_gym(file: RunFile) -> Iterator[Piece]:
 def _add(row: dict[str, Any], samples: Samples) -> bool:
     request, response = dict_of(row.get(REQUEST)), dict_of(row.get("response"))
     output, reward = response.get("output"), as_number(row.get("reward"))
+    recorded = dict_of(row.get(TRAJECTORY))
+    if not isinstance(output, list):  # of some agents the record alone has it
+        output = nested(next(iter(dicts_in(recorded.get("invocations"))), None), "conversation")
     if not isinstance(output, list):
         return False
     if output and isinstance(output[-1], list):  # Aviary's agent gives the conversation as it stood after each step
         output = output[-1]
     asked = _asked(request)
-    messages = messages_of_items(samples.objects(output))
+    messages = _with_outcomes(messages_of_items(samples.objects(output)), dicts_in(recorded.get("tool_calls")))
     agent, number = as_label(nested(row, "agent_ref", "name")), as_label(row.get("_ng_task_index"))
     attempt = as_label(row.get("_ng_rollout_index"))
     columns = labels_of(row).columns
@@ -122,6 +130,22 @@ def _asked(request: dict[str, Any]) -> list[dict[str, Any]]:
     found, system = request.get("input"), request.get("instructions")
     messages = [{"role": "user", "content": found}] if isinstance(found, str) else messages_of_items(dicts_in(found))
     return [{"role": "system", "content": system}, *messages] if isinstance(system, str) and system else messages
+
+
+def _with_outcomes(messages: list[dict[str, Any]], calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mark the results of calls whose outcome Gym recorded."""
+    told: dict[str, Any] = {}
+    for call in calls:
+        name = next((as_name(call[key]) for key in CALL_IDS if as_name(call.get(key))), None)
+        status = as_name(call.get("status"))
+        if name is not None and status in OUTCOMES:
+            told[name] = {"type": as_name(call.get("error_type"))} if OUTCOMES[status] else False
+    return [
+        one | {"error": told[one["tool_call_id"]]}
+        if one.get("role") == "tool" and "error" not in one and one.get("tool_call_id") in told
+        else one
+        for one in messages
+    ]
 
 
 def _truncated(row: dict[str, Any], stop: str | None) -> bool | None:

@@ -1,7 +1,8 @@
 """How agents that write code keep their sessions: Pi, OpenCode, Copilot's chats, Cline and Antigravity.
 
 Source: badlogic/pi-mono packages/coding-agent/src/core/session-manager.ts (Pi: `session`, `message`, a tree by
-`parentId`), sst/opencode packages/opencode/src/session/message-v2.ts (`opencode export`), microsoft/vscode
+`parentId`), Hugging Face's Session Trace Simple Format (docs/hub/session-traces-format: the same lines for any
+`harness`), sst/opencode packages/opencode/src/session/message-v2.ts (`opencode export`), microsoft/vscode
 src/vs/workbench/contrib/chat/common/chatModel.ts (exported chats of Copilot), cline/cline
 src/shared/ExtensionMessage.ts (`ui_messages.json`), and the steps of a trajectory as Antigravity's language server
 gives them, which tools that export its conversations write down.
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.conversations import request, result, said
 from ptt.diagnostics.parsers.io.lines import parse_json
-from ptt.diagnostics.parsers.io.message_shapes import common_messages
+from ptt.diagnostics.parsers.io.message_shapes import common_messages, is_message
 from ptt.diagnostics.parsers.io.session_rows import Dialect, Message, Session
 from ptt.diagnostics.parsers.io.tool_calls import failed
 from ptt.diagnostics.parsers.io.values import (
@@ -29,14 +30,13 @@ from ptt.diagnostics.parsers.io.values import (
 
 
 def _is_pi(row: dict[str, Any]) -> bool:
-    opened = row.get("type") == "session" and "cwd" in row and "id" in row
-    return opened or (row.get("type") == "message" and "timestamp" in row and _pi_message(row) is not None)
+    opened = row.get("type") == "session" and "id" in row and not {"cwd", "harness"}.isdisjoint(row)
+    return opened or (row.get("type") == "message" and "timestamp" in row and _is_of_pi(dict_of(row.get("message"))))
 
 
-def _pi_message(row: dict[str, Any]) -> Message | None:
-    message = dict_of(row.get("message"))
+def _is_of_pi(message: Message) -> bool:
     known = message.get("role") in {"user", "assistant", "toolResult", "bashExecution", "custom"}
-    return message if known and {"api", "provider", "toolCallId", "timestamp"} & message.keys() else None
+    return known and not {"api", "provider", "toolCallId", "timestamp"}.isdisjoint(message)
 
 
 def _take_pi(row: dict[str, Any], session: Session) -> bool:
@@ -44,10 +44,14 @@ def _take_pi(row: dict[str, Any], session: Session) -> bool:
     if row.get("type") == "session":
         session.told(sample_id=name, model=as_name(row.get("modelId")))
         return True
-    message = _pi_message(row) or {}
-    if message.get("role") in {"user", "assistant", "toolResult"}:
+    message = dict_of(row.get("message"))
+    if row.get("type") == "message" and (is_message(message) or message.get("role") == "toolResult"):
         used = dict_of(message.get("usage"))
-        told = {"tokens_in": used.get("input"), "tokens_out": used.get("output")} if used else {}
+        told = {
+            f"tokens_{side}": used.get(key, used.get(f"{key}_tokens"))
+            for side, key in (("in", "input"), ("out", "output"))
+            if used
+        }
         spent = {"cost_usd": nested(used, "cost", "total")} if used else {}
         session.told(model=as_name(message.get("model")))
         for one in common_messages([message]):
