@@ -245,6 +245,7 @@ PRINTED = "\n".join(json.dumps(console(one), indent=4) for one in [*PLAIN, PLAIN
 CARRIED: dict[str, bytes] = {
     "otel/console.json": PRINTED,
     "otel/printed.jsonl": PRINTED,
+    "otel/printed.txt": PRINTED,
     "otel/phoenix.json": document([phoenix(one) for one in INFERRED]),
     "otel/phoenix.jsonl": lines([console(one) | {"span_kind": "UNKNOWN"} for one in INFERRED]),
     "otel/jaeger.json": document({"data": [{"traceID": "5b", "spans": [jaeger(one) for one in PLAIN]}], "total": 0}),

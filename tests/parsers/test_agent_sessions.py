@@ -73,6 +73,31 @@ def test_every_branch_of_a_tree_of_answers_was_tried(tmp_path: Path) -> None:
     assert [tool["function"]["name"] for tool in tools] == ["look_up"]
 
 
+LONG = "x" * 100_000  # longer than what a format is told by
+LONG_HEADS: dict[str, dict[str, Any]] = {
+    "adk.json": sessions.ADK | {"state": {"notes": LONG}},
+    "opencode.json": sessions.opencode_export("completed") | {"messages": [
+        {"info": one["info"] | {"summary": {"diffs": [{"file": "a", "before": LONG}]}}, "parts": one["parts"]}
+        for one in sessions.opencode_export("completed")["messages"]
+    ]},
+    "copilot.json": sessions.COPILOT | {
+        "requests": [{**one, "variableData": {"variables": [LONG]}} for one in sessions.COPILOT["requests"]],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LONG_HEADS)
+def test_a_document_whose_head_holds_one_long_text_is_told_by_what_is_before_it(tmp_path: Path, name: str) -> None:
+    document_of = LONG_HEADS[name]
+    if name == "copilot.json":  # what is asked and answered stands behind the files it was about
+        (first,) = document_of["requests"]
+        document_of = document_of | {
+            "requests": [{key: first[key] for key in sorted(first, key=("response", "result").count)}]
+        }
+    found = read(tmp_path, name, document(document_of))
+    assert told(found, "n_turns", "n_tool_calls") == [(2, 1)]
+
+
 def test_a_model_asked_afresh_begins_the_next_session_of_a_log(tmp_path: Path) -> None:
     found = read(tmp_path, "log.jsonl", lines([*sessions.callbacks(ASKED), *sessions.callbacks("And parcel 8?")]))
     assert told(found, "n_turns", "n_tool_calls") == [(2, 1), (2, 1)]

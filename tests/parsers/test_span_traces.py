@@ -98,6 +98,19 @@ def test_an_agent_that_began_and_called_nothing_is_an_attempt(tmp_path: Path) ->
     assert told(found, "n_turns", "n_tool_calls") == [(0, 0)]
 
 
+def test_spans_of_no_kind_that_count_tokens_are_calls_of_a_model_where_there_are_no_others(tmp_path: Path) -> None:
+    used = {"llm.model": "m-1", "llm.usage.input_tokens": 40, "llm.usage.output_tokens": 9}
+    summed = spans.console(spans.PLAIN[0] | {"id": "a", "parent": "0", "attributes": used, "name": "agent"})
+    calls = [
+        spans.console(spans.PLAIN[1 + at] | {"id": f"b{at}", "parent": "a", "attributes": used, "name": "ask"})
+        for at in range(2)
+    ]
+    found = read(tmp_path, "spans.jsonl", lines([summed, *calls]))
+    assert told(found, "n_turns", "model", "tokens_in") == [(2, "m-1", 80)]
+    beside = spans.console(spans.PLAIN[1])
+    assert told(read(tmp_path, "more.jsonl", lines([summed, *calls, beside])), "n_turns") == [(1,)]
+
+
 def test_a_torn_document_among_printed_spans_costs_itself(tmp_path: Path) -> None:
     torn = b'"links": ['.join(spans.PRINTED.rsplit(b'"links": []', 1))
     found = read(tmp_path, "spans.json", torn)

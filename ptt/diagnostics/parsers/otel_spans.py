@@ -27,13 +27,14 @@ from ptt.diagnostics.parsers.io.values import as_count, as_label, as_name, as_sc
 
 RESOURCES: Final = "resourceSpans"
 HOLDERS: Final = frozenset({RESOURCES, "data", "traces", "spans"})
+PRINTED: Final = (".txt", ".log", ".out")  # what a console exporter printed, if nothing else was before
 CONVERSATION: Final = "gen_ai.conversation.id"
 
 
 def recognises(file: RunFile) -> bool:
     """Recognise JSON whose head names resourceSpans, and spans by themselves or in their traces."""
     name = file.name.lower()
-    head = file.readable_head if name.endswith((".json", *SUFFIXES)) else b""
+    head = file.readable_head if name.endswith((".json", *SUFFIXES, *PRINTED)) else b""
     if not head.lstrip().startswith((b"{", b"[")):
         return False
     if b'"resourceSpans"' in head[:4096]:
@@ -50,7 +51,7 @@ def _is_ours(span: dict[str, Any]) -> bool:
 def _first(file: RunFile) -> list[dict[str, Any]]:
     """Return the first rows; the lines of a file may hold the first document only in part."""
     rows = first_rows(file, HOLDERS)
-    return rows if rows or not file.name.lower().endswith(SUFFIXES) else dicts_in([_top(file)])
+    return rows if rows or file.name.lower().endswith(".json") else dicts_in([_top(file)])
 
 
 def _top(file: RunFile) -> Any:
@@ -137,7 +138,8 @@ class _Spans(TraceReader):
             self._conversations.setdefault(span.trace, conversation)
         kind = names.kind_of(span.attributes)
         agent = span.attributes.get(KIND) == "AGENT" and (begun or span.failed)
-        if kind is None and not scores and not agent:
+        perhaps = kind is None and names.may_be_of_model(span.attributes)
+        if kind is None and not scores and not agent and not perhaps:
             return
         trace = self.traces.of(span.trace)
         if trace is None:
@@ -145,8 +147,8 @@ class _Spans(TraceReader):
         trace.scores |= scores
         if kind == names.TOOL:
             trace.add_tool(_tool_call(span))
-        elif kind == names.MODEL:
-            trace.add_model(_model_call(span))
+        elif kind == names.MODEL or perhaps:
+            trace.add_model(_model_call(span), sure=not perhaps)
         elif agent:  # an attempt that ended before it called anything is one too
             trace.asked = trace.asked or messages_from(span.attributes.get("input.value"), "user")
             trace.columns.setdefault("error_type", _error(span))

@@ -67,7 +67,9 @@ def _take_pi(row: dict[str, Any], session: Session) -> bool:
 
 
 def _is_opencode(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("parts"), list) and nested(row, "info", "role") in ("user", "assistant")
+    info = dict_of(row.get("info"))
+    told = isinstance(row.get("parts"), list) or "sessionID" in info  # a long head ends before the parts
+    return told and info.get("role") in ("user", "assistant")
 
 
 def _take_opencode(row: dict[str, Any], session: Session) -> bool:
@@ -75,7 +77,7 @@ def _take_opencode(row: dict[str, Any], session: Session) -> bool:
     if not _is_opencode(row):  # what is said of the whole session
         session.told(sample_id=as_name(info.get("id")))
         return "info" in row
-    parts = dicts_in(row["parts"])
+    parts = dicts_in(row.get("parts"))
     text = "\n".join(as_text(part.get("text")) for part in parts if part.get("type") == "text")
     at = nested(info, "time", "completed") or nested(info, "time", "created")
     if info["role"] == "user":
@@ -100,7 +102,7 @@ def _take_opencode(row: dict[str, Any], session: Session) -> bool:
 
 
 def _is_copilot(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("response"), list) and isinstance(row.get("message"), dict) and "requestId" in row
+    return "requestId" in row and isinstance(nested(row, "message", "parts"), list)
 
 
 def _take_copilot(row: dict[str, Any], session: Session) -> bool:
@@ -117,7 +119,7 @@ def _take_copilot(row: dict[str, Any], session: Session) -> bool:
         answered = [call for call in calls if call.get("id") in given]
         session.say([result(call["id"], _copilot_text(given[call["id"]])) for call in answered])
     if not rounds:
-        parts = dicts_in(row["response"])
+        parts = dicts_in(row.get("response"))
         spoken = [part["value"] for part in parts if isinstance(part.get("value"), str) and "kind" not in part]
         made = [part for part in parts if part.get("kind") == "toolInvocationSerialized"]
         asked = [request(call.get("toolCallId"), call.get("toolId"), {}) for call in made]

@@ -29,13 +29,18 @@ from ptt.diagnostics.parsers.io.values import (
 
 
 def _is_adk(row: dict[str, Any]) -> bool:
+    whole = not {"appName", "app_name"}.isdisjoint(row) and not {"userId", "user_id"}.isdisjoint(row)
+    return _is_event(row) or (whole and "id" in row)  # a long state may fill the head
+
+
+def _is_event(row: dict[str, Any]) -> bool:
     return isinstance(row.get("author"), str) and not {"invocationId", "invocation_id"}.isdisjoint(row)
 
 
 def _take_adk(row: dict[str, Any], session: Session) -> bool:
-    if not _is_adk(row):
+    if not _is_event(row):
         session.told(sample_id=as_name(row.get("id")))
-        return not {"appName", "app_name"}.isdisjoint(row)
+        return _is_adk(row)
     content = dict_of(row.get("content"))
     error = as_name(row.get("errorCode")) or as_name(row.get("error_code"))
     session.told(error_type=error)

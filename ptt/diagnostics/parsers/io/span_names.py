@@ -37,10 +37,12 @@ KINDS: Final = {
     },
 }  # fmt: skip
 """The attributes that give a span's kind, in order of preference."""
-KIND_ENDS: Final = ("span.kind", "span.type", "span_kind", "span_type", "spantype")
+KIND_ENDS: Final = (".kind", "span.type", "span_kind", "span_type", "spantype")
 SAID_KINDS: Final = {"llm": MODEL, "chat_model": MODEL, "generation": MODEL, "tool": TOOL}
 """How names of other attributes end that give a kind, and what they say."""
-OF_TOOLS: Final = frozenset({"gen_ai.tool.call.id", "tool.name", "function.name"})  # of a call, if no kind is given
+OF_TOOLS: Final = frozenset(
+    {"gen_ai.tool.call.id", "tool.name", "tool_name", "function.name"}
+)  # of a call, if no kind is given
 MODEL_NAMES: Final = (
     "gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.response.model", "ai.model.id",
     "llm.request.model", "llm.model", "model",
@@ -56,7 +58,8 @@ OUTPUT_TOKENS: Final = (
 )  # fmt: skip
 COSTS: Final = ("gen_ai.usage.cost", "gen_ai.cost.total_cost", "llm.cost.total")
 TOOL_NAMES: Final = (
-    "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "function.name", "traceloop.entity.name", "entity.1.name",
+    "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_name", "function.name", "traceloop.entity.name",
+    "entity.1.name",
 )  # fmt: skip
 ARGUMENTS: Final = (
     "gen_ai.tool.call.arguments", "ai.toolCall.args", "tool_arguments", "tool.arguments", "tool.parameters",
@@ -110,6 +113,12 @@ def kind_of(attributes: Mapping[str, Any]) -> str | None:
         return kind
     called = first(attributes, TOOL_NAMES) is not None
     return TOOL if called and first(attributes, (*ARGUMENTS, *RESULTS, *CALL_IDS)) is not None else None
+
+
+def may_be_of_model(attributes: Mapping[str, Any]) -> bool:
+    """Return whether a span of no kind names a model and counts tokens: a call of it, or what sums some up."""
+    counted = first(attributes, (*INPUT_TOKENS, *OUTPUT_TOKENS)) is not None
+    return counted and first(attributes, MODEL_NAMES) is not None and KINDS.keys().isdisjoint(attributes)
 
 
 def named(span: str | None) -> str | None:

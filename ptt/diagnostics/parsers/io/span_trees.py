@@ -97,6 +97,7 @@ class Trace:
     answered: Any = None
     _messages: dict[int, dict[str, Any]] = field(default_factory=dict)
     _models: list[tuple[float, int, list[int] | None, list[int], ModelCall]] = field(default_factory=list)
+    _unsure: list[tuple[float, int, list[int] | None, list[int], ModelCall]] = field(default_factory=list)
     _tools: list[ToolCall] = field(default_factory=list)
     _perhaps: list[ToolCall] = field(default_factory=list)
     _definitions: Sequence[dict[str, Any]] = ()
@@ -104,15 +105,16 @@ class Trace:
     @property
     def is_empty(self) -> bool:
         """Whether it called neither a model nor a tool."""
-        return not self._models and not self._tools
+        return not self._models and not self._tools and not self._unsure
 
-    def add_model(self, call: ModelCall) -> None:
-        """Take a call of a model, its messages held once."""
+    def add_model(self, call: ModelCall, *, sure: bool = True) -> None:
+        """Take a call of a model, its messages held once; those not sure to be any count if there are no others."""
         asked = None if call.asked is None else [self._hold(message) for message in call.asked]
         answered = [self._hold(message) for message in call.answered]
         slim = ModelCall(**{name: getattr(call, name) for name in _KEPT})
         self._definitions = self._definitions or call.tools
-        self._models.append((call.start or 0.0, len(self._models), asked, answered, slim))
+        models = self._models if sure else self._unsure
+        models.append((call.start or 0.0, len(models), asked, answered, slim))
 
     def add_tool(self, call: ToolCall, *, sure: bool = True) -> None:
         """Take a call of a tool; one that is not sure to be any counts if a model was offered or asked for its name."""
@@ -125,6 +127,7 @@ class Trace:
 
     def put(self, name: str, samples: Samples) -> bool:
         """Add the trace as one trajectory, in the order of time."""
+        self._choose_models()
         self._choose_tools()
         self._join_stages()
         self._drop_repeats()
@@ -163,11 +166,18 @@ class Trace:
         """Take all of another trace in."""
         self._messages |= other._messages
         self._models += [(start, len(self._models) + at, *rest) for start, at, *rest in other._models]  # type: ignore[misc]
+        self._unsure += [(start, len(self._unsure) + at, *rest) for start, at, *rest in other._unsure]  # type: ignore[misc]
         self._tools += other._tools
         self._perhaps += other._perhaps
         self._definitions = self._definitions or other._definitions
         self.scores |= other.scores
         self.columns = {**other.columns, **self.columns}
+
+    def _choose_models(self) -> None:
+        """Count the calls that may be a model's where there are no others: those that sum none of them up."""
+        if not self._models:
+            parents = {call.parent for *_, call in self._unsure}
+            self._models = [found for found in self._unsure if found[-1].span is None or found[-1].span not in parents]
 
     def _choose_tools(self) -> None:
         """Count the calls that may be a tool's by their names."""
