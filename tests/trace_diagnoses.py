@@ -119,7 +119,7 @@ def _messages(last: str, *, failed: bool) -> tuple[Message, ...]:
 def example(trajectory: str, outcome: str, finding: str = "", last: str = "Again.") -> Example:
     """Return an episode of a few messages."""
     return Example(
-        trajectory_id=trajectory,
+        name=trajectory,
         finding=finding,
         title="Calls the failing tool again and again",
         source="logs/agents.jsonl",
@@ -267,7 +267,7 @@ def hostile_traces() -> TraceDiagnosis:
     failing = failing_traces()
     pair = failing.partings[0]
     message = Message(role=HOSTILE, text=HOSTILE * 3, calls=(HOSTILE,), failed=True, marked=True)
-    episode = replace(pair.failure, trajectory_id=HOSTILE, title=HOSTILE, source=HOSTILE, messages=(message,))
+    episode = replace(pair.failure, name=HOSTILE, title=HOSTILE, source=HOSTILE, messages=(message,))
     return replace(
         failing,
         traces=replace(failing.traces, name=HOSTILE),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import polars as pl
 
 from ptt.api.answers import shown
-from ptt.diagnostics import model, pipeline
+from ptt.diagnostics import model, pipeline, traces_pipeline
 from ptt.diagnostics.config import Known as KnownNames
 from ptt.diagnostics.config import Settings, load_settings
 from ptt.diagnostics.custom.files import Report, report_on
@@ -23,12 +23,13 @@ from ptt.diagnostics.metrics.aliases import canonical_names
 from ptt.diagnostics.metrics.guessed_names import near_names
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.samples.read_sample import OpenRun, measured_samples, read_sample
-from ptt.diagnostics.samples.sample import FindingSamples, Sample, samples_of_findings
+from ptt.diagnostics.samples.sample import NAMED, FindingSamples, ListedSample, Sample, samples_of_findings
 from ptt.diagnostics.statistics.logprob_pairs import PAIRS
 from ptt.diagnostics.store import archives
 from ptt.diagnostics.store.diagnosis import LoadedRun, read_profile
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.diagnostics.store.folders import exclusive_lock, note_run
+from ptt.diagnostics.traces.model import named_by
 from ptt.diagnostics.verdict.catalogue import Page, page_of, pages
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.executors import Executor
@@ -405,13 +406,35 @@ def finding_samples(
     Results kept below `out` are read; a run without them is judged in a temporary folder.
     """
     run, settings = Path(run), settings or Settings()
+    if (store := store_at(run)) is not None and traces_pipeline.holds_only_traces(store):
+        return _episodes_of_findings(store)
     with temporary_folder() as scratch:
         judged = kept_run(run, out=out, settings=settings, one_run=one_run) if out is not None else None
         if judged is None:
             out = Path(scratch)
             judged = open_run(run, out=out, settings=settings, one_run=one_run, progress=progress)
         with _opened(run, out, settings, one_run=one_run) as opened:
+            if traces_pipeline.holds_only_traces(opened.store):
+                return _episodes_of_findings(opened.store)
             return samples_of_findings(judged.diagnosis, measured_samples(opened, judged.profile))
+
+
+def _episodes_of_findings(store: Path) -> tuple[FindingSamples, ...]:
+    """Return the episodes that the findings on agent traces name."""
+    diagnosis = traces_pipeline.reopened_traces(store, name=store.resolve().parent.name)
+    return tuple(
+        FindingSamples(
+            finding=finding.id,
+            severity=finding.severity.value,
+            claim=finding.claim,
+            measure="",
+            samples=tuple(
+                ListedSample(chosen=NAMED, key=name, step=None, sample_id=None, value=None) for name in names
+            ),
+        )
+        for finding in diagnosis.findings
+        if (names := named_by(finding))
+    )
 
 
 @contextmanager

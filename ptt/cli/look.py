@@ -35,6 +35,7 @@ from ptt.reports.run.listings import (
     sources_json,
 )
 from ptt.reports.text.terminal import open_console
+from ptt.run_location import TRACES, store_at
 from ptt.version import __version__
 
 
@@ -43,7 +44,10 @@ def show(options: ShowOptions) -> int:
     with remote_paths() as remote:
         out = remote.no_output(options.out, "--out")
         path = remote.run(options.run, every_column=True)
-        out = output_folder(path, out or remote.output(None, of=[options.run]))
+        given = out or remote.output(None, of=[options.run])
+        out = output_folder(path, given)
+        if given is None and store_at(out) is None and store_at(of_traces := output_folder(path, None, ends=TRACES)):
+            out = of_traces
         settings = api.read_settings(options.settings)
         if options.sample is None:
             with progress_bar(Console(stderr=True)) as tell:

@@ -214,3 +214,18 @@ TABLES: Final[dict[str, dict[str, pl.DataType]]] = {
     "events": EVENTS,
     "sources": SOURCES,
 }
+
+MAX_NAME: Final = 80  # letters of an id that is shown, and typed again
+OWN_NAME: Final = r"^[^\s,\p{C}]+(?: [^\s,\p{C}]+)*$"  # findings list names with ", " between them
+
+
+def named_episodes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add `name`, by which reports call an episode and `ptt show` finds it.
+
+    It is its own id where no other has the same, else its file and its number there, from 1.
+    `rows`: trajectory_id, sample_id and source, in the order of the files.
+    """
+    own = pl.col("sample_id")
+    typed = own.is_unique() & (own.str.len_chars() <= MAX_NAME) & own.str.contains(OWN_NAME)
+    place = pl.format("{}#{}", "source", pl.int_range(1, pl.len() + 1).over("source"))
+    return rows.with_columns(pl.when(typed).then(own).otherwise(pl.coalesce(place, "trajectory_id")).alias("name"))

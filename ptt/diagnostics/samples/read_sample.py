@@ -28,7 +28,7 @@ from ptt.diagnostics.samples.sample import (
     shortest_observation,
     token_table,
 )
-from ptt.diagnostics.schema import LOGPS, SEQUENCES
+from ptt.diagnostics.schema import LOGPS, SEQUENCES, named_episodes
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.sample_rows import (
@@ -78,8 +78,7 @@ class Found:
 def find_sample(name: str, index: pl.DataFrame, files: Sequence[SequenceFile], trajectories: pl.DataFrame) -> Found:
     """Return what `name` stands for; SettingsError where it stands for nothing, or for several samples.
 
-    `index`: the sequences with step, place and ids. `trajectories`: trajectory_id, sample_id, step and group_id, in the
-    order of their files.
+    `index`: the sequences with step, place and ids. `trajectories`: as `trajectory_names` returns them.
     """
     for column in ("sample_id", "trajectory_id"):
         if column in index.columns and (found := index.filter(pl.col(column) == name)).height:
@@ -94,12 +93,12 @@ def find_sample(name: str, index: pl.DataFrame, files: Sequence[SequenceFile], t
             if place >= samples.height:
                 raise SettingsError(f"step {step} has samples 0 to {samples.height - 1}, and no {place}.")
             return Found(trajectory=samples["trajectory_id"][place])
-    for column in ("trajectory_id", "sample_id"):
+    for column in ("name", "trajectory_id", "sample_id"):
         found = trajectories.filter(pl.col(column) == name)
         if found.height == 1:
             return Found(trajectory=found["trajectory_id"][0])
         if found.height:
-            ids = found["trajectory_id"].to_list()
+            ids = found["name"].to_list()
             raise SettingsError(f"{name} is the {column} of {found.height} samples: {_named(ids)}; give one of these.")
     raise SettingsError(f"{name}: no sample has this name; {_near(name, index, trajectories)}")
 
@@ -160,8 +159,8 @@ def _near(name: str, index: pl.DataFrame, trajectories: pl.DataFrame) -> str:
 
 
 def _id_columns(index: pl.DataFrame, trajectories: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
-    columns = ("sample_id", "trajectory_id")
-    return [(frame, column) for frame in (index, trajectories) for column in columns if column in frame.columns]
+    of_index = [(index, column) for column in ("sample_id", "trajectory_id") if column in index.columns]
+    return [*of_index, (trajectories, "name")]
 
 
 def _named(names: Sequence[str], total: int | None = None, *, last: str = ", ") -> str:
@@ -171,8 +170,8 @@ def _named(names: Sequence[str], total: int | None = None, *, last: str = ", ") 
 
 
 def trajectory_names(folder: Path) -> pl.DataFrame:
-    """Read what tells the samples of a store apart, in the order of their files."""
-    return scan_table(folder, "trajectories").select(NAMES).collect()
+    """Read what tells the samples of a store apart, in the order of their files, and what each is called."""
+    return named_episodes(scan_table(folder, "trajectories").select(NAMES).collect())
 
 
 def tied_trajectory(row: Mapping[str, Any], index: pl.DataFrame, trajectories: pl.DataFrame) -> str | None:
@@ -369,14 +368,14 @@ def read_sample(run: OpenRun, name: str, *, pair: str | None = None, texts: bool
     index, trajectories = run.index, trajectory_names(run.store)
     found = find_sample(name, index, run.scan.files if run.scan else (), trajectories)
     if found.seq is None or run.scan is None:
-        return _of_trajectory(run, str(found.trajectory), texts=texts)
+        return _of_trajectory(run, str(found.trajectory), trajectories, texts=texts)
     (place,) = index.filter(pl.col("seq") == found.seq).to_dicts()
     rows = rows_of_step(run.scan, place["step"])
     (row,) = rows.filter(pl.col("seq") == found.seq).to_dicts()
     trajectory = tied_trajectory(row, index, trajectories)
     of_file, extra = file_of(run.scan, found.seq), beside(run.scan, found.seq)
     file_row = found.seq - of_file.start + of_file.first_row
-    logged = _Logged.read(run, trajectory, texts=texts)
+    logged = _Logged.read(run, trajectory, trajectories, texts=texts)
     tools = row.get("tool_names")
     frame, chosen, pairs, notes = token_table(
         tokens_of(run.scan, found.seq),
@@ -416,10 +415,8 @@ def measured_samples(run: OpenRun, profile: Profile | None) -> Measured:
     index = run.index.with_columns(pl.lit(None, pl.String()).alias(name) for name in absent)
     index = index.with_columns(key=pl.format("{}:{}", "step", "place"))
     index = index.with_columns(rollout=pl.coalesce(pl.format("{} of {}", "sample_id", "group_id"), "key"))
-    logged = scan_table(run.store, "trajectories").filter(pl.col("split") != "eval").collect()
-    names = logged.select(
-        "sample_id", "step", "reward", key="trajectory_id", rollout="trajectory_id", value="n_tool_fail"
-    )
+    logged = named_episodes(scan_table(run.store, "trajectories").collect()).filter(pl.col("split") != "eval")
+    names = logged.select("sample_id", "step", "reward", key="name", rollout="trajectory_id", value="n_tool_fail")
     failures = names.filter(pl.col("value") > 0).with_columns(pl.col("value").cast(pl.Float64))
     rewards = names.drop("value").rename({"reward": "value"})
     if run.scan is not None and "reward" in run.scan.columns:
@@ -428,13 +425,13 @@ def measured_samples(run: OpenRun, profile: Profile | None) -> Measured:
     return Measured(tails=measure_tails(profile, index), rewards=rewards, failures=failures)
 
 
-def _of_trajectory(run: OpenRun, trajectory: str, *, texts: bool) -> Sample:
+def _of_trajectory(run: OpenRun, trajectory: str, trajectories: pl.DataFrame, *, texts: bool) -> Sample:
     """Return a sample without recorded tokens, or whose tokens cannot be tied to it."""
-    logged = _Logged.read(run, trajectory, texts=texts)
+    logged = _Logged.read(run, trajectory, trajectories, texts=texts)
     frame, *_ = token_table({}, {}, pair=None, min_observation=run.min_observation, post_name="")
     return Sample(
         run=run.name,
-        key=trajectory,
+        key=trajectories.filter(pl.col("trajectory_id") == trajectory)["name"][0],
         step=logged.values.get("step"),
         row=None,
         file=logged.values.get("source"),
@@ -465,7 +462,7 @@ class _Logged:
     calls: tuple[ToolCall, ...]
 
     @staticmethod
-    def read(run: OpenRun, trajectory: str | None, *, texts: bool) -> _Logged:
+    def read(run: OpenRun, trajectory: str | None, trajectories: pl.DataFrame, *, texts: bool) -> _Logged:
         values = read_values(run.store, trajectory) if trajectory is not None else {}
         if trajectory is None or not values:
             return _Logged(values={}, rewards={}, group=(), turns=(), calls=())
@@ -476,7 +473,7 @@ class _Logged:
         return _Logged(
             values=values,
             rewards=read_rewards(run.store, trajectory),
-            group=_logged_group(values, read_siblings(run.store, values)),
+            group=_logged_group(values, read_siblings(run.store, values), trajectories),
             turns=turns,
             calls=calls,
         )
@@ -525,10 +522,12 @@ def _group(scan: SequenceScan, row: Mapping[str, Any], rows: pl.DataFrame, index
     )
 
 
-def _logged_group(values: Mapping[str, Any], rows: pl.DataFrame) -> tuple[Sibling, ...]:
+def _logged_group(values: Mapping[str, Any], rows: pl.DataFrame, trajectories: pl.DataFrame) -> tuple[Sibling, ...]:
+    names = trajectories.filter(pl.col("trajectory_id").is_in(rows["trajectory_id"].implode()))
+    called = dict(names.select("trajectory_id", "name").iter_rows())
     return tuple(
         Sibling(
-            key=row["trajectory_id"],
+            key=called[row["trajectory_id"]],
             sample_id=row["sample_id"],
             reward=row["reward"],
             advantage=None if row["advantage"] is None else (row["advantage"], row["advantage"]),

@@ -42,7 +42,7 @@ TAILS: Final = "largest |r|"
 REWARD: Final = "reward"
 FAILED: Final = "failed tool calls"
 OF_TAILS: Final = frozenset({Link.POLICY_UPDATE, Link.DATA_FRESHNESS, Link.DATA_VALIDITY})
-HIGHEST, LOWEST, RANDOM = "highest", "lowest", "random"
+HIGHEST, LOWEST, RANDOM, NAMED = "highest", "lowest", "random", "named"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ class Sample:
 class ListedSample:
     """A sample that a finding rests on, and its value of the finding's measure."""
 
-    chosen: str  # highest, lowest or random
+    chosen: str  # highest, lowest, random, or named by the finding itself
     key: str
     step: int | None
     sample_id: str | None

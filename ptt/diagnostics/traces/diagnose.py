@@ -26,6 +26,7 @@ from ptt.diagnostics.model import (
     Status,
 )
 from ptt.diagnostics.rules.interface import identified
+from ptt.diagnostics.schema import named_episodes
 from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS
 from ptt.diagnostics.traces import changes, conduct, cost, outcomes, partings, rewards, texts, token_tail, tools
 from ptt.diagnostics.traces.judging import Check, Judged, undated
@@ -51,9 +52,8 @@ def with_messages(diagnosis: TraceDiagnosis, store: Path) -> TraceDiagnosis:
         finding.id: str(finding.evidence.get("episodes") or "").split(", ")[:EPISODES_EACH]
         for finding in diagnosis.findings[:MAX_FINDINGS]
     }
-    of_partings = [side.trajectory_id for parting in diagnosis.partings for side in (parting.success, parting.failure)]
+    of_partings = [side.name for parting in diagnosis.partings for side in (parting.success, parting.failure)]
     ids = [*of_partings, *(name for names in of_findings.values() for name in names if name)]
-    ids += [example.trajectory_id for example in diagnosis.examples]
     read = Episodes.of(store, ids)
     claims = {finding.id: finding.claim for finding in diagnosis.findings}
     own = [
@@ -62,17 +62,16 @@ def with_messages(diagnosis: TraceDiagnosis, store: Path) -> TraceDiagnosis:
         for name in names
         if name in read.facts
     ]
-    given = [replace(one, messages=read.messages(one.trajectory_id)) for one in diagnosis.examples]
     return replace(
         diagnosis,
-        examples=tuple(one for one in (*given, *own) if one.messages),
+        examples=tuple(one for one in own if one.messages),
         partings=tuple(_filled(parting, read) for parting in diagnosis.partings),
     )
 
 
 def _filled(parting: Parting, read: Episodes) -> Parting:
     sides = [
-        replace(side, messages=read.messages(side.trajectory_id, turn=parting.turn))
+        replace(side, messages=read.messages(side.name, turn=parting.turn))
         for side in (parting.success, parting.failure)
     ]
     return replace(parting, success=sides[0], failure=sides[1])
@@ -80,28 +79,30 @@ def _filled(parting: Parting, read: Episodes) -> Parting:
 
 @dataclass(frozen=True)
 class Episodes:
-    """Episodes that are shown: what their files say of them, and their messages and calls, by id."""
+    """Episodes that are shown: what their files say of them, and their messages and calls, by name."""
 
     facts: Mapping[str, dict[str, Any]]
     turns: Mapping[str, list[dict[str, Any]]]
     calls: Mapping[str, list[dict[str, Any]]]
 
     @classmethod
-    def of(cls, store: Path, ids: Sequence[str]) -> Episodes:
+    def of(cls, store: Path, names: Sequence[str]) -> Episodes:
         """Read episodes from a store."""
-        wanted = pl.col("trajectory_id").is_in(list(dict.fromkeys(ids)))
-        facts = _rows(store, "trajectories", wanted, "source", "success", "reward")
+        columns = ("trajectory_id", "sample_id", "source", "success", "reward")
+        every = named_episodes(scan_table(store, "trajectories").select(columns).collect())
+        found = every.filter(pl.col("name").is_in(names)).unique("trajectory_id", keep="first", maintain_order=True)
+        called = found.select("trajectory_id", episode="name")
         return cls(
-            {name: rows[0] for name, rows in facts.items() if rows[0]["source"] is not None},
-            _rows(store, "turns", wanted, "turn_idx", "role", "text_len", "text"),
-            _rows(store, "tool_calls", wanted, "call_idx", "turn_idx", "name", "args_json", "ok", "told_failed"),
+            {row["name"]: row for row in found.to_dicts() if row["source"] is not None},
+            _rows(store, "turns", called, "turn_idx", "role", "text_len", "text"),
+            _rows(store, "tool_calls", called, "call_idx", "turn_idx", "name", "args_json", "ok", "told_failed"),
         )
 
     def example(self, name: str, *, finding: str, title: str) -> Example:
         """Return an episode as an example."""
         facts = self.facts[name]
         return Example(
-            trajectory_id=name,
+            name=name,
             finding=finding,
             title=title,
             source=facts["source"],
@@ -110,11 +111,11 @@ class Episodes:
             messages=self.messages(name),
         )
 
-    def messages(self, trajectory_id: str, *, turn: int | None = None) -> tuple[Message, ...]:
+    def messages(self, name: str, *, turn: int | None = None) -> tuple[Message, ...]:
         """Return an episode's messages, with `turn` of the assistant (from 0), or else the first failure, marked."""
-        calls = self.calls.get(trajectory_id, [])
+        calls = self.calls.get(name, [])
         waiting, messages, marked, spoken = deque(calls), [], None, 0
-        for at, row in enumerate(self.turns.get(trajectory_id, [])):
+        for at, row in enumerate(self.turns.get(name, [])):
             own = [call for call in calls if call["turn_idx"] == row["turn_idx"]]
             failed = False
             if row["role"] == "tool" and waiting:
@@ -130,11 +131,12 @@ class Episodes:
         return _thinned(messages, marked)
 
 
-def _rows(store: Path, table: str, wanted: pl.Expr, *columns: str) -> dict[str, list[dict[str, Any]]]:
-    """Return rows of some episodes, by episode and in the order of the first column; of repeated ones the first."""
-    rows = scan_table(store, table).filter(wanted).select("trajectory_id", *columns).collect()
-    rows = rows.unique(["trajectory_id", columns[0]], keep="first", maintain_order=True)
-    parts = rows.sort("trajectory_id", columns[0]).partition_by("trajectory_id", as_dict=True, maintain_order=True)
+def _rows(store: Path, table: str, called: pl.DataFrame, *columns: str) -> dict[str, list[dict[str, Any]]]:
+    """Return rows of some episodes, by name and in the order of the first column; of repeated ones the first."""
+    rows = scan_table(store, table).select("trajectory_id", *columns)
+    found = rows.join(called.lazy(), on="trajectory_id").drop("trajectory_id").collect()
+    found = found.unique(["episode", columns[0]], keep="first", maintain_order=True)
+    parts = found.sort("episode", columns[0]).partition_by("episode", as_dict=True, maintain_order=True)
     return {str(name[0]): part.to_dicts() for name, part in parts.items()}
 
 
@@ -400,7 +402,6 @@ def judge_traces(
         sources=tuple(sources),
         tables={key: table for _, judged in answers for key, table in judged.tables.items()}
         | {"changes": changes.change_table(tables.changes), "over_order": changes.over_order(tables)},
-        examples=tuple(example for _, judged in answers for example in judged.examples),
         partings=tuple(parting for _, judged in answers for parting in judged.partings),
         measured=measured,
     )

@@ -13,7 +13,7 @@ import polars as pl
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, NotJudged, Verdict
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
-from ptt.diagnostics.traces.model import Example, Parting, Share
+from ptt.diagnostics.traces.model import Parting, Share
 from ptt.diagnostics.traces.order import Shift, shift_of
 from ptt.diagnostics.traces.tables import TraceTables
 from ptt.diagnostics.wording import pct
@@ -195,7 +195,6 @@ class Judged:
     verdict: Verdict
     measured: Mapping[str, Share] = field(default_factory=dict)
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    examples: tuple[Example, ...] = ()
     partings: tuple[Parting, ...] = ()
 
 

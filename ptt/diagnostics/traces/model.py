@@ -111,7 +111,7 @@ class Message:
 class Example:
     """An episode to look at, and why."""
 
-    trajectory_id: str
+    name: str  # its own id, else its file and its number there
     finding: str  # id of the finding that it shows; "" for a pair that parts
     title: str
     source: str
@@ -152,6 +152,12 @@ class TraceDiagnosis:
         """Return the rows of a table; none where it is absent."""
         frame = self.tables.get(table)
         return [] if frame is None else frame.to_dicts()
+
+
+def named_by(finding: Finding) -> tuple[str, ...]:
+    """Return the episodes that a finding names for reading."""
+    names = finding.evidence.get("episodes")
+    return tuple(names.split(", ")) if isinstance(names, str) and names else ()
 
 
 NO_LOGPROBS: Final = "agent traces hold no log-probabilities"

@@ -9,7 +9,7 @@ What it is not: a cause for certain. An episode that was lost before may only sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -432,6 +432,7 @@ def judge_partings(tables: TraceTables) -> Judged:
             missing=("more episodes of each prompt",),
             enable=GROUPS_ENABLE,
         )
+    found = replace(found, located=_named(found.located, tables.episodes))
     rows = found.located.filter(pl.col("success_id").is_not_null())
     shown = [dict(row, why=why_of(row, better)) for row in rows.to_dicts()]
     table = pl.DataFrame([[row[name] for name in SCHEMA] for row in shown], schema=SCHEMA, orient="row")
@@ -441,6 +442,15 @@ def judge_partings(tables: TraceTables) -> Judged:
         tables={"partings": table},
         partings=tuple(_parting(row, tables, better) for row in shown[:SHOWN]),
     )
+
+
+def _named(located: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
+    """Return the pairs by what their episodes are called."""
+    for column in ("success_id", "failure_id"):
+        names = episodes.select(pl.col("trajectory_id").alias(column), "name")
+        located = located.join(names, on=column, how="left", maintain_order="left").drop(column)
+        located = located.rename({"name": column})
+    return located
 
 
 def mixed_groups(tables: TraceTables, *, by_reward: bool = False) -> pl.DataFrame:
@@ -585,13 +595,13 @@ def _parting(row: dict[str, Any], tables: TraceTables, better: str) -> Parting:
     )
 
 
-def example_of(tables: TraceTables, trajectory_id: str, *, finding: str = "", title: str = "") -> Example:
+def example_of(tables: TraceTables, name: str, *, title: str) -> Example:
     """Return an episode as an example whose messages are yet to be read."""
-    (row,) = tables.episodes.filter(pl.col("trajectory_id") == trajectory_id).head(1).to_dicts()
+    (row,) = tables.episodes.filter(pl.col("name") == name).head(1).to_dicts()
     outcome = {True: "success", False: "failure", None: "unknown"}[row["success"]]
     return Example(
-        trajectory_id=trajectory_id,
-        finding=finding,
+        name=name,
+        finding="",
         title=title,
         source=row["source"],
         outcome=outcome,

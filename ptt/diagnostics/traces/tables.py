@@ -13,7 +13,7 @@ import polars as pl
 
 from ptt.diagnostics.evidence.environment import ARGS_CHARS, MALFORMED, MIN_JSON_SHARE, are_json
 from ptt.diagnostics.evidence.tail_details import EpisodeTails
-from ptt.diagnostics.schema import TABLES
+from ptt.diagnostics.schema import TABLES, named_episodes
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.clustered_share import clustered_share
 from ptt.diagnostics.traces.call_outcomes import decide_outcomes
@@ -111,7 +111,7 @@ EVIDENCE: Final = ("told_failed", "told_by", "result_form", "result_hints")
 HUGE: Final = 1e150  # no reward, price or time
 KEPT: Final = (
     "trajectory_id", "step", "group_id", "task", "env", "model", "success", "reward", "n_turns", "n_tool_calls",
-    "tokens_in", "tokens_out", "cost_usd", "truncated", "stop_reason", "error_type", "source",
+    "tokens_in", "tokens_out", "cost_usd", "truncated", "stop_reason", "error_type", "source", "sample_id",
 )  # fmt: skip
 
 
@@ -119,12 +119,12 @@ KEPT: Final = (
 class TraceTables:
     """The traces as checks see them.
 
-    episodes: one row each, in order, with `episode` (from 0), `place` (its training step, or its number from 1),
-    `unit` (what is resampled: the number of its task where tasks repeat, else its own), `task_key` (task, else prompt;
-    null where not known), `group` (prompt group, else task, else prompt; null where none is known), `said` and `void`
-    (assistant turns whose text is known, and of these the ones with neither text nor call; null where not known),
-    `calls`, `known` (calls with a known outcome), `failed`, `checked` (calls whose form is known), `malformed`, and
-    the columns of the table of trajectories.
+    episodes: one row each, in order, with `name` (what reports call it), `episode` (from 0), `place` (its training
+    step, or its number from 1), `unit` (what is resampled: the number of its task where tasks repeat, else its own),
+    `task_key` (task, else prompt; null where not known), `group` (prompt group, else task, else prompt; null where none
+    is known), `said` and `void` (assistant turns whose text is known, and of these the ones with neither text nor call;
+    null where not known), `calls`, `known` (calls with a known outcome), `failed`, `checked` (calls whose form is
+    known), `malformed`, and the columns of the table of trajectories.
     calls: one row each, sorted by episode and call, with `episode`, `call`, `turn`, `tool`, `args` and `result`
     (hashes), `result_len`, `failed` and `malformed` (null where not known), `known_by` (how `failed` is known),
     `counted` (`failed`, null where a format tells of failures alone: no share can be made of them), `error_type`,
@@ -167,9 +167,9 @@ class TraceTables:
         return Share(hits=found.hits, trials=found.trials, interval=found.interval, clusters=found.clusters)
 
     def names(self, episodes: Iterable[int]) -> str:
-        """Return the ids of episodes, for findings to name them."""
-        ids = self.episodes["trajectory_id"]
-        return ", ".join(ids[int(at)] for at in episodes)
+        """Return what episodes are called, for findings to name them."""
+        names = self.episodes["name"]
+        return ", ".join(names[int(at)] for at in episodes)
 
     def shift(self, rate: str) -> Shift | None:
         """Return the change of a rate for the worse; None where there is none, or it is not recorded."""
@@ -194,7 +194,7 @@ def per_episode(tables: TraceTables, rows: pl.DataFrame) -> Values:
 def gather_tables(store: Path, traces: TraceSet, tails: EpisodeTails | None = None) -> TraceTables:
     """Gather the tables of a store for the checks."""
     found = scan_table(store, "trajectories").select(*KEPT, "prompt_hash").collect()
-    found = found.unique("trajectory_id", keep="first", maintain_order=True)
+    found = named_episodes(found).drop("sample_id").unique("trajectory_id", keep="first", maintain_order=True)
     found = found.with_columns(_usable("reward"), _usable("cost_usd"))
     number = pl.int_range(pl.len(), dtype=pl.UInt32).alias("row")
     index = found.select("trajectory_id", number, pl.col("source").alias("path"))

@@ -163,7 +163,7 @@ def _with_form(finding: Finding, forms: pl.DataFrame, prompts: int) -> Finding:
     largest = forms.filter(pl.col("family") == family)
     evidence: dict[str, JsonScalar] = {
         "largest_form": size, "prompts": int(largest["task_key"].n_unique()), "of_prompts": prompts,
-        "episodes": ", ".join(largest["trajectory_id"].head(3)),
+        "episodes": ", ".join(largest["name"].head(3)),
     }  # fmt: skip
     throughout = finding.onset_step is None
     severity = Severity.LOW if throughout and finding.severity.at_least(Severity.MEDIUM) else finding.severity
@@ -246,7 +246,7 @@ def _told(finding: Finding, told: str) -> Finding:
 def _answers(tables: TraceTables) -> pl.DataFrame:
     """Return the measured answers with their episodes."""
     found = scan_table(tables.store, "answers").collect().unique("trajectory_id", keep="first")
-    rows = tables.episodes.select("trajectory_id", "episode", "task_key")
+    rows = tables.episodes.select("trajectory_id", "name", "episode", "task_key")
     return rows.join(found, on="trajectory_id", maintain_order="left")
 
 

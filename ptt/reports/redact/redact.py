@@ -435,7 +435,7 @@ def _trace_names(diagnosis: TraceDiagnosis) -> Iterator[tuple[Treat, Any]]:
         *diagnosis.examples,
         *(side for pair in diagnosis.partings for side in (pair.success, pair.failure)),
     ):
-        yield Treat.SAMPLE, example.trajectory_id
+        yield Treat.SAMPLE, example.name
         yield Treat.FILE, example.source
 
 
@@ -458,7 +458,7 @@ def _trace_table(frame: pl.DataFrame, treats: Mapping[str, Treat], masker: Maske
 def _example(example: Example, masker: Masker) -> Example:
     return replace(
         example,
-        trajectory_id=masker.value(Treat.SAMPLE, example.trajectory_id),
+        name=masker.value(Treat.SAMPLE, example.name),
         finding=masker.value(Treat.RULE, example.finding) if example.finding else "",
         title=masker.sentence(example.title),
         source=masker.value(Treat.FILE, example.source),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -278,6 +279,9 @@ def print_samples(listed: Sequence[FindingSamples], run: str, console: Console) 
     for finding in listed:
         console.print(Text(f"{safe(finding.finding)} ({finding.severity})", style="bold"), soft_wrap=True)
         print_wrapped(console, Text(safe(finding.claim)), head="  ")
+        if not finding.measure:  # named by the finding itself
+            print_wrapped(console, Text(", ".join(safe(sample.key) for sample in finding.samples), "cyan"), head="  ")
+            continue
         head = [("CHOSEN", ""), ("SAMPLE", ""), ("ID", ""), (f"{finding.measure.upper()}", "")]
         rows: list[Row] = [
             [(sample.chosen, ""), (safe(sample.key), "cyan"), (_id(sample.sample_id), ""), (number(sample.value), "")]
@@ -285,8 +289,8 @@ def print_samples(listed: Sequence[FindingSamples], run: str, console: Console) 
         ]
         _print_table(console, [head, *rows])
     if listed:
-        example = safe(listed[0].samples[0].key)
-        print_wrapped(console, Text(f"ptt show {safe(run)} {example}", style="cyan"), head="To read one: ")
+        command = shlex.join(["ptt", "show", safe(run), safe(listed[0].samples[0].key)])
+        print_wrapped(console, Text(command, style="cyan"), head="To read one: ")
 
 
 def print_sample(sample: Sample, console: Console, *, every_token: bool = False) -> None:

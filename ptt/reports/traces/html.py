@@ -393,7 +393,7 @@ def _parting_view(parting: Parting) -> PartingView:
 
 def _episode_view(example: Example, mark: str = "what the finding is about") -> EpisodeView:
     reward = "" if example.reward is None else f"reward {number(example.reward)}"
-    parts = [safe(example.trajectory_id), safe(example.source), reward]
+    parts = [safe(example.name), safe(example.source), reward]
     return EpisodeView(
         title=sentence(example.title).rstrip("."),
         outcome=OUTCOMES.get(example.outcome, OUTCOMES["unknown"]),
