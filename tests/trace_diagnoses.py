@@ -9,7 +9,7 @@ import polars as pl
 
 from ptt.diagnostics.model import Finding, Healthy, Link, NotJudged, RunVerdict, Severity, Source, Status
 from ptt.diagnostics.traces.call_outcomes import KNOWN_BY
-from ptt.diagnostics.traces.model import Example, Message, Parting, Share, TraceDiagnosis, TraceSet
+from ptt.diagnostics.traces.model import Call, Example, Message, Parting, Share, TraceDiagnosis, TraceSet
 
 BLOCKS = 12
 EPISODES = 600
@@ -99,6 +99,17 @@ def _tables(*, failing: bool = True, prefix: str = "") -> dict[str, pl.DataFrame
             [("booking-03", 12, 7, 0.4), ("booking-09", 12, 4, 0.5)],
             schema=["group", "episodes", "successes", "reward_spread"], orient="row",
         ),
+        "failing_tools": pl.DataFrame(
+            [(f"{prefix}search_flights", 2140, 512, "e-19", 352), (f"{prefix}book_flight", 388, 31, "e-3", 4)],
+            schema=["tool", "known", "failures", "first_episode", "first_place"], orient="row",
+        ),
+        "failures_over_order": pl.DataFrame(
+            [
+                (f"{prefix}search_flights", block, 178, 4 if block < 7 else 84, 50 * block + 1, 50 * (block + 1))
+                for block in range(BLOCKS)
+            ],
+            schema=["tool", "block", "known", "failures", "first", "last"], orient="row",
+        ),
         "partings": pl.DataFrame(
             [("booking-09", 2, "e-14", "e-19", 0.62, 12, "the failing ones retry the same search")],
             schema=["group", "turn", "success_id", "failure_id", "lift", "episodes", "why"], orient="row",
@@ -106,26 +117,34 @@ def _tables(*, failing: bool = True, prefix: str = "") -> dict[str, pl.DataFrame
     }  # fmt: skip
 
 
+def _searched(arguments: str, *, failed: bool) -> Call:
+    error = "Timed out after 10 s" if failed else ""
+    return Call(name="search_flights", arguments=arguments, failed=failed, error=error)
+
+
 def _messages(last: str, *, failed: bool) -> tuple[Message, ...]:
     return (
         Message(role="user", text="Book the cheapest flight from Oslo to Bergen on <Friday>."),
-        Message(role="assistant", text="I look for flights.", calls=('search_flights(origin="OSL", to="BGO")',)),
+        Message(role="assistant", text="I look for flights.", calls=(_searched('{"from": "OSL"}', failed=failed),)),
         Message(role="tool", text="Timed out after 10 s" if failed else '[{"id": "F1", "eur": 61}]', failed=failed),
-        Message(role="assistant", text=last, calls=(f'search_flights(origin="{last[:3]}")',), marked=True),
+        Message(role="assistant", text=last, calls=(_searched("{}", failed=failed),), mark="parts here"),
         Message(role="tool", text="Timed out after 10 s" if failed else "ok", failed=failed),
     )
 
 
-def example(trajectory: str, outcome: str, finding: str = "", last: str = "Again.") -> Example:
+def example(name: str, outcome: str, findings: tuple[int, ...] = (), last: str = "Again.") -> Example:
     """Return an episode of a few messages."""
     return Example(
-        name=trajectory,
-        finding=finding,
-        title="Calls the failing tool again and again",
+        name=name,
+        findings=findings,
         source="logs/agents.jsonl",
         outcome=outcome,
         reward=1.0 if outcome == "success" else 0.0,
-        messages=_messages(last, failed=outcome != "success"),
+        length=5,
+        messages=tuple(
+            replace(message, number=at)
+            for at, message in enumerate(_messages(last, failed=outcome != "success"), start=1)
+        ),
     )
 
 
@@ -201,8 +220,8 @@ def failing_traces() -> TraceDiagnosis:
         sources=(SOURCE,),
         tables=_tables(),
         examples=(
-            example("e-19", "failure", "tool-failures"),
-            example("e-44", "unknown", "tool-failures", "One more time."),
+            example("e-19", "failure", (0,)),
+            example("e-44", "unknown", (0, 1), "One more time."),
         ),
         partings=(
             Parting(
@@ -266,8 +285,14 @@ def hostile_traces() -> TraceDiagnosis:
     """Return a set whose names and texts try to steer the page and the terminal."""
     failing = failing_traces()
     pair = failing.partings[0]
-    message = Message(role=HOSTILE, text=HOSTILE * 3, calls=(HOSTILE,), failed=True, marked=True)
-    episode = replace(pair.failure, name=HOSTILE, title=HOSTILE, source=HOSTILE, messages=(message,))
+    message = Message(
+        role=HOSTILE,
+        text=HOSTILE * 3,
+        calls=(Call(name=HOSTILE, arguments=HOSTILE, failed=True, error=HOSTILE),),
+        failed=True,
+        mark=HOSTILE,
+    )
+    episode = replace(pair.failure, name=HOSTILE, source=HOSTILE, messages=(message,))
     return replace(
         failing,
         traces=replace(failing.traces, name=HOSTILE),

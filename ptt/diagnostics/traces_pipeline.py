@@ -24,7 +24,7 @@ from ptt.diagnostics.store import ingest as store_ingest
 from ptt.diagnostics.store.file_readings import ReadApart, RunTasks, read_here
 from ptt.diagnostics.store.manifest import Manifest, read_manifest
 from ptt.diagnostics.store.scan import read_table
-from ptt.diagnostics.traces.diagnose import in_groups_of_three, judge_traces, with_messages
+from ptt.diagnostics.traces.diagnose import in_groups_of_three, judge_traces
 from ptt.diagnostics.traces.labels import apply_labels, digest_of
 from ptt.diagnostics.traces.model import TraceDiagnosis
 from ptt.diagnostics.traces.tables import scan_table
@@ -69,8 +69,7 @@ def diagnose_traces(
     of_labels = () if labels is None or not holds_traces(store) else (apply_labels(store, labels),)
     tails, faults = _token_tails(store, manifest, settings, files, progress)
     diagnosis = _judged(store, name, faults, tails)
-    diagnosis = replace(diagnosis, sources=(*diagnosis.sources, *of_labels))
-    return with_messages(diagnosis, store)
+    return replace(diagnosis, sources=(*diagnosis.sources, *of_labels))
 
 
 def reopened_traces(store: Path, *, name: str) -> TraceDiagnosis:
@@ -79,7 +78,7 @@ def reopened_traces(store: Path, *, name: str) -> TraceDiagnosis:
     if manifest is None:
         raise InputError(f"{store}: written by another version of ptt; give the traces themselves.")
     tails, faults = _token_tails(store, manifest, Settings())
-    return with_messages(_judged(store, name, faults, tails), store)
+    return _judged(store, name, faults, tails)
 
 
 def holds_traces(store: Path) -> bool:

@@ -12,8 +12,11 @@ from html_structure import Structure
 from trace_diagnoses import HOSTILE, SAMPLES, failing_traces
 
 from ptt.diagnostics.traces.model import Message
+from ptt.reports.redact.redact import redacted_traces
+from ptt.reports.text.numbers import count
+from ptt.reports.traces.episodes import MAX_TEXT
 from ptt.reports.traces.figures import write_trace_figures
-from ptt.reports.traces.html import MAX_TEXT, render_traces
+from ptt.reports.traces.html import render_traces
 
 MAX_BYTES = 200_000
 
@@ -67,7 +70,61 @@ def test_episodes_are_folded_and_escaped(pages: dict[str, str]) -> None:
     part = pages["failing"].partition('id="episodes"')[2].partition("</section>")[0]
     assert part.count('<details class="episode') == 2
     assert "&lt;Friday&gt;" in part
-    assert "the call failed" in part
+    assert "failed: Timed out after 10 s" in part
+
+
+def test_the_first_screen_leads_to_the_tool_the_onset_and_the_first_sample(pages: dict[str, str]) -> None:
+    part = pages["failing"].partition('id="reply-tools"')[2].partition('id="reply-happened"')[0]
+    assert "search_flights" in part
+    assert f"23.9% of {count(2140)} calls failed" in part
+    assert 'Since episode 352, first in <a href="#episode-1-look">e-19</a>' in part
+    assert "First in <code>e-3</code>" in part  # a tool of its own, whose transcript is not there
+    assert part.count('class="bar"') == 12
+
+
+def test_a_finding_links_to_its_episodes_and_names_the_command(pages: dict[str, str]) -> None:
+    article = re.search(r'<article class="finding critical".*?</article>', pages["failing"], re.DOTALL)
+    assert article is not None
+    for place, name in ((1, "e-19"), (2, "e-44")):
+        assert f'<a href="#episode-{place}-look">{name}</a>' in article[0]
+        assert f"<code>ptt show . {name}</code>" in article[0]
+    assert "message 4: parts here" in article[0]
+
+
+def test_a_redacted_page_names_no_command() -> None:
+    page = render_traces(redacted_traces(failing_traces(), salt="of the test")).text
+    assert '<a href="#episode-1-look">sample-' in page
+    assert "ptt show" not in page
+
+
+def test_a_name_is_quoted_for_the_shell() -> None:
+    failing = failing_traces()
+    spelt = replace(failing.examples[0], name="a b$(rm x)")
+    assert "ptt show . &#39;a b$(rm x)&#39;" in render_traces(replace(failing, examples=(spelt,))).text
+
+
+def test_messages_that_are_left_out_are_counted() -> None:
+    failing = failing_traces()
+    first, *_, last = failing.examples[0].messages
+    thinned = replace(failing.examples[0], length=40, messages=(first, replace(last, number=33)))
+    page = render_traces(replace(failing, examples=(thinned,))).text
+    assert "31 messages left out" in page
+    assert "7 messages left out" in page
+
+
+def test_any_number_of_long_transcripts_leaves_the_page_small() -> None:
+    failing = failing_traces()
+    message = Message(role="tool", text='<"&' * 1300, number=1)
+    long = replace(failing.examples[0], messages=(message,) * 24)
+    page = render_traces(replace(failing, examples=(long,) * 100)).text
+    assert page.count('<details class="episode') < 100
+    assert len(page.encode()) < 2_000_000
+
+
+def test_the_curve_of_a_tool_is_of_its_own_calls(pages: dict[str, str]) -> None:
+    assert "failed tool calls of search_flights 2% before episode 352, 47% at the end" in pages["failing"]
+    whole = pages["failing"].partition('id="trace_shares"')[2].partition("</figure>")[0]
+    assert "failed tool calls of search_flights" not in whole
 
 
 def test_a_long_message_is_cut() -> None:

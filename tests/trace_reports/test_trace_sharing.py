@@ -30,7 +30,7 @@ def test_nothing_of_the_files_stays(secret: str, shared: str) -> None:
 
 
 def test_numbers_and_our_own_words_stay(shared: str) -> None:
-    for text in ("rose from 2% to 47%", "Redacted.", "23.9%", "parted at assistant turn 2", "the call failed"):
+    for text in ("rose from 2% to 47%", "Redacted.", "23.9%", "parted at assistant turn 2", "failed: [left out]"):
         assert text in shared
 
 
@@ -39,7 +39,7 @@ def test_one_tool_has_one_name_everywhere() -> None:
     worst = diagnosis.tables["tools"]["name"][0]
     assert worst.startswith("tool-")
     assert worst in diagnosis.findings[0].claim
-    assert diagnosis.examples[0].messages[1].calls == (f"{worst}([left out])",)
+    assert diagnosis.examples[0].messages[1].calls[0].name == worst
     assert redacted_traces(failing_traces(), salt="another").tables["tools"]["name"][0] != worst
 
 

@@ -12,6 +12,7 @@ from benchmarks.parting_turns import WORLDS, World, measure
 from benchmarks.parting_turns import make as make_world
 from ptt import api
 from ptt.diagnostics.model import Severity
+from ptt.diagnostics.traces.model import Call
 from ptt.diagnostics.traces.partings import align, draw_groups, find_partings
 from ptt.reports.traces.html import render_traces
 
@@ -164,12 +165,16 @@ def test_the_two_sides_are_shown_with_what_was_said_and_done(tmp_path: Path) -> 
     diagnosis = api.traces(write_episodes(tmp_path, make(160, attempt)), keep_text=True)
     (first, *_) = diagnosis.partings
     for side, failed in ((first.success, False), (first.failure, True)):
-        (place,) = [at for at, message in enumerate(side.messages) if message.marked]
-        assert side.messages[place].calls[0].startswith("book(")
+        (place,) = [at for at, message in enumerate(side.messages) if message.mark]
+        (call_,) = side.messages[place].calls
+        assert call_.name == "book"
+        assert call_.arguments
         assert side.messages[place + 1].failed is failed
         assert side.messages[0].text.startswith("Prompt ")
-    (example,) = [example for example in diagnosis.examples if example.finding == "parting-turn"][:1]
-    assert example.messages
+    at = [finding.id for finding in diagnosis.findings].index("parting-turn")
+    shown = [example for example in diagnosis.examples if at in example.findings]
+    assert shown
+    assert all(any(message.mark for message in example.messages) for example in shown)
 
 
 def test_no_text_is_shown_unless_texts_are_kept(tmp_path: Path) -> None:
@@ -179,10 +184,12 @@ def test_no_text_is_shown_unless_texts_are_kept(tmp_path: Path) -> None:
     for side in (*shown, *diagnosis.examples):
         assert side.messages
         assert not any(message.text for message in side.messages)
-        assert not any("(" in call for message in side.messages for call in message.calls)
+        assert not any(call.arguments for message in side.messages for call in message.calls)
     (first, *_) = diagnosis.partings
-    (place,) = [at for at, message in enumerate(first.failure.messages) if message.marked]
-    assert first.failure.messages[place].calls == ("book",)
+    (place,) = [at for at, message in enumerate(first.failure.messages) if message.mark]
+    assert first.failure.messages[place].calls == (
+        Call(name="book", failed=True, known_by="marked", error="no such table"),
+    )
     assert first.failure.messages[place + 1].failed
     assert first.failure.messages[0].length == len("Prompt 0: book a table")
     assert "Prompt" not in render_traces(diagnosis).text

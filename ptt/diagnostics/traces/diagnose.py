@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
-
-import polars as pl
+from typing import Final
 
 from ptt.diagnostics.errors import describe
 from ptt.diagnostics.evidence.tail_details import EpisodeTails
@@ -26,158 +23,14 @@ from ptt.diagnostics.model import (
     Status,
 )
 from ptt.diagnostics.rules.interface import identified
-from ptt.diagnostics.schema import named_episodes
 from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS
 from ptt.diagnostics.traces import changes, conduct, cost, outcomes, partings, rewards, texts, token_tail, tools
+from ptt.diagnostics.traces.failing_tools import failing_tools
 from ptt.diagnostics.traces.judging import Check, Judged, undated
-from ptt.diagnostics.traces.model import Example, Message, Parting, TraceDiagnosis, TraceSet
-from ptt.diagnostics.traces.tables import TraceTables, count_traces, gather_tables, scan_table
+from ptt.diagnostics.traces.model import TraceDiagnosis, TraceSet
+from ptt.diagnostics.traces.tables import TraceTables, count_traces, gather_tables
+from ptt.diagnostics.traces.transcripts import naming_episodes, with_transcripts
 from ptt.diagnostics.wording import THIN, counted
-
-MAX_FINDINGS: Final = 6  # findings with an episode of their own beside them
-EPISODES_EACH: Final = 1
-MAX_MESSAGES: Final = 24  # of an episode that are shown: its beginning, its end, and those around the mark
-AROUND: Final = 8  # of them, before and after the mark
-ENDS: Final = 3  # of them, at either end
-MESSAGE_CHARS: Final = 700  # of a message: its beginning and its end
-CALL_CHARS: Final = 300
-
-
-def with_messages(diagnosis: TraceDiagnosis, store: Path) -> TraceDiagnosis:
-    """Return the diagnosis with the messages of its partings, and of an episode of each of its worst findings.
-
-    Texts and arguments are among them where the store keeps texts; else roles, tools, outcomes and lengths.
-    """
-    of_findings = {
-        finding.id: str(finding.evidence.get("episodes") or "").split(", ")[:EPISODES_EACH]
-        for finding in diagnosis.findings[:MAX_FINDINGS]
-    }
-    of_partings = [side.name for parting in diagnosis.partings for side in (parting.success, parting.failure)]
-    ids = [*of_partings, *(name for names in of_findings.values() for name in names if name)]
-    read = Episodes.of(store, ids)
-    claims = {finding.id: finding.claim for finding in diagnosis.findings}
-    own = [
-        read.example(name, finding=finding, title=claims[finding])
-        for finding, names in of_findings.items()
-        for name in names
-        if name in read.facts
-    ]
-    return replace(
-        diagnosis,
-        examples=tuple(one for one in own if one.messages),
-        partings=tuple(_filled(parting, read) for parting in diagnosis.partings),
-    )
-
-
-def _filled(parting: Parting, read: Episodes) -> Parting:
-    sides = [
-        replace(side, messages=read.messages(side.name, turn=parting.turn))
-        for side in (parting.success, parting.failure)
-    ]
-    return replace(parting, success=sides[0], failure=sides[1])
-
-
-@dataclass(frozen=True)
-class Episodes:
-    """Episodes that are shown: what their files say of them, and their messages and calls, by name."""
-
-    facts: Mapping[str, dict[str, Any]]
-    turns: Mapping[str, list[dict[str, Any]]]
-    calls: Mapping[str, list[dict[str, Any]]]
-
-    @classmethod
-    def of(cls, store: Path, names: Sequence[str]) -> Episodes:
-        """Read episodes from a store."""
-        columns = ("trajectory_id", "sample_id", "source", "success", "reward")
-        every = named_episodes(scan_table(store, "trajectories").select(columns).collect())
-        found = every.filter(pl.col("name").is_in(names)).unique("trajectory_id", keep="first", maintain_order=True)
-        called = found.select("trajectory_id", episode="name")
-        return cls(
-            {row["name"]: row for row in found.to_dicts() if row["source"] is not None},
-            _rows(store, "turns", called, "turn_idx", "role", "text_len", "text"),
-            _rows(store, "tool_calls", called, "call_idx", "turn_idx", "name", "args_json", "ok", "told_failed"),
-        )
-
-    def example(self, name: str, *, finding: str, title: str) -> Example:
-        """Return an episode as an example."""
-        facts = self.facts[name]
-        return Example(
-            name=name,
-            finding=finding,
-            title=title,
-            source=facts["source"],
-            outcome={True: "success", False: "failure", None: "unknown"}[facts["success"]],
-            reward=facts["reward"],
-            messages=self.messages(name),
-        )
-
-    def messages(self, name: str, *, turn: int | None = None) -> tuple[Message, ...]:
-        """Return an episode's messages, with `turn` of the assistant (from 0), or else the first failure, marked."""
-        calls = self.calls.get(name, [])
-        waiting, messages, marked, spoken = deque(calls), [], None, 0
-        for at, row in enumerate(self.turns.get(name, [])):
-            own = [call for call in calls if call["turn_idx"] == row["turn_idx"]]
-            failed = False
-            if row["role"] == "tool" and waiting:
-                call = waiting.popleft()
-                failed = call["ok"] is False or call["told_failed"] is True
-            if row["role"] == "assistant":
-                marked = at if spoken == turn else marked
-                spoken += 1
-            marked = at if marked is None and turn is None and failed else marked
-            messages.append(_message(row, own, failed=failed))
-        if marked is not None:
-            messages[marked] = replace(messages[marked], marked=True)
-        return _thinned(messages, marked)
-
-
-def _rows(store: Path, table: str, called: pl.DataFrame, *columns: str) -> dict[str, list[dict[str, Any]]]:
-    """Return rows of some episodes, by name and in the order of the first column; of repeated ones the first."""
-    rows = scan_table(store, table).select("trajectory_id", *columns)
-    found = rows.join(called.lazy(), on="trajectory_id").drop("trajectory_id").collect()
-    found = found.unique(["episode", columns[0]], keep="first", maintain_order=True)
-    parts = found.sort("episode", columns[0]).partition_by("episode", as_dict=True, maintain_order=True)
-    return {str(name[0]): part.to_dicts() for name, part in parts.items()}
-
-
-def _message(row: dict[str, Any], calls: Sequence[dict[str, Any]], *, failed: bool) -> Message:
-    """Return a message; without a kept text its length stands for it, and the names of its calls for these."""
-    kept = row["text"] is not None
-    written = [f"{call['name']}({call['args_json'] or ''})" if kept else str(call["name"]) for call in calls]
-    text = row["text"] or ""
-    if calls and kept and row["role"] == "assistant":  # a kept text ends with its calls, which stand beside it here
-        begin = text.find(f"{calls[0]['name']}(")
-        text = text[:begin].rstrip() if begin >= 0 and len(text) - begin >= len(written[0]) - 1 else text
-    return Message(
-        role=row["role"] or "unknown",
-        text=_shortened(text, MESSAGE_CHARS),
-        length=row["text_len"],
-        calls=tuple(_shortened(call, CALL_CHARS) for call in written),
-        failed=failed,
-    )
-
-
-def _shortened(text: str, longest: int) -> str:
-    if len(text) <= longest:
-        return text
-    half = longest // 2
-    return f"{text[:half]} … {text[-half:]}"
-
-
-def _thinned(messages: Sequence[Message], marked: int | None) -> tuple[Message, ...]:
-    """Leave out messages far from the mark and from both ends, and say how many."""
-    count = len(messages)
-    if count <= MAX_MESSAGES:
-        return tuple(messages)
-    middle = marked if marked is not None else ENDS
-    kept = [at for at in range(count) if at < ENDS or at >= count - ENDS or abs(at - middle) <= AROUND]
-    shown: list[Message] = []
-    for before, at in zip([-1, *kept], kept, strict=False):
-        if at - before > 1:
-            shown.append(Message(role="", text=f"… {at - before - 1} messages left out …"))
-        shown.append(messages[at])
-    return tuple(shown)
-
 
 MAX_FORMATS: Final = 4  # named with their episodes
 MAX_NEXT: Final = 6  # one look to confirm, and a few repairs: a longer list is not worked through
@@ -383,7 +236,7 @@ def judge_traces(
     findings = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
     findings += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
     measured = {key: share for _, judged in answers for key, share in judged.measured.items()}
-    shown = tuple(link_causes(sorted(findings, key=_order)))
+    shown = tuple(naming_episodes(one, tables) for one in link_causes(sorted(findings, key=_order)))
     healthy = tuple(verdict for verdict in verdicts if isinstance(verdict, Healthy))
     noted = {finding.id for finding in shown if finding.severity.at_least(Severity.LOW)}  # no clean answers
     unanswered = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
@@ -392,7 +245,10 @@ def judge_traces(
     traces = replace(
         traces, success=measured.get("success_rate"), tool_errors=errors if failed.count() or errors else None
     )
-    return TraceDiagnosis(
+    views = {key: table for _, judged in answers for key, table in judged.tables.items()}
+    views |= {"changes": changes.change_table(tables.changes), "over_order": changes.over_order(tables)}
+    views |= failing_tools(tables, views["over_order"])
+    diagnosis = TraceDiagnosis(
         traces=traces,
         verdict=verdict_of(traces, shown, healthy, unanswered),
         findings=shown,
@@ -400,11 +256,11 @@ def judge_traces(
         not_judged=unanswered,
         crashes=tuple(faults),
         sources=tuple(sources),
-        tables={key: table for _, judged in answers for key, table in judged.tables.items()}
-        | {"changes": changes.change_table(tables.changes), "over_order": changes.over_order(tables)},
+        tables=views,
         partings=tuple(parting for _, judged in answers for parting in judged.partings),
         measured=measured,
     )
+    return with_transcripts(diagnosis, tables)
 
 
 def _judge(check: Check, tables: TraceTables, faults: list[RuleCrash]) -> Judged | None:

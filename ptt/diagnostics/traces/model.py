@@ -96,15 +96,28 @@ class TraceSet:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call in a message, and how it ended; arguments only where texts are kept."""
+
+    name: str
+    arguments: str = ""
+    failed: bool | None = None  # None where it is not known
+    known_by: str = ""  # how: see call_outcomes.KNOWN_BY
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Message:
     """One message of an example: texts are shortened, scrubbed and not escaped; "" where none are kept."""
 
     role: str
     text: str
+    number: int | None = None  # in its episode, from 1
     length: int | None = None  # of the whole text, in characters
-    calls: tuple[str, ...] = ()  # name(arguments) of each call; the name alone where no texts are kept
+    calls: tuple[Call, ...] = ()
+    more_calls: int = 0  # that are not shown
     failed: bool = False  # the result of a call that failed
-    marked: bool = False  # where the two of a pair part, or what the finding is about
+    mark: str = ""  # what is to be seen here: where the two of a pair part, or what a finding is about
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,12 +125,12 @@ class Example:
     """An episode to look at, and why."""
 
     name: str  # its own id, else its file and its number there
-    finding: str  # id of the finding that it shows; "" for a pair that parts
-    title: str
     source: str
     outcome: str  # "success", "failure" or "unknown"
     reward: float | None
     messages: tuple[Message, ...]
+    findings: tuple[int, ...] = ()  # their numbers in the diagnosis, from 0; none of a pair that parts
+    length: int = 0  # messages in all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +171,12 @@ def named_by(finding: Finding) -> tuple[str, ...]:
     """Return the episodes that a finding names for reading."""
     names = finding.evidence.get("episodes")
     return tuple(names.split(", ")) if isinstance(names, str) and names else ()
+
+
+def tool_of(finding: Finding) -> str | None:
+    """Return the tool that a finding is about."""
+    kind, _, name = (finding.slice or "").partition(":")
+    return name if kind == "tool" else None
 
 
 NO_LOGPROBS: Final = "agent traces hold no log-probabilities"

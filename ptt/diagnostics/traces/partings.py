@@ -440,7 +440,7 @@ def judge_partings(tables: TraceTables) -> Judged:
     return Judged(
         verdict=graded(*_findings(found, better, mixed.height / tables.episodes.height), reason=reason),
         tables={"partings": table},
-        partings=tuple(_parting(row, tables, better) for row in shown[:SHOWN]),
+        partings=tuple(_parting(row, tables) for row in shown[:SHOWN]),
     )
 
 
@@ -584,25 +584,22 @@ def _finding(row: dict[str, Any], found: Partings, better: str, reach: float) ->
     )  # fmt: skip
 
 
-def _parting(row: dict[str, Any], tables: TraceTables, better: str) -> Parting:
-    titles = ("succeeds", "fails") if better == SUCCEED else ("earns more", "earns less")
+def _parting(row: dict[str, Any], tables: TraceTables) -> Parting:
     return Parting(
         group=row["group"],
         turn=row["turn"],
-        success=example_of(tables, row["success_id"], title=titles[0]),
-        failure=example_of(tables, row["failure_id"], title=titles[1]),
+        success=example_of(tables, row["success_id"]),
+        failure=example_of(tables, row["failure_id"]),
         why=row["why"],
     )
 
 
-def example_of(tables: TraceTables, name: str, *, title: str) -> Example:
+def example_of(tables: TraceTables, name: str) -> Example:
     """Return an episode as an example whose messages are yet to be read."""
     (row,) = tables.episodes.filter(pl.col("name") == name).head(1).to_dicts()
     outcome = {True: "success", False: "failure", None: "unknown"}[row["success"]]
     return Example(
         name=name,
-        finding="",
-        title=title,
         source=row["source"],
         outcome=outcome,
         reward=row["reward"],

@@ -19,7 +19,7 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.model import CUSTOM, Diagnosis, Finding, Healthy, JsonScalar, NotJudged
-from ptt.diagnostics.traces.model import Example, Message, Parting, TraceDiagnosis, as_run, with_records
+from ptt.diagnostics.traces.model import Call, Example, Message, Parting, TraceDiagnosis, as_run, with_records
 from ptt.reports.redact.sharing import FIELDS, HOLDERS, HOLDERS_OF, ITEMS, KEYS, NAMES, SETTINGS, TABLES, Treat
 from ptt.reports.run.view import FILES, SAMPLES
 
@@ -385,6 +385,8 @@ def _custom_texts(diagnosis: Diagnosis) -> list[str]:
 K, S = Treat.KEEP, Treat.SENTENCE
 TRACE_TABLES: Final[Mapping[str, Mapping[str, Treat]]] = {
     "over_order": {},
+    "failing_tools": {"tool": Treat.TOOL, "first_episode": Treat.SAMPLE},
+    "failures_over_order": {"tool": Treat.TOOL},
     "by": {"name": Treat.GROUP},
     "tools": {"name": Treat.TOOL},
     "error_classes": {"tool": Treat.TOOL, "error_class": S, "example": Treat.DROP},
@@ -459,8 +461,6 @@ def _example(example: Example, masker: Masker) -> Example:
     return replace(
         example,
         name=masker.value(Treat.SAMPLE, example.name),
-        finding=masker.value(Treat.RULE, example.finding) if example.finding else "",
-        title=masker.sentence(example.title),
         source=masker.value(Treat.FILE, example.source),
         messages=tuple(_message(message, masker) for message in example.messages),
     )
@@ -468,13 +468,21 @@ def _example(example: Example, masker: Masker) -> Example:
 
 def _message(message: Message, masker: Masker) -> Message:
     """Keep who speaks, which tools are called and what failed; what is said is left out."""
-    parts = [call.partition("(") for call in message.calls]
-    calls = [masker.value(Treat.TOOL, name.strip()) + f"({LEFT_OUT})" * bool(told) for name, told, _ in parts]
     return replace(
         message,
         role=message.role if message.role in ROLES else "other",
         text=LEFT_OUT if message.text else "",
-        calls=tuple(calls),
+        calls=tuple(
+            Call(
+                name=masker.value(Treat.TOOL, call.name),
+                arguments=LEFT_OUT if call.arguments else "",
+                failed=call.failed,
+                known_by=call.known_by,
+                error=LEFT_OUT if call.error else "",
+            )
+            for call in message.calls
+        ),
+        mark=masker.sentence(message.mark),
     )
 
 

@@ -50,9 +50,11 @@ def replies(diagnosis: TraceDiagnosis) -> tuple[Reply, ...]:
 
 
 def happened(diagnosis: TraceDiagnosis) -> list[str]:
-    """Say what failed and what followed from it; where nothing did, how the episodes ended."""
+    """Say what failed, if the headline above does not, and what followed; where nothing did, how the episodes ended."""
     run = as_run(diagnosis)
-    texts = [first_failure_sentence(run), consequences_sentence(run), other_failures_sentence(run)]
+    first = first_failure(run)
+    told = first is not None and first.claim.partition("; ")[0] in diagnosis.verdict.headline
+    texts = ["" if told else first_failure_sentence(run), consequences_sentence(run), other_failures_sentence(run)]
     return [text for text in (crashes(run), *texts, sentence(success(diagnosis))) if text]
 
 

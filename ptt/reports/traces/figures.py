@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.model import Finding
-from ptt.diagnostics.traces.model import TraceDiagnosis
+from ptt.diagnostics.traces.model import TraceDiagnosis, tool_of
 from ptt.reports.figures.axes import annotate_row, label_axes, linear, row_axes, step_range
 from ptt.reports.figures.drawing import save_figures
 from ptt.reports.figures.faults import FigureFault
@@ -167,18 +167,20 @@ def _order_takeaway(diagnosis: TraceDiagnosis) -> str:
     return sentence("; ".join(word for word in words if word)).rstrip(".")
 
 
-def order_words(diagnosis: TraceDiagnosis, column: str) -> str:
-    """Say what a column comes to; blocks are of few episodes, and say nothing of a trend on their own."""
+def order_words(diagnosis: TraceDiagnosis, column: str, finding: Finding | None = None) -> str:
+    """Say what a column comes to, or a finding seen in it; blocks are of few episodes, and tell no trend on their own.
+
+    The curve of all calls is not spoken of as that of one tool.
+    """
     name, unit = SHARES[column][0].lower(), diagnosis.traces.order
-    changed = next(
-        (found for found in diagnosis.findings if _is_change(found) and CURVES.get(found.id) == column), None
-    )
+    found = [finding] if finding is not None else [one for one in diagnosis.findings if tool_of(one) is None]
+    changed = next((one for one in found if _is_change(one) and CURVES.get(one.id) == column), None)
     if changed is not None:
         early, late = (_shown(float(str(changed.evidence[key])), column) for key in ("early", "late"))
-        of = f" of {safe(str(changed.evidence['tool']))}" if changed.evidence.get("tool") else ""
+        of = f" of {safe(tool)}" if (tool := tool_of(changed)) is not None else ""
         return f"{name}{of} {early} before {unit} {count(changed.onset_step or 0)}, {late} at the end"
     share = diagnosis.measured.get(MEASURED.get(column, ""))
-    if share is None or share.value is None:
+    if share is None or share.value is None or (finding is not None and tool_of(finding) is not None):
         return ""
     interval = f" ({interval_words(share.interval)})" if share.interval is not None else ""
     return f"{name} {percent(share.value)} of all{interval}"

@@ -23,7 +23,9 @@ RUN = (
     "cost_usd", "costed", "tokens_in", "tokens_out",
 )  # fmt: skip
 
-LISTED = ("over_order", "tools", "error_classes", "turn_counts", "partings", "token_tail", "changes", "cost")
+LISTED = (
+    "over_order", "tools", "failing_tools", "error_classes", "turn_counts", "partings", "token_tail", "changes", "cost",
+)  # fmt: skip
 """Tables that findings.json holds row by row; those by task or group grow with the traces."""
 
 

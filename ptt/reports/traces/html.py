@@ -10,7 +10,7 @@ import polars as pl
 
 from ptt.diagnostics.model import Finding
 from ptt.diagnostics.traces.call_outcomes import KNOWN_BY
-from ptt.diagnostics.traces.model import MEASURES, Example, Message, Parting, TraceDiagnosis, TraceSet, as_run
+from ptt.diagnostics.traces.model import MEASURES, TraceDiagnosis, TraceSet, as_run, tool_of
 from ptt.reports.figures.faults import FigureFault
 from ptt.reports.figures.line_plot import Axis, Drawing, LinePlot
 from ptt.reports.figures.panels import DataTable
@@ -18,10 +18,10 @@ from ptt.reports.output import render
 from ptt.reports.run import view
 from ptt.reports.run.drawn import drawn_figures, fault_lines, undrawn_lines
 from ptt.reports.run.html import Page, page_in_unit, shown_steps
-from ptt.reports.text.names import sentence
-from ptt.reports.text.numbers import count, counted, number, percent
-from ptt.reports.text.sanitize import safe, shortened
+from ptt.reports.text.numbers import count, number, percent
+from ptt.reports.text.sanitize import safe
 from ptt.reports.traces.answers import interval_words, known_by, level, replies, worst_tools
+from ptt.reports.traces.episodes import episode_views, links_of_findings, parting_views, tool_lines_over_order
 from ptt.reports.traces.figures import CURVES, FIGURES, MEANS, MIN_BLOCKS, SHARES, order_words
 from ptt.reports.traces.tool_names import with_short_names
 
@@ -239,9 +239,6 @@ def seconds(value: float | None) -> str:
     return NONE if value is None or value != value else f"{number(float(value))} s"
 
 
-MAX_TEXT: Final = 4000  # letters of a message on the page
-OUTCOMES: Final = {"success": "Succeeds", "failure": "Fails", "unknown": "Outcome unknown"}
-ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 PLOTS_READ: Final = (
     "In each plot a point is a block of neighbouring episodes. The vertical line marks the onset, its band the 95% "
     "interval; the dashed line is the limit."
@@ -258,6 +255,7 @@ def render_traces(diagnosis: TraceDiagnosis) -> Page:
     findings = view.worst_first(view.finding_views(run))
     weighty = [item for item in findings if item.finding.severity.at_least(view.BROKEN_FROM)]
     plots = {item.anchor: finding_plot(item.finding, diagnosis, f"plot-{item.anchor}") for item in view.every(findings)}
+    episodes = episode_views(diagnosis)
     text = render(
         "traces.html.j2",
         diagnosis=run,
@@ -280,8 +278,11 @@ def render_traces(diagnosis: TraceDiagnosis) -> Page:
         absent=view.absent(run),
         sources=view.source_groups(run.sources),
         chapters=chapters(diagnosis),
-        partings=[_parting_view(parting) for parting in diagnosis.partings],
-        episodes=[_episode_view(example) for example in diagnosis.examples],
+        partings=parting_views(diagnosis),
+        episodes=episodes,
+        episodes_of=links_of_findings(diagnosis, episodes),
+        texts_kept=any(message.text for example in diagnosis.examples for message in example.messages),
+        tool_lines=tool_lines_over_order(diagnosis, episodes),
     )
     return Page(text=page_in_unit(text, run.run.step_unit), faults=tuple(faults))
 
@@ -324,14 +325,12 @@ def _cost(traces: TraceSet) -> str | None:
 
 def finding_plot(finding: Finding, diagnosis: TraceDiagnosis, key: str) -> LinePlot | None:
     """Return the curve that shows a finding; None if the finding has no curve or its values are unknown."""
-    column, frame = CURVES.get(finding.id), diagnosis.tables.get("over_order")
-    if column is None or frame is None or column not in frame.columns:
-        return None
-    rows = frame.filter(pl.col(column).cast(pl.Float64).is_finite()).sort("block")
-    if rows.height < MIN_BLOCKS:
+    column = CURVES.get(finding.id)
+    rows = _curve(finding, diagnosis, column) if column is not None else None
+    if column is None or rows is None or rows.height < MIN_BLOCKS:
         return None
     middle = ((rows["first"] + rows["last"]) / 2).to_numpy().astype(float)
-    values = rows[column].to_numpy().astype(float)
+    values = rows["value"].to_numpy().astype(float)
     limit = finding.limit if column not in MEANS and finding.limit is not None and finding.limit <= 1 else None
     top = max(float(values.max()), limit or 0.0)
     drawing = Drawing(
@@ -347,75 +346,19 @@ def finding_plot(finding: Finding, diagnosis: TraceDiagnosis, key: str) -> LineP
     if finding.onset_step is not None:
         drawing.step("since", finding.onset_step, f"since {count(finding.onset_step)}")
     name, of, _ = SHARES[column]
-    told = order_words(diagnosis, column)
+    told = order_words(diagnosis, column, finding)
     title = f"{name}, {of}: {told}" if told else f"{name}, {of}"
     return drawing.finish(key=key, title=title, alt=f"{title}.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class MessageView:
-    """One message, finished."""
-
-    role: str
-    text: str
-    calls: tuple[str, ...]
-    look: str  # classes: its role, failed, marked
-    note: str  # what is special about it
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpisodeView:
-    """One episode to look at, folded on the page."""
-
-    title: str
-    outcome: str
-    state: str
-    facts: str
-    messages: tuple[MessageView, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartingView:
-    """Two episodes of one prompt, side by side."""
-
-    title: str
-    why: str
-    sides: tuple[EpisodeView, EpisodeView]
-
-
-def _parting_view(parting: Parting) -> PartingView:
-    return PartingView(
-        title=f"{safe(parting.group)}: parted at assistant turn {count(parting.turn + 1)}",
-        why=sentence(parting.why),
-        sides=(_episode_view(parting.success, "parts here"), _episode_view(parting.failure, "parts here")),
-    )
-
-
-def _episode_view(example: Example, mark: str = "what the finding is about") -> EpisodeView:
-    reward = "" if example.reward is None else f"reward {number(example.reward)}"
-    parts = [safe(example.name), safe(example.source), reward]
-    return EpisodeView(
-        title=sentence(example.title).rstrip("."),
-        outcome=OUTCOMES.get(example.outcome, OUTCOMES["unknown"]),
-        state=example.outcome if example.outcome in OUTCOMES else "unknown",
-        facts=" · ".join(part for part in parts if part),
-        messages=tuple(_message_view(message, mark) for message in example.messages),
-    )
-
-
-def _message_view(message: Message, mark: str) -> MessageView:
-    role = message.role if message.role in ROLES else "other"
-    size = "" if message.text or not message.length else counted(message.length, "character")
-    notes = [size, "the call failed" if message.failed else "", mark if message.marked else ""]
-    return MessageView(
-        role=safe(message.role, longest=40),
-        text=lines(message.text),
-        calls=tuple(lines(call) for call in message.calls),
-        look=" ".join([role, *(["failed"] if message.failed else []), *(["marked"] if message.marked else [])]),
-        note=", ".join(note for note in notes if note),
-    )
-
-
-def lines(text: str) -> str:
-    """Make a text of several lines harmless to show, its lines kept."""
-    return "\n".join(safe(line, longest=MAX_TEXT) for line in shortened(text, MAX_TEXT).splitlines())
+def _curve(finding: Finding, diagnosis: TraceDiagnosis, column: str) -> pl.DataFrame | None:
+    """Return first, last and value of the blocks in which a finding is seen; of one tool those of its own calls."""
+    frame, tool = diagnosis.tables.get("failures_over_order"), tool_of(finding)
+    if finding.id == "tool-failures" and tool is not None and frame is not None:
+        rows = frame.filter(pl.col("tool") == tool).with_columns(value=pl.col("failures") / pl.col("known"))
+    else:
+        frame = diagnosis.tables.get("over_order")
+        if frame is None or column not in frame.columns:
+            return None
+        rows = frame.with_columns(value=pl.col(column).cast(pl.Float64))
+    return rows.filter(pl.col("value").is_finite()).sort("block")

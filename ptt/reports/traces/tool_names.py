@@ -52,7 +52,8 @@ def _renamed(value: Any, rename: Callable[[str], str], names: Mapping[str, str])
     if isinstance(value, pl.DataFrame):
         return value.with_columns(pl.col(pl.String).replace(names))
     if isinstance(value, Message):
-        return replace(value, calls=tuple(map(rename, value.calls)))
+        calls = tuple(replace(call, name=rename(call.name)) for call in value.calls)
+        return replace(value, calls=calls, mark=rename(value.mark))
     if isinstance(value, tuple):
         return tuple(_renamed(one, rename, names) for one in value)
     if isinstance(value, Mapping):
