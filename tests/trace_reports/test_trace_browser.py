@@ -55,3 +55,40 @@ def test_text_stands_out_in_the_dark(browser: Any, pages: dict[str, Path]) -> No
     )
     for colour in colours:
         assert max(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) > 180
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_tool_onset_and_sample_are_on_the_first_screen(
+    width: int, height: int, browser: Any, pages: dict[str, Path]
+) -> None:
+    show(browser, pages["failing"].as_uri(), width=width)
+    below = browser.execute_script(
+        "return document.querySelector('#reply-tools .tool-line a').getBoundingClientRect().bottom"
+    )
+    assert below < height
+    line = browser.execute_script("return document.querySelector('#reply-tools .tool-line').innerText")
+    for words in ("search_flights", "Since episode 352", "e-19"):
+        assert words in line
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("place", ["#reply-tools .tool-line a", "article.finding .to-read a"])
+def test_a_link_opens_the_transcript_at_the_message_to_look_at(
+    place: str, width: int, browser: Any, pages: dict[str, Path]
+) -> None:
+    show(browser, pages["failing"].as_uri(), width=width)
+    browser.execute_script(f"document.querySelector('{place}').click()")
+    top, opened, marked = browser.execute_script(
+        "const at = document.querySelector(location.hash);"
+        "return [at.getBoundingClientRect().top, at.closest('details').open, at.classList.contains('marked')]"
+    )
+    assert opened
+    assert marked
+    assert 0 <= top < 900
+
+
+def test_print_keeps_the_time_line_and_leaves_no_part_out_of_the_paper(browser: Any, pages: dict[str, Path]) -> None:
+    show(browser, pages["failing"].as_uri(), media="print", width=794)
+    shown = browser.execute_script("return document.querySelector('#reply-tools svg').getBoundingClientRect().width")
+    assert shown > 100
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 794

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
 import polars as pl
@@ -91,19 +92,24 @@ class ToolLine:
 
 def episode_views(diagnosis: TraceDiagnosis) -> tuple[EpisodeView, ...]:
     """Return the episodes that findings rest on, those of the worst first, while there is room on the page."""
-    views, left = [], MAX_BYTES
-    for place, example in enumerate(diagnosis.examples, start=1):
-        view = _episode_view(example, f"episode-{place}", redacted=diagnosis.redacted)
+    views = (
+        _episode_view(example, f"episode-{place}", redacted=diagnosis.redacted)
+        for place, example in enumerate(diagnosis.examples, start=1)
+    )
+    shown, left = [], MAX_BYTES
+    for view in views:
         left -= _bytes_of(view)
         if left < 0:
             break
-        views.append(view)
-    return tuple(views)
+        shown.append(view)
+    return tuple(shown)
 
 
 def parting_views(diagnosis: TraceDiagnosis) -> list[PartingView]:
-    """Return the pairs that part."""
-    return [_parting_view(parting, place, diagnosis) for place, parting in enumerate(diagnosis.partings, start=1)]
+    """Return the pairs that part, while there is room on the page."""
+    views = [_parting_view(parting, place, diagnosis) for place, parting in enumerate(diagnosis.partings, start=1)]
+    sizes = accumulate(sum(map(_bytes_of, view.sides)) for view in views)
+    return [view for view, size in zip(views, sizes, strict=True) if size <= MAX_BYTES]
 
 
 def _parting_view(parting: Parting, place: int, diagnosis: TraceDiagnosis) -> PartingView:
