@@ -122,9 +122,9 @@ def test_any_number_of_long_transcripts_leaves_the_page_small() -> None:
 
 
 def test_the_curve_of_a_tool_is_of_its_own_calls(pages: dict[str, str]) -> None:
-    assert "failed tool calls of search_flights 2% before episode 352, 47% at the end" in pages["failing"]
+    assert "Failed tool calls of search_flights 2% before episode 352, 47% at the end" in pages["failing"]
     whole = pages["failing"].partition('id="trace_shares"')[2].partition("</figure>")[0]
-    assert "failed tool calls of search_flights" not in whole
+    assert "ailed tool calls of search_flights" not in whole
 
 
 def test_a_long_message_is_cut() -> None:
@@ -167,6 +167,6 @@ def test_figures_are_written_as_files(tmp_path: Path) -> None:
 
 def test_the_heading_of_few_episodes_does_not_read_noise() -> None:
     failing = failing_traces()
-    assert "failed tool calls of search_flights 2% before episode 352" in render_traces(failing).text
+    assert "Failed tool calls of search_flights 2% before episode 352" in render_traces(failing).text
     unlike = replace(failing, findings=())
     assert "Success 51% of all" in render_traces(unlike).text

@@ -37,9 +37,9 @@ def test_a_title_tells_of_a_change_only_where_one_is_found() -> None:
     healthy, failing = healthy_traces(), failing_traces()
     assert order_words(healthy, "success") == "success 63.3% of all (59.3% to 67.3%)"
     assert OVER_ORDER.takeaway(healthy).startswith("Success 63.3% of all (59.3% to 67.3%); failed tool calls ")
-    assert order_words(failing, "tool_failures") == (
-        "failed tool calls of search_flights 2% before episode 352, 47% at the end"
-    )
+    of_all, of_tool = (order_words(failing, "tool_failures", one) for one in (None, TOOL_FAILURE))
+    assert of_all == "failed tool calls 17.5% of all (14.5% to 20.5%)"
+    assert of_tool == "failed tool calls of search_flights 2% before episode 352, 47% at the end"
     undated = tuple(replace(one, onset_step=None, onset_interval=None) for one in failing.findings)
     assert " of all " in order_words(replace(failing, findings=undated), "tool_failures")
     assert order_words(replace(healthy, measured={}), "success") == ""

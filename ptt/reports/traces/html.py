@@ -18,6 +18,7 @@ from ptt.reports.output import render
 from ptt.reports.run import view
 from ptt.reports.run.drawn import drawn_figures, fault_lines, undrawn_lines
 from ptt.reports.run.html import Page, page_in_unit, shown_steps
+from ptt.reports.text.names import sentence
 from ptt.reports.text.numbers import count, number, percent
 from ptt.reports.text.sanitize import safe
 from ptt.reports.traces.answers import interval_words, known_by, level, replies, worst_tools
@@ -347,7 +348,10 @@ def finding_plot(finding: Finding, diagnosis: TraceDiagnosis, key: str) -> LineP
         drawing.step("since", finding.onset_step, f"since {count(finding.onset_step)}")
     name, of, _ = SHARES[column]
     told = order_words(diagnosis, column, finding)
-    title = f"{name}, {of}: {told}" if told else f"{name}, {of}"
+    if (tool := tool_of(finding)) is not None:
+        title = sentence(told).rstrip(".") if told else f"{name} of {safe(tool)}"
+    else:
+        title = f"{name}, {of}: {told}" if told else f"{name}, {of}"
     return drawing.finish(key=key, title=title, alt=f"{title}.")
 
 
