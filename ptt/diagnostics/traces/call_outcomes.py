@@ -20,7 +20,6 @@ MIN_TEACHING: Final = 3  # failures (or successes) of one form that make it the 
 MIN_ASKED: Final = 3  # different arguments to which a tool gives one answer that hints at a failure
 MIN_RESULTS: Final = 20  # of a tool, from which on an empty one is unusual
 USUAL: Final = 0.9  # share of a tool's results that are not empty
-MIN_SPEAKERS: Final = 2  # tools of a format that say when they fail: then its others would say so too
 
 
 def decide_outcomes(calls: pl.DataFrame) -> pl.DataFrame:
@@ -77,9 +76,7 @@ def _learnt() -> pl.Expr:
 
 
 def _silent() -> pl.Expr:
-    """Return success where a result came back that says nothing of failure, from a tool that says when it fails."""
-    says = pl.col("failed") & pl.col("known_by").is_in([CODED, WORDED])
-    speakers = pl.col("tool").filter(says).n_unique().over("kind")
-    speaks = says.any().over("kind", "tool") | (speakers >= MIN_SPEAKERS)
+    """Return success where a result came back that says nothing of failure, in a format whose results say when one is."""
+    says = (pl.col("failed") & pl.col("known_by").is_in([CODED, WORDED])).any().over("kind")
     silent = pl.col("returned") & ~pl.col("result_hints").fill_null(value=False)
-    return pl.when(silent & speaks).then(pl.lit(value=False))
+    return pl.when(says & silent).then(pl.lit(value=False))
