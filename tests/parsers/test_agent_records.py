@@ -133,6 +133,83 @@ def test_what_shows_no_agent_is_no_trace(tmp_path: Path, name: str) -> None:
     assert OWN.isdisjoint(takers(run_file(tmp_path / name)))
 
 
+LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
+    "mapping.json": (
+        json.dumps(
+            {
+                "mapping": {
+                    f"n{at}": {"message": {"author": {"role": role}, "content": {"parts": ["weigh"]}}, "parent": None}
+                    for at, role in enumerate(("user", "assistant", "user", "assistant"))
+                }
+            }
+        ).encode(),
+        [(2, 0, 0)],
+    ),
+    "traj.jsonl": (
+        lines([{"step_num": at, "action": "click(1, 2)", "reward": 0, "done": at == 2} for at in range(3)]),
+        [(3, 3, 0)],
+    ),
+    "asked.json": (
+        json.dumps(
+            {
+                "interactions": [
+                    {
+                        "input": "weigh",
+                        "agent_response": "1 kg",
+                        "tools_used": [{"tool": "weigh", "input": "1", "output": "1 kg"}],
+                    },
+                    {"input": "more", "agent_response": "no", "tools_used": []},
+                ]
+            }
+        ).encode(),
+        [(3, 1, 0)],
+    ),
+    "whole.jsonl": (
+        lines(
+            [
+                {"event_type": "ToolExecutionEvent", "tool_name": "weigh", "tool_args": {"of": at}, "success": at > 0,
+                 "tool_call_id": "weigh_1", "result_preview": "1 kg"}
+                for at in range(3)
+            ]
+        ),
+        [(None, 3, 1)],
+    ),
+    "prefixed.log": (
+        b"".join(b"2026-01-01 00:00:01 INFO agent - " + lines([entry]) for entry in SAID),
+        [(2, 1, 0)],
+    ),
+    "crew.txt": (
+        b"\x1b[1m# Agent: Weigher\x1b[0m\n## Task: weigh\n\n# Agent: Weigher\n## Thought: I do\n## Using tool: weigh\n"
+        b'## Tool Input: \n{"of": 1}\n## Tool Output: \n1 kg\n\n# Agent: Weigher\n## Final Answer: \n1 kg\n',
+        [(2, 1, 0)],
+    ),
+    "chain.log": (
+        b"> Entering new AgentExecutor chain...\nThought: I do\nAction: weigh\nAction Input: 1\nObservation: 1 kg\n"
+        b"Thought: known\nFinal Answer: 1 kg\n\n> Finished chain.\n" * 2,
+        [(2, 1, 0), (2, 1, 0)],
+    ),
+    "tagged.jsonl": (
+        lines(
+            [
+                {
+                    "question": "how heavy",
+                    "correct": True,
+                    "output": "<think>I look</think><search>1</search><information>1 kg</information>it is 1 kg",
+                }
+            ]
+            * 2
+        ),
+        [(2, 1, 0), (2, 1, 0)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_other_layouts_are_read_by_their_parts(tmp_path: Path, name: str) -> None:
+    data, rows = LAYOUTS[name]
+    assert counts(tmp_path / name, data) == rows
+
+
 NEAREST: dict[str, tuple[list[dict[str, Any]], str]] = {
     "a.jsonl": (
         [{"turns": [{"who": "alpha", "text": "weigh"}, {"who": "beta", "text": "1 kg"}]}],

@@ -23,7 +23,7 @@ from ptt.diagnostics.parsers.io.message_shapes import decoded
 from ptt.diagnostics.parsers.io.named_parts import Message, Uses, call_in, plain_key
 from ptt.diagnostics.parsers.io.record_labels import RANKS, labels_of, split_of, step_of, timing_of, tools_of
 from ptt.diagnostics.parsers.io.record_values import first_values, values
-from ptt.diagnostics.parsers.io.trace_parts import Act, acts_in
+from ptt.diagnostics.parsers.io.trace_parts import Act, acts_in, with_agents
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
 from ptt.diagnostics.parsers.io.transcript_texts import is_transcript, shows_calls, transcripts
 from ptt.diagnostics.parsers.io.values import as_label, as_number, dict_of
@@ -106,7 +106,7 @@ def _new_plan(rows: list[Any]) -> Plan | None:
     whole = sum(next(_episodes(row, texts=False), None) is not None for row in looked)
     if whole and (whole >= ENOUGH * len(looked) or len(told) < whole):
         return Plan(events=False)
-    if len(told) > 1 and _is_dialogue([act for _, acts in told for act in acts]):
+    if len(told) > 1 and _is_dialogue([act for _, acts in told for act in acts], [row for row, _ in told]):
         return Plan(events=True, key=_session_key([row for row, _ in told]))
     if sum(map(_holds_episode, looked)) >= ENOUGH * len(looked):
         return Plan(events=False, text=_text_key(looked))
@@ -123,10 +123,11 @@ def _text_key(rows: list[Any]) -> str:
     return "" if found is None else found.key
 
 
-def _is_dialogue(acts: list[Act]) -> bool:
-    """Return whether an agent acts, and somebody or something else is heard."""
+def _is_dialogue(acts: list[Act], rows: list[dict[str, Any]]) -> bool:
+    """Return whether an agent acts, and somebody or something else is heard, or an environment rates what it does."""
     agent = any(act.kind == "call" or act.message.get("role") == "assistant" for act in acts)
-    return agent and any(act.kind == "result" or act.message.get("role") in ("user", "tool") for act in acts)
+    heard = any(act.kind == "result" or act.message.get("role") in ("user", "tool") for act in acts)
+    return agent and (heard or all("done" in row and "reward" in row for row in rows))
 
 
 def _session_key(rows: list[dict[str, Any]]) -> str:
@@ -280,8 +281,8 @@ class _Reader:
 
     def _chat(self, episode: Episode) -> Chat:
         chat = Chat()
-        for entry in episode.entries:
-            for act in acts_in(decoded(entry), self.uses, listed=episode.listed):
+        for entry in with_agents(list(map(decoded, episode.entries))):
+            for act in acts_in(entry, self.uses, listed=episode.listed):
                 chat.add(act)
         if episode.beside and not any(message.get("tool_calls") for message in chat.messages):
             with_listed(chat, [c for e in episode.beside if (c := call_in(decoded(e), self.uses, listed=True))])
@@ -301,6 +302,8 @@ class _Reader:
 
     def _sureness(self) -> str:
         """Say how sure the reading is: by speakers and texts under their usual names, by others, or inferred."""
+        if self.plan.text:
+            return "likely: calls and results by the marks in it"
         if self.uses.inferred > self.uses.read:
             return "a guess: who speaks is told by the kinds of events"
         usual = _most(self.uses, "role") in ("role", "") and _most(self.uses, "text") in ("content", "")
@@ -362,6 +365,8 @@ def _own(record: dict[str, Any]) -> Episode | None:
             value = decoded(value) if isinstance(value, str) and value[:1] in ("[", "{") else value
             if isinstance(value, dict) and len(owners) < MAX_DEPTH // 2:
                 places.append((value, (*owners, value)))
+                held = list(value.values())  # messages under their ids
+                value = held if len(held) > 2 and all(isinstance(entry, dict) for entry in held) else value
             if not isinstance(value, list) or not value:
                 continue
             listed = any(word in plain for word in LISTS_CALLS)
@@ -410,7 +415,7 @@ def _texts(record: dict[str, Any], known: tuple[str, ...] = ()) -> list[Episode]
 
 def _rank(found: list[Any], *, listed: bool) -> int:
     """Return 2 for a list of messages, steps or events with an agent among them, 1 for one of calls alone, else 0."""
-    looked = list(map(decoded, found[:LOOKED]))
+    looked = with_agents(list(map(decoded, found[:LOOKED])))
     uses = Uses()
     told = [acts for entry in looked if (acts := acts_in(entry, uses, listed=listed))]
     if len(told) < ENOUGH * len(looked):

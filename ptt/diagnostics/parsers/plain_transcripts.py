@@ -14,7 +14,7 @@ from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import pieces, text_head
 from ptt.diagnostics.parsers.io.record_labels import labels_of, split_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
-from ptt.diagnostics.parsers.io.transcript_texts import AIDER, Transcript, is_transcript, marks_of, transcripts
+from ptt.diagnostics.parsers.io.transcript_texts import AIDER, Transcript, is_transcript, marks_of, plain, transcripts
 
 NAMES: Final = (".txt", ".md", ".markdown", ".log", ".out", ".transcript", ".history")
 MEMORY_FACTOR: Final = 6  # of the size of the text, for its lines and messages
@@ -25,7 +25,7 @@ def recognises(file: RunFile) -> bool:
     if not file.name.lower().endswith(NAMES):
         return False
     head = text_head(file)
-    return b"\0" not in head and is_transcript(head.decode("utf-8", "replace"))
+    return b"\0" not in head and is_transcript(plain(head.decode("utf-8", "replace")))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -37,7 +37,7 @@ def read(file: RunFile) -> Iterator[Piece]:
             yield piece
         else:
             text += piece
-    whole = text.decode("utf-8", "replace").replace("\r\n", "\n")
+    whole = plain(text.decode("utf-8", "replace"))
     samples = Samples(file, PARSER.name)
     rows = ({"transcript": found} for found in transcripts(whole))
     yield from read_samples(samples, rows, lambda row, into: _add(row["transcript"], into))

@@ -16,6 +16,7 @@ from ptt.diagnostics.parsers.io.named_parts import Message
 from ptt.diagnostics.parsers.io.trace_parts import Act
 from ptt.diagnostics.parsers.io.values import as_json, as_name, as_text, dicts_in, digest, nested
 
+CALL: Final = "call"  # the kind of an event that names none
 REPEATS: Final = 8  # messages back that another event may still repeat
 ANSWERED: Final = re.compile(r"^(?:AI|Assistant|ai|assistant|Tool|tool): ", re.MULTILINE)
 MESSAGE_BYTES: Final = 1000  # in memory, for a message without its text
@@ -28,7 +29,7 @@ class Chat:
     messages: list[Message] = field(default_factory=list)
     spoke: bool = False  # whether the agent's turns were told, not only its calls
     size: int = 0  # in memory, about
-    _waiting: list[tuple[Message, bool]] = field(default_factory=list)  # calls, and whether their own event was seen
+    _waiting: list[tuple[Message, str]] = field(default_factory=list)  # calls, and the kind of event that started them
     _known: dict[str, Message] = field(default_factory=dict)
     _answered: set[str] = field(default_factory=set)
     _recent: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=REPEATS))
@@ -40,7 +41,7 @@ class Chat:
         if act.kind == "say":
             self._say(message, act.event)
         elif act.kind == "call":
-            self._call(message, message.get("timestamp"))
+            self._call(message, message.get("timestamp"), act.event or CALL)
         elif act.kind == "result":
             self._result(message, act.event)
         elif act.kind == "thought":
@@ -83,25 +84,27 @@ class Chat:
                 message["tool_calls"] = calls
         self._append(message)
         for call in calls:
-            self._wait(call, started=False)
+            self._wait(call, started="")
 
     def _is_known(self, call: Message) -> bool:
         identity = as_name(call.get("id"))
         return identity is not None and identity in self._known
 
-    def _wait(self, call: Message, *, started: bool) -> None:
+    def _wait(self, call: Message, *, started: str) -> None:
         call.pop("result", None)
         if not as_name(call.get("id")):
             call["id"] = f"call_{len(self._known)}"  # so that results that come out of order find it
         self._known[call["id"]] = call
         self._waiting.append((call, started))
 
-    def _call(self, call: Message, stamp: Any) -> None:
+    def _call(self, call: Message, stamp: Any, event: str) -> None:
         if self._is_known(call):
-            return
+            if call["id"] not in self._answered:
+                return
+            self._answered.discard(call["id"])  # some count their ids anew with each task
         for at, (asked, started) in enumerate(self._waiting):
-            if not started and _same(asked, call):
-                self._waiting[at] = (asked, True)
+            if started != event and _same(asked, call):
+                self._waiting[at] = (asked, event)
                 if (identity := as_name(call.get("id"))) is not None:
                     self._known[identity] = asked
                 return
@@ -113,7 +116,7 @@ class Chat:
             self._append(made)
         last = self.messages[-1]
         last["tool_calls"] = [*dicts_in(last.get("tool_calls")), call]
-        self._wait(call, started=True)
+        self._wait(call, started=event)
 
     def _result(self, result: Message, event: str) -> None:
         told = as_name(result.get("tool_call_id"))

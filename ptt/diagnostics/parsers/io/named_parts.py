@@ -25,7 +25,7 @@ ARGUMENTS: Final = ("arguments", "args", "toolinput", "actioninput", "toolargs",
                     "functionargs", "actionargs", "toolparams", "input", "inputs", "parameters", "params",
                     "kwargs")  # fmt: skip
 RESULT: Final = ("result", "toolresult", "tooloutput", "toolresponse", "observation", "output", "outputs", "response",
-                 "returned", "returnvalue", "return", "content", "summary")  # fmt: skip
+                 "returned", "returnvalue", "return", "content", "summary", "resultpreview")  # fmt: skip
 IDENTITY: Final = ("toolcallid", "callid", "tooluseid", "toolid", "invocationid", "requestid", "id")
 FAILURES: Final = frozenset({"error", "failed", "failure", "fail", "exception", "timeout", "timedout", "denied",
                              "rejected"})  # fmt: skip

@@ -17,11 +17,13 @@ from ptt.diagnostics.parsers.io.record_files import BATCH_ROWS, LONG_HEAD_BYTES,
 from ptt.diagnostics.parsers.io.trace_parts import TEXT
 
 LOOKED: Final = 200  # values looked at to recognise a file
-LINES: Final = (*SUFFIXES, ".log", ".txt", ".out", ".ndjson.gz")
+LINES: Final = (*SUFFIXES, ".jsonlines", ".jl", ".log", ".txt", ".out", ".trace", ".transcript", ".history")
 DOCUMENTS: Final = (".json", ".traj", ".json.gz", ".json.zst")
 OPENS: Final = (b"{", b"[")
 MAX_OBJECT: Final = 16 << 20  # bytes of one object over several lines
 SPELT: Final = b'"[{"'  # how a cell begins that holds a list of objects
+INSIDE: Final = b'{"'  # how an object begins behind the time and level of a log line
+MAX_PREFIX: Final = 200
 MAX_ROW: Final = 20  # of a Parquet file, looked at
 
 
@@ -37,7 +39,7 @@ def first_values(file: RunFile) -> list[Any]:
     if not name.endswith(LINES) and not name.endswith(DOCUMENTS):
         return []
     head = text_head(file).removeprefix(BOM)
-    if not any(line.startswith(OPENS) for line in head.split(b"\n")[:LOOKED]):
+    if INSIDE not in head and not any(line.startswith(OPENS) for line in head.split(b"\n")[:LOOKED]):
         return []
     rows: list[Any] = first_objects(file) if name.endswith(SUFFIXES) else []
     found = list(itertools.islice(_values_of_lines(_long_head(file).split(b"\n")), LOOKED))
@@ -116,7 +118,10 @@ def _values_of_lines(lines: Iterable[bytes]) -> Iterator[Any]:
             continue
         bare = line.strip()
         if not bare.startswith(OPENS):
-            continue
+            begins = bare.find(INSIDE, 0, MAX_PREFIX)
+            if begins < 0 or not bare.endswith(b"}"):
+                continue
+            bare = bare[begins:]
         value = parse_json(bare)
         if value is not None:
             yield value

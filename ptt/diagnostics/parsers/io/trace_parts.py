@@ -16,6 +16,8 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.message_shapes import ROLES as COMMON_ROLES
 from ptt.diagnostics.parsers.io.message_shapes import common_messages, decoded
 from ptt.diagnostics.parsers.io.named_parts import (
+    ARGUMENTS,
+    CALLED,
     IDENTITY,
     RESULT,
     Message,
@@ -42,6 +44,10 @@ AGENT: Final = ("agent", "agentname", "agentrole")
 CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "tooluses", "tooluse", "calls", "actions",
                 "action")  # fmt: skip
 THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale")
+ASKED: Final = ("userinput", "usermessage", "userquery", "user", "input", "query", "question", "prompt")
+ANSWERED: Final = ("agentresponse", "assistantresponse", "agentanswer", "airesponse", "botresponse", "assistantmessage",
+                   "agentoutput", "assistant", "agentmessage")  # fmt: skip
+"""A question and the agent's answer in one object."""
 KIND: Final = ("eventtype", "event", "type", "kind", "say", "ask", "category", "steptype", "messagetype", "name")
 TIME: Final = ("timestamp", "time", "createdat", "ts", "starttime", "datetime", "date")
 INNER: Final = ("message", "data", "payload", "event", "item", "entry", "record", "msg", "details", "kwargs", "content",
@@ -69,6 +75,7 @@ SAYS: Final = frozenset({"end", "ended", "response", "message", "output", "compl
                          "text", "finish", "finished", "result", "generated", "final"})  # fmt: skip
 PARTIAL: Final = frozenset({"delta", "chunk", "partial", "stream", "token", "heartbeat", "usage"})
 WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+MAX_ACTION: Final = 100_000  # characters of an action's text that may be a call
 MAX_DEPTH: Final = 4  # of objects that hold what an event says
 
 
@@ -102,7 +109,7 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
     event = _event(parts)
     if PARTIAL & words_of(event) or ("spanid" in parts and not SPAN_TIMES.isdisjoint(parts)):
         return []
-    said = _results_listed(parts, event) or _spoken(parts, uses, event)
+    said = _results_listed(parts, event) or _exchange(parts, uses, event) or _spoken(parts, uses, event)
     if said is None:
         said = _step(parts, uses, event)
     if said is None:
@@ -138,6 +145,47 @@ def role_of(parts: Parts) -> tuple[str, str] | None:
         if isinstance(value, str) and (role := ROLES.get(value.lower().rpartition(".")[2])):
             return key, role
     return None
+
+
+def _exchange(parts: Parts, uses: Uses, event: str) -> list[Act]:
+    """Return what an object tells that holds a question and the agent's answer, side by side."""
+    asked, answered = first(parts, ASKED), first(parts, ANSWERED)
+    if asked is None or answered is None or not isinstance(asked[1], str) or not isinstance(answered[1], str):
+        return []
+    uses.read += 1
+    uses.take("text", answered[0])
+    used = next(({"calls": part} for name, part in parts.items() if name in ("toolsused", "tooltrace")), parts)
+    calls = _calls(used, uses, event)
+    message: Message = {"role": "assistant", "content": "" if calls else answered[1]}
+    acts = [
+        Act(kind="say", message={"role": "user", "content": asked[1]}, event=event),
+        Act(kind="say", message=message | ({"tool_calls": calls} if calls else {}), event=event),
+        *(Act(kind="result", message=call.pop("result"), event=event) for call in calls if "result" in call),
+    ]
+    final: Message = {"role": "assistant", "content": answered[1]}
+    return [*acts, Act(kind="say", message=final, event=event)] if calls else acts
+
+
+def with_agents(entries: list[Any]) -> list[Any]:
+    """Return entries in which speakers with names of their own are the assistant, where the others are known.
+
+    Whoever answers a user, and is not one that ptt knows, is an agent; where an assistant speaks too, names stay.
+    """
+    parts = [parts_of(entry) for entry in entries if isinstance(entry, dict)]
+    known = [role_of(entry) for entry in parts]
+    speakers = {role for found in known if found for role in (found[1],)}
+    keys = {found[0] for found in known if found}
+    if "user" not in speakers or "assistant" in speakers or len(keys) != 1 or None not in known:
+        return entries
+    (key,) = keys
+    return [
+        entry | {key: "assistant"} if isinstance(entry, dict) and _is_agent(entry, key) else entry for entry in entries
+    ]
+
+
+def _is_agent(entry: Message, key: str) -> bool:
+    name = entry.get(key)
+    return isinstance(name, str) and bool(name) and role_of(parts_of({key: name})) is None
 
 
 def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
@@ -183,8 +231,16 @@ def _acts(
 def _text(parts: Parts, speaker: str) -> tuple[str, Any] | None:
     """Return what was said: the first part for it that is not the speaker's own."""
     found = [parts[name] for name in TEXT if name in parts and parts[name][0] != speaker]
-    whole = [entry for entry in found if isinstance(entry[1], str | list | dict)]
+    whole = [(key, _unheld(value)) for key, value in found if isinstance(value, str | list | dict)]
     return next((entry for entry in whole if entry[1]), next(iter(whole), None))
+
+
+def _unheld(found: Any) -> Any:
+    """Return the text in an object that only holds it; other values unchanged."""
+    held = next((found[key] for key in ("parts", "text") if found.get(key)), None) if isinstance(found, dict) else None
+    if isinstance(held, list) and all(isinstance(part, str) for part in held):
+        return "\n".join(held)
+    return held if isinstance(held, str) else found
 
 
 def _calls(parts: Parts, uses: Uses, event: str) -> list[Message]:
@@ -214,7 +270,8 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     acted = next((name for name in ("action", "toolcalls", "toolcall", "actions", "functioncall") if name in parts), "")
     acted = acted or next((name for name in parts if name.startswith("action") or name.endswith("action")), "")
     thought = first(parts, THOUGHT) or next((told for name, told in parts.items() if name.endswith(THOUGHT[2:])), None)
-    if not acted or (observed is None and thought is None and not _is_text(parts, "response")):
+    alone = bool(acted) and isinstance(parts[acted][1], str) and CALLED.fullmatch(parts[acted][1][:MAX_ACTION])
+    if not acted or (observed is None and thought is None and not alone and not _is_text(parts, "response")):
         return None
     key, value = parts[acted]
     value = decoded(value)
@@ -337,6 +394,9 @@ def _of_tool(parts: Parts, uses: Uses, event: str, words: frozenset[str]) -> lis
             uses.inferred += 1
             return [Act(kind="say", message={"role": "assistant", "content": "", "tool_calls": calls}, event=event)]
     whole = dict(parts.values())
+    if ends and first(parts, ARGUMENTS) is not None and (whole_call := call_in(whole, uses)) is not None:
+        uses.inferred += 1  # the event tells of the whole call
+        return [Act(kind="call", message=whole_call, event=event), *_result_of(whole_call, event)]
     if ends:
         came = first(parts, RESULT) or first(parts, ("error",))
         if came is None:

@@ -23,18 +23,22 @@ SPEAKERS: Final = {
     "tool result": "tool", "tool results": "tool", "tool response": "tool", "tool output": "tool",
     "function result": "tool", "execution result": "tool", "result": "tool", "output": "tool", "thought": "thought",
     "thinking": "thought", "reasoning": "thought", "action": "action", "action input": "input", "tool call": "call",
-    "tool calls": "call", "tool use": "call", "function call": "call", "final answer": "answer",
+    "tool calls": "call", "tool use": "call", "function call": "call", "final answer": "answer", "using tool": "action",
+    "tool input": "input",
 }  # fmt: skip
 """What introduces a part of a transcript, and what the part is."""
+HEADINGS: Final = SPEAKERS | {"prompt": "user", "response": "assistant", "task": "user", "tool name": "action"}
+"""More of them, where they stand in a heading."""
 AGENT: Final = frozenset({"assistant", "thought", "action", "call", "input", "answer"})
 INLINE: Final = re.compile(
-    r"[ \t]{0,4}(?:\*\*|__)?(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)(?:[ _#](?P<number>\d{1,4}))?(?:\*\*|__)?"
+    r"[ \t]{0,4}(?P<heading>#{1,6} )?(?:\*\*|__)?(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)"
+    r"(?:[ _#](?P<number>\d{1,4}))?(?:\*\*|__)?"
     r"[ \t]?:(?:\*\*|__)?(?:[ \t]|$)"
 )
 LETTERS: Final = re.compile(r"[A-Za-z]+(?:[ _][A-Za-z]+)?")
 BEGINS: Final = re.compile(
-    r"[^\w\n]{0,8}(?P<word>question|task|episode|problem|sample|instance|trajectory|conversation|example|query|game)"
-    r"\b(?P<sign>[ \t]?[:#|]|[ \t]+\d)",
+    r"[^\w\n]{0,8}(?P<word>question|task|episode|problem|sample|instance|trajectory|conversation|example|query|game"
+    r"|entering new)\b(?P<sign>[ \t]?[:#|]|[ \t]+\d|[ \t]+\w+ chain)",
     re.IGNORECASE,
 )
 PAIR: Final = re.compile(r"\b([A-Za-z_]{2,30})[ \t]?[=:][ \t]?([\w.+-]{1,60})")
@@ -48,6 +52,7 @@ CALLED: Final = re.compile(
 VERDICT: Final = re.compile(r"\b(in)?correct\b|\b(wrong)\b", re.IGNORECASE)
 VERDICT_CHARS: Final = 60
 HEADING_CHARS: Final = 80
+COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 MIN_MARKS: Final = 4  # of a text that is no record's: two exchanges
 AIDER: Final = "# aider chat started at"
 TAGGED: Final = (
@@ -105,6 +110,11 @@ def transcripts(text: str) -> Iterator[Transcript]:
             yield _transcript(text, start, end, inside)
 
 
+def plain(text: str) -> str:
+    """Return a text without the colours of a terminal, with one kind of line end."""
+    return COLOURS.sub("", text.replace("\r\n", "\n")) if "\x1b" in text or "\r" in text else text
+
+
 def marks_of(text: str) -> list[Mark]:
     """Return what introduces the parts of a text, in the style that most of them have."""
     marks: list[Mark] = []
@@ -124,16 +134,20 @@ def _mark(line: str, at: int) -> Mark | None:
     bare = line.strip()
     if not bare:
         return None
+    inline = INLINE.match(line)
+    if inline is not None and inline["heading"]:
+        part = HEADINGS.get(inline["word"].lower().replace("_", " "))
+        named = part is None or inline["word"] == "Agent"  # whose turn it is: the turn follows
+        return None if named else Mark(start=at, text=at + inline.end(), part=str(part), style="heading")
     if len(bare) <= HEADING_CHARS and (not bare[0].isalpha() or bare[-1] == ":"):
         words = [word.lower().replace("_", " ") for word in LETTERS.findall(bare)]
-        if len(words) == 1 and words[0] in SPEAKERS and (len(bare) > len(words[0])) and bare[0] != "<":
+        if len(words) == 1 and words[0] in HEADINGS and (len(bare) > len(words[0])) and bare[0] != "<":
             style = re.sub(r"[A-Za-z0-9]+(?:[ _][A-Za-z]+)?", "", bare, count=2).replace(" ", "")
             style = re.sub(r"[^\x00-\x7f]", "", style)
-            return Mark(start=at, text=at + len(line), part=SPEAKERS[words[0]], style=f"alone {style}")
-    if (match := INLINE.match(line)) is not None:
-        part = SPEAKERS.get(match["word"].lower().replace("_", " "))
-        if part is not None and match["word"][0].isupper():
-            return Mark(start=at, text=at + match.end(), part=part, style="inline")
+            return Mark(start=at, text=at + len(line), part=HEADINGS[words[0]], style=f"alone {style}")
+    part = SPEAKERS.get(inline["word"].lower().replace("_", " ")) if inline is not None else None
+    if inline is not None and part is not None and inline["word"][0].isupper():
+        return Mark(start=at, text=at + inline.end(), part=part, style="inline")
     return None
 
 
