@@ -279,6 +279,8 @@ TOOLBENCH_CHAIN = {"win": True, "try_count": 1, "trys": [{"chain": CHAIN, "win":
     "answer_generation": TOOLBENCH_TREE["answer_generation"]
 }
 
+SHOWN = [{"messages_display": f"user: {ASKED}\nassistant: None\ntool: {FOUND}\nassistant: {ANSWER}"}] * 2
+
 SAMPLES: dict[str, tuple[str, bytes]] = {
     f"sessions/{rel}": ("agent_sessions", data)
     for rel, data in {
@@ -299,12 +301,13 @@ SAMPLES: dict[str, tuple[str, bytes]] = {
         "antigravity.jsonl": lines(ANTIGRAVITY),
         "toolbench-tree.json": document(TOOLBENCH_TREE),
         "toolbench-chain.json": document(TOOLBENCH_CHAIN),
+        "few_shot.jsonl": lines(SHOWN),
     }.items()
 }
 _COUNTS = ("n_turns", "n_tool_calls", "n_tool_fail", "model", "tokens_in", "tokens_out", "success")
 _USED = ("m-1", 100, 16, None)
 ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
-    f"sessions/{rel}": ("trajectories", _COUNTS, [row])
+    f"sessions/{rel}": ("trajectories", _COUNTS, [row] * (2 if rel == "few_shot.jsonl" else 1))
     for rel, row in {
         "pi.jsonl": (2, 1, 0, "m-1", 150, 21, None),  # what was taken back was paid for
         "pi-first.jsonl": (2, 1, 0, *_USED),
@@ -323,5 +326,6 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         "antigravity.jsonl": (2, 1, 0, None, None, None, None),
         "toolbench-tree.json": (4, 4, 2, None, None, None, True),
         "toolbench-chain.json": (2, 2, 0, None, None, None, True),
+        "few_shot.jsonl": (2, 1, 0, None, None, None, None),
     }.items()
 }

@@ -16,7 +16,7 @@ from trace_pieces import kept, read, told
 
 from ptt.diagnostics.parsers import RunFile
 
-OTHERS = ("crewai", "browser", "toolbench")  # hold another conversation
+OTHERS = ("crewai", "browser", "toolbench", "few_shot")  # hold another conversation
 WITH_A_CALL = {rel: data for rel, (_, data) in sessions.SAMPLES.items() if not any(name in rel for name in OTHERS)}
 
 

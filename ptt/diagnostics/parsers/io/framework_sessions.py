@@ -4,7 +4,8 @@ Source: google/adk-python src/google/adk/sessions/session.py and events/event.py
 autogen_agentchat/messages.py (histories of teams), browser-use/browser-use browser_use/agent/views.py
 (`AgentHistoryList`), langchain_core/callbacks/base.py (logs of callbacks and of `astream_events`), crewAIInc/crewAI
 src/crewai/utilities/file_handler.py (`output_log_file`), OpenBMB/ToolBench at 86e25c5, data_example/answer/ (trees of
-what was tried; chains at b2384c2). In a log of callbacks a model that is asked afresh begins the next session.
+what was tried; chains at b2384c2), sierra-research/tau-bench few_shot_data/ (a conversation a line, as text). In a log
+of callbacks a model that is asked afresh begins the next session.
 """
 
 from __future__ import annotations
@@ -292,6 +293,30 @@ def _take_nodes(waiting: list[dict[str, Any]], session: Session) -> None:
         waiting += dicts_in(node.get("children"))[::-1]
 
 
+# conversations that tau-bench shows an agent
+
+SPEAKER: Final = re.compile(r"^(system|user|assistant|tool): ", re.MULTILINE)
+
+
+def _is_shown(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("messages_display"), str) and SPEAKER.match(row["messages_display"]) is not None
+
+
+def _take_shown(row: dict[str, Any], session: Session) -> bool:
+    if not _is_shown(row):
+        return False
+    for role, text in zip(*[iter(SPEAKER.split(row["messages_display"])[1:])] * 2, strict=True):
+        if role == "tool":  # what was called is not shown
+            if not session.messages or session.messages[-1]["role"] != "assistant":
+                session.say([said("")])
+            name = f"call-{len(session.messages)}"
+            session.messages[-1].setdefault("tool_calls", []).append(request(name, None, None))
+            session.say([result(name, text.strip())])
+        else:
+            session.say([{"role": role, "content": "" if text.strip() == "None" else text.strip()}])
+    return True
+
+
 FRAMEWORKS: Final[tuple[Dialect, ...]] = (
     Dialect(is_row=_is_adk, take=_take_adk, holders=frozenset({"events"})),
     Dialect(is_row=_is_autogen, take=_take_autogen, holders=frozenset({"messages", "message_thread"})),
@@ -299,4 +324,5 @@ FRAMEWORKS: Final[tuple[Dialect, ...]] = (
     Dialect(is_row=_is_callback, take=_take_callback, begins=_begins_callbacks),
     Dialect(is_row=_is_crewai, take=_take_crewai),
     Dialect(is_row=_is_toolbench, take=_take_toolbench),
+    Dialect(is_row=_is_shown, take=_take_shown, begins=lambda _row, session: bool(session.messages)),
 )
