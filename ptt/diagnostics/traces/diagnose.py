@@ -242,9 +242,8 @@ def judge_traces(
     unanswered = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
     failed = tables.calls["failed"]
     errors = int(failed.sum() or 0) + (traces.tool_errors or 0)
-    traces = replace(
-        traces, success=measured.get("success_rate"), tool_errors=errors if failed.count() or errors else None
-    )
+    told = failed.count() or errors or tables.calls["result"].count()
+    traces = replace(traces, success=measured.get("success_rate"), tool_errors=errors if told else None)
     views = {key: table for _, judged in answers for key, table in judged.tables.items()}
     views |= {"changes": changes.change_table(tables.changes), "over_order": changes.over_order(tables)}
     views |= failing_tools(tables, views["over_order"])

@@ -80,7 +80,7 @@ class TraceSet:
     labelled: int  # episodes whose success or failure is known
     assistant_turns: int | None
     tool_calls: int | None
-    tool_errors: int | None  # None where no call's outcome is recorded
+    tool_errors: int | None  # calls known to have failed; None where neither outcomes nor results are recorded
     reward_mean: float | None
     rewarded: int
     distinct_tools: int | None
