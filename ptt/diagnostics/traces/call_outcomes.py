@@ -76,7 +76,7 @@ def _learnt() -> pl.Expr:
 
 
 def _silent() -> pl.Expr:
-    """Return success where a result came back that says nothing of failure, in a format whose results say when one is."""
+    """Return success where a result says nothing of failure, in a format whose results say when a call failed."""
     says = (pl.col("failed") & pl.col("known_by").is_in([CODED, WORDED])).any().over("kind")
     silent = pl.col("returned") & ~pl.col("result_hints").fill_null(value=False)
     return pl.when(says & silent).then(pl.lit(value=False))
