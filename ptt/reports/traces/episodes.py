@@ -265,7 +265,8 @@ def _tool_line(
         for block in blocks.sort("block").to_dicts()
     )
     onset = finding.onset_step if finding is not None else None
-    own = finding if finding is not None and tool_of(finding) is not None else None
+    alone = len(diagnosis.rows("failing_tools")) == 1  # then a finding on all calls is about this tool
+    own = finding if finding is not None and (alone or tool_of(finding) is not None) else None
     return ToolLine(
         name=shortened(safe(str(row["tool"] or "no name")), MAX_TOOL_NAME),
         words=f"{percent(failures / known)} of {counted(known, 'call')} failed",
