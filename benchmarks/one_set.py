@@ -4,8 +4,8 @@ Each set has 240 episodes as chat messages, its lines shuffled, with a time in e
 the success rate, the failures of one of three tools, truncation, loops, or cost. The sizes were fixed before the first
 run: the middle ones are what people have met and called healthy (success 67.5 to 37.5%, truncation 4 to 24%).
 A change counts as found where its check reports it, dated and of medium severity at least; a set without any counts as
-accused where any finding is of medium severity. Beside that, the change that the sets without any say would have been
-found nine times out of ten is planted: it must be found in 85 to 95% of them.
+accused where any finding is of medium severity. Beside that, the change that a set without any says would have been
+found nine times out of ten is planted into that very set: it must be found in 85 to 95% of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,8 +26,7 @@ from ptt.diagnostics.model import Severity
 from ptt.diagnostics.traces.model import TraceDiagnosis
 
 EPISODES: Final = 240
-SETS: Final = 40  # of the middle size, and without a change; half as many of the others
-POWER_SETS: Final = 60  # of each rate
+SETS: Final = 100  # of the middle size, and without a change; half as many of the others
 TASKS: Final = 40  # that come again and again in every other set; in the others each episode has its own
 BEGINS: Final = datetime(2026, 3, 2, 8, tzinfo=UTC)
 TOOLS: Final = ("search", "read", "book")
@@ -117,16 +116,14 @@ def is_found(diagnosis: TraceDiagnosis, rate: str) -> bool:
     )
 
 
-def promised(nulls: Sequence[TraceDiagnosis], rate: str) -> float:
-    """Return the level to which the sets without a change say that it would have been found, as they say on average.
+def promised(one: TraceDiagnosis, rate: str) -> float:
+    """Return the level at which a set without a change says that it would have been found.
 
-    A share is moved by as many points as they say, cost by the same factor.
+    A share is moved by as many points as it says, cost by the same factor.
     """
-    rows = [row for one in nulls for row in one.rows("changes") if row["rate"] == CHECKS[rate][1]]
+    (row,) = (row for row in one.rows("changes") if row["rate"] == CHECKS[rate][1])
     base = float(getattr(Rates(), rate))
-    if rate == "cost":
-        return base * statistics.fmean(row["seen_at"] / row["value"] for row in rows)
-    return base + statistics.fmean(row["seen_at"] - row["value"] for row in rows)
+    return base * row["seen_at"] / row["value"] if rate == "cost" else base + row["seen_at"] - row["value"]
 
 
 def main() -> None:
@@ -140,10 +137,8 @@ def main() -> None:
     print("| from half-way on | small | middle | large | as promised |\n|---|---|---|---|---|")
 
     def found(rate: str, level: float, seeds: range) -> str:
-        late = replace(Rates(), **{rate: level})
-        hits = sum(is_found(judge(seed, late), rate) for seed in seeds)
-        to = f"${level:.3f}" if rate == "cost" else f"{level:.1%}"
-        return f"{to}: {hits} of {len(seeds)}"
+        hits = sum(is_found(judge(seed, replace(Rates(), **{rate: level})), rate) for seed in seeds)
+        return f"{level:.3g}: {hits} of {len(seeds)}"
 
     for rate in rates:
         small, middle, large = SIZES[rate]
@@ -151,9 +146,10 @@ def main() -> None:
             found(rate, small, range(1000, 1000 + SETS // 2)),
             found(rate, middle, range(2000, 2000 + SETS)),
             found(rate, large, range(3000, 3000 + SETS // 2)),
-            found(rate, promised(nulls, rate), range(5000, 5000 + POWER_SETS)),
         ]
-        print(f"| {rate} | {' | '.join(told)} |", flush=True)
+        sure = [promised(one, rate) for one in nulls]
+        hits = sum(is_found(judge(seed, replace(Rates(), **{rate: level})), rate) for seed, level in enumerate(sure))
+        print(f"| {rate} | {' | '.join(told)} | {statistics.fmean(sure):.3g}: {hits} of {SETS} |", flush=True)
 
 
 if __name__ == "__main__":

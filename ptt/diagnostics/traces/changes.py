@@ -20,8 +20,8 @@ from ptt.diagnostics.traces.tables import TraceTables, Values
 from ptt.diagnostics.wording import pct, sig
 
 IMPORTANCE: Final[Mapping[str, float]] = {
-    "success": 10, "reward": 10, "tool_failures": 3, "loops": 2, "truncated": 2, "cost_usd": 2, "malformed": 1,
-    "void": 1, "recovery": 1, "n_turns": 1, "tokens_out": 1, "latency_s": 1,
+    "success": 10, "reward": 10, "loops": 4, "truncated": 4, "tool_failures": 3, "cost_usd": 1, "malformed": 1,
+    "n_turns": 1, "tokens_out": 1, "latency_s": 1, "void": 0.5, "recovery": 0.5,
 }  # fmt: skip
 """Parts of the false alarms: outcomes have the largest, since what else goes wrong mostly shows in them too."""
 OF_TOOLS: Final = 2.0  # of all single tools together
