@@ -95,7 +95,12 @@ def test_a_request_without_an_answer_in_it_begins_another_conversation(tmp_path:
     assert counts(tmp_path / "cb.jsonl", lines(rows)) == [(2, 1, 1), (1, 0, 0)]
 
 
-def test_a_record_whose_list_of_calls_is_empty_is_an_episode(tmp_path: Path) -> None:
+def test_records_whose_list_of_calls_is_empty_are_episodes_of_their_own(tmp_path: Path) -> None:
+    records = [{"task_id": at, "question": "?", "tool_calls": [], "passed": True} for at in range(2)]
+    (tmp_path / "two.jsonl").write_bytes(lines(records))
+    pieces = list(parser_named("agent_records").read(run_file(tmp_path / "two.jsonl")))
+    names = table(pieces, "trajectories")["trajectory_id"].to_list()
+    assert len({name.partition("-")[0] for name in names}) == 2
     assert counts(tmp_path / "r.json", json.dumps({"question": "?", "tool_calls": [], "passed": True}).encode()) == [
         (None, 0, 0)
     ]

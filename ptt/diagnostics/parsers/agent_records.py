@@ -31,7 +31,8 @@ from ptt.diagnostics.wording import counted
 
 MIN_TEXT: Final = 60  # characters of a transcript
 MAX_TEXTS: Final = 64  # of one record
-LOOKED: Final = 20  # entries of a list looked at to see whether it is a conversation
+FEW: Final = 8  # entries of a list looked at to see whether it is a conversation
+LOOKED: Final = 20  # records looked at to tell how a file is read
 ENOUGH: Final = 0.5  # share of them that must tell something
 MAX_DEPTH: Final = 6  # of lists and objects around a conversation
 EXCLUDED: Final = ("expected", "gold", "reference", "groundtruth", "target", "available", "allowed", "candidate",
@@ -268,7 +269,7 @@ class _Reader:
                 step=step_of(about),
                 split=split_of(self.samples.file, record),
                 completion=completion,
-                identity=[labels.columns["sample_id"], completion],
+                identity=[labels.columns["sample_id"], labels.columns["task"], completion or record],
                 prompt=opening(messages) or asked,
                 reward=reward,
                 components=labels.components,
@@ -415,7 +416,7 @@ def _texts(record: dict[str, Any], known: tuple[str, ...] = ()) -> list[Episode]
 
 def _rank(found: list[Any], *, listed: bool) -> int:
     """Return 2 for a list of messages, steps or events with an agent among them, 1 for one of calls alone, else 0."""
-    looked = with_agents(list(map(decoded, found[:LOOKED])))
+    looked = with_agents(list(map(decoded, found[:FEW])))
     uses = Uses()
     told = [acts for entry in looked if (acts := acts_in(entry, uses, listed=listed))]
     if len(told) < ENOUGH * len(looked):

@@ -7,7 +7,7 @@ are a schema, or described.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -61,13 +61,13 @@ Parts = dict[str, tuple[str, Any]]
 class Uses:
     """Which names were taken for what, and how often something was only inferred."""
 
-    taken: dict[str, Counter[str]] = field(default_factory=dict)
+    taken: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     inferred: int = 0
     read: int = 0
 
     def take(self, part: str, key: str) -> None:
         """Count that a name was taken for a part."""
-        self.taken.setdefault(part, Counter())[key] += 1
+        self.taken[part][key] += 1
 
 
 def first(parts: Parts, names: tuple[str, ...]) -> tuple[str, Any] | None:
