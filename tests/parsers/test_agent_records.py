@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,19 @@ def parquet(records: list[dict[str, Any]]) -> bytes:
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(records), sink)
     return sink.getvalue()
+
+
+def test_a_prompt_kept_beside_its_answer_as_json_text_is_its_prompt(tmp_path: Path) -> None:
+    asked, answered = [{"role": "user", "content": "weigh"}], [
+        {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "weigh", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "a", "content": "1 kg"},
+        {"role": "assistant", "content": "1 kg"},
+    ]  # fmt: skip
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(lines([{"prompt": json.dumps(asked), "completion": json.dumps(answered), "reward": 1.0}] * 3))
+    file = replace(run_file(path), keep_messages=True)
+    chats = table(parser_named(takers(file)[0]).read(file), "conversations")
+    assert [json.loads(text) for text in chats["prompt"].to_list()] == [asked] * 3
 
 
 def counts(path: Path, data: bytes) -> list[tuple[Any, ...]]:

@@ -23,6 +23,7 @@ from ptt.diagnostics.parsers.io.message_shapes import decoded
 from ptt.diagnostics.parsers.io.named_parts import Message, Uses, call_in, plain_key
 from ptt.diagnostics.parsers.io.record_labels import RANKS, labels_of, split_of, step_of, timing_of, tools_of
 from ptt.diagnostics.parsers.io.record_values import first_values, values
+from ptt.diagnostics.parsers.io.text_calls import prompt_in
 from ptt.diagnostics.parsers.io.trace_parts import Act, acts_in, with_agents
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
 from ptt.diagnostics.parsers.io.transcript_texts import is_transcript, shows_calls, transcripts
@@ -236,14 +237,15 @@ class _Reader:
                 return True
         if not any(message.get("role") in ("assistant", "tool") for message in chat.messages):
             return False
-        told = chat.spoke or any(message.get("role") == "user" for message in chat.messages)
-        self._add(chat.messages, about, record, {} if told else {"n_turns": None})
+        begun = any(message.get("role") == "user" for message in chat.messages)
+        asked = None if begun else _asked(record)
+        self._add(chat.messages, about, record, {} if chat.spoke or begun else {"n_turns": None}, asked)
         return True
 
     def _put_text(self, text: str, about: dict[str, Any], record: dict[str, Any]) -> bool:
         """Add the transcript in a text of a record."""
         self.uses.inferred += 1
-        asked = next((record[key] for key in ASKED if isinstance(record.get(key), str)), None)
+        asked = _asked(record)
         if not is_transcript(text):
             spoken = text if shows_calls(text) else [{"role": "assistant", "content": text}]
             self._add(spoken, about, record, {}, asked)
@@ -258,7 +260,7 @@ class _Reader:
         about: dict[str, Any],
         record: dict[str, Any],
         told: dict[str, Any],
-        asked: str | None = None,
+        asked: Any = None,
     ) -> None:
         labels = labels_of(about)
         success = labels.columns["success"]
@@ -266,7 +268,7 @@ class _Reader:
         messages = completion if isinstance(completion, list) else []
         self.samples.add(
             Sample(
-                step=step_of(about),
+                step=step_of(record),
                 split=split_of(self.samples.file, record),
                 completion=completion,
                 identity=[labels.columns["sample_id"], labels.columns["task"], completion or record],
@@ -312,6 +314,13 @@ class _Reader:
 
 
 ASKED: Final = ("question", "prompt", "instruction", "query", "input", "task", "problem")
+
+
+def _asked(record: dict[str, Any]) -> Any:
+    """Return what a record keeps of its prompt beside the answer: a text, or messages, as JSON text too."""
+    return next(
+        (prompt_in(value) for key in ASKED if (value := record.get(key)) and isinstance(value, str | list)), None
+    )
 
 
 SHOWN: Final = ("role", "text", "calls", "tool", "arguments", "result")
