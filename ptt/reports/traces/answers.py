@@ -9,7 +9,7 @@ from typing import Any, Final
 from ptt.diagnostics.model import Interval, in_unit
 from ptt.diagnostics.traces.call_outcomes import KNOWN_BY
 from ptt.diagnostics.traces.model import MEASURES, Measure, Share, TraceDiagnosis, as_run
-from ptt.reports.run.answers import NO_ONSET, NOTHING_TO_DO, Reply, measured_sentence
+from ptt.reports.run.answers import NOTHING_TO_DO, Reply, measured_sentence
 from ptt.reports.text.consequences import (
     consequences_sentence,
     first_failure,
@@ -25,6 +25,8 @@ from ptt.reports.text.why import coverage, crashes
 MAX_CAUSES: Final = 3
 NOTHING: Final = 1e-6  # of a share: less is what sums of floats leave of none
 NO_LABELS: Final = "no episode is labelled, so success is unknown"
+
+NO_ONSET: Final = "No onset is known: it holds over all episodes, or its beginning cannot be told."
 
 
 def replies(diagnosis: TraceDiagnosis) -> tuple[Reply, ...]:
