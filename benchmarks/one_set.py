@@ -123,7 +123,8 @@ def promised(one: TraceDiagnosis, rate: str) -> float:
     """
     (row,) = (row for row in one.rows("changes") if row["rate"] == CHECKS[rate][1])
     base = float(getattr(Rates(), rate))
-    return base * row["seen_at"] / row["value"] if rate == "cost" else base + row["seen_at"] - row["value"]
+    seen_at, value = float(row["seen_at"]), float(row["value"])
+    return base * seen_at / value if rate == "cost" else base + seen_at - value
 
 
 def main() -> None:

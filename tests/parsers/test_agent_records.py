@@ -42,7 +42,7 @@ def test_a_prompt_kept_beside_its_answer_as_json_text_is_its_prompt(tmp_path: Pa
     path = tmp_path / "rows.jsonl"
     path.write_bytes(lines([{"prompt": json.dumps(asked), "completion": json.dumps(answered), "reward": 1.0}] * 3))
     file = replace(run_file(path), keep_messages=True)
-    chats = table(parser_named(takers(file)[0]).read(file), "conversations")
+    chats = table(list(parser_named(takers(file)[0]).read(file)), "conversations")
     assert [json.loads(text) for text in chats["prompt"].to_list()] == [asked] * 3
 
 

@@ -15,6 +15,7 @@ from ptt.diagnostics.traces.model import Message, TraceDiagnosis
 
 MCP: Final = re.compile(r"mcp__(.+?)__(.+)")
 NAMED: Final = (("tools", "name"), ("error_classes", "tool"))  # tables and columns that name tools
+LABEL: Final = "label"  # a column of sentences, which name tools among other words
 Shown = TypeVar("Shown", TraceDiagnosis, TraceComparison)
 
 
@@ -50,7 +51,9 @@ def _renamed(value: Any, rename: Callable[[str], str], names: Mapping[str, str])
     if type(value) is str:  # not a word of ours, which is an enumeration's
         return rename(value)
     if isinstance(value, pl.DataFrame):
-        return value.with_columns(pl.col(pl.String).replace(names))
+        shown = value.with_columns(pl.col(pl.String).replace(names))
+        labels = [pl.Series(LABEL, map(rename, shown[LABEL].to_list()), pl.String)] if LABEL in shown.columns else []
+        return shown.with_columns(labels)
     if isinstance(value, Message):
         calls = tuple(replace(call, name=rename(call.name)) for call in value.calls)
         return replace(value, calls=calls, mark=rename(value.mark))
