@@ -28,17 +28,8 @@ def members(file: RunFile, streamed: frozenset[str], *, row_bytes: int = 0) -> I
     The elements of a list that is the whole document come under the empty key. What is damaged, too large or nested too
     deep ends the walk with a `Lost`. `row_bytes`: what the caller makes of each value that has no key.
     """
-    text = bytearray()
-    for piece in pieces(file):
-        if isinstance(piece, Lost):
-            yield piece
-            continue
-        text += piece
-        if len(text) > MAX_BYTES:
-            yield Lost(bytes=file.size, note=f"{file.rel} contains more than {MAX_BYTES >> 20} MB and was not read.")
-            return
-    if why := too_large_to_parse(file, text, "the document", row_bytes=row_bytes):
-        yield Lost(rows=1, bytes=file.size, note=f"{file.rel}: {why}; it was not read.")
+    text = yield from _whole(file, row_bytes)
+    if text is None:
         return
     count_halves(file, text)
     for member in members_of(text, streamed, file.rel):
@@ -46,8 +37,8 @@ def members(file: RunFile, streamed: frozenset[str], *, row_bytes: int = 0) -> I
         yield member
 
 
-def documents(file: RunFile) -> Iterator[Any | Lost]:
-    """Yield the values of a file that holds documents one after another, as a console prints them."""
+def _whole(file: RunFile, row_bytes: int = 0) -> Generator[Lost, None, bytearray | None]:
+    """Return the text of a file; None where it is too large to be parsed at once. Yields what is lost of it."""
     text = bytearray()
     for piece in pieces(file):
         if isinstance(piece, Lost):
@@ -56,9 +47,17 @@ def documents(file: RunFile) -> Iterator[Any | Lost]:
         text += piece
         if len(text) > MAX_BYTES:
             yield Lost(bytes=file.size, note=f"{file.rel} contains more than {MAX_BYTES >> 20} MB and was not read.")
-            return
-    if why := too_large_to_parse(file, text, "the document"):
+            return None
+    if why := too_large_to_parse(file, text, "the document", row_bytes=row_bytes):
         yield Lost(rows=1, bytes=file.size, note=f"{file.rel}: {why}; it was not read.")
+        return None
+    return text
+
+
+def documents(file: RunFile) -> Iterator[Any | Lost]:
+    """Yield the values of a file that holds documents one after another, as a console prints them."""
+    text = yield from _whole(file)
+    if text is None:
         return
     whole = text.decode("utf-8", "replace")
     at = lost = torn = 0
