@@ -15,6 +15,7 @@ from ptt.diagnostics.parsers.io.named_parts import NAME, plain_key
 from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, schema_of
 from ptt.diagnostics.parsers.io.record_files import BATCH_ROWS, LONG_HEAD_BYTES, _long_head, _rows, _table_rows, layout
 from ptt.diagnostics.parsers.io.trace_parts import TEXT
+from ptt.diagnostics.wording import counted
 
 LOOKED: Final = 200  # values looked at to recognise a file
 LINES: Final = (*SUFFIXES, ".jsonlines", ".jl", ".log", ".txt", ".out", ".trace", ".transcript", ".history")
@@ -23,6 +24,7 @@ OPENS: Final = (b"{", b"[")
 MAX_OBJECT: Final = 16 << 20  # bytes of one object over several lines
 SPELT: Final = b'"[{"'  # how a cell begins that holds a list of objects
 INSIDE: Final = b'{"'  # how an object begins behind the time and level of a log line
+TORN: Final = ('{"', '[{"')  # how a line begins that is JSON, and not the level of a log line
 MAX_PREFIX: Final = 200
 MAX_ROW: Final = 20  # of a Parquet file, looked at
 
@@ -42,7 +44,8 @@ def first_values(file: RunFile) -> list[Any]:
     if INSIDE not in head and not any(line.startswith(OPENS) for line in head.split(b"\n")[:LOOKED]):
         return []
     rows: list[Any] = first_objects(file) if name.endswith(SUFFIXES) else []
-    found = list(itertools.islice(_values_of_lines(_long_head(file).split(b"\n")), LOOKED))
+    lines = _values_of_lines(_long_head(file).split(b"\n"))
+    found = list(itertools.islice((value for value in lines if not isinstance(value, Lost)), LOOKED))
     return found if len(found) > len(rows) else rows
 
 
@@ -87,12 +90,18 @@ def _is_document(file: RunFile) -> bool:
 
 def _lines(file: RunFile) -> Iterator[Any]:
     lost: list[Lost] = []
+    rows = nbytes = 0
     for value in _values_of_lines(_split_lines(file, lost)):
         file.budget.tick()
-        yield value
+        if isinstance(value, Lost):
+            rows, nbytes = rows + value.rows, nbytes + value.bytes
+        else:
+            yield value
         yield from lost
         lost.clear()
     yield from lost
+    if rows:
+        yield Lost(rows=rows, bytes=nbytes, note=f"{file.rel}: {counted(rows, 'record(s)')} skipped: torn or damaged.")
 
 
 def _split_lines(file: RunFile, lost: list[Lost]) -> Iterator[bytes]:
@@ -104,7 +113,10 @@ def _split_lines(file: RunFile, lost: list[Lost]) -> Iterator[bytes]:
 
 
 def _values_of_lines(lines: Iterable[bytes]) -> Iterator[Any]:
-    """Yield the JSON values among lines: on one each, or from a line that opens one to a line that ends it."""
+    """Yield the JSON values among lines: on one each, or from a line that opens one to a line that ends it.
+
+    A `Lost` for each that is torn.
+    """
     held: list[bytes] = []
     size = 0
     for line in lines:
@@ -112,8 +124,8 @@ def _values_of_lines(lines: Iterable[bytes]) -> Iterator[Any]:
             held.append(line)
             size += len(line)
             if line[:1] in (b"}", b"]") or size > MAX_OBJECT:
-                if (value := parse_json(b"\n".join(held))) is not None:
-                    yield value
+                value = parse_json(b"\n".join(held))
+                yield Lost(rows=1, bytes=size) if value is None else value
                 held, size = [], 0
             continue
         bare = line.strip()
@@ -129,6 +141,8 @@ def _values_of_lines(lines: Iterable[bytes]) -> Iterator[Any]:
             held, size = [line], len(line)
         else:
             yield from _several(bare.decode("utf-8", "replace"))
+    if held:
+        yield Lost(rows=1, bytes=size)
 
 
 def _several(text: str) -> Iterator[Any]:
@@ -138,6 +152,8 @@ def _several(text: str) -> Iterator[Any]:
         try:
             value, at = DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
+            if text.startswith(TORN, at):
+                yield Lost(rows=1, bytes=len(text) - at)
             return
         yield value
         while at < len(text) and text[at] in " \t,":
