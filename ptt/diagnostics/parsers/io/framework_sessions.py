@@ -250,7 +250,8 @@ DONE: Final = frozenset({0, 3, 4})  # codes of results, of the answer, and of gi
 
 def _is_toolbench(row: dict[str, Any]) -> bool:
     chains = [nested(one, "chain") for one in dicts_in(row.get("trys"))[:1]]
-    first = nested(row, "tree", "tree") or next(iter(dicts_in(chains[0])), None) if chains or "tree" in row else None
+    chained = dicts_in(chains[0])[:1] if chains else []
+    first = nested(row, "tree", "tree") or next(iter(chained), None)
     return isinstance(row.get("win"), bool) and isinstance(nested(first, "node_type"), str)
 
 
