@@ -121,7 +121,74 @@ Action 1: Finish[9 kg]
 Observation 1: Answer is INCORRECT
 """
 
+COLUMNS = {
+    str(at): {
+        "query": f"weigh {at}",
+        "dataset": "scales",
+        "turn_history": {
+            "actions": [f"weigh {at}", "submit 1 kg"],
+            "observations": ["1 kg", "right"],
+            "rewards": [0.0, reward],
+        },
+        "summary": {"max_reward": reward},
+    }
+    for at, reward in enumerate((1.0, 0.5))
+}
+TREE = {
+    "query": "weigh 1",
+    "answer": {
+        "steps": 2,
+        "details": [
+            {
+                "role": "user",
+                "message": "weigh 1",
+                "next": [
+                    {"role": "assistant", "message": "I give up", "next": []},
+                    {
+                        "role": "assistant",
+                        "message": "I weigh it",
+                        "next": [
+                            {"role": "tool", "message": "1 kg", "next": [{"role": "assistant", "message": "1 kg"}]}
+                        ],
+                    },
+                ],
+            }
+        ],
+    },
+}
+GROUP = {
+    "puzzle_id": "p1",
+    "prompt": "weigh 1",
+    "rollouts": [
+        {"response": "1 kg", "reward": 1.0, "solved": True},
+        {"response": "2 kg", "reward": 0, "solved": False},
+    ],
+    "mean_reward": 0.5,
+}
+SIDES = [
+    {
+        "step": 0,
+        "user_message": "weigh 1",
+        "agent": {"thought": "I weigh it", "action": "weigh(1)"},
+        "environment": "no scales",
+        "usage": {"input_tokens": 5},
+    },
+    {"step": 1, "user_message": None, "agent": {"thought": "again", "action": "weigh(1)"}, "environment": "1 kg"},
+]
+ALTERNATIVES = {
+    "seed": 3,
+    "scores": [0.5, 0.25],
+    "messages": [
+        [{"role": "environment", "content": "state"}, {"role": "agent", "content": said}] for said in ("left", "right")
+    ],
+}
+
 SAMPLES: dict[str, tuple[str, bytes]] = {
+    "own/columns.json": ("agent_records", json.dumps(COLUMNS).encode()),
+    "own/tree.jsonl": ("agent_records", lines([TREE])),
+    "own/group.jsonl": ("agent_records", lines([GROUP])),
+    "own/sides.json": ("agent_records", json.dumps(SIDES).encode()),
+    "own/alternatives.jsonl": ("agent_records", lines([ALTERNATIVES])),
     "own/run/scales-1.json": ("agent_records", json.dumps(FLAT, indent=1).encode()),
     "own/steps.jsonl": ("agent_records", lines([STEPS])),
     "own/results.json": ("agent_records", json.dumps({"config": {"n": 2}, "results": NESTED}).encode()),
@@ -153,10 +220,24 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         ("name", "ok", "call_id"),
         [("weigh", True, "call_0"), ("tare", True, "call_1")],
     ),
+    "own/columns.json": (
+        "trajectories",
+        (*COUNTED[:4], "sample_id"),
+        [(2, 2, 0, 1.0, "0"), (2, 2, 0, 0.5, "1")],
+    ),
+    "own/tree.jsonl": ("trajectories", COUNTED[:1], [(2,)]),
+    "own/group.jsonl": ("trajectories", ("n_turns", "reward", "success"), [(1, 1.0, True), (1, 0.0, False)]),
+    "own/sides.json": ("tool_calls", ("name", "result_len"), [("weigh", 9), ("weigh", 4)]),
+    "own/alternatives.jsonl": ("trajectories", ("n_turns", "reward"), [(1, 0.5), (1, 0.25)]),
     "own/headed.txt": ("trajectories", COUNTED[:4], [(2, 1, 0, 0.5), (1, 0, 0, 0.0)]),
     "own/react.txt": ("trajectories", ("n_turns", "reward", "success"), [(2, 1.0, True), (1, 0.0, False)]),
 }
 NOTES: dict[str, str] = {
+    "own/columns.json": "read by its parts: calls = `action`, result = `observation` (sure).",
+    "own/tree.jsonl": "read by its parts: role = `role`, text = `message` (likely).",
+    "own/group.jsonl": "read by its parts: text = `response` (likely: calls and results by the marks in it).",
+    "own/sides.json": "read by its parts: text = `thought`, calls = `action`, result = `environment` (likely).",
+    "own/alternatives.jsonl": "read by its parts: role = `role`, text = `content` (sure).",
     "own/run/scales-1.json": "read by its parts: tool = `name`, arguments = `arguments`, result = `summary` (likely).",
     "own/steps.jsonl": "read by its parts: text = `thought`, calls = `action`, arguments = `action_input`, "
     "result = `observation` (likely).",

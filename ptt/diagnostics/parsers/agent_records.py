@@ -9,6 +9,7 @@ or what answered.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,13 @@ from ptt.diagnostics.parsers.io.message_shapes import decoded
 from ptt.diagnostics.parsers.io.named_parts import Message, Uses, call_in, plain_key
 from ptt.diagnostics.parsers.io.record_labels import RANKS, labels_of, split_of, step_of, timing_of, tools_of
 from ptt.diagnostics.parsers.io.record_values import first_values, values
+from ptt.diagnostics.parsers.io.shaped_records import (
+    answer_key,
+    path_in_tree,
+    rated_answers,
+    records_by_id,
+    steps_in_columns,
+)
 from ptt.diagnostics.parsers.io.text_calls import prompt_in
 from ptt.diagnostics.parsers.io.trace_parts import Act, acts_in, with_agents
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
@@ -62,6 +70,7 @@ LABELLING: Final = frozenset(
 )
 NO_TRACE: Final = "record(s) skipped: no conversation, call or event in them."
 PLAN: Final = "agent records"
+DIGITS: Final = re.compile(r"-?\d{1,9}(?:\.\d{1,20})?")
 CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -345,11 +354,23 @@ def _episodes(
         if _rank(found, listed=False) > 1:
             yield Episode(entries=found, owners=owners)
             return
+        if (path := path_in_tree(found)) is not None and _rank(path, listed=False) > 1:
+            yield Episode(entries=path, owners=owners)
+            return
         for entry in found:
             if isinstance(entry, dict | list):
                 yield from _episodes(entry, (), depth + 1, texts=texts)
         return
     if "chosen" in found and "rejected" in found:
+        return
+    held = [list(_episodes(record, (), depth + 1, texts=texts)) for record in records_by_id(found)]
+    if held and all(held):
+        yield from itertools.chain.from_iterable(held)
+        return
+    if texts and (rated := rated_answers(found)):
+        yield from (
+            Episode(entries=answer[key], owners=(answer,), key=key) for answer in rated for key in [answer_key(answer)]
+        )
         return
     if (own := _own(found)) is not None:
         yield own
@@ -358,7 +379,11 @@ def _episodes(
         yield from written
         return
     for key, value in found.items():
-        if isinstance(value, dict | list) and not plain_key(key).startswith(EXCLUDED):
+        if not isinstance(value, dict | list) or plain_key(key).startswith(EXCLUDED):
+            continue
+        if isinstance(value, list) and all(isinstance(e, list) and _rank(e, listed=False) > 1 for e in value):
+            yield from (Episode(entries=entry, owners=(found,), place=place) for place, entry in enumerate(value))
+        else:
             yield from _episodes(value, (), depth + 1, texts=texts)
 
 
@@ -375,12 +400,17 @@ def _own(record: dict[str, Any]) -> Episode | None:
             value = decoded(value) if isinstance(value, str) and value[:1] in ("[", "{") else value
             if isinstance(value, dict) and len(owners) < MAX_DEPTH // 2:
                 places.append((value, (*owners, value)))
+                if (steps := steps_in_columns(value)) is not None:
+                    found.append((2, len(steps), -len(found), Episode(entries=steps, owners=owners)))
                 held = list(value.values())  # messages under their ids
                 value = held if len(held) > 2 and all(isinstance(entry, dict) for entry in held) else value
             if not isinstance(value, list) or not value:
                 continue
             listed = any(word in plain for word in LISTS_CALLS)
             rank = _rank(value, listed=listed)
+            path = None if rank else path_in_tree(value)
+            if path is not None:
+                value, rank = path, _rank(path, listed=listed)
             if rank:
                 episode = Episode(entries=value, owners=owners, listed=listed)
                 found.append((rank, len(value), -len(found), episode))
@@ -462,12 +492,22 @@ def _take(about: dict[str, Any], place: dict[str, Any]) -> None:
     """Take an object's labels that are not yet known."""
     for key, value in place.items():
         name = snake(key)
-        if name in RANKS and value is not None:
+        label = RANKS.get(name, ("", 0))[0]
+        if label == "reward":
+            value = _reward(value)
+        if label and value is not None:
             about.setdefault(name, value)
         elif name in OUTCOMES and isinstance(value, str) and (passed := PASSED.get(value.strip().lower())) is not None:
             about.setdefault("success", passed)
         elif name == "split":
             about.setdefault(name, value)
+
+
+def _reward(value: Any) -> Any:
+    """Return a reward that is written as a truth or as a text as the number it is."""
+    if isinstance(value, bool):
+        return float(value)
+    return float(value) if isinstance(value, str) and DIGITS.fullmatch(value) else value
 
 
 def _label(about: dict[str, Any], row: dict[str, Any], acts: list[Act], key: str) -> None:

@@ -28,6 +28,7 @@ from ptt.diagnostics.parsers.io.named_parts import (
     first,
     named_call,
     parts_of,
+    plain_key,
     result_told,
 )
 from ptt.diagnostics.parsers.io.values import as_text, dicts_in
@@ -266,6 +267,13 @@ def _calls(parts: Parts, uses: Uses, event: str) -> list[Message]:
 
 def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     """Return what a step tells: the agent's thought and action, and what it observed; None if it is none."""
+    actor = parts["agent"][1] if "agent" in parts else None
+    if isinstance(actor, dict) and "environment" in parts:  # two sides, each an object or a text of its own
+        asked = first(parts, ("usermessage", "userinput"))
+        step = _step(parts_of(actor) | {"observation": parts["environment"]}, uses, event)
+        if step is not None and asked is not None and _is_text(parts, plain_key(asked[0])):
+            return [Act(kind="say", message={"role": "user", "content": asked[1]}, event=event), *step]
+        return step
     observed = next((name for name in OBSERVED[:7] if name in parts), None)
     acted = next((name for name in ("action", "toolcalls", "toolcall", "actions", "functioncall") if name in parts), "")
     acted = acted or next((name for name in parts if name.startswith("action") or name.endswith("action")), "")
