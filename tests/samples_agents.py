@@ -183,7 +183,19 @@ ALTERNATIVES = {
     ],
 }
 
+PLAYED = """You are in a room with scales.
+Your task is to: weigh 1.
+> think: I take it first.
+OK.
+> take 1 from table
+You take 1.
+> Think: Now the scales.
+> weigh 1
+Nothing happens.
+"""
+
 SAMPLES: dict[str, tuple[str, bytes]] = {
+    "own/played.jsonl": ("agent_records", lines([{"name": "w1", "result": True, "traj": PLAYED}])),
     "own/columns.json": ("agent_records", json.dumps(COLUMNS).encode()),
     "own/tree.jsonl": ("agent_records", lines([TREE])),
     "own/group.jsonl": ("agent_records", lines([GROUP])),
@@ -229,10 +241,12 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
     "own/group.jsonl": ("trajectories", ("n_turns", "reward", "success"), [(1, 1.0, True), (1, 0.0, False)]),
     "own/sides.json": ("tool_calls", ("name", "result_len"), [("weigh", 9), ("weigh", 4)]),
     "own/alternatives.jsonl": ("trajectories", ("n_turns", "reward"), [(1, 0.5), (1, 0.25)]),
+    "own/played.jsonl": ("tool_calls", ("name", "args_json"), [("take", "1 from table"), ("weigh", "1")]),
     "own/headed.txt": ("trajectories", COUNTED[:4], [(2, 1, 0, 0.5), (1, 0, 0, 0.0)]),
     "own/react.txt": ("trajectories", ("n_turns", "reward", "success"), [(2, 1.0, True), (1, 0.0, False)]),
 }
 NOTES: dict[str, str] = {
+    "own/played.jsonl": "read by its parts: text = `traj` (likely: calls and results by the marks in it).",
     "own/columns.json": "read by its parts: calls = `action`, result = `observation` (sure).",
     "own/tree.jsonl": "read by its parts: role = `role`, text = `message` (likely).",
     "own/group.jsonl": "read by its parts: text = `response` (likely: calls and results by the marks in it).",

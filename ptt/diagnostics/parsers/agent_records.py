@@ -497,8 +497,10 @@ def _take(about: dict[str, Any], place: dict[str, Any]) -> None:
             value = _reward(value)
         if label and value is not None:
             about.setdefault(name, value)
-        elif name in OUTCOMES and isinstance(value, str) and (passed := PASSED.get(value.strip().lower())) is not None:
-            about.setdefault("success", passed)
+        elif name in OUTCOMES and isinstance(value, str | bool):
+            passed = value if isinstance(value, bool) else PASSED.get(value.strip().lower())
+            if passed is not None:
+                about.setdefault("success", passed)
         elif name == "split":
             about.setdefault(name, value)
 

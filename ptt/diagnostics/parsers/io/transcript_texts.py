@@ -55,6 +55,10 @@ HEADING_CHARS: Final = 80
 COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 MIN_MARKS: Final = 4  # of a text that is no record's: two exchanges
 AIDER: Final = "# aider chat started at"
+THINKS: Final = "> think:"
+PLAYED: Final = re.compile(r"> ?(?:(?P<label>[A-Za-z]{2,20}): ?)?(?P<said>.{1,4000})")
+MIN_PLAYED: Final = 2  # actions that are answered
+ACTION_CHARS: Final = 120
 TAGGED: Final = (
     ("<tool_call>", "<tool_response>"), ("<search>", "<information>"), ("```python", "```output"),
     ("<code>", "<output"),
@@ -91,6 +95,8 @@ def is_transcript(text: str) -> bool:
     """Return whether a text is the transcript of an agent: its turns and what answers them, twice at least."""
     if text.lstrip().startswith(AIDER):
         return True
+    if _played(text) is not None:
+        return True
     marks = marks_of(text)
     parts = [mark.part for mark in marks]
     agent = sum(part in AGENT for part in parts)
@@ -101,6 +107,9 @@ def transcripts(text: str) -> Iterator[Transcript]:
     """Yield the episodes of a text."""
     if text.lstrip().startswith(AIDER):
         yield _aider(text)
+        return
+    if (played := _played(text)) is not None:
+        yield played
         return
     marks = marks_of(text)
     starts = _episodes(text, marks)
@@ -245,3 +254,28 @@ def _aider(text: str) -> Transcript:
         elif not line.startswith((">", "# aider chat")):
             said.append(line)
     return found
+
+
+def _played(text: str) -> Transcript | None:
+    """Read a text game: actions after `>`, thoughts after `> think:`, what the game answers on the lines between."""
+    if THINKS not in text.lower():
+        return None
+    found = Transcript()
+    thought = ""
+    for line in text.splitlines():
+        said = PLAYED.fullmatch(line)
+        last = found.messages[-1] if found.messages else {}
+        if said is None:
+            if line.strip() and last.get("role") in ("user", "tool"):
+                last["content"] += f"\n{line}"
+            elif line.strip() and not thought:
+                found.messages.append({"role": "tool" if last else "user", "content": line})
+        elif said["label"]:
+            thought = f"{thought}\n{said[0]}" if thought else said[0]
+        elif len(said["said"]) <= ACTION_CHARS:
+            verb, _, rest = said["said"].strip().partition(" ")
+            call = {"function": {"name": verb, "arguments": rest}}
+            found.messages.append({"role": "assistant", "content": thought, "tool_calls": [call]})
+            thought = ""
+    answered = sum(message["role"] == "tool" for message in found.messages)
+    return found if answered >= MIN_PLAYED and found.messages[0]["role"] == "user" else None
