@@ -194,7 +194,17 @@ You take 1.
 Nothing happens.
 """
 
+ROUNDS = [
+    {
+        "user": "weigh 1",
+        "assistant": "1 kg",
+        "tool_calls": [{"tool_name": "weigh", "args": {"of": 1}, "result": "1 kg", "tool_call_id": "c1"}],
+    },
+    {"user": "and 2", "assistant": "2 kg", "tool_calls": []},
+]
+
 SAMPLES: dict[str, tuple[str, bytes]] = {
+    "own/rounds.json": ("agent_records", json.dumps(ROUNDS).encode()),
     "own/played.jsonl": ("agent_records", lines([{"name": "w1", "result": True, "traj": PLAYED}])),
     "own/columns.json": ("agent_records", json.dumps(COLUMNS).encode()),
     "own/tree.jsonl": ("agent_records", lines([TREE])),
@@ -242,10 +252,13 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
     "own/sides.json": ("tool_calls", ("name", "result_len"), [("weigh", 9), ("weigh", 4)]),
     "own/alternatives.jsonl": ("trajectories", ("n_turns", "reward"), [(1, 0.5), (1, 0.25)]),
     "own/played.jsonl": ("tool_calls", ("name", "args_json"), [("take", "1 from table"), ("weigh", "1")]),
+    "own/rounds.json": ("trajectories", ("n_tool_calls",), [(1,)]),
     "own/headed.txt": ("trajectories", COUNTED[:4], [(2, 1, 0, 0.5), (1, 0, 0, 0.0)]),
     "own/react.txt": ("trajectories", ("n_turns", "reward", "success"), [(2, 1.0, True), (1, 0.0, False)]),
 }
 NOTES: dict[str, str] = {
+    "own/rounds.json": "read by its parts: text = `assistant`, calls = `tool_calls`, tool = `tool_name`, "
+    "arguments = `args`, result = `result` (likely).",
     "own/played.jsonl": "read by its parts: text = `traj` (likely: calls and results by the marks in it).",
     "own/columns.json": "read by its parts: calls = `action`, result = `observation` (sure).",
     "own/tree.jsonl": "read by its parts: role = `role`, text = `message` (likely).",

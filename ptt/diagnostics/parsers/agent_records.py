@@ -104,24 +104,32 @@ def recognises(file: RunFile) -> bool:
 
 
 def _plan(file: RunFile) -> Plan | None:
-    return file.look(PLAN, lambda: _new_plan(first_values(file)))
+    return file.look(PLAN, lambda: _new_plan(first_values(file), whole=file.name.lower().endswith(".json")))
 
 
-def _new_plan(rows: list[Any]) -> Plan | None:
+def _new_plan(rows: list[Any], *, whole: bool) -> Plan | None:
+    """Return how rows are read; `whole`: one document holds them, so that rounds without a session are one chat."""
     held = [row for row in rows if isinstance(row, dict | list)]
     if not held:
         return None
     uses = Uses()
     told = [(row, acts) for row in held if isinstance(row, dict) and (acts := acts_in(row, uses))]
     looked = held[:LOOKED]
-    whole = sum(next(_episodes(row, texts=False), None) is not None for row in looked)
-    if whole and (whole >= ENOUGH * len(looked) or len(told) < whole):
+    if whole and len(told) > 1 and all(isinstance(row, dict) and _is_round(row) for row in held):
+        return Plan(events=True, key=_session_key([row for row, _ in told]))
+    own = sum(next(_episodes(row, texts=False), None) is not None for row in looked)
+    if own and (own >= ENOUGH * len(looked) or len(told) < own):
         return Plan(events=False)
     if len(told) > 1 and _is_dialogue([act for _, acts in told for act in acts], [row for row, _ in told]):
         return Plan(events=True, key=_session_key([row for row, _ in told]))
     if sum(map(_holds_episode, looked)) >= ENOUGH * len(looked):
         return Plan(events=False, text=_text_key(looked))
     return None
+
+
+def _is_round(row: dict[str, Any]) -> bool:
+    """Return whether a row is one round of a chat: what each side said stands under its name."""
+    return all(isinstance(row.get(side), str) for side in ("user", "assistant"))
 
 
 def _holds_episode(row: Any) -> bool:
