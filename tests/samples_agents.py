@@ -134,6 +134,7 @@ COLUMNS = {
     }
     for at, reward in enumerate((1.0, 0.5))
 }
+WEIGHED = {"name": "weigh", "arguments": '{"of": 1}', "response": "1 kg"}
 TREE = {
     "query": "weigh 1",
     "answer": {
@@ -148,7 +149,7 @@ TREE = {
                         "role": "assistant",
                         "message": "I weigh it",
                         "next": [
-                            {"role": "tool", "message": "1 kg", "next": [{"role": "assistant", "message": "1 kg"}]}
+                            {"role": "tool", "message": WEIGHED, "next": [{"role": "assistant", "message": "1 kg"}]}
                         ],
                     },
                 ],
@@ -247,7 +248,7 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         (*COUNTED[:4], "sample_id"),
         [(2, 2, 0, 1.0, "0"), (2, 2, 0, 0.5, "1")],
     ),
-    "own/tree.jsonl": ("trajectories", COUNTED[:1], [(2,)]),
+    "own/tree.jsonl": ("trajectories", COUNTED[:3], [(2, 1, 0)]),
     "own/group.jsonl": ("trajectories", ("n_turns", "reward", "success"), [(1, 1.0, True), (1, 0.0, False)]),
     "own/sides.json": ("tool_calls", ("name", "result_len"), [("weigh", 9), ("weigh", 4)]),
     "own/alternatives.jsonl": ("trajectories", ("n_turns", "reward"), [(1, 0.5), (1, 0.25)]),
@@ -261,7 +262,8 @@ NOTES: dict[str, str] = {
     "arguments = `args`, result = `result` (likely).",
     "own/played.jsonl": "read by its parts: text = `traj` (likely: calls and results by the marks in it).",
     "own/columns.json": "read by its parts: calls = `action`, result = `observation` (sure).",
-    "own/tree.jsonl": "read by its parts: role = `role`, text = `message` (likely).",
+    "own/tree.jsonl": "read by its parts: role = `role`, text = `message`, tool = `name`, "
+    "arguments = `arguments`, result = `response` (likely).",
     "own/group.jsonl": "read by its parts: text = `response` (likely: calls and results by the marks in it).",
     "own/sides.json": "read by its parts: text = `thought`, calls = `action`, result = `environment` (likely).",
     "own/alternatives.jsonl": "read by its parts: role = `role`, text = `content` (sure).",

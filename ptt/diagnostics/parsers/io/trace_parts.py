@@ -216,6 +216,11 @@ def _acts(
     message: Message, role: str, parts: Parts, calls: list[Message], thought: Any, uses: Uses, event: str
 ) -> Iterator[Act]:
     if role == "tool":
+        told = decoded(message.get("content"))
+        call = call_in(told, uses) if isinstance(told, dict) and "arguments" in told else None
+        if call is not None and "result" in call:  # it tells the whole call
+            yield from (Act(kind="call", message=call, event=event), *_result_of(call, event))
+            return
         yield Act(kind="result", message=result_told(message, parts), event=event)
         return
     if thought is not None and isinstance(thought[1], str) and thought[1]:
