@@ -95,6 +95,51 @@ FAILED: dict[str, tuple[str, str, Result, str]] = {
     "rejected": ("bash", "{}", "Command not executed. The user rejected your command: go to YudaiV3", "worded"),
     "killed": ("bash", "{}", "The last command <command>npm start</command> timed out and has been killed.", "worded"),
     "interrupted": ("bash", "{}", "Interrupted by user: Temporary interruption caught.", "worded"),
+    # icip-cas/LiveMCPBench: what an MCP server returns, in Python's spelling, of a server behind it
+    "mcp": (
+        "execute-tool", "{}",
+        "meta=None content=[TextContent(type='text', text='fetch failed', annotations=None)] isError=True", "coded",
+    ),
+    "mcp behind mcp": (
+        "execute-tool", "{}",
+        "meta=None content=[TextContent(type='text', text='{\\n  \"content\": [{\"type\": \"text\", "
+        "\"text\": \"It\\'s off\"}],\\n  \"isError\": true\\n}', annotations=None)] isError=False", "coded",
+    ),
+    "words in mcp": (
+        "execute-tool", "{}",
+        "CallToolResult(meta=None, content=[TextContent(type='text', text=\"Error: the user's token expired\", "
+        "annotations=None)], isError=False)", "worded",
+    ),
+    "blocks": (
+        "get_faqs", "{}",
+        '{"content": [{"type": "text", "text": {"message": "No FAQs", "status": "Failure"}}], "isError": false}',
+        "coded",
+    ),
+    # kakaCat/manus-learn: longer than what a reading tool says itself
+    "json-rpc": (
+        "read_file", "{}",
+        "MCP error -32602: Input validation error: Invalid arguments for tool read_file: [\n" + '  {"a": 1},\n' * 90,
+        "worded",
+    ),
+    "search": ("web_search", "{}", f"Search failed for query 'a': {'https://example.com/' * 50}", "worded"),
+    # ag2ai/Agents_Failure_Attribution
+    "nothing to run": (
+        "Computer_terminal", "{}", "There is no code from the last 1 message for me to execute.", "worded",
+    ),
+    # avaljotsingh/tau-bench
+    "assigned": ("return_order", "{}", '# var_6 = "Error: non-delivered order cannot be returned"', "worded"),
+    # metaphi-agent: what the caller calls a success
+    "body": (
+        "stop_preview", "{}",
+        {"content": '{"status": "not_found", "id": 4, "note": "It may have ended"}', "status": "success"}, "coded",
+    ),
+    "inner": ("pay", "{}", '{"success": true, "result": "{\\"error\\": \\"card declined\\"}"}', "coded"),
+    "fenced": ("pay", "{}", 'Result: ```json\n{"paid": 0, "error": "card declined"}\n```', "coded"),
+    # xlang-ai/Spider2
+    "sql": ("run_sql", "{}", "EXECUTION RESULT of [run_sql]:\nSQL Error: 000904 (42000): invalid identifier", "worded"),
+    "named": ("transfer", "{}", f"Bank transfer failed: {'insufficient funds on the account, ' * 10}", "worded"),
+    "Chinese": ("搜索", "{}", "搜索失败：网络不可用", "worded"),
+    "German": ("suche", "{}", "Fehler beim Laden der Seite: keine Verbindung", "worded"),
     "gateway": ("get_weather", "{}", "Error: upstream request failed (504)", "worded"),
 }  # fmt: skip
 
@@ -120,6 +165,13 @@ ANSWERS: dict[str, tuple[str, str, str]] = {
     "no match": ("bash", '{"command": "grep -n foo a.py"}', "Process exited with code 1\nOutput:\n"),
     "what was asked": ("get_job", "{}", '{"id": 4, "status": "failed", "retries": 3, "began": 1, "ended": 2, "n": 0}'),
     "a list": ("list_jobs", "{}", '[{"id": 1, "status": "error"}, {"id": 2, "status": "ok"}]'),
+    "no error": ("check", "{}", "检查完成，没有错误！"),
+    "none failed": ("check", "{}", "Jobs failed: none"),
+    "nothing to do": ("get_tasks", "{}", "No action items to perform today."),
+    "mcp": (
+        "execute-tool", "{}",
+        "meta=None content=[TextContent(type='text', text='1. Error: a film', annotations=None)] isError=False",
+    ),
     "done": ("bash", "{}", "Your command ran successfully and did not produce any output."),
 }  # fmt: skip
 
@@ -203,6 +255,20 @@ def test_a_form_that_marked_failures_have_is_learnt(tmp_path: Path) -> None:
     ]
     plain = [("ask_oracle", '{"q": 9}', "The oracle sleeps until 9"), ("ask_oracle", '{"q": 8}', "It is so: 8")]
     assert outcomes(tmp_path, [*marked, *plain])[4:] == [(True, "learnt"), (None, None)]
+
+
+def test_a_form_that_most_results_have_is_not_learnt_from_few_failures(tmp_path: Path) -> None:
+    marked = [
+        ("ask_oracle", f'{{"q": {n}}}', {"content": f"The oracle sleeps until {n}", "is_error": True}) for n in range(4)
+    ]
+    plain = [("ask_oracle", f'{{"q": {n}}}', f"The oracle sleeps until {n}") for n in range(10, 20)]
+    assert outcomes(tmp_path, [*marked, *plain])[4:] == [(None, None)] * 10
+
+
+def test_what_stands_before_every_result_teaches_nothing(tmp_path: Path) -> None:
+    heads = ["Error: no such table", "Error: no such table", "Error: no such column", "Three rows", "Two rows"]
+    calls = [("lookup", f'{{"q": {n}}}', f"EXECUTION RESULT of [lookup]:\n{head}") for n, head in enumerate(heads)]
+    assert [failed for failed, _ in outcomes(tmp_path, calls)] == [True, True, True, False, False]
 
 
 def test_one_complaint_to_whatever_is_asked_is_a_failure(tmp_path: Path) -> None:

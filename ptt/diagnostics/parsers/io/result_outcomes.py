@@ -24,13 +24,14 @@ READS, RUNS, LOOKS, ACTS = "reads", "runs", "looks", "acts"  # what gives a resu
 HEAD_CHARS: Final = 600  # of a result, in which its wrapper begins
 TAIL_CHARS: Final = 400  # in which it ends
 OBJECT_CHARS: Final = 200_000  # of a result that is parsed as an object: beyond, its fields are not looked at
+CLOSING_CHARS: Final = 40  # in which what stands around a result ends
 SPELT_CHARS: Final = 20_000  # of one in Python's spelling
 SHORT_CHARS, SHORT_LINES = 600, 8  # of what a reading tool says itself; more is what it read
 SENTENCE_CHARS: Final = 300  # of an answer that is one sentence
 SHELL_LINES: Final = 4  # of output that is nothing but a shell's complaint
 NOT_THERE: Final = 1  # exit code of a command that looked for something and did not find it, which is an answer
 HINT_CHARS: Final = 400  # of a result in which a word of failure may stand anywhere; a hint only
-MAX_DEPTH: Final = 3  # wrappers in wrappers
+MAX_DEPTH: Final = 4  # wrappers in wrappers
 
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _RUNNERS: Final = frozenset({
@@ -51,11 +52,13 @@ _READ_COMMAND: Final = re.compile(
 _ANSI: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _NOISE: Final = re.compile(
     r"(?:bash: (?:cannot set terminal process group|no job control)[^\n]*\n"
-    r"|<(?:tool_response|tool_result|function_results?|result|output|response|observation)>\s*"
+    r"|<(?:tool_response|tool_result|function_results?|result|output|response|observation)>\s*|```(?:json)?\s*\n"
+    r"|# \w{1,40} = (?=[\"'{\[])"
     r"|(?:OBSERVATION|Observation|Tool (?:result|output|response)|Output|Result|Response|Stderr|STDERR)\s*:\s+"
     r"|EXECUTION RESULT of \[[^\]\n]{1,80}\]:\s*)+"
 )
 """What stands before the result itself."""
+_CLOSING: Final = re.compile(r"\s*(?:```|</\w{1,30}>)\s*\Z")
 _DECOR: Final = r"[\s\[(*#_`\"'>!-]{0,12}(?:[❌✗✖🚫⛔⚠🔴]\ufe0f?)?[\s\[(*#_`\"']{0,6}"
 _NO_VALUE: Final = (
     r"(?!\s*(?:(?:none|null|false|no|n/a|\(none\)|0)\s*(?:$|[\n.,])"
@@ -71,10 +74,18 @@ _WHAT: Final = (
     r"(?:tool|function|command|execution|process|script|code|python|bash|shell|request|query|search|operation|api|"
     r"server|runtime|call|validation|input|network|connection|mcp|http|internal|system|syntax|compilation|build)"
 )
+_MACHINERY: Final = (
+    r"<(?:tool_use_error|tool_error)\b|mcp\s+error\s+-\d{3,5}\b|input\s+validation\s+error\s*:"
+    r"|error\s+(?:executing|calling|invoking)\s+(?:(?:the\s+)?(?:tool|function)\s+)?['\"`]?[\w./:-]{1,80}['\"`]?\s*:"
+    r"|invalid\s+(?:arguments?|parameters?|input)\s+for\s+(?:the\s+)?(?:tool|function)\b"
+    r"|\d{1,4}\s+validation\s+errors?\s+for\s+\w|(?:search|query|request|fetch)\s+failed\s+for\s[^\n]{1,300}:"
+)
+"""How what calls the tools begins when it, not the tool, answers."""
 _PAGE: Final = r"(?:<!doctype[^>]{0,100}>\s*)?<html[^>]{0,200}>[^\n]{0,200}?<title>\s*"
 _WRAPPER: Final = re.compile(
     _DECOR + "(?:" + "|".join((
-        r"<(?:tool_use_error|tool_error|error|exception)\b",
+        _MACHINERY,
+        r"<(?:error|exception)\b",
         rf"(?:fatal\s+)?(?:error|panic|exception)\s*(?:[:–—]|-\s){_NO_VALUE}",
         rf"error\s*(?:[(\[](?:code|errno|-?\d)|[45]\d\d\b|{_DOING})",
         r"exception\s+(?:occurred|in\b)|traceback\s*\(most\s+recent\s+call",
@@ -90,9 +101,11 @@ _WRAPPER: Final = re.compile(
         _PAGE + r"(?:[45]\d\d\b|forbidden|error|not\s+found|access\s+denied|unauthori[sz]ed|bad\s+(?:gateway|request)"
         r"|service\s+unavailable|internal\s+server)",
         r"http(?:/[\d.]+)?\s*(?:error|status)?\s*(?:code)?\s*:?\s*[45]\d\d\b",
+        r"(?:sql|database|db|pars(?:e|ing)|auth\w{0,12}|permission|file|schema|format|service|client|upstream|"
+        rf"provider)\s+(?:error|exception)\s*[:(]{_NO_VALUE}",
         r"(?:[a-z]+\s+){0,4}status\s+(?:code\s*)?:?\s*[45]\d\d\b",
         r"[45]\d\d\s+(?:client|server|bad|unauthorized|forbidden|not found|internal|gateway|service|too many|error)\b",
-        r"[^\s:]{0,60}:?\s*net::err_",
+        r"[^\s:]{0,60}:?\s*net::err_|cmake\s+error\s+at\s|npm\s+err!\s",
         r"permission\s+denied|access\s+(?:to\s+[^\n]{1,100}?\s+)?(?:is\s+|was\s+)?denied|unauthori[sz]ed\b|forbidden\b",
         r"rate\s+limit\s+(?:exceeded|reached|hit|error)|too\s+many\s+requests|quota\s+exceeded",
         r"internal\s+server\s+error|bad\s+(?:gateway|request)|gateway\s+time-?out|service\s+unavailable",
@@ -106,6 +119,27 @@ _WRAPPER: Final = re.compile(
     re.I,
 )  # fmt: skip
 """How a result begins that a tool's wrapper, a server or a client wrote in place of an answer."""
+_CALLER: Final = re.compile(_DECOR + f"(?:{_MACHINERY})", re.I)
+_IDLE: Final = re.compile(
+    _DECOR + r"(?:there\s+(?:is|was|are|were)\s+)?no\s+(?:valid\s+|executable\s+){0,2}"
+    r"(?:code(?:\s+blocks?)?|commands?|(?:tool|function)\s+calls?|actions?)\b[^\n.]{0,60}?\b"
+    r"(?:to\s+(?:execute|run)|in\s+(?:your|the\s+last)\s+(?:\w+\s+)?(?:response|message|answer|output|reply))\b",
+    re.I,
+)
+"""How an executor begins that was handed nothing to execute."""
+_FOREIGN: Final = re.compile(
+    _DECOR + r"(?:(?:[^\s\d!-~：，。无無没沒未零常]{0,12}?"
+    r"(?:失败|失敗|错误|錯誤|出错|出錯|超时|エラー|실패|오류|에러)|(?:系统|执行|请求|网络|服务|调用|运行|程序|发生)?异常)"
+    rf"\s*[:：!！]|(?i:fehler|erreur|errore|erro|ошибка)(?:\s[^\n:]{{1,60}})?\s?:\s){_NO_VALUE}"
+)  # fmt: skip
+"""How a wrapper begins in other languages."""
+_MCP: Final = re.compile(
+    r"(?:CallToolResult\()?(?:_?meta=(?:None|\{[^{}\n]{0,200}\}),? content=|content=)?"
+    r"\[TextContent\(type='text', text=(?=['\"])"
+)
+"""How the result of an MCP server begins in Python's spelling."""
+_MCP_TEXT_END: Final = {quote: re.compile(quote + r"(?:, annotations=|\)[\],])") for quote in "'\""}
+_MCP_VERDICT: Final = re.compile(r"\bisError=(True|False)\b[\s)]*\Z")
 _EXCEPTION: Final = re.compile(
     _DECOR + r"(?:-{20,}\s*)?(?:(?:[a-zA-Z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception|Timeout|Interrupt)\b"
     r"(?:\s*[:(\n]|\s*$|\s+Trace)|(?:\w+\.){0,4}(?:errors?|exceptions?)\.\w+:\s|(?:Errno|WinError)\s*-?\d"
@@ -115,7 +149,9 @@ _UNABLE: Final = re.compile(
     _DECOR + r"(?:(?:(?:sorry|i|we|the|this|tool|function|server|system|you|it|but|that)\b[\s,:]*){0,4}"
     r"(?:failed(?=\s+to\b|\s*[:!.,]|\s+with\b|\s*$)|unable\s+to\b|could\s*(?:not|n't)\b|can\s*(?:not|'t)\b"
     r"|was\s+not\s+able\b)(?!\s+(?:find|locate)\s+any)"
-    r"|(?:failure|failed)\s*[:!]|invalid\b(?!\s+is\b)|insufficient\s"
+    r"|(?:failure|failed)\s*[:!]|(?:[\w'-]{1,40}\s+){1,3}failed\s*:\s"
+    + _NO_VALUE
+    + r"|invalid\b(?!\s+is\b)|insufficient\s"
     r"|not\s+(?:found|allowed|permitted|authori[sz]ed|supported|implemented)\b"
     r"|(?:unknown|unrecogni[sz]ed|unsupported|missing)\s+\w+|no\s+(?:replacement|edits?)\s+(?:was|were)\b)",
     re.I,
@@ -123,7 +159,7 @@ _UNABLE: Final = re.compile(
 _ABSENT: Final = re.compile(
     r"[^\n:{]{1,120}?\b(?:(?:was\s+|is\s+|are\s+|were\s+)?not\s+(?:found|supported|allowed|permitted|recogni[sz]ed|"
     r"defined|installed|implemented|a\s+valid)|do(?:es)?\s*(?:not|n't)\s+exist|(?:is|are)\s+(?:invalid|required)"
-    r"|must\s+(?:be|have|contain|not)|(?:has\s+)?failed)\b",
+    r"|must\s+(?:be|have|contain|not)|(?:has\s+)?failed(?!\s*[:=]\s*(?:none|no|null|(?![45]\d\d\b)\d+)\b))\b",
     re.I,
 )
 """In a sentence that is the whole answer."""
@@ -167,7 +203,9 @@ _FIELDS: Final = (
     "eturn", "xit_status", "\"rc\"", "xception", "\"err\"",
 )  # fmt: skip
 """Parts of the names of fields that say how a call went."""
-_STATUS: Final = re.compile(r"(?:tatus\w{0,5}|ode)['\"]:\s*['\"]?(?:[45]\d\d\b|err|exc|fail|tim|tool_|suc|ok\b)", re.I)
+_STATUS: Final = re.compile(
+    r"(?:tatus\w{0,5}|ode)['\"]:\s*['\"]?(?:[45]\d\d\b|err|exc|fail|tim|tool_|suc|ok\b|not)", re.I
+)
 _INSIDE: Final = re.compile(
     r"[\s\[]{0,4}\{\s*['\"](?:\w{1,40}['\"]:\s*(?:\"[^\"]{0,80}\"|'[^']{0,80}'|[\d.]{1,20}|null|true|None|True)?\s*,"
     r"\s*['\"]){0,2}(?:result|output|content|response|data|text|message|detail|stderr|body)['\"]"
@@ -176,13 +214,16 @@ _INSIDE: Final = re.compile(
 _EXITS: Final = ("exit_code", "exitcode", "returncode", "return_code", "exit_status", "rc")
 _GOOD: Final = ("success", "ok", "succeeded", "successful", "issuccess", "is_success")
 _BAD: Final = ("is_error", "iserror", "failed", "timed_out", "has_error", "haserror")
+_ENVELOPE: Final = ("iserror", "is_error")
 _ERRORS: Final = ("error", "error_message", "errormessage", "err", "exception", "error_type")
 _STATUSES: Final = ("status_code", "statuscode", "http_status", "httpstatus", "status", "code")
 _INNER: Final = (
     "result", "output", "content", "response", "data", "text", "message", "detail", "stderr", "body", "metadata",
 )  # fmt: skip
 _FAILED_STATUS: Final = frozenset({"error", "errored", "exception", "tool_error"})
-_PERHAPS_FAILED: Final = frozenset({"failed", "failure", "fail", "timeout", "timed_out"})  # may be what was asked about
+_PERHAPS_FAILED: Final = frozenset(
+    {"failed", "failure", "fail", "timeout", "timed_out", "not_found"}
+)  # may be what was asked about
 _GOOD_STATUS: Final = frozenset({"success", "ok", "succeeded", "successful"})
 _NOTHING: Final = frozenset({"", "none", "null", "false", "no", "n/a", "(none)", "0"})
 _CUT: Final = re.compile(r"\{\s*['\"](?:error|Error)['\"]\s*:(?!\s*(?:\"\"|''|null|None|\{\}|\[\]|[Ff]alse|0\b))")
@@ -196,8 +237,7 @@ SMALL_OBJECT: Final = 5  # keys of an object that only says how it went
 def result_columns(text: str, tool: str | None, arguments: str | None) -> dict[str, Any]:
     """Return what the table of calls keeps of a result: its length and hashes, and what it says of the outcome."""
     failed, by = told_by_result(text, tool, arguments)
-    head = text[:HEAD_CHARS]
-    form = _FORM.match(head)
+    form = _FORM.match(_bare(text))
     return {
         "result_len": len(text),
         "result_hash": as_hash(text),
@@ -221,7 +261,7 @@ def told_by_result(text: str, tool: str | None, arguments: str | None) -> tuple[
         return None, None
     kind = _kind_of_call(tool, arguments)
     failed, by = _told(text, kind, 0)
-    if failed is None and kind in (RUNS, LOOKS) and _is_shells(text[:HEAD_CHARS], len(text)):
+    if failed is None and kind in (RUNS, LOOKS) and _is_shells(_bare(text)):
         return True, PRINTED
     return failed, by
 
@@ -248,20 +288,42 @@ def _kind(tool: str) -> str:
 
 def _told(text: str, kind: str, depth: int) -> tuple[bool | None, str | None]:
     """Return what a text says, or one that an object or a wrapper holds."""
+    text = _bare(text)
     head = text[:HEAD_CHARS]
     if "\x1b" in head:
-        head = _ANSI.sub("", head)
-    if (noise := _NOISE.match(head := head.lstrip())) is not None:
-        head = head[noise.end() :]
+        head = _ANSI.sub("", head).lstrip()
     if head.startswith(("{", "[")) and (found := _of_object(text, head, kind, depth))[0] is not None:
         return found
+    if "TextContent(" in head and (begin := _MCP.match(head)) and depth < MAX_DEPTH:
+        return _of_mcp(text, begin.end(), kind, depth)
     tail = text[-TAIL_CHARS:] if len(text) > HEAD_CHARS else ""
     if (code := _code_in(head, tail, kind)) is not None and (code != NOT_THERE or kind != LOOKS):
         return code != 0, CODED
     if kind in (READS, LOOKS) and (len(text) > SHORT_CHARS or text.count("\n") > SHORT_LINES):
-        return None, None
+        return (True, WORDED if kind == READS else PRINTED) if _CALLER.match(head) else (None, None)
     by = _words_in(head, text, kind)
     return (None if by is None else True), by
+
+
+def _bare(text: str) -> str:
+    """Return a result without what stands around it."""
+    text = text.lstrip()
+    if (noise := _NOISE.match(text)) is None:
+        return text
+    text = text[noise.end() :]
+    closing = _CLOSING.search(text, max(0, len(text) - CLOSING_CHARS))
+    return text[: closing.start()] if closing else text
+
+
+def _of_mcp(text: str, begin: int, kind: str, depth: int) -> tuple[bool | None, str | None]:
+    """Return what the result of an MCP server says: that it is an error, or what its first text says."""
+    verdict = _MCP_VERDICT.search(text, max(0, len(text) - CLOSING_CHARS))
+    if verdict is not None and verdict[1] == "True":
+        return True, CODED
+    end = _MCP_TEXT_END[text[begin]].search(text, begin + 1)
+    inner = _literal(text[begin : end.start() + 1]) if end and end.start() - begin <= OBJECT_CHARS else None
+    told = _told(inner if isinstance(inner, str) else text[begin + 1 :][:HEAD_CHARS], kind, depth + 1)
+    return (False, CODED) if told[0] is None and verdict is not None else told
 
 
 def _holds(text: str, parts: tuple[str, ...]) -> bool:
@@ -287,9 +349,11 @@ def _code_in(head: str, tail: str, kind: str) -> int | None:
 
 def _words_in(head: str, text: str, kind: str) -> str | None:
     """Return whose words tell that a call failed: a wrapper's, or what may be printed; None where none does."""
+    if kind in (RUNS, ACTS) and _IDLE.match(head):
+        return PRINTED
     if _FOUND_NONE.match(head):
         return None
-    if _WRAPPER.match(head) or _EXCEPTION.match(head):
+    if _FOREIGN.match(head) or _WRAPPER.match(head) or _EXCEPTION.match(head):
         return WORDED if kind in (ACTS, READS) else PRINTED
     if kind == RUNS:
         if "Traceback (most recent call last)" not in text:
@@ -302,12 +366,11 @@ def _words_in(head: str, text: str, kind: str) -> str | None:
     return PRINTED if _UNABLE.match(head) or (short and _ABSENT.match(head)) else None
 
 
-def _is_shells(head: str, length: int) -> bool:
+def _is_shells(text: str) -> bool:
     """Return whether the output of a command is nothing but the complaint of a shell or a build tool, or ends so."""
-    if length > HEAD_CHARS:
+    if len(text) > HEAD_CHARS:
         return False
-    noise = _NOISE.match(head)
-    lines = [line for line in head[noise.end() if noise else 0 :].split("\n") if line.strip()]
+    lines = [line for line in text.split("\n") if line.strip()]
     if not lines:
         return False
     return (len(lines) <= SHELL_LINES and any(map(_SHELL.match, lines))) or _SHELL_END.match(lines[-1]) is not None
@@ -333,6 +396,10 @@ def _parsed(text: str) -> Any:
     """Return the value that a text of JSON or of Python's own spelling holds; None where it holds none."""
     if (found := parse_json(text)) is not None or len(text) > SPELT_CHARS or "'" not in text:
         return found
+    return _literal(text)
+
+
+def _literal(text: str) -> Any:
     with (
         suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError),
         warnings.catch_warnings(action="ignore"),
@@ -351,8 +418,9 @@ def _of_fields(found: Mapping[Any, Any], kind: str, depth: int) -> tuple[bool | 
         return None, None
     if any(exits) or any(flags):
         return True, CODED
+    inner = _of_inner(fields, kind, depth) if small else (None, None)
     if exits or any(isinstance(fields.get(key), bool) for key in _GOOD):
-        return False, CODED
+        return (True, CODED) if not exits and _outweighs(inner, kind) else (False, CODED)
     told = [fields[key] for key in _ERRORS if key in fields]
     if any(map(_is_error, told)) and (small or kind not in (READS, LOOKS)):
         return True, CODED
@@ -361,9 +429,14 @@ def _of_fields(found: Mapping[Any, Any], kind: str, depth: int) -> tuple[bool | 
         return True, CODED
     statuses = [fields[key] for key in _STATUSES if key in fields]
     if (status := _of_statuses(statuses, fields, small)) is not None:
-        return status, CODED
-    inner = _of_inner(fields, kind, depth) if small else (None, None)
-    return (False, CODED) if told and inner[0] is None else inner
+        return status or _outweighs(inner, kind), CODED
+    settled = told or any(isinstance(fields.get(key), bool) for key in _ENVELOPE)
+    return (False, CODED) if settled and inner[0] is None else inner
+
+
+def _outweighs(inner: tuple[bool | None, str | None], kind: str) -> bool:
+    """Return whether what an object holds says that a call failed though the object calls it good: it only ran."""
+    return kind == ACTS and inner[0] is True and inner[1] != PRINTED
 
 
 def _is_error(value: Any) -> bool:
@@ -378,7 +451,7 @@ def _of_statuses(statuses: list[Any], fields: Mapping[str, Any], small: bool) ->
             return True
         word = status.lower() if isinstance(status, str) else ""
         if word in _FAILED_STATUS or (
-            word in _PERHAPS_FAILED and small and (len(fields) == 1 or {"message", "reason"} & fields.keys())
+            word in _PERHAPS_FAILED and small and (len(fields) == 1 or {"message", "reason", "note"} & fields.keys())
         ):
             return True
         if word in _GOOD_STATUS:
@@ -390,6 +463,8 @@ def _of_inner(fields: Mapping[str, Any], kind: str, depth: int) -> tuple[bool | 
     """Return what an object inside another says, or its text."""
     for key in _INNER:
         value = fields.get(key)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
         if isinstance(value, dict) and depth < MAX_DEPTH:
             told = _of_fields(value, kind, depth + 1)
         elif isinstance(value, str) and value:
