@@ -135,7 +135,7 @@ def request_in(found: Any, *, whole: bool = False) -> Asked | None:
 
 DECODER: Final = json.JSONDecoder(strict=False)
 BETWEEN: Final = re.compile(r"[\s,;]*")
-GUESSED: Final = re.compile(r"[\"'](?:tool_)?name[\"']\s*+:\s*+[\"']([^\"']{1,200})[\"']")
+GUESSED: Final = re.compile(r"[\"'](?:tool_)?name[\"']\s*+:\s*+[\"']([^\"']{1,200})[\"'](?!\s*:)")
 PLAIN_NAME: Final = re.compile(r"[A-Za-z_][\w.:/-]{0,199}")
 NAMED: Final = re.compile(r"([A-Za-z_][\w.-]{0,199}):\s*+(?=\{)")
 INFO: Final = re.compile(r"```[\w.-]{0,30}[ \t]*+\n?")
