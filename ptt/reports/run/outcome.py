@@ -83,7 +83,7 @@ def _row(one: SeriesOutcome, courses: Courses) -> SeriesRow:
     logged_as = shortened(safe(one.logged_as), MAX_NAME)
     return SeriesRow(
         name=one.label or logged_as,
-        logged_as=logged_as if one.label else "",
+        logged_as=logged_as if one.label and one.logged_as not in one.label else "",
         start=_value(one.first, one.unit),
         end=_value(one.last, one.unit),
         best=NONE if one.best is None else f"{_value(one.best)} at {count(one.best_step or 0)}",

@@ -106,7 +106,7 @@ def read_text_calls(
     tagged = not blocks and (reads or any(turn.role == TOOL or turn.answers for turn in turns))
     for turn in turns if blocks else ():
         turn.found = [replace(place, needs="") for place in turn.found if len(turn.found) == 1 or not place.needs]
-    _prove(turns, names, structured=structured, tagged=tagged)
+    _prove(turns, names, structured=structured, tagged=tagged, apart=reads)
     if len(turns) == len(messages) and not any(turn.found for turn in turns):
         return None
     return list(_Writer(turns, tagged).messages())
@@ -200,11 +200,12 @@ def _answers(text: str) -> tuple[list[str] | None, str]:
     return ([text], "") if ANSWERS.match(text) else (None, "")
 
 
-def _prove(turns: Sequence[_Turn], names: frozenset[str], *, structured: bool, tagged: bool) -> None:
+def _prove(turns: Sequence[_Turn], names: frozenset[str], *, structured: bool, tagged: bool, apart: bool) -> None:
     """Leave in each turn the calls that are proven.
 
     `structured`: the framework's own parser found others. `tagged`: answers are marked as such, or the framework keeps
-    calls apart, so that a user who goes on gives none.
+    calls apart, so that a user who goes on gives none. `apart`: it does, so that a malformed one that nothing answers
+    was no call to it.
     """
     proven: set[str] = set()
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
@@ -221,7 +222,9 @@ def _prove(turns: Sequence[_Turn], names: frozenset[str], *, structured: bool, t
             asked = [
                 replace(call, sound=bool(shown or replied)) if call.sound is None else call for call in place.asked
             ]
-            turn.found[at] = replace(place, asked=tuple(asked), needs="" if shown else place.needs)
+            refused = apart and any(call.sound is False for call in asked)
+            needs = place.needs or (ANSWER if refused else "")
+            turn.found[at] = replace(place, asked=tuple(asked), needs="" if shown else needs)
     for turn in turns:
         turn.found = [
             place
