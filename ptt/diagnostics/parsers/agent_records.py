@@ -83,7 +83,7 @@ class Episode:
     beside: list[Any] = field(default_factory=list)  # calls that the record lists next to it
     listed: bool = False
     key: str = ""  # of a text
-    place: int | None = None  # among the texts of its record, each of which is an episode
+    place: int | None = None  # index among the texts of its record, where each is an episode
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,7 +148,7 @@ def _same(asked: Message, call: Message) -> bool:
 
 
 def with_listed(chat: Chat, calls: list[Message]) -> None:
-    """Give a conversation without calls those that its record lists beside it, in their order."""
+    """Add to a conversation without calls the calls that its record lists separately, in order."""
     results = [message for message in chat.messages if message.get("role") == "tool"]
     asking = [at for at, message in enumerate(chat.messages) if message.get("role") == "assistant"]
     if not asking:

@@ -106,8 +106,8 @@ WEAK: Final = ("```", "ction", *(f"<{tag}>" for tag in TEXT_TAGS))
 PARAMETER: Final = re.compile(
     r"<parameter=([^<>\n]{1,200})>(.*?)(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL
 )  # qwen3coder's, which takes one that is cut off
-NAMED: Final = re.compile(r"<(?:\w{1,20}:|｜DSML｜)?parameter name=\"([^\"<>]{1,200})\"[^<>]{0,80}>")
-NAMED_END: Final = re.compile(r"</(?:\w{1,20}:|｜DSML｜)?parameter>")
+PARAMETER_NAMED: Final = re.compile(r"<(?:\w{1,20}:|｜DSML｜)?parameter name=\"([^\"<>]{1,200})\"[^<>]{0,80}>")
+PARAMETER_NAMED_END: Final = re.compile(r"</(?:\w{1,20}:|｜DSML｜)?parameter>")
 GEMMA: Final = re.compile(r"call:([\w.-]{1,200})\{(.*)\}\s*\Z", re.DOTALL)
 GEMMA_PAIR: Final = re.compile(
     r"([\w.-]{1,200}):(?:<escape>(.*?)<escape>|<\|\"\|>(.*?)<\|\"\|>|([^,{}]{0,200}))", re.DOTALL
@@ -226,8 +226,11 @@ def _function(scan: Scanner, mark: Mark) -> Found | None:
 def _invoke(scan: Scanner, mark: Mark) -> Found:
     closer = f"</{mark['space']}invoke>"
     body, end, closed = scan.until(closer, mark.end(), f"<{mark['space']}invoke ")
-    parts = NAMED.split(body)  # a name after each text but the first
-    pairs = {key: NAMED_END.split(value, 1)[0].strip("\n") for key, value in zip(parts[1::2], parts[2::2], strict=True)}
+    parts = PARAMETER_NAMED.split(body)  # a name after each text but the first
+    pairs = {
+        key: PARAMETER_NAMED_END.split(value, 1)[0].strip("\n")
+        for key, value in zip(parts[1::2], parts[2::2], strict=True)
+    }
     name = mark["of_invoke"]
     return Found(
         start=mark.start(), end=end, asked=(Asked(name=name, arguments=pairs if closed else body, sound=closed),)

@@ -137,7 +137,7 @@ DECODER: Final = json.JSONDecoder(strict=False)
 BETWEEN: Final = re.compile(r"[\s,;]*")
 GUESSED: Final = re.compile(r"[\"'](?:tool_)?name[\"']\s*+:\s*+[\"']([^\"']{1,200})[\"'](?!\s*:)")
 PLAIN_NAME: Final = re.compile(r"[A-Za-z_][\w.:/-]{0,199}")
-NAMED: Final = re.compile(r"([A-Za-z_][\w.-]{0,199}):\s*+(?=\{)")
+FUNCTIONARY_HEAD: Final = re.compile(r"([A-Za-z_][\w.-]{0,199}):\s*+(?=\{)")
 INFO: Final = re.compile(r"```[\w.-]{0,30}[ \t]*+\n?")
 
 
@@ -150,7 +150,7 @@ def calls_in(body: str) -> tuple[Asked, ...]:
         parted = [pair.partition("</arg_key>")[::2] for pair in pairs]
         values = {key.strip(): argument(rest.partition("<arg_value>")[2]) for key, rest in parted}
         return (Asked(name=name.strip(), arguments=values),)
-    if named := NAMED.match(body):  # Functionary's first
+    if named := FUNCTIONARY_HEAD.match(body):  # of the first version
         return (with_arguments(named[1], body[named.end() :]),)
     if PLAIN_NAME.fullmatch(body):  # GLM's without arguments
         return (Asked(name=body, arguments={}),)

@@ -13,7 +13,7 @@ MAX_BYTES: Final = 512 << 20  # unpacked; the text has to be in memory
 MAX_ITEMS: Final = 50_000_000  # a Python object takes 50 bytes and more: brackets and commas alone can fill a machine
 
 PADDING: Final = " \t\r\n\0"  # behind a document; a disk that was full leaves zeros
-MAX_TORN: Final = 1000  # documents that do not end, each of which may be read to the end of the file
+MAX_TORN: Final = 1000  # unterminated documents to try: each attempt may scan the rest of the file
 START: Final = re.compile(r"^[ \t]*[\[{]", re.MULTILINE)  # of a document that begins on a line of its own
 GAP: Final = re.compile(r"[ \t\r\n]*")
 
