@@ -67,7 +67,7 @@ def test_show_lists_the_episodes_of_the_findings_and_leaves_the_folder_as_it_is(
     before = sorted(judged.rglob("*"))
     listed = show(judged)
     assert "tool-failures (high)" in listed
-    assert f"ptt show {judged} 'agents.jsonl#" in listed.replace("\n", " ")
+    assert f"ptt show {judged} 'agents.jsonl#" in " ".join(listed.split())
     assert sorted(judged.rglob("*")) == before
     assert "agents.jsonl#" in show(AGENTS)
 

@@ -84,7 +84,7 @@ def test_a_link_opens_the_transcript_at_the_message_to_look_at(
     )
     assert opened
     assert marked
-    assert 0 <= top < 900
+    assert -1 < top < 900  # browsers scroll to whole pixels
 
 
 def test_print_keeps_the_time_line_and_leaves_no_part_out_of_the_paper(browser: Any, pages: dict[str, Path]) -> None:

@@ -64,9 +64,8 @@ def test_the_command_says_what_did_not_match_and_the_next_one_forgets(tmp_path: 
     path, out = _traces(tmp_path / "logs"), str(tmp_path / "out")
     command = ["traces", str(path), "-o", out]
     labelled = CliRunner().invoke(app, [*command, "--labels", str(_written(tmp_path, "csv")), "--export", "sft"])
-    assert (
-        "Labels      8 of 9 labels match an episode; labels that match none, or several: episode-99;" in labelled.output
-    )
+    said = " ".join(labelled.output.split())
+    assert "Labels 8 of 9 labels match an episode; labels that match none, or several: episode-99;" in said
     assert "50%" in labelled.output
     assert pl.read_parquet(tmp_path / "out" / "exports" / "sft.parquet").height == 5
     assert "100%" in CliRunner().invoke(app, command).output
