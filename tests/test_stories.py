@@ -117,4 +117,4 @@ def test_sample_traces_break_where_the_tool_does_and_are_what_their_maker_writes
     assert first.seen_interval is not None
     assert first.seen_interval[0] <= 1 + breaks_at <= first.seen_interval[1]
     assert first.seen_step == breaks_at  # one call fails by chance in the episode before
-    assert {finding.id for finding in found.findings if finding.consequence_of == first.id} == {"success"}
+    assert {finding.id for finding in found.findings if finding.consequence_of == first.id} == {"loops", "success"}
