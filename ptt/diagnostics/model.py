@@ -394,6 +394,36 @@ class Outcome:
     said: str = ""  # two or three sentences
 
 
+class Agreement(StrEnum):
+    """What recomputing one thing that the trainer says gave."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    NOT_CHECKABLE = "not_checkable"
+    FACT = "fact"  # there is nothing logged to hold it against
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRow:
+    """One thing that the trainer says, recomputed from the run's own rows or held against another metric of its own."""
+
+    quantity: str  # canonical name of a metric, "advantage" or "loss denominator"
+    agreement: Agreement
+    said: str  # what agrees, the nearest that does not, or the fact: "k3, mean over the sampled tokens of a step"
+    logged_as: str | None = None  # the metric or column, as spelt
+    formula: str | None = None  # id of the estimator: "grpo", "k3"; the same id means the same quantity
+    reduction: str | None = None  # id of the reduction: "token_mean/model_mask"
+    logged: float | None = None  # typical (median) value that is logged, at the steps where it was checked
+    recomputed: float | None = None  # the same, recomputed
+    error: float | None = None  # typical relative error of what agrees, or of the nearest
+    steps: int = 0  # that it was checked at
+    agreeing: int = 0  # of them
+    since: int | None = None  # first step from which on it differs
+    reason: str = ""  # why it is not checkable, or what may be the matter
+    missing: tuple[str, ...] = ()  # columns or metrics that would make it checkable
+    finding: str | None = None  # id of the rule whose finding it led to
+
+
 @dataclass(frozen=True, kw_only=True)
 class DiagnosisRecord:
     """What a diagnosis says, without its tables: what a store keeps as JSON."""
@@ -408,6 +438,7 @@ class DiagnosisRecord:
     sources: tuple[Source, ...]
     from_findings: bool = False  # True: read back from findings.json, which holds only a part of a diagnosis
     outcome: Outcome | None = None  # None: judged by a version that did not describe it
+    audit: tuple[AuditRow, ...] | None = None  # what the trainer says, recomputed; None: not made
     redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared
     guessable: bool = False  # True of a redacted one whose hashes no secret keys: a guessed name can be confirmed
 

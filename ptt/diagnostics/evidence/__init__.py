@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ptt.diagnostics.evidence.advantages import AdvantageAudit
 from ptt.diagnostics.evidence.algorithm import Algorithm
 from ptt.diagnostics.evidence.answers import Answers, Lengths
 from ptt.diagnostics.evidence.column_faults import ColumnFault
+from ptt.diagnostics.evidence.contradictions import Contradiction
 from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.mask import MaskEvidence
 from ptt.diagnostics.evidence.mismatch import Freshness, RankMismatch
+from ptt.diagnostics.evidence.recomputed_scalars import ScalarAudit
 from ptt.diagnostics.evidence.recorded_batches import Copies, RecordedBatches
 from ptt.diagnostics.evidence.reference import KlWitness, Reference
 from ptt.diagnostics.evidence.rewards import Rewards
@@ -63,6 +66,9 @@ class Evidence:
     column_faults: tuple[ColumnFault, ...] = ()  # faults of logprob columns, over a stretch of steps or throughout
     mask: MaskEvidence | None = None
     segments: Segments | None = None  # None: no step is recorded at all
+    advantages: AdvantageAudit | None = None  # None: no sample has both a reward and an advantage
+    scalars: ScalarAudit | None = None  # None: no token rows, or nothing logged that they could give
+    contradictions: tuple[Contradiction, ...] = ()  # identities that logged metrics were held against, broken or not
     required_tools: tuple[str, ...] = ()  # from the settings
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     better: Mapping[str, str] = field(default_factory=dict)  # from the settings: name as logged -> "higher" or "lower"

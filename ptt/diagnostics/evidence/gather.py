@@ -16,6 +16,7 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.errors import is_caught
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.advantages import audit_advantages
 from ptt.diagnostics.evidence.algorithm import KIND, Algorithm, detect_algorithm
 from ptt.diagnostics.evidence.answers import gather_answers, gather_lengths
 from ptt.diagnostics.evidence.column_faults import gather_column_faults
@@ -26,6 +27,7 @@ from ptt.diagnostics.evidence.completions import (
     with_recorded,
     with_recorded_rewards,
 )
+from ptt.diagnostics.evidence.contradictions import find_contradictions
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
@@ -33,6 +35,7 @@ from ptt.diagnostics.evidence.mask import gather_mask
 from ptt.diagnostics.evidence.mismatch import gather_freshness, gather_mismatch, gather_rank_mismatch
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
+from ptt.diagnostics.evidence.recomputed_scalars import audit_scalars
 from ptt.diagnostics.evidence.recorded_batches import find_copies, gather_batches
 from ptt.diagnostics.evidence.reference import gather_kl_witness, gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
@@ -319,6 +322,9 @@ def gather(
         if tokens is not None
         else None,
         segments=topic("segments", lambda: gather_segments(wide.rows(metrics), tokens, local)),
+        advantages=topic("advantages", lambda: audit_advantages(tokens, earned, facts)),
+        scalars=topic("recomputed scalars", lambda: audit_scalars(tokens, series, other, facts)),
+        contradictions=topic("contradictions", lambda: find_contradictions(series, other, facts)) or (),
         required_tools=settings.required_tools,
         limits=settings.limits,
         better=settings.better,

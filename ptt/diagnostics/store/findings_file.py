@@ -22,7 +22,9 @@ from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.metrics.catalogue import called
 from ptt.diagnostics.model import (
     Aggregates,
+    Agreement,
     Answer,
+    AuditRow,
     CoreQuestion,
     Coverage,
     Diagnosis,
@@ -204,6 +206,24 @@ class _Finding(_Part):
     limit_passed_interval: StepInterval | None = None
 
 
+class _AuditRow(_Part):
+    quantity: str
+    agreement: Agreement
+    said: str
+    logged_as: str | None
+    formula: str | None
+    reduction: str | None
+    logged: Number | None
+    recomputed: Number | None
+    error: Number | None
+    steps: Count
+    agreeing: Count
+    since: Integer | None
+    reason: str
+    missing: Texts
+    finding: str | None
+
+
 class _NotJudged(_Part):
     id: str
     link: Link
@@ -235,6 +255,7 @@ class _Document(_Part):
     sources: Annotated[tuple[_Source, ...], Meta(max_length=MAX_SOURCES)]
     crashes: Annotated[tuple[_Crash, ...], Meta(max_length=MAX_FINDINGS)] = ()
     outcome: _Outcome | None = None
+    audit: Annotated[tuple[_AuditRow, ...], Meta(max_length=MAX_FINDINGS)] | None = None
 
 
 def read_findings(path: Path) -> Diagnosis:
@@ -305,6 +326,7 @@ def _diagnosis(document: _Document) -> Diagnosis:
         tables={},
         from_findings=True,
         outcome=_outcome(document.outcome),
+        audit=None if document.audit is None else tuple(AuditRow(**structs.asdict(row)) for row in document.audit),
     )
 
 

@@ -26,6 +26,7 @@ from ptt.diagnostics.model import (
     EVIDENCE,
     READING,
     Aggregates,
+    AuditRow,
     Broken,
     Diagnosis,
     Finding,
@@ -164,10 +165,18 @@ def diagnosis_of(
         explains=explains(),
         outcome=outcome,
     )
+    diagnosis = replace(diagnosis, audit=_audit(evidence))
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
     return (
         diagnosis if curves.is_empty() else replace(diagnosis, tables=with_tables(diagnosis.tables, {CURVES: curves}))
     )
+
+
+def _audit(evidence: Evidence) -> tuple[AuditRow, ...]:
+    """Return what the trainer says and what recomputing it gave: advantages, scalars, then metrics among themselves."""
+    parts = (evidence.advantages, evidence.scalars)
+    rows = [row for part in parts if part is not None for row in part.rows]
+    return (*rows, *(contradiction.row for contradiction in evidence.contradictions))
 
 
 AT_ONE_STEP: Final = frozenset(

@@ -16,6 +16,10 @@ SERIES = (
     "bound", "at_bound",
     "spread_left",
 )  # fmt: skip
+AUDIT = (
+    "quantity", "agreement", "logged_as", "said", "formula", "reduction", "logged", "recomputed", "error", "steps",
+    "agreeing", "since", "reason", "missing", "finding",
+)  # fmt: skip
 SOURCE = ("path", "kind", "rows_ok", "rows_bad", "bytes_lost", "note")
 
 
@@ -73,6 +77,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
                 }
                 for finding in diagnosis.findings
             ],
+            "audit": None if diagnosis.audit is None else [fields_of(row, *AUDIT) for row in diagnosis.audit],
             "not_judged": [fields_of(item, *NOT_JUDGED) for item in diagnosis.not_judged],
             "crashes": [fields_of(crash, "id", "error") for crash in diagnosis.crashes],
             "sources": [fields_of(source, *SOURCE) for source in diagnosis.sources],
