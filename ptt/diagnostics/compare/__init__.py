@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from ptt.diagnostics.compare.comparable import Comparable, WithTails, comparable, with_tails
+from ptt.diagnostics.compare.comparable import Comparable, WithTails, comparable, other_quantities, with_tails
 from ptt.diagnostics.compare.comparison import Arm, Comparison, NotCompared
 from ptt.diagnostics.compare.confounders import compare_settings
 from ptt.diagnostics.compare.divergence_onset import Statistic, divergence_table, metric_figures, tail_figures
@@ -43,12 +43,13 @@ def compare(arms: Sequence[Arm]) -> Comparison:
         not_compared += vanished(tails, by_steps)
     else:
         tables |= {"ecdf": ECDF.to_frame(), "ess": ESS.to_frame()}
-    tables["aggregates"], tables["aggregate_differences"] = compare_aggregates(given.arms, series, given.reach)
+    others = {arm.name: other_quantities(arm, given.arms[0]) for arm in given.arms[1:]}
+    tables["aggregates"], tables["aggregate_differences"] = compare_aggregates(given.arms, series, given.reach, others)
     if tables["aggregate_differences"].is_empty():
         not_compared.append(_no_metrics(arms))
     not_compared += logged_by_some(given.arms, series)
     tables["settings"], unrecorded = compare_settings(arms, series)
-    tables["divergence"], undated = _divergence(given, tails, series)
+    tables["divergence"], undated = _divergence(given, tails, series, others)
     not_compared += undated
     not_compared += unrecorded
     said = sentences_of(arms, tables, tails.slices)
@@ -66,7 +67,7 @@ def compare(arms: Sequence[Arm]) -> Comparison:
 
 
 def _divergence(
-    given: Comparable, tails: WithTails, series: Mapping[str, Series]
+    given: Comparable, tails: WithTails, series: Mapping[str, Series], others: Mapping[str, Mapping[str, str]]
 ) -> tuple[pl.DataFrame, list[NotCompared]]:
     """Return the table `divergence`: each arm is judged only on what it shares with the baseline."""
     figures: dict[str, dict[str, dict[str, Statistic]]] = {}
@@ -80,7 +81,12 @@ def _divergence(
             undated.append(figures_of_tails)
             figures_of_tails = {}
         figures[arm.name] = {
-            member.name: metric_figures(series[member.name]) | figures_of_tails.get(member.name, {})
+            member.name: {
+                name: figure
+                for name, figure in metric_figures(series[member.name]).items()
+                if name not in others[arm.name]
+            }
+            | figures_of_tails.get(member.name, {})
             for member in (*base.members, *arm.members)
         }
     return divergence_table(given.arms, figures, given.reach), undated

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from ptt.diagnostics.compare.comparison import Arm, Member, NotCompared
-from ptt.diagnostics.model import Diagnosis
+from ptt.diagnostics.model import Agreement, AuditRow, Diagnosis
 
 MIN_SHARED: Final = 0.25
 """Of the baseline's steps: an arm that shares fewer would cut every other arm's windows down to its own."""
@@ -177,3 +178,32 @@ def _contaminated(diagnosis: Diagnosis, pair: str) -> str:
         if target == "all" or target == pair or target in sides:
             return finding.claim
     return ""
+
+
+KNOWN: Final = frozenset({Agreement.AGREES, Agreement.FACT})  # the nearest of what differs is not what it is
+
+
+def other_quantities(arm: Arm, base: Arm) -> dict[str, str]:
+    """Return why figures of an arm are not the baseline's, by quantity: another formula, or another reduction.
+
+    Only what recomputing told of both is held against each other; of all else one name means one quantity.
+    """
+    of_arm, of_base = ([_computed(member.diagnosis) for member in side.members] for side in (arm, base))
+    found = {}
+    for here, there in product(of_arm, of_base):
+        for quantity in here.keys() & there.keys():
+            if quantity not in found and _differ(here[quantity], there[quantity]):
+                both = f"{here[quantity].said} ({arm.name}); {there[quantity].said} ({base.name})"
+                found[quantity] = f"not the same quantity: {both}"
+    return dict(sorted(found.items()))
+
+
+def _computed(diagnosis: Diagnosis) -> Mapping[str, AuditRow]:
+    """Return by quantity the first row that says how it is computed."""
+    known = [row for row in diagnosis.audit or () if row.agreement in KNOWN and (row.formula or row.reduction)]
+    return {row.quantity: row for row in reversed(known)}
+
+
+def _differ(here: AuditRow, there: AuditRow) -> bool:
+    pairs = ((here.formula, there.formula), (here.reduction, there.reduction))
+    return any(one is not None and other is not None and one != other for one, other in pairs)

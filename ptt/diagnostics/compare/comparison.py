@@ -28,6 +28,8 @@ MIN_LOG_RATIO: Final = math.log(2.0)
 """In nats, of p99: below it no weight leaves 0.5 to 2, where the usual caps begin; tails that small harm nobody."""
 SAME: Final = "identical"
 """Value of `what` in the divergence table if two runs are identical up to that step."""
+OTHER: Final = "other_quantity"
+"""Value of `words` in the table of differences where an arm's metric is not the baseline's quantity."""
 POST: Final = ("post_tool", "post_observation")
 
 MAX_DIGITS: Final = 9
@@ -197,8 +199,18 @@ def identical(tables: Mapping[str, pl.DataFrame], arm: Arm) -> int | None:
 
 def late_words(tables: Mapping[str, pl.DataFrame], arm: Arm, *, kind: Kind = "training") -> dict[str, str]:
     """Return what each metric of a kind does late in an arm against the baseline: higher, lower, alike, cannot_say."""
-    rows = tables["aggregate_differences"].filter((pl.col("arm") == arm.name) & (pl.col("window") == "late"))
+    rows = _late(tables, arm).filter(pl.col("words") != OTHER)
     return {metric: word for metric, word in rows.select("metric", "words").iter_rows() if kind_of(metric) == kind}
+
+
+def late_others(tables: Mapping[str, pl.DataFrame], arm: Arm, *, kind: Kind = "training") -> dict[str, str]:
+    """Return the metrics of a kind that are not the baseline's quantity in an arm, each with both quantities."""
+    rows = _late(tables, arm).filter(pl.col("words") == OTHER)
+    return {row["metric"]: row["reason"] for row in rows.iter_rows(named=True) if kind_of(row["metric"]) == kind}
+
+
+def _late(tables: Mapping[str, pl.DataFrame], arm: Arm) -> pl.DataFrame:
+    return tables["aggregate_differences"].filter((pl.col("arm") == arm.name) & (pl.col("window") == "late"))
 
 
 def late_mean(tables: Mapping[str, pl.DataFrame], arm: Arm, metric: str) -> float:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.compare.comparable import other_quantities
 from ptt.diagnostics.compare.comparison import (
     Arm,
     Member,
@@ -198,8 +199,18 @@ MAX_NAMED: Final = 4  # reward functions in a sentence
 
 
 def confounders_of_training(arm: Arm, base: Arm) -> list[str]:
-    """Return where an arm was trained on another reward, or for a very different number of steps."""
-    return [*_other_reward(arm, base), *_other_length(arm, base)]
+    """Return where an arm was trained on another reward, by another objective, or for far more or fewer steps."""
+    return [*_other_reward(arm, base), *_other_objective(arm, base), *_other_length(arm, base)]
+
+
+OBJECTIVE: Final = {"advantage": "advantages are", "loss denominator": "the loss denominator is"}
+"""What is no metric, so that no row of the metrics says it."""
+
+
+def _other_objective(arm: Arm, base: Arm) -> list[str]:
+    """Return what of the objective recomputing showed to be computed another way."""
+    reasons = other_quantities(arm, base)
+    return [f"{arm.name}: {what} {reasons[name]}" for name, what in OBJECTIVE.items() if name in reasons]
 
 
 def _other_reward(arm: Arm, base: Arm) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.compare.comparison import Arm, NotCompared, first_of, metric_name
+from ptt.diagnostics.compare.comparison import OTHER, Arm, NotCompared, first_of, metric_name
 from ptt.diagnostics.evidence.logged_metrics import Logged, Series
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.statistics.autocorrelated_mean import (
@@ -137,7 +137,7 @@ AGGREGATES: Final = pl.Schema(
 DIFFERENCES: Final = pl.Schema(
     dict.fromkeys(("arm", "metric", "window"), pl.String)
     | dict.fromkeys(("difference", "lo", "hi"), pl.Float64)
-    | {"words": pl.String, "alike_within": pl.Float64}
+    | {"words": pl.String, "alike_within": pl.Float64, "reason": pl.String}
 )
 
 
@@ -148,9 +148,15 @@ def windows_of(low: int, high: int) -> list[tuple[int, int]]:
 
 
 def compare_aggregates(
-    arms: Sequence[Arm], held: Mapping[str, Series], reach: tuple[int, int] | None
+    arms: Sequence[Arm],
+    held: Mapping[str, Series],
+    reach: tuple[int, int] | None,
+    others: Mapping[str, Mapping[str, str]],
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the tables `aggregates` and `aggregate_differences`; `reach`: the steps that all arms share."""
+    """Return the tables `aggregates` and `aggregate_differences`; `reach`: the steps that all arms share.
+
+    `others`: by arm, the metrics that are not the baseline's quantity, and why: no verdict is drawn of them.
+    """
     means: list[tuple[object, ...]] = []
     rows: list[tuple[object, ...]] = []
     for metric in sorted(_without_counters(name for series in held.values() for name in series) if reach else ()):
@@ -163,22 +169,32 @@ def compare_aggregates(
         }
         levels = {name: [estimate_means([p.values for p in run]) for run in runs] for name, runs in pieces.items()}
         for arm in logging:
+            lend = {one.name: levels[one.name] for one in logging if _one_quantity(arm, one, metric, others)}
             for index, window in enumerate(WINDOWS):
-                means.append(_mean_row(arm, metric, window, index, levels, pieces, windows[index]))
+                means.append(_mean_row(arm, metric, window, index, lend, pieces, windows[index]))
         base = arms[0]
         compared = logging[1:] if logging[0] is base and kind_of(metric) != "schedule" else ()
         for arm in compared:
+            if reason := others.get(arm.name, {}).get(metric):
+                rows += [(arm.name, metric, window, None, None, None, OTHER, None, reason) for window in WINDOWS]
+                continue
             for index, window in enumerate(WINDOWS):
                 arm_means, base_means = ([run[index] for run in levels[side.name]] for side in (arm, base))
                 difference = compare_levels(index, arm_means, base_means, pieces[arm.name], pieces[base.name])
                 numbers = (_finite(difference.difference), _finite(difference.low), _finite(difference.high))
-                rows.append((arm.name, metric, window, *numbers, difference.words, _finite(difference.margin)))
+                rows.append((arm.name, metric, window, *numbers, difference.words, _finite(difference.margin), None))
     order = {arm.name: index for index, arm in enumerate(arms)}
     by = [pl.col("arm").replace_strict(order, return_dtype=pl.Int64), pl.col("metric")]
     return (
         pl.DataFrame(means, schema=AGGREGATES, orient="row").sort(by, maintain_order=True),
         pl.DataFrame(rows, schema=DIFFERENCES, orient="row").sort(by, maintain_order=True),
     )
+
+
+def _one_quantity(arm: Arm, other: Arm, metric: str, others: Mapping[str, Mapping[str, str]]) -> bool:
+    """Return whether the seeds of one may lend their spread to the other."""
+    apart = [side.name for side in (arm, other) if metric in others.get(side.name, {})]
+    return arm is other or not apart
 
 
 def logged_by_some(arms: Sequence[Arm], held: Mapping[str, Series]) -> tuple[NotCompared, ...]:

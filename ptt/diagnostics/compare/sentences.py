@@ -21,6 +21,7 @@ from ptt.diagnostics.compare.comparison import (
     figure_name,
     first_of,
     identical,
+    late_others,
     late_reach,
     late_steps,
     late_words,
@@ -179,6 +180,7 @@ def sentences_of(
             said += _tails(arm, base, tables, name)
             caveats = [*_rarer_but_as_large(arm, base, tables, name), *caveats]
         said += _metrics(arm, base, tables)
+        said += _other_quantities(arm, tables)
         said += caveats
         cautions += caveats
         said += _divergence(arm, tables)
@@ -271,6 +273,13 @@ def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
     if unsure:
         parts.append(f"{unsure} of {len(words)} metrics are too noisy to compare")
     return [f"{arm.name}: late in the run{late} {'; '.join(parts)}"]
+
+
+def _other_quantities(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
+    others = late_others(tables, arm)
+    return [
+        f"{arm.name}: {metric_name(metric)} is not compared, as it is {others[metric]}" for metric in by_interest(others)
+    ]
 
 
 def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:

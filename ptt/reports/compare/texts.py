@@ -18,6 +18,7 @@ from rich.text import Text
 
 from ptt.diagnostics.compare.comparison import (
     LABELS,
+    OTHER,
     SAME,
     Arm,
     Comparison,
@@ -26,6 +27,7 @@ from ptt.diagnostics.compare.comparison import (
     by_interest,
     figure_name,
     late_mean,
+    late_others,
     late_reach,
     late_steps,
     late_words,
@@ -46,10 +48,12 @@ MAX_NAME: Final = 40
 MAX_VALUE: Final = 60
 MAX_VERDICT: Final = 160
 WORDS: Final = {"lower": "lower", "higher": "higher", "alike": "same", "cannot_say": "cannot say"}
-MARKS: Final = WORDS | {"cannot_say": "?", "": ""}
+NOT_SAME: Final = "≠"
+MARKS: Final = WORDS | {"cannot_say": "?", OTHER: NOT_SAME, "": ""}
 MARK_MEANINGS: Final = {
     "same": "same: within a margin of the baseline",
     "?": "?: unclear, which does not mean the same",
+    NOT_SAME: f"{NOT_SAME}: not the same quantity as the baseline's",
 }
 
 
@@ -79,6 +83,7 @@ class ValueRow:
     key: str
     cells: tuple[str, ...]  # one an arm; of a metric its mean, and what it is against the baseline's
     differs: bool | None  # in any arm; None: not recorded by two
+    notes: tuple[str, ...] = ()  # why no verdict is drawn from an arm's value
 
 
 def name_of(arm: Arm) -> str:
@@ -136,18 +141,26 @@ def verdict_rows(comparison: Comparison) -> tuple[tuple[str, str, str], ...]:
 
 
 def metric_rows(comparison: Comparison, *, kind: Kind = "training") -> tuple[ValueRow, ...]:
-    """Return the metrics of a kind that are set against the baseline's: first those that differ in any arm."""
+    """Return the metrics of a kind that are set against the baseline's, first those that differ in any arm.
+
+    Those that are another quantity in an arm come next: they have their means, and no verdict.
+    """
     words = {arm.name: late_words(comparison.tables, arm, kind=kind) for arm in comparison.arms[1:]}
-    every = {metric for by_metric in words.values() for metric in by_metric}
+    others = {arm.name: late_others(comparison.tables, arm, kind=kind) for arm in comparison.arms[1:]}
+    apart = {metric for by_metric in others.values() for metric in by_metric}
+    every = {metric for by_metric in words.values() for metric in by_metric} | apart
     differing = {m for by_metric in words.values() for m, word in by_metric.items() if word in ("higher", "lower")}
     rows = []
-    for metric in (*by_interest(differing), *by_interest(every - differing)):
+    for metric in (*by_interest(differing), *by_interest(apart - differing), *by_interest(every - differing - apart)):
         cells = []
         for arm in comparison.arms:
             mean = late_mean(comparison.tables, arm, metric)
-            word = words.get(arm.name, {}).get(metric, "")
+            word = OTHER if metric in others.get(arm.name, {}) else words.get(arm.name, {}).get(metric, "")
             cells.append(f"{_or_none(mean)} {MARKS[word]}".rstrip())
-        rows.append(ValueRow(key=metric_name(metric), cells=tuple(cells), differs=metric in differing))
+        notes = tuple(dict.fromkeys(safe(by_metric[metric]) for by_metric in others.values() if metric in by_metric))
+        rows.append(
+            ValueRow(key=metric_name(metric), cells=tuple(cells), differs=metric in differing, notes=notes)
+        )
     return tuple(rows)
 
 
@@ -160,11 +173,13 @@ def marks_explained(rows: Sequence[ValueRow]) -> str:
 def metrics_counted(comparison: Comparison) -> str:
     """Return of how many metrics what was found, over all arms; empty without metrics."""
     words = Counter(word for arm in comparison.arms[1:] for word in late_words(comparison.tables, arm).values())
-    if not words:
+    apart = sum(len(late_others(comparison.tables, arm)) for arm in comparison.arms[1:])
+    if not words and not apart:
         return ""
     of = "metrics" if len(comparison.arms) == 2 else "pairs of an arm and a metric"
     rest = f"{words['alike']} are the same, {words['cannot_say']} are unclear"
-    return f"of {words.total()} {of}, {words['higher'] + words['lower']} differ, {rest}"
+    rest += f", {apart} {'is' if apart == 1 else 'are'} not the same quantity" if apart else ""
+    return f"of {words.total() + apart} {of}, {words['higher'] + words['lower']} differ, {rest}"
 
 
 def metrics_title(comparison: Comparison) -> str:
@@ -338,7 +353,7 @@ def _print_metrics(comparison: Comparison, console: Console) -> None:
     if not counted:
         return
     rows = metric_rows(comparison)
-    differing = [row for row in rows if row.differs]
+    differing = [row for row in rows if row.differs or row.notes]
     _heading(console, f"{metrics_title(comparison)}: {counted}")
     shown = _print_by_arm(comparison, console, differing, "metric", PRINTED_METRICS)
     cut = [
@@ -348,9 +363,12 @@ def _print_metrics(comparison: Comparison, console: Console) -> None:
     rest = ", ".join(f"{number} {which}" for number, which in cut if number)
     if rest:
         _dim(console, f"and {rest}, in the report" if shown else f"{rest}, in the report")
-    explained = marks_explained(differing[:shown])
+    explained = marks_explained([row for row in differing[:shown] if not row.notes])
     if explained:
         _dim(console, explained)
+    for row in differing[:shown]:
+        for note in row.notes:
+            _dim(console, f"{NOT_SAME} {row.key}: {note}")
     machine = [row for row in metric_rows(comparison, kind="machine") if row.differs]
     for row in machine[:PRINTED_METRICS]:
         _dim(console, f"of the machine: {row.key} {' / '.join(row.cells)}")
@@ -439,7 +457,7 @@ def _print_more(console: Console, rest: int, noun: str) -> None:
         _dim(console, f"and {rest} more {noun}, in the report")
 
 
-NUMBERS: Final = re.compile(r"[\d.,×–−∞() \u202f]*(?:to [\d.,×−∞() \u202f]+)?(?: lower| higher| same| [?])?")
+NUMBERS: Final = re.compile(r"[\d.,×–−∞() \u202f]*(?:to [\d.,×−∞() \u202f]+)?(?: lower| higher| same| [?≠])?")
 MAX_METRICS: Final = 40  # more than a usual trainer logs: a comment on a merge request has an end
 MAX_FIGURES: Final = 40  # that left the baseline, an arm
 MAX_SETTINGS: Final = 40

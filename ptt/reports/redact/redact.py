@@ -155,6 +155,7 @@ class Masker:
         masks = {
             Treat.KEEP: self.word,
             Treat.SENTENCE: self.sentence,
+            Treat.PARTS: self._parts,
             Treat.FILE: self._file,
             Treat.RULE: self._rule,
             Treat.SLICE: self._slice,
@@ -168,6 +169,9 @@ class Masker:
         """Keep a text all of whose words are ours; hash any other as a whole."""
         ours = all(self._own.harmless(word) or self._own.harmless(word.strip(EDGES)) for word in text.split())
         return text if ours else self._hash.name("name", text)
+
+    def _parts(self, text: str) -> str:
+        return "/".join(map(self.word, text.split("/")))
 
     def sentence(self, text: str) -> str:
         """Keep our words and all numbers; hash every other word, and leave out what is quoted."""
@@ -230,7 +234,7 @@ class Masker:
 
 
 RECORDED: Final = "recorded, and left out here"
-RECORDS: Final = ("run", "verdict", "outcome", "signature")
+RECORDS: Final = ("run", "verdict", "outcome", "signature", "audit")
 LISTS: Final = ("findings", "healthy", "not_judged", "crashes", "sources")
 HOLDER_ATTRIBUTE, HOLDER_VALUE = "holder_attribute", "holder_value"  # of a finding on who holds a tail
 BEFORE_ANY: Final = "none"  # of the tail's holders: no tool came before

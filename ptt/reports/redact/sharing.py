@@ -14,6 +14,7 @@ class Treat(Enum):
 
     KEEP = auto()  # numbers, truth values and words of our own; a text that holds any other word is hashed
     SENTENCE = auto()  # put together by us: our own words and numbers are kept, every other word is hashed
+    PARTS = auto()  # kept as KEEP is, but part by part: an id of ours that is put together with slashes
     FILE = auto()  # hashed; what kind of file it is stays
     SAMPLE = auto()  # hashed, as the following are
     GROUP = auto()
@@ -71,6 +72,10 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
         "limit_passed_interval",
         id=Treat.RULE, claim=S, slice=Treat.SLICE, evidence=Treat.EVIDENCE, causes=S, confirm=S, next=S,
         consequence_of=Treat.RULE,
+    ),
+    model.AuditRow: _columns(
+        "agreement logged recomputed error steps agreeing since missing",
+        quantity=S, said=S, logged_as=S, reason=S, formula=Treat.PARTS, reduction=Treat.PARTS, finding=Treat.RULE,
     ),
     model.NotJudged: _columns("link missing applies absent", id=Treat.RULE, reason=S, enable=S),
     model.Healthy: _columns("link", id=Treat.RULE, reason=S, notes=Treat.EACH),

@@ -15,6 +15,7 @@ from ptt.reports.figures.line_plot import LinePlot
 from ptt.reports.output import prepare, render
 from ptt.reports.run import view
 from ptt.reports.run.answers import replies
+from ptt.reports.run.audit import audit_view
 from ptt.reports.run.drawn import RunFigures, draw_run, fault_lines, undrawn_lines
 from ptt.reports.run.outcome import outcome_view
 from ptt.reports.run.tail_details import details
@@ -65,6 +66,7 @@ def render_page(diagnosis: Diagnosis, drawn: Callable[[], RunFigures] | None = N
         no_signature=sentence(diagnosis.signature.reason) if diagnosis.signature.status is not Answer.FOUND else "",
         conditions=view.conditions(diagnosis),
         growth_parts=answer(diagnosis),
+        audit=audit_view(diagnosis),
         details=details(diagnosis),
         weighty=weighty,
         notes=findings[len(weighty) :],

@@ -12,6 +12,7 @@ from ptt.reports.figures import FIGURES
 from ptt.reports.figures.timeline import end_of
 from ptt.reports.output import render
 from ptt.reports.run.answers import NOTHING_TO_DO, replies
+from ptt.reports.run.audit import recomputed_line
 from ptt.reports.run.outcome import said_beside_headline
 from ptt.reports.run.view import NO_LINK, checkpoints_on_disk, kept_checkpoints, notices
 from ptt.reports.text.consequences import chains, first_failure, limit_words, onset_words, roots, span_words
@@ -51,6 +52,7 @@ def postmortem(diagnosis: Diagnosis, figures: Mapping[str, str]) -> str:
         events=events,
         unlisted=unlisted,
         numbers=[_measured(finding) for finding in roots(diagnosis) if finding.observed is not None],
+        recomputed=sentence(recomputed_line(diagnosis)),
         pictures=[(kind.title, target(figures[kind.name]), kind.caption(diagnosis)) for kind in pictures],
         tree=[(Markdown("  " * depth), finding, _onset(finding)) for finding, depth in chains(diagnosis)],
         coverage=coverage(diagnosis) or "Every question was judged.",

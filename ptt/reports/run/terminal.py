@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ptt.diagnostics.model import Diagnosis, Severity, Source, Status, in_unit, since_words
 from ptt.reports.run.answers import NOTHING_TO_DO, happened, tail_first
+from ptt.reports.run.audit import recomputed_line
 from ptt.reports.run.outcome import said_beside_headline
 from ptt.reports.text.consequences import consequence_counts, first_failure, limit_words, roots
 from ptt.reports.text.names import LINKS, SEVERITIES, joined, sentence, slice_name, status_word
@@ -53,6 +54,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console, report_path: str) ->
         "Found": found_lines(diagnosis),
         "Next": next_lines(diagnosis),
         "Covered": map(cell, core_coverage(diagnosis)[:1] if diagnosis.verdict.status is Status.HEALTHY else ()),
+        "Recomputed": map(cell, filter(None, [in_unit(recomputed_line(diagnosis), unit)])),
         "Not judged": not_judged_lines(diagnosis),
         "Unreadable": unreadable_lines(diagnosis.sources),
         "Note": [cell(diagnosis.judged_with)] if diagnosis.judged_with else [],

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.compare.comparison import Arm, Comparison
+from ptt.diagnostics.compare.comparison import OTHER, Arm, Comparison
 from ptt.diagnostics.metrics.catalogue import listed
 from ptt.reports.figures.axes import curve_scale, label_axes, shade_thirds, spans_powers, spike_cutoff, step_range
 from ptt.reports.figures.compare.arms import MAX_BANDS, arm_styles, mark_divergence
@@ -42,6 +42,7 @@ FEW_SPANS = 20  # where more arms than have bands share a panel
 MOVED = ("higher", "lower")
 WAYS = {"higher": "higher", "lower": "lower", "apart": "apart between arms"}
 NAMED = {"higher": " higher", "lower": " lower", "alike": " the same"}
+APART = "not the same quantity"
 MAX_MOVED = 5  # curves named in a title
 MAX_PANELS = 24  # of the folded part; a trainer may log hundreds of curves
 
@@ -100,9 +101,13 @@ def _panel_title(comparison: Comparison, name: str) -> str:
         ((arm, word),) = words.items()
         if arm not in means:
             return _title(name)
+        if word == OTHER:
+            return f"{_title(name)}: {APART}"
         return f"{_title(name)}{NAMED.get(word, '')}: {number(means[arm])} vs {number(base)}"
     counts = {way: sum(word == way for word in words.values()) for way in MOVED}
     told = [f"{way} in {many} of {len(words)} arms" for way, many in counts.items() if many]
+    apart = sum(word == OTHER for word in words.values())
+    told += [f"{APART} in {apart}"] if apart else []
     return f"{_title(name)}: {joined(told) or 'no arm differs clearly'}"
 
 
@@ -146,7 +151,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
     keys = ("arm", "metric", "window")
     differences = rows_of(comparison, "aggregate_differences")
     words = {
-        tuple(key): str(word or "").replace("_", " ") for *key, word in differences.select(*keys, "words").iter_rows()
+        tuple(key): APART if word == OTHER else str(word or "").replace("_", " ") for *key, word in differences.select(*keys, "words").iter_rows()
     }
     rows = [
         (
