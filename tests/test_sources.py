@@ -58,6 +58,53 @@ def test_pi_old_stands_in_for_the_policy_where_only_drift_is_asked(tmp_path: Pat
     assert not answered["How large was each update (policy/old)?"]
 
 
+ROW = {"step": 1, "model_mask": [True], "policy_logp": [-1.0], "ref_logp": [-1.0], "reward": 1.0}
+KL, ENTROPY = {"kl": 0.1}, {"entropy": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("row", "logged", "expected"),
+    [
+        (ROW, KL, [(("advantages",), ("advantage", "group_id"))]),
+        (ROW | {"advantage": 0.5, "group_id": "g"}, KL, []),
+        (
+            ROW | {"advantage": 0.5, "group_id": "g", "ref_logp": None, "rollout_logp": [-1.0]},
+            KL | ENTROPY,
+            [(("mean KL",), ("ref_logp",)), (("entropy",), ("entropy",))],
+        ),
+        (ROW | {"advantage": 0.5, "group_id": "g", "entropy": [0.4]}, KL | ENTROPY, []),
+        (ROW | {"group_id": "g", "advantage": [0.5]}, {"clip_ratio/region_mean": 0.1},
+         [(("clip fraction",), ("old_logp",))]),
+    ],
+)  # fmt: skip
+def test_the_columns_that_would_let_more_be_recomputed_are_named(
+    tmp_path: Path,
+    row: dict[str, object],
+    logged: dict[str, float],
+    expected: list[tuple[tuple[str, ...], tuple[str, ...]]],
+) -> None:
+    held = {name: value for name, value in row.items() if value is not None}
+    (tmp_path / "tokens.jsonl").write_text(json.dumps(held) + "\n")
+    metrics = [{"step": step, "reward": 0.5, "frac_reward_zero_std": 0.0, **logged} for step in range(1, 4)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
+    assert [(one.figures, one.missing) for one in ptt.sources(tmp_path).recomputable] == expected
+
+
+def test_three_lines_say_what_would_be_recomputed_and_the_trainer_s_line_how(tmp_path: Path) -> None:
+    shutil.copy(SAMPLES / "healthy" / "trainer_state.json", tmp_path)
+    found = ptt.sources(tmp_path).recomputable
+    assert len(found) == 3
+    assert all(one.switches[0].framework == "trl" for one in found if "model_mask" in one.missing)
+    shown = CliRunner().invoke(app, ["sources", str(tmp_path)]).stdout
+    assert shown.count("(missing columns: ") == 3
+
+
+def test_training_that_samples_nothing_recomputes_nothing(tmp_path: Path) -> None:
+    rows = [{"step": step, "loss": 1.0, "rewards/margins": 0.1, "rewards/accuracies": 0.6} for step in range(1, 4)]
+    (tmp_path / "dpo.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert ptt.sources(tmp_path).recomputable == ()
+
+
 def test_switches_promise_only_columns_and_tables_that_exist() -> None:
     known = {*SEQUENCES, *TABLES}
     assert {name for switch in switches() for name in switch.gives} <= known

@@ -58,6 +58,18 @@ GOOD: dict[str, Any] = {
             "consequence_of": None,
         }
     ],
+    "audit": [
+        {
+            "quantity": "kl/ref", "agreement": "differs", "logged_as": "actor/kl", "said": "k3, mean over a step",
+            "formula": "k3", "reduction": "token_mean/model_mask", "logged": 0.04, "recomputed": 0.05, "error": 0.25,
+            "steps": 48, "agreeing": 3, "since": 4, "reason": "r", "missing": [], "finding": "a",
+        },
+        {
+            "quantity": "entropy", "agreement": "not_checkable", "logged_as": None, "said": "", "formula": None,
+            "reduction": None, "logged": None, "recomputed": None, "error": None, "steps": 0, "agreeing": 0,
+            "since": None, "reason": "no column", "missing": ["entropy"], "finding": None,
+        },
+    ],
     "not_judged": [{"id": "b", "link": "critic", "reason": "r", "missing": ["value"], "enable": "log it"}],
     "crashes": [{"id": "c", "error": "ValueError: x (a.py:1)"}],
     "sources": [{"path": "p", "kind": "k", "rows_ok": 1, "rows_bad": 0, "bytes_lost": 0, "note": None}],
@@ -110,13 +122,21 @@ def test_a_made_document_comes_back(tmp_path: Path) -> None:
     assert json.loads(findings_json(held, "0.1.0")) == GOOD
     assert held.findings[0].onset_interval == (3, 5)
     assert held.signature.lead_interval == (3, None)
+    assert held.audit is not None
+    assert [(row.agreement, row.missing) for row in held.audit] == [("differs", ()), ("not_checkable", ("entropy",))]
 
 
 def test_a_document_of_an_earlier_version_says_nothing_of_coverage_and_counts_steps(tmp_path: Path) -> None:
     earlier = copy.deepcopy(GOOD)
-    del earlier["verdict"]["coverage"], earlier["run"]["steps"]["unit"], earlier["run"]["steps"]["placed_by"]
+    del (
+        earlier["audit"],
+        earlier["verdict"]["coverage"],
+        earlier["run"]["steps"]["unit"],
+        earlier["run"]["steps"]["placed_by"],
+    )
     held = read_findings(written(tmp_path / "findings.json", earlier))
     assert held.verdict.coverage is None
+    assert held.audit is None
     assert (held.run.step_unit, held.run.placed_by) == ("step", None)
 
 
@@ -148,7 +168,7 @@ def test_a_field_that_is_missing_is_named(way: tuple[Any, ...], tmp_path: Path) 
     del at[way[-1]]
     place = written(tmp_path / "findings.json", document)
     free = {"ptt_version", "crashes", "lead_interval", "kl/ref", "post_tool", "n", "yes", "what", "none"}
-    free |= {"coverage", "placed_by", "limit_passed_step", "limit_passed_interval", "last_steps"}
+    free |= {"coverage", "placed_by", "limit_passed_step", "limit_passed_interval", "last_steps", "audit"}
     if way[-1] in free or way == ("run", "steps", "unit"):
         read_findings(place)
         return

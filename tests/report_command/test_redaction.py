@@ -72,6 +72,7 @@ def test_every_field_is_classified(judged: dict[str, api.Diagnosis]) -> None:
         "verdict",
         "outcome",
         "signature",
+        "audit",
         "findings",
         "healthy",
         "not_judged",

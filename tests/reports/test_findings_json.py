@@ -13,8 +13,8 @@ from ptt.reports.run.findings_json import findings_json
 
 SHAPE: dict[str, list[str]] = {
     "": [
-        "schema_version", "ptt_version", "run", "verdict", "signature", "findings", "not_judged",
-        "crashes", "sources",
+        "schema_version", "ptt_version", "run", "verdict", "signature", "findings", "audit",
+        "not_judged", "crashes", "sources",
     ],
     "run": ["name", "framework", "algorithm", "steps", "sequences", "model_tokens"],
     "verdict": ["status", "headline", "first_broken_link", "next"],

@@ -278,7 +278,8 @@ def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
 def _other_quantities(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
     others = late_others(tables, arm)
     return [
-        f"{arm.name}: {metric_name(metric)} is not compared, as it is {others[metric]}" for metric in by_interest(others)
+        f"{arm.name}: {metric_name(metric)} is not compared, as it is {others[metric]}"
+        for metric in by_interest(others)
     ]
 
 

@@ -28,7 +28,7 @@ from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.parsers.io.unrecognised import logged_names as hinted_names
-from ptt.diagnostics.schema import COMPONENT, LOGPS
+from ptt.diagnostics.schema import ADVANTAGE, COMPONENT, LOGPS
 from ptt.diagnostics.scrub.scrub import Scrubber, Sort
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
@@ -36,6 +36,7 @@ from ptt.diagnostics.store.scan import SequenceScan, read_table, scan_readable
 from ptt.diagnostics.store.wide_metrics import WideMetrics, read_wide
 from ptt.diagnostics.verdict.log_proposals import LogProposal, proposals
 from ptt.diagnostics.verdict.logged_names import LoggedName, logged_names, names_nothing
+from ptt.diagnostics.verdict.recomputable import Recomputable, recomputable
 from ptt.diagnostics.wording import counted
 
 MAX_ENDINGS: Final = 12
@@ -116,6 +117,7 @@ class RunCoverage:
     metric_names: MetricNames
     names_nothing: tuple[str, ...]  # in ptt.toml
     questions: tuple[Question, ...]
+    recomputable: tuple[Recomputable, ...]  # with columns that are not recorded
     kind: str | None  # of training; None where nothing tells it
     kind_reason: str  # by what it was told
     unasked: str  # why some questions are not put to this kind of training; empty where all are
@@ -135,6 +137,8 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 STAND_INS: Final[Mapping[tuple[str, ...], str]] = {("policy_logp", "ref_logp"): "old_logp"}
 """Of a pair the first side may be stood in for: drift of pi_old is drift, a step late."""
+BESIDE_LOGPS: Final = ("model_mask", "policy_version", "reward", "tool_names", "entropy", "advantage", "group_id")
+SAMPLED: Final = ("reward", "advantage", "group_id")  # of samples, where no sequences hold them
 MAX_PARTS: Final = 4  # components of the reward named
 CURVES: Final = listed("curves")
 ANYWHERE: Final = frozenset({"metrics", "evals"})
@@ -196,6 +200,7 @@ def run_coverage(
             reasons=manifest.guess_reasons,
         ),
         questions=tuple(_question(title, needs, recorded, framework, algorithm) for title, needs in asked.items()),
+        recomputable=recomputable(recorded, _canonical_names(metrics, wide), framework, algorithm),
         kind=algorithm.family and str(algorithm.family),
         kind_reason=algorithm.reason,
         unasked=unasked if offline else "",
@@ -227,14 +232,15 @@ def _recorded(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dic
     if scan is not None:
         rows = scan.logp_rows()
         recorded = {side: f"{rows[side]} sequences" for side in LOGPS if rows[side]}
-        others = ("model_mask", "policy_version", "reward", "tool_names")
-        recorded |= {column: f"{scan.rows} sequences" for column in others if column in scan.columns}
+        others = [name for name in BESIDE_LOGPS if name in scan.columns]
+        others += ["advantage"] if ADVANTAGE in scan.columns else []
+        recorded |= dict.fromkeys(others, f"{scan.rows} sequences")
         parts = sorted(name.removeprefix(COMPONENT) for name in scan.columns if name.startswith(COMPONENT))
         if parts:
             recorded["rewards"] = f"{', '.join(parts[:MAX_PARTS])} of {scan.rows} sequences"
     recorded |= _sampled(folder)
     metrics = read_table(folder, "metrics")
-    names = {*metrics["name"].drop_nulls(), *wide.spellings()["name"].drop_nulls()}
+    names = _canonical_names(metrics, wide)
     curves = [name for name in CURVES if name in names]
     if curves:
         recorded["metrics"] = ", ".join(curves)
@@ -247,12 +253,18 @@ def _recorded(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dic
     return recorded
 
 
+def _canonical_names(metrics: pl.DataFrame, wide: WideMetrics) -> set[str]:
+    return {*metrics["name"].drop_nulls(), *wide.spellings()["name"].drop_nulls()}
+
+
 def _sampled(folder: Path) -> dict[str, str]:
     """Return what sampled trajectories hold; scores of an evaluation are no components of the training reward."""
     trajectories, calls, rewards = (read_table(folder, name) for name in ("trajectories", "tool_calls", "rewards"))
     recorded = {}
     if trajectories.height:
         recorded["trajectories"] = f"{trajectories.height} rows"
+        counts = {name: trajectories[name].count() for name in SAMPLED}
+        recorded |= {name: f"{rows} samples" for name, rows in counts.items() if rows}
     if calls.height:
         known = calls["ok"].drop_nulls().len()
         outcomes = f", outcome known for {known}" if known < calls.height else ""

@@ -158,9 +158,7 @@ def metric_rows(comparison: Comparison, *, kind: Kind = "training") -> tuple[Val
             word = OTHER if metric in others.get(arm.name, {}) else words.get(arm.name, {}).get(metric, "")
             cells.append(f"{_or_none(mean)} {MARKS[word]}".rstrip())
         notes = tuple(dict.fromkeys(safe(by_metric[metric]) for by_metric in others.values() if metric in by_metric))
-        rows.append(
-            ValueRow(key=metric_name(metric), cells=tuple(cells), differs=metric in differing, notes=notes)
-        )
+        rows.append(ValueRow(key=metric_name(metric), cells=tuple(cells), differs=metric in differing, notes=notes))
     return tuple(rows)
 
 

@@ -218,4 +218,5 @@ def _agree(rows: Iterable[AuditRow]) -> str:
         if row.quantity != ADVANTAGE and row.agreement in (Agreement.AGREES, Agreement.DIFFERS):
             checked[row.quantity].append(row.agreement is Agreement.AGREES)
     agreeing = sum(map(all, checked.values()))
-    return f"{count(agreeing)} of {counted(len(checked), 'logged metric')} agree" if checked else ""
+    verb = "agrees" if agreeing == 1 else "agree"
+    return f"{count(agreeing)} of {count(len(checked))} logged metrics {verb}" if checked else ""

@@ -21,7 +21,7 @@ from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.verdict.logged_names import EVALUATION
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.reports.output import versioned_json
-from ptt.reports.text.names import LINKS, kind_name, slice_name
+from ptt.reports.text.names import LINKS, joined, kind_name, slice_name
 from ptt.reports.text.numbers import count, counted, number
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.terminal import print_wrapped
@@ -177,9 +177,15 @@ def _lines(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
         yield from (
             (1, f"{NO} {question.title} (missing: {', '.join(question.missing)})", "") for question in unanswered
         )
+    if coverage.recomputable:
+        yield from _heading("Cannot recompute, to check what the trainer logs")
+    for one in coverage.recomputable:
+        yield 1, f"{NO} {joined(list(one.figures))} (missing columns: {', '.join(one.missing)})", ""
     if coverage.unasked:
         yield from _heading(safe(coverage.unasked), style="")
     switches = dict.fromkeys(switch for question in unanswered for switch in question.switches[:MAX_SHOWN])
+    lines = {switch.line for switch in switches}
+    switches |= dict.fromkeys(one for of in coverage.recomputable for one in of.switches if one.line not in lines)
     if switches:
         yield from _heading("To record the rest")
     for switch in switches:

@@ -151,7 +151,8 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
     keys = ("arm", "metric", "window")
     differences = rows_of(comparison, "aggregate_differences")
     words = {
-        tuple(key): APART if word == OTHER else str(word or "").replace("_", " ") for *key, word in differences.select(*keys, "words").iter_rows()
+        tuple(key): APART if word == OTHER else str(word or "").replace("_", " ")
+        for *key, word in differences.select(*keys, "words").iter_rows()
     }
     rows = [
         (
