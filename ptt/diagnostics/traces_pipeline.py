@@ -127,7 +127,7 @@ def _token_tails(
                 keep=False,
                 progress=progress and partial(progress, "reading tokens"),
             )
-            if tokens is None:
+            if tokens is None or not tokens.pairs:
                 return None, faults
             samples = (read_table(store, table) for table in ("trajectories", "tool_calls", "turns"))
             tails = gather_episode_tails(tokens, Completions(*samples))

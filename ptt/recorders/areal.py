@@ -38,7 +38,7 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     require_methods(getattr(trainer, "actor", None), "compute_advantages", made_for=MADE_FOR)
     claim(trainer, MADE_FOR)
     recorder = Recorder(folder, every=every, strict=strict)
-    announce(plan_of(trainer), recorder.folder, every, recorder.rank)
+    announce(plan_of(trainer), recorder)
     recovered = getattr(trainer, "recover_info", None)
     done = 0 if recovered is None else int(recovered.last_step_info.global_step) + 1
     steps = iter(range(done + 1, 1 << 62))

@@ -14,7 +14,16 @@ from typing import Any, Final
 import numpy as np
 
 from ptt.recorders.recorder import Recorder, to_numpy
-from ptt.recorders.trainer_hooks import Plan, announce, around, claim, hook, require_methods, setting
+from ptt.recorders.trainer_hooks import (
+    Plan,
+    announce,
+    around,
+    claim,
+    hook,
+    require_argument,
+    require_methods,
+    setting,
+)
 
 MADE_FOR: Final = "BasePPOTrainer of OpenRLHF 0.11"
 SETTINGS: Final = {
@@ -39,21 +48,22 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     """
     require_methods(trainer, "train_step", made_for=MADE_FOR)
     require_methods(getattr(trainer, "experience_maker", None), "make_experience_batch", made_for=MADE_FOR)
+    global_step = require_argument(trainer, "train_step", "global_step", place=1, made_for=MADE_FOR)
     claim(trainer, MADE_FOR)
     recorder = Recorder(folder, every=every, strict=strict)
-    announce(plan_of(trainer), recorder.folder, every, recorder.rank)
+    announce(plan_of(trainer), recorder)
     group_size = int(trainer.args.rollout.n_samples_per_prompt)
     steps: list[int] = []
 
-    def begin(_samples: Any, global_step: int, *_args: Any, **_kwargs: Any) -> None:
-        steps.append(global_step + 1)
+    def begin(*args: Any, **kwargs: Any) -> None:
+        steps.append(int(global_step(args, kwargs)) + 1)
 
     def made(experiences: Any, *_args: Any, **_kwargs: Any) -> None:
         if steps and recorder.wants(steps[-1]):
             rows = [row for experience in experiences for row in _rows(experience, steps[-1], group_size)]
             recorder.write(steps[-1], rows)
 
-    around(trainer, "train_step", begin, steps.clear)
+    around(trainer, "train_step", recorder, enter=begin, leave=steps.clear)
     hook(trainer.experience_maker, "make_experience_batch", recorder, after=made)
     return recorder
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 LOGPS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")
-FLOAT_LISTS: Final = (*LOGPS, "entropy", "value", "return")
+FLOAT_LISTS: Final = (*LOGPS, "prox_logp", "entropy", "value", "return")
 MASKS: Final = ("model_mask", "train_mask")
 EITHER: Final = ("advantage", "policy_version")  # one a token, or one a sequence
 IDENTIFIERS: Final = ("sample_id", "group_id", "trajectory_id", "env", "logp_kind")
@@ -27,6 +28,11 @@ NUMBERS: Final = ("reward", "temperature", "top_p")
 ALIGNED: Final = (*MASKS, "token_ids", *FLOAT_LISTS, *EITHER)
 NAMES: Final = (*ALIGNED, *IDENTIFIERS, *NUMBERS, "rewards", "tool_names", "tool_failed")
 PAIR: Final = 2  # a ratio needs two log-probabilities
+NO_RATIO: Final = (
+    "Rewards, advantages, groups and masks can be judged; a ratio takes two log-probabilities, so drift, size of the "
+    "updates, agreement with the engine and tails cannot"
+)
+MAX_FAILURES: Final = 3  # without a written step between: a disk may come back, a fault of the loop's shape stays
 INT32: Final = np.iinfo(np.int32)
 
 Column = list[Any]
@@ -126,10 +132,13 @@ def _require_columns(columns: dict[str, Column]) -> None:
         raise ValueError("no model_mask: give true for every token the policy sampled, false for tool output.")
     if not columns["model_mask"]:
         raise ValueError("no sequences: write at least one, or leave the step out.")
-    given = [name for name in LOGPS if any(value is not None for value in columns.get(name, ()))]
-    if len(given) < PAIR:
-        which = f"only {given[0]}" if given else "none"
-        raise ValueError(f"a ratio needs two log-probabilities and {which} was given; add one of {', '.join(LOGPS)}.")
+    if not given_logps(columns):
+        raise ValueError(f"no log-probability was given; add one of {', '.join(LOGPS)}, or two for a ratio.")
+
+
+def given_logps(columns: Mapping[str, Column]) -> list[str]:
+    """Return the log-probabilities that any sequence has."""
+    return [name for name in LOGPS if any(value is not None for value in columns.get(name, ()))]
 
 
 def _require_equal_lengths(columns: dict[str, Column]) -> None:
@@ -235,13 +244,24 @@ TOKEN_LISTS: Final = {  # the function of pyarrow that makes the type of an entr
 LOG = logging.getLogger("ptt.recorders")
 
 
+def say(text: str, level: int = logging.WARNING) -> None:
+    """Tell the user, in the log where one is set up for it, or else on standard error; never fails."""
+    line = f"ptt: {text}"
+    with suppress(Exception):  # a closed stream, or a handler's fault, is nothing to a training run
+        if LOG.hasHandlers() and LOG.isEnabledFor(level):
+            LOG.log(level, "%s", line)
+        else:  # as in most training scripts
+            sys.stderr.write(f"{line}\n")
+
+
 class Recorder:
     """Writes `folder/step_{step:06d}.parquet`, with `_rank{rank}` before the ending where several ranks write.
 
     `rank` is by default the environment's RANK if WORLD_SIZE is above 1, otherwise none. `every` writes only each n-th
-    step. `strict` raises errors in the rows or on the disk; by default the first is logged (logger `ptt.recorders`) and
-    training continues. `fsync` waits until the disk has the file. `seconds` is the time that recording has cost so far,
-    `failures` the number of lost steps.
+    step. `strict` raises errors in the rows or on the disk; by default the first is said (logger `ptt.recorders`, or
+    standard error) and training continues; after three without a written step between, recording has `stopped`.
+    `fsync` waits until the disk has the file. `seconds` is the time that recording has cost so far, `failures` the
+    number of errors. One log-probability is recorded too: what that cannot show is said once.
     """
 
     def __init__(
@@ -269,12 +289,15 @@ class Recorder:
         self.fsync = fsync
         self.seconds = 0.0
         self.failures = 0
+        self.stopped = False
+        self.says_unpaired = True  # once; a recorder made for a trainer has said it before training
+        self._in_a_row = 0
         self._written: set[int] = set()
         self._depth = 0
 
     def wants(self, step: int) -> bool:
         """Return whether this step is written: ask before doing work for it."""
-        return step % self.every == 0
+        return not self.stopped and step % self.every == 0
 
     def write(
         self,
@@ -288,7 +311,7 @@ class Recorder:
         `rows` is a list of dicts, one per sequence, or a dict of columns: lists, numpy arrays or torch tensors, a list
         column as [B, T] or as a list of rows. `attention_mask` [B, T] is 1 where there is a token, and cuts padding.
         Names and types are those of docs/recorder.md. A step is written once: gather its micro-batches first.
-        Raises ValueError, TypeError or OSError under `strict`; otherwise logs the first and returns None.
+        Raises ValueError, TypeError or OSError under `strict`; otherwise says the first and returns None.
         """
         if not self.wants(step):
             return None
@@ -307,8 +330,13 @@ class Recorder:
             if self.strict:
                 raise
             self.failures += 1
+            self._in_a_row += 1
+            self.stopped = self._in_a_row >= MAX_FAILURES
             if self.failures == 1:
-                LOG.warning("recording to %s failed, training goes on; said once: %s", self.folder, error)
+                say(
+                    f"recording to {self.folder} failed, training goes on; said once, and after {MAX_FAILURES} "
+                    f"failures in a row recording stops: {str(error) or type(error).__name__}"
+                )
         finally:
             self._depth -= 1
             if not self._depth:  # a write within a hook is part of the hook's time
@@ -322,7 +350,9 @@ class Recorder:
             raise ValueError(f"step {step} {why}.")
         suffix = "" if self.rank is None else f"_rank{self.rank}"
         path = self.folder / f"step_{step:06d}{suffix}.parquet"
-        step_table = table(int(step), per_row(rows, attention_mask), self.rank)
+        columns = per_row(rows, attention_mask)
+        step_table = table(int(step), columns, self.rank)
+        self._say_if_unpaired(given_logps(columns))
         self.folder.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         try:
@@ -335,7 +365,16 @@ class Recorder:
         finally:
             part.unlink(missing_ok=True)
         self._written.add(step)
+        self._in_a_row = 0
         return path
+
+    def _say_if_unpaired(self, given: Sequence[str]) -> None:
+        if not self.says_unpaired or self.rank:  # one process speaks for all
+            return
+        self.says_unpaired = False
+        if len(given) < PAIR:
+            others = [name for name in LOGPS if name not in given]
+            say(f"recording {given[0]} alone to {self.folder}. {NO_RATIO}; add one of {', '.join(others)}.")
 
 
 def _rank_of_environment() -> int | None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from inspect import Parameter, signature
 from typing import Any, Final
 
-from ptt.recorders.recorder import Recorder
+from ptt.recorders.recorder import NO_RATIO, Recorder, say
 
 RECORDED: Final = "_ptt_recorded"  # on a trainer that a recorder hangs on
 
-LOG: Final = logging.getLogger("ptt.recorders")
 PAIRS: Final[Mapping[str, tuple[str, str]]] = {
     "policy/ref": ("policy_logp", "ref_logp"),
     "old/ref": ("old_logp", "ref_logp"),
@@ -32,10 +31,35 @@ def require_methods(target: Any, *names: str, made_for: str) -> None:
     """Refuse an object that lacks the methods to hang onto: before training starts, in one sentence."""
     missing = [name for name in names if not callable(getattr(target, name, None))]
     if missing:
-        raise TypeError(
-            f"{type(target).__name__} has no {', '.join(missing)}: this recorder was made for {made_for}; with another "
-            "version or trainer use ptt.recorders.Recorder in the loop itself (docs/recorder.md)."
-        )
+        raise refusal(f"{type(target).__name__} has no {', '.join(missing)}", made_for)
+
+
+def refusal(why: str, made_for: str) -> TypeError:
+    """Return the error that refuses a trainer before training, and names what is supported."""
+    return TypeError(
+        f"{why}: this recorder was made for {made_for}; with another version or trainer use ptt.recorders.Recorder in "
+        "the loop itself (docs/recorder.md)."
+    )
+
+
+Argument = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
+
+
+def require_argument(target: Any, method: str, name: str, *, place: int, made_for: str) -> Argument:
+    """Return what finds an argument of that name in a call of the method; refuse a method that has none such.
+
+    In one that takes anything (`*args`), as a wrapper does, the argument stands at `place`.
+    """
+    taken = signature(getattr(target, method)).parameters
+    anything = any(one.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for one in taken.values())
+    if name not in taken and not anything:
+        raise refusal(f"{type(target).__name__}.{method} takes ({', '.join(taken)}) and no {name}", made_for)
+    at = list(taken).index(name) if name in taken else place
+
+    def found(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        return kwargs[name] if name in kwargs else args[at]
+
+    return found
 
 
 def claim(trainer: Any, made_for: str) -> None:
@@ -59,17 +83,17 @@ def hook(
 ) -> None:
     """Run `before(*args, **kwargs)` and `after(result, *args, **kwargs)` around the method of that name.
 
-    `before` sees arguments that the method changes as they were.
+    `before` sees arguments that the method changes as they were. Neither is run once recording has stopped.
     """
     method = getattr(target, name)
 
     @wraps(method)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if before is not None:
+        if before is not None and not recorder.stopped:
             with recorder.guarded():
                 before(*args, **kwargs)
         result = method(*args, **kwargs)
-        if after is not None:
+        if after is not None and not recorder.stopped:
             with recorder.guarded():
                 after(result, *args, **kwargs)
         return result
@@ -77,17 +101,21 @@ def hook(
     setattr(target, name, wrapped)
 
 
-def around(target: Any, name: str, enter: Callable[..., None], leave: Callable[[], None]) -> None:
+def around(
+    target: Any, name: str, recorder: Recorder, *, enter: Callable[..., None], leave: Callable[[], None]
+) -> None:
     """Run `enter(*args, **kwargs)` before the method of that name and `leave()` after it, whatever happens."""
     method = getattr(target, name)
 
     @wraps(method)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        enter(*args, **kwargs)
+        with recorder.guarded():
+            enter(*args, **kwargs)
         try:
             return method(*args, **kwargs)
         finally:
-            leave()
+            with recorder.guarded():
+                leave()
 
     setattr(target, name, wrapped)
 
@@ -110,25 +138,20 @@ class Plan:
         """Say what will be recorded, and what adds the rest."""
         adds = [f"{setting} adds {name} ({ANSWERS[name]})" for name, setting in self.settings.items()]
         more = f" {'; '.join(adds)}." if adds else ""
-        if not self.pairs:
-            only = f"only {self.recorded[0]}" if self.recorded else "no log-probability"
-            return f"NOTHING will be recorded: with these settings there is {only}, and a ratio needs two.{more}"
+        if not self.recorded and not self.pairs:
+            return f"NOTHING will be recorded: with these settings there is no log-probability.{more}"
         steps = "each step" if every == 1 else f"every {every} steps"
+        if not self.pairs:
+            return f"recording {self.recorded[0]} alone of {steps} to {folder}. {NO_RATIO}.{more}"
         doubt = f" if the run computes {', '.join(self.unknown)}" if self.unknown else ""
         return f"recording {', '.join(self.pairs)} of {steps} to {folder}{doubt}.{more}"
 
 
-def announce(plan: Plan, folder: object, every: int, rank: int | None) -> None:
-    """Tell the user at the start, once; a run of which nothing will be recorded is warned of."""
-    if rank:  # one process speaks for all
-        return
-    text = plan.sentence(folder, every)
-    if not plan.pairs:
-        LOG.warning("%s", text)
-    elif LOG.isEnabledFor(logging.INFO):
-        LOG.info("%s", text)
-    else:  # where logging is not set up, as in most training scripts, the line would be lost
-        sys.stderr.write(f"ptt: {text}\n")
+def announce(plan: Plan, recorder: Recorder) -> None:
+    """Tell the user at the start, once; a run without a pair of log-probabilities is warned of."""
+    recorder.says_unpaired = bool(plan.pairs)
+    if not recorder.rank:  # one process speaks for all
+        say(plan.sentence(recorder.folder, recorder.every), logging.INFO if plan.pairs else logging.WARNING)
 
 
 def setting(config: Any, *path: str) -> Any:

@@ -9,6 +9,7 @@ trainer computes is not touched. Written when the optimizer step ends, so gradie
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from inspect import unwrap
 from itertools import groupby
 from typing import Any, Final
@@ -16,7 +17,18 @@ from typing import Any, Final
 import numpy as np
 
 from ptt.recorders.recorder import Recorder, to_numpy
-from ptt.recorders.trainer_hooks import Plan, announce, around, claim, hook, require_methods, setting
+from ptt.recorders.trainer_hooks import (
+    Argument,
+    Plan,
+    announce,
+    around,
+    claim,
+    hook,
+    refusal,
+    require_argument,
+    require_methods,
+    setting,
+)
 
 MADE_FOR: Final = "GRPOTrainer of TRL 1.16 and its subclasses"
 PLACE: Final = "ptt_place"  # a column of ours in the batch: TRL shuffles and splits it with the rest
@@ -30,58 +42,92 @@ SETTINGS: Final = {
     "old_logp": "num_iterations above 1",
     "rollout_logp": "use_vllm=True",
 }
+ATTRIBUTES: Final = (
+    "accelerator", "args", "model", "num_generations", "reward_func_names", "reward_weights", "state", "temperature",
+)  # fmt: skip
 TOOL_ERROR: Final = "{'error': "  # how TRL renders a tool that raised; a tool that answers so has failed as well
 
 
 def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
     """Record every `every`-th step of the trainer to recorder files in `folder`; return the recorder.
 
-    Says which pairs will be recorded, and which setting adds the missing ones. Raises TypeError for a trainer without
-    the methods this hangs onto or without logprobs of single tokens in its batch (RLOOTrainer), RuntimeError for one
-    that trains already or is recorded already; later errors never reach the training.
+    Says which pairs will be recorded, and which setting adds the missing ones. Without any pair, as by TRL's defaults,
+    there is the policy's logprob, entropy, rewards, groups, advantages and masks. Raises TypeError for a trainer
+    without the methods, arguments and attributes this hangs onto or without logprobs of single tokens (RLOOTrainer,
+    Liger's loss), RuntimeError for one that trains already or is recorded already; later errors never reach the
+    training.
     """
     require_methods(
         trainer, "_generate_and_score_completions", "_calculate_rewards", "_compute_loss",
         "_get_per_token_logps_and_entropies", "add_callback", made_for=MADE_FOR,
     )  # fmt: skip
-    _need_token_logps(type(trainer))
+    _need_token_logps(trainer)
+    _need_attributes(trainer)
+    taken = {
+        "rewarded": [require_argument(trainer, "_calculate_rewards", name, place=at, made_for=MADE_FOR)
+                     for name, at in (("inputs", 0), ("completions", 2))],
+        "trained": [require_argument(trainer, "_compute_loss", "inputs", place=1, made_for=MADE_FOR)],
+    }  # fmt: skip
     from transformers import TrainerCallback
 
     claim(trainer, MADE_FOR)
     processes = trainer.accelerator.num_processes
     rank = trainer.accelerator.process_index if processes > 1 else None
     recorder = Recorder(folder, rank=rank, every=every, strict=strict)
-    announce(plan_of(trainer), recorder.folder, every, rank)
+    announce(plan_of(trainer), recorder)
     watch = _Watch(trainer, recorder)
-    hook(trainer, "_calculate_rewards", recorder, after=watch.rewarded)
+    hook(trainer, "_calculate_rewards", recorder, after=_given(watch.rewarded, taken["rewarded"]))
     hook(trainer, "_generate_and_score_completions", recorder, after=watch.generated)
     hook(trainer, "_get_per_token_logps_and_entropies", recorder, after=watch.scored)
-    around(trainer, "_compute_loss", watch.begin, watch.end)
-    hook(trainer, "_compute_loss", recorder, after=watch.trained)
+    around(trainer, "_compute_loss", recorder, enter=watch.begin, leave=watch.end)
+    hook(trainer, "_compute_loss", recorder, after=_given(watch.trained, taken["trained"]))
 
     class AtStepEnd(TrainerCallback):  # type: ignore[misc,unused-ignore]
         """Write what the optimizer step trained on."""
 
         def on_step_end(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
-            watch.flush(state.global_step)
+            if not recorder.stopped:
+                with recorder.guarded():
+                    watch.flush(state.global_step)
 
     trainer.add_callback(AtStepEnd())
     return recorder
 
 
-def _need_token_logps(kind: type) -> None:
+def _given(watch: Callable[..., None], arguments: Sequence[Argument]) -> Callable[..., None]:
+    """Call `watch` with a method's result and some of the arguments, however they were passed."""
+
+    def called(result: Any, *args: Any, **kwargs: Any) -> None:
+        watch(result, *(argument(args, kwargs) for argument in arguments))
+
+    return called
+
+
+def _need_attributes(trainer: Any) -> None:
+    """Refuse a trainer without what rewards and groups are read by."""
+    missing = [name for name in ATTRIBUTES if not hasattr(trainer, name)]
+    if missing:
+        raise refusal(f"{type(trainer).__name__} has no {', '.join(missing)}", MADE_FOR)
+
+
+def _need_token_logps(trainer: Any) -> None:
     """Refuse a trainer that names none of the batch's fields anywhere in its code: it has the methods but other data.
 
-    RLOOTrainer puts only the sum over a completion into its batch.
+    RLOOTrainer puts only the sum over a completion into its batch. Liger's loss, of TRL before 1.16, passes
+    `_compute_loss` by.
     """
+    kind = type(trainer)
     methods = [unwrap(made) for base in kind.__mro__ for made in vars(base).values() if callable(made)]
     constants = [one for method in methods if hasattr(method, "__code__") for one in method.__code__.co_consts]
     keys = [one if isinstance(one, tuple) else (one,) for one in constants]  # a dict's keys are one constant
     if not any(key in BATCH for names in keys for key in names):
-        raise TypeError(
-            f"{kind.__name__} keeps no log-probabilities of single tokens, so nothing could be recorded: this recorder "
-            f"was made for {MADE_FOR}; with another trainer use ptt.recorders.Recorder in the loop itself "
-            "(docs/recorder.md)."
+        raise refusal(
+            f"{kind.__name__} keeps no log-probabilities of single tokens, so nothing could be recorded", MADE_FOR
+        )
+    liger = [name for name in ("use_liger_loss", "use_liger_kernel") if getattr(trainer, name, False) is True]
+    if liger and hasattr(trainer, "compute_liger_loss"):
+        raise refusal(
+            f"{liger[0]}=True: Liger's loss keeps no log-probabilities of single tokens; set it False", MADE_FOR
         )
 
 
@@ -118,6 +164,7 @@ class _Watch:
         self.trained_on: list[dict[str, Any]] = []
         self.in_loss = False
         self.trains = False  # whether the loss has passed through since the last step
+        self.torn = False  # whether a micro-batch of this step could not be taken
         self.logps: tuple[Any, Any] | None = None
         self.rows: list[dict[str, Any]] = []
         self.label: tuple[int, int] = (-1, 0)
@@ -126,18 +173,14 @@ class _Watch:
     def _training(self) -> bool:
         return bool(self.trainer.model.training)
 
-    def rewarded(self, rewards: Any, inputs: Any, _prompts: Any, completions: Any, *_args: Any) -> None:
+    def rewarded(self, rewards: Any, inputs: Any, completions: Any) -> None:
         """Name the samples and keep their scores and messages, in the order before TRL shuffles."""
         count, trainer = len(inputs), self.trainer
         first = trainer.accelerator.process_index * count
         label = self._next_label()
         names = [f"{label}-{first + index}" for index in range(count)]
         if trainer.args.log_completions:  # the same names in the completions table tie its texts to these tokens
-            logged = trainer._pending_extra_logs.get("sample_id")
-            if logged and len(logged) == count:
-                names = [str(name) for name in logged]
-            elif not logged:
-                trainer._log_completion_extra("sample_id", names)
+            names = _named_in_completions(trainer, names)
         scores = to_numpy(rewards)[first : first + count]
         weights = to_numpy(trainer.reward_weights)
         self.samples = [
@@ -147,7 +190,7 @@ class _Watch:
                 "policy_version": trainer.state.global_step,
                 "temperature": trainer.temperature,
                 **self._scores(scores[index], weights),
-                **_tools(completions[index], bool(trainer.tools)),
+                **_tools(completions[index], bool(getattr(trainer, "tools", None))),
             }
             for index in range(count)
         ]
@@ -188,15 +231,21 @@ class _Watch:
     def scored(self, result: Any, *_args: Any, **_kwargs: Any) -> None:
         """Keep the logprobs and entropies of the training forward; they are copied only after the loss."""
         if self.in_loss:
+            if not isinstance(result, tuple):
+                raise TypeError(f"_get_per_token_logps_and_entropies gives a {type(result).__name__}, not a tuple.")
             self.logps = (result[0], result[1])
 
-    def trained(self, _loss: Any, _model: Any, inputs: Any, *_args: Any, **_kwargs: Any) -> None:
-        """Turn a micro-batch into rows."""
-        step = self.trainer.state.global_step + 1
+    def trained(self, _loss: Any, inputs: Any) -> None:
+        """Turn a micro-batch into rows; a step of which one could not be taken is not written."""
         self.trains = self.trains or self._training
         logps, self.logps = self.logps, None
-        if not self._training or not self.recorder.wants(step):
+        if not self._training or not self.recorder.wants(self.trainer.state.global_step + 1):
             return
+        torn, self.torn = self.torn, True
+        self.rows += self._rows(inputs, logps)
+        self.torn = torn
+
+    def _rows(self, inputs: Any, logps: tuple[Any, Any] | None) -> Iterator[dict[str, Any]]:
         values = {column: inputs.get(field) for field, column in BATCH.items()}
         if logps is not None:
             values |= {"policy_logp": logps[0], "entropy": logps[1]}
@@ -210,17 +259,30 @@ class _Watch:
                 lists = {name: value[row][keep] for name, value in arrays.items()}
                 advantage = advantages[row] if advantages.ndim == 1 else advantages[row][keep]
                 lists |= {"token_ids": ids[row][keep], "model_mask": model[row][keep], "advantage": advantage}
-                self.rows.append(known[row] | lists)
+                yield known[row] | lists
 
     def flush(self, step: int) -> None:
         """Write the step that has just ended."""
         rows, self.rows = self.rows, []
         trains, self.trains = self.trains, False
+        torn, self.torn = self.torn, False
+        if torn:  # said already; a part of a batch would pass for the whole
+            return
         if rows:
             self.recorder.write(step, rows)
         elif not trains:  # a subclass or a patch
-            with self.recorder.guarded():
-                raise RuntimeError(f"step {step} ended without _compute_loss: this trainer takes its loss elsewhere.")
+            raise RuntimeError(f"step {step} ended without _compute_loss: this trainer takes its loss elsewhere.")
+
+
+def _named_in_completions(trainer: Any, names: list[str]) -> list[str]:
+    """Name samples in the completions table as well, or return the names that a reward function gave them there."""
+    pending = getattr(trainer, "_pending_extra_logs", None)  # TRL 1.0 and later
+    logged = None if pending is None else pending.get("sample_id")
+    if logged and len(logged) == len(names):
+        return [str(name) for name in logged]
+    if pending is not None and not logged:
+        trainer._log_completion_extra("sample_id", names)
+    return names
 
 
 def _tools(messages: Any, has_tools: bool) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
 
 def _start(trainer: Any, recorder: Recorder) -> None:
     claim(trainer, MADE_FOR)
-    announce(plan_of(trainer), recorder.folder, recorder.every, recorder.rank)
+    announce(plan_of(trainer), recorder)
 
 
 def plan_of(trainer: Any) -> Plan:

@@ -97,3 +97,59 @@ def test_sources_names_the_components_that_recorder_files_keep(form: str, tmp_pa
     (question,) = [one for one in coverage.questions if "component" in one.title]
     assert question.answered
     assert question.by == f"correct, form of {STEPS * GROUPS * SIZE} sequences"
+
+
+def alone(made: list[Row]) -> list[Row]:
+    """Leave one logprob, as a trainer without reference, engine or reuse of samples has it."""
+    return [{name: value for name, value in row.items() if name != "ref_logp"} for row in made]
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_one_logprob_gives_no_ratio_but_the_same_rewards_advantages_and_groups(form: str, tmp_path: Path) -> None:
+    about_rewards = {"advantages-without-baseline", "reward-outliers", "no-signal-groups", "advantage-scale"}
+
+    def told(found: ptt.Diagnosis) -> list[str]:
+        kept = [one for one in (*found.findings, *found.healthy, *found.not_judged) if one.id in about_rewards]
+        return sorted(map(repr, kept))
+
+    made = rows(centred=False, since=16)
+    one, two = (ptt.diagnose(run(tmp_path / name, rows, form)) for name, rows in (("a", alone(made)), ("b", made)))
+    assert one.crashes == ()
+    assert told(one) == told(two)
+    assert (one.run.sequences, one.run.model_tokens) == (two.run.sequences, two.run.model_tokens) == (480, 11520)
+    assert one.outcome == two.outcome
+
+
+def test_a_run_with_one_logprob_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
+    found = ptt.diagnose(run(tmp_path, alone(rows()), "parquet"))
+    assert (found.signature.status, found.signature.pair) == ("cannot_say", None)
+    (growth,) = [one for one in found.not_judged if one.id == "tool-tail-growth"]
+    assert growth.reason.startswith("only policy_logp is recorded, and a log-ratio takes two")
+    assert growth.missing == ("old_logp", "rollout_logp", "ref_logp")
+    assert growth.enable.startswith("in your training loop: record old_logp, rollout_logp, ref_logp beside policy_logp")
+    (validity,) = [one for one in found.not_judged if one.id == "shifted-logprobs"]
+    assert validity.missing == growth.missing  # what is recorded is not asked for again
+    assert not [one for one in found.not_judged if "Recorder(" in one.enable]
+
+
+def test_a_kept_store_and_a_grown_run_with_one_logprob_are_judged_as_anew(tmp_path: Path) -> None:
+    made = alone(rows())
+    folder = run(tmp_path, made, "parquet")
+    late = sorted((folder / "tokens").iterdir())[20:]
+    held = {path: path.read_bytes() for path in late}
+    for path in late:
+        path.unlink()
+    store = tmp_path / "out"
+    assert ptt.diagnose(folder, out=store).run.last_step == 20
+    for path, content in held.items():
+        path.write_bytes(content)
+    grown, again, anew = (ptt.diagnose(folder, out=out) for out in (store, store, tmp_path / "other"))
+    assert grown.findings == again.findings == anew.findings
+    assert grown.run == again.run == anew.run
+    assert grown.run.last_step == STEPS
+
+
+def test_a_surprisal_far_off_the_entropy_is_found_without_a_pair(tmp_path: Path) -> None:
+    made = [row | {"entropy": [0.05] * len(row["model_mask"])} for row in alone(rows())]
+    found = ptt.diagnose(run(tmp_path, made, "parquet"))
+    assert "surprisal-off-entropy" in {one.id for one in found.findings}

@@ -209,8 +209,18 @@ def test_a_foreign_file_is_nobodys(tmp_path: Path, rel: str) -> None:
 
 def test_a_parquet_file_with_other_columns_is_nobodys(tmp_path: Path) -> None:
     path = tmp_path / "step_000001.parquet"
-    pq.write_table(pa.table({"step": [1], "policy_logp": [[0.5]], "model_mask": [[True]]}), path)
+    pq.write_table(pa.table({"step": [1], "entropy": [[0.5]], "model_mask": [[True]]}), path)
     assert takers(run_file(path)) == []
+
+
+def test_one_logprob_makes_a_recorder_file_unless_a_frameworks_names_stand_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "step_000001.parquet"
+    own = {"step": [1], "policy_logp": [[-0.5]], "model_mask": [[True]]}
+    pq.write_table(pa.table(own), path)
+    assert takers(run_file(path)) == ["recorder"]
+    dump = tmp_path / "dump_000001.parquet"
+    pq.write_table(pa.table(own | {"ref_per_token_logps": [[-0.25]]}), dump)
+    assert takers(run_file(dump))[0] == "token_tables"
 
 
 def test_a_torn_last_line_costs_that_line_and_is_counted(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from trainers import AReaL, OpenRLHF, VerlV0
 
-from ptt.recorders import areal, openrlhf, trl, verl
+from ptt.recorders import Recorder, areal, openrlhf, trl, verl
 from ptt.recorders.trainer_hooks import Plan, announce
 
 
@@ -44,26 +44,27 @@ def test_trls_settings_tell_the_pairs(changed: dict[str, Any], pairs: tuple[str,
 def test_with_trls_defaults_the_user_is_warned_before_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    announce(trl.plan_of(grpo()), tmp_path, 1, None)
+    announce(trl.plan_of(grpo()), Recorder(tmp_path))
     (warning,) = caplog.messages
-    assert warning.startswith("NOTHING will be recorded: with these settings there is only policy_logp")
+    assert warning.startswith(f"ptt: recording policy_logp alone of each step to {tmp_path}. Rewards, advantages")
+    assert "drift, size of the updates, agreement with the engine and tails cannot" in warning
     for setting in ("beta above 0 adds ref_logp", "num_iterations above 1 adds old_logp", "use_vllm=True adds rollout"):
         assert setting in warning
     assert capsys.readouterr().err == ""
 
 
 def test_one_line_says_what_is_recorded_and_what_could_be(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = trl.plan_of(grpo(beta=0.04))
-    announce(plan, "run/tokens", 10, None)
+    announce(plan, Recorder("run/tokens", every=10))
     told = capsys.readouterr().err
     assert told.startswith("ptt: recording policy/ref of every 10 steps to run/tokens. num_iterations above 1 adds old")
     assert caplog.messages == []
     with caplog.at_level(logging.INFO, "ptt.recorders"):  # where a script sets logging up, it goes there
-        announce(plan, "run/tokens", 1, 0)
-    assert caplog.messages[0].startswith("recording policy/ref of each step")
-    announce(plan, "run/tokens", 1, 1)
+        announce(plan, Recorder("run/tokens", rank=0))
+    assert caplog.messages[0].startswith("ptt: recording policy/ref of each step")
+    announce(plan, Recorder("run/tokens", rank=1))
     assert capsys.readouterr().err == ""  # the other ranks are silent
 
 

@@ -15,7 +15,8 @@ import pytest
 
 import ptt
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
-from ptt.recorders import Recorder, recorder
+from ptt.recorders import Recorder
+from ptt.recorders import recorder as recorder_module
 
 
 class Tensor:
@@ -82,8 +83,9 @@ def test_columns_have_the_types_of_the_store(tmp_path: Path) -> None:
 
 
 def test_the_names_are_those_that_ptt_reads() -> None:
-    assert recorder.LOGPS == LOGPS
-    assert set(recorder.NAMES) == (set(SEQUENCES) | {"value", "return", "rewards"}) - {"step", "rank", "token_hash"}
+    assert recorder_module.LOGPS == LOGPS
+    beside = {"prox_logp", "value", "return", "rewards"}
+    assert set(recorder_module.NAMES) == (set(SEQUENCES) | beside) - {"step", "rank", "token_hash"}
 
 
 def test_padded_columns_are_cut_by_the_attention_mask(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_padded_columns_are_cut_by_the_attention_mask(tmp_path: Path) -> None:
         ([ROW | {"policy_logp": [-0.5]}], "row 0: policy_logp has 1 entries and model_mask 3"),
         ([ROW | {"ref_logprob": [0.0] * 3}], "did you mean ref_logp"),
         ([ROW | {"step": 3}], "leave it out"),
-        ([{"model_mask": [True], "policy_logp": [-1.0]}], "only policy_logp was given; add one of"),
+        ([{"model_mask": [True], "prox_logp": [-1.0]}], "no log-probability was given; add one of policy_logp"),
         ([{"policy_logp": [-1.0], "ref_logp": [-1.0]}], "no model_mask"),
         ([], "no model_mask"),
         ([[1, 2]], "a row is a list"),
@@ -142,8 +144,44 @@ def test_training_goes_on_and_the_first_failure_is_said_once(tmp_path: Path, cap
         assert recorder.write(3, [ROW]) is not None
     assert recorder.failures == 2
     (message,) = caplog.messages
+    assert message.startswith("ptt: recording to ")
     assert "training goes on" in message
     assert "nonsense" in message
+    assert not recorder.stopped
+
+
+def test_after_three_failures_in_a_row_recording_stops(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "tokens")
+    assert recorder.write(1, [ROW]) is not None
+    assert [recorder.write(step, [{"nonsense": 1}]) for step in range(2, 9)] == [None] * 7
+    assert (recorder.stopped, recorder.failures) == (True, recorder_module.MAX_FAILURES)
+    assert recorder.write(9, [ROW]) is None
+    assert not recorder.wants(10)
+    assert [path.name for path in (tmp_path / "tokens").iterdir()] == ["step_000001.parquet"]
+
+
+def test_without_a_log_it_is_said_on_standard_error(tmp_path: Path) -> None:
+    code = (
+        "import sys; from ptt.recorders import Recorder; r = Recorder(sys.argv[1]); "
+        "r.write(1, [{'nonsense': 1}]); r.write(2, [{'model_mask': [1], 'policy_logp': [-1.0]}]); "
+        "r.write(3, [{'model_mask': [1], 'policy_logp': [-1.0]}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    failed, alone = done.stderr.splitlines()
+    assert failed.startswith(f"ptt: recording to {tmp_path} failed, training goes on")
+    assert alone.startswith(f"ptt: recording policy_logp alone to {tmp_path}. Rewards, advantages, groups and masks can")
+    assert alone.endswith("add one of old_logp, rollout_logp, ref_logp.")
+
+
+def test_proximal_logprobs_values_and_returns_are_written_through(tmp_path: Path) -> None:
+    row = ROW | {"prox_logp": [-0.5, -0.5, -1.0], "value": [0.0, 0.25, 0.5], "return": [1.0, 1.0, 1.0]}
+    path = _strict(tmp_path).write(1, [row])
+    assert path is not None
+    found = pl.read_parquet(path)
+    assert {name: found[name][0].to_list() for name in ("prox_logp", "value", "return")} == {
+        name: row[name] for name in ("prox_logp", "value", "return")
+    }
+    assert found.schema["prox_logp"] == pl.List(pl.Float32)
 
 
 def test_a_disk_that_refuses_does_not_end_training(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A real TRL GRPO run with two tools on a tiny random model, offline and on the CPU: `trl_run.py OUT [WORD...]`.
 
-Words: `record`; `reuse` trains on each generation twice; `bare` takes three steps without a reference, as by TRL's
+Words: `record`; `reuse` trains on each generation twice; `bare` trains without a reference, as by TRL's
 defaults. Prints one JSON object: seconds a step, and what recording cost of it.
 """
 
@@ -116,7 +116,7 @@ def main(out: Path, *, with_recorder: bool, iterations: int, bare: bool) -> None
     questions = [f"What is the code of {word}?" for word in WORDS]
     data = Dataset.from_list([{"prompt": [{"role": "user", "content": text}]} for text in questions * 8])
     config = GRPOConfig(
-        output_dir=str(out), max_steps=3 if bare else STEPS, learning_rate=5e-3, beta=0.0 if bare else 0.01,
+        output_dir=str(out), max_steps=STEPS, learning_rate=5e-3, beta=0.0 if bare else 0.01,
         seed=0, use_cpu=True, bf16=False,
         per_device_train_batch_size=16, gradient_accumulation_steps=2, num_generations=8, num_iterations=iterations,
         max_completion_length=320, max_tool_calling_iterations=3, logging_steps=1, save_strategy="no",
@@ -134,7 +134,7 @@ def main(out: Path, *, with_recorder: bool, iterations: int, bare: bool) -> None
     if with_recorder:
         from ptt.recorders.trl import record
 
-        recorder = record(trainer, out / "tokens", strict=not bare)
+        recorder = record(trainer, out / "tokens", strict=True)
     sys.stderr.write("training begins\n")
     started = time.perf_counter()
     trainer.train()

@@ -79,7 +79,10 @@ SCALARS = ("sample_id", "group_id", "trajectory_id", "env", "rank", "reward", "p
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """The token tables of a run, what they are of, and what was lost."""
+    """The token tables of a run, what they are of, and what was lost.
+
+    Where no pair of logprobs is recorded, `pairs` is empty, and so are all tables but those of rows and of samples.
+    """
 
     tables: TokenTables
     pairs: tuple[Pair, ...]
@@ -170,7 +173,7 @@ def read_token_tables(
     progress: Callable[[int, int], None] | None = None,
     single: SingleValues | None = None,
 ) -> Tokens | None:
-    """Return the token tables, from the store's cache where they are; None where no pair of logprobs is recorded.
+    """Return the token tables, from the store's cache where they are; None where no sequence is recorded.
 
     `damaged`: files that are left out, each with what is wrong with it; those that turn out to be are added.
     `run_pieces`: folds a long run's pieces elsewhere. `single`: what was read of the files before.
@@ -212,12 +215,12 @@ class _Source:
         self._folder, self._background, self._single = folder, background, single
 
     def open(self, damaged: dict[str, str]) -> bool:
-        """Scan the files except the damaged ones; False if no pair of logprobs is left."""
+        """Scan the files except the damaged ones; False if no sequence is left."""
         scan = scan_readable(self._folder, self.manifest, self.root, damaged)
-        pairs = _order_pairs(scan) if scan is not None else ()
-        if scan is None or not pairs:
+        if scan is None:
             return False
-        self.scan, self.pairs, self.scalars = scan, pairs, self._background.submit(read_scalars, scan, self._single)
+        self.scan, self.pairs = scan, _order_pairs(scan)
+        self.scalars = self._background.submit(read_scalars, scan, self._single)
         return True
 
     def tokens(self, tables: TokenTables, kept: Future[None] | None = None) -> Tokens:
@@ -226,7 +229,7 @@ class _Source:
 
 
 def _fold_readable(source: _Source, folding: Folding, damaged: dict[str, str]) -> TokenTables | None:
-    """Fold what can be read; what cannot is added to `damaged`. None where no pair of logprobs is left.
+    """Fold what can be read; what cannot is added to `damaged`. None where no sequence is left.
 
     A function, so that the parts of the tables are gone before free memory is returned.
     """

@@ -57,6 +57,7 @@ class Evidence:
     events: tuple[Event, ...] = ()
     tails: Tails | None = None
     holders: Holders | None = None  # None: no recorded attribute distinguishes sequences
+    recorded_logps: tuple[str, ...] = ()  # which logprobs are, of any sequence
     tails_missing: tuple[str, ...] = ()  # which logprobs would have to be recorded
     tails_reason: str = ""
     tool_use: ToolUse | None = None

@@ -235,17 +235,18 @@ def gather(
     reference = topic("reference", lambda: gather_reference(series, pairs, facts))
     tails: tuple[Tails, dict[str, pl.DataFrame]] | None = None
     holders: Holders | None = None
-    if tokens is not None:
+    paired = tokens if tokens is not None and tokens.pairs else None
+    if paired is not None:
         completions = Completions(trajectories, calls, turns)
         with ThreadPoolExecutor(1) as aside:
-            details = partial(gather_details, tokens, completions, post_name=post_name)
-            few = tokens.tables.cells.height <= MAX_CELLS_ASIDE
+            details = partial(gather_details, paired, completions, post_name=post_name)
+            few = paired.tables.cells.height <= MAX_CELLS_ASIDE
             made_details = aside.submit(details).result if few else details
-            tails = topic("tails", lambda: gather_tails(tokens, post_name=post_name, reference=reference))
-            holders = topic("tail holders", lambda: gather_holders(tokens, completions, tails[0])) if tails else None
+            tails = topic("tails", lambda: gather_tails(paired, post_name=post_name, reference=reference))
+            holders = topic("tail holders", lambda: gather_holders(paired, completions, tails[0])) if tails else None
         tables |= tails[1] | (topic("tail details", made_details) or {}) if tails else {}
     unpaired, missing = missing_pair(manifest)
-    unpaired = unpaired if tokens is None else ""
+    unpaired = unpaired if paired is None else ""
     local = [source for source, named in manifest.offsets.items() if None in named]
     machines = topic("machines", lambda: gather_machines(metrics, ranks, wide, manifest.offsets))
     tables["ranks"] = ranks_table(machines)
@@ -270,7 +271,7 @@ def gather(
     run = describe_run(name, facts, series, tokens, logged_at)
     eval_losses = topic("evaluation losses", lambda: read_series(metrics, WideMetrics(folder), split="eval")) or {}
     eval_loss = eval_losses.get("eval/loss")
-    validity = topic("validity", lambda: gather_validity(tokens)) if tokens is not None else None
+    validity = topic("validity", lambda: gather_validity(paired)) if paired is not None else None
     evidence = Evidence(
         run=replace(
             run,
@@ -307,15 +308,16 @@ def gather(
         or (),
         tails=tails[0] if tails else None,
         holders=holders,
+        recorded_logps=tuple(name for name, rows in tokens.scan.logp_rows().items() if rows) if tokens else (),
         tails_missing=() if tails else missing if unpaired else REQUIRED_COLUMNS,
         tails_reason="" if tails else unpaired or _why_no_tails(sources, tokens),
         tool_use=topic("tool use", lambda: tool_use_by_step(tokens)) if tokens is not None else None,
-        copies=topic("repeated content", lambda: find_copies(tokens)) if tokens is not None else None,
+        copies=topic("repeated content", lambda: find_copies(paired)) if paired is not None else None,
         batches=topic("batches", lambda: gather_batches(tokens, series)) if tokens is not None else None,
         validity=validity,
         column_faults=(
-            topic("column faults", lambda: gather_column_faults(tokens, tokens.sound_rows, validity.fills)) or ()
-            if tokens is not None and validity is not None
+            topic("column faults", lambda: gather_column_faults(paired, paired.sound_rows, validity.fills)) or ()
+            if paired is not None and validity is not None
             else ()
         ),
         mask=topic("masks", lambda: gather_mask(tokens, facts, series.get("tools/call_frequency")))

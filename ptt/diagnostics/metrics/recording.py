@@ -77,14 +77,17 @@ def how_to_record(
 
     `recorded`: columns that the run holds. A line that gives them is there; what it needs besides is not.
     """
-    missing = frozenset(missing)
+    missing = tuple(missing)
     candidates = switches_for(framework, missing, trainer=trainer)
     if not candidates:
         return None
     best = candidates[0]
     where = "in your training loop" if best.framework == ANY else f"in {framework_name(best.framework)}"
-    if recorded & best.gives and (left := _conditions(best, missing)):
-        return f"{where}: {left}"
+    if recorded & best.gives:
+        if left := _conditions(best, frozenset(missing)):
+            return f"{where}: {left}"
+        if best.framework == ANY and (columns := [name for name in missing if name in best.gives - recorded]):
+            return f"{where}: record {', '.join(columns)} beside {', '.join(sorted(recorded))}; docs/recorder.md names the columns"
     return f"{where}: {best.line}{f' ({best.note})' if best.note else ''}"
 
 

@@ -1,5 +1,6 @@
 """Recorder files: per-token log-probabilities that already lie in canonical columns, in Parquet or as JSON lines.
 
+A file with one log-probability gives no ratio, but rewards, advantages, groups, masks and entropies all the same.
 Parquet is scanned where it lies; lines, plain or compressed, are read block by block.
 """
 
@@ -25,11 +26,14 @@ from ptt.diagnostics.parsers.io.parquet_files import (
     polars_schema,
     schema_of,
 )
+from ptt.diagnostics.parsers.io.token_dumps import MASKS as NAMED_MASKS
+from ptt.diagnostics.parsers.io.token_dumps import NAMED_LOGPS
 from ptt.diagnostics.parsers.io.values import INT32, as_number, as_step
 from ptt.diagnostics.schema import ADVANTAGE, COMPONENT, FIGURE, LOGPS, SEQUENCES
 
 REQUIRED = ("step", "model_mask")
 PAIR = 2  # a ratio needs two log-probabilities
+FOREIGN = frozenset((*NAMED_MASKS, *NAMED_LOGPS)) - {"model_mask", *LOGPS}
 COLUMNS = "recorder's columns"  # among the looks at a schema
 
 TypeTest = Callable[[pa.DataType], bool]
@@ -79,8 +83,12 @@ ALLOWED_BESIDE: dict[str, TypeTest] = {"advantage": _number, "policy_version": _
 
 
 def has_recorder_keys(names: set[str]) -> bool:
-    """Return whether these are the columns of a recorder file."""
-    return set(REQUIRED) <= names and len(names.intersection(LOGPS)) >= PAIR
+    """Return whether these are the columns of a recorder file.
+
+    One log-probability will do, unless a framework's name stands beside it, as in a dump of a hook.
+    """
+    own = len(names.intersection(LOGPS))
+    return set(REQUIRED) <= names and (own >= PAIR or (own > 0 and FOREIGN.isdisjoint(names)))
 
 
 def recognises_parquet(file: RunFile) -> bool:
@@ -113,8 +121,8 @@ def read_parquet(file: RunFile) -> Iterator[Piece]:
     for why in left_out:
         yield Lost(note=f"{file.rel}: column {why}")
     missing = [name for name in REQUIRED if name not in usable]
-    if missing or len(set(usable).intersection(LOGPS)) < PAIR:
-        reason = f"no usable {' and '.join(missing)}" if missing else "fewer than two usable log-probabilities"
+    if missing or not set(usable).intersection(LOGPS):
+        reason = f"no usable {' and '.join(missing)}" if missing else "no usable log-probability"
         yield Lost(rows=rows, bytes=file.size, note=f"{file.rel}: {reason}; rows skipped: {rows}.")
         return
     try:
@@ -165,7 +173,7 @@ PARQUET = Parser(
 MASKS = ("model_mask", "train_mask", "tool_failed")
 IDS = ("sample_id", "group_id", "trajectory_id")
 MAX_FIGURES = 17  # of a sequence: an advantage and sixteen components; with more, the table is something else
-UNUSABLE = "row(s) skipped: no usable step, mask or pair of log-probabilities."
+UNUSABLE = "row(s) skipped: no usable step, mask or log-probabilities."
 
 
 def recognises_jsonl(file: RunFile) -> bool:
@@ -174,15 +182,19 @@ def recognises_jsonl(file: RunFile) -> bool:
 
 
 def read_jsonl(file: RunFile) -> Iterator[Piece]:
-    """Yield sequences block by block; rows that cannot be used are counted."""
+    """Yield sequences block by block; rows that cannot be used are counted.
+
+    In a file whose first rows have two log-probabilities, each row has to.
+    """
     bad = 0
+    least = min(PAIR, max((len(record.keys() & set(LOGPS)) for record in first_objects(file)), default=PAIR))
     for block in blocks(file):
         if isinstance(block, Lost):
             yield block
             continue
-        frame = _fast(block)
+        frame = _fast(block, least)
         if frame is None:
-            frame, wrong = _by_line(block)
+            frame, wrong = _by_line(block, least)
             if wrong and is_torn(block):
                 yield torn_line(file, block)
             else:
@@ -192,7 +204,7 @@ def read_jsonl(file: RunFile) -> Iterator[Piece]:
     yield from count_notes(file, {UNUSABLE: bad}, lost=(UNUSABLE,))
 
 
-def _fast(block: bytes) -> pl.DataFrame | None:
+def _fast(block: bytes, least: int) -> pl.DataFrame | None:
     """Let polars read the whole block; None if a line differs from the first: polars does not say which."""
     first = json_object(block[: block.find(b"\n") + 1])
     if first is None:
@@ -221,7 +233,7 @@ def _fast(block: bytes) -> pl.DataFrame | None:
         return None
     usable = frame.select(
         (pl.col("step").is_not_null() & pl.col("model_mask").is_not_null())
-        & (pl.sum_horizontal(pl.col(name).is_not_null() for name in LOGPS if name in shape) >= PAIR)
+        & (pl.sum_horizontal(pl.col(name).is_not_null() for name in LOGPS if name in shape) >= least)
     ).to_series()
     return _cast(frame) if usable.all() else None
 
@@ -245,10 +257,10 @@ def _cast(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select(casts)
 
 
-def _by_line(block: bytes) -> tuple[pl.DataFrame, int]:
+def _by_line(block: bytes, least: int) -> tuple[pl.DataFrame, int]:
     """Read line by line; return the rows that have the required fields, and the count of the others."""
     records = [json_object(line) for line in filter(bytes.strip, block.split(b"\n"))]
-    rows = [row for record in records if record is not None and (row := _row(record)) is not None]
+    rows = [row for record in records if record is not None and (row := _row(record, least)) is not None]
     columns = {
         name: pl.Series([row.get(name) for row in rows], dtype=kind)
         for name, kind in (SEQUENCES | _figure_columns(rows)).items()
@@ -257,14 +269,14 @@ def _by_line(block: bytes) -> tuple[pl.DataFrame, int]:
     return pl.DataFrame(columns), len(records) - len(rows)
 
 
-def _row(record: dict[str, Any]) -> dict[str, Any] | None:
-    """Convert one object; None if its step, mask or log-probabilities cannot be used."""
+def _row(record: dict[str, Any], least: int) -> dict[str, Any] | None:
+    """Convert one object; None unless its step, its mask and `least` log-probabilities can be used."""
     row = {name: _converted(name, record[name]) for name in SEQUENCES if name in record}
     row |= {COMPONENT + part: value for part, value in _parts(record).items()}
     row[ADVANTAGE] = as_number(record.get("advantage"))
     if row.get("step") is None or row.get("model_mask") is None:
         return None
-    return row if sum(row.get(name) is not None for name in LOGPS) >= PAIR else None
+    return row if sum(row.get(name) is not None for name in LOGPS) >= least else None
 
 
 def _parts(record: dict[str, Any]) -> dict[str, float | None]:

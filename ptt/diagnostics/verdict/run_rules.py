@@ -221,8 +221,7 @@ def _with_framework_line(verdict: RuleVerdict, evidence: Evidence) -> RuleVerdic
     """
     if not isinstance(verdict, NotJudged) or not verdict.missing or not samples_online(evidence.algorithm):
         return verdict
-    recorded = {f"{side}_logp" for pair in evidence.pairs for side in pair.split("/")}
-    trainer = trainer_of(evidence.algorithm)
+    trainer, recorded = trainer_of(evidence.algorithm), set(evidence.recorded_logps)
     line = how_to_record(evidence.run.framework, verdict.missing, trainer=trainer, recorded=recorded)
     return verdict if line is None else replace(verdict, enable=line)
 

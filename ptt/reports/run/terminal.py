@@ -17,7 +17,7 @@ from ptt.reports.text.names import LINKS, SEVERITIES, joined, sentence, slice_na
 from ptt.reports.text.numbers import count, counted, number
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.terminal import print_wrapped
-from ptt.reports.text.why import after_slice, core_coverage, crashes, decided_by, grew, thirds
+from ptt.reports.text.why import SIGNATURE, after_slice, core_coverage, crashes, decided_by, grew, thirds
 
 MAX_FINDINGS = 3
 LOST_REWARD = 2 / 3  # of the best level: whoever reads of anything else has to read of this
@@ -153,9 +153,13 @@ def found_lines(diagnosis: Diagnosis) -> Iterator[Text]:
 
 
 def not_judged_lines(diagnosis: Diagnosis) -> Iterator[Text]:
-    """Yield how many questions have no answer, and in which areas."""
+    """Yield how many questions have no answer, and in which areas; and what recorded tokens lack for any ratio."""
     asked = [item for item in diagnosis.not_judged if item.applies]
     if asked:
         links = [LINKS[link].lower() for link in dict.fromkeys(item.link for item in asked)]
         areas = f" ({joined(links)})" if len(links) <= MAX_AREAS else f" in {len(links)} areas"
         yield cell(f"{counted(len(asked), 'question')}{areas}; the report says what to record")
+    above = " ".join((diagnosis.verdict.headline, *_reasons(diagnosis)))
+    for item in asked if diagnosis.run.sequences and diagnosis.signature.pair is None else ():
+        if item.id == SIGNATURE and item.missing and sentence(item.reason) not in above:
+            yield cell(f"{sentence(item.reason)} {sentence(item.enable)}")

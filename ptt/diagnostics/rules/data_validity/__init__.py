@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ptt.diagnostics.evidence import Evidence
@@ -45,8 +46,10 @@ NONE_RECORDED = NotJudged(
 
 
 def recorded_validity(evidence: Evidence) -> Validity | NotJudged:
-    """Return what is known about the recorded logprobs, or that none are recorded."""
-    return evidence.validity if evidence.validity is not None and evidence.validity.sequences else NONE_RECORDED
+    """Return what is known about the recorded logprobs, or that no pair of them is recorded."""
+    if evidence.validity is not None and evidence.validity.sequences:
+        return evidence.validity
+    return replace(NONE_RECORDED, missing=evidence.tails_missing) if evidence.recorded_logps else NONE_RECORDED
 
 
 def when_words(span: FaultSpan) -> str:
