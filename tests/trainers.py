@@ -191,6 +191,8 @@ class AReaL:
 class TRL:
     """GRPOTrainer as far as one step goes through the methods hung onto; its rewards have a shape nobody expects."""
 
+    use_liger_kernel = False
+
     def __init__(self) -> None:
         self.accelerator = SimpleNamespace(num_processes=1, process_index=0)
         self.model = SimpleNamespace(training=True)

@@ -109,8 +109,8 @@ def test_one_logprob_gives_no_ratio_but_the_same_rewards_advantages_and_groups(f
     about_rewards = {"advantages-without-baseline", "reward-outliers", "no-signal-groups", "advantage-scale"}
 
     def told(found: ptt.Diagnosis) -> list[str]:
-        kept = [one for one in (*found.findings, *found.healthy, *found.not_judged) if one.id in about_rewards]
-        return sorted(map(repr, kept))
+        parts = (found.findings, found.healthy, found.not_judged)
+        return sorted(repr(one) for part in parts for one in part if one.id in about_rewards)
 
     made = rows(centred=False, since=16)
     one, two = (ptt.diagnose(run(tmp_path / name, rows, form)) for name, rows in (("a", alone(made)), ("b", made)))

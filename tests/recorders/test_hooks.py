@@ -119,6 +119,146 @@ def test_a_trainer_without_the_methods_is_refused_before_training(tmp_path: Path
         record(SimpleNamespace(), tmp_path)
 
 
+class OtherArguments(TRL):
+    """A GRPO variant whose loss takes no `inputs`."""
+
+    def _compute_loss(self, model: Any, batch: dict[str, Any]) -> float:
+        raise AssertionError
+
+
+class WithoutWeights(TRL):
+    """A GRPO variant that weighs its rewards elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.reward_weights
+
+
+class Liger(TRL):
+    """GRPOTrainer before TRL 1.16 with Liger's loss, which passes `_compute_loss` by."""
+
+    use_liger_kernel = True
+
+    def compute_liger_loss(self) -> None:
+        """Stand for it."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (
+            OtherArguments,
+            r"OtherArguments._compute_loss takes \(model, batch\) and no inputs: this recorder was made for G",
+        ),
+        (WithoutWeights, r"WithoutWeights has no reward_weights: this recorder was made for GRPOTrainer"),
+        (Liger, r"use_liger_kernel=True: Liger's loss keeps no log-probabilities of single tokens; set it False: this"),
+    ],
+)
+def test_a_variant_that_could_not_be_recorded_is_refused_before_training(
+    tmp_path: Path, kind: type[TRL], says: str
+) -> None:
+    trainer = kind()
+    with pytest.raises(TypeError, match=says):
+        trl.record(trainer, tmp_path)
+    assert not vars(trainer).keys() & {"_compute_loss", "_calculate_rewards"}  # nothing hangs on it
+    assert trainer.callbacks == []
+
+
+class ByKeyword(TRL):
+    """A GRPO variant that takes its loss with named arguments, and rewards of the usual shape."""
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        return np.array([[1.0], [0.0]])
+
+    def train(self) -> None:
+        batch = self._generate_and_score_completions(["a", "a"])
+        for _ in range(2):  # micro-batches
+            self._compute_loss(inputs=batch, model=self.model)
+        self.state.global_step += 1
+        for callback in self.callbacks:
+            callback.on_step_end(self.args, self.state, None)
+
+    def _generate_and_score_completions(self, inputs: list[str]) -> dict[str, Any]:
+        made = super()._generate_and_score_completions(inputs)
+        del made["ref_per_token_logps"]
+        return made | {"completion_ids": made["completion_ids"].view(Placed)}
+
+
+class Placed(np.ndarray[Any, Any]):
+    """An array with torch's way to make another of its kind."""
+
+    def new_tensor(self, values: Any) -> Any:
+        return np.asarray(values)
+
+
+@pytest.fixture
+def transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(TrainerCallback=object))
+
+
+@pytest.mark.usefixtures("transformers")
+def test_without_any_pair_rewards_groups_and_advantages_are_recorded_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = ByKeyword()
+    recorder = trl.record(trainer, tmp_path, strict=True)
+    for _ in range(3):
+        trainer.train()
+    assert recorder.failures == 0
+    found = pl.read_parquet(tmp_path / "step_000003.parquet")
+    assert {"old_logp", "ref_logp", "rollout_logp"}.isdisjoint(found.columns)
+    _each_entry_lies_with_its_token(found[:2].rename({"policy_logp": "old_logp"}), "old_logp")
+    assert found["reward"].to_list() == [1.0, 0.0] * 2
+    assert found["rewards"].to_list() == [{"score": 1.0}, {"score": 0.0}] * 2
+    assert found["group_id"].to_list() == ["3-0"] * 4
+    assert found["advantage"].to_list() == [0.0] * 4
+    said = [*caplog.messages, *capsys.readouterr().err.splitlines()]
+    assert len(said) == 1  # before training, and not at each step
+    assert said[0].startswith(f"ptt: recording policy_logp alone of each step to {tmp_path}")
+
+
+@pytest.mark.usefixtures("transformers")
+def test_a_step_of_which_a_micro_batch_is_lost_is_not_written_in_part(tmp_path: Path) -> None:
+    trainer = ByKeyword()
+    recorder = trl.record(trainer, tmp_path)
+    trainer.train()
+    loss, taken = trainer._compute_loss, iter(range(9))
+
+    def sometimes(**given: Any) -> float:
+        if next(taken) == 1:
+            given["inputs"] = {name: value for name, value in given["inputs"].items() if name != "advantages"}
+        return loss(**given)
+
+    trainer._compute_loss = sometimes  # type: ignore[method-assign, assignment]
+    trainer.train()
+    trainer.train()
+    assert recorder.failures == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000001.parquet", "step_000003.parquet"]
+
+
+class OneTensor(ByKeyword):
+    """A GRPO variant whose forward pass gives logprobs alone, of which the first row would pass for all."""
+
+    def _get_per_token_logps_and_entropies(self, inputs: dict[str, Any]) -> Any:
+        return super()._get_per_token_logps_and_entropies(inputs)[0]
+
+
+@pytest.mark.usefixtures("transformers")
+def test_where_each_step_fails_recording_stops_and_training_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = OneTensor()
+    recorder = trl.record(trainer, tmp_path)
+    for _ in range(5):
+        trainer.train()
+    assert trainer.state.global_step == 5
+    assert recorder.stopped
+    assert list(tmp_path.iterdir()) == []
+    _, failed = caplog.messages  # after what is said before training
+    assert "training goes on" in failed
+    assert "not a tuple" in failed
+
+
 class RLOOTrainer:
     """The methods of TRL's RLOOTrainer that are hung onto; its batch holds one sum for each completion."""
 

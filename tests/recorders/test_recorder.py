@@ -169,7 +169,9 @@ def test_without_a_log_it_is_said_on_standard_error(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     failed, alone = done.stderr.splitlines()
     assert failed.startswith(f"ptt: recording to {tmp_path} failed, training goes on")
-    assert alone.startswith(f"ptt: recording policy_logp alone to {tmp_path}. Rewards, advantages, groups and masks can")
+    assert alone.startswith(
+        f"ptt: recording policy_logp alone to {tmp_path}. Rewards, advantages, groups and masks can"
+    )
     assert alone.endswith("add one of old_logp, rollout_logp, ref_logp.")
 
 

@@ -69,6 +69,11 @@ def reused(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return _trained(tmp_path_factory.mktemp("trl") / "reused", "record", "reuse")
 
 
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return _trained(tmp_path_factory.mktemp("trl") / "bare", "record", "bare")
+
+
 def _model_tokens(batch: pl.DataFrame) -> pl.DataFrame:
     lists = [name for name in ("model_mask", "policy_logp", "old_logp", "ref_logp", "entropy") if name in batch.columns]
     return batch.select(lists).explode(lists).filter("model_mask")
@@ -116,22 +121,51 @@ def test_training_is_the_same_with_and_without_it(recorded: Run, plain: Run) -> 
     assert recorded.history == plain.history
 
 
-def test_before_training_it_says_what_will_be_recorded(recorded: Run, reused: Run, tmp_path: Path) -> None:
+def test_before_training_it_says_what_will_be_recorded(recorded: Run, reused: Run) -> None:
     said = recorded.said.partition("training begins")[0]
     assert "ptt: recording policy/ref of each step to " in said
     assert "num_iterations above 1 adds old_logp" in said
     assert "ptt: recording policy/ref, old/ref, policy/old of each step" in reused.said.partition("training begins")[0]
-    bare = _trained(tmp_path / "bare", "record", "bare")
-    assert (
-        "NOTHING will be recorded: with these settings there is only policy_logp"
-        in bare.said.partition("training begins")[0]
+
+
+def test_by_trls_defaults_there_is_no_ratio_and_all_else_is_recorded(bare: Run) -> None:
+    before, _, during = bare.said.partition("training begins")
+    assert before.count("ptt: recording policy_logp alone of each step to ") == 1
+    assert "ptt:" not in during
+    tokens = bare.tokens
+    assert tokens["step"].unique().to_list() == list(range(1, STEPS + 1))
+    assert not {"old_logp", "ref_logp", "rollout_logp"} & set(tokens.columns)
+    assert _of_micro_batches(tokens, "entropy") == pytest.approx(
+        [row["entropy"] for row in bare.history[:-1]], rel=1e-4
     )
-    assert not (tmp_path / "bare" / "tokens").exists()
+    _belong_together(tokens)
 
 
-def test_of_trls_own_trainers_all_but_grpo_are_refused_before_training(tmp_path: Path) -> None:
+def test_by_trls_defaults_ptt_judges_the_rest_and_says_what_is_missing(bare: Run, tmp_path: Path) -> None:
+    shutil.copytree(bare.folder, tmp_path / "bare", ignore=shutil.ignore_patterns("completions", "checkpoint-*"))
+    found = ptt.diagnose(tmp_path / "bare")
+    assert found.crashes == ()
+    assert found.run.sequences == STEPS * 2 * MICRO_BATCH
+    (growth,) = [one for one in found.not_judged if one.id == "tool-tail-growth"]
+    assert growth.reason.startswith("only policy_logp is recorded, and a log-ratio takes two")
+    for setting in (
+        "ref_logp needs GRPOConfig(beta > 0)",
+        "rollout_logp needs use_vllm=True",
+        "num_iterations above 1",
+    ):
+        assert setting in growth.enable
+    answered = {one.id for one in found.healthy} | {one.id for one in found.findings}
+    assert {"advantages-without-baseline", "no-signal-groups", "reward-outliers"} <= answered
+
+
+def test_of_trls_own_trainers_all_but_grpo_are_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trl = pytest.importorskip("trl")
-    kinds = [getattr(trl, name) for name in dir(trl) if name.endswith("Trainer")]
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    from trl.experimental.online_dpo import OnlineDPOTrainer
+
+    kinds = [getattr(trl, name) for name in dir(trl) if name.endswith("Trainer")] + [OnlineDPOTrainer]
     assert {"GRPOTrainer", "RLOOTrainer"} <= {kind.__name__ for kind in kinds}
     for kind in kinds:
         if kind is not trl.GRPOTrainer:
@@ -140,7 +174,10 @@ def test_of_trls_own_trainers_all_but_grpo_are_refused_before_training(tmp_path:
 
 
 def test_samples_groups_rewards_and_advantages_belong_together(recorded: Run) -> None:
-    tokens = recorded.tokens
+    _belong_together(recorded.tokens)
+
+
+def _belong_together(tokens: pl.DataFrame) -> None:
     assert tokens["sample_id"].n_unique() == tokens.height == STEPS * 2 * MICRO_BATCH
     groups = tokens.group_by("group_id").agg(
         pl.len(), pl.col("advantage").sum().abs().alias("sum"), pl.corr("reward", "advantage").alias("together")

@@ -87,7 +87,8 @@ def how_to_record(
         if left := _conditions(best, frozenset(missing)):
             return f"{where}: {left}"
         if best.framework == ANY and (columns := [name for name in missing if name in best.gives - recorded]):
-            return f"{where}: record {', '.join(columns)} beside {', '.join(sorted(recorded))}; docs/recorder.md names the columns"
+            beside = ", ".join(sorted(recorded))
+            return f"{where}: record {', '.join(columns)} beside {beside}; docs/recorder.md names the columns"
     return f"{where}: {best.line}{f' ({best.note})' if best.note else ''}"
 
 
