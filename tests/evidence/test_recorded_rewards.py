@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from rich.console import Console
 
 import ptt
 from ptt.diagnostics.model import Finding
+from ptt.reports.run.terminal import print_diagnosis
 
 STEPS, GROUPS, SIZE = 30, 4, 4
 Row = dict[str, Any]
@@ -153,3 +156,15 @@ def test_a_surprisal_far_off_the_entropy_is_found_without_a_pair(tmp_path: Path)
     made = [row | {"entropy": [0.05] * len(row["model_mask"])} for row in alone(rows())]
     found = ptt.diagnose(run(tmp_path, made, "parquet"))
     assert "surprisal-off-entropy" in {one.id for one in found.findings}
+
+
+def test_the_terminal_says_what_a_ratio_lacks_once_also_below_other_findings(tmp_path: Path) -> None:
+    lacks = "Only policy_logp is recorded, and a log-ratio takes two"
+    for name, made in (("found", rows(centred=False)), ("quiet", rows())):
+        console = Console(file=io.StringIO(), width=1000)
+        print_diagnosis(ptt.diagnose(run(tmp_path / name, alone(made), "parquet")), console, "report.html")
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        where = text.partition("Not judged")[2] if name == "found" else text
+        assert lacks in where, text
+        assert "ecord old_logp, rollout_logp, ref_logp beside policy_logp" in where, text
+        assert name == "quiet" or text.count(lacks) == 1

@@ -32,7 +32,7 @@ def recognises(file: RunFile) -> bool:
 
 
 def _has_token_columns(names: set[str]) -> bool:
-    """Return whether they name a mask and a logprob, not all as a recorder would: its files need two logprobs."""
+    """Return whether they name a mask and a logprob, not all as a recorder would."""
     matched = names.intersection(MASKS), names.intersection(NAMED_LOGPS)
     return all(matched) and not matched[0].union(matched[1]) <= {"model_mask", *OURS}
 
