@@ -46,6 +46,7 @@ from ptt.diagnostics.evidence.series import (
     aggregate_table,
     further_losses,
     logged_steps,
+    read_evaluations,
     read_other,
     read_series,
     series_parts,
@@ -326,7 +327,10 @@ def gather(
         segments=topic("segments", lambda: gather_segments(wide.rows(metrics), tokens, local)),
         advantages=topic("advantages", lambda: audit_advantages(tokens, earned, facts)),
         scalars=topic("recomputed scalars", lambda: audit_scalars(tokens, series, other, facts)),
-        contradictions=topic("contradictions", lambda: find_contradictions(series, other, facts)) or (),
+        contradictions=topic(
+            "contradictions", lambda: find_contradictions(series, other, facts, read_evaluations(metrics))
+        )
+        or (),
         required_tools=settings.required_tools,
         limits=settings.limits,
         better=settings.better,

@@ -21,6 +21,7 @@ from ptt.diagnostics.rules.data_validity import (
     filled_rows,
     incomplete_batches,
     kl_disagrees,
+    metrics_contradict_each_other,
     misplaced_mask,
     missing_logprobs,
     missing_parts,
@@ -165,6 +166,7 @@ VALIDITY_RULES: tuple[Rule, ...] = (
     resumed_segments.RULE,
     missing_parts.RULE,
     incomplete_batches.RULE,
+    metrics_contradict_each_other.RULE,
 )
 ENVIRONMENT_RULES: tuple[Rule, ...] = (
     tool_use_vanished.RULE,
