@@ -142,7 +142,7 @@ def _hold_values(
     constants: Mapping[str, float],
 ) -> HeldSteps | None:
     """Hold values against relations; at each step the one that is broken most counts."""
-    roundings = {symbol: rounding_of(array) for symbol, array in values.items()}
+    roundings = {symbol: rounding_of(array) for symbol, array in values.items() if symbol not in identity.exact}
     fixed = {name: np.full(len(steps), value) for name, value in constants.items()}
     values = {**values, **fixed, "step": steps.astype(np.float64)}
     compared = [compare(relation, values, roundings) for relation in relations]
@@ -200,7 +200,7 @@ def _break(identity: Identity, held: HeldSteps) -> Break | None:
     left, right = (float(np.median(side[inside])) for side in (held.left, held.right))
     middle |= {"left": Said(value=left, name=held.sides[0]), "right": Said(value=right, name=held.sides[1])}
     return Break(
-        claim=f"{identity.claim.format(**middle)}{_when(held.steps, first, last, inside)}",
+        claim=f"{identity.claim.format(**middle, names=' and '.join(held.names))}{_when(held.steps, first, last, inside)}",
         names=held.names,
         since=int(held.steps[first]),
         until=int(held.steps[last]),

@@ -122,7 +122,7 @@ def _of_ladder(text: str, logged: LoggedMetrics) -> Iterator[Binding]:
     rungs: dict[tuple[str, str], dict[int, str]] = {}
     for name in logged.bare:
         before, found, after = name.partition(text)
-        if found and (number := NUMBER.match(after)):
+        if found and "std" not in name and (number := NUMBER.match(after)):
             rungs.setdefault((before, after[number.end() :]), {})[int(number.group())] = name
     for names in rungs.values():
         numbers = sorted(names)

@@ -19,6 +19,7 @@ MIN_ROWS: Final = 10  # steps that weights must fit, all of them, before a later
 ROWS_A_PART: Final = 3  # and so many for each weight that is fitted: fewer fit anything
 MAX_PARTS: Final = 12
 VARIED: Final = 3  # distinct totals at least: a total that stands still fits any weights
+TIGHT: Final = 1e-4  # of the parts' sizes: weights that fit only nearly are of another sum, as of one with a penalty
 TOTAL: Final = "the total"
 
 
@@ -48,7 +49,7 @@ def _held(identity: Identity, total: Series, parts: Mapping[str, Series]) -> Hel
     y, x = values[TOTAL], np.stack([values[name] for name in parts], axis=1)
     rounding = rounding_of(y)
     offs = np.stack([rounding_of(values[name]) for name in parts], axis=1)
-    weights = _weights(identity, y, x, rounding, offs, first)
+    weights = _weights(y, x, rounding, offs, first)
     if weights is None:
         return None
     given = product(x, weights)
@@ -73,9 +74,7 @@ def _tolerance(
     return identity.absolute + identity.relative * sizes + rounding + product(offs, np.abs(weights))
 
 
-def _weights(
-    identity: Identity, y: FloatArray, x: FloatArray, rounding: FloatArray, offs: FloatArray, first: int
-) -> FloatArray | None:
+def _weights(y: FloatArray, x: FloatArray, rounding: FloatArray, offs: FloatArray, first: int) -> FloatArray | None:
     """Return the weights that fit each of the first steps: all ones, or those of least squares; else None."""
     start = _varied(y, first)
     if start is None:
@@ -87,7 +86,10 @@ def _weights(
         candidates.append(solved)
     for weights in candidates:
         off = np.abs(target - product(early, weights))
-        if (off <= _tolerance(identity, early, weights, rounding[:start], offs[:start])).all():
+        tight = (
+            TIGHT * product(np.abs(early), np.abs(weights)) + rounding[:start] + product(offs[:start], np.abs(weights))
+        )
+        if (off <= tight).all():
             return weights
     return None
 
@@ -112,7 +114,7 @@ def scheduled_rate(identity: Identity, logged: LoggedMetrics, facts: Mapping[str
     kind = str(facts.get("lr_scheduler_type", "")).lower()
     peak, length = (_number(facts.get(name)) for name in ("learning_rate", "max_steps"))
     warm = _number(facts.get("warmup_steps"))
-    if series is None or kind not in SCHEDULES or not peak or not length or warm is None:
+    if series is None or kind not in SCHEDULES or not peak or length is None or length <= 0 or warm is None:
         return
     share = _number(facts.get("warmup_ratio")) or 0.0
     warm = (math.ceil(warm * length) if 0 < warm < 1 else warm) or math.ceil(share * length)

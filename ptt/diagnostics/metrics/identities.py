@@ -48,6 +48,7 @@ class Identity:
     unless: Mapping[str, list[str]] = field(default_factory=dict)
     below: Mapping[str, str] = field(default_factory=dict)
     absent: Names = ()
+    exact: Names = ()
     absolute: float = 0.0
     relative: float = 0.0
     at_once: float | None = None
@@ -79,7 +80,9 @@ def identities() -> Mapping[str, Identity]:
 def _identity(name: str, row: dict[str, Any]) -> Identity:
     relations = row.pop("relation", [])
     tuples = {
-        key: tuple(row.pop(key)) for key in ("causes", "next", "each", "ladder", "framework", "absent") if key in row
+        key: tuple(row.pop(key))
+        for key in ("causes", "next", "each", "ladder", "framework", "absent", "exact")
+        if key in row
     }
     return Identity(
         id=name,

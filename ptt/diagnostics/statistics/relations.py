@@ -27,6 +27,7 @@ INTEGER_FROM: Final = 10.0  # whole numbers below it are counts; larger ones may
 TYPES: Final = {8: 2.0**-8, 11: 2.0**-11}  # bits of the mantissa of bfloat16 and half: half of their spacing
 MIN_TYPED: Final = 8  # distinct values that all fit a short mantissa: no accident
 EXACT: Final = 1e-9
+EARLY: Final = 20  # values that show what a metric is, before a later one can contradict them
 SURE: Final = 1e-6  # a premise `==` holds where the values agree to this
 
 
@@ -71,6 +72,10 @@ def _median(values: FloatArray) -> FloatArray:
     return np.full_like(values, np.nanmedian(values) if np.isfinite(values).any() else np.nan)
 
 
+def _early(values: FloatArray) -> FloatArray:
+    return np.full_like(values, values[:EARLY].min() if len(values) > EARLY else np.nan)
+
+
 FUNCTIONS: Final[Mapping[str, Callable[..., FloatArray]]] = {
     "abs": np.abs,
     "exp": np.exp,
@@ -82,6 +87,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., FloatArray]]] = {
     "rise": _rise,
     "first": _first,
     "median": _median,
+    "early": _early,
 }
 OPERATORS: Final[Mapping[type[ast.operator], Callable[[FloatArray, FloatArray], FloatArray]]] = {
     ast.Add: np.add,
