@@ -22,6 +22,7 @@ from ptt.diagnostics.config import MAX_DEPTH, Settings
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.metrics.catalogue import document, metrics
+from ptt.diagnostics.metrics.identities import Identity, identities
 from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
 from ptt.diagnostics.parsers.io.lines import TOTAL_BYTES
 from ptt.diagnostics.parsers.io.run_files import MAX_FILES
@@ -400,6 +401,75 @@ def causes() -> str:
     return CAUSES + "\n".join(parts)
 
 
+AUDIT = """# The audit of the objective
+
+A trainer says what it optimises: advantages, a loss, curves with names. `ptt diagnose` recomputes what the run's own
+records allow, and holds the logged metrics against each other. `findings.json` has one row for each under `audit`.
+
+## Advantages from rewards
+
+## Scalars from tokens
+
+## Contradictions between logged metrics
+
+These need no tokens: they hold between metrics of the same steps, whatever was trained. Each metric counts under the
+names that frameworks give it; a name that was only guessed from its words is left out. Metrics that are logged at
+different steps, or as means over different windows, are not held against each other.
+
+How far logged values are rounded shows in their digits, and is allowed for. Beyond that and the tolerance below, a
+stretch of steps must break an identity: one in which broken steps outnumber the others by five. A bound marked "at
+once" is broken by a single step. Identities with one cause give one finding of
+[metrics-contradict-each-other](rules.md#metrics-contradict-each-other).
+
+| identity | what must hold | as | metrics | tolerance | severity | source |
+|---|---|---|---|---|---|---|
+"""
+
+
+def audit() -> str:
+    """One line an identity between metrics, and what it means where it is broken."""
+    rows = [
+        f"| `{one.id}` | {_cell(one.says)} | {_relation(one)} | {_names(one)} | {_tolerance(one)} | {one.severity} | {_cell(one.source)} |\n"
+        for one in identities().values()
+    ]
+    meaning = [
+        f"| `{one.id}` | {_cell('; '.join(one.causes))} | {_cell('; '.join(one.next))} |\n"
+        for one in identities().values()
+    ]
+    head = "\nWhat it means where one is broken:\n\n| identity | what may be the cause | what to do |\n|---|---|---|\n"
+    return AUDIT + "".join(rows) + head + "".join(meaning)
+
+
+def _relation(identity: Identity) -> str:
+    """Write what an identity is in symbols."""
+    told = {"fits": "total = weighted sum of parts", "schedule": "rate = schedule(step)"}
+    relations = [f"`{_cell(text)}`" for text in identity.relations] or [
+        text for field, text in told.items() if getattr(identity, field)
+    ]
+    return "<br>".join(relations)
+
+
+MAX_NAMES = 6  # of one identity: a cell with thirty names is not read
+
+
+def _names(identity: Identity) -> str:
+    more = len(identity.names) - MAX_NAMES
+    named = ", ".join(f"`{name}`" for name in identity.names[:MAX_NAMES])
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _tolerance(identity: Identity) -> str:
+    parts = [f"{identity.absolute:g}"] if identity.absolute else []
+    parts += [f"{100 * identity.relative:g}%"] if identity.relative else []
+    at_once = ["at once"] if identity.at_once is not None else []
+    return ", ".join([" + ".join(parts) or "rounding", *at_once])
+
+
+def _cell(text: str) -> str:
+    """Write text as a cell of a table."""
+    return text.replace("|", "\\|")
+
+
 ARCHITECTURE = """# Architecture
 
 A run's files go in at the bottom of this picture and a report comes out at the top. Imports point downwards only: a
@@ -475,7 +545,7 @@ def own_texts() -> str:
     for room in ROOMS:
         for module in home.glob(room if room.endswith(".py") else f"{room}/**/*.py"):
             texts |= {module.name, *_literals(module.read_bytes())}
-    for table in ("metrics/switches.toml", "verdict/causes.toml"):
+    for table in ("metrics/switches.toml", "metrics/identities.toml", "verdict/causes.toml"):
         texts.update(_strings(tomllib.loads(home.joinpath(table).read_text(encoding="utf-8"))))
     texts.update(_strings({name: dict(metric.aliases) for name, metric in metrics().items()}))
     texts.update(_strings({name: document()[name] for name in ("reporters", "splits", "frameworks")}))
@@ -504,6 +574,7 @@ def _strings(value: object) -> Iterator[str]:
 OWN_TEXTS = "../ptt/reports/redact/own_texts.json"
 PAGES = {
     "architecture.md": architecture,
+    "audit.md": audit,
     "budget.md": budget,
     "causes.md": causes,
     "formats.md": formats,

@@ -62,6 +62,8 @@ class Break:
     """An identity that one set of metrics breaks."""
 
     claim: str
+    causes: tuple[str, ...]
+    next: tuple[str, ...]
     names: tuple[str, ...]  # the metrics, as logged
     since: int
     until: int
@@ -199,8 +201,11 @@ def _break(identity: Identity, held: HeldSteps) -> Break | None:
     }
     left, right = (float(np.median(side[inside])) for side in (held.left, held.right))
     middle |= {"left": Said(value=left, name=held.sides[0]), "right": Said(value=right, name=held.sides[1])}
+    names = " and ".join(held.names)
     return Break(
-        claim=f"{identity.claim.format(**middle, names=' and '.join(held.names))}{_when(held.steps, first, last, inside)}",
+        claim=f"{identity.claim.format(**middle, names=names)}{_when(held.steps, first, last, inside)}",
+        causes=tuple(cause.format(**middle, names=names) for cause in identity.causes),
+        next=tuple(step.format(**middle, names=names) for step in identity.next),
         names=held.names,
         since=int(held.steps[first]),
         until=int(held.steps[last]),
@@ -249,7 +254,7 @@ def _contradiction(identity: Identity, held: list[HeldSteps]) -> Contradiction:
         steps=len(shown.steps),
         agreeing=int((shown.beyond <= 0).sum()),
         since=breaks[0].since if breaks else None,
-        reason=identity.causes[0] if breaks else "",
+        reason=breaks[0].causes[0] if breaks else "",
         finding=RULE_ID if breaks else None,
     )
     return Contradiction(identity=identity, row=row, breaks=breaks)

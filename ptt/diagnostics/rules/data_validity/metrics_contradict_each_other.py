@@ -15,7 +15,6 @@ Source: docs/audit.md lists every identity with its source; huggingface/trl issu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
 from typing import Final
 
 from ptt.diagnostics.evidence import Evidence
@@ -28,6 +27,9 @@ from ptt.diagnostics.wording import counted
 
 EFFECT: Final = "at least one of these curves is not what its name says; verdicts that rest on it may be wrong"
 MAX_NAMED: Final = 6  # metrics that a finding lists
+MAX_CLAIMS: Final = 2  # further claims that a sentence takes
+Pair = tuple[Contradiction, Break]
+"""A broken identity, and where it is broken worst."""
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -42,9 +44,23 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     broken = [(one, worst) for one in held if (worst := _worst(one, limits)) is not None]
     if not broken:
         return Healthy(reason=f"{counted(len(held), 'relation(s)')} between logged metrics hold")
-    broken.sort(key=lambda pair: (pair[0].identity.group, _severity(*pair).rank, -pair[1].broken, pair[0].identity.id))
-    groups = [list(pairs) for _, pairs in groupby(broken, key=lambda pair: pair[0].identity.group)]
-    return Broken(findings=tuple(_finding(pairs, limits) for pairs in groups))
+    broken.sort(key=lambda pair: (_severity(*pair).rank, -pair[1].broken))
+    return Broken(findings=tuple(_finding(pairs, limits) for pairs in _of_one_cause(broken)))
+
+
+def _of_one_cause(broken: list[Pair]) -> list[list[Pair]]:
+    """Gather identities that one cause breaks: of one group, or about one metric; the worst first."""
+    groups: list[list[Pair]] = []
+    for pair in broken:
+        akin = [group for group in groups if any(_are_akin(pair, member) for member in group)]
+        groups = [group for group in groups if group not in akin]
+        groups.append([*(member for group in akin for member in group), pair])
+    return groups
+
+
+def _are_akin(pair: Pair, other: Pair) -> bool:
+    same = pair[0].identity.group == other[0].identity.group
+    return same or not {*pair[1].names}.isdisjoint(other[1].names)
 
 
 def _worst(one: Contradiction, limits: Limits) -> Break | None:
@@ -56,10 +72,10 @@ def _severity(one: Contradiction, found: Break) -> Severity:
     return Severity(one.identity.severity) if found.broken >= MIN_EXCESS else Severity.LOW
 
 
-def _finding(pairs: list[tuple[Contradiction, Break]], limits: Limits) -> Finding:
+def _finding(pairs: list[Pair], limits: Limits) -> Finding:
     (first, found), *others = pairs
     names = _named([found, *(other for _, other in others), *first.breaks])
-    also = "".join(f"; {other.claim}" for _, other in others[:2])
+    also = "".join(f"; {other.claim}" for _, other in others[:MAX_CLAIMS])
     interval = None if found.before is None else (found.before + 1, found.since)
     return Finding(
         severity=_severity(first, found),
@@ -84,9 +100,9 @@ def _finding(pairs: list[tuple[Contradiction, Break]], limits: Limits) -> Findin
                 EFFECT,
             ),
         },
-        causes=tuple(dict.fromkeys(cause for one, _ in pairs for cause in one.identity.causes)),
+        causes=tuple(dict.fromkeys(cause for _, one in pairs for cause in one.causes)),
         confirm=(f"recompute {' and '.join(found.names[:MAX_NAMED])} of one of these steps from its batch",),
-        next=tuple(dict.fromkeys(step for one, _ in pairs for step in one.identity.next)),
+        next=tuple(dict.fromkeys(step for _, one in pairs for step in one.next)),
     )
 
 
