@@ -75,12 +75,15 @@ def dpo(generator: Generator, count: int) -> Rows:
     margin = generator.uniform(0.3, 4.0) * done * np.exp(some_ar(generator, count, 0.1))
     chosen = -generator.uniform(60, 300) * (1 + generator.uniform(-0.02, 0.08) * done)
     loss = LN2 - (LN2 - generator.uniform(0.3, 0.6)) * done + some_ar(generator, count, 0.02)
+    accuracies = generator.binomial(pairs, share) / pairs
+    margins = margin + generator.normal(0, 0.02, count)
+    reward = 0.2 * margin + generator.normal(0, 0.02, count)
     return {
-        "loss": np.maximum(loss, 0.05),
-        "rewards/accuracies": generator.binomial(pairs, share) / pairs,
-        "rewards/margins": margin + generator.normal(0, 0.02, count),
-        "rewards/chosen": 0.2 * margin + generator.normal(0, 0.02, count),
-        "rewards/rejected": -0.8 * margin + generator.normal(0, 0.02, count),
+        "loss": np.maximum(loss, np.log1p(np.exp(-margins))),  # the mean of a convex function of the margin
+        "rewards/accuracies": accuracies,
+        "rewards/margins": margins,
+        "rewards/chosen": reward,
+        "rewards/rejected": reward - margins,
         "logps/chosen": chosen + some_ar(generator, count, 2.0),
         "logps/rejected": chosen * 1.05 - 10 * margin + some_ar(generator, count, 2.0),
         **_optimiser(generator, count, log_uniform(generator, 1e-7, 5e-6)),

@@ -33,7 +33,7 @@ def dpo(*, share: float, rejected: float, margin: float) -> list[dict[str, float
             "loss": math.log1p(math.exp(-margin * done)) * (1 + 0.02 * generator.normal()),
             "rewards/accuracies": right,
             "rewards/margins": margin * done + 0.1 * generator.normal(),
-            "rewards/chosen": 0.2 * done,
+            "rewards/chosen": 0.0,
             "rewards/rejected": BETA * (rejected + 9.0) * done,
             "logps/chosen": -10.0 * (1 + 0.05 * generator.normal()),
             "logps/rejected": -own + (rejected + 9.0) * done,
@@ -41,6 +41,7 @@ def dpo(*, share: float, rejected: float, margin: float) -> list[dict[str, float
             "entropy": 0.5 - 0.05 * done,
             "mean_token_accuracy": 0.8,
         }
+        figures["rewards/chosen"] = figures["rewards/rejected"] + figures["rewards/margins"]
         rows.append({"step": step, **figures})
         if step % 50 == 0:
             rows.append({"step": step, "eval_loss": figures["loss"], "eval_rewards/accuracies": right})
@@ -55,7 +56,13 @@ def sft(*, overfit: bool) -> list[dict[str, float]]:
         loss = (0.002 if overfit else 0.2) + 5.0 * math.exp(-step / 40)
         noise = 1 + 0.03 * generator.normal()
         rows.append(
-            {"step": step, "loss": loss * noise, "grad_norm": noise, "mean_token_accuracy": 0.9, "entropy": 0.3}
+            {
+                "step": step,
+                "loss": loss * noise,
+                "grad_norm": noise,
+                "mean_token_accuracy": max(0.1, 1.0 - loss),
+                "entropy": 0.3,
+            }
         )
         if step % 25 == 0:
             above = max(0.0, step - 100) / 250 if overfit else 0.0

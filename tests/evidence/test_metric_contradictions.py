@@ -24,6 +24,7 @@ NOISE = np.random.default_rng(1).normal(scale=1e-3, size=STEPS)
 """What gives each logged number all its digits."""
 RISING = np.linspace(0.2, 0.8, STEPS) + 0.01 * np.sin(np.arange(STEPS))
 WAVE = 0.5 + 0.2 * np.sin(np.arange(STEPS))
+INDEX: Array = np.arange(STEPS, dtype=np.float64)
 TRL, VERL = {"framework": "trl"}, {"framework": "verl"}
 Logged = Mapping[str, Array | float]
 
@@ -300,13 +301,13 @@ CASES = [
     Case(
         id="token-counter-too-slow",
         broken={"num_tokens": 5000.0, "completions/max_length": 80.0},
-        sound={"num_tokens": 5000.0 * np.arange(1, STEPS + 1)},
+        sound={"num_tokens": 5000.0 * INDEX},
         facts=TRL,
     ),
     Case(
         id="epoch-unlike-steps",
-        broken={"epoch": np.arange(STEPS) / 100 + np.maximum(np.arange(STEPS) - 30, 0) / 10},
-        sound={"epoch": np.arange(STEPS) / 100},
+        broken={"epoch": np.cumsum(np.where(np.arange(STEPS) > 30, 0.1, 0.01))},
+        sound={"epoch": 0.01 * INDEX},
     ),
     Case(
         id="counts-disagree",

@@ -89,7 +89,7 @@ def dpo(rows: int) -> dict[str, Array | float]:
         "grad_norm": noisy(2.0, seed=2, rows=rows),
         "rewards/accuracies": np.minimum(0.55 + 0.4 * learnt, 0.95),
         "rewards/margins": 2 * learnt + noisy(0.05, seed=3, rows=rows),
-        "rewards/chosen": learnt,
+        "rewards/chosen": learnt + noisy(0.05, seed=3, rows=rows),
         "rewards/rejected": -learnt,
         "logps/chosen": -100 - learnt,
         "logps/rejected": -100 - 5 * learnt,

@@ -47,7 +47,7 @@ TINY: Final = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """A number in a sentence: `{x}` writes its middle value, `{x.name}` what it is logged as."""
+    """A number in a sentence: `{x}` writes its value at a typical broken step, `{x.name}` its name."""
 
     value: float
     name: str
@@ -71,7 +71,7 @@ class Break:
     steps: int  # compared
     broken: int  # of them
     excess: float  # broken steps less the others, in the worst stretch; infinite where a single step is enough
-    left: float  # the middle value of the sides where it is broken
+    left: float  # the sides at the step that is broken by a middling amount
     right: float
 
 
@@ -196,10 +196,9 @@ def _break(identity: Identity, held: HeldSteps) -> Break | None:
         where = np.flatnonzero(held.beyond > (identity.at_once or 0.0))
         first, last = int(where[0]), int(where[-1])
     inside = np.flatnonzero(over[first : last + 1]) + first
-    middle = {
-        symbol: Said(value=float(np.median(array[inside])), name=name) for symbol, (name, array) in held.symbols.items()
-    }
-    left, right = (float(np.median(side[inside])) for side in (held.left, held.right))
+    typical = int(inside[np.argsort(held.beyond[inside], kind="stable")[len(inside) // 2]])
+    middle = {symbol: Said(value=float(array[typical]), name=name) for symbol, (name, array) in held.symbols.items()}
+    left, right = float(held.left[typical]), float(held.right[typical])
     middle |= {"left": Said(value=left, name=held.sides[0]), "right": Said(value=right, name=held.sides[1])}
     names = " and ".join(held.names)
     return Break(

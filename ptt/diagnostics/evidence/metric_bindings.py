@@ -85,7 +85,7 @@ def settings_of(identity: Identity, facts: Mapping[str, JsonScalar]) -> dict[str
         given = [facts[name] for name in names if isinstance(name, str) and name in facts]
         known = [float(value) for value in given if isinstance(value, int | float) and not isinstance(value, bool)]
         if known or default is not None:
-            numbers[symbol] = float(known[0] if known else default)
+            numbers[symbol] = known[0] if known else float(default or 0.0)
     return numbers
 
 

@@ -79,11 +79,11 @@ def _weights(y: FloatArray, x: FloatArray, rounding: FloatArray, offs: FloatArra
     start = _varied(y, first)
     if start is None:
         return None
-    candidates = [np.ones(x.shape[1])]
+    candidates: list[FloatArray] = [np.ones(x.shape[1])]
     early, target = x[:start], y[:start]
     solved, _, rank, _ = np.linalg.lstsq(early, target, rcond=None)
     if rank == x.shape[1]:
-        candidates.append(solved)
+        candidates.append(solved.astype(np.float64))
     for weights in candidates:
         off = np.abs(target - product(early, weights))
         tight = (
@@ -121,7 +121,9 @@ def scheduled_rate(identity: Identity, logged: LoggedMetrics, facts: Mapping[str
     steps, rates = series.finite()
     if not len(steps) or series.logged:
         return
-    near = np.stack([_rate(kind, steps + shift, peak=peak, warm=warm, length=length) for shift in (0, -1, 1)])
+    near = np.stack(
+        [_rate(kind, steps.astype(np.float64) + shift, peak=peak, warm=warm, length=length) for shift in (0, -1, 1)]
+    )
     off = np.abs(near - rates)
     nearest = off.argmin(axis=0)
     given = np.take_along_axis(near, nearest[None], axis=0)[0]

@@ -79,16 +79,13 @@ def identities() -> Mapping[str, Identity]:
 
 def _identity(name: str, row: dict[str, Any]) -> Identity:
     relations = row.pop("relation", [])
-    tuples = {
-        key: tuple(row.pop(key))
-        for key in ("causes", "next", "each", "ladder", "framework", "absent", "exact")
-        if key in row
-    }
+    stems, fits = tuple(row.pop("stems", ())), tuple(Fit(**fit) for fit in row.pop("fits", ()))
+    tuples = ("causes", "next", "each", "ladder", "framework", "absent", "exact")
+    fields: dict[str, Any] = {key: tuple(value) if key in tuples else value for key, value in row.items()}
     return Identity(
         id=name,
         relations=(relations,) if isinstance(relations, str) else tuple(relations),
-        stems=tuple(row.pop("stems", ())),
-        fits=tuple(Fit(**fit) for fit in row.pop("fits", ())),
-        **tuples,
-        **row,
+        stems=stems,
+        fits=fits,
+        **fields,
     )
