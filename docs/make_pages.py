@@ -429,7 +429,8 @@ once" is broken by a single step. Identities with one cause give one finding of
 def audit() -> str:
     """One line an identity between metrics, and what it means where it is broken."""
     rows = [
-        f"| `{one.id}` | {_cell(one.says)} | {_relation(one)} | {_names(one)} | {_tolerance(one)} | {one.severity} | {_cell(one.source)} |\n"
+        f"| `{one.id}` | {_cell(one.says)} | {_relation(one)} | {_names(one)} | {_tolerance(one)} "
+        f"| {one.severity} | {_cell(one.source)} |\n"
         for one in identities().values()
     ]
     meaning = [

@@ -161,7 +161,7 @@ def _hold_values(
     beyond = beyond.max(axis=0)
     most = relations[int(np.bincount(worst[beyond > 0] if (beyond > 0).any() else worst).argmax())]
     called = {symbol: one.raw_name for symbol, one in series.items()}
-    first = next(iter(series[symbol] for symbol in _in_order(relations[0], series)))
+    ordered = [series[symbol] for symbol in _in_order(most, series)]
     return HeldSteps(
         steps=steps[judged],
         beyond=beyond,
@@ -169,8 +169,8 @@ def _hold_values(
         right=np.choose(worst, [one.right[judged] for one in compared]),
         sides=(called.get(most.left, most.left), called.get(most.right, most.right)),
         symbols={symbol: (called.get(symbol, symbol), array) for symbol, array in {**values, **figures}.items()},
-        names=tuple(called.values()),
-        quantity=first.name,
+        names=tuple(one.raw_name for one in ordered),
+        quantity=ordered[0].name,
     )
 
 
@@ -248,7 +248,7 @@ def _contradiction(identity: Identity, held: list[HeldSteps]) -> Contradiction:
         logged_as=" and ".join(shown.names),
         formula=identity.id,
         logged=left if np.isfinite(left) else None,
-        recomputed=right if np.isfinite(right) else None,
+        recomputed=right if np.isfinite(right) and (equal or breaks) else None,
         error=abs(left - right) / max(abs(right), TINY) if equal and np.isfinite(left - right) else None,
         steps=len(shown.steps),
         agreeing=int((shown.beyond <= 0).sum()),

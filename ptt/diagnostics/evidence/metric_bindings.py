@@ -21,6 +21,7 @@ from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 Binding = Mapping[str, Series]
 """The metric of each symbol."""
 UNPLACED: Final = "console:"  # names of values that a console prints without a step
+MAX_SETS: Final = 512  # of metrics that one identity is held against: more are statistics of layers or of samples
 NUMBER: Final = re.compile(r"\d+")
 
 
@@ -32,6 +33,8 @@ class LoggedMetrics:
         placed = [one for one in (*metrics.values(), *other.values()) if not one.raw_name.startswith(UNPLACED)]
         self._canonical = {name: one for name, one in metrics.items() if canonical(one.raw_name) == name}
         self._bare = {bare_name(one.raw_name): one for one in placed}
+        self.bare = sorted(self._bare)
+        """The names as logged, without a reporter's prefix."""
 
     def __getitem__(self, name: str) -> Series | None:
         """Return the metric of a canonical name, or of one as logged."""
@@ -47,11 +50,6 @@ class LoggedMetrics:
             found = self[pattern]
             return {} if found is None else {found.raw_name: found}
         return {name: self._bare[name] for name in self.bare if _is_like(name, pattern)}
-
-    @property
-    def bare(self) -> list[str]:
-        """The names as logged, without a reporter's prefix, sorted."""
-        return sorted(self._bare)
 
 
 def _is_like(name: str, pattern: str) -> bool:
@@ -90,11 +88,10 @@ def settings_of(identity: Identity, facts: Mapping[str, JsonScalar]) -> dict[str
 
 
 def bindings_of(identity: Identity, logged: LoggedMetrics) -> list[Binding]:
-    """Return every set of metrics that an identity is to be held against."""
-    if identity.each:
-        alike = {name: series for pattern in identity.each for name, series in logged.like(pattern).items()}
-        return [{"x": series} for series in alike.values()]
+    """Return the sets of metrics that an identity is to be held against, `MAX_SETS` at most."""
     found: list[Binding] = []
+    alike = {name: series for pattern in identity.each for name, series in logged.like(pattern).items()}
+    found.extend({"x": series} for series in alike.values())
     if identity.metrics:
         chosen = {symbol: logged.first(names) for symbol, names in identity.metrics.items()}
         found.append({symbol: series for symbol, series in chosen.items() if series is not None})
@@ -102,7 +99,7 @@ def bindings_of(identity: Identity, logged: LoggedMetrics) -> list[Binding]:
         found.extend(_of_stem(stem, logged))
     for text in identity.ladder:
         found.extend(_of_ladder(text, logged))
-    return [binding for binding in found if binding]
+    return [binding for binding in found if binding][:MAX_SETS]
 
 
 def _of_stem(stem: Mapping[str, str], logged: LoggedMetrics) -> Iterator[Binding]:
