@@ -24,7 +24,16 @@ from ptt.diagnostics.documents import (
     read_at_most,
 )
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.log_entries import MAX_COLUMN, MAX_ENTRIES, MAX_EXPRESSION, STEP, LogEntry, entry_problem
+from ptt.diagnostics.log_entries import (
+    EPOCH,
+    MAX_COLUMN,
+    MAX_ENTRIES,
+    MAX_EPOCH_STEPS,
+    MAX_EXPRESSION,
+    STEP,
+    LogEntry,
+    entry_problem,
+)
 from ptt.diagnostics.model import Severity
 
 FILE_NAME: Final = "ptt.toml"
@@ -158,6 +167,9 @@ class _Log(_Table):
     columns: Mapping[_Name, Annotated[int, Meta(ge=1, le=MAX_COLUMN)]] = {}
     separator: str = ""
     step: _Name = STEP
+    epoch: _Name = EPOCH
+    epoch_steps: Annotated[int, Meta(ge=0, le=MAX_EPOCH_STEPS)] = 0
+    carry: bool = False
     decimal: Literal[".", ","] = "."
 
 

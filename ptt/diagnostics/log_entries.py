@@ -13,10 +13,12 @@ from functools import lru_cache
 from typing import Final
 
 STEP: Final = "step"
+EPOCH: Final = "epoch"
 DECIMALS: Final = (".", ",")
 MAX_ENTRIES: Final = 32  # each is tried on every line of its files
 MAX_EXPRESSION: Final = 2000  # characters of it as written, and of a pattern of names
 MAX_COLUMN: Final = 10_000
+MAX_EPOCH_STEPS: Final = 1_000_000_000  # times an epoch's number it still is a step that the tables hold
 MAX_SIZE: Final = 1000  # what an expression's counted repetitions multiply it to: time a character grows with it
 PARTS: Final = re.compile(r"\\.|\[\^?\]?[^\]]*\]|\(|\)|\{(\d{1,9})(?:,(\d{0,9}))?\}|.", re.DOTALL)
 
@@ -30,6 +32,9 @@ class LogEntry:
     columns: Mapping[str, int] = field(default_factory=dict)
     separator: str = ""  # of cells; white space where it is empty
     step: str = STEP
+    epoch: str = EPOCH
+    epoch_steps: int = 0  # how many steps an epoch has, where the step starts again in each; 0: it does not
+    carry: bool = False  # a line without the step, or the epoch, belongs to the last above it
     decimal: str = "."
 
     def reads(self, rel: str) -> bool:
@@ -42,6 +47,12 @@ class LogEntry:
         if self.columns or not self.line:
             return self.columns
         return {name: number for number, name in enumerate(groups(self.line), start=1) if not name.isdecimal()}
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The names of what is logged: all but the step, and but the epoch where the step starts again in each."""
+        counted = {self.step, self.epoch} if self.epoch_steps else {self.step}
+        return tuple(name for name in self.names if name not in counted)
 
 
 @lru_cache(maxsize=MAX_ENTRIES)
@@ -98,6 +109,10 @@ def entry_problem(entry: LogEntry, given: Collection[str]) -> tuple[str, str] | 
         return "line", "has no named group, such as (?P<reward>\\S+), and `columns` gives its groups no names"
     if STEP in given and entry.step not in names:
         return STEP, f"is {entry.step!r}, which is not on the line; it holds {', '.join(names)}"
-    if not set(names) - {entry.step}:
+    if entry.carry and entry.step not in names:
+        return "carry", f"goes with a step, and `{entry.step}` is not on the line; it holds {', '.join(names)}"
+    if entry.epoch_steps and not {entry.step, entry.epoch} <= set(names):
+        return "epoch_steps", f"goes with `{entry.epoch}` and `{entry.step}`; the line holds {', '.join(names)}"
+    if not entry.values:
         return "", f"gives no value beside `{entry.step}`"
     return None

@@ -32,6 +32,7 @@ from ptt.diagnostics.parsers.io.tracebacks import EndingLog, Endings, may_tell_e
 from ptt.diagnostics.wording import counted
 
 UNNUMBERED = "console:"
+ELSEWHERE: Final = "elsewhere"  # the headline that lines read otherwise are, all of one kind
 CLOSING = "train_runtime"  # only the last row of a Hugging Face run has it
 LINE_BYTES: Final = 1 << 18  # no log call prints more; beyond it a line is not looked at
 REDRAWN = re.compile(rb"\r|\x08+")
@@ -305,6 +306,18 @@ class ConsoleReader:
             self._other(last)
         elif b"omplete" in last or b"inish" in last or b"inal validation" in last:  # closing words beside numbers
             self.endings.line(self.place, None, last.decode("utf-8", "replace"))
+
+    def line_elsewhere(self, line: bytes, step: int | None) -> None:
+        """Take a line whose values another reading takes: lines without a step behind it are of its step."""
+        self.context.number += 1
+        self.last = _segments(line)[-1] if len(line) <= LINE_BYTES else self.last
+        if step is None:
+            return
+        self.endings.settle(self.place)
+        self.step = step
+        self.context.headlines.see(self.context.number, ELSEWHERE, Counter(at=step))
+        if self.endings.told:
+            self.endings.trained()
 
     def torn(self, line: bytes) -> Iterator[Piece]:
         """Take the last line of a file that does not end with a line: words and bars are whole all the same."""

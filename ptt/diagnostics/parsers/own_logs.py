@@ -1,11 +1,14 @@
 """Text in a format of the user's own: lines that entries of `[[logs]]` in ptt.toml say how to read.
 
-What a console tells besides, how the run ended and its lines of trouble, is read of the same file as of any other.
+A line that matches no entry is read as any console's, where the file is one: an evaluation between the lines of an
+entry, how the run ended, trouble.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from typing import Final
 
@@ -23,6 +26,7 @@ from ptt.diagnostics.wording import counted
 
 MAX_LINE: Final = 4096  # characters: no call prints more; a longer line is skipped, and counted
 BATCH_CHARS: Final = 1 << 18  # of lines at a time
+BATCH_LINES: Final = 4096  # likewise
 MAX_QUOTED: Final = 80  # characters of a line that a note quotes
 PLACES: Final = frozenset({"row_unit", "rows_placed_by"})  # what the console's own reading says of its rows
 TOO_LONG: Final = f"line(s) of more than {MAX_LINE:,} characters skipped."
@@ -51,15 +55,62 @@ def read(file: RunFile) -> Iterator[Piece]:
             continue
         *lines, last = block.split(b"\n")
         if last and is_torn(block):  # a number that is cut still looks like one
-            yield torn_line(file, last)
+            redrawn, _, last = last.rpartition(b"\r")
+            lines += [redrawn] if redrawn else []
+            if last:
+                yield torn_line(file, last)
         yield from log.rows([plain_frames(line) for line in lines])
     yield from log.notes()
     if log.matched and console_log.recognises(file):
-        for piece in console_log.read(file):
-            if isinstance(piece, Rows) and piece.table == "events":
-                yield piece
-            elif isinstance(piece, Context) and (kept := {k: v for k, v in piece.facts.items() if k not in PLACES}):
-                yield Context(facts=kept)
+        yield from _console_beside(file)
+
+
+def _console_beside(file: RunFile) -> Iterator[Piece]:
+    """Yield what a console tells on the lines that match no entry, at the steps of those that do."""
+    console, places = console_log.ConsoleReader(file), [START] * len(file.own)
+    for block in blocks(file):
+        if isinstance(block, Lost):  # the first reading tells it
+            continue
+        *lines, last = block.split(b"\n")
+        for begin in range(0, len(lines), BATCH_LINES):
+            batch = lines[begin : begin + BATCH_LINES]
+            for line, at in zip(batch, _placed(file.own, batch, places), strict=True):
+                if at is None:
+                    console.line(line)
+                else:
+                    console.line_elsewhere(line, at.step)
+            file.budget.tick()
+        if last and is_torn(block):
+            deque(console.torn(last), maxlen=0)
+        yield from _kept(console.flush())
+    yield from _kept(console.close())
+
+
+def _kept(found: Iterable[Piece]) -> Iterator[Piece]:
+    for piece in found:
+        if isinstance(piece, Context):
+            if facts := {name: fact for name, fact in piece.facts.items() if name not in PLACES}:
+                yield Context(facts=facts)
+        else:
+            yield piece
+
+
+def _placed(entries: Sequence[LogEntry], lines: Sequence[bytes], places: list[Place]) -> list[Place | None]:
+    """Return where each line is, None for one that no entry matches; `places`: of each entry, moved on."""
+    frames = [(number, frame) for number, line in enumerate(lines) for frame in plain_frames(line)]
+    texts = _texts([frame for _, frame in frames])
+    found: list[Place | None] = [None] * len(lines)
+    for number, entry in enumerate(entries):
+        table, places[number] = texts_by_name(entry, texts, places[number])
+        steps = table["__step"] if "__step" in table.columns else pl.repeat(None, len(table), eager=True)
+        for at in table["__matched"].arg_true():
+            found[frames[at][0]] = Place(step=steps[at])
+    return found
+
+
+def _texts(lines: Sequence[str]) -> pl.Series:
+    """Return lines as they are matched: one that is too long is empty."""
+    return pl.Series("line", [line if len(line) <= MAX_LINE else "" for line in lines], dtype=pl.String)
 
 
 def plain_frames(line: bytes) -> list[str]:
@@ -79,6 +130,7 @@ class _OwnLog:
         self._texts = 0  # of them, that are not blank
         self.matched = 0
         self._numbered = [0] * len(file.own)  # rows without a step, of each entry
+        self._places = [START] * len(file.own)
         self._bad = 0
         self._long = 0
         self._first_other = ""
@@ -94,11 +146,11 @@ class _OwnLog:
         self._line += len(lines)
 
     def _batch(self, lines: Sequence[str], numbers: Sequence[int]) -> Iterator[Piece]:
-        texts = pl.Series("line", [line if len(line) <= MAX_LINE else "" for line in lines], dtype=pl.String)
+        texts = _texts(lines)
         matched = pl.repeat(value=False, n=len(texts), dtype=pl.Boolean, eager=True)
         frames = []
         for number, entry in enumerate(self._file.own):
-            table = texts_by_name(entry, texts)
+            table, self._places[number] = texts_by_name(entry, texts, self._places[number])
             matched |= table["__matched"]
             frames += self._values(number, entry, table.filter("__matched"))
         if frames:
@@ -127,8 +179,7 @@ class _OwnLog:
             first = self._numbered[number] + 1
             self._numbered[number] += table.height
             table = table.with_columns(__step=pl.int_range(first, first + table.height, dtype=pl.Int64))
-        names = [name for name in entry.names if name != entry.step]
-        long = table.unpivot(on=names, index=["__step", "__line"], variable_name="name_raw", value_name="text")
+        long = table.unpivot(on=entry.values, index=["__step", "__line"], variable_name="name_raw", value_name="text")
         long = long.filter(~pl.col("text").fill_null("").str.contains(EMPTY)).with_columns(
             value=_number(pl.col("text"), entry.decimal)
         )
@@ -157,8 +208,23 @@ class _OwnLog:
         yield from lost_notes(self._file, {NO_NUMBER: self._bad, TOO_LONG: self._long})
 
 
-def texts_by_name(entry: LogEntry, lines: pl.Series) -> pl.DataFrame:
-    """Return what stands under each name on each line, as text; `__matched`: the line is one of this entry."""
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the lines of an entry have come to."""
+
+    step: int | None = None  # through all epochs
+    epoch: int | None = None
+    first_epoch: int | None = None  # 0 or 1
+
+
+START: Final = Place()
+
+
+def texts_by_name(entry: LogEntry, lines: pl.Series, last: Place = START) -> tuple[pl.DataFrame, Place]:
+    """Return what stands under each name on each line, as text, and the place behind these lines.
+
+    `last`: the place before them. `__matched`: the line is one of this entry; `__step`: its step, where it has one.
+    """
     names = entry.names
     if entry.line:
         found = lines.str.extract_groups(entry.line).struct.unnest()
@@ -166,16 +232,46 @@ def texts_by_name(entry: LogEntry, lines: pl.Series) -> pl.DataFrame:
     else:
         cells = lines.str.split(entry.separator) if entry.separator else lines.str.extract_all(r"\S+")
         table = pl.select(cells.list.get(number - 1, null_on_oob=True).alias(name) for name, number in names.items())
-    values = [name for name in names if name != entry.step]
     table = table.with_columns(__line=pl.int_range(0, len(lines), dtype=pl.Int64))
+    values = pl.col(entry.values)
     if entry.step not in names:
-        held = _number(pl.col(values), entry.decimal).is_not_null()
-        return table.with_columns(__matched=pl.any_horizontal(held))
-    step = _number(pl.col(entry.step), entry.decimal)
-    whole = (step == step.round()) & (step.abs() <= MAX_STEP)
-    table = table.with_columns(__step=pl.when(whole).then(step).cast(pl.Int64, strict=False))
-    held = pl.col(values).is_not_null()
-    return table.with_columns(__matched=pl.col("__step").is_not_null() & pl.any_horizontal(held))
+        held = _number(values, entry.decimal).is_not_null()
+        return table.with_columns(__matched=pl.any_horizontal(held)), last
+    step = _whole(_number(pl.col(entry.step), entry.decimal))
+    table = table.with_columns(__step=step, __given=step.is_not_null())
+    if entry.epoch_steps:
+        table, last = _through_epochs(entry, table, last)
+    held = pl.any_horizontal(values.is_not_null())
+    if entry.carry:
+        carried = pl.col("__step").forward_fill().fill_null(pl.lit(last.step, dtype=pl.Int64))
+        table = table.with_columns(__step=carried, __matched=pl.col("__given") | (held & carried.is_not_null()))
+        return table, replace(last, step=table["__step"][-1] if len(table) else last.step)
+    return table.with_columns(__matched=pl.col("__step").is_not_null() & held), last
+
+
+def _through_epochs(entry: LogEntry, table: pl.DataFrame, last: Place) -> tuple[pl.DataFrame, Place]:
+    """Return a table whose steps count on where those of an epoch start again; the first epoch is 0 or 1."""
+    epochs = table.select(epoch=_whole(_number(pl.col(entry.epoch), entry.decimal))).to_series()
+    told = epochs.drop_nulls()
+    if last.first_epoch is None and len(told):
+        last = replace(last, first_epoch=min(1, told[0]))
+    if entry.carry:
+        table = table.with_columns(__given=pl.col("__given") | epochs.is_not_null())
+        last_epoch = pl.lit(last.epoch, dtype=pl.Int64)
+        epochs = epochs.to_frame().select(pl.col("epoch").forward_fill().fill_null(last_epoch)).to_series()
+        last = replace(last, epoch=told[-1] if len(told) else last.epoch)
+    before = (epochs.cast(pl.Float64) - (last.first_epoch or 0)) * entry.epoch_steps
+    return table.with_columns(__step=_whole(before + pl.col("__step"))), last
+
+
+def _whole(number: pl.Expr) -> pl.Expr:
+    """Return a number where it is whole and no larger than a step may be; else null."""
+    return pl.when((number == number.round()) & (number.abs() <= MAX_STEP)).then(number).cast(pl.Int64, strict=False)
+
+
+def numbers_of(texts: pl.Series, decimal: str) -> pl.Series:
+    """Return the numbers that texts begin with, as an entry reads them; null where one begins with none."""
+    return texts.to_frame("text").select(_number(pl.col("text"), decimal)).to_series()
 
 
 def _number(text: pl.Expr, decimal: str) -> pl.Expr:
