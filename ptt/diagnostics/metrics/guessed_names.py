@@ -188,6 +188,33 @@ def told_by(raw: str) -> str | None:
     return canonical(raw) or guess(raw)
 
 
+SHORT: Final = {
+    "gn": "grad norm", "grad": "grad norm", "g": "grad norm", "len": "response length", "lens": "response length",
+    "length": "response length", "r": "reward", "R": "reward", "rwd": "reward", "L": "loss", "h": "entropy",
+    "H": "entropy", "entr": "entropy", "pg": "policy loss", "pgloss": "policy loss", "vloss": "value loss",
+    "piloss": "policy loss", "cf": "clip frac", "clip": "clip frac", "clipped": "clip frac",
+    "ret": "reward", "return": "reward", "returns": "reward",
+}  # fmt: skip
+"""What people shorten metrics to where they print them themselves: too short to tell one in any log."""
+SHORT_PART: Final = re.compile(r"[^\W_]+")
+
+
+def written_out(name: str) -> str:
+    """Return a short name with its words written out, if it then tells a metric and did not before; else as it is."""
+    if told_by(name) is not None:
+        return name
+    parts = SHORT_PART.findall(CAMEL.sub("_", name))
+    written = " ".join(SHORT.get(part, SHORT.get(part.lower(), part)) for part in parts)
+    return written if told_by(written) is not None else name
+
+
+def changes_meaning(word: str) -> bool:
+    """Return whether a name with this word besides may be another quantity than without it."""
+    known = _words()
+    told = _as_read(spelt_words(word), known.same) - known.aside
+    return not (told & known.known).isdisjoint(known.known - known.training)
+
+
 def near_names(raw: str) -> list[str]:
     """Return the metrics that a name may mean: the one it is an alias of, and those whose words it holds."""
     if not NAME.fullmatch(raw):
@@ -202,7 +229,8 @@ def near_names(raw: str) -> list[str]:
     most = max((len(reading.needed) for reading in fitting), default=0)
     order = list(metrics())
     by_words = sorted({reading.name for reading in fitting if len(reading.needed) == most}, key=order.index)
-    return list(dict.fromkeys([*filter(None, [canonical(raw)]), *by_words]))
+    told = filter(None, [canonical(raw), told_by(SHORT.get(raw, ""))])
+    return list(dict.fromkeys([*told, *by_words]))
 
 
 def is_denied(name: str, logged: Collection[str]) -> bool:

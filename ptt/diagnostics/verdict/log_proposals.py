@@ -1,76 +1,72 @@
-"""Propose a `[[logs]]` entry for a text that no parser reads: from lines that are the same but for their numbers."""
+"""Propose entries of `[[logs]]` for a text that no parser reads, or most numbers of which none does.
+
+From lines that are the same but for their numbers come expressions; words beside the numbers, or above them, give the
+names; whole numbers that rise count the steps, in epochs where they start again. An entry is proposed as it was tried.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from glob import escape
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.log_entries import STEP, LogEntry
-from ptt.diagnostics.metrics.catalogue import metrics
+from ptt.diagnostics.log_entries import EPOCH, STEP, LogEntry, entry_problem
+from ptt.diagnostics.metrics.catalogue import document, metrics
 from ptt.diagnostics.metrics.guessed_names import near_names, read_words, spelt_words, told_by
-from ptt.diagnostics.parsers.io.console_context import in_english
-from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, RunFile
-from ptt.diagnostics.parsers.io.lines import text_head
-from ptt.diagnostics.parsers.own_logs import SCALE, plain_frames, texts_by_name
+from ptt.diagnostics.parsers.console_log import NAMES, OTHER_KINDS
+from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.lines import pieces
+from ptt.diagnostics.parsers.own_logs import numbers_of, plain_frames, texts_by_name
 from ptt.diagnostics.scrub.scrub import Scrubber
+from ptt.diagnostics.verdict.log_layouts import ANY, COUNTED, FIGURE, Layout, expression, layouts
+from ptt.diagnostics.verdict.log_steps import Counted, counted, epoch_size, restarts, whole_numbers
+from ptt.diagnostics.verdict.number_names import is_of_evaluation, marks_evaluation, number_names
+from ptt.diagnostics.verdict.passed_over import PassedOver, passed_over
 
 MAX_PROPOSALS: Final = 5
+MAX_CONSOLES: Final = 20  # that are looked at: reading one takes longer than finding its layouts
 MAX_CANDIDATES: Final = 3  # metrics that a name may mean
+MAX_UNKNOWN: Final = 12  # names that a proposal lists as unknown
 MIN_LETTERS: Final = 4  # of a word that two names share
-MIN_LINES: Final = 5  # of one shape, for a log
+MIN_LINES: Final = 5  # of one layout, for a log
+MIN_BESIDE: Final = 3  # likewise, of an evaluation or a line that belongs to the steps of another
+MAX_BESIDE: Final = 1.2  # lines of such a layout for each step: more are of samples
+MIN_SHARE: Final = 0.5  # of a text that lines with unknown names make up, for a log
+MIN_TRIED: Final = 0.9  # of the lines that an entry is made for, which it reads
+MAX_PARTS: Final = 12  # layouts of an entry
 MAX_LINES: Final = 3000
 MAX_CHARS: Final = 2000  # of a line
 MAX_NUMBERS: Final = 60  # on a line
-HEADER_LINES: Final = 4  # before the first row, in which its columns may be named
-UNNAMED: Final = "value_"  # begins the names of values that have none
-WHOLE: Final = r"\d+"
 MAX_NAME: Final = 40  # characters
-EPOCH_SECONDS: Final = 10**9  # whole numbers from here on that rise are times, in seconds or less, and no steps
-RISING: Final = 0.8  # share of steps that lie above the one before: a run may have been resumed
-
-STAMP: Final = (
-    r"\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"
-    r"|\d\d?\.\d\d?\.\d{4}(?: \d\d:\d\d(?::\d\d)?)?|\d+(?:\.\d+){2,}|\d{1,3}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
-)
-SPACED: Final = r"%|(?:m|u|µ|μ)nats?"  # scales that may stand behind a space, since they are nothing else
-NON_FINITE: Final = r"[-+]?(?:nan|inf|NaN|Inf|NAN|INF|null|None)(?!\w)"
-NUMBERS: Final = {
-    decimal: re.compile(
-        rf"(?<![\w.])(?:(?P<stamp>{STAMP})(?![\w:])|(?P<number>[-+]?(?:[1-9]\d{{0,2}}(?:{thousands}\d{{3}})+(?!\d)"
-        rf"(?:{point}\d+)?|\d+(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?|{NON_FINITE})(?P<scale>(?:\s?(?:{SPACED})|(?:{SCALE}))(?!\w))?)"
-    )
-    for decimal, point, thousands in ((".", r"\.", ","), (",", ",", r"\."))
-}
+UNNAMED: Final = "value_"  # begins the names of values that have none
+TABLES: Final = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")  # of the endings that no console has
+TEXTS: Final = (".log", ".txt", ".out", ".err", ".dat", ".tsv", ".csv", ".jsonl", ".gz", ".zst")
+MACHINE: Final = tuple(document()["kinds"]["machine"])  # beginnings of metrics that tell nothing of training
 COMMA_DECIMAL: Final = re.compile(r"(?<![\w.,])\d+,\d+(?![\w,])")
 POINT_DECIMAL: Final = re.compile(r"(?<![\w.,:])(?:\d+\.(?:\d{1,2}|\d{4,})|0\.\d+)(?![\w.])")
-BREAKS: Final = re.compile(r"[,;|()\[\]{}<>]+")
-ENDS: Final = re.compile(r"^[^\w]+|[^\w]+$")
-BAR: Final = re.compile(r"\|[█▉▊▋▌▍▎▏░▒▓━╸╺ #=>.-]{3,}\||\[[█░ #=>.-]{5,}\]")
-DRAWN: Final = "\0"  # stands for a progress bar, whatever its length; texts with a null byte are not looked at
-UNIT: Final = re.compile(r"^\s?(?:s|sec|ms|min|h|nats?|tok(?:ens)?/s|tok|it/s|[KMGT]i?B|%)(?=\s)", re.IGNORECASE)
-"""Of the number before it, and no name of the one behind it."""
-ASIDE: Final = frozenset(
-    {"of", "is", "at", "was", "in", "to", "by", "the", "a", "an", "and", "per", "for", "with", "now"}
-)
-COUNTERS: Final = frozenset({
-    "step", "steps", "iter", "iters", "iteration", "iterations", "update", "updates", "batch", "it", "round", "rounds",
-    "global_step", "episode", "epoch",
-})  # fmt: skip
-CELLS: Final = tuple(map(re.compile, (r"\t", r"\s*\|\s*", r"\s*[/;]\s*", r"\s*,\s*", r"\s{2,}", r"\s+")))
+PLACES: Final = frozenset(
+    {"rank", "gpu", "worker", "node", "host", "device", "pid", "thread", "line", "local_rank", "cuda"}
+)  # where a line was written
+MINUS: Final = "\u2212"  # of typography
+MINUS_ESCAPED: Final = r"\u2212"
+REWARD: Final = "reward"
+RETURNS: Final = frozenset({"return", "returns", "mean_return", "avg_return", "return_mean"})
+"""Of episodes where no reward stands beside, though a critic's return is spelt the same."""
+TOKENS: Final = frozenset({"tok", "toks", "token", "tokens"})
+COUNTS_OF_TOKENS: Final = ["len/response_mean", "tokens/step", "tokens/seen"]  # any of which that may be
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogProposal:
     """An entry to paste. `names`: what stands on a line besides the step -> the metric it is taken for, if any."""
 
+    path: str  # of the file that it was made for
     toml: str
     read: LogEntry
     matched: int  # of the first lines
@@ -79,56 +75,80 @@ class LogProposal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Row:
-    """A line: the texts around its numbers, and these; a stamp is None."""
+class _Text:
+    lines: tuple[str, ...]
+    series: pl.Series
+    decimal: str
 
-    around: tuple[str, ...]
-    numbers: tuple[str | None, ...]
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """The lines of one layout: where they stand, their numbers as texts, and what these are."""
+
+    layout: Layout
+    rows: tuple[int, ...]
+    columns: Mapping[int, Sequence[str | None]]
+    counted: Counted | None
+    called: Mapping[int, str]  # number -> the name of its group; those that count are left out
+    known: frozenset[str]  # metrics among them
+    evaluates: bool
+    head: int | None = None  # the number of the epoch, where these lines are headlines of one
 
     @property
-    def shape(self) -> tuple[object, ...]:
-        return tuple(" ".join(text.split()) for text in self.around), tuple(n is None for n in self.numbers)
+    def tells(self) -> bool:
+        """Whether a metric of training is among the names."""
+        return any(not name.startswith(MACHINE) for name in self.known)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether words name one of the numbers."""
+        return any(not name.startswith(UNNAMED) for name in self.called.values())
 
 
-def proposals(files: Iterable[RunFile]) -> tuple[LogProposal, ...]:
-    """Return entries for the first files that one can be given for; files numbered alike share theirs."""
-    found: dict[str, LogProposal] = {}
-    for file in files:
-        if any(known.read.reads(file.rel) for known in found.values()):
+def proposals(
+    files: Iterable[RunFile], *, consoles: Iterable[RunFile], tables: Iterable[RunFile]
+) -> tuple[tuple[LogProposal, ...], tuple[PassedOver, ...]]:
+    """Return entries for the first files that some can be given for; files numbered alike share theirs.
+
+    `consoles`: files that are read as a console's. They get entries where these give metrics that this reading does
+    not, and it is said which. `tables`: files that are read as columns without names. They do where some are metrics.
+    """
+    found: list[LogProposal] = []
+    left_out: list[PassedOver] = []
+    for file, named in (*((file, False) for file in files), *((file, True) for file in tables)):
+        if len(found) < MAX_PROPOSALS and not any(known.read.reads(file.rel) for known in found):
+            found += [made for made in propose(file) if not named or any(made.names.values())]
+    for file in islice(consoles, MAX_CONSOLES):
+        if len(found) >= MAX_PROPOSALS or any(known.read.reads(file.rel) for known in found):
             continue
-        if len(found) >= MAX_PROPOSALS or (proposal := propose(file)) is None:
-            continue
-        found[proposal.toml] = proposal
-    return tuple(found.values())
+        made = propose(file)
+        read_by = [(one.read, {name: metric for name, metric in one.names.items() if metric}) for one in made]
+        if made and (left := passed_over(file.rel, _lines(file), read_by)) is not None:
+            found += made
+            left_out.append(left)
+    return tuple(found), tuple(left_out)
 
 
-def propose(file: RunFile) -> LogProposal | None:
-    """Return an entry for the lines that most of a text is made of; None where no shape of them counts anything."""
+def propose(file: RunFile) -> tuple[LogProposal, ...]:
+    """Return entries for the lines that most of a text is made of, and for evaluations between them."""
+    if file.name.lower().endswith(tuple({*OTHER_KINDS} - {*TABLES})):
+        return ()
     lines = _lines(file)
+    if sum(any(map(str.isdigit, line)) for line in lines) < MIN_LINES:
+        return ()
     decimal = _decimal(lines)
-    rows = [_row(line, decimal) for line in lines]
-    by_shape: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for at, row in enumerate(rows):
-        if 0 < len(row.numbers) <= MAX_NUMBERS:
-            by_shape[row.shape].append(at)
-    for places in sorted(by_shape.values(), key=lambda found: (-len(found), found[0])):
-        if len(places) < MIN_LINES:
-            break
-        alike = [rows[at] for at in places]
-        header = lines[max(0, places[0] - HEADER_LINES) : places[0]]
-        if (found := _proposal(file, alike, header, lines, decimal)) is not None:
-            return found
-    return None
+    text = _Text(lines=tuple(lines), series=pl.Series(lines, dtype=pl.String), decimal=decimal)
+    kinds = [kind for layout in layouts(lines, decimal) if (kind := _kind(layout, text)) is not None]
+    chosen = [*_chosen(kinds, file, text)]
+    return tuple(proposal for parts in chosen if (proposal := _proposal(file, parts, text)) is not None)
 
 
 def _lines(file: RunFile) -> list[str]:
-    head = text_head(file)
-    if b"\0" in head:
+    head = next(pieces(file), b"")
+    if not isinstance(head, bytes) or b"\0" in head:
         return []
-    split = head.split(b"\n")
-    if len(head) >= HEAD_BYTES:
-        split = split[:-1]
-    lines = [frame for line in split[:MAX_LINES] for frame in plain_frames(line)][:MAX_LINES]
+    split = head.split(b"\n")[: MAX_LINES + 1]
+    lines = [frame for line in split[:-1] or split for frame in plain_frames(line)][:MAX_LINES]
     return [line for line in lines if line.strip() and len(line) <= MAX_CHARS]
 
 
@@ -138,168 +158,240 @@ def _decimal(lines: Sequence[str]) -> str:
     return "," if commas >= MIN_LINES and not any(map(POINT_DECIMAL.search, lines)) else "."
 
 
-def _row(line: str, decimal: str) -> _Row:
-    around, numbers, at = [], [], 0
-    line = BAR.sub(DRAWN, line)
-    for match in NUMBERS[decimal].finditer(line):
-        around.append(line[at : match.start()])
-        numbers.append(None if match["stamp"] else match.group())
-        at = match.end()
-    return _Row(around=(*around, line[at:]), numbers=tuple(numbers))
-
-
-def _value(text: str, decimal: str) -> float | None:
-    thousands = "," if decimal == "." else "."
-    try:
-        return float(re.sub(rf"\s?(?:{SCALE})$", "", text).replace(thousands, "").replace(decimal, "."))
-    except ValueError:
+def _kind(layout: Layout, text: _Text) -> _Kind | None:
+    """Return what the lines of a layout hold; None where they are too few, or their numbers too many."""
+    layout.tokens = [token if Scrubber().text(token) == token else ANY for token in layout.tokens]
+    numbers = sum(token in COUNTED for token in layout.tokens)
+    if layout.count < MIN_BESIDE - 1 or numbers > MAX_NUMBERS:
         return None
-
-
-def _proposal(
-    file: RunFile, rows: Sequence[_Row], header: Sequence[str], lines: Sequence[str], decimal: str
-) -> LogProposal | None:
-    columns = list(zip(*(row.numbers for row in rows), strict=True))
-    values = [[_value(text, decimal) for text in column if text is not None] for column in columns]
-    names = _names(rows[0], header)
-    whole = [
-        values[at] if all(text is not None and text.isdigit() for text in columns[at]) else []
-        for at in range(len(values))
+    numbered = {at: f"n{at}" for at in range(numbers)}
+    found = text.series.str.extract_groups(expression(layout, numbered, some=FIGURE)).struct.unnest()
+    rows = found.with_row_index("__row").filter(pl.any_horizontal(pl.col(found.columns).is_not_null()))
+    if rows.height < MIN_BESIDE - 1:
+        return None
+    columns = {at: rows[f"n{at}"].to_list() for at in range(numbers)}
+    constant = {at for at, column in columns.items() if len(set(column)) == 1}
+    names = number_names(layout, constant - _epochs(layout), text.lines[: layout.first])
+    counts = {at: column for at in columns if (column := whole_numbers(columns[at], text.decimal)) is not None}
+    leading = next((at for at in columns if at not in constant), 0)
+    count = counted(counts, names, _slashes(layout), leading)
+    evaluates = marks_evaluation(layout, 1 if count is None else count.step + 1)
+    aside = {count.step, count.epoch, count.total} if count else set()
+    values = [
+        at for at in columns if at not in aside and at not in constant and names.get(at, "").lower() not in PLACES
     ]
-    step = _step(whole, names)
-    kept = [at for at, column in enumerate(values) if at != step and len(set(column)) > 1]
-    if step is None or not kept:
-        return None
-    called: dict[int, str] = {step: STEP}
-    for at in kept:
-        called[at] = _group(names.get(at, ""), at, [*called.values()])
-    expression = _expression(rows[0], called)
-    pattern = re.sub(r"\d+", "*", escape(file.name))
-    entry = LogEntry(files=pattern, line=expression, decimal=decimal)
-    if not (expression + pattern).isprintable() or Scrubber().text(expression) != expression:
-        return None
-    matched = int(texts_by_name(entry, pl.Series(lines, dtype=pl.String))["__matched"].sum())
-    read = {name: told_by(name) for at, name in sorted(called.items()) if at != step}
-    unknown = {name: columns[at] for at, name in sorted(called.items()) if at != step and read[name] is None}
-    toml = "\n".join(_toml(entry, matched, len(lines), unknown))
-    return LogProposal(toml=toml, read=entry, matched=matched, lines=len(lines), names=read)
-
-
-def _step(values: Sequence[Sequence[float | None]], names: dict[int, str]) -> int | None:
-    """Return which number counts: whole ones that rise, those beside a counter's name first."""
-    rising = []
-    for at, column in enumerate(values):
-        whole = [value for value in column if value is not None]
-        if len(whole) < MIN_LINES or min(whole) >= EPOCH_SECONDS:
-            continue
-        above = sum(after > before for before, after in pairwise(whole))
-        if above >= RISING * (len(whole) - 1):
-            rising.append(at)
-    return min(rising, key=lambda at: (names.get(at, "").lower() not in COUNTERS, at), default=None)
-
-
-def _names(row: _Row, header: Sequence[str]) -> dict[int, str]:
-    """Return what numbers are called: by the words beside them, or by a line of names above them."""
-    slots = [at for at, number in enumerate(row.numbers) if number is not None]
-    beside = _beside(row, slots)
-    for line in reversed(header):
-        for split in CELLS:
-            cells = [ENDS.sub("", cell) for cell in split.split(line.strip().lstrip("#%/ ").strip("| "))]
-            if not all(cell and not cell[0].isdigit() for cell in cells) or len(cells) < 2:
-                continue
-            for targets in ([*range(len(row.numbers))], slots, slots[1:]):
-                if len(cells) == len(targets) and not any(at in beside for at in targets):
-                    return {**beside, **dict(zip(targets, cells, strict=True))}
-    return beside
-
-
-def _beside(row: _Row, slots: Sequence[int]) -> dict[int, str]:
-    """Return the words before each number, or behind it where none stand before: up to the next sign that parts."""
-    names: dict[int, str] = {}
-    for at in slots:
-        before = BREAKS.split(UNIT.sub("", row.around[at]) if at else row.around[at])
-        unnamed = at and (at - 1) in slots and (at - 1) not in names
-        leads_on = len(before) > 1 or not ASIDE.isdisjoint(before[0].lower().split()[-1:])
-        if unnamed and leads_on and (after := _words(before[0])):  # `12.7% correct,` and `311 tokens at`
-            names[at - 1] = after
-        if (len(before) > 1 or not (unnamed and leads_on)) and (name := _words(before[-1])):
-            names[at] = name
-    last = slots[-1] if slots else -1
-    if last >= 0 and last not in names and told_by(after := _words(BREAKS.split(row.around[last + 1])[0])):
-        names[last] = after
-    return names
-
-
-def _words(text: str) -> str:
-    """Return a name's words without those that say nothing; empty where none is left."""
-    words = [ENDS.sub("", word) for word in text.replace(":", " ").replace("=", " ").split()]
-    kept = [word for word in words if any(map(str.isalpha, word))]
-    while kept and kept[-1].lower() in ASIDE:
-        kept.pop()
-    while kept and kept[0].lower() in ASIDE:
-        kept.pop(0)
-    if len(kept) > 1 and not told_by(" ".join(kept)) and told_by(kept[-1]):
-        kept = kept[-1:]
-    name = " ".join(kept[-3:])
-    line = f"{name} 1".encode()
-    return in_english(line, line.lower()).decode("utf-8", "replace").removesuffix(" 1")
-
-
-def _group(name: str, at: int, taken: Collection[str]) -> str:
-    """Return the name of a group: letters, digits and underscores, and not one that is taken."""
-    spelt = re.sub(r"\W+", "_", name).strip("_")[:MAX_NAME]
-    if not spelt or spelt[0].isdigit():
-        spelt = f"{UNNAMED}{at + 1}"
-    return spelt if spelt not in taken else f"{spelt}_{at + 1}"
-
-
-def _expression(row: _Row, called: dict[int, str]) -> str:
-    parts = ["^"]
-    for at, number in enumerate(row.numbers):
-        parts.append(_literal(row.around[at], first=at == 0))
-        tight = not row.around[at + 1][:1].isspace() and at + 1 < len(row.around) and row.around[at + 1] != ""
-        some = r"[\w.,+%-]+" if tight else r"\S+"
-        if number is not None and re.search(r"\s", number):
-            some = rf"\S+\s?(?:{SPACED})"
-        if number is None:
-            parts.append(r"[\d:.,/TZ +-]+")
-        elif at in called:
-            parts.append(f"(?P<{called[at]}>{WHOLE if called[at] == STEP else some})")
-        else:
-            parts.append(some)
-    last = row.around[-1].rstrip()  # a word that stands apart there, as `best`, may differ
-    return "".join(parts) + ("" if last[:1].isspace() else _literal(last, first=False))
-
-
-def _literal(text: str, *, first: bool) -> str:
-    """Return an expression for what stands between numbers: any white space where there is some."""
-    parts = re.split(r"(\s+)", text)
-    spaced = (r"\s*" if first and at == 1 else r"\s+" for at in range(1, len(parts), 2))
-    return "".join(
-        re.escape(part).replace(r"\ ", " ").replace(re.escape(DRAWN), r"[\[|][^\]|]*[\]|]")
-        if at % 2 == 0
-        else next(spaced)
-        for at, part in enumerate(parts)
+    called: dict[int, str] = {}
+    for at in values:
+        called[at] = _group(names.get(at, ""), at, {STEP, EPOCH, *called.values()}, evaluates=evaluates)
+    if "reward/mean" not in map(_metric, called.values()):
+        called = {at: REWARD if name.lower() in RETURNS else name for at, name in called.items()}
+    return _Kind(
+        layout=layout,
+        rows=tuple(rows["__row"]),
+        columns=columns,
+        counted=count,
+        called=called,
+        known=frozenset(filter(None, map(_metric, called.values()))),
+        evaluates=evaluates,
     )
 
 
-def _toml(entry: LogEntry, matched: int, lines: int, unknown: Mapping[str, Sequence[str | None]]) -> Iterator[str]:
+def _metric(name: str) -> str | None:
+    """Return the metric that a name tells, or may tell where nothing else does."""
+    return told_by(name) or next((reading.name for reading in read_words(name)), None)
+
+
+def _epochs(layout: Layout) -> set[int]:
+    """Return the numbers that are glued to the word of an epoch, as in `E1`."""
+    places = [at for at, token in enumerate(layout.tokens) if token in COUNTED]
+    return {number for number, at in enumerate(places) if at and layout.tokens[at - 1].lower() in ("e", "ep", "epoch")}
+
+
+def _slashes(layout: Layout) -> dict[int, int]:
+    """Return the numbers that are a part of the one behind them, as in `17/300` and `17 of 300`."""
+    places = [at for at, token in enumerate(layout.tokens) if token in COUNTED]
+    return {
+        number: number + 1
+        for number, (at, behind) in enumerate(pairwise(places))
+        if behind == at + 2 and layout.tokens[at + 1] in ("/", "of")
+    }
+
+
+def _group(name: str, at: int, taken: set[str], *, evaluates: bool) -> str:
+    """Return the name of a group: letters, digits and underscores, not one that is taken, and the metric's if known."""
+    spelt = re.sub(r"\W+", "_", name).strip("_")[:MAX_NAME]
+    told = told_by(name)
+    if told is not None and told_by(spelt) != told:
+        spelt = told.replace("/", "_")
+    if not spelt or spelt[0].isdigit():
+        return f"{UNNAMED}{at + 1}"
+    if evaluates and not is_of_evaluation(spelt):
+        spelt = f"eval_{spelt}"
+    return spelt if spelt not in taken else f"{spelt}_{at + 1}"
+
+
+# Choosing
+
+
+def _chosen(kinds: Sequence[_Kind], file: RunFile, text: _Text) -> Iterator[tuple[_Kind, ...]]:
+    """Yield the layouts of each entry: one that counts, and those without a step that belong to it."""
+    counting = [kind for kind in kinds if kind.counted is not None and len(kind.rows) >= MIN_LINES]
+    stepless = [kind for kind in kinds if kind.counted is None and kind.is_named and len(kind.rows) >= MIN_BESIDE]
+    headed = next(
+        (found for kind in kinds if kind.tells and (found := _below_epochs(kind, kinds, text)) is not None), ()
+    )
+    telling = [kind for kind in counting if kind.tells and kind.called]
+    main = next(iter((*headed, *telling)), None) or next((kind for kind in counting if _beside(kind, stepless)), None)
+    if main is not None:
+        parts = headed or (main,)
+        yield (*parts, *(kind for kind in _beside(main, stepless) if kind.layout is not main.layout))
+        others = [kind for kind in kinds if kind.layout is not main.layout and kind.counted is not None and kind.tells]
+        yield from ((kind,) for kind in others if _is_another(kind, main))
+    elif (main := next((kind for kind in counting if kind.called and _is_log(kind, file, text)), None)) is not None:
+        yield (main,)
+
+
+def _below_epochs(kind: _Kind, kinds: Sequence[_Kind], text: _Text) -> tuple[_Kind, _Kind] | None:
+    """Return lines whose step starts again behind each headline of an epoch, and these; None where none does."""
+    if len(kind.rows) < MIN_LINES or (kind.counted is not None and kind.counted.epoch is not None):
+        return None
+    slashes = _slashes(kind.layout)
+    for step, column in _whole(kind, text):
+        if step and step not in slashes:
+            continue
+        for head in (head for head in kinds if head is not kind and not head.tells):
+            for epoch, numbers in _whole(head, text):
+                if not restarts(column, kind.rows, numbers, head.rows):
+                    continue
+                total = slashes.get(step)
+                sizes = whole_numbers(kind.columns[total], text.decimal) if total is not None else None
+                size = sizes[0] if sizes else epoch_size(column)
+                called = {at: name for at, name in kind.called.items() if at not in (step, total)}
+                counts = Counted(step=step, epoch_steps=size, total=total)
+                return replace(kind, called=called, counted=counts), replace(head, called={}, head=epoch)
+    return None
+
+
+def _whole(kind: _Kind, text: _Text) -> Iterator[tuple[int, list[int]]]:
+    for at, texts in kind.columns.items():
+        if (numbers := whole_numbers(texts, text.decimal)) is not None and len(set(numbers)) > 1:
+            yield at, numbers
+
+
+def _beside(main: _Kind, stepless: Sequence[_Kind]) -> list[_Kind]:
+    """Return the layouts without a step that come at most once a step, behind the first."""
+    most = MAX_BESIDE * len(main.rows)
+    behind = [kind for kind in stepless if len(kind.rows) <= most and kind.rows[-1] > main.rows[0]]
+    if not any(kind.tells for kind in behind):
+        return []
+    return [kind for kind in behind if kind.tells or len(kind.rows) * MAX_BESIDE >= len(main.rows)][:MAX_PARTS]
+
+
+def _is_another(kind: _Kind, main: _Kind) -> bool:
+    """Return whether lines that count are others than the main ones, and of an evaluation or of other metrics."""
+    apart = set(kind.rows).isdisjoint(main.rows)
+    enough = len(kind.rows) >= (MIN_BESIDE if kind.evaluates else MIN_LINES)
+    return apart and enough and bool(kind.known - main.known)
+
+
+def _is_log(kind: _Kind, file: RunFile, text: _Text) -> bool:
+    """Return whether lines whose names tell nothing are a log all the same."""
+    named = file.name.lower().endswith(TEXTS) or file.name.lower() in NAMES
+    if kind.layout.tokens[0].startswith('{"'):  # names that are known for none of a metric
+        return False
+    fractions = any(
+        "." in (texts[0] or "") or "," in (texts[0] or "") for at, texts in kind.columns.items() if at in kind.called
+    )
+    return named and fractions and len(kind.rows) >= MIN_SHARE * len(text.lines)
+
+
+# Writing
+
+
+def _proposal(file: RunFile, parts: Sequence[_Kind], text: _Text) -> LogProposal | None:
+    """Return an entry that reads the lines it is made for; None where none can be written that does."""
+    for known_only in (False, True):  # a line of very many values is too long with all of them
+        called, counts = _called(parts, known_only=known_only)
+        entry = _entry(file, parts, called, counts, text)
+        if entry_problem(entry, ()) is None:
+            break
+    else:
+        return None
+    if not (entry.line + entry.files).isprintable() or Scrubber().text(entry.line) != entry.line:
+        return None
+    table, _ = texts_by_name(entry, text.series)
+    read = table.filter("__matched")
+    if read.height < MIN_TRIED * len({row for kind in parts for row in kind.rows}):
+        return None
+    names = {name: _metric(name) for name in entry.values}
+    held = {name: read[name].drop_nulls() for name in names}
+    for name, texts in held.items():
+        if names[name] and numbers_of(texts, entry.decimal).null_count() > (1 - MIN_TRIED) * len(texts):
+            return None
+    unknown = {name: texts for name, texts in held.items() if names[name] is None and len(texts)}
+    toml = "\n".join(_toml(entry, read.height, len(text.lines), unknown))
+    return LogProposal(path=file.rel, toml=toml, read=entry, matched=read.height, lines=len(text.lines), names=names)
+
+
+def _entry(
+    file: RunFile, parts: Sequence[_Kind], called: Sequence[dict[int, str]], counts: Counted | None, text: _Text
+) -> LogEntry:
+    lines = [expression(kind.layout, names, decimal=text.decimal) for kind, names in zip(parts, called, strict=True)]
+    order = sorted(range(len(parts)), key=lambda at: (-len(called[at]), at))  # a headline may begin another line
+    line = "|".join(lines[at] for at in order)
+    return LogEntry(
+        files=re.sub(r"\d+", "*", escape(file.name)),
+        line=line if any(MINUS in shown for shown in text.lines) else line.replace(MINUS_ESCAPED, ""),
+        epoch_steps=counts.epoch_steps if counts else 0,
+        carry=len(parts) > 1,
+        decimal=text.decimal,
+    )
+
+
+def _called(parts: Sequence[_Kind], *, known_only: bool) -> tuple[list[dict[int, str]], Counted | None]:
+    """Return the names of the groups of each layout, none of which comes twice, and how the first one counts."""
+    counts = parts[0].counted
+    found: list[dict[int, str]] = []
+    for number, kind in enumerate(parts):
+        taken = {name for names in found for name in names.values()}
+        names = {
+            at: name if name not in taken else f"{name}_{number + 1}"
+            for at, name in kind.called.items()
+            if not known_only or _metric(name) is not None
+        }
+        if number == 0 and counts is not None:
+            names |= {counts.step: STEP} | ({counts.epoch: EPOCH} if counts.epoch is not None else {})
+        found.append(names | ({kind.head: EPOCH} if kind.head is not None else {}))
+    return found, counts
+
+
+def _toml(entry: LogEntry, matched: int, lines: int, unknown: Mapping[str, pl.Series]) -> Iterator[str]:
     yield f"[[logs]]  # matches {matched} of the first {lines} lines"
     yield f"files = {json.dumps(entry.files, ensure_ascii=False)}"
     yield f"line = {_quoted(entry.line)}"
+    if entry.epoch_steps:
+        yield f"epoch_steps = {entry.epoch_steps}"
+    if entry.carry:
+        yield "carry = true"
     if entry.decimal != ".":
         yield f'decimal = "{entry.decimal}"'
-    if unknown:
-        yield "# not known; where one is a metric, write its name in its place, such as reward, loss or kl:"
-    for name, texts in unknown.items():
-        near = f"; is it {' or '.join(found)}?" if (found := _candidates(name)) else ""
-        yield f"# {name}: {texts[0]} ... {texts[-1]}{near}"
+    if unknown and not (entry.epoch_steps and entry.carry and entry.decimal != "."):
+        listed = ", ".join(_described(name, texts) for name, texts in [*unknown.items()][:MAX_UNKNOWN])
+        more = f" and {len(unknown) - MAX_UNKNOWN} more" if len(unknown) > MAX_UNKNOWN else ""
+        yield f"# not known; for a metric, write its name, such as reward, loss or kl: {listed}{more}"
+
+
+def _described(name: str, texts: pl.Series) -> str:
+    near = f"; {' or '.join(found)}?" if (found := _candidates(name)) else ""
+    return f"{name} ({texts[0]} ... {texts[-1]}{near})"
 
 
 def _candidates(name: str) -> list[str]:
     """Return the metrics that a name may mean: by its words, or else by one that it shares with theirs."""
     if name.startswith(UNNAMED):
         return []
+    if name.lower() in TOKENS:
+        return COUNTS_OF_TOKENS
     words = {word for word in spelt_words(name) if len(word) >= MIN_LETTERS}
     shared = [known for known in metrics() if not words.isdisjoint(spelt_words(known))]
     found = [*near_names(name), *(reading.name for reading in read_words(name))] or shared

@@ -19,12 +19,12 @@ from ptt.diagnostics.evidence.separate_starts import separate_starts
 from ptt.diagnostics.evidence.series import read_series
 from ptt.diagnostics.evidence.sources import with_notes
 from ptt.diagnostics.log_entries import LogEntry
-from ptt.diagnostics.metrics.aliases import canonical
+from ptt.diagnostics.metrics.aliases import canonical, canonical_names
 from ptt.diagnostics.metrics.catalogue import document, listed
-from ptt.diagnostics.metrics.guessed_names import near_names, spelt_words
+from ptt.diagnostics.metrics.guessed_names import SHORT, near_names, spelt_words, told_by
 from ptt.diagnostics.metrics.name_words import NO_LEVEL
 from ptt.diagnostics.metrics.recording import Switch, switches_for
-from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
+from ptt.diagnostics.parsers import PARSERS, console_log, git_lfs_pointer, plain_tables
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.parsers.io.unrecognised import logged_names as hinted_names
@@ -170,8 +170,9 @@ def run_coverage(
     offline = not samples_texts(algorithm)
     asked = {title: needs for title, needs in NEEDS.items() if not offline or set(needs) <= ANYWHERE}
     nothing = "no text" if samples_online(algorithm) else "nothing"
-    foreign = _foreign(table, root)
-    proposed = proposals(foreign)
+    foreign = _files(table, root, UNRECOGNISED)
+    consoles, tables = (_files(table, root, parser.PARSER.name) for parser in (console_log, plain_tables))
+    proposed, left_out = proposals(foreign, consoles=consoles, tables=tables)
     metrics = read_table(folder, "metrics")
     names = logged_names(
         metrics,
@@ -189,7 +190,7 @@ def run_coverage(
         pointers=_pointers(table),
         hints=_hints(foreign),
         proposals=proposed,
-        notes=(*manifest.notes, *_list_unreadable(table)),
+        notes=(*manifest.notes, *_list_unreadable(table), *(left.note for left in left_out)),
         names=names,
         names_nothing=tuple(names_nothing(keys, logs, names, table["path"].to_list())),
         metric_names=metric_names(
@@ -326,9 +327,9 @@ def _pointers(table: pl.DataFrame) -> Pointers | None:
     return Pointers(files=len(paths), example=wanted[0], command=git_lfs_pointer.command(wanted))
 
 
-def _foreign(table: pl.DataFrame, root: Path) -> list[RunFile]:
-    """Return the files that no parser takes, as many as are looked at."""
-    foreign = table.filter(pl.col("kind") == UNRECOGNISED).sort("path").select("path", "bytes").rows()
+def _files(table: pl.DataFrame, root: Path, kind: str) -> list[RunFile]:
+    """Return the files of a kind, as many as are looked at."""
+    foreign = table.filter(pl.col("kind") == kind).sort("path").select("path", "bytes").rows()
     return [RunFile(path=root / path, rel=path, size=size) for path, size in foreign[:MAX_LOOKED_AT]]
 
 
@@ -405,7 +406,7 @@ def metric_names(
         guessed=bare,
         unnamed=unnamed,
         left_out=len(found) - len(unnamed),
-        section="\n".join(_section(bare, unnamed, why)) if bare or unnamed else "",
+        section="\n".join(_section(bare, unnamed, why)) if unnamed or canonical_names() & {*bare.values()} else "",
     )
 
 
@@ -432,9 +433,14 @@ def _section(
 ) -> Iterator[str]:
     yield "[metrics]"
     for raw, name in guessed.items():
+        if name not in canonical_names():  # of an evaluation: told by its words, and by no setting
+            continue
         reason = f": {reasons[raw]}" if raw in reasons else ""
         yield f'{_quoted(raw)} = "{name}"  # read by its words{reason}'
     for metric in unnamed:
+        if (written := SHORT.get(metric.raw)) is not None and told_by(written) in metric.near:
+            yield f'{_quoted(metric.raw)} = "{told_by(written)}"  # if it is short for {written}'
+            continue
         if not metric.near:
             yield f'# {_quoted(metric.raw)} = ""  # write the metric that it is'
         for name in metric.near:
