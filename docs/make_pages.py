@@ -172,7 +172,10 @@ is reported there with the name most like it; `ptt sources RUN --strict` then ex
 ## Logs in a format of your own
 
 Text that no parser reads, `ptt` reads by `[[logs]]`. Start with `ptt sources RUN`: for a log whose lines are the same
-but for their numbers it prints an entry to paste, with the values that it found under each name. An entry has
+but for their numbers it prints entries to paste, at most six lines each: one for training, one for evaluations that
+count for themselves. It names values by the words beside them, a header, numbered columns or a legend, writes short
+names out (`gn` becomes `grad_norm`), and lists the rest with their first and last value. For a log that is read as a
+console's it does so where metrics on its lines are left out, and says which and on how many lines. An entry has
 
 | key | what it says | default |
 |---|---|---|
@@ -181,6 +184,9 @@ but for their numbers it prints an entry to paste, with the values that it found
 | `columns` | `{{ step = 1, reward = 3 }}`: names, and groups of `line` or, without it, cells | the named groups |
 | `separator` | what separates cells, such as `","` | white space |
 | `step` | the name of the value that counts | `"step"` |
+| `epoch_steps` | how many steps an epoch has, where the step starts again in each | |
+| `epoch` | the name of the value that counts epochs, with `epoch_steps` | `"epoch"` |
+| `carry` | `true`: a line without the step, or the epoch, belongs to the last one above it | `false` |
 | `decimal` | `","` for 0,25 and 1.000,5 | `"."` |
 
 ```toml
@@ -191,14 +197,25 @@ line = '\[rank0\] (?P<step>\d+) (?P<loss>\S+) (?P<reward>\S+) (?P<kl>\S+)$'
 [[logs]]  # 12<TAB>0.7019<TAB>0.158
 files = "*.tsv"
 columns = {{ step = 1, "loss/policy" = 2, "reward/mean" = 3 }}
+
+[[logs]]  # E2 B 17/300 rew .231: step 317
+files = "epochs.log"
+line = '^E(?P<epoch>\d+) B (?P<step>\d+)/\d+ rew (?P<reward>\S+)'
+epoch_steps = 300
+
+[[logs]]  # a line `== it 12 ==`, and below it `reward 0.31` and `kl 0.002`
+files = "blocks.log"
+line = '^== it (?P<step>\d+)|^reward (?P<reward>\S+)|^kl (?P<kl>\S+)'
+carry = true
 ```
 
 Names are read like any logged name, and may be names of the table above. Of a value the number that it begins with
 counts, behind brackets and quotes; `%` divides by 100, `k` and `M` multiply by a thousand and a million, `mnat` and `u`
 (or `µ`) are a thousandth and a millionth, other units are dropped, and `-`, `null` and `n/a` are no value. Lines whose
-step is no whole number do not match. Without a `step` on the line, rows are numbered from 1. Several entries may read
-one file, each line by each. An entry comes before all parsers; what a console says of exceptions and of the run's end
-is read all the same.
+step is no whole number do not match. Without a `step` on the line, rows are numbered from 1. Epochs count from 0 or
+from 1, as the first one in the file does. Several entries may read one file, each line by each. An entry comes before
+all parsers. Lines that match none are read as a console's where the file is one: an evaluation between them, at the
+step of the line above, exceptions, and how the run ended.
 
 The note on the file says how many lines match no entry, and quotes the first. Lines of more than 4,096 characters are
 skipped and counted. Expressions are those of [Rust's regex crate](https://docs.rs/regex/latest/regex/#syntax), without
