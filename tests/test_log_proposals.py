@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -145,6 +146,28 @@ def test_training_and_evaluation_get_an_entry_each(tmp_path: Path) -> None:
     wanted = {step: _values_at(step)["acc"] for step in range(10, STEPS + 1, 10)}
     assert _values(metrics, "eval/accuracy") == pytest.approx(wanted, abs=1e-3)
     assert not _values(metrics, "len/response_mean")  # the length is of the evaluation
+
+
+def test_a_table_with_empty_cells_and_a_power_of_ten_in_its_header(tmp_path: Path) -> None:
+    lines = [f"{at['s']:>4} {at['rew']:.4f} {at['kl']:.6f} {at['lr']:.3f} {at['held']}" for at in _table_rows()]
+    run = _written(tmp_path, "\n".join((" iter reward kl lr(e-6) eval_rew", "-" * 40, *lines, "")))
+    (proposal,) = ptt.sources(run).proposals
+    metrics = _read(run, proposal.toml)
+    assert len(_values(metrics, "reward/mean")) == STEPS
+    assert _values(metrics, "eval/reward") == {10: 0.5, 20: 0.5, 30: 0.5, 40: 0.5, 50: 0.5, 60: 0.5}
+    assert not _values(metrics, "lr")
+
+
+def _table_rows() -> Iterator[dict[str, object]]:
+    for step in range(1, STEPS + 1):
+        yield _words_at(step) | {"lr": 3 - step / 100, "held": "0.5" if step % 10 == 0 else "--"}
+
+
+def test_a_time_that_something_takes_is_called_no_score(tmp_path: Path) -> None:
+    run = _written(tmp_path, _log("it {s} rew {rew:.4f} score {speed:.1f} s train {gn:.1f} s\n"))
+    (proposal,) = ptt.sources(run).proposals
+    assert proposal.names["rew"] == "reward/mean"
+    assert [name for name, metric in proposal.names.items() if metric and metric.startswith("reward")] == ["rew"]
 
 
 def test_scales_and_thousands(tmp_path: Path) -> None:

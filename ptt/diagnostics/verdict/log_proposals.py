@@ -24,7 +24,7 @@ from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.lines import pieces
 from ptt.diagnostics.parsers.own_logs import numbers_of, plain_frames, texts_by_name
 from ptt.diagnostics.scrub.scrub import Scrubber
-from ptt.diagnostics.verdict.log_layouts import ANY, COUNTED, FIGURE, Layout, expression, layouts
+from ptt.diagnostics.verdict.log_layouts import ANY, COUNTED, FIGURE, MISSING, Layout, expression, layouts
 from ptt.diagnostics.verdict.log_steps import Counted, counted, epoch_size, restarts, whole_numbers
 from ptt.diagnostics.verdict.number_names import is_of_evaluation, marks_evaluation, number_names
 from ptt.diagnostics.verdict.passed_over import PassedOver, passed_over
@@ -325,6 +325,7 @@ def _proposal(file: RunFile, parts: Sequence[_Kind], text: _Text) -> LogProposal
         return None
     names = {name: _metric(name) for name in entry.values}
     held = {name: read[name].drop_nulls() for name in names}
+    held = {name: texts.filter(~texts.is_in(list(MISSING))) for name, texts in held.items()}
     for name, texts in held.items():
         if names[name] and numbers_of(texts, entry.decimal).null_count() > (1 - MIN_TRIED) * len(texts):
             return None

@@ -30,6 +30,7 @@ UNIT: Final = re.compile(
     r"^\s?(?:s|secs?|seconds|ms|min|h|nats?|tok(?:ens)?/s|tok|it/s|[KMGT]i?B|%)(?=[\s,;:.|)\]}]|$)", re.IGNORECASE
 )
 """Of the number before it, and no name of the one behind it."""
+SECONDS: Final = re.compile(r"\s?(?:s|secs?|seconds|ms)(?=[\s,;:.|)\]}]|$)")
 RATE: Final = re.compile(r"\s?(tok(?:en)?s?/s(?:ec)?)(?!\w)", re.IGNORECASE)  # a unit that tells the quantity
 NORM: Final = re.compile(r"[|\u2016]{1,2}\s?(?:g|grad|\u2207\w?)\s?[|\u2016]{1,2}")
 ASIDE: Final = frozenset({
@@ -53,6 +54,7 @@ CELLS: Final = tuple(
     map(re.compile, (r"\t", r"\s*[|\u2502\u2503]\s*", r"\s*[/;]\s*", r"\s*,\s*", r"\s{2,}", r"[\s|\u2502\u2503]+"))
 )
 TITLE: Final = re.compile(r"^\W*\w+(?: \w+)?\s*[:=]\s*")  # `columns:`
+POWER: Final = re.compile(r"[(x*\u00d7]\s?(?:1?[eE]|10\^?)-?\d+\)?")
 REMARK: Final = re.compile(r"\s*\([^()]*\)\s*$")
 NUMBERED: Final = re.compile(r"(?<![\w.])(\d{1,2})\s*[:=.)-]?\s*([^\W\d][^,;|\d]{0,40})")
 EXPLAINED: Final = re.compile(r"(?<![\w/])([^\W\d]\w{0,11})\s*(?:=|:|->|\u2192|is)\s*([^\W\d][^,;|=:()]{1,40})")
@@ -68,7 +70,13 @@ def number_names(layout: Layout, constant: Collection[int], above: Sequence[str]
     names = _beside(texts, slots)
     names |= _above(layout, names, slots, above)
     explained = _legend(above[-LEGEND_LINES:], {*names.values()})
-    return {at: written_out(explained.get(name, name)) for at, name in names.items()}
+    behind = dict(zip(slots, texts[1:], strict=True))
+    return {at: _timed(written_out(explained.get(name, name)), behind[at]) for at, name in names.items()}
+
+
+def _timed(name: str, behind: str) -> str:
+    """Call a number of seconds a time, whatever takes it: `score 3.0 s` is no score."""
+    return f"{name} time" if SECONDS.match(behind) and "time" not in name.lower() else name
 
 
 def _around(layout: Layout, constant: Collection[int]) -> tuple[list[str], list[int]]:
@@ -234,6 +242,8 @@ def _columns(layout: Layout, slots: Sequence[int]) -> dict[int, dict[int, int]]:
 
 
 def _of_cell(cell: str) -> str:
+    if POWER.search(cell):  # `lr(e-6)`: a value of 3 is no learning rate of 3
+        return f"scaled {cell}"
     name, short = phrase(cell), phrase(cell.partition("(")[0])
     return short if short and told_by(name) is None and told_by(short) else name or cell
 
