@@ -139,8 +139,14 @@ from ptt.diagnostics.rules.systems import (
 )
 from ptt.diagnostics.rules.training_signal import (
     advantage_scale,
+    advantages_against_rewards,
+    advantages_of_other_samples,
+    advantages_off_centre,
     advantages_without_baseline,
+    batch_wide_advantages,
     empty_responses,
+    groups_of_one,
+    groups_of_other_prompts,
     masked_share,
     no_signal_groups,
     truncated_share,
@@ -209,6 +215,12 @@ REWARD_RULES: tuple[Rule, ...] = (
 )
 TRAINING_SIGNAL_RULES: tuple[Rule, ...] = (
     advantage_scale.RULE,
+    advantages_against_rewards.RULE,
+    advantages_of_other_samples.RULE,
+    groups_of_other_prompts.RULE,
+    groups_of_one.RULE,
+    batch_wide_advantages.RULE,
+    advantages_off_centre.RULE,
     advantages_without_baseline.RULE,
     empty_responses.RULE,
     masked_share.RULE,
