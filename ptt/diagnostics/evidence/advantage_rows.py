@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.flat_lists import flatten
 from ptt.diagnostics.schema import ADVANTAGE, COMPONENT
-from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.token_advantages import LEVELS, sequence_levels
 from ptt.diagnostics.store.scan import READ_ERRORS, scan_range
 
 TOKENS_AT_A_TIME: Final = 1 << 20
 MAX_LIST_TOKENS: Final = 1 << 26  # read once more for their advantages: a second; of a longer run, steps spread over it
-VARIES: Final = 1e-4  # between the tokens of one sequence, of the largest: more than rounding
-OF_TOKENS: Final = "advantage by token"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +77,7 @@ def _of_completions(trajectories: pl.DataFrame) -> AdvantageRows | None:
     return _finished(rows, by_token=0.0, gap=0, source="completions", components=())
 
 
-def _sample(ids: list[str]) -> pl.Expr:
+def _sample(ids: Sequence[str]) -> pl.Expr:
     named = [name for name in ("sample_id", "trajectory_id") if name in ids]
     return pl.coalesce(*named, pl.format("{}", "seq")) if named else pl.format("{}", "seq")
 
@@ -121,13 +117,9 @@ def _widest_gap(tokens: Tokens, read: list[int]) -> int:
 
 
 def _sequence_levels(tokens: Tokens, wanted: pl.Series) -> pl.DataFrame:
-    """Return seq, the advantage of each sequence, and whether it varies between the sampled tokens.
-
-    Where it does, the advantage is that of the last token, which the reward is on.
-    """
-    parts = [_levels(part) for part in _pieces(tokens, wanted)]
-    schema = {"seq": pl.UInt32, "advantage": pl.Float64, "varies": pl.Boolean}
-    return pl.concat(parts) if parts else pl.DataFrame(schema=schema)
+    """Return the advantage of each sequence (LEVELS)."""
+    parts = [sequence_levels(part) for part in _pieces(tokens, wanted)]
+    return pl.concat(parts) if parts else pl.DataFrame(schema=LEVELS)
 
 
 def _pieces(tokens: Tokens, wanted: pl.Series) -> Iterator[pl.DataFrame]:
@@ -154,30 +146,3 @@ def _pieces(tokens: Tokens, wanted: pl.Series) -> Iterator[pl.DataFrame]:
             yield kept.filter(pl.col("advantage").list.len() == pl.col("model_mask").list.len()).collect()
         except READ_ERRORS:  # a damaged column of advantages costs its own rows alone
             continue
-
-
-def _levels(part: pl.DataFrame) -> pl.DataFrame:
-    part = part.filter(pl.col("advantage").list.len() > 0)
-    offsets, values = flatten(part["advantage"].cast(pl.List(pl.Float64)))
-    sampled = flatten(part["model_mask"])[1] == np.True_
-    values = np.where(sampled, values, np.nan)
-    low, high, last = _reduced(values, offsets)
-    varies = high - low > VARIES * np.maximum(np.maximum(np.abs(low), np.abs(high)), 1e-6)
-    return (
-        part.select("seq")
-        .with_columns(advantage=pl.Series(np.where(varies, last, low)), varies=pl.Series(varies))
-        .filter(pl.col("advantage").is_finite())
-    )
-
-
-def _reduced(values: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the least, the largest and the last number of each list; NaN for one without any."""
-    if len(offsets) == 1:
-        return np.empty(0), np.empty(0), np.empty(0)
-    starts, known = offsets[:-1], np.isfinite(values)
-    low = np.fmin.reduceat(np.where(known, values, np.inf), starts)
-    high = np.fmax.reduceat(np.where(known, values, -np.inf), starts)
-    place = np.maximum.reduceat(np.where(known, np.arange(len(values)), -1), starts)
-    last = np.where(place >= 0, values[np.maximum(place, 0)], np.nan)
-    empty = place < 0
-    return np.where(empty, np.nan, low), np.where(empty, np.nan, high), last

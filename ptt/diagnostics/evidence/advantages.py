@@ -11,9 +11,10 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.advantage_rows import AdvantageRows, advantage_rows
+from ptt.diagnostics.evidence.critic_advantages import audit_critic
 from ptt.diagnostics.model import Agreement, AuditRow, JsonScalar
 from ptt.diagnostics.schema import COMPONENT, FIGURE
-from ptt.diagnostics.statistics.advantage_estimators import RewardedBatch
+from ptt.diagnostics.statistics.advantage_estimators import RewardedBatch, size_by
 from ptt.diagnostics.statistics.advantage_faults import codes_of, places
 from ptt.diagnostics.statistics.advantage_fit import FITS, MIN_EXPLAINED, Explanation, Fit, Sampled, fit_advantages
 from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
@@ -26,6 +27,7 @@ GROUPS = "groups-of-other-prompts"
 SINGLE = "groups-of-one"
 BATCH = "batch-wide-advantages"
 CENTRE = "advantages-off-centre"
+NO_BASELINE: Final = "advantages-without-baseline"  # which judges rewards taken for advantages throughout
 KINDS: Final[Mapping[str, str]] = {
     "sign": AGAINST,
     "order": AGAINST,
@@ -49,6 +51,7 @@ RISING: Final = 0.95  # of the telling samples: their groups are parts of groups
 FEW: Final = 5  # samples and groups that a finding names
 MAX_SINGLE: Final = 0.9  # of a step's rows are alone in their group
 MIN_SINGLE_STEPS: Final = 5
+ZERO: Final = 1e-6  # an advantage that is a sample's reward less itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +109,7 @@ def audit_advantages(
     if rows is None:
         return None
     if rows.by_token > BY_TOKEN:
-        return AdvantageAudit(rows=(_by_token(rows),))
+        return _of_tokens(audit_critic(tokens, rows.by_token))
     chosen = None
     for reading in _readings(rows, facts):
         fit = fit_advantages(reading.sampled)
@@ -117,6 +120,10 @@ def audit_advantages(
             break
     assert chosen is not None, "the recorded groups are the first reading"
     return _audit(rows, *chosen)
+
+
+def _of_tokens(row: AuditRow) -> AdvantageAudit:
+    return AdvantageAudit(rows=(row,), formula=row.formula, said=row.said)
 
 
 def _agreeing_share(fit: Fit) -> float:
@@ -130,6 +137,7 @@ class _Reading:
     frame: pl.DataFrame
     sampled: Sampled
     assumed: str = ""  # completes "GRPO, ..."; empty: the recorded groups and rewards
+    positional: bool = False  # groups are cut by position, since none are recorded
 
 
 def _readings(rows: AdvantageRows, facts: Mapping[str, JsonScalar]) -> Iterator[_Reading]:
@@ -162,7 +170,9 @@ def _by_position(frame: pl.DataFrame, named: int) -> Iterator[_Reading]:
         number = _numbers(frame)
         place = places(codes_of(frame["step"].to_numpy()), number)
         cut = frame.with_columns(group_id=pl.format("{}-{}", "step", pl.Series(place // size)))
-        yield _Reading(frame=cut, sampled=_sampled(cut, named), assumed=f"of every {size} samples in their order")
+        yield _Reading(
+            frame=cut, sampled=_sampled(cut, named), assumed=f"of every {size} samples in their order", positional=True
+        )
 
 
 def _numbers(frame: pl.DataFrame) -> IntArray:
@@ -202,13 +212,16 @@ def _audit(rows: AdvantageRows, reading: _Reading, fit: Fit) -> AdvantageAudit:
     if not fit.known:
         return AdvantageAudit(rows=(_unknown(rows, reading, fit),))
     faults = _merged(_faults(reading, fit))
-    said = f"{fit.estimator.said}{f', {reading.assumed}' if reading.assumed else ''}"
+    assumed = reading.assumed if fit.estimator.grouped or not reading.positional else ""
+    said = f"{fit.estimator.said}, {assumed}" if assumed else fit.estimator.said
     share = _agreeing_share(fit)
     steps = reading.frame["step"].n_unique()
     wrong = ~fit.agreeing & fit.telling
     bad = reading.frame.filter(pl.Series(wrong))["step"].unique()
     worst = max(faults, key=lambda fault: fault.samples, default=None)
-    agrees = worst is None and share >= FITS
+    small = size_by(reading.sampled.batch.group) < reading.sampled.size
+    missing = float((fit.parts & small)[wrong].mean()) if wrong.any() else 1.0
+    agrees = worst is None and (share >= FITS or missing >= FITS)
     row = AuditRow(
         quantity=QUANTITY,
         agreement=Agreement.AGREES if agrees else Agreement.DIFFERS,
@@ -220,9 +233,15 @@ def _audit(rows: AdvantageRows, reading: _Reading, fit: Fit) -> AdvantageAudit:
         agreeing=steps - len(bad),
         since=None if not len(bad) else int(bad.min()),  # type: ignore[arg-type]
         reason=_exceptions(fit, wrong),
-        finding=None if worst is None else worst.rule,
+        finding=_judged_by(fit, worst),
     )
     return AdvantageAudit(rows=(row,), faults=faults, formula=fit.estimator.formula, said=said)
+
+
+def _judged_by(fit: Fit, worst: AdvantageFault | None) -> str | None:
+    if worst is None:
+        return NO_BASELINE if fit.estimator.formula == "reward" else None
+    return worst.rule
 
 
 def _exceptions(fit: Fit, wrong: BoolArray) -> str:
@@ -244,27 +263,26 @@ def _unknown(rows: AdvantageRows, reading: _Reading, fit: Fit) -> AuditRow:
             logged_as=QUANTITY, error=fit.error, steps=steps, missing=("group_id",),
             reason="no prompt group is recorded, and none of the samples' order gives the advantages",
         )  # fmt: skip
-    if fit.lines >= RISING:
+    telling = int(fit.telling.sum())
+    if telling < MIN_EXPLAINED:
+        return AuditRow(
+            quantity=QUANTITY, agreement=Agreement.NOT_CHECKABLE, logged_as=QUANTITY, steps=steps,
+            said=f"only {counted(telling, 'sample(s)')} of groups with different rewards",
+            reason="too few to tell one estimator from another",
+        )  # fmt: skip
+    if float((~fit.lines.broken)[fit.telling].mean()) >= RISING:
         return AuditRow(
             quantity=QUANTITY, agreement=Agreement.NOT_CHECKABLE,
             said="advantages rise with the reward on a line in every group, as those of parts of groups do",
             logged_as=QUANTITY, error=fit.error, steps=steps, missing=("all samples of each group",),
             reason="the records hold only a part of each group, or of each batch",
         )  # fmt: skip
+    rising = float(fit.lines.rising[fit.telling].mean())
     return AuditRow(
         quantity=QUANTITY, agreement=Agreement.DIFFERS, said=f"none fits; the nearest is {fit.estimator.said}",
         logged_as=QUANTITY, error=fit.error, steps=steps,
-        reason=f"in {pct(fit.lines)} of groups they rise with the recorded reward on a line; they may follow another "
+        reason=f"{pct(rising)} rise with the recorded reward on a line within their group; they may follow another "
         f"reward, a penalty or a critic; typically off by {sig(100 * fit.error)}%",
-    )  # fmt: skip
-
-
-def _by_token(rows: AdvantageRows) -> AuditRow:
-    return AuditRow(
-        quantity=QUANTITY, agreement=Agreement.NOT_CHECKABLE,
-        said=f"advantages differ between the tokens of {pct(rows.by_token)} of the sequences",
-        logged_as=QUANTITY, steps=rows.frame["step"].n_unique(), missing=("value", "return"),
-        reason="a critic, or a penalty by token, gives each token its own",
     )  # fmt: skip
 
 
@@ -273,7 +291,8 @@ def _faults(reading: _Reading, fit: Fit) -> Iterator[AdvantageFault]:
     for one in fit.explanations:
         rule = GROUPS if mixed and one.name in LEFT_OVER else KINDS.get(one.name)
         if rule is not None and (mixed or one.rows.sum() >= MIN_EXPLAINED):
-            yield _fault(reading.frame, fit, one, rule)
+            alone = rule == BATCH and _agreeing_share(fit) <= 1 - FITS
+            yield replace(_fault(reading.frame, fit, one, rule), throughout=alone)
     whole = fit.estimator
     if reading.sampled.size > 1 and (whole.whole_batch or (not whole.centred and whole.grouped)):
         rule = BATCH if whole.whole_batch else CENTRE
@@ -281,12 +300,12 @@ def _faults(reading: _Reading, fit: Fit) -> Iterator[AdvantageFault]:
                            rows=fit.agreeing & fit.telling)  # fmt: skip
         if held.rows.sum() >= MIN_EXPLAINED:
             yield replace(_fault(reading.frame, fit, held, rule), throughout=True)
-    single = _single(reading, fit)
+    single = _single(reading)
     if single is not None:
         yield _fault(reading.frame, fit, single, SINGLE)
 
 
-def _single(reading: _Reading, fit: Fit) -> Explanation | None:
+def _single(reading: _Reading) -> Explanation | None:
     """Return samples alone in their group, without a signal, at steps that follow or precede whole groups."""
     batch = reading.sampled.batch
     alone = np.bincount(batch.group)[batch.group] == 1
@@ -302,9 +321,6 @@ def _single(reading: _Reading, fit: Fit) -> Explanation | None:
     if found.sum() < MAX_SINGLE * (alone & steps[batch.batch]).sum():
         return None
     return Explanation(name="single", said="alone in their group", rows=found)
-
-
-ZERO: Final = 1e-6
 
 
 def _fault(frame: pl.DataFrame, fit: Fit, one: Explanation, rule: str) -> AdvantageFault:

@@ -270,8 +270,9 @@ ESTIMATORS: Final[tuple[Estimator, ...]] = (
     ),
 )
 """In the order in which they are tried: of two that fit equally well, the first is named."""
-CORE: Final = tuple(one for one in ESTIMATORS if one.formula in {"grpo", "grpo_population_std", "dr_grpo", "rloo"})
-"""Those that can be held against other ways of grouping: they need nothing but a group."""
+OVER_GROUPS: Final = frozenset({"grpo", "grpo_population_std", "dr_grpo", "rloo", "grpo_batch_std"})
+CORE: Final = tuple(one for one in ESTIMATORS if one.formula in OVER_GROUPS)
+"""Those that can be held against other ways of grouping: of columns beside the reward they need none but a group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,14 +290,14 @@ ULPS: Final = 4 * 2.0**-24  # of a reward in 32 bits: its own rounding and that 
 MAX_DECIMALS: Final = 6  # that writers of JSON round to
 MIN_DECIMALS: Final = 3  # advantages that need fewer are quotients of small numbers, and exact
 MIN_REWARD_DECIMALS: Final = 4  # rewards are made of a few decimals
-MIN_ROUNDED: Final = 20  # distinct values on a grid of decimals: fewer lie there without being rounded
+MIN_ROUNDED: Final = 4  # distinct values on a grid of decimals: fewer lie there without being rounded
 
 
 def precision_of(advantage: FloatArray, reward: FloatArray) -> Precision:
     """Tell from the values themselves how they were rounded: to decimals, to bfloat16, or to 32 bits."""
     known = advantage[np.isfinite(advantage)]
     bits = known.astype(np.float32).view(np.uint32)
-    coarse = len(np.unique(known)) >= MIN_ROUNDED and not np.any(bits & np.uint32(0xFFFF))
+    coarse = not np.any(bits & np.uint32(0xFFFF)) and bool(np.any(bits & np.uint32(0x7 << 16)))
     largest = float(np.abs(reward[np.isfinite(reward)]).max(initial=0.0))
     return Precision(
         absolute=max(1e-6, _half_unit(known, MIN_DECIMALS)),

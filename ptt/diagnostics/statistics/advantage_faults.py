@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.statistics.advantage_estimators import (
+    EQUAL,
     Estimate,
     Estimator,
     Precision,
@@ -183,27 +184,50 @@ def of_earlier_steps(
 
 @dataclass(frozen=True, kw_only=True)
 class Lines:
-    """Of each sample's group: whether its advantages lie on one line in the reward, and the slope."""
+    """How the advantages of each sample's group lie over its rewards; three of (samples,) that exclude each other."""
 
-    straight: BoolArray  # (samples,); False for a group with one reward
-    slope: FloatArray  # (samples,); NaN likewise
+    rising: BoolArray  # on a line that rises, as those of every group-relative estimator do, also of a part of a group
+    silent: BoolArray  # one reward, one advantage
+    broken: BoolArray  # on no line, on one that falls, or one reward with several advantages
+    falling: BoolArray  # of the broken, those whose advantages fall with the reward on the whole
     mean: FloatArray  # of the group's advantages, (samples,)
     spread: FloatArray  # root mean square of the group's advantages, (samples,)
 
 
-def lines_of(advantage: FloatArray, reward: FloatArray, group: IntArray, precision: Precision, room: float) -> Lines:
-    """Fit a line to each group. Every group-relative estimator gives one that rises, also of a part of a group."""
-    x, y = reward - mean_by(reward, group), advantage - mean_by(advantage, group)
-    square = mean_by(x * x, group)
-    varied = square > room**2
-    slope = np.where(varied, mean_by(x * y, group) / np.where(varied, square, 1.0), np.nan)
-    off = np.abs(y - np.where(varied, slope, 0.0) * x)
-    scale = np.abs(np.nan_to_num(slope))
-    allowed = 4 * (precision.absolute + precision.relative * np.abs(advantage) + precision.reward * scale)
-    broken = np.bincount(group, weights=off > allowed)[group]
+def lines_of(advantage: FloatArray, samples: RewardedBatch, precision: Precision) -> Lines:
+    """Fit a line to each group, to the advantages, and where lengths are known to those times the length."""
+    reward, group = samples.reward, samples.group
+    room = max(precision.reward, EQUAL)
+    straight, slope, equal = _line(advantage, reward, group, precision, room)
+    if samples.length is not None:
+        by_length = advantage * samples.length
+        coarse = replace(precision, absolute=precision.absolute * float(samples.length.max(initial=1.0)))
+        other = _line(by_length, reward, group, coarse, room)
+        taken = ~straight & other[0] & (other[1] > 0)
+        straight, slope, equal = straight | taken, np.where(taken, other[1], slope), equal | other[2]
+    varied = np.isfinite(slope)
+    rising, silent = straight & (slope > 0), ~varied & equal
     return Lines(
-        straight=varied & (broken == 0),
-        slope=slope,
+        rising=rising,
+        silent=silent,
+        broken=~rising & ~silent,
+        falling=varied & ~rising & (slope < 0),
         mean=mean_by(advantage, group),
         spread=np.sqrt(mean_by(advantage**2, group)),
     )
+
+
+def _line(
+    values: FloatArray, reward: FloatArray, group: IntArray, precision: Precision, room: float
+) -> tuple[BoolArray, FloatArray, BoolArray]:
+    """Return whether each group is on a line, its slope (NaN for one reward), and whether its values are all equal."""
+    x, y = reward - mean_by(reward, group), values - mean_by(values, group)
+    square = mean_by(x * x, group)
+    varied = square > room**2
+    slope = np.where(varied, mean_by(x * y, group) / np.where(varied, square, 1.0), np.nan)
+    scale = np.abs(np.nan_to_num(slope))
+    allowed = 4 * (precision.absolute + precision.relative * np.abs(values) + precision.reward * scale)
+    off = np.abs(y - np.where(varied, slope, 0.0) * x) > allowed
+    apart = np.abs(y) > allowed
+    whole, equal = (np.bincount(group, weights=one)[group] == 0 for one in (off, apart))
+    return varied & whole, slope, equal

@@ -22,6 +22,7 @@ from ptt.diagnostics.statistics.advantage_estimators import (
     std_by,
 )
 from ptt.diagnostics.statistics.advantage_faults import (
+    Grouping,
     Lines,
     codes_of,
     in_groups,
@@ -34,18 +35,32 @@ from ptt.diagnostics.statistics.advantage_faults import (
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 FITS: Final = 0.98  # of the telling samples: the rest are single ones, such as answers cut short
-MAJORITY: Final = 0.5  # of the telling samples fit by themselves: what the others should be is then known
+MAJORITY: Final = 0.4  # of the telling samples fit, one rank of two: what others should be is known
 FITS_OTHERWISE: Final = 0.6  # by one fault throughout: exact agreement of so many is no chance
+FEW_OF_EACH: Final = 0.1  # of the telling samples, of those that agree and of those that are the reward itself
 CLEARER: Final = 0.1  # than without that fault
 STEP_FITS: Final = 0.95  # of a step's telling samples
-MIN_STEPS: Final = 3  # that fit before the first that does not
+MIN_STEPS: Final = 3  # that fit before the first that does not, with
+MIN_BEFORE: Final = 24  # telling samples: fewer may fit by chance
 TELLING: Final = 0.005  # of the usual size of an advantage: nearer to 0 it tells no estimator from another
 USUAL: Final = 95  # percentile of the sizes of advantages: of groups with equal rewards only noise is left
 MAX_TRIED: Final = 1 << 15  # samples on which other groupings are tried
 MIN_EXPLAINED: Final = 8  # samples: the size of a usual group
+MIN_ALONE: Final = 4  # telling samples of a short record, if a group-relative estimator gives them all
 MIN_SHARE: Final = 0.03  # of the samples that do not fit: fewer may be explained by chance
+MIN_WHOLE: Final = 64  # telling samples that fit before: eight usual groups
+MIN_WHOLE_STEPS: Final = 5
+WHOLE_SHARE: Final = 0.3  # of samples that wider groups explain without a deviation: few values agree often
+WIDE: Final = ("rank", "batch")  # unions of groups, in which the advantages of each still rise on a line
+UNSCALED: Final = ("dr_grpo", "rloo")
+NOISE: Final = 0.01  # an advantage where all rewards are equal: their rounding over the estimator's epsilon
 REMAINDERS: Final = frozenset({"reward", "zero", "noise", "clipped"})  # what another fault may leave of a batch
+HARMLESS: Final = REMAINDERS | {"estimator"}
+BREAKING: Final = frozenset({"sign", "stride", "interleaved", "shifted", "shuffle", "stale"})
+"""Faults after which some group's advantages do not rise with its rewards on a line."""
+CONVINCING: Final = 0.8  # of what does not fit: parts of groups agree with other ways of grouping here and there
 OF_A_STEP: Final = 0.2  # of a step's samples that do not fit: fewer are chance, or the remainder of another fault
+FALLING: Final = 0.25  # of the groups' samples: advantages that follow another reward still rise with this one
 OFF_CENTRE: Final = 0.1  # mean of a group's advantages over their root mean square
 
 
@@ -57,6 +72,7 @@ class Sampled:
     advantage: FloatArray
     number: IntArray  # by which the id of a sample orders it
     size: int  # samples of a whole group, by the settings or the commonest
+    size_known: bool = False  # by the settings
 
     def at(self, rows: BoolArray) -> Sampled:
         """Return some samples, with codes from 0 again."""
@@ -95,7 +111,8 @@ class Fit:
     telling: BoolArray  # (samples,) those that tell estimators apart
     agreeing: BoolArray  # (samples,)
     error: float  # median relative error of the telling samples
-    lines: float  # share of the telling groups whose advantages rise with the reward on a line
+    lines: Lines
+    parts: BoolArray  # (samples,) that do not agree, but rise with the reward as those of a part of a group do
     explanations: tuple[Explanation, ...] = ()
 
 
@@ -103,8 +120,10 @@ def fit_advantages(sampled: Sampled) -> Fit:
     """Find the estimator, then explain what does not fit it."""
     precision = precision_of(sampled.advantage, sampled.batch.reward)
     telling = _telling(sampled)
-    estimator, share = _nearest(sampled, precision, telling, ESTIMATORS)
-    known = share >= FITS or (share >= MAJORITY and telling.sum() >= MIN_EXPLAINED)
+    lines = lines_of(sampled.advantage, sampled.batch, precision)
+    estimator, share = _nearest(sampled, precision, telling)
+    known = share >= MAJORITY and telling.sum() >= MIN_EXPLAINED
+    known |= share == 1.0 and estimator.grouped and telling.sum() >= MIN_ALONE
     if share < FITS:
         other = _under_one_fault(sampled, precision, share)
         if other is not None and (not known or other[1] > share + CLEARER):
@@ -115,7 +134,6 @@ def fit_advantages(sampled: Sampled) -> Fit:
     value, scale = _estimate(estimator, sampled.batch)
     agreeing = agrees(sampled.advantage, (value, scale), precision)
     telling = telling | (~agreeing & (np.abs(value) > _small(sampled)))
-    lines = _risen_lines(sampled, precision, telling)
     error = np.abs(sampled.advantage - value) / np.maximum(np.abs(value), _small(sampled))
     fit = Fit(
         estimator=estimator,
@@ -124,10 +142,11 @@ def fit_advantages(sampled: Sampled) -> Fit:
         agreeing=agreeing,
         error=float(np.median(error[telling])) if telling.any() else 0.0,
         lines=lines,
+        parts=~agreeing & ~lines.broken,
     )
     if not known or not (telling & ~agreeing).any():
         return fit
-    return replace(fit, explanations=_explain(sampled, fit, precision))
+    return _explained(sampled, fit, precision)
 
 
 def _estimate(estimator: Estimator, batch: RewardedBatch) -> Estimate:
@@ -145,12 +164,10 @@ def _telling(sampled: Sampled) -> BoolArray:
     return np.asarray(np.abs(sampled.advantage) > _small(sampled))
 
 
-def _nearest(
-    sampled: Sampled, precision: Precision, telling: BoolArray, among: Sequence[Estimator]
-) -> tuple[Estimator, float]:
+def _nearest(sampled: Sampled, precision: Precision, telling: BoolArray) -> tuple[Estimator, float]:
     """Return the estimator with which most telling samples agree, and their share."""
-    best, most = among[0], -1.0
-    for estimator in among:
+    best, most = ESTIMATORS[0], -1.0
+    for estimator in ESTIMATORS:
         found = estimator.estimate(sampled.batch)
         if found is None:
             continue
@@ -176,23 +193,30 @@ def _under_one_fault(sampled: Sampled, precision: Precision, share: float) -> tu
     """Return the estimator that agrees if the whole run has one fault; None where none agrees with enough samples."""
     some = _some_steps(sampled)
     telling = _telling(some)
+    lines = lines_of(some.advantage, some.batch, precision)
+    mixed = bool(lines.broken[telling].mean() > 1 - FITS) if telling.any() else False
     best: tuple[Estimator, float] | None = None
-    groupings = list(other_groupings(some.batch, some.number, some.size))
+    groupings = [one for one in other_groupings(some.batch, some.number, some.size) if mixed or one.name in WIDE]
+    unchanged = agrees(some.advantage, (some.batch.reward, np.ones(len(telling))), precision)
     for estimator in CORE:
         own = _estimate(estimator, some.batch)
         right = agrees(some.advantage, own, precision)
         concerned = telling | (np.abs(own[0]) > _small(some))
-        others = [agrees(some.advantage, negated(own), precision)]
-        others += [
-            agrees(some.advantage, in_groups(some.batch, estimator, grouping.code), precision)
-            for grouping in groupings
-            if grouping.name != "batch"  # an estimator of its own
+        if not concerned.any():
+            continue
+        others = [
+            agrees(some.advantage, in_groups(some.batch, estimator, grouping.code), precision) for grouping in groupings
         ]
-        moved = permuted(some.advantage, own, precision, some.batch.batch, ~right)
-        late = of_earlier_steps(some.advantage, own, precision, some.batch.batch, some.number, ~right & ~moved)
-        others.append(moved | late)
-        shares = [float((right | other)[concerned].mean()) if concerned.any() else 0.0 for other in others]
-        if max(shares) > (best[1] if best else max(FITS_OTHERWISE, share + CLEARER)):
+        if min(float(right[concerned].mean()), float(unchanged[concerned].mean())) >= FEW_OF_EACH:
+            others.append(unchanged)
+        if mixed:
+            others.append(agrees(some.advantage, negated(own), precision))
+            moved = permuted(some.advantage, own, precision, some.batch.batch, ~right)
+            late = of_earlier_steps(some.advantage, own, precision, some.batch.batch, some.number, ~right & ~moved)
+            others.append(moved | late)
+        shares = [float((right | other)[concerned].mean()) for other in others]
+        least = max(FITS_OTHERWISE if mixed else FITS, share + CLEARER)
+        if shares and max(shares) > (best[1] if best else least):
             best = estimator, max(shares)
     return best
 
@@ -229,57 +253,72 @@ def _fits_at_first(sampled: Sampled, precision: Precision, telling: BoolArray) -
         good = agrees(sampled.advantage, estimate, precision)
         trials = np.bincount(batch, weights=telling)
         hits = np.bincount(batch, weights=telling & good)
+        if not (trials > 0).any():
+            break
         fits = hits[trials > 0] >= STEP_FITS * trials[trials > 0]
-        first = int(np.argmin(fits)) if not fits.all() else len(fits)
-        if first >= MIN_STEPS and fits[first:].mean() <= 0.5 and (found is None or first > found[0]):
+        if fits.all():
+            return estimator
+        first = int(np.argmin(fits))
+        enough = first >= MIN_STEPS and trials[trials > 0][:first].sum() >= MIN_BEFORE
+        if enough and fits[first:].mean() <= MAJORITY and (found is None or first > found[0]):
             found = first, estimator
     return None if found is None else found[1]
 
 
-def _risen_lines(sampled: Sampled, precision: Precision, telling: BoolArray) -> float:
-    """Return the share of telling samples in groups of several rewards whose advantages rise on a line."""
-    lines = lines_of(sampled.advantage, sampled.batch.reward, sampled.batch.group, precision, precision.reward)
-    judged = telling & np.isfinite(lines.slope)
-    return float((lines.straight & (lines.slope > 0))[judged].mean()) if judged.any() else 0.0
-
-
-def _explain(sampled: Sampled, fit: Fit, precision: Precision) -> tuple[Explanation, ...]:
+def _explained(sampled: Sampled, fit: Fit, precision: Precision) -> Fit:
     """Give each sample that does not fit the explanation that most of them share, in the steps that hold any."""
     wrong = ~fit.agreeing
-    bad_steps = np.bincount(sampled.batch.batch, weights=wrong & fit.telling) > 0
-    among = bad_steps[sampled.batch.batch]
-    part, off = sampled.at(among), wrong[among]
+    among = (np.bincount(sampled.batch.batch, weights=wrong & fit.telling) > 0)[sampled.batch.batch]
+    part, off, telling = sampled.at(among), wrong[among], fit.telling[among]
+    lines = lines_of(part.advantage, part.batch, precision)
     own = _estimate(fit.estimator, sampled.batch)
-    own_part = own[0][among], own[1][among]
-    candidates = list(_candidates(part, fit.estimator, own_part, precision, off))
+    candidates = list(_candidates(part, fit.estimator, (own[0][among], own[1][among]), precision, off))
     late = of_earlier_steps(sampled.advantage, own, precision, sampled.batch.batch, sampled.number, wrong & among)
     candidates.append(Explanation(name="stale", said="advantages of an earlier step", rows=late[among]))
-    candidates = [_in_most_of_a_step(one, part.batch.batch, off & fit.telling[among]) for one in candidates]
+    candidates = [_where_it_holds(one, part.batch.batch, off & telling, lines.broken & telling) for one in candidates]
+    chosen, left = _greedy(candidates, off, telling)
+    harmful = [one for one in chosen if one.name not in HARMLESS]
+    told = sum(int((one.rows & telling).sum()) for one in harmful)
+    aside = sum(int((one.rows & telling).sum()) for one in chosen) - told
+    if told < CONVINCING * (int((off & telling).sum()) - aside):
+        chosen, left = [one for one in chosen if one.name in HARMLESS], off
+        for one in chosen:
+            left = left & ~one.rows
+    whole = size_by(part.batch.group) >= part.size
+    if not (sampled.size_known or _whole_before(sampled, fit, off & whole & lines.rising, telling & whole)):
+        whole = np.zeros(len(off), np.bool_)
+    chosen += _unexplained(telling & left, lines, whole)
+    explanations = tuple(replace(one, rows=_spread(one.rows, among)) for one in chosen)
+    explained = np.zeros(len(wrong), np.bool_)
+    for one in explanations:
+        explained |= one.rows
+    return replace(fit, explanations=explanations, parts=fit.parts & ~explained)
+
+
+def _whole_before(sampled: Sampled, fit: Fit, off: BoolArray, telling: BoolArray) -> bool:
+    """Return whether groups of the usual size are whole: all fitted for a while, and most no longer do since."""
+    wrong = np.bincount(sampled.batch.batch, weights=~fit.agreeing & fit.telling) > 0
+    before = fit.telling & (sampled.batch.batch < np.flatnonzero(wrong)[0])
+    steps = len(np.unique(sampled.batch.batch[before]))
+    enough = before.sum() >= MIN_WHOLE and steps >= MIN_WHOLE_STEPS and telling.any()
+    return bool(enough and off[telling].mean() >= MAJORITY and fit.estimator.grouped)
+
+
+def _greedy(candidates: list[Explanation], off: BoolArray, telling: BoolArray) -> tuple[list[Explanation], BoolArray]:
+    """Take the explanation of most samples, then of most of the rest, and so on; return them, and what is left."""
     left = off.copy()
-    least = max(MIN_EXPLAINED, MIN_SHARE * float((off & fit.telling[among]).sum()))
+    least = max(MIN_EXPLAINED, MIN_SHARE * float((off & telling).sum()))
     chosen: list[Explanation] = []
     while candidates:
-        counts = [int((one.rows & left & fit.telling[among]).sum()) for one in candidates]
+        counts = [int((one.rows & left & telling).sum()) for one in candidates]
         best = int(np.argmax(counts))
-        if counts[best] < (1 if chosen and candidates[best].name in REMAINDERS else least):
+        remainder = candidates[best].name in REMAINDERS and any(one.name in BREAKING for one in chosen)
+        if counts[best] < (1 if remainder else least):
             break
         one = candidates.pop(best)
         chosen.append(replace(one, rows=one.rows & left))
         left &= ~one.rows
-    lines = lines_of(part.advantage, part.batch.reward, part.batch.group, precision, precision.reward)
-    parts = left & fit.telling[among] & lines.straight & (lines.slope > 0) & (size_by(part.batch.group) < part.size)
-    if parts.sum() > sum(int((one.rows & fit.telling[among]).sum()) for one in chosen):
-        return ()  # rows of whole groups are missing from the records: what else fits does so by chance
-    chosen += _unexplained(part, fit.telling[among], left, lines)
-    return tuple(replace(one, rows=_spread(one.rows, among)) for one in chosen)
-
-
-def _in_most_of_a_step(one: Explanation, batch: IntArray, off: BoolArray) -> Explanation:
-    """Return the explanation in those steps of which it explains a good part of what does not fit."""
-    if one.name in REMAINDERS:
-        return one
-    share = np.bincount(batch, weights=one.rows & off) / np.maximum(np.bincount(batch, weights=off), 1)
-    return replace(one, rows=one.rows & (share >= OF_A_STEP)[batch])
+    return chosen, left
 
 
 def _spread(rows: BoolArray, among: BoolArray) -> BoolArray:
@@ -288,69 +327,95 @@ def _spread(rows: BoolArray, among: BoolArray) -> BoolArray:
     return whole
 
 
+def _where_it_holds(one: Explanation, batch: IntArray, off: BoolArray, broken: BoolArray) -> Explanation:
+    """Return the explanation in those steps of which it explains a good part.
+
+    Samples that changed places or groups are told only at steps where some group's advantages do not rise with its
+    rewards on a line: elsewhere they may be those of whole groups of which a part is recorded.
+    """
+    if one.name in REMAINDERS:
+        return one
+    share = np.bincount(batch, weights=one.rows & off) / np.maximum(np.bincount(batch, weights=off), 1)
+    steps = share >= OF_A_STEP
+    if one.name in BREAKING:
+        steps &= np.bincount(batch, weights=broken) > 0
+    return replace(one, rows=one.rows & steps[batch])
+
+
 def _candidates(
     part: Sampled, estimator: Estimator, own: Estimate, precision: Precision, off: BoolArray
 ) -> Iterator[Explanation]:
     """Yield what the samples that are off may be; the first of equals is taken."""
-    batch, advantage = part.batch, part.advantage
-    yield Explanation(name="sign", said="the sign turned", rows=off & agrees(advantage, negated(own), precision))
-    tried = (*([estimator] if estimator in CORE else []), *(one for one in CORE if one is not estimator))
-    for grouping in other_groupings(batch, part.number, part.size):
-        wide = grouping.name in ("batch", "rank")
-        wider = size_by(grouping.code) > size_by(batch.group) if wide else True
-        for one in tried if wide or estimator not in CORE else tried[:1]:
-            rows = off & wider & agrees(advantage, in_groups(batch, one, grouping.code), precision)
-            yield Explanation(name=grouping.name, said=grouping.said, rows=rows)
-    levels = [("of one step", batch.batch), ("of one group", batch.group)]
-    levels += [
-        ("of one rank", grouping.code)
-        for grouping in other_groupings(batch, part.number, part.size)
-        if grouping.name == "rank"
-    ]
-    levels += [] if batch.rank is None else [("of one rank", batch.rank)]
+    turned = off & agrees(part.advantage, negated(own), precision)
+    yield Explanation(name="sign", said="the sign turned", rows=turned)
+    groupings = list(other_groupings(part.batch, part.number, part.size))
+    yield from _of_other_groups(part, estimator, groupings, precision, off)
+    levels = [("of one step", part.batch.batch), ("of one group", part.batch.group)]
+    levels += [("of one rank", grouping.code) for grouping in groupings if grouping.name == "rank"]
+    levels += [] if part.batch.rank is None else [("of one rank", part.batch.rank)]
     for said, code in levels:
-        rows = permuted(advantage, own, precision, code, off)
+        rows = permuted(part.advantage, own, precision, code, off)
         yield Explanation(name="shuffle", said=f"the right advantages on other samples {said}", rows=rows)
-    small = _small(part)
+    yield from _remainders(part, own, precision, off)
+    yield from _of_other_estimators(part, estimator, precision, off)
+
+
+def _of_other_groups(
+    part: Sampled, estimator: Estimator, groupings: Sequence[Grouping], precision: Precision, off: BoolArray
+) -> Iterator[Explanation]:
+    """Yield the estimator over other groups; over those as wide as a batch, others too, since it is other code."""
+    tried = (*([estimator] if estimator in CORE else []), *(one for one in CORE if one is not estimator))
+    size = size_by(part.batch.group)
+    whole = size >= part.size
+    for grouping in groupings:
+        wide = grouping.name in WIDE
+        allowed = off & (size_by(grouping.code) > size) if wide else off
+        for one in tried if wide or estimator not in CORE else tried[:1]:
+            rows = allowed & agrees(part.advantage, in_groups(part.batch, one, grouping.code), precision)
+            by_chance = wide and one.formula in UNSCALED and rows.any() and whole[rows].mean() < WHOLE_SHARE
+            if not by_chance:
+                yield Explanation(name=grouping.name, said=grouping.said, rows=rows)
+
+
+def _remainders(part: Sampled, own: Estimate, precision: Precision, off: BoolArray) -> Iterator[Explanation]:
+    """Yield what is left of samples that a fault, a filter or a bound takes out."""
+    advantage, batch = part.advantage, part.batch
     unchanged = np.abs(advantage - batch.reward) <= precision.absolute + precision.relative * np.abs(advantage)
-    yield Explanation(name="reward", said="the reward itself", rows=off & unchanged & (np.abs(advantage) > small))
+    unchanged &= np.abs(advantage) > _small(part)
+    yield Explanation(name="reward", said="the reward itself", rows=off & unchanged)
     yield Explanation(name="zero", said="0", rows=off & (advantage == 0))
     bound = float(np.abs(advantage[off]).max(initial=0.0))
     at_bound = np.isclose(np.abs(advantage), bound) & (np.abs(own[0]) > bound) & (advantage * own[0] > 0)
     yield Explanation(name="clipped", said=f"clipped at {bound:.3g}", rows=off & at_bound)
     silent = std_by(batch.reward, batch.group, ddof=0) <= EQUAL
-    noise = silent & (std_by(advantage, batch.group, ddof=0) <= precision.absolute + EQUAL)
-    yield Explanation(name="noise", said="rounding, where all rewards of the group are equal", rows=off & noise)
+    noise = off & silent & (np.abs(advantage) <= NOISE)
+    yield Explanation(name="noise", said="rounding, where all rewards of the group are equal", rows=noise)
+
+
+def _of_other_estimators(
+    part: Sampled, estimator: Estimator, precision: Precision, off: BoolArray
+) -> Iterator[Explanation]:
+    """Yield other estimators over the recorded groups: a change of the estimator is no fault unless it does harm."""
     for one in ESTIMATORS:
-        if one not in CORE and one.formula not in ("reward", "batch_whitening") and one is not estimator:
-            found = one.estimate(batch)
-            if found is not None:
-                name = "batch" if one.whole_batch else "estimator" if one.centred else "centre"
-                yield Explanation(name=name, said=one.said, rows=off & agrees(advantage, found, precision))
-    if estimator.grouped:
-        for one in CORE:
-            rows = off & agrees(advantage, _estimate(one, batch), precision)
-            yield Explanation(name="estimator", said=one.said, rows=rows)
+        found = one.estimate(part.batch)
+        if one is estimator or one.formula in ("reward", "batch_whitening") or found is None:
+            continue
+        name = "batch" if one.whole_batch else "estimator" if one.centred else "centre"
+        yield Explanation(name=name, said=one.said, rows=off & agrees(part.advantage, found, precision))
 
 
-def _unexplained(part: Sampled, telling: BoolArray, left: BoolArray, lines: Lines) -> list[Explanation]:
-    """Sort what nothing explains by group: against the order of rewards, off the centre, or neither."""
-    left = left & telling
-    whole = size_by(part.batch.group) >= part.size
-    rising = lines.straight & (lines.slope > 0)
-    centre = left & rising & whole & (np.abs(lines.mean) > OFF_CENTRE * lines.spread)
-    judged = left & np.isfinite(lines.slope) & ~rising
-    falling = judged & (lines.slope < 0)
+def _unexplained(left: BoolArray, lines: Lines, whole: BoolArray) -> list[Explanation]:
+    """Sort what nothing explains by group: against the order of rewards, off the centre, or neither.
+
+    `whole`: (samples,) in groups that are recorded whole for sure. A part of a group is off the centre as well.
+    """
+    centre = left & lines.rising & whole & (np.abs(lines.mean) > OFF_CENTRE * lines.spread)
+    broken = left & lines.broken
     found = []
     if centre.sum() >= MIN_EXPLAINED:
         found.append(Explanation(name="centre", said="off the centre of their group", rows=centre))
-        left = left & ~centre
-    if judged.sum() >= MIN_EXPLAINED and falling.sum() >= FALLING * judged.sum():
-        found.append(Explanation(name="order", said="in no order of the rewards", rows=judged))
-        left = left & ~judged
-    if left.any():
-        found.append(Explanation(name="unknown", said="nothing known", rows=left))
+    if broken.sum() >= MIN_EXPLAINED and (broken & lines.falling).sum() >= FALLING * broken.sum():
+        found.append(Explanation(name="order", said="in no order of the rewards", rows=broken))
+    elif broken.any():
+        found.append(Explanation(name="unknown", said="nothing known", rows=broken))
     return found
-
-
-FALLING: Final = 0.25  # of the groups' samples: advantages that follow another reward still rise with this one

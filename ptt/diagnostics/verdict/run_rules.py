@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -165,18 +165,22 @@ def diagnosis_of(
         explains=explains(),
         outcome=outcome,
     )
-    diagnosis = replace(diagnosis, audit=_audit(evidence))
+    diagnosis = replace(diagnosis, audit=_audit(evidence, {finding.id for finding in diagnosis.findings}))
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
     return (
         diagnosis if curves.is_empty() else replace(diagnosis, tables=with_tables(diagnosis.tables, {CURVES: curves}))
     )
 
 
-def _audit(evidence: Evidence) -> tuple[AuditRow, ...]:
-    """Return what the trainer says and what recomputing it gave: advantages, scalars, then metrics among themselves."""
+def _audit(evidence: Evidence, found: Collection[str]) -> tuple[AuditRow, ...]:
+    """Return what the trainer says and what recomputing it gave: advantages, scalars, then metrics among themselves.
+
+    `found`: ids of the findings; a row names only one that its rule made.
+    """
     parts = (evidence.advantages, evidence.scalars)
     rows = [row for part in parts if part is not None for row in part.rows]
-    return (*rows, *(contradiction.row for contradiction in evidence.contradictions))
+    rows += [contradiction.row for contradiction in evidence.contradictions]
+    return tuple(row if row.finding in found else replace(row, finding=None) for row in rows)
 
 
 AT_ONE_STEP: Final = frozenset(

@@ -10,9 +10,7 @@ from ptt.diagnostics.model import JsonScalar, Severity
 from ptt.diagnostics.rules.interface import Healthy, Limits, NotJudged
 from ptt.diagnostics.wording import counted, pct
 
-LEAST_SHARE: Final = (
-    0.002  # of the samples since the first wrong one: each is proven, but single rows are mended by hand
-)
+LEAST_SHARE: Final = 0.002  # of the samples since the first wrong one: each is proven, a few are no run's fault
 MOST_SHARE: Final = 0.5  # of the samples since then: most of the gradient is wrong
 
 

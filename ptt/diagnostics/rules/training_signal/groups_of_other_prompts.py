@@ -3,8 +3,8 @@
 What: the advantages agree, to the last digit, with the estimator over other groups than those recorded: every n samples
 in their order although groups have gaps or lie interleaved, or group ids that are a row late (high where it is most
 samples, medium where it is a part).
-Why it matters: the baseline is that of another prompt. An answer to an easy prompt is pushed up for being easy, one to a
-hard prompt is pushed down, whatever it is worth among the answers to its own.
+Why it matters: the baseline is that of another prompt. An answer to an easy prompt is pushed up for being easy, one to
+a hard prompt is pushed down, whatever it is worth among the answers to its own.
 What it is not: whole-batch normalisation, which batch-wide-advantages judges. Nor records that hold a part of a group:
 its advantages still rise with its rewards on a line.
 What to do: group by the prompt's id, not by position; where rollouts can be lost, filtered or reordered, a reshape to

@@ -1,0 +1,99 @@
+"""Advantages that differ between tokens, held against the critic's values and returns of recorder files."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.evidence.audited_steps import audited_steps
+from ptt.diagnostics.model import Agreement, AuditRow
+from ptt.diagnostics.statistics.advantage_faults import codes_of
+from ptt.diagnostics.statistics.token_advantages import CriticFit, fit_critic
+from ptt.diagnostics.store.sample_rows import file_of
+from ptt.diagnostics.store.scan import READ_ERRORS, RECORDER
+from ptt.diagnostics.wording import pct, sig
+
+VALUES: Final = ("value", "values")
+RETURNS: Final = ("return", "returns")
+QUANTITY: Final = "advantage"
+
+
+def audit_critic(tokens: Tokens | None, share: float) -> AuditRow:
+    """Hold the advantages of spread steps against return less value; `share`: of sequences whose tokens differ."""
+    found = None if tokens is None else _fitted(tokens)
+    said = f"advantages differ between the tokens of {pct(share)} of the sequences"
+    if found is None:
+        return AuditRow(
+            quantity=QUANTITY, agreement=Agreement.NOT_CHECKABLE, said=said, logged_as=QUANTITY,
+            missing=("value", "return"), reason="a critic, or a penalty by token, gives each token its own",
+        )  # fmt: skip
+    fit, steps = found
+    decay = f", gamma {sig(fit.decay[0])} and lambda {sig(fit.decay[1])}" if fit.decay else ""
+    if fit.whitened is None:
+        return AuditRow(
+            quantity=QUANTITY, agreement=Agreement.DIFFERS, said="they are not return less value, whitened or not",
+            logged_as=QUANTITY, error=fit.error, steps=steps, since=None,
+            reason="value and return may be of another update than the advantages",
+        )  # fmt: skip
+    return AuditRow(
+        quantity=QUANTITY, agreement=Agreement.AGREES, logged_as=QUANTITY, formula="gae", steps=steps, agreeing=steps,
+        said=f"GAE: return less value{', whitened over each step' if fit.whitened else ''}{decay}",
+        error=None if fit.whitened else fit.error,
+    )  # fmt: skip
+
+
+def _fitted(tokens: Tokens) -> tuple[CriticFit, int] | None:
+    """Return the fit over sampled tokens of the audited steps, and how many steps; None without values and returns."""
+    if not tokens.scan.files or (chosen := audited_steps(tokens)) is None:
+        return None
+    parts = []
+    for (path,), rows in _by_file(tokens, chosen.frame).group_by("path", maintain_order=True):
+        part = _columns(str(path), rows)
+        if part is not None:
+            parts.append(part)
+    if not parts:
+        return None
+    flat = pl.concat(parts).filter("model_mask").drop("model_mask").drop_nulls()
+    flat = flat.filter(pl.all_horizontal(pl.col("advantage", "value", "return").is_finite()))
+    if flat.is_empty():
+        return None
+    sequence, step = (codes_of(flat[name].cast(pl.Int64).to_numpy()) for name in ("seq", "step"))
+    advantage, value, returns = (flat[name].to_numpy() for name in ("advantage", "value", "return"))
+    return fit_critic(advantage, value, returns, sequence, step), len(np.unique(step))
+
+
+def _by_file(tokens: Tokens, frame: pl.DataFrame) -> pl.DataFrame:
+    files = [file_of(tokens.scan, seq) for seq in frame["seq"]]
+    return (
+        frame.select("seq", "step")
+        .with_columns(
+            path=pl.Series([str(file.path) for file in files], dtype=pl.String),
+            row=pl.Series([seq - file.start for seq, file in zip(frame["seq"], files, strict=True)], dtype=pl.UInt32),
+            kind=pl.Series([file.kind for file in files], dtype=pl.String),
+        )
+        .filter(pl.col("kind") == RECORDER)
+    )
+
+
+def _columns(path: str, rows: pl.DataFrame) -> pl.DataFrame | None:
+    """Return a file's tokens with advantage, value and return; None where it has not all three as lists."""
+    try:
+        source = pl.scan_parquet([path], glob=False, row_index_name="row")
+        names = {name for name, kind in source.collect_schema().items() if isinstance(kind, pl.List)}
+        value = next((name for name in VALUES if name in names), None)
+        returns = next((name for name in RETURNS if name in names), None)
+        if value is None or returns is None or not {"advantage", "model_mask"} <= names:
+            return None
+        lists = source.select("row", "advantage", "model_mask", value=pl.col(value), **{"return": pl.col(returns)})
+        found = lists.join(rows.select("row", "seq", "step").lazy(), on="row", how="inner").collect()
+    except READ_ERRORS:
+        return None
+    length = pl.col("model_mask").list.len()
+    fits = pl.all_horizontal(pl.col(name).list.len() == length for name in ("advantage", "value", "return"))
+    flat = found.filter(fits & (length > 0)).sort("seq").explode("advantage", "model_mask", "value", "return")
+    return flat.select(
+        "seq", "step", pl.col("model_mask").cast(pl.Boolean), pl.col("advantage", "value", "return").cast(pl.Float64)
+    )
