@@ -1,0 +1,3 @@
+"""stub"""
+def audit_loss(batch, metrics, facts):
+    return ()
