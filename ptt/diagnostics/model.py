@@ -394,6 +394,10 @@ class Outcome:
     said: str = ""  # two or three sentences
 
 
+MISCOUNTED: Final = "miscounted"
+"""Key of a finding's evidence: the canonical metrics that are not what they are called; only judgements of them follow."""
+
+
 class Agreement(StrEnum):
     """What recomputing one thing that the trainer says gave."""
 

@@ -125,6 +125,15 @@ class Batch:
             self._rows[name] = values if values is not None and np.isfinite(values).any() else None
         return self._rows[name]
 
+    @cached_property
+    def halves(self) -> tuple[Batch, Batch]:
+        """Every other row of each step, and the rest; a lone row stands in both."""
+        place, alone = self.layout.place % 2, np.repeat(self.layout.sizes == 1, self.layout.sizes)
+        one, two = (
+            self.frame.filter(pl.Series((place == half) | alone)).drop("window", strict=False) for half in (0, 1)
+        )
+        return Batch(one), Batch(two)
+
     def parts(self, name: str, make: Callable[[], IntArray]) -> IntArray:
         """Return a division of each step into parts, (rows,) numbers, named so that it is made once."""
         if name not in self._parts:

@@ -17,6 +17,7 @@ from ptt.diagnostics.evidence.scalar_candidates import (
     Facts,
     Quantity,
     available,
+    clip_ranges,
     clipped,
     divisions,
     extremes,
@@ -62,6 +63,7 @@ class Kind:
     floor: float = 0.0
     whole: bool = True  # it depends on every row of the step: where it agrees, the rows are whole
     steers: bool = False  # the metric shows what scales the gradient
+    update: bool = False  # it is 0 before the first update of a step: trainers average it over passes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +121,7 @@ def _miscounted_divergence(
             yield from sound_means(of_pair(formula, pair, wrong), batch, facts, divided=False)
     for pair in available(batch, list(other)):
         for formula in formulas:
-            yield from sound_means(
-                of_pair(formula, pair, WRONG_PAIR.format(other[pair])), batch, facts, divided=False
-            )
+            yield from sound_means(of_pair(formula, pair, WRONG_PAIR.format(other[pair])), batch, facts, divided=False)
 
 
 INVERTED: Final = "has the ratio upside down"
@@ -151,6 +151,7 @@ KL_REF: Final = Kind(
 )
 OLD_FORMULAS: Final = ("k1_negative", "k3", "k2", "k3_inverted", "abs", "squared")
 KL_OLD: Final = Kind(
+    update=True,
     quantity="kl/old",
     label="the KL of the update",
     needs=("policy_logp", "old_logp"),
@@ -206,7 +207,9 @@ def _probability_gap(pair: str) -> Quantity:
         one, two = batch.flat(f"{top}_logp"), batch.flat(bottom if bottom == ZEROED else f"{bottom}_logp")
         return None if one is None or two is None else np.abs(np.exp(one) - np.exp(two))
 
-    return Quantity(id=f"probability gap {pair}", said="the difference of trainer's and engine's probability", make=make)
+    return Quantity(
+        id=f"probability gap {pair}", said="the difference of trainer's and engine's probability", make=make
+    )
 
 
 def _gap_means(batch: Batch, facts: Facts) -> Iterator[Candidate]:
@@ -269,10 +272,8 @@ CAP_SETTINGS: Final = (
 FAR: Final = 0.3  # of the mean weight, away from 1, in the median step: a quarter of the gradient is gone or too much
 NEAR: Final = 0.1  # nats: and the sequences' mean log ratio is this small
 RATIO_PAIRS: Final = ("old/rollout", "policy/rollout", "policy/old")
-SUMMED: Final = (
-    "is exp of the sum of each sequence's log ratios, not of their mean: it falls or grows with the length of the answer"
-)
-UPSIDE_DOWN: Final = {"inverse_ratio": INVERTED}
+SUMMED: Final = "is exp of the sum of each sequence's log ratios, not of their mean: it falls or grows with the length of the answer"
+SUMMED_IN: Final = "is exp of the sum of each sequence's log ratios, not of their mean,"
 
 
 def _caps(facts: Facts) -> list[float | None]:
@@ -354,10 +355,33 @@ def _configured_product(facts: Facts) -> bool:
     return str(facts.get("vllm_importance_sampling_mode")).startswith("sequence")
 
 
+def _summed_in_part(reduce: str, batch: Batch, facts: Facts) -> Iterator[Candidate]:
+    """Yield weights of sequences that are products in the rows of one rank alone."""
+    reducer, words = ROW_REDUCTIONS[reduce]
+    for pair in available(batch, ("old/rollout", "policy/rollout")):
+        for cap in _caps(facts):
+            for division in divisions(batch, facts):
+                for part in range(division.number):
+                    one = row_values(
+                        f"sequence weights {pair}", "exp of the mean of a sequence's log ratios",
+                        partial(_partly_summed, pair, cap, division, part), reducer,
+                        f"{reduce}/{cap} products in {division.id} {part}", words,
+                        wrong=f"{SUMMED_IN} in one {division.said}",
+                    )  # fmt: skip
+                    yield replace(one, partial=True)
+
+
+def _partly_summed(pair: str, cap: float | None, division: Division, part: int, batch: Batch) -> FloatArray | None:
+    right = _row_ratio(pair, cap, False, False, batch)
+    product = _row_ratio(pair, cap, False, True, batch)
+    return None if right is None or product is None else np.where(division.parts(batch) == part, product, right)
+
+
 def _ratio_miscounts(reduce: str, batch: Batch, facts: Facts) -> Iterator[Candidate]:
     if not _configured_product(facts) and summed_far(batch):
         for one in _sequence_level(reduce, batch, facts, product=True):
             yield with_wrong(one, SUMMED)
+        yield from _summed_in_part(reduce, batch, facts)
     pairs = available(batch, RATIO_PAIRS)
     for pair in pairs:
         quantity = _capped(pair, None)
@@ -375,8 +399,10 @@ def _ratio_miscounts(reduce: str, batch: Batch, facts: Facts) -> Iterator[Candid
         yield from _times_rows(batch, facts)
     for pair in available(batch, ("policy/ref", "old/ref")):
         quantity = of_pair("ratio", pair, WRONG_PAIR.format("policy and reference, not trainer and engine"))
-        yield from sound_means(quantity, batch, facts, divided=False) if reduce == "mean" else extremes(
-            quantity, batch, high=reduce == "max"
+        yield from (
+            sound_means(quantity, batch, facts, divided=False)
+            if reduce == "mean"
+            else extremes(quantity, batch, high=reduce == "max")
         )
 
 
@@ -439,17 +465,6 @@ def _ratio_kind(reduce: str) -> Kind:
 
 # ---- clipping
 
-GRID: Final = ((0.2, 0.2), (0.2, 0.28), (0.1, 0.1), (0.28, 0.28), (0.3, 0.3), (0.4, 0.4), (0.05, 0.05))
-LOW_SETTINGS: Final = ("clip_ratio_low", "epsilon", "clip_ratio", "cliprange", "eps_clip")
-HIGH_SETTINGS: Final = ("clip_ratio_high", "epsilon_high", "eps_clip_high")
-
-
-def clip_ranges(facts: Facts) -> tuple[tuple[float, float], ...]:
-    """Return the clip range below and above 1 that the settings name, else the usual ones."""
-    low = setting(facts, LOW_SETTINGS)
-    high = setting(facts, HIGH_SETTINGS)
-    return GRID if low is None else ((low, low if high is None else high),)
-
 
 def _clip(side: str, signed: str, low: float, high: float, level: str) -> Quantity:
     ends = f"1 - {low:g}" if side == "low" else f"1 + {high:g}" if side == "high" else f"1 - {low:g} and 1 + {high:g}"
@@ -498,7 +513,7 @@ def _clip_kind(side: str) -> Kind:
     name = "clip/frac" if side == "both" else f"clip/frac_{side}"
     label = {"both": "the clip fraction", "low": "the fraction clipped below", "high": "the fraction clipped above"}
     return Kind(
-        quantity=name, label=label[side], needs=("policy_logp", "old_logp"), steers=True,
+        quantity=name, label=label[side], needs=("policy_logp", "old_logp"), steers=True, update=True,
         sound=partial(_clip_fractions, side), wrong=partial(_clip_miscounts, side),
     )  # fmt: skip
 
@@ -605,9 +620,7 @@ def _variances(values: Values, said: str, batch: Batch, facts: Facts) -> Iterato
         )  # fmt: skip
 
 
-def _row_reduced(
-    values: Values, name: str, said: str, reduce: str, batch: Batch, facts: Facts
-) -> Iterator[Candidate]:
+def _row_reduced(values: Values, name: str, said: str, reduce: str, batch: Batch, facts: Facts) -> Iterator[Candidate]:
     reducer, words = ROW_REDUCTIONS[reduce]
     yield row_values(name, said, values, reducer, f"{reduce}/rows", words)
 
@@ -777,6 +790,10 @@ def _at_limit(name: str, limit: float, batch: Batch) -> FloatArray | None:
 def _truncated(batch: Batch, facts: Facts) -> Iterator[Candidate]:
     reducer, words = ROW_REDUCTIONS["mean"]
     yield row_values("unended", "rows without an end token", _row("unended"), reducer, "mean/rows", words)
+    yield Candidate(
+        formula="full width", reduction="mean/rows", said="rows as long as the longest of their step",
+        value=lambda batch: batch.layout.sums(batch.layout.padding == 0) / batch.layout.sizes,
+    )  # fmt: skip
     for name, said in LENGTHS:
         longest = batch.row(name)
         limit = setting(facts, ("max_completion_length", "max_response_length"))
@@ -809,8 +826,12 @@ def _failure_rates(batch: Batch, facts: Facts) -> Iterator[Candidate]:
         made = batch.layout.sums(calls.total)
         return np.divide(batch.layout.sums(failed.total), made, out=np.zeros(len(made)), where=made > 0)
 
-    yield Candidate(formula="failed_calls", reduction="calls", said="failed calls over calls of the step", value=of_calls)
-    yield row_values("failed", "failed calls", _row("failed"), token_mean, "mean/rows", "mean over the rows of the step")
+    yield Candidate(
+        formula="failed_calls", reduction="calls", said="failed calls over calls of the step", value=of_calls
+    )
+    yield row_values(
+        "failed", "failed calls", _row("failed"), token_mean, "mean/rows", "mean over the rows of the step"
+    )
 
 
 FAILURES: Final = Kind(

@@ -7,7 +7,7 @@ metric is said to differ only where another one shows at the same steps that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence.audited_batch import Batch
+from ptt.diagnostics.evidence.audited_batch import ALL, MODEL, Batch
 from ptt.diagnostics.evidence.audited_steps import MAX_STEPS, MAX_TOKENS, rows_of_steps
 from ptt.diagnostics.evidence.logged_scalars import Kind, LoggedScalar, logged_scalars
-from ptt.diagnostics.evidence.loss_denominator import audit_loss
+from ptt.diagnostics.evidence.loss_denominator import LossAudit, audit_loss
 from ptt.diagnostics.evidence.scalar_candidates import Candidate
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Agreement, AuditRow, JsonScalar
@@ -26,6 +26,7 @@ from ptt.diagnostics.schema import FIGURE
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span, weigh_counts
 from ptt.diagnostics.statistics.recomputed_scalars import (
+    FACTOR_RELATIVE,
     MAX_NOISE,
     SINGLE,
     Fit,
@@ -34,7 +35,7 @@ from ptt.diagnostics.statistics.recomputed_scalars import (
     resolution_of,
     tolerance_of,
 )
-from ptt.diagnostics.wording import sig
+from ptt.diagnostics.wording import pct, sig
 
 MIN_POINTS: Final = 3  # steps: two may agree by chance, where some hundred ways are tried
 MIN_TELLING: Final = 6  # steps that tell ways apart, for a finding
@@ -44,11 +45,14 @@ MIN_BEFORE, MIN_OFF = 4, 3  # steps on either side of a change
 MAX_WINDOW: Final = 24  # steps that one logged value may be the mean of
 MAX_READ: Final = 16  # further steps that are read at once, to find the step of a change
 ROUNDS: Final = 2
+USUAL: Final = "k3"  # begins the formulas of the KL that most trainers log
 ABOUT: Final = 1.2  # times the least error: as near
 LIKELY: Final = 3  # formulas nearest to what is logged, of which a part of the rows may be miscounted
 FAR_FACTOR: Final = 1.5  # of a ratio, whichever way: no rounding makes that
 OFFSETS: Final = (-1, 1)
+MAX_OWN: Final = 0.5  # of the steps agree with their own rows: with more, neighbours may share their rollouts
 SHORT: Final = "only {} steps are both logged and recorded; {} are needed"
+FEW_TELL: Final = "only {} of the compared steps tell ways apart"
 CONDENSED: Final = "the log has so many values that only means of them are kept"
 MAYBE_PART: Final = "no logged scalar agrees with these rows: they may be a part of each batch, or of other steps"
 
@@ -94,9 +98,7 @@ class Beside:
     @cached_property
     def tolerance(self) -> FloatArray:
         """How far a value may lie from the logged one."""
-        return tolerance_of(
-            self.logged, centre=self.kind.centre, resolution=self.resolution, floor=self.kind.floor
-        )
+        return tolerance_of(self.logged, centre=self.kind.centre, resolution=self.resolution, floor=self.kind.floor)
 
     @cached_property
     def noise(self) -> FloatArray:
@@ -128,6 +130,7 @@ class Match:
     note: str = ""
     factor: float = 1.0
     offset: int = 0
+    beside: Beside | None = None  # None: the values logged at the rows' own steps
     others: tuple[Candidate, ...] = ()  # that give the same
     trivial: bool = False  # nothing happens at any of the points, so that any way would agree
 
@@ -189,7 +192,21 @@ def audit_scalars(
     rows = [_row(one) for one in examined]
     found = [_miscounted(one, row, examined) for one, row in zip(examined, rows, strict=True)]
     loss = audit_loss(batch, metrics, facts)
-    return ScalarAudit(rows=(*rows, *loss), miscounted=tuple(one for one in found if one is not None))
+    return ScalarAudit(
+        rows=(*rows, *loss.rows), miscounted=tuple(one for one in (*found, _wrong_loss(loss)) if one is not None)
+    )
+
+
+def _wrong_loss(loss: LossAudit) -> Miscounted | None:
+    """Return a logged loss that contradicts the settings."""
+    if not loss.wrong or loss.series is None:
+        return None
+    row = loss.rows[0]
+    return Miscounted(
+        row=row, quantity=row.quantity, logged_as=loss.series.raw_name, label="the loss", wrong=loss.wrong,
+        way=row.said, columns=("policy_logp", "old_logp"), span=None, steps=row.steps, logged=loss.logged,
+        recomputed=loss.recomputed, steers=True,
+    )  # fmt: skip
 
 
 # ---- which steps
@@ -275,7 +292,9 @@ def _examine(scalar: LoggedScalar, batch: Batch, facts: Mapping[str, JsonScalar]
         found.change = _change(beside, fits, wrong, found.telling)
         found.match = None if found.change else _wrong(beside, wrong, fits, found.telling)
         if found.match is None and found.change is None:
-            found.match = _shifted(scalar, batch, sound) or _scaled(beside, fits, found.telling)
+            found.match = _shifted(scalar, batch, fits, found.telling) or _passes(
+                scalar.kind, _scaled(beside, fits, found.telling)
+            )
     elif not found.match.fit.agrees[found.telling].all():
         found.change = _change(beside, fits, list(scalar.kind.wrong(batch, facts)), found.telling)
     if found.match is not None and (found.match.candidate.wrong or found.match.factor != 1.0):
@@ -286,6 +305,13 @@ def _examine(scalar: LoggedScalar, batch: Batch, facts: Mapping[str, JsonScalar]
     return found
 
 
+def _passes(kind: Kind, match: Match | None) -> Match | None:
+    """Take half of an update's quantity for the mean over two passes, of which the first has moved nothing."""
+    if match is None or not kind.update or abs(match.factor - 0.5) > FACTOR_RELATIVE:
+        return match
+    return replace(match, factor=1.0, note="half of it, as a mean over two passes is whose first has not moved yet")
+
+
 def _nearest(fits: Sequence[tuple[Candidate, Fit]], telling: BoolArray) -> tuple[Candidate, Fit]:
     """Return the simplest of the ways that are about as near as the nearest."""
     errors = [_error(fitted, telling) for _, fitted in fits]
@@ -293,8 +319,10 @@ def _nearest(fits: Sequence[tuple[Candidate, Fit]], telling: BoolArray) -> tuple
 
 
 def _right(fits: Sequence[tuple[Candidate, Fit]], wrong: Candidate) -> tuple[Candidate, Fit]:
-    """Return the sound way with the formula of a wrong one, else the usual one."""
-    return next((pair for pair in fits if pair[0].formula == wrong.formula), fits[0])
+    """Return the sound way that holds where the wrong one does not yet, else the one with its formula."""
+    most = max(int(fitted.agrees.sum()) for _, fitted in fits)
+    alike = [pair for pair in fits if int(pair[1].agrees.sum()) >= most / 2]
+    return next((pair for pair in alike if pair[0].formula == wrong.formula), alike[0])
 
 
 def _later(beside: Beside, right: tuple[Candidate, Fit], match: Match) -> Change | None:
@@ -357,11 +385,14 @@ def _wrong(
     beside: Beside, wrong: Sequence[Candidate], sound: Sequence[tuple[Candidate, Fit]], telling: BoolArray
 ) -> Match | None:
     """Return the way of miscounting that agrees; one of a part of the rows only with a likely formula."""
+    if telling.sum() < MIN_OFF:
+        return None
     whole = _best(_fits(beside, [one for one in wrong if not one.partial]), telling)
     if whole is not None:
         return whole
     by_error = sorted(sound, key=lambda pair: _error(pair[1], telling))
     likely = {one.formula for one, _ in (*sound[:1], *by_error[:LIKELY])}
+    likely |= {one.formula for one, _ in sound if one.formula.startswith(USUAL)}
     named = {one.formula for one, _ in sound}
     parts = [one for one in wrong if one.partial and (one.formula in likely or one.formula not in named)]
     return _best(_fits(beside, parts), telling)
@@ -376,7 +407,7 @@ def _windowed(scalar: LoggedScalar, batch: Batch, sound: Sequence[Candidate]) ->
     for steps, words in ((back, f"mean of the {window} steps up to it"), (ahead, f"mean of {window} steps from it on")):
         beside = _beside(scalar, batch, window=steps)
         if len(beside.steps) >= MIN_POINTS and (match := _telling_best(beside, _fits(beside, sound))):
-            return replace(match, note=words)
+            return replace(match, note=words, beside=beside)
     for steps, words in ((ahead, "rows of {} steps from it on together"), (back, "rows of {} steps up to it together")):
         beside = _beside(scalar, batch, window=steps)
         if len(beside.steps) < MIN_POINTS:
@@ -384,7 +415,7 @@ def _windowed(scalar: LoggedScalar, batch: Batch, sound: Sequence[Candidate]) ->
         pooled, places = _pool(batch, beside.places)
         together = replace(beside, batch=pooled, places=places)
         if match := _telling_best(together, _fits(together, sound)):
-            return replace(match, note=words.format(window))
+            return replace(match, note=words.format(window), beside=together)
     return None
 
 
@@ -405,17 +436,24 @@ def _pool(batch: Batch, places: IntArray) -> tuple[Batch, IntArray]:
     return Batch(frame, by="window"), at[:, None]
 
 
-def _telling_best(beside: Beside, fits: Sequence[tuple[Candidate, Fit]]) -> Match | None:
+def _telling_best(beside: Beside, fits: Sequence[tuple[Candidate, Fit]], *, least: int = MIN_POINTS) -> Match | None:
     telling = _telling(beside, fits)
-    return _best(fits, telling) if telling.sum() >= MIN_POINTS else None
+    return _best(fits, telling) if telling.sum() >= least else None
 
 
-def _shifted(scalar: LoggedScalar, batch: Batch, sound: Sequence[Candidate]) -> Match | None:
-    """Return the way that agrees with the rows of the step before or after."""
+def _shifted(
+    scalar: LoggedScalar, batch: Batch, fits: Sequence[tuple[Candidate, Fit]], telling: BoolArray
+) -> Match | None:
+    """Return the way that agrees with the rows of the step before or after, where hardly any does with its own."""
+    if max(float(fitted.agrees[telling].mean()) for _, fitted in fits) > MAX_OWN:
+        return None
+    sound = [candidate for candidate, _ in fits]
     for offset in OFFSETS:
         beside = _beside(scalar, batch, offset=offset)
-        if len(beside.steps) >= MIN_POINTS and (match := _telling_best(beside, _fits(beside, sound))):
-            return replace(match, offset=offset)
+        if len(beside.steps) >= MIN_POINTS and (
+            match := _telling_best(beside, _fits(beside, sound), least=MIN_TELLING)
+        ):
+            return replace(match, offset=offset, beside=beside)
     return None
 
 
@@ -450,14 +488,15 @@ def _change(
     off = span.holds(here.steps)
     part = here.only(off)
     match = Match(candidate=candidate, fit=replace(fitted, agrees=fitted.agrees))
-    return Change(match=match, span=span, inside=_explained(part, [one for one, _ in fits], wrong))
+    ways = [candidate, *(one for one, _ in fits if one is not candidate)]
+    return Change(match=match, span=span, inside=_explained(part, ways, wrong))
 
 
 def _explained(part: Beside, sound: Sequence[Candidate], wrong: Sequence[Candidate]) -> Match | None:
     """Return what gives the logged values within a stretch."""
     every = np.ones(len(part.steps), np.bool_)
     fits = _fits(part, sound)
-    return _best(fits, every) or _wrong(part, wrong, fits, every) or _scaled(part, fits[:1], every)
+    return _best(fits, every) or _wrong(part, wrong, fits, every) or _scaled(part, fits, every)
 
 
 def _stretch(steps: IntArray, off: BoolArray) -> FaultSpan | None:
@@ -510,37 +549,64 @@ def _settle_offsets(examined: Sequence[Examined]) -> None:
             one.match = replace(one.match, candidate=replace(one.match.candidate, wrong=wrong))
 
 
+def _proving(one: Examined, match: Match) -> BoolArray:
+    """Return the points that agree and would not if half of the rows were missing: there the rows are whole."""
+    beside = one.beside
+    if beside is None or match.note or match.factor != 1.0 or len(match.fit.agrees) != len(beside.steps):
+        return np.zeros(0 if beside is None else len(beside.steps), np.bool_)
+    proves = match.fit.agrees & one.telling
+    for half in beside.batch.halves:
+        values = replace(beside, batch=half).values(match.candidate)
+        proves &= ~(np.abs(values - beside.logged) <= beside.tolerance)
+    return proves
+
+
 def _whole_at(examined: Sequence[Examined], but: Examined) -> IntArray:
-    """Return the steps at which another metric that depends on every row agrees, and tellingly."""
+    """Return the steps at which another metric proves that the rows are whole."""
     steps = [np.empty(0, np.int64)]
     for one in examined:
         if one is but or not one.scalar.kind.whole or one.beside is None:
             continue
         match = one.match if one.at_own_step else one.change.match if one.change is not None else None
-        if match is None or match.note or len(match.fit.agrees) != len(one.beside.steps):
-            continue
-        steps.append(one.beside.steps[match.fit.agrees & one.telling])
+        if match is not None:
+            steps.append(one.beside.steps[_proving(one, match)])
     return np.unique(np.concatenate(steps))
+
+
+def _is_open(one: Examined) -> bool:
+    """Return whether nothing explains what is logged, or only a factor that no miscount has."""
+    if one.beside is None or one.reason:
+        return False
+    far = one.match is not None and max(one.match.factor, 1 / one.match.factor) > FAR_FACTOR
+    odd = one.match is not None and one.match.factor != 1.0 and not (one.scalar.kind.centre and far)
+    return one.match is None or odd
 
 
 def _settle_parts(examined: Sequence[Examined]) -> None:
     """Call no metric different where nothing shows that the rows are whole batches."""
-    for one in examined:
-        if one.match is not None or one.beside is None or one.reason or not one.nearest:
+    open_ones = [one for one in examined if _is_open(one)]
+    kept = [(one, _whole_at(examined, one)) for one in open_ones if one.nearest is not None and not one.missing]
+    for one in open_ones:
+        if one.missing and one.nearest is not None:
+            one.change, one.reason = None, f"{', '.join(one.missing)} is not recorded"
+    for one, whole in kept:
+        assert one.beside is not None
+        steps, kind = one.beside.steps, one.scalar.kind
+        if one.telling.sum() < MIN_TELLING:
+            one.match, one.change, one.reason = None, None, FEW_TELL.format(int(one.telling.sum()))
             continue
-        if one.missing:
-            one.reason = f"{', '.join(one.missing)} is not recorded"
-            one.change = None
+        if one.change is None:
+            off = ~one.nearest[1].agrees if one.nearest is not None else np.ones(len(steps), np.bool_)
+            if np.isin(steps[off], whole).mean() < AGREEING / 2:
+                one.match, one.reason = None, MAYBE_PART
             continue
-        whole = _whole_at(examined, one)
-        steps = one.beside.steps
-        if one.change is not None:
-            off = one.change.span.holds(steps)
-            explained = one.change.inside is not None and bool(one.change.inside.candidate.wrong)
-            if not explained and np.isin(steps[off], whole).mean() < AGREEING / 2:
-                one.change, one.reason = None, MAYBE_PART
-        elif np.isin(steps, whole).mean() < AGREEING / 2:
-            one.reason = MAYBE_PART
+        if one.change.inside is not None and one.change.inside.candidate.wrong:
+            continue
+        off = one.change.span.holds(steps)
+        enough = np.isin(steps[off], whole).mean() >= AGREEING / 2
+        before = int(_proving(one, one.change.match)[~off].sum())
+        if not enough or before < MIN_BEFORE or not (kind.whole or kind.steers):
+            one.change, one.reason = None, MAYBE_PART
 
 
 # ---- rows
@@ -567,21 +633,23 @@ def _row(one: Examined) -> AuditRow:
             if one.missing
             else "the rows hold nothing that it could be made from"
         )
-        return replace(base, reason=reason, said=f"{kind.label} cannot be recomputed")
+        return replace(base, reason=reason, said="not recomputed")
     candidate, fitted = one.nearest
     error = _error(fitted, one.telling)
     return replace(
         base,
         agreement=Agreement.DIFFERS,
-        said=f"{kind.label} is none of the usual; the nearest is {candidate.said}, off by {sig(100 * error)}%",
+        said=f"none of the usual; the nearest is {candidate.said}, off by {pct(error)}",
         **_figures(candidate, fitted, one),
     )
 
 
 def _figures(candidate: Candidate, fitted: Fit, one: Examined) -> dict[str, object]:
-    beside, telling = one.beside, one.telling
+    match = one.match
+    beside, telling = (match.beside, one.telling) if match is not None and match.beside else (one.beside, one.telling)
     same = beside is not None and len(fitted.agrees) == len(beside.steps)
-    telling = telling if same and telling.any() else np.ones(len(fitted.agrees), np.bool_)
+    fitting = same and len(telling) == len(fitted.agrees) and telling.any()
+    telling = telling if fitting else np.ones(len(fitted.agrees), np.bool_)
     error = _error(fitted, telling)
     return {
         "formula": candidate.formula,
@@ -596,13 +664,15 @@ def _figures(candidate: Candidate, fitted: Fit, one: Examined) -> dict[str, obje
 
 def _matched_row(base: AuditRow, one: Examined, match: Match) -> AuditRow:
     kind, candidate = one.scalar.kind, match.candidate
-    said = f"{kind.label} is {candidate.said}"
+    said = candidate.said
+    if candidate.reduction.endswith(MODEL) and one.beside is not None and ALL in one.beside.batch.masks:
+        said += ", tool output left out"
     if match.note:
         said += f": {match.note}"
     if match.factor != 1.0:
-        said = f"{kind.label} is {sig(match.factor)} times {candidate.said}"
+        said = f"{sig(match.factor)} times {said}"
     if match.trivial:
-        said = f"{kind.label} is {kind.centre:g} at every step compared, by the rows too: no way stands out"
+        said = f"{kind.centre:g} at every step compared, by the rows too: no way stands out"
     elif match.others:
         said += f"; {_others(match)} give the same here"
     if match.offset and not candidate.wrong:
@@ -644,7 +714,7 @@ def _changed_row(base: AuditRow, one: Examined, change: Change) -> AuditRow:
     return replace(
         base,
         agreement=Agreement.DIFFERS,
-        said=f"{one.scalar.kind.label} is {candidate.said}; {when} {what}",
+        said=f"{candidate.said}; {when} {what}",
         **_figures(candidate, fitted, one)
         | {"logged": _median(one.beside.logged[off]), "recomputed": _median(fitted.values[off])},
         since=None if span.from_start else span.since,
@@ -681,6 +751,3 @@ def _miscounted(one: Examined, row: AuditRow, examined: Sequence[Examined]) -> M
         columns=kind.needs, span=span, steps=row.steps, logged=row.logged, recomputed=row.recomputed,
         steers=kind.steers,
     )  # fmt: skip
-
-
-Getter = Callable[[Examined], object]

@@ -212,9 +212,7 @@ def sound_means(
     for mask in masks:
         yield _mean(quantity, mask, "token_mean", token_mean, f"mean over {MASKS[mask]} of the step")
     for mask in masks:
-        yield _mean(
-            quantity, mask, "sequence_mean", sequence_mean, f"mean of the sequences' means over {MASKS[mask]}"
-        )
+        yield _mean(quantity, mask, "sequence_mean", sequence_mean, f"mean of the sequences' means over {MASKS[mask]}")
     for division in divisions(batch, facts) if divided else ():
         for mask in masks:
             yield _of_parts(quantity, mask, division)
@@ -273,6 +271,13 @@ def _with_padding(mask: str, quantity: Quantity, batch: Batch) -> RowSums:
     return padded(quantity.sums(batch, mask), batch.layout.padding, quantity.padding)
 
 
+def _as_nothing(padding: bool, quantity: Quantity, batch: Batch) -> RowSums:
+    """Return sums over the policy's own tokens that count the others, and padding, as 0."""
+    own = quantity.sums(batch, MODEL)
+    others = batch.layout.lengths - own.count
+    return padded(own, others + (batch.layout.padding if padding else 0), 0.0)
+
+
 def miscounts(batch: Batch) -> list[Miscount]:
     """Return the wrong masks that differ from the right one here."""
     found = []
@@ -283,6 +288,8 @@ def miscounts(batch: Batch) -> list[Miscount]:
     if tools:
         both = f"{TOOLS_COUNTED} and padding"
         found.append(Miscount(id="width", wrong=both, sums=partial(_with_padding, ALL)))
+        found.append(Miscount(id="tools as 0", wrong=f"{TOOLS_COUNTED} as 0", sums=partial(_as_nothing, False)))
+        found.append(Miscount(id="width as 0", wrong=f"{both} as 0", sums=partial(_as_nothing, True)))
     return found
 
 
@@ -347,7 +354,10 @@ def _partly_miscounted(
 
 
 def extremes(quantity: Quantity, batch: Batch, *, high: bool) -> Iterator[Candidate]:
-    """Yield the largest or the least of a quantity over the tokens, then what padding or tool output makes of it."""
+    """Yield the largest or the least of a quantity over the tokens, then what padding or tool output makes of it.
+
+    Such positions may count in all rows, or in those of one rank.
+    """
     reduce, word = (step_high, "largest") if high else (step_low, "least")
     name = "max" if high else "min"
     for mask in masks_of(batch):
@@ -357,6 +367,22 @@ def extremes(quantity: Quantity, batch: Batch, *, high: bool) -> Iterator[Candid
             formula=quantity.id, reduction=f"{name}/{miscount.id}", said=f"{quantity.said}, {word} of the step",
             value=partial(_miscounted, quantity, miscount, reduce), wrong=quantity.wrong or miscount.wrong,
         )  # fmt: skip
+    for division in divisions(batch, {}):
+        for miscount in miscounts(batch):
+            for part in range(division.number):
+                yield Candidate(
+                    formula=quantity.id, reduction=f"{name}/{miscount.id} in {division.id} {part}",
+                    said=f"{quantity.said}, {word} of the step",
+                    value=partial(_partly_extreme, quantity, miscount, division, part, reduce),
+                    wrong=f"{miscount.wrong} in one {division.said}", partial=True,
+                )  # fmt: skip
+
+
+def _partly_extreme(
+    quantity: Quantity, miscount: Miscount, division: Division, part: int, reduce: Reduce, batch: Batch
+) -> FloatArray:
+    there = division.parts(batch) == part
+    return reduce(mixed(quantity.sums(batch, MODEL), miscount.sums(quantity, batch), there), batch.layout)
 
 
 # ---- one value a row
@@ -415,3 +441,15 @@ def clipped(batch: Batch, pair: str, *, low: float, high: float, side: str, sign
         below, above = below & negative, above & positive
     counted = {"low": below, "high": above, "both": below | above}[side]
     return np.where(np.isfinite(r), counted.astype(np.float64), np.nan)
+
+
+GRID: Final = ((0.2, 0.2), (0.2, 0.28), (0.1, 0.1), (0.28, 0.28), (0.3, 0.3), (0.4, 0.4), (0.05, 0.05))
+LOW_SETTINGS: Final = ("clip_ratio_low", "epsilon", "clip_ratio", "cliprange", "eps_clip")
+HIGH_SETTINGS: Final = ("clip_ratio_high", "epsilon_high", "eps_clip_high")
+
+
+def clip_ranges(facts: Facts) -> tuple[tuple[float, float], ...]:
+    """Return the clip range below and above 1 that the settings name, else the usual ones."""
+    low = setting(facts, LOW_SETTINGS)
+    high = setting(facts, HIGH_SETTINGS)
+    return GRID if low is None else ((low, low if high is None else high),)

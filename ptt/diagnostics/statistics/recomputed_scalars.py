@@ -145,7 +145,7 @@ def step_sum(sums: RowSums, layout: Layout) -> FloatArray:
     return layout.sums(sums.total)
 
 
-def padded(sums: RowSums, padding: IntArray, value: float) -> RowSums:
+def padded(sums: RowSums, padding: IntArray | FloatArray, value: float) -> RowSums:
     """Return the sums that count each row's padded positions too, (rows,) of them, as `value`."""
     there = padding > 0
     return RowSums(
@@ -261,7 +261,11 @@ def fit(values: FloatArray, logged: FloatArray, tolerance: FloatArray, *, centre
     off = np.abs(values - logged)
     scale = np.maximum(np.abs(logged - centre), tolerance)
     with np.errstate(invalid="ignore"):
-        return Fit(values=values, agrees=off <= tolerance, error=np.divide(off, scale, out=np.full(len(off), np.inf), where=scale > 0))
+        return Fit(
+            values=values,
+            agrees=off <= tolerance,
+            error=np.divide(off, scale, out=np.full(len(off), np.inf), where=scale > 0),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, RuleVerdict, Severity
+from ptt.diagnostics.model import MISCOUNTED, Broken, Finding, Healthy, Link, RuleVerdict, Severity
 
 Explains = Mapping[str, Mapping[str, str]]
 """By the id of a failure: the ids of those it brings about, each with how."""
@@ -84,7 +84,7 @@ def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int 
     """Name the cause of each finding that one before it, or too near to tell which was first, brings about by itself.
 
     What it would bring about through a failure that was not found, it does not explain. Of several causes the earliest
-    counts. Two dates cannot be ordered where their intervals overlap. A cause that states no interval may have begun up
+    counts, but before it a metric that is miscounted where it is what was judged. Two dates cannot be ordered where their intervals overlap. A cause that states no interval may have begun up
     to `window` steps before it was seen: a mean over a window passes its limit so late; one that states when it set out
     for its limit, from there on. What surely began after a failure did not bring it about. Of two that could each have
     brought the other about, and whose dates cannot be ordered, the one seen first counts. A note explains no failure:
@@ -100,7 +100,8 @@ def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int 
             and _earliest(cause, window) <= _latest(finding)
             and not _leads_to(other, index, above)
         )
-        first = next(candidates, None)
+        direct = sorted(candidates, key=lambda other: MISCOUNTED not in ordered[other].evidence)
+        first = next(iter(direct), None)
         if first is not None:
             above[index] = first
     causes = {id(ordered[index]): ordered[other].id for index, other in above.items()}
@@ -113,6 +114,10 @@ def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int 
 def _may_explain(cause: Finding, finding: Finding, explains: Explains) -> bool:
     if cause is finding or finding.id not in explains.get(cause.id, {}):
         return False
+    if isinstance(metrics := cause.evidence.get(MISCOUNTED), str):
+        named = finding.evidence.get("metric")
+        if named is None or named not in metrics.split(", "):
+            return False  # other metrics are counted right
     if finding.severity.at_least(Severity.MEDIUM) and not cause.severity.at_least(Severity.MEDIUM):
         return False
     if finding.id in TAILS and finding.link is Link.SYSTEMS and cause.link not in OF_ONE_RANK:

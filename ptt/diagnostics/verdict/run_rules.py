@@ -24,6 +24,7 @@ from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.model import (
     EVIDENCE,
+    MISCOUNTED,
     READING,
     Aggregates,
     AuditRow,
@@ -165,21 +166,29 @@ def diagnosis_of(
         explains=explains(),
         outcome=outcome,
     )
-    diagnosis = replace(diagnosis, audit=_audit(evidence, {finding.id for finding in diagnosis.findings}))
+    diagnosis = replace(diagnosis, audit=_audit(evidence, diagnosis.findings))
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
     return (
         diagnosis if curves.is_empty() else replace(diagnosis, tables=with_tables(diagnosis.tables, {CURVES: curves}))
     )
 
 
-def _audit(evidence: Evidence, found: Collection[str]) -> tuple[AuditRow, ...]:
+def _audit(evidence: Evidence, findings: Sequence[Finding]) -> tuple[AuditRow, ...]:
     """Return what the trainer says and what recomputing it gave: advantages, scalars, then metrics among themselves.
 
-    `found`: ids of the findings; a row names only one that its rule made.
+    A row names a finding only where its rule made one.
     """
     parts = (evidence.advantages, evidence.scalars)
     rows = [row for part in parts if part is not None for row in part.rows]
+    told = {
+        name: finding.id
+        for finding in findings
+        if MISCOUNTED in finding.evidence
+        for name in str(finding.evidence["logged_as"]).split(", ")
+    }
+    rows = [replace(row, finding=told[row.logged_as]) if row.logged_as in told else row for row in rows]
     rows += [contradiction.row for contradiction in evidence.contradictions]
+    found = {finding.id for finding in findings}
     return tuple(row if row.finding in found else replace(row, finding=None) for row in rows)
 
 

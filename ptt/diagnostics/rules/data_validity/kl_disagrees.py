@@ -24,6 +24,7 @@ from ptt.diagnostics.evidence.algorithm import LANGUAGE
 from ptt.diagnostics.evidence.reference import REF_PAIRS, KlWitness
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent
+from ptt.diagnostics.rules.data_validity.miscounted_metric import told_of
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.statistics.level_jump import RatioJump
 from ptt.diagnostics.wording import sig
@@ -60,6 +61,10 @@ def _compared(evidence: Evidence) -> KlWitness | NotJudged:
 @requires(_compared)
 def check(witness: KlWitness, evidence: Evidence, limits: Limits) -> Verdict:
     """Hold the recorded KL against the logged one, step by step."""
+    if evidence.scalars is not None and any(
+        one.quantity == "kl/ref" for one in told_of(evidence.scalars.miscounted, evidence)
+    ):
+        return Healthy(reason=f"{witness.logged_as} is not the recorded KL, as miscounted-metric reports")
     if witness.jump is not None:
         return _parted(witness, witness.jump)
     ratio = float(np.median(witness.recorded["k3"] / witness.logged))
