@@ -395,7 +395,7 @@ class Outcome:
 
 
 MISCOUNTED: Final = "miscounted"
-"""Key of a finding's evidence: the canonical metrics that are not what they are called; only judgements of them follow."""
+"""Key of a finding's evidence: the canonical metrics that are not what they are called, and whose judgements follow."""
 
 
 class Agreement(StrEnum):

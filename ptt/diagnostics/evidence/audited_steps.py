@@ -7,7 +7,6 @@ uses. Where something differs there, further steps can be read to find since whe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,30 +16,50 @@ from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.store.scan import SequenceScan, scan_range
 
+MAX_WINDOW: Final = 24  # steps that one logged value may be the mean of
+MIN_WINDOWS: Final = 3
+LEAST_STEPS: Final = 6  # are read, however long they are
 MAX_STEPS: Final = 48  # enough for a share of agreeing steps, and for a change to be seen between two of them
 MAX_TOKENS: Final = 1 << 20  # read again: a twentieth of a run of 20M tokens
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditedSteps:
-    """Rows of the chosen steps, one a sequence, sorted by step and seq; lists as recorded."""
-
-    frame: pl.DataFrame
-    steps: IntArray  # the chosen ones, ascending
-    recorded: IntArray  # all that the run records
+def spacing_of(steps: IntArray) -> int:
+    """Return the usual distance of neighbouring steps, at least 1."""
+    return max(1, int(np.median(np.diff(steps)))) if len(steps) > 1 else 1
 
 
-def audited_steps(tokens: Tokens) -> AuditedSteps | None:
-    """Read the rows of steps spread evenly over the run, the first and the last among them; None without any."""
-    lines = tokens.sound_rows.select("seq", "step", "length").drop_nulls("step")
-    sizes = lines.group_by("step").agg(pl.col("length").cast(pl.Int64).sum()).sort("step")
-    recorded = sizes["step"].to_numpy()
-    if not len(recorded):
-        return None
-    mean = max(float(sizes["length"].to_numpy().mean()), 1.0)
-    wanted = int(np.clip(MAX_TOKENS / mean, 1, min(MAX_STEPS, len(recorded))))
-    chosen = recorded[np.unique(np.linspace(0, len(recorded) - 1, wanted).round().astype(np.int64))]
-    return AuditedSteps(frame=rows_of_steps(tokens, chosen.tolist()), steps=chosen, recorded=recorded)
+def steps_to_audit(tokens: Tokens, recorded: IntArray, logged: IntArray) -> IntArray:
+    """Choose recorded steps spread over the run, in runs of as many as one logged value may be the mean of.
+
+    Two at least, so that a value logged of a neighbouring step is found. All steps of a short run; none where nothing
+    is logged.
+    """
+    if not len(recorded) or not len(logged):
+        return np.empty(0, np.int64)
+    window, firsts = min(spacing_of(logged), MAX_WINDOW), np.arange(len(recorded))
+    ends = _ends_of_windows(recorded, logged, window) if window > 1 else firsts
+    if len(ends) >= MIN_WINDOWS:
+        firsts = ends - window + 1
+    else:
+        window = 1
+    a_step = max(float(tokens.sound_rows["length"].cast(pl.Int64).sum()) / len(recorded), 1.0)
+    most = max(int(min(MAX_STEPS, MAX_TOKENS / a_step)), LEAST_STEPS)
+    if window == 1 and len(recorded) <= most:
+        return recorded
+    length = max(window, 2)
+    number = max(most // length, MIN_WINDOWS)
+    chosen = firsts[np.unique(np.linspace(0, len(firsts) - 1, number).round().astype(np.int64))]
+    places = np.unique(chosen[:, None] + np.arange(length))
+    return recorded[places[places < len(recorded)]]
+
+
+def _ends_of_windows(recorded: IntArray, logged: IntArray, window: int) -> IntArray:
+    """Return the places among the recorded steps of those logged at the end of a window that is recorded whole."""
+    ends = np.searchsorted(recorded, logged)
+    whole = (ends < len(recorded)) & (ends >= window - 1)
+    whole[whole] = recorded[ends[whole]] == logged[whole]
+    whole[whole] = recorded[ends[whole] - window + 1] == logged[whole] - window + 1
+    return ends[whole]
 
 
 def rows_of_steps(tokens: Tokens, steps: Sequence[int]) -> pl.DataFrame:

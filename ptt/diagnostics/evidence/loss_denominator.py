@@ -26,7 +26,6 @@ from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.recomputed_scalars import (
     Factor,
     constant_factor,
-    fit,
     part_mean,
     resolution_of,
     sequence_mean,
@@ -63,6 +62,8 @@ COEFFICIENTS: Final = ("beta", "kl_loss_coef", "kl_coef", "reference_policy_kl_p
 MIN_STEPS: Final = 6
 AGREEING: Final = 0.9
 FLOOR: Final = 1e-6
+CLOSER: Final = 10.0  # times the least error: as close, whatever rounding does
+CLOSE: Final = 1e-6  # and so is everything with less
 EQUAL: Final = 1e-3  # of a clean factor
 
 
@@ -122,6 +123,12 @@ class Seen:
     agrees: int
     factor: float
     others: tuple[str, ...] = ()  # reductions that give the same
+
+    @property
+    def error(self) -> float:
+        """Typical relative error of what gives the logged loss."""
+        off = np.abs(self.factor * self.values - self.logged)
+        return float(np.median(off / np.maximum(np.abs(self.logged), FLOOR)))
 
 
 def _surrogate(low: float, high: float, level: str) -> Quantity:
@@ -191,6 +198,8 @@ def _recomputed(batch: Batch, metrics: Mapping[str, Series], facts: Facts) -> Se
         return None
     most = max(one.agrees for one in best)
     alike = [one for one in best if one.agrees >= most - 1]
+    least = min(one.error for one in alike)
+    alike = [one for one in alike if one.error <= max(CLOSER * least, CLOSE)]
     others = tuple(dict.fromkeys(one.reduction for one in alike[1:] if one.reduction != alike[0].reduction))
     return replace(alike[0], others=others)
 
@@ -220,7 +229,7 @@ def _of_parts(
     policy: FloatArray, kl: FloatArray | None, logged: FloatArray, tolerance: FloatArray, resolution: float,
     known: float | None,
 ) -> tuple[float, float, FloatArray, int] | None:  # fmt: skip
-    """Return the KL's coefficient, the factor, the loss without it and the agreeing steps; None where they do not fit."""
+    """Return the KL's coefficient, the factor, the loss before it and the agreeing steps; None where none fits."""
     guesses = (
         [(0.0, None)] if kl is None else [(known, None)] if known is not None else list(_guesses(policy, kl, logged))
     )

@@ -71,6 +71,42 @@ class Quantity:
         return batch.sums(self.id, made, mask)
 
 
+Candidates = Callable[[Batch, Facts], Iterator[Candidate]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What a logged scalar is, and how it may have been made."""
+
+    quantity: str  # canonical name, or one of our own where the catalogue has none
+    label: str
+    needs: tuple[str, ...]  # columns
+    sound: Candidates
+    wrong: Candidates
+    centre: float = 0.0  # what it is where nothing happens
+    floor: float = 0.0
+    whole: bool = True  # it depends on every row of the step: where it agrees, the rows are whole
+    steers: bool = False  # the metric shows what scales the gradient
+    update: bool = False  # it is 0 before the first update of a step: trainers average it over passes
+
+
+def nothing(_batch: Batch, _facts: Facts) -> Iterator[Candidate]:
+    """Yield no candidate."""
+    yield from ()
+
+
+KL_FLOOR: Final = 1e-7  # nats: what float32 logprobs of rare tokens leave of a difference
+WRONG_PAIR: Final = "compares {}"
+INVERTED: Final = "has the ratio upside down"
+SIGN: Final = "has the wrong sign"
+ENGINE_PAIRS: Final = ("old/rollout", "policy/rollout")
+
+
+def column(name: str, said: str) -> Quantity:
+    """Return a recorded column of numbers as a quantity."""
+    return Quantity(id=name, said=said, make=lambda batch: batch.flat(name))
+
+
 FORMULAS: Final[Mapping[str, tuple[Callable[[FloatArray], FloatArray], str, float]]] = {
     "k1": (lambda r: r, "the mean log ratio (k1)", 0.0),
     "k1_negative": (lambda r: -r, "the negative mean log ratio", 0.0),
@@ -403,6 +439,14 @@ def row_values(
         )
 
     return Candidate(formula=name, reduction=reduction, said=f"{said}, {words}", value=value, wrong=wrong)
+
+
+ROW_REDUCTIONS: Final[Mapping[str, tuple[Callable[[RowSums, Layout], FloatArray], str]]] = {
+    "mean": (token_mean, "mean over the rows of the step"),
+    "max": (step_high, "largest of the step"),
+    "min": (step_low, "least of the step"),
+}
+"""Of one value a row: how it is reduced, and its words."""
 
 
 def sequence_ratios(batch: Batch, pair: str, *, product: bool) -> FloatArray | None:

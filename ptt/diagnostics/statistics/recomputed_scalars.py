@@ -58,7 +58,7 @@ class Layout:
         return np.repeat(self.longest, self.sizes) - self.lengths
 
     def equal_parts(self, number: int) -> IntArray:
-        """Number the rows of each step from 0 to `number` - 1 by the equal part of the step that they lie in, (rows,)."""
+        """Number the rows by the equal part of their step that they lie in, from 0 to `number` - 1, (rows,)."""
         return self.place * number // np.repeat(self.sizes, self.sizes)
 
     def sums(self, values: npt.NDArray[Any]) -> FloatArray:
@@ -116,7 +116,7 @@ def mixed(sound: RowSums, other: RowSums, at: BoolArray) -> RowSums:
     return RowSums(total=total, count=count, low=low, high=high)
 
 
-def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+def _ratio(numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> FloatArray:
     result: FloatArray = np.divide(
         numerator, denominator, out=np.full(len(numerator), np.nan), where=np.asarray(denominator) > 0
     )
@@ -171,7 +171,7 @@ def part_mean(sums: RowSums, layout: Layout, parts: IntArray) -> FloatArray:
 def mean_of_known(values: FloatArray) -> FloatArray:
     """Return the mean over the last axis without NaN; NaN where there is nothing else."""
     known = np.isfinite(values)
-    return _ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1).astype(np.float64))
+    return _ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1))
 
 
 def step_low(sums: RowSums, layout: Layout) -> FloatArray:

@@ -84,11 +84,12 @@ def link_causes(findings: Sequence[Finding], explains: Explains, *, window: int 
     """Name the cause of each finding that one before it, or too near to tell which was first, brings about by itself.
 
     What it would bring about through a failure that was not found, it does not explain. Of several causes the earliest
-    counts, but before it a metric that is miscounted where it is what was judged. Two dates cannot be ordered where their intervals overlap. A cause that states no interval may have begun up
-    to `window` steps before it was seen: a mean over a window passes its limit so late; one that states when it set out
-    for its limit, from there on. What surely began after a failure did not bring it about. Of two that could each have
-    brought the other about, and whose dates cannot be ordered, the one seen first counts. A note explains no failure:
-    what is below medium has not broken anything. No finding comes to stand under itself, by whatever number of links.
+    counts, and before all others one that the judged metric is miscounted. Two dates cannot be ordered where their
+    intervals overlap. A cause that states no interval may have begun up to `window` steps before it was seen: a mean
+    over a window passes its limit so late; one that states when it set out for its limit, from there on. What surely
+    began after a failure did not bring it about. Of two that could each have brought the other about, and whose dates
+    cannot be ordered, the one seen first counts. A note explains no failure: what is below medium has not broken
+    anything. No finding comes to stand under itself, by whatever number of links.
     """
     ordered = sorted(findings, key=by_onset)
     above: dict[int, int] = {}  # index of a finding -> index of its cause

@@ -145,8 +145,9 @@ _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,18}|(?:\d{1,18}\.\d{0,18}|\.\d{1,18}|
 # By the last part of a setting's name, so that `actor_rollout_ref.actor.clip_ratio` matches too.
 SAFE_SETTINGS: Final = frozenset(
     {
-        "adv_estimator", "advantage_estimator", "algorithm", "beta", "bf16", "calculate_per_token_loss", "cliprange", "cliprange_value",
-        "clip_ratio", "clip_ratio_high", "clip_ratio_low", "delta", "entropy_coeff", "eps_clip", "eps_clip_high",
+        "adv_estimator", "advantage_estimator", "algorithm", "beta", "bf16", "calculate_per_token_loss", "cliprange",
+        "cliprange_value", "clip_ratio", "clip_ratio_high", "clip_ratio_low", "delta", "entropy_coeff", "eps_clip",
+        "eps_clip_high",
         "epsilon", "epsilon_high", "fp16", "gamma", "generation_batch_size", "gradient_accumulation_steps",
         "gradient_checkpointing", "init_kl_coef", "kl_coef", "kl_loss_coef", "kl_loss_type", "kl_target", "lam",
         "lambd", "learning_rate", "logging_steps", "importance_sampling_level", "loss_agg_mode", "loss_mode",
@@ -158,8 +159,10 @@ SAFE_SETTINGS: Final = frozenset(
         "ppo_epochs", "ppo_mini_batch_size", "ratio_type", "ref_model_mixup_alpha", "ref_model_sync_steps",
         "ref_policy_update_freq", "ref_update_interval", "reward_clip", "rollout_batch_size", "rollout_temperature",
         "save_steps", "scale_rewards", "seed", "steps_per_generation", "sync_ref_model", "target_kl", "temperature",
-        "token_level_loss", "top_k", "top_p", "total_training_steps", "train_batch_size", "use_kl_in_reward", "use_kl_loss", "use_vllm",
-        "vllm_importance_sampling_cap", "vllm_importance_sampling_correction", "vllm_importance_sampling_mode",
+        "token_level_loss", "top_k", "top_p", "total_training_steps", "train_batch_size", "use_kl_in_reward",
+        "use_kl_loss", "use_vllm", "vllm_importance_sampling_cap", "vllm_importance_sampling_clip_max",
+        "rollout_is_threshold", "reference_policy_kl_penalty", "vllm_importance_sampling_correction",
+        "vllm_importance_sampling_mode",
         "warmup_ratio", "warmup_steps", "weight_decay",
     }
 )  # fmt: skip

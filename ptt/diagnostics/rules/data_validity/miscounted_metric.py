@@ -5,10 +5,10 @@ by no sound one: padding or tool output counted in a mean, a sum where a mean is
 batch, a wrong sign, an inverted ratio, another pair of logprobs, the rows of another step, a sequence's weight made of
 the sum of its log ratios while its tokens agree. Or it is what the rows give up to one step and no longer after it,
 while another metric of the same rows still is.
-Why it matters: what is watched is not what is trained on. A KL or an entropy with padding in it moves with the length of
-answers; an importance weight or a clip fraction that is off scales the gradient, or hides that something does.
-What it is not: a usual formula or reduction, whichever the trainer uses: the audit names it. A metric that no way gives,
-and records of a part of each batch, are no finding.
+Why it matters: what is watched is not what is trained on. A KL or an entropy with padding in it moves with the answers'
+length; an importance weight or a clip fraction that is off scales the gradient, or hides that something does.
+What it is not: a usual formula or reduction, whichever the trainer uses: the audit names it. A metric that no way
+gives, and records of a part of each batch, are no finding.
 What to do: correct the mask, the reduction or the pair in the trainer's own code for that metric, and read its past
 values with the factor that the finding states.
 Source: formulas and masks as TRL, veRL, OpenRLHF, NeMo-RL and slime compute them; in recorded TRL runs KL, entropy and
@@ -18,8 +18,8 @@ clip fraction recomputed this way equal the logged values to six digits.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.column_faults import ColumnFault
@@ -29,6 +29,8 @@ from ptt.diagnostics.rules.data_validity import dates_of, when_words
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.wording import counted, sig
 
+MIN_STEPS: Final = 6  # at which the rows tell ways apart: fewer agree with one of some hundred by chance
+MIN_OFF: Final = 0.01  # of the logged value, of a ratio its distance to 1: less changes no conclusion
 MAX_NAMED: Final = 4  # metrics in one claim
 SINGULAR: Final = re.compile(r"^(is|counts|has|compares|becomes|falls)\b")
 PLURAL: Final = {"is": "are", "counts": "count", "has": "have", "compares": "compare", "becomes": "become"}
@@ -51,9 +53,9 @@ def _recomputed(evidence: Evidence) -> ScalarAudit | NotJudged:
 
 
 @requires(_recomputed)
-def check(audit: ScalarAudit, evidence: Evidence, _: Limits) -> Verdict:
+def check(audit: ScalarAudit, evidence: Evidence, limits: Limits) -> Verdict:
     """Report metrics that are miscounted, those with one fault together."""
-    told = told_of(audit.miscounted, evidence)
+    told = [one for one in told_of(audit.miscounted, evidence) if _matters(one, limits)]
     if told:
         return Broken(findings=tuple(_finding(group) for group in _groups(told)))
     agreeing = [row for row in audit.rows if row.agreement is Agreement.AGREES and row.logged_as]
@@ -64,6 +66,11 @@ def check(audit: ScalarAudit, evidence: Evidence, _: Limits) -> Verdict:
         if agreeing
         else "no logged metric is given by a known way of miscounting"
     )
+
+
+def _matters(one: Miscounted, limits: Limits) -> bool:
+    """Return whether enough steps were compared, and the logged value is far enough off."""
+    return one.steps >= limits["steps"] and one.error > limits["off"]
 
 
 def told_of(found: Iterable[Miscounted], evidence: Evidence) -> list[Miscounted]:
@@ -107,17 +114,16 @@ def _finding(group: Sequence[Miscounted]) -> Finding:
     first = group[0]
     names = _listed([one.logged_as for one in group])
     figures = "; ".join(
-        f"{one.logged_as} is logged as {sig(one.logged)} where the rows give {sig(one.recomputed)}"
+        f"{one.logged_as if len(group) > 1 else 'it'} is logged as {sig(one.logged)} where the rows give "
+        f"{sig(one.recomputed)}"
         for one in group[:MAX_NAMED]
     )
     when = "" if first.span is None else f" {when_words(first.span)}"
     if first.wrong:
         claim = f"{names} {_verb(first.wrong, len(group))}{when}: {figures}"
     else:
-        claim = (
-            f"{names} {'is' if len(group) == 1 else 'are'} not what the rows give{when}, and before it was: {figures}"
-        )
-        claim = claim.replace("before it was", "before that they were" if len(group) > 1 else "before that it was")
+        are, were = ("is", "it was") if len(group) == 1 else ("are", "they were")
+        claim = f"{names} {are} not what the rows give{when}, and elsewhere {were}: {figures}"
     ratio = first.logged / first.recomputed if first.recomputed else None
     return Finding(
         severity=Severity.HIGH if any(one.steers for one in group) else Severity.MEDIUM,
@@ -146,7 +152,7 @@ def _finding(group: Sequence[Miscounted]) -> Finding:
     )
 
 
-def _dates(one: Miscounted) -> Mapping[str, object]:
+def _dates(one: Miscounted) -> dict[str, Any]:
     return {} if one.span is None else dates_of(one.span)
 
 
@@ -171,4 +177,4 @@ def _listed(names: Sequence[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-RULE = rule(check, "miscounted-metric", Link.DATA_VALIDITY, max_severity=Severity.HIGH)
+RULE = rule(check, "miscounted-metric", Link.DATA_VALIDITY, max_severity=Severity.HIGH, steps=MIN_STEPS, off=MIN_OFF)
