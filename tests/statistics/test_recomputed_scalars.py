@@ -11,6 +11,7 @@ import pytest
 from ptt.diagnostics.statistics.recomputed_scalars import (
     Layout,
     RowSums,
+    by_row,
     clamped_k3,
     constant_factor,
     fit,
@@ -45,7 +46,9 @@ def made() -> tuple[np.ndarray, np.ndarray, Layout, RowSums]:
     values[2] = np.nan
     counted = generator.random(len(values)) < 0.7
     layout = Layout(firsts=FIRSTS, lengths=np.array(LENGTHS))
-    return values, counted, layout, sum_rows(values, counted, np.append(0, np.cumsum(LENGTHS)))
+    starts = np.append(0, np.cumsum(LENGTHS))
+    counts = by_row(np.add, counted.astype(int), starts, 0.0)
+    return values, counted, layout, sum_rows(values, counted, starts, counts, ends=True)
 
 
 def tokens(case: tuple[np.ndarray, np.ndarray, Layout, RowSums], row: int) -> list[float]:
@@ -116,7 +119,8 @@ def test_spreads_are_numpys(case: tuple[np.ndarray, np.ndarray, Layout, RowSums]
 
 
 def test_a_step_without_a_counted_token_has_no_mean() -> None:
-    sums = sum_rows(np.array([1.0, 2.0, 3.0]), np.array([False, False, True]), np.array([0, 2, 3]))
+    counted, starts = np.array([False, False, True]), np.array([0, 2, 3])
+    sums = sum_rows(np.array([1.0, 2.0, 3.0]), counted, starts, np.array([0.0, 1.0]), ends=True)
     layout = Layout(firsts=np.array([0, 1]), lengths=np.array([2, 1]))
     assert np.isnan(token_mean(sums, layout)[0])
     assert np.isnan(step_high(sums, layout)[0])

@@ -13,13 +13,14 @@ import polars as pl
 
 from ptt.diagnostics.schema import ADVANTAGE, COMPONENT, LOGPS
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
-from ptt.diagnostics.statistics.recomputed_scalars import Layout, RowSums, one_a_row, sum_rows
+from ptt.diagnostics.statistics.recomputed_scalars import Layout, RowSums, by_row, one_a_row, sum_rows
 
 MODEL, TRAIN, ALL = "model_mask", "train_mask", "all_tokens"
 FLOATS: Final = (*LOGPS, "entropy", "advantage")
 ZEROED: Final = "rollout_logp or 0"  # the engine's logprobs, 0 where it has none: tokens that it never scored
 NUMBER: Final = re.compile(r"\d+")
 DIGITS: Final = 20  # of a number in a name
+KEPT_TOKENS: Final = 1 << 20  # of so many the log ratios are kept: each pair takes 8 MB
 END_SHARE: Final = 0.25  # of the rows end with one token: it then ends an answer
 
 
@@ -35,7 +36,8 @@ class Batch:
         self.layout = Layout(firsts=firsts.astype(np.int64), lengths=lengths)
         self.starts: IntArray = np.concatenate([[0], np.cumsum(lengths)])
         self._flat: dict[str, FloatArray | None] = {}
-        self._sums: dict[tuple[str, str], RowSums] = {}
+        self._sums: dict[tuple[str, str, bool], RowSums] = {}
+        self._counted: dict[str, FloatArray] = {}
         self._rows: dict[str, FloatArray | None] = {}
         self._masks: dict[str, BoolArray | None] = {}
         self._parts: dict[str, IntArray] = {}
@@ -103,20 +105,34 @@ class Batch:
 
     def log_ratio(self, pair: str) -> FloatArray | None:
         """Return the log ratio of a pair such as "policy/ref", (tokens,); None where a side is not recorded."""
-        if pair not in self._flat:
-            top, bottom = pair.split("/")
-            above = self.flat(f"{top}_logp")
-            below = self.flat(bottom if bottom == ZEROED else f"{bottom}_logp")
-            self._flat[pair] = None if above is None or below is None else above - below
-        return self._flat[pair]
+        if pair in self._flat:
+            return self._flat[pair]
+        top, bottom = pair.split("/")
+        above = self.flat(f"{top}_logp")
+        below = self.flat(bottom if bottom == ZEROED else f"{bottom}_logp")
+        r = None if above is None or below is None else above - below
+        if self.starts[-1] <= KEPT_TOKENS:
+            self._flat[pair] = r
+        return r
 
-    def sums(self, name: str, make: Callable[[], FloatArray], mask: str) -> RowSums:
-        """Return the sums by row of a quantity, named so that it is computed once, over one mask."""
-        key = (name, mask)
+    def sums(self, name: str, make: Callable[[], FloatArray], mask: str, *, ends: bool = False) -> RowSums:
+        """Return the sums by row of a quantity, named so that it is computed once, over one mask.
+
+        `ends`: with the least and the largest of each row.
+        """
+        key = (name, mask, ends)
         if key not in self._sums:
             with np.errstate(over="ignore", invalid="ignore"):
-                self._sums[key] = sum_rows(make(), self.mask(mask), self.starts)
+                counts = self._counts(mask)
+                self._sums[key] = sum_rows(make(), self.mask(mask), self.starts, counts, ends=ends)
         return self._sums[key]
+
+    def _counts(self, mask: str) -> FloatArray:
+        if mask not in self._counted:
+            own = self.mask(mask)
+            lengths = self.layout.lengths.astype(np.float64)
+            self._counted[mask] = lengths if own is None else by_row(np.add, own.astype(np.int64), self.starts, 0.0)
+        return self._counted[mask]
 
     def row(self, name: str) -> FloatArray | None:
         """Return one value a row, (rows,), NaN where it has none; None where no row has."""
@@ -192,7 +208,7 @@ def _advantage(batch: Batch) -> FloatArray | None:
     tokens = batch.flat("advantage")
     if tokens is None:
         return None
-    sums = batch.sums("advantage", lambda: tokens, MODEL)
+    sums = batch.sums("advantage", lambda: tokens, MODEL, ends=True)
     same = (sums.count > 0) & (sums.high - sums.low <= 1e-6 * np.maximum(np.abs(sums.high), 1.0))
     return np.where(same, sums.high, np.nan) if same[sums.count > 0].all() else None
 

@@ -18,9 +18,10 @@ from ptt.diagnostics.store.scan import SequenceScan, scan_range
 
 MAX_WINDOW: Final = 24  # steps that one logged value may be the mean of
 MIN_WINDOWS: Final = 3
-LEAST_STEPS: Final = 6  # are read, however long they are
+LEAST_STEPS: Final = 8  # are read, however long they are: fewer tell little
 MAX_STEPS: Final = 48  # enough for a share of agreeing steps, and for a change to be seen between two of them
-MAX_TOKENS: Final = 1 << 20  # read again: a twentieth of a run of 20M tokens
+MAX_TOKENS: Final = 1 << 18  # read again, unless LEAST_STEPS hold more: a few per cent of the time of a diagnosis
+MOST_TOKENS: Final = 1 << 22  # in any case: 200 MB of columns
 
 
 def spacing_of(steps: IntArray) -> int:
@@ -43,7 +44,7 @@ def steps_to_audit(tokens: Tokens, recorded: IntArray, logged: IntArray) -> IntA
     else:
         window = 1
     a_step = max(float(tokens.sound_rows["length"].cast(pl.Int64).sum()) / len(recorded), 1.0)
-    most = max(int(min(MAX_STEPS, MAX_TOKENS / a_step)), LEAST_STEPS)
+    most = max(int(min(MAX_STEPS, MAX_TOKENS / a_step)), int(min(LEAST_STEPS, MOST_TOKENS / a_step)), MIN_WINDOWS)
     if window == 1 and len(recorded) <= most:
         return recorded
     length = max(window, 2)

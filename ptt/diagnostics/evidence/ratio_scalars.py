@@ -48,9 +48,20 @@ SUMMED: Final = "is exp of the sum of each sequence's log ratios, not of their m
 SUMMED_IN: Final = "is exp of the sum of each sequence's log ratios, not of their mean,"
 
 
-def _caps(facts: Facts) -> list[float | None]:
+def _caps(facts: Facts, highest: float) -> list[float | None]:
+    """Return no cap, and those below the highest ratio: a cap that caps nothing is no other way."""
     cap = setting(facts, CAP_SETTINGS)
-    return [None, cap] if cap is not None else [None, *CAPS]
+    return [None, *(one for one in (CAPS if cap is None else (cap,)) if one < highest)]
+
+
+def _highest(pair: str, batch: Batch) -> float:
+    high = of_pair("ratio", pair).sums(batch, MODEL, ends=True).high
+    return float(high.max(initial=0.0))
+
+
+def _highest_row(pair: str, product: bool, batch: Batch) -> float:
+    values = sequence_ratios(batch, pair, product=product)
+    return 0.0 if values is None or not np.isfinite(values).any() else float(np.nanmax(values))
 
 
 def _capped(pair: str, cap: float | None, *, dropped: bool = False) -> Quantity:
@@ -80,7 +91,7 @@ def _sequence_level(reduce: str, batch: Batch, facts: Facts, *, product: bool) -
     said = "exp of the sum of a sequence's log ratios" if product else "exp of the mean of a sequence's log ratios"
     reducer, words = ROW_REDUCTIONS[reduce]
     for pair in available(batch, RATIO_PAIRS):
-        for cap in _caps(facts):
+        for cap in _caps(facts, _highest_row(pair, product, batch)):
             for dropped in (False, True) if cap is not None else (False,):
                 how = "" if cap is None else f", 0 above {cap:g}" if dropped else f", at most {cap:g}"
                 yield row_values(
@@ -104,7 +115,7 @@ def summed_far(batch: Batch) -> bool:
 
 def _ratios(reduce: str, batch: Batch, facts: Facts) -> Iterator[Candidate]:
     for pair in available(batch, RATIO_PAIRS):
-        for cap in _caps(facts):
+        for cap in _caps(facts, _highest(pair, batch)):
             for dropped in (False, True) if cap is not None else (False,):
                 quantity = _capped(pair, cap, dropped=dropped)
                 if reduce == "mean":
@@ -124,7 +135,7 @@ def _summed_in_part(reduce: str, batch: Batch, facts: Facts) -> Iterator[Candida
     """Yield weights of sequences that are products in the rows of one rank alone."""
     reducer, words = ROW_REDUCTIONS[reduce]
     for pair in available(batch, ("old/rollout", "policy/rollout")):
-        for cap in _caps(facts):
+        for cap in _caps(facts, _highest_row(pair, True, batch)):
             for division in divisions(batch, facts):
                 for part in range(division.number):
                     one = row_values(
@@ -177,7 +188,7 @@ def _times_rows(batch: Batch, facts: Facts) -> Iterator[Candidate]:
     for pair in available(batch, RATIO_PAIRS[:2]):
         quantities.append((f"the ratio of {pair}", partial(_token_ratios, pair)))
         for product in (False, True):
-            for cap in _caps(facts):
+            for cap in _caps(facts, _highest_row(pair, product, batch)):
                 said = "product" if product else "geometric mean"
                 quantities.append((f"the sequences' {said} of {pair}", partial(_row_ratios, pair, cap, product)))
     for division in divisions(batch, facts):

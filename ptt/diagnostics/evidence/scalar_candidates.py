@@ -61,14 +61,14 @@ class Quantity:
     padding: float = 0.0  # what a padded position has
     wrong: str = ""
 
-    def sums(self, batch: Batch, mask: str) -> RowSums:
-        """Return its sums by row over one mask; only where `there`."""
+    def sums(self, batch: Batch, mask: str, *, ends: bool = False) -> RowSums:
+        """Return its sums by row over one mask; `ends`: with the least and the largest of each row."""
 
         def made() -> FloatArray:
             values = self.make(batch)
             return np.full(int(batch.starts[-1]), np.nan) if values is None else values
 
-        return batch.sums(self.id, made, mask)
+        return batch.sums(self.id, made, mask, ends=ends)
 
 
 Candidates = Callable[[Batch, Facts], Iterator[Candidate]]
@@ -269,7 +269,7 @@ def constant_denominator(facts: Facts) -> bool:
 
 def _mean(quantity: Quantity, mask: str, name: str, reduce: Reduce, said: str, wrong: str = "") -> Candidate:
     def value(batch: Batch) -> FloatArray:
-        return reduce(quantity.sums(batch, mask), batch.layout)
+        return reduce(quantity.sums(batch, mask, ends=reduce in (step_low, step_high)), batch.layout)
 
     return Candidate(
         formula=quantity.id, reduction=f"{name}/{mask}", said=f"{quantity.said}, {said}", value=value,
@@ -296,20 +296,20 @@ class Miscount:
 
     id: str
     wrong: str
-    sums: Callable[[Quantity, Batch], RowSums]
+    sums: Callable[[Quantity, Batch, bool], RowSums]  # True: with the least and the largest
 
 
-def _with_tools(quantity: Quantity, batch: Batch) -> RowSums:
-    return quantity.sums(batch, ALL)
+def _with_tools(quantity: Quantity, batch: Batch, ends: bool) -> RowSums:
+    return quantity.sums(batch, ALL, ends=ends)
 
 
-def _with_padding(mask: str, quantity: Quantity, batch: Batch) -> RowSums:
-    return padded(quantity.sums(batch, mask), batch.layout.padding, quantity.padding)
+def _with_padding(mask: str, quantity: Quantity, batch: Batch, ends: bool) -> RowSums:
+    return padded(quantity.sums(batch, mask, ends=ends), batch.layout.padding, quantity.padding)
 
 
-def _as_nothing(padding: bool, quantity: Quantity, batch: Batch) -> RowSums:
+def _as_nothing(padding: bool, quantity: Quantity, batch: Batch, ends: bool) -> RowSums:
     """Return sums over the policy's own tokens that count the others, and padding, as 0."""
-    own = quantity.sums(batch, MODEL)
+    own = quantity.sums(batch, MODEL, ends=ends)
     others = batch.layout.lengths - own.count
     return padded(own, others + (batch.layout.padding if padding else 0), 0.0)
 
@@ -360,7 +360,7 @@ def miscounted_means(quantity: Quantity, batch: Batch, facts: Facts, *, summed: 
 
 
 def _miscounted(quantity: Quantity, miscount: Miscount, reduce: Reduce, batch: Batch) -> FloatArray:
-    return reduce(miscount.sums(quantity, batch), batch.layout)
+    return reduce(miscount.sums(quantity, batch, reduce in (step_low, step_high)), batch.layout)
 
 
 def _in_one_part(quantity: Quantity, found: Sequence[Miscount], division: Division) -> Iterator[Candidate]:
@@ -382,7 +382,7 @@ def _partly_miscounted(
     quantity: Quantity, miscount: Miscount, division: Division, part: int, pooled: bool, batch: Batch
 ) -> FloatArray:
     parts = division.parts(batch)
-    sums = mixed(quantity.sums(batch, MODEL), miscount.sums(quantity, batch), parts == part)
+    sums = mixed(quantity.sums(batch, MODEL), miscount.sums(quantity, batch, False), parts == part)
     return token_mean(sums, batch.layout) if pooled else part_mean(sums, batch.layout, parts)
 
 
@@ -418,7 +418,8 @@ def _partly_extreme(
     quantity: Quantity, miscount: Miscount, division: Division, part: int, reduce: Reduce, batch: Batch
 ) -> FloatArray:
     there = division.parts(batch) == part
-    return reduce(mixed(quantity.sums(batch, MODEL), miscount.sums(quantity, batch), there), batch.layout)
+    sums = mixed(quantity.sums(batch, MODEL, ends=True), miscount.sums(quantity, batch, True), there)
+    return reduce(sums, batch.layout)
 
 
 # ---- one value a row

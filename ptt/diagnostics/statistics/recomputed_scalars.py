@@ -68,7 +68,10 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class RowSums:
-    """A quantity over the counted tokens of each row, (rows,) each; `low` and `high` are infinite where none counts."""
+    """A quantity over the counted tokens of each row, (rows,) each.
+
+    `low` and `high` are infinite where no token counts, and NaN where they were not asked for.
+    """
 
     total: FloatArray
     count: FloatArray
@@ -76,26 +79,39 @@ class RowSums:
     high: FloatArray
 
 
-def sum_rows(values: FloatArray, counted: BoolArray | None, starts: IntArray) -> RowSums:
-    """Add up (tokens,) values by row; `starts` (rows + 1,). Values that are not finite do not count."""
-    keep = np.isfinite(values)
-    if counted is not None:
-        keep &= counted
-    filled = np.diff(starts) > 0
-    at = starts[:-1][filled]
+def sum_rows(
+    values: FloatArray, counted: BoolArray | None, starts: IntArray, counts: FloatArray, *, ends: bool = False
+) -> RowSums:
+    """Add up (tokens,) values by row; `starts` (rows + 1,). Values that are not finite do not count.
 
-    def reduced(ufunc: np.ufunc, tokens: npt.NDArray[Any], empty: float) -> FloatArray:
-        result = np.full(len(starts) - 1, empty)
-        if len(at):
-            result[filled] = ufunc.reduceat(tokens, at)
-        return result
-
+    counts: how many tokens each row counts, (rows,). `ends`: find the least and the largest as well.
+    """
+    zeroed = values if counted is None else np.where(counted, values, 0.0)
+    total = by_row(np.add, zeroed, starts, 0.0)
+    keep = counted
+    if not np.isfinite(total).all():
+        keep = np.isfinite(values) if counted is None else counted & np.isfinite(values)
+        total = by_row(np.add, np.where(keep, values, 0.0), starts, 0.0)
+        counts = by_row(np.add, keep.astype(np.int64), starts, 0.0)
+    empty = np.full(len(counts), np.nan)
+    if not ends:
+        return RowSums(total=total, count=counts, low=empty, high=empty)
+    lows, highs = (values if keep is None else np.where(keep, values, other) for other in (np.inf, -np.inf))
     return RowSums(
-        total=reduced(np.add, np.where(keep, values, 0.0), 0.0),
-        count=reduced(np.add, keep.astype(np.int64), 0.0),
-        low=reduced(np.minimum, np.where(keep, values, np.inf), np.inf),
-        high=reduced(np.maximum, np.where(keep, values, -np.inf), -np.inf),
+        total=total,
+        count=counts,
+        low=by_row(np.minimum, lows, starts, np.inf),
+        high=by_row(np.maximum, highs, starts, -np.inf),
     )
+
+
+def by_row(ufunc: np.ufunc, tokens: npt.NDArray[Any], starts: IntArray, empty: float) -> FloatArray:
+    """Reduce (tokens,) values by row, (rows,); `empty` where a row has no token."""
+    filled = np.diff(starts) > 0
+    result = np.full(len(starts) - 1, empty)
+    if filled.any():
+        result[filled] = ufunc.reduceat(tokens, starts[:-1][filled])
+    return result
 
 
 def one_a_row(values: FloatArray) -> RowSums:
