@@ -164,7 +164,7 @@ def test_a_critics_advantages_are_told_with_their_decay(gamma: float, lam: float
     taken = (plain - plain.mean()) / plain.std() if whitened else plain
     fit = fit_critic(taken, value, plain + value, sequence, np.zeros(len(value), np.int64))
     assert (fit.whitened, fit.decay) == (whitened, (gamma, lam))
-    noise = fit_critic(
+    other = fit_critic(
         generator.normal(size=len(value)), value, plain + value, sequence, np.zeros(len(value), np.int64)
     )
-    assert fit.whitened is None
+    assert other.whitened is None

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence.audited_steps import audited_steps
+from ptt.diagnostics.evidence.audited_steps import steps_to_audit
 from ptt.diagnostics.model import Agreement, AuditRow
 from ptt.diagnostics.statistics.advantage_faults import codes_of
 from ptt.diagnostics.statistics.token_advantages import CriticFit, fit_critic
@@ -47,10 +47,13 @@ def audit_critic(tokens: Tokens | None, share: float) -> AuditRow:
 
 def _fitted(tokens: Tokens) -> tuple[CriticFit, int] | None:
     """Return the fit over sampled tokens of the audited steps, and how many steps; None without values and returns."""
-    if not tokens.scan.files or (chosen := audited_steps(tokens)) is None:
+    lines = tokens.sound_rows.select("seq", "step").drop_nulls("step").sort("step", "seq")
+    recorded = lines["step"].unique().sort().to_numpy()
+    if not tokens.scan.files or not len(recorded):
         return None
+    chosen = steps_to_audit(tokens, recorded, recorded)
     parts = []
-    for (path,), rows in _by_file(tokens, chosen.frame).group_by("path", maintain_order=True):
+    for (path,), rows in _by_file(tokens, lines.filter(pl.col("step").is_in(chosen.tolist()))).group_by("path", maintain_order=True):
         part = _columns(str(path), rows)
         if part is not None:
             parts.append(part)
