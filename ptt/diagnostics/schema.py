@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-VERSION: Final = 9
+VERSION: Final = 10
 """Raised whenever a table below changes; a store written under another version is made anew."""
 
 
@@ -89,6 +89,7 @@ TRAJECTORIES: Final[dict[str, pl.DataType]] = {
     "claims_success": pl.Boolean(),  # whether the last message says that the task is done; null where not in English
     "stop_reason": pl.String(),
     "error_type": pl.String(),
+    "masked": pl.Boolean(),  # left out of the loss
     "token_hash": pl.UInt64(),
     "task": pl.String(),  # what the writer calls the task or example; the same for every attempt at it
     "model": pl.String(),

@@ -18,7 +18,9 @@ from ptt.diagnostics.evidence.mismatch import Freshness, RankMismatch
 from ptt.diagnostics.evidence.recomputed_scalars import ScalarAudit
 from ptt.diagnostics.evidence.recorded_batches import Copies, RecordedBatches
 from ptt.diagnostics.evidence.reference import KlWitness, Reference
+from ptt.diagnostics.evidence.prompt_groups import PromptGroups
 from ptt.diagnostics.evidence.rewards import Rewards
+from ptt.diagnostics.evidence.sample_counters import SampleCounters
 from ptt.diagnostics.evidence.segments import Segments
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tail_holders import Holders
@@ -46,6 +48,8 @@ class Evidence:
     lengths: Lengths | None = None  # None: no text of a sampled answer was read
     evaluation: Evaluation | None = None  # None: no metric of any evaluation
     rewards: Rewards | None = None  # None: neither components nor single rewards
+    counters: SampleCounters | None = None  # None: no sample is counted as lost, and no episode tells how it ended
+    groups: PromptGroups | None = None  # None: neither rewards by prompt group nor shares of them are recorded
     freshness: Freshness | None = None  # None: no policy version is recorded
     mismatch: MismatchShape | None = None  # None: no engine's logprobs, or too few tokens before or after tool output
     rank_mismatch: RankMismatch | None = None  # None: no engine's logprobs, or fewer than two ranks are known

@@ -38,7 +38,9 @@ from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, pla
 from ptt.diagnostics.evidence.recomputed_scalars import audit_scalars
 from ptt.diagnostics.evidence.recorded_batches import find_copies, gather_batches
 from ptt.diagnostics.evidence.reference import gather_kl_witness, gather_reference
+from ptt.diagnostics.evidence.prompt_groups import gather_groups
 from ptt.diagnostics.evidence.rewards import gather_rewards
+from ptt.diagnostics.evidence.sample_counters import gather_counters
 from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.evidence.separate_starts import Starts, facts_of_starts, separate_starts
 from ptt.diagnostics.evidence.series import (
@@ -295,6 +297,8 @@ def gather(
         lengths=topic("lengths", lambda: gather_lengths(trajectories, turns)),
         evaluation=topic("evaluation", lambda: gather_evaluation(metrics, evals, trajectories, wide)),
         rewards=topic("rewards", lambda: gather_rewards(metrics, earned, parts, wide)),
+        counters=topic("sample counters", lambda: gather_counters(metrics, wide, trajectories, facts)),
+        groups=topic("prompt groups", lambda: gather_groups(series, earned, parts)),
         freshness=topic("freshness", lambda: gather_freshness(tokens)),
         mismatch=topic("mismatch", lambda: gather_mismatch(tokens, post_name=post_name)),
         rank_mismatch=topic("mismatch by rank", lambda: gather_rank_mismatch(tokens)),

@@ -33,7 +33,7 @@ def _table() -> _Table:
         for raws in metric.aliases.values():
             for raw in raws:
                 if "*" in raw:
-                    patterns.append((_pattern(raw), name))
+                    patterns.append((spelling_pattern(raw), name))
                 elif exact.setdefault(raw, name) != name:
                     raise ValueError(f"metrics.toml: `{raw}` stands under both {exact[raw]} and {name}")
     return _Table(
@@ -41,12 +41,13 @@ def _table() -> _Table:
         patterns=tuple(patterns),
         reporters=tuple(data["reporters"]["prefixes"]),
         eval_prefixes=tuple(data["splits"]["eval"]),
-        marks=tuple((_pattern(raw), name) for name, raws in data["frameworks"].items() for raw in raws),
+        marks=tuple((spelling_pattern(raw), name) for name, raws in data["frameworks"].items() for raw in raws),
     )
 
 
-def _pattern(raw: str) -> re.Pattern[str]:
-    return re.compile(re.escape(raw).replace(r"\*", "[^/]+"))
+def spelling_pattern(raw: str) -> re.Pattern[str]:
+    """Return the pattern of a spelling in which `*` stands for one path segment, each a group."""
+    return re.compile(re.escape(raw).replace(r"\*", "([^/]+)"))
 
 
 def framework_of(raws: Iterable[str]) -> str | None:
@@ -92,7 +93,7 @@ def writers_of(raw: str) -> list[str]:
         writer
         for writer, raws in known
         if any(
-            spelling == alias or ("*" in alias and _pattern(alias).fullmatch(spelling))
+            spelling == alias or ("*" in alias and spelling_pattern(alias).fullmatch(spelling))
             for alias in raws
             for spelling in spelt
         )

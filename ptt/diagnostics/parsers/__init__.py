@@ -11,6 +11,7 @@ from ptt.diagnostics.parsers import (
     claude_code,
     codex_cli,
     console_log,
+    episode_ledger,
     gemini_cli,
     git_lfs_pointer,
     harbor_traces,
@@ -124,6 +125,7 @@ PARSERS: tuple[Parser, ...] = (
     openai.RESPONSES,  # these two take any log of their shape: behind all that know their writer
     chat_messages.PARSER,
     agent_records.PARSER,  # any trace by its parts: behind all that know its shape
+    episode_ledger.PARSER,  # before metrics, whose rows have a step too
     metrics_jsonl.PARSER,
     metrics_json.PARSER,
     metrics_csv.PARSER,

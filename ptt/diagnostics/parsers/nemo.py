@@ -30,7 +30,7 @@ from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, R
 from ptt.diagnostics.parsers.io.lines import first_objects, line_objects
 from ptt.diagnostics.parsers.io.message_graphs import call_rows, turn_rows
 from ptt.diagnostics.parsers.io.record_files import holds, records, splits
-from ptt.diagnostics.parsers.io.record_labels import CUT_SHORT, labels_of, split_of, tools_of
+from ptt.diagnostics.parsers.io.record_labels import CUT_SHORT, STEPS, labels_of, split_of, step_of, tools_of
 from ptt.diagnostics.parsers.io.response_items import messages_of_items
 from ptt.diagnostics.parsers.io.token_lines import Shape, frames, lost_rows, responses
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, messages_of, read_samples
@@ -57,7 +57,7 @@ CALL_IDS: Final = ("call_id", "tool_call_id", "id")
 OUTCOMES: Final = {"completed": False, "failed": True, "error": True, "timeout": True, "timed_out": True}
 PARTS: Final = "reward_components"
 TIMEOUTS: Final = ("agent_timed_out", "eval_timed_out", "container_timed_out")
-ERRORS: Final = ("agent_error_kind", "error_kind", "failure_kind", "exception_type")
+ERRORS: Final = ("agent_error_kind", "error_kind", "failure_kind", "exception_type", "failure_reason", "_ng_failure_class")
 NO_ROLLOUT: Final = "row(s) skipped: no response with a list of output."
 
 
@@ -97,7 +97,7 @@ def _add(row: dict[str, Any], samples: Samples) -> bool:
     stop = as_name(nested(response, "incomplete_details", "reason"))
     samples.add(
         Sample(
-            step=None,
+            step=step_of(row) if row.keys() & set(STEPS) else None,
             split=split_of(samples.file, row),
             completion=messages,
             identity=[agent, number, attempt, asked, messages, reward],
@@ -116,6 +116,7 @@ def _add(row: dict[str, Any], samples: Samples) -> bool:
                 "truncated": _truncated(row, stop),
                 "stop_reason": stop or as_name(response.get("native_finish_reason")),
                 "error_type": _error(row, response),
+                "masked": as_flag(row.get("mask_sample")),
                 "tokens_in": _tokens(response, "input_tokens"),
                 "tokens_out": _tokens(response, "output_tokens"),
                 "cost_usd": as_number(nested(response, "usage", "cost")),

@@ -46,6 +46,7 @@ from ptt.diagnostics.rules.environment import (
     pseudo_success,
     repeated_calls,
     runaway_episodes,
+    samples_lost,
     tool_failures,
     tool_latency,
     tool_use_vanished,
@@ -150,6 +151,8 @@ from ptt.diagnostics.rules.training_signal import (
     groups_of_other_prompts,
     masked_share,
     no_signal_groups,
+    survivors_only,
+    trained_on_failures,
     truncated_share,
 )
 
@@ -188,6 +191,7 @@ ENVIRONMENT_RULES: tuple[Rule, ...] = (
     pseudo_success.RULE,
     void_turns.RULE,
     runaway_episodes.RULE,
+    samples_lost.RULE,
 )
 EVALUATION_RULES: tuple[Rule, ...] = (
     eval_protocol_changed.RULE,
@@ -227,6 +231,8 @@ TRAINING_SIGNAL_RULES: tuple[Rule, ...] = (
     empty_responses.RULE,
     masked_share.RULE,
     no_signal_groups.RULE,
+    survivors_only.RULE,
+    trained_on_failures.RULE,
     truncated_share.RULE,
 )
 POLICY_UPDATE_RULES: tuple[Rule, ...] = (

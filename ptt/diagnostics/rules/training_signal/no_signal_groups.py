@@ -3,11 +3,15 @@
 What: the share of groups with zero reward spread lies above one half over 20 steps, and stays there. Where no share is
 logged, it is counted in the recorded rewards of prompt groups; without these, the share of steps with a reward spread
 of 0, or that the trainer says it skipped, counts instead. Or the mean spread of rewards within a group, under whatever
-name, stays below a tenth of its early level, beyond its noise.
+name, stays below a tenth of its early level, beyond its noise. Where rewards by group, or shares of groups that are all
+right and all wrong, are recorded, silent groups are told apart: all right, all wrong, or equal in between; beside them
+stands how many prompts still teach, and when none is left at this rate.
 Why it matters: a group-relative advantage is zero in such a group; the batch shrinks to the rest.
-What it is not: a failure, where the reward is near its best: the task is solved, and the finding is low.
-What to do: where the reward is low, make prompts easier or sample more per prompt; where it is high, move on to harder
-prompts or stop.
+What it is not: a failure, where the reward is near its best or most silent groups are all right: the task is solved,
+and the finding is low.
+What to do: where groups are all wrong, score ten right answers by hand first: a verifier that fails looks like prompts
+that are too hard. Then make prompts easier or sample more per prompt. Where they are all right, move on to harder prompts
+or stop. Where they are equal in between, look at what clips the reward.
 Source: GRPO's advantage (arXiv 2402.03300, eq. 3 of section 4.1); TRL logs `frac_reward_zero_std`.
 """
 
@@ -23,9 +27,10 @@ from ptt.diagnostics.evidence.baseline_shift import (
     passed_by_values,
     step_noise,
 )
-from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.evidence.prompt_groups import PromptGroups
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, finite_series
 from ptt.diagnostics.metrics.name_words import words_of
-from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import (
     REWARDED_LANGUAGE,
     Finding,
@@ -40,6 +45,7 @@ from ptt.diagnostics.rules.reward_outcome import MIN_CHANGE, Z_LIMIT, reward_fel
 from ptt.diagnostics.rules.single_series import derived, measured, series_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import fall_from_best
+from ptt.diagnostics.statistics.zero_crossing import ZeroCrossing, zero_crossing
 from ptt.diagnostics.wording import pct, sig
 
 SHARE = "reward/zero_std_frac"
@@ -51,6 +57,8 @@ MIN_RIGHT_REWARD = 0.7  # of a reward of 1: at most three groups in ten are then
 MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
 SPREAD_FACTOR = 0.1  # of the early spread: nine tenths of the signal are gone
 MAX_CHANCE = 0.01  # that noise alone makes so large a fall in few values
+MAJORITY = 0.5  # of the silent groups: then they are called after it
+TEACHING_WIDTH = 10  # steps at either end over which the prompts that teach are counted
 CAUSES = (
     "prompts that are all solved",
     "prompts that all fail",
@@ -61,6 +69,27 @@ NEXT = (
     "if all right: harder prompts, or stop; if all wrong: easier prompts, or more samples per prompt",
     "if all the same text: look at entropy and the policy update first",
 )
+CAUSES_OF = {
+    "right": ("prompts that are all solved",),
+    "wrong": (
+        "a verifier that fails, or cannot read the answers of these prompts",
+        "prompts that are too hard for the policy",
+        "a collapsed policy that always gives the same answer",
+    ),
+    "equal": (
+        "a clip or a cap that makes different answers equal",
+        "a reward with too few levels",
+        "a collapsed policy that always gives the same answer",
+    ),
+}
+NEXT_OF = {
+    "right": ("move on to harder prompts, or stop",),
+    "wrong": (
+        "score ten right answers to these prompts by hand: does the verifier accept them?",
+        "if it does: easier prompts, or more samples per prompt",
+    ),
+    "equal": ("log the reward before it is clipped, and widen the clip",),
+}
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -82,13 +111,15 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     last = float(mean[np.isfinite(mean)][-1])
     onset = series.excess(limit)
     if onset is None:
-        return Healthy(reason=f"{pct(last)} of groups have no spread at the end, limit {pct(limit)}")
+        return Healthy(reason=f"{pct(last)} of groups have no spread at the end, limit {pct(limit)}{_told(evidence.groups)}")
     share = _risen_share(evidence)
     best = None if _never_moved(evidence) else _silent_at_best(evidence, series, onset)
     solved = best >= SOLVED_SHARE if best is not None else _mostly_right(evidence, onset)
     if solved is None:
         near_best = (share is not None and share >= SOLVED_SHARE) or _was_solved(evidence, onset)
         solved = near_best and _settled(evidence, onset)
+    kind = _kind(evidence.groups, onset)
+    solved = kind == "right" if kind is not None else solved
     rising = not solved and _rose_since(evidence, onset)
     ended = last <= limit
     began, interval = passed_by_values(series, limit, onset) or (onset, None)
@@ -100,17 +131,83 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         + (f"; {pct(1 - best)} of these steps lie below the best reward" if best is not None and not solved else "")
         + ("; the reward rose anyway" if rising else "")
         + ("; most do so again at the end" if ended and not solved else "")
-        + ("; the reward fell as well" if lost else ""),
+        + ("; the reward fell as well" if lost else "")
+        + _told(evidence.groups, onset),
         observed=last,
         limit=limit,
         unit="share",
         onset_step=began,
         onset_interval=interval,
-        evidence={"metric": series.name, "logged_as": series.raw_name, "last_reward_of_its_rise": share},
-        causes=CAUSES,
+        evidence={
+            "metric": series.name,
+            "logged_as": series.raw_name,
+            "last_reward_of_its_rise": share,
+            **_group_evidence(evidence.groups, onset),
+        },
+        causes=CAUSES_OF.get(kind or "", CAUSES),
         confirm=CONFIRM,
-        next=NEXT,
+        next=NEXT_OF.get(kind or "", NEXT),
     )
+
+
+def _kind(groups: PromptGroups | None, onset: int) -> str | None:
+    """Return what most silent groups are from a step on: right, wrong or equal; None where unknown or none prevails."""
+    if groups is None or not (groups.steps >= onset).any():
+        return None
+    shares = dict(zip(("right", "wrong", "equal"), groups.since(onset), strict=True))
+    most = max(shares, key=lambda name: shares[name])
+    return most if shares[most] > MAJORITY * sum(shares.values()) else None
+
+
+def _told(groups: PromptGroups | None, onset: int | None = None) -> str:
+    """Return which groups are silent, and how many still teach, as the end of a sentence; empty where unknown."""
+    if groups is None or not len(groups.steps):
+        return ""
+    since = int(groups.steps[-TEACHING_WIDTH:][0]) if onset is None else onset
+    if not (groups.steps >= since).any():
+        return ""
+    right, wrong, equal = groups.since(since)
+    told = f"; {pct(right)} are all right, {pct(wrong)} all wrong"
+    told += f", {pct(equal)} equal in between" if equal > 0 else ""
+    early, late = _teaching(groups)
+    told += f"; prompts that still teach: {pct(early)} → {pct(late)}"
+    run_out = _run_out(groups)
+    if run_out is None:
+        return told
+    interval = f"{run_out.low} to {run_out.high}" if run_out.high is not None else f"{run_out.low} or later"
+    return f"{told}, none left at step {run_out.step} ({interval}) at this rate"
+
+
+def _teaching(groups: PromptGroups) -> tuple[float, float]:
+    """Return the share of prompts that teach over the first steps and over the last."""
+    width = min(TEACHING_WIDTH, max(1, len(groups.steps) // 2))
+    return float(groups.mixed[:width].mean()), float(groups.mixed[-width:].mean())
+
+
+def _run_out(groups: PromptGroups) -> ZeroCrossing | None:
+    """Return when no prompt teaches any more at the rate of the last half; None where they do not become fewer."""
+    return zero_crossing(groups.steps, groups.mixed) if groups.mixed[-1:].any() else None
+
+
+def _group_evidence(groups: PromptGroups | None, onset: int) -> dict[str, JsonScalar]:
+    if groups is None or not (groups.steps >= onset).any():
+        return {}
+    right, wrong, equal = groups.since(onset)
+    early, late = _teaching(groups)
+    count = groups.asked[-TEACHING_WIDTH:]
+    run_out = _run_out(groups)
+    return {
+        "all_right": right,
+        "all_wrong": wrong,
+        "equal_in_between": equal,
+        "equal_by_a_clip": groups.disguised if math.isfinite(groups.disguised) else None,
+        "teaching_early": early,
+        "teaching_late": late,
+        "prompts_that_teach": float((groups.mixed[-TEACHING_WIDTH:] * count).mean()) if np.isfinite(count).all() else None,
+        "none_left_at_step": None if run_out is None else run_out.step,
+        "none_left_from": None if run_out is None else run_out.low,
+        "none_left_to": None if run_out is None else run_out.high,
+    }
 
 
 def _never_moved(evidence: Evidence) -> bool:
@@ -174,6 +271,9 @@ def _silent_share(evidence: Evidence) -> Series | None:
     share = evidence.metrics.get(SHARE)
     if share is not None and len(share.finite()[0]) >= MIN_LOGGED:
         return share
+    groups = evidence.groups
+    if share is None and groups is not None and len(groups.steps) >= MIN_LOGGED:
+        return finite_series(SHARE, groups.steps, groups.silent, raw_name=groups.logged_as)
     counted = evidence.rewards.silent_groups if evidence.rewards is not None else None
     if share is None and counted is not None and len(counted.finite()[0]) >= MIN_LOGGED:
         return counted

@@ -1,0 +1,375 @@
+"""What became of the samples that were asked for: shares lost by step, by cause and environment, and episode by episode.
+
+Frameworks count failed, dropped and filtered samples, as counts of a step or as totals of the run so far; some write a
+row for each episode. Both are read into shares of what was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.evidence.series import Series, finite_series, training_metric_names, training_series
+from ptt.diagnostics.metrics.aliases import bare_name, canonical, spelling_pattern
+from ptt.diagnostics.metrics.catalogue import document
+from ptt.diagnostics.model import JsonScalar
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.store.wide_metrics import WideMetrics
+
+PREFIX: Final = "samples/"
+COUNTED: Final = ("failed", "timed_out", "unscored", "dropped", "evicted", "filtered", "masked", "retried")
+LOST: Final = ("failed", "timed_out", "unscored", "dropped")
+"""Samples that something beside the policy took: environment, engine, network, verifier."""
+PERCENT: Final = 1.5  # a share above this is logged in per cent; below it, as a part of one
+BATCHES: Final = ("train_batch_size", "rollout_batch_size", "num_prompts_per_step", "gen_batch_size")
+"""Settings that tell how many prompts a step asks for."""
+GROUP_SIZES: Final = ("rollout_n", "num_generations", "n_samples_per_prompt", "num_samples_per_prompt")
+MAX_CAUSES: Final = 20  # of a run: a cause that holds a number of its own would otherwise make a series a sample
+FAULTS: Final = re.compile(
+    r"time.?d?.?out|connect|network|socket|sandbox|docker|container|session|browser|unavailable|refused|reset|memory|oom|"
+    r"kill|crash|server|http|rate.?limit|quota|process|exception|internal|abort|cancel|infra|disk|verifier|judge|unknown",
+    re.IGNORECASE,
+)
+"""Words of an error that is not the policy's doing; they count before those of POLICY."""
+POLICY: Final = re.compile(
+    r"pars|malform|invalid|format|json|argument|too.?long|context|prompt.?length|max_|length|limit|overlong|truncat|refus|"
+    r"wrong|no.?tool|turns|steps|schema|complet|done|stop|finish|success|solved",
+    re.IGNORECASE,
+)
+"""Words of an end that the policy brought about: a call that cannot be read, a length or a turn limit."""
+NUMBERS: Final = re.compile(r"\d+")
+MAX_CAUSE: Final = 60  # characters of a cause that is told
+EQUAL: Final = 1e-6  # rewards that differ by no more count as equal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """Recorded training episodes, counted by step; all arrays are (steps,), NaN where there is none to take a mean of."""
+
+    steps: IntArray
+    asked: FloatArray  # recorded episodes
+    failed: FloatArray  # that ended in an error which is not the policy's
+    trained: FloatArray  # failed ones with a reward, and not masked out of the loss
+    unscored: FloatArray  # without a reward, where others have one
+    failed_reward: FloatArray  # mean reward of failed episodes
+    clean_reward: FloatArray  # mean reward of the others
+    asked_reward: FloatArray  # mean over all of them, one without a reward counted as 0
+    advantage: FloatArray  # mean of failed episodes that are trained on: as recorded, else the reward less its group's mean
+    advantage_recorded: bool
+    causes: Mapping[str, int]  # the most frequent first
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleCounters:
+    """Counters of samples by kind: `failed`, `evicted` and others of COUNTED."""
+
+    counts: Mapping[str, Series] = field(default_factory=dict)  # a step; totals are differenced
+    shares: Mapping[str, Series] = field(default_factory=dict)  # of what was asked for
+    causes: Mapping[str, Mapping[str, Series]] = field(default_factory=dict)  # counts a step, by kind and cause
+    environments: Mapping[str, Mapping[str, Series]] = field(default_factory=dict)  # by canonical name and environment
+    episodes: Episodes | None = None  # None: no episode of training tells how it ended
+
+    @property
+    def lost(self) -> Series | None:
+        """Return the share of samples lost to failures, logged or counted; None where neither is known."""
+        if (logged := self.shares.get("lost")) is not None:
+            return logged
+        rows = self.episodes
+        if rows is None:
+            return None
+        return finite_series("samples/failed_frac", rows.steps, rows.failed / rows.asked, raw_name=EPISODES)
+
+
+EPISODES: Final = "recorded episodes that failed"
+
+
+def gather_counters(
+    metrics: pl.DataFrame, wide: WideMetrics, trajectories: pl.DataFrame, settings: Mapping[str, JsonScalar]
+) -> SampleCounters | None:
+    """Read the counters of training and the episodes that were recorded; None where there are neither."""
+    raws = training_metric_names(metrics, wide, ranks=True)
+    by_name: dict[str, list[str]] = {}
+    for raw in raws:
+        if (name := canonical(raw)) is not None and name.startswith(PREFIX):
+            by_name.setdefault(name, []).append(raw)
+    causes, environments = _parts(raws, "causes"), _parts(raws, "environments")
+    wanted = [*(raw for named in by_name.values() for raw in named), *causes, *environments]
+    series = _read(metrics, wide, wanted) if wanted else {}
+    counts = {name.removeprefix(PREFIX): _summed([series[raw] for raw in named if raw in series], name)
+              for name, named in by_name.items()}  # fmt: skip
+    found = {kind: count for kind, count in counts.items() if count is not None}
+    of_causes = _grouped(causes, series)
+    for name, parts in of_causes.items():  # a total stands for its parts, and parts without a total for it
+        whole = _summed(list(parts.values()), name)
+        if whole is not None:
+            found.setdefault(name.removeprefix(PREFIX), whole)
+    episodes = count_episodes(trajectories)
+    if not found and episodes is None:
+        return None
+    return SampleCounters(
+        counts={kind: found[kind] for kind in COUNTED if kind in found},
+        shares=_shares(found, settings),
+        causes={name.removeprefix(PREFIX): parts for name, parts in of_causes.items()},
+        environments=_grouped(environments, series),
+        episodes=episodes,
+    )
+
+
+@cache
+def _patterns(part: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    named = document()["samples"][part]
+    return tuple((name, spelling_pattern(raw)) for name, raws in named.items() for raw in raws)
+
+
+@cache
+def _listed(part: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(map(spelling_pattern, document()["samples"][part]))
+
+
+def is_total(raw: str) -> bool:
+    """Return whether a counter runs over the whole run."""
+    return any(pattern.fullmatch(bare_name(raw)) or pattern.fullmatch(raw) for pattern in _listed("totals"))
+
+
+def counts_groups(raw: str) -> bool:
+    """Return whether a counter counts prompt groups, not samples."""
+    return any(pattern.fullmatch(bare_name(raw)) or pattern.fullmatch(raw) for pattern in _listed("groups"))
+
+
+def _parts(raws: Sequence[str], part: str) -> dict[str, tuple[str, str]]:
+    """Return the canonical name and the cause or environment of each spelling that has one: its last free segment."""
+    found: dict[str, tuple[str, str]] = {}
+    for raw in raws:
+        for name, pattern in _patterns(part):
+            match = pattern.fullmatch(raw) or pattern.fullmatch(bare_name(raw))
+            if match is not None and canonical(raw) is None:
+                found[raw] = (name, match.groups()[-1])
+                break
+    return found
+
+
+def _grouped(parts: Mapping[str, tuple[str, str]], series: Mapping[str, Series]) -> dict[str, dict[str, Series]]:
+    """Put series by canonical name and part; of several with one part, the first by name: one is of an environment."""
+    grouped: dict[str, dict[str, Series]] = {}
+    for raw, (name, part) in sorted(parts.items()):
+        if raw in series and len(grouped.get(name, ())) < MAX_CAUSES and len(series[raw].finite()[0]):
+            grouped.setdefault(name, {}).setdefault(part, series[raw])
+    return grouped
+
+
+def _read(metrics: pl.DataFrame, wide: WideMetrics, raws: Sequence[str]) -> dict[str, Series]:
+    """Return a series for each spelling, summed over ranks where each rank writes its own; totals as counts a step."""
+    read = training_series(metrics, wide, {raw: raw for raw in raws}) | _of_ranks(metrics, raws)
+    return {raw: counts_of_total(series) if is_total(raw) else series for raw, series in read.items()}
+
+
+def _of_ranks(metrics: pl.DataFrame, raws: Sequence[str]) -> dict[str, Series]:
+    """Sum what several ranks log of one name at one step; a file without a rank holds the sum already."""
+    rows = metrics.filter(
+        (pl.col("split") == "train")
+        & pl.col("name_raw").is_in(list(raws))
+        & pl.col("step").is_not_null()
+        & pl.col("value").is_finite()
+    ).with_columns(place=pl.coalesce(pl.col("rank").cast(pl.String), pl.col("source").str.extract(RANK_OF)))
+    rows = rows.filter(pl.col("place").is_not_null().all().over("name_raw"))
+    rows = rows.filter(pl.col("place").n_unique().over("name_raw") > 1)
+    if rows.is_empty():
+        return {}
+    last = rows.sort("seq", maintain_order=True).unique(["name_raw", "place", "step"], keep="last", maintain_order=True)
+    totals = last.group_by("name_raw", "step").agg(pl.col("value").sum()).sort("name_raw", "step")
+    return {
+        str(raw): finite_series(str(raw), part["step"].to_numpy(), part["value"].to_numpy())
+        for (raw,), part in totals.partition_by("name_raw", as_dict=True, maintain_order=True).items()
+        if not _is_share(str(raw))
+    }
+
+
+RANK_OF: Final = r"(?i)(?:^|[^a-z])rank[_=-]?(\d+)"
+
+
+def _is_share(raw: str) -> bool:
+    return str(canonical(raw) or "").endswith("_frac")
+
+
+def counts_of_total(series: Series) -> Series:
+    """Return what a running total grew by in each step; one that falls started anew, and counts from 0.
+
+    The growth over a gap is spread over its steps. The first value counts only at a run's first step: a later one holds
+    what came before.
+    """
+    steps, values = series.finite()
+    if not len(steps):
+        return series
+    grown = np.diff(values, prepend=0.0)
+    anew = grown < 0
+    grown[anew] = values[anew]
+    gaps = np.diff(steps, prepend=steps[0] - 1).astype(np.float64)
+    known = np.ones(len(steps), bool)
+    known[0] = steps[0] <= 1
+    rates = grown / np.maximum(gaps, 1.0)
+    return replace(
+        series, steps=steps[known], values=rates[known], flags=np.zeros(int(known.sum()), np.uint8), extremes=None
+    )
+
+
+def _summed(series: Sequence[Series], name: str) -> Series | None:
+    """Return the sum of counts that count different samples, 0 where one is not logged; of shares, the first."""
+    usable = [one for one in series if len(one.finite()[0])]
+    if not usable:
+        return None
+    if len(usable) == 1 or name.endswith("_frac"):
+        return replace(usable[0], name=name)
+    alike = {bare_name(one.raw_name): one for one in reversed(usable)}  # one reporter's prefix beside none is a copy
+    parts = [alike[key] for key in sorted(alike)]
+    steps = np.unique(np.concatenate([one.finite()[0] for one in parts]))
+    total = np.zeros(len(steps))
+    for one in parts:
+        at, values = one.finite()
+        total[np.searchsorted(steps, at)] += values
+    return finite_series(name, steps, total, raw_name=parts[0].raw_name)
+
+
+def share_of_one(series: Series) -> Series:
+    """Return a share as a part of one, where it is logged in per cent."""
+    values = series.finite()[1]
+    return replace(series, values=series.values / 100.0) if len(values) and values.max() > PERCENT else series
+
+
+def _shares(counts: Mapping[str, Series], settings: Mapping[str, JsonScalar]) -> dict[str, Series]:
+    """Return by kind the share of samples asked for: as logged, else of attempts, else of those left and lost."""
+    shares: dict[str, Series] = {}
+    for kind in COUNTED:
+        logged, count = counts.get(f"{kind}_frac"), counts.get(kind)
+        if logged is not None:
+            shares[kind] = share_of_one(logged)
+        elif count is not None and (share := _share(kind, count, counts, settings)) is not None:
+            shares[kind] = share
+    if (kept := counts.get("kept_frac")) is not None and "filtered" not in shares:
+        kept = share_of_one(kept)
+        shares["filtered"] = replace(kept, values=1.0 - kept.values)
+    parts = [shares[kind] for kind in LOST if kind in shares]
+    if parts:
+        whole = _summed(parts, "samples/lost") if len(parts) > 1 else parts[0]
+        if whole is not None:
+            shares["lost"] = replace(whole, values=np.minimum(whole.values, 1.0))
+    return shares
+
+
+def _share(
+    kind: str, count: Series, counts: Mapping[str, Series], settings: Mapping[str, JsonScalar]
+) -> Series | None:
+    """Return a count over what was asked for in the same unit, or None where that is not known."""
+    steps, values = count.finite()
+    groups = counts_groups(count.raw_name)
+    attempted = counts.get("attempted")
+    if attempted is not None and counts_groups(attempted.raw_name) == groups:
+        return _ratio(count, steps, values, _at(attempted, steps))
+    left = counts.get("finished") or counts.get("trained")
+    if left is not None and counts_groups(left.raw_name) == groups:
+        return _ratio(count, steps, values, _at(left, steps) + values)
+    asked = _asked(settings, groups=groups)
+    if asked is None:
+        return None
+    beside = kind in ("dropped", "evicted", "filtered") or count.raw_name.endswith("/evicted_samples")  # sampled anew
+    return _ratio(count, steps, values, asked + values if beside else np.full(len(steps), asked))
+
+
+def _asked(settings: Mapping[str, JsonScalar], *, groups: bool) -> float | None:
+    """Return how many prompts, or samples, a step asks for by the run's settings."""
+    prompts = next((float(found) for key in BATCHES if isinstance(found := settings.get(key), int | float)), None)
+    size = next((float(found) for key in GROUP_SIZES if isinstance(found := settings.get(key), int | float)), None)
+    if prompts is None or prompts <= 0:
+        return None
+    return prompts if groups else None if size is None or size <= 0 else prompts * size
+
+
+def _at(series: Series, steps: IntArray) -> FloatArray:
+    """Return a series at some steps, NaN where it has no value."""
+    own, values = series.finite()
+    found = np.full(len(steps), np.nan)
+    _, here, there = np.intersect1d(steps, own, return_indices=True)
+    found[here] = values[there]
+    return found
+
+
+def _ratio(count: Series, steps: IntArray, part: FloatArray, whole: FloatArray) -> Series | None:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = part / whole
+    usable = np.isfinite(share) & (whole > 0) & (share >= 0)
+    if not usable.any():
+        return None
+    return finite_series(count.name, steps[usable], np.minimum(share[usable], 1.0), raw_name=count.raw_name)
+
+
+def is_fault(error: str) -> bool:
+    """Return whether an error's name or text speaks of something else than the policy's own doing."""
+    return bool(FAULTS.search(error)) or not POLICY.search(error)
+
+
+def cause_of(error: str) -> str:
+    """Return an error without the numbers that make each of its messages another one."""
+    return NUMBERS.sub("N", error.strip())[:MAX_CAUSE]
+
+
+def count_episodes(trajectories: pl.DataFrame) -> Episodes | None:
+    """Count the recorded episodes of training by step; None where none of them tells how it ended."""
+    placed = trajectories.filter(pl.col("step").is_not_null() & (pl.col("split") != "eval"))
+    sure = placed.filter(pl.col("split") == "train")
+    placed = (sure if sure.height else placed).unique("trajectory_id", keep="first", maintain_order=True)
+    ended = pl.col("error_type").is_not_null() | pl.col("stop_reason").is_not_null() | pl.col("masked").is_not_null()
+    if not placed.select(ended.any()).item():
+        return None
+    faults = [error for error in placed["error_type"].drop_nulls().unique() if is_fault(error)]
+    stops = [stop for stop in placed["stop_reason"].drop_nulls().unique() if FAULTS.search(stop)]
+    failed = pl.col("error_type").is_in(faults) | (pl.col("error_type").is_null() & pl.col("stop_reason").is_in(stops))
+    scored = pl.col("reward").is_finite().fill_null(value=False)
+    rows = placed.with_columns(failed=failed.fill_null(value=False), scored=scored).with_columns(
+        cause=pl.when("failed").then(pl.coalesce("error_type", "stop_reason")),
+        gain=_gain(),
+        trained=pl.col("failed") & pl.col("scored") & ~pl.col("masked").fill_null(value=False),
+    )
+    some_scored = bool(rows["scored"].any())
+    reward = pl.col("reward").filter(pl.col("scored"))
+    by_step = rows.group_by("step").agg(
+        asked=pl.len().cast(pl.Float64),
+        failed=pl.col("failed").sum().cast(pl.Float64),
+        trained=pl.col("trained").sum().cast(pl.Float64),
+        unscored=(~pl.col("scored")).sum().cast(pl.Float64) if some_scored else pl.lit(0.0),
+        failed_reward=pl.col("reward").filter(pl.col("scored") & pl.col("failed")).mean(),
+        clean_reward=pl.col("reward").filter(pl.col("scored") & ~pl.col("failed")).mean(),
+        asked_reward=reward.sum() / pl.len(),
+        advantage=pl.col("gain").filter(pl.col("trained") & pl.col("gain").is_finite()).mean(),
+    )
+    by_step = by_step.sort("step").with_columns(pl.col(pl.Float64).fill_null(np.nan))
+    causes = rows["cause"].drop_nulls().to_frame().with_columns(
+        pl.col("cause").map_elements(cause_of, return_dtype=pl.String)
+    )["cause"].value_counts().sort("count", "cause", descending=[True, False]).head(MAX_CAUSES)  # fmt: skip
+    columns = {name: by_step[name].to_numpy() for name in by_step.columns if name != "step"}
+    return Episodes(
+        steps=by_step["step"].to_numpy(),
+        **columns,
+        advantage_recorded=bool(rows.filter("failed")["advantage"].is_finite().any()),
+        causes={str(cause): int(count) for cause, count in causes.iter_rows()},
+    )
+
+
+def cohorts(metrics: Mapping[str, Series]) -> tuple[Series, Series] | None:
+    """Return the reward over all samples and over those kept for training, where both are logged."""
+    every, kept, mean = (metrics.get(name) for name in ("reward/unfiltered", "reward/filtered", "reward/mean"))
+    if every is not None and mean is not None:
+        return every, mean
+    return (mean, kept) if mean is not None and kept is not None else None
+
+
+def _gain() -> pl.Expr:
+    """Return the advantage: as recorded, else the reward less the mean of its prompt group, where it has siblings."""
+    of_group = pl.col("reward").mean().over("step", "group_id")
+    siblings = pl.len().over("step", "group_id")
+    beside = pl.when(pl.col("group_id").is_not_null() & (siblings > 1)).then(pl.col("reward") - of_group)
+    return pl.coalesce(pl.when(pl.col("advantage").is_finite()).then("advantage"), beside)

@@ -1,0 +1,304 @@
+"""This run shows samples that are lost to failures of what surrounds the policy.
+
+What: the share of samples that end in an error, a timeout or a verifier that failed lies a tenth above its usual level,
+and beyond its noise, for so long that a whole step's worth is lost; or it is above 30% throughout. The share is logged,
+worked out from counters and what was asked for, or counted in recorded episodes. Beside it stands what became of the
+reward: over all samples, and over those that finished. High where failed samples are trained on at a reward of 0 and make
+up 30%.
+Why it matters: a failed episode says nothing about the policy, but it lowers the reward and, where it counts as 0, is
+trained on. A curve that falls so is mistaken for a policy that got worse.
+What it is not: a small constant rate of failures, which every sandbox has.
+What to do: fix what fails, by its most frequent error; leave such samples out of the loss and of every mean; go back to
+the checkpoint before they began if they were trained on.
+Source: NeMo-RL `rollout/infra_drops_total`, SkyRL `generate/num_error_trajectories`, prime-rl `has_error`, veRL
+`rollout_failure/evicted_samples`. The shares are our own.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.sample_counters import LOST, SampleCounters, cohorts
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.model import JsonScalar, Link, Severity, Steps
+from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.single_series import last_mean, metric_evidence
+from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.excess_stretches import Stretch, stretches_above, usual_level
+from ptt.diagnostics.wording import pct, sig
+
+RISE_MARGIN = 0.1  # of the samples, over the usual share: one in ten is lost on top of what always is
+CHRONIC_SHARE = 0.3  # of the samples, throughout: no sandbox is meant to lose one in three
+HIGH_SHARE = 0.3  # of the samples of a stretch, if they are trained on
+MIN_LOST_STEPS = 1.0  # whole steps' worth: fewer lost samples are an incident, not a stretch
+MIN_STEPS = 5  # with a share of lost samples: of fewer no level is usual
+KEPT_SHARE = 0.5  # of the fall over all samples: if those that finished lost less than this, the failures explain it
+MIN_FALL = 0.1  # of the reward before: less is nothing to explain
+MAX_TOLD = 2  # errors that a claim names
+BESIDE_STEPS = 20  # before a stretch, or after it: what the reward is compared with
+CAUSES = (
+    "a sandbox, browser or server that is down, full or out of quota",
+    "a network or a file system that fails under load",
+    "a timeout that is too short for what the policy does now",
+)
+NEXT = (
+    "fix what fails, beginning with the most frequent error",
+    "leave failed samples out of the loss and out of every mean of the reward",
+)
+ROLL_BACK = "go back to the last checkpoint before the failures began"
+ENABLE = (
+    "log the share of samples that end in an error at each step, or save each episode with its reward and `error_type`: "
+    "prime-rl logs has_error, SkyRL generate/num_error_trajectories, NeMo-RL rollout/infra_drops_total"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardBeside:
+    """The reward before a stretch and in it: over all samples, and over those that finished; NaN where unknown."""
+
+    before: float
+    during: float
+    clean_before: float
+    clean_during: float
+    trained: bool  # failed samples count in the reward that is trained on
+
+    @property
+    def explained(self) -> bool:
+        """Whether the reward fell over all samples, and not among those that finished."""
+        fall = self.before - self.during
+        if not (math.isfinite(fall) and math.isfinite(self.clean_during)):
+            return False
+        clean_fall = self.clean_before - self.clean_during
+        return fall > MIN_FALL * abs(self.before) and clean_fall < KEPT_SHARE * fall
+
+
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the share of samples that are lost."""
+    counters = evidence.counters
+    lost = counters.lost if counters is not None else None
+    if counters is None or lost is None or len(lost.finite()[0]) < MIN_STEPS:
+        return _unjudged(counters, lost)
+    steps, values = lost.finite()
+    usual = usual_level(values)[0]
+    stretches = [found for found in stretches_above(values, margin=limits["rise"]) if found.excess >= MIN_LOST_STEPS]
+    if stretches:
+        worst = max(stretches, key=lambda found: found.excess)
+        return _finding(evidence, counters, lost, worst, usual, limits)
+    level = float(values.mean())
+    if level > limits["chronic"] and last_mean(lost) > limits["chronic"]:
+        whole = Stretch(first=0, last=len(values) - 1, mean=level, excess=float(values.sum()), lasting=True)
+        return _finding(evidence, counters, lost, whole, math.nan, limits)
+    known = f"{pct(level)} of samples are lost to failures, without a stretch of more"
+    return Healthy(reason=f"{known}; {pct(last_mean(lost))} at the end" if len(values) >= MIN_LOGGED else known)
+
+
+def _unjudged(counters: SampleCounters | None, lost: Series | None) -> NotJudged:
+    if lost is not None:
+        reason = f"too few steps tell how many samples are lost: {len(lost.finite()[0])} of the {MIN_STEPS} needed"
+    elif counters is not None and any(kind in counters.counts for kind in LOST):
+        reason = "failed samples are counted, but not what was asked for, so that there is no share of it"
+    else:
+        reason = "neither a count of failed samples nor the error of an episode is recorded"
+    return NotJudged(reason=reason, missing=("samples/failed_frac",), enable=ENABLE, absent=lost is None)
+
+
+def _finding(
+    evidence: Evidence, counters: SampleCounters, lost: Series, stretch: Stretch, usual: float, limits: Limits
+) -> Finding:
+    steps = lost.finite()[0]
+    first, last = int(steps[stretch.first]), int(steps[stretch.last])
+    began_with_run = stretch.first == 0
+    reward = _reward_beside(evidence, counters, lost, stretch)
+    trained = reward is not None and reward.trained
+    when = "at every step" if began_with_run and stretch.lasting else f"from step {first}"
+    when += "" if stretch.lasting else f" to step {last}"
+    beside = "" if math.isnan(usual) else f", {pct(usual)} otherwise"
+    return Finding(
+        severity=_severity(stretch, trained=trained, limits=limits),
+        claim=f"{pct(stretch.mean)} of samples are lost to failures {when}{beside}{_errors(counters)}"
+        + _reward_clause(reward),
+        observed=stretch.mean,
+        limit=limits["chronic"] if math.isnan(usual) else usual + limits["rise"],
+        unit="share",
+        onset_step=first,
+        onset_interval=None if began_with_run else (int(steps[stretch.first - 1]) + 1, first),
+        evidence={
+            **metric_evidence(lost, usual=None if math.isnan(usual) else usual, last_step=last, trained_on=trained),
+            **_error_evidence(counters, (first, last)),
+            **_reward_evidence(reward),
+        },
+        causes=CAUSES,
+        confirm=(f"read the errors of ten samples of steps {first} to {last}: the environment's, or the policy's?",),
+        next=(*NEXT, ROLL_BACK) if trained else NEXT,
+    )
+
+
+def _severity(stretch: Stretch, *, trained: bool, limits: Limits) -> Severity:
+    """Return how much it matters: most where failed samples teach, least where they are sampled anew and it is over."""
+    much = stretch.mean >= limits["high"]
+    if trained:
+        return Severity.HIGH if much else Severity.MEDIUM
+    return Severity.MEDIUM if much and stretch.lasting else Severity.LOW
+
+
+def _errors(counters: SampleCounters) -> str:
+    """Return the most frequent errors as the end of a clause; empty where none is named."""
+    names = list(_error_counts(counters, None))[:MAX_TOLD]
+    return f" ({'; '.join(names)})" if names else ""
+
+
+def _error_counts(counters: SampleCounters, within: Steps | None) -> dict[str, float]:
+    """Return how often each error occurred, the most frequent first: of counters by cause, else of episodes."""
+    found: dict[str, float] = {}
+    for kind in LOST:
+        for cause, series in counters.causes.get(kind, {}).items():
+            steps, values = series.finite()
+            inside = values if within is None else values[(steps >= within[0]) & (steps <= within[1])]
+            found[cause] = found.get(cause, 0.0) + float(inside.sum())
+    if not found and counters.episodes is not None:
+        found = {cause: float(count) for cause, count in counters.episodes.causes.items()}
+    return dict(sorted(((c, n) for c, n in found.items() if n > 0), key=lambda entry: (-entry[1], entry[0])))
+
+
+def _error_evidence(counters: SampleCounters, within: Steps) -> dict[str, JsonScalar]:
+    named = list(_error_counts(counters, within).items())[:MAX_TOLD]
+    found: dict[str, JsonScalar] = {f"error_{place}": name for place, (name, _) in enumerate(named, start=1)}
+    worst = max(
+        (
+            (float(values[(steps >= within[0]) & (steps <= within[1])].mean()), name)
+            for name, series in counters.environments.get("samples/failed_frac", {}).items()
+            for steps, values in [series.finite()]
+            if ((steps >= within[0]) & (steps <= within[1])).any()
+        ),
+        default=None,
+    )
+    return found | ({} if worst is None else {"worst_environment": worst[1], "its_share": worst[0]})
+
+
+def _reward_beside(
+    evidence: Evidence, counters: SampleCounters, lost: Series, stretch: Stretch
+) -> RewardBeside | None:
+    """Return the reward before and in a stretch, by what is recorded: episodes, two cohorts, or the reward alone."""
+    steps = lost.finite()[0]
+    inside = (int(steps[stretch.first]), int(steps[stretch.last]))
+    return (
+        _of_episodes(counters, inside)
+        or _of_cohorts(evidence, inside)
+        or _of_reward(evidence, lost, inside)
+    )
+
+
+def _beside(steps: np.ndarray, inside: Steps) -> tuple[np.ndarray, np.ndarray]:
+    """Return which steps lie in a stretch, and which shortly before it, or after it where it begins the run."""
+    within = (steps >= inside[0]) & (steps <= inside[1])
+    before = np.flatnonzero(steps < inside[0])[-BESIDE_STEPS:]
+    if not len(before):
+        before = np.flatnonzero(steps > inside[1])[:BESIDE_STEPS]
+    chosen = np.zeros(len(steps), bool)
+    chosen[before] = True
+    return within, chosen
+
+
+def _mean(values: FloatArray, chosen: np.ndarray, weights: FloatArray | None = None) -> float:
+    usable = chosen & np.isfinite(values)
+    if not usable.any():
+        return math.nan
+    weight = None if weights is None else weights[usable]
+    return float(np.average(values[usable], weights=weight)) if weight is None or weight.sum() > 0 else math.nan
+
+
+def _of_episodes(counters: SampleCounters, inside: Steps) -> RewardBeside | None:
+    rows = counters.episodes
+    if rows is None or not np.isfinite(rows.clean_reward).any() or not rows.failed.any():
+        return None
+    within, before = _beside(rows.steps, inside)
+    scored = rows.asked - rows.failed
+    found = RewardBeside(
+        before=_mean(rows.asked_reward, before, rows.asked),
+        during=_mean(rows.asked_reward, within, rows.asked),
+        clean_before=_mean(rows.clean_reward, before, scored),
+        clean_during=_mean(rows.clean_reward, within, scored),
+        trained=bool(rows.trained[within].sum() > 0),
+    )
+    return found if math.isfinite(found.during) else None
+
+
+def _of_cohorts(evidence: Evidence, inside: Steps) -> RewardBeside | None:
+    pair = cohorts(evidence.metrics)
+    if pair is None:
+        return None
+    every, kept = pair
+    parts = [series.finite() for series in (every, kept)]
+    (within, before), (kept_within, kept_before) = (_beside(steps, inside) for steps, _ in parts)
+    return RewardBeside(
+        before=_mean(parts[0][1], before),
+        during=_mean(parts[0][1], within),
+        clean_before=_mean(parts[1][1], kept_before),
+        clean_during=_mean(parts[1][1], kept_within),
+        trained=False,
+    )
+
+
+def _of_reward(evidence: Evidence, lost: Series, inside: Steps) -> RewardBeside | None:
+    """Return the logged reward, and what it is without the lost samples where it fell as if they counted 0."""
+    reward = evidence.metrics.get("reward/mean")
+    if reward is None or len(reward.finite()[0]) < MIN_STEPS:
+        return None
+    steps, values = reward.finite()
+    within, before = _beside(steps, inside)
+    lost_steps, share = lost.finite()
+    lost_within, lost_before = _beside(lost_steps, inside)
+    gone, usual = _mean(share, lost_within), _mean(share, lost_before)
+    level, during = _mean(values, before), _mean(values, within)
+    if not all(map(math.isfinite, (gone, usual, level, during))) or gone >= 1:
+        return None
+    as_zero = level * (1 - gone) / (1 - usual) if usual < 1 else math.nan
+    if not abs(during - as_zero) < abs(during - level):
+        return RewardBeside(before=level, during=during, clean_before=math.nan, clean_during=math.nan, trained=False)
+    return RewardBeside(
+        before=level,
+        during=during,
+        clean_before=level / (1 - usual),
+        clean_during=during / (1 - gone),
+        trained=True,
+    )
+
+
+def _reward_clause(reward: RewardBeside | None) -> str:
+    """Return what became of the reward as the end of a claim; empty where it is not known."""
+    if reward is None or not (math.isfinite(reward.before) and math.isfinite(reward.during)):
+        return ""
+    counted = "; they count as 0 and are trained on" if reward.trained else ""
+    if reward.explained:
+        still = reward.clean_before - reward.clean_during <= MIN_FALL * abs(reward.clean_before)
+        fell = f"; the reward fell from {sig(reward.before)} to {sig(reward.during)}, among samples that finished "
+        clean = f" ({sig(reward.clean_before)} → {sig(reward.clean_during)})"
+        return f"{counted}{fell}{'it did not' if still else 'by far less'}{clean}"
+    if math.isfinite(reward.clean_during):
+        return f"{counted}; the reward of samples that finished: {sig(reward.clean_before)} → {sig(reward.clean_during)}"
+    return counted
+
+
+def _reward_evidence(reward: RewardBeside | None) -> dict[str, JsonScalar]:
+    if reward is None:
+        return {}
+    numbers = {
+        "reward_before": reward.before,
+        "reward_during": reward.during,
+        "clean_reward_before": reward.clean_before,
+        "clean_reward_during": reward.clean_during,
+    }
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+
+
+RULE = rule(
+    check,
+    "samples-lost",
+    Link.ENVIRONMENT,
+    rise=RISE_MARGIN,
+    chronic=CHRONIC_SHARE,
+    high=HIGH_SHARE,
+    families=REWARDED_LANGUAGE,
+)
