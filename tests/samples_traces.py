@@ -278,7 +278,21 @@ def document(found: Any) -> bytes:
     return json.dumps(found).encode()
 
 
+EPISODE_ROWS: list[dict[str, Any]] = [
+    {"id": "7:0", "task_id": "7", "step": 4, "termination_reason": "env_done", "is_correct": True, "num_steps": 3,
+     "trajectories": [{"name": "agent", "reward": 1.0}]},
+    {"id": "7:1", "task_id": "7", "step": 4, "termination_reason": "max_prompt_length_exceeded", "is_correct": False,
+     "num_steps": 0, "trajectories": []},
+]  # fmt: skip
+GYM_ROWS: list[dict[str, Any]] = [
+    {"_ng_task_index": 0, "_ng_rollout_index": at, "train_step": 2, "agent_ref": {"name": "browser"}, "reward": reward,
+     "failure_reason": why, "mask_sample": masked, "num_tool_calls": 3 * (why is None)}
+    for at, (reward, why, masked) in enumerate([(1.0, None, False), (0.0, "session reset failed", True)])
+]  # fmt: skip
+
 TRACE_SAMPLES: dict[str, tuple[str, bytes]] = {
+    "episodes/train_step_4.jsonl": ("episode_ledger", lines(EPISODE_ROWS)),
+    "gym/rollouts.jsonl": ("episode_ledger", lines(GYM_ROWS)),
     "rollouts/5.jsonl": ("verl_rollouts", lines(VERL_ROLLOUTS)),
     "validation/5.jsonl": ("verl_rollouts", lines(VERL_VALIDATION)),
     "exports/dumped_evals/global_step_8_evals/openai_gsm8k.jsonl": ("skyrl_evals", lines(SKYRL_EVALS)),
@@ -330,6 +344,22 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         [
             (4, "train", 1.0),
             (4, "train", 0.0),
+        ],
+    ),
+    "episodes/train_step_4.jsonl": (
+        "trajectories",
+        ("step", "split", "reward", "success", "group_id", "stop_reason", "n_turns"),
+        [
+            (4, "train", 1.0, True, "7", "env_done", 3),
+            (4, "train", None, False, "7", "max_prompt_length_exceeded", 0),
+        ],
+    ),
+    "gym/rollouts.jsonl": (
+        "trajectories",
+        ("step", "reward", "group_id", "env", "error_type", "masked", "n_tool_calls"),
+        [
+            (2, 1.0, "0", "browser", None, False, 3),
+            (2, 0.0, "0", "browser", "session reset failed", True, 0),
         ],
     ),
     "swift/completions.jsonl": (

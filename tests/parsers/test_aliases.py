@@ -199,6 +199,30 @@ BY_FRAMEWORK: dict[str, dict[str, str]] = {
         "slime": "perf/step_time", "tinker": "time/total",
     },
     "mem/peak_gb": {"verl": "perf/max_memory_reserved_gb", "prime-rl": "perf/peak_memory", "ms-swift": "memory(GiB)"},
+    "samples/attempted": {"prime-rl": "progress/rollouts", "skyrl": "generate/batch_num_seq"},
+    "samples/finished": {"verl": "fully_async/count/total_generated_samples", "nemo-rl": "rollout/committed_total"},
+    "samples/failed": {
+        "verl": "training/rollout_failure/evicted_samples", "nemo-rl": "rollout/data_failures_total",
+        "skyrl": "generate/num_error_trajectories", "miles": "rollout/fully_async/aborted_groups_filtered",
+        "tinker": "rollout_errors/total",
+    },
+    "samples/failed_frac": {"prime-rl": "train/agg/all/agent/has_error/mean", "skyrl": "rollout_metrics/error_runtime"},
+    "samples/dropped": {"nemo-rl": "rollout/infra_drops_total"},
+    "samples/filtered": {
+        "verl": "training/filter_groups/evicted_samples", "skyrl": "async/num_groups_dropped",
+        "open-instruct": "batch/filtered_prompts", "roll": "scheduler/group_filter_count",
+    },
+    "samples/kept_frac": {"skyrl": "async/keep_rate", "openrlhf": "dynamic_filtering_pass_rate"},
+    "samples/masked": {"nemo-rl": "train/num_mask_sample_filtered", "skyrl": "generate/num_masked_instances"},
+    "samples/evicted": {
+        "verl": "fully_async/count/dropped_stale_samples", "prime-rl": "off_policy/dropped",
+        "miles": "rollout/fully_async/stale_groups_filtered", "open-instruct": "stale_results_dropped",
+    },
+    "groups/all_wrong_frac": {
+        "nemo-rl": "train/baseline_reward/pct_0", "prime-rl": "train/agg/all/solved_none", "rllm": "batch/solve_none",
+        "tinker": "env/all/by_group/frac_all_bad", "miles": "rollout/zero_std/all_zero_percentage",
+    },
+    "reward/unfiltered": {"prime-rl": "train/agg/all/agent/reward/mean"},
 }  # fmt: skip
 
 OTHERWISE = (  # looks like one of the above, and is not: see the head of metrics.toml
@@ -208,8 +232,9 @@ OTHERWISE = (  # looks like one of the above, and is not: see the head of metric
     "train/probs_ratio_max",
     "rollout_corr/k3_kl",
     "train/is_filter_ratio",
-    "reward/num_zero_variance_filtered",
-    "train/baseline_reward/pct_0",
+    "rollout/accepted",
+    "train/files-mcp/all/has_error/mean",
+    "rollout/infra_drops_total/SandboxTimeout",
     "val/stop_rate",
     "timeperf/rollout",
     "optim/kl_sample_train_v2",

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+import numpy as np
 import polars as pl
 
 from ptt.diagnostics.config import Settings
@@ -36,9 +37,9 @@ from ptt.diagnostics.evidence.mismatch import gather_freshness, gather_mismatch,
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.recomputed_scalars import audit_scalars
+from ptt.diagnostics.evidence.prompt_groups import gather_groups
 from ptt.diagnostics.evidence.recorded_batches import find_copies, gather_batches
 from ptt.diagnostics.evidence.reference import gather_kl_witness, gather_reference
-from ptt.diagnostics.evidence.prompt_groups import gather_groups
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.sample_counters import gather_counters
 from ptt.diagnostics.evidence.segments import gather_segments
@@ -297,7 +298,7 @@ def gather(
         lengths=topic("lengths", lambda: gather_lengths(trajectories, turns)),
         evaluation=topic("evaluation", lambda: gather_evaluation(metrics, evals, trajectories, wide)),
         rewards=topic("rewards", lambda: gather_rewards(metrics, earned, parts, wide)),
-        counters=topic("sample counters", lambda: gather_counters(metrics, wide, trajectories, facts)),
+        counters=topic("sample counters", lambda: gather_counters(metrics, wide, trajectories, facts, _logged(series))),
         groups=topic("prompt groups", lambda: gather_groups(series, earned, parts)),
         freshness=topic("freshness", lambda: gather_freshness(tokens)),
         mismatch=topic("mismatch", lambda: gather_mismatch(tokens, post_name=post_name)),
@@ -363,6 +364,12 @@ def gather(
         post_name=post_name,
         raised=tuple(raised),
     )
+
+
+def _logged(series: Mapping[str, Series]) -> IntArray:
+    """Return the steps at which the trainer logged the first of the metrics that each step of training has."""
+    every = next((series[name] for name in ("reward/mean", "grad_norm", "loss/total") if name in series), None)
+    return np.zeros(0, np.int64) if every is None else every.steps
 
 
 def _topic(raised: list[Raised], name: str, make: Callable[[], Made]) -> Made | None:

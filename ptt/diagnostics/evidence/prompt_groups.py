@@ -135,6 +135,8 @@ def _recorded_groups(trajectories: pl.DataFrame, rewards: pl.DataFrame) -> Promp
 
 def _parts_differ(usable: pl.DataFrame, rewards: pl.DataFrame) -> pl.DataFrame:
     """Return for each sample what its reward is made of, as one text, where components are recorded."""
-    own = rewards.filter(pl.col("score").is_finite()).join(usable.select("trajectory_id"), on="trajectory_id", how="semi")
+    own = rewards.filter(pl.col("score").is_finite()).join(
+        usable.select("trajectory_id"), on="trajectory_id", how="semi"
+    )
     made = pl.format("{}={}", pl.col("name"), pl.col("score").round(6))
     return own.sort("trajectory_id", "name").group_by("trajectory_id").agg(parts=made.str.join(";"))

@@ -40,12 +40,24 @@ class Samples:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PaidSource:
+    """What the recorded training samples of one data source or environment earned."""
+
+    samples: int
+    steps: int
+    mean: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rewards:
     """What is known about rewards beyond their mean: components, outcomes beside them, and single rewards by step."""
 
     components: Mapping[str, Series] = field(default_factory=dict)  # mean by step, by the component's own name
     outcomes: Mapping[str, Series] = field(default_factory=dict)  # training metrics that show whether the task was done
     samples: Samples | None = None
+    sources: Mapping[str, PaidSource] = field(default_factory=dict)  # by data source or environment, where one is named
     silent_groups: Series | None = None  # share of prompt groups with equal rewards, where groups are recorded
 
 
@@ -85,7 +97,32 @@ def gather_rewards(
     samples = _samples(trained, scored)
     if not (components or outcomes or samples):
         return None
-    return Rewards(components=components, outcomes=outcomes, samples=samples, silent_groups=_silent_groups(trained))
+    return Rewards(
+        components=components,
+        outcomes=outcomes,
+        samples=samples,
+        sources=_sources(trained),
+        silent_groups=_silent_groups(trained),
+    )
+
+
+MAX_SOURCES: Final = 100  # a name that each sample has of its own is no data source
+
+
+def _sources(trained: pl.DataFrame) -> dict[str, PaidSource]:
+    """Return what each data source earned, the largest first."""
+    usable = trained.filter(pl.col("reward").is_finite() & pl.col("env").is_not_null())
+    usable = usable.unique("trajectory_id", keep="first", maintain_order=True)
+    reward = pl.col("reward")
+    paid = usable.group_by("env").agg(
+        samples=pl.len().cast(pl.Int64),
+        steps=pl.col("step").n_unique().cast(pl.Int64),
+        mean=reward.mean(),
+        lowest=reward.min(),
+        highest=reward.max(),
+    )
+    paid = paid.sort("samples", "env", descending=[True, False]).head(MAX_SOURCES)
+    return {str(row.pop("env")): PaidSource(**row) for row in paid.iter_rows(named=True)}
 
 
 def _silent_groups(trained: pl.DataFrame) -> Series | None:

@@ -1,4 +1,4 @@
-"""What became of the samples that were asked for: shares lost by step, by cause and environment, and episode by episode.
+"""What became of the samples that were asked for: shares lost by step, cause and environment, and single episodes.
 
 Frameworks count failed, dropped and filtered samples, as counts of a step or as totals of the run so far; some write a
 row for each episode. Both are read into shares of what was asked for.
@@ -50,7 +50,7 @@ EQUAL: Final = 1e-6  # rewards that differ by no more count as equal
 
 @dataclass(frozen=True, kw_only=True)
 class Episodes:
-    """Recorded training episodes, counted by step; all arrays are (steps,), NaN where there is none to take a mean of."""
+    """Recorded training episodes, counted by step; all arrays are (steps,), NaN where a mean is of nothing."""
 
     steps: IntArray
     asked: FloatArray  # recorded episodes
@@ -60,7 +60,9 @@ class Episodes:
     failed_reward: FloatArray  # mean reward of failed episodes
     clean_reward: FloatArray  # mean reward of the others
     asked_reward: FloatArray  # mean over all of them, one without a reward counted as 0
-    advantage: FloatArray  # mean of failed episodes that are trained on: as recorded, else the reward less its group's mean
+    advantage: (
+        FloatArray  # mean of failed episodes that are trained on: as recorded, else the reward less its group's mean
+    )
     advantage_recorded: bool
     causes: Mapping[str, int]  # the most frequent first
 
@@ -90,9 +92,16 @@ EPISODES: Final = "recorded episodes that failed"
 
 
 def gather_counters(
-    metrics: pl.DataFrame, wide: WideMetrics, trajectories: pl.DataFrame, settings: Mapping[str, JsonScalar]
+    metrics: pl.DataFrame,
+    wide: WideMetrics,
+    trajectories: pl.DataFrame,
+    settings: Mapping[str, JsonScalar],
+    logged: IntArray,
 ) -> SampleCounters | None:
-    """Read the counters of training and the episodes that were recorded; None where there are neither."""
+    """Read the counters of training and the episodes that were recorded; None where there are neither.
+
+    `logged`: steps at which the trainer logged anything of training, so that a counter without a value counted 0.
+    """
     raws = training_metric_names(metrics, wide, ranks=True)
     by_name: dict[str, list[str]] = {}
     for raw in raws:
@@ -100,7 +109,7 @@ def gather_counters(
             by_name.setdefault(name, []).append(raw)
     causes, environments = _parts(raws, "causes"), _parts(raws, "environments")
     wanted = [*(raw for named in by_name.values() for raw in named), *causes, *environments]
-    series = _read(metrics, wide, wanted) if wanted else {}
+    series = _read(metrics, wide, wanted, logged) if wanted else {}
     counts = {name.removeprefix(PREFIX): _summed([series[raw] for raw in named if raw in series], name)
               for name, named in by_name.items()}  # fmt: skip
     found = {kind: count for kind, count in counts.items() if count is not None}
@@ -134,12 +143,16 @@ def _listed(part: str) -> tuple[re.Pattern[str], ...]:
 
 def is_total(raw: str) -> bool:
     """Return whether a counter runs over the whole run."""
-    return any(pattern.fullmatch(bare_name(raw)) or pattern.fullmatch(raw) for pattern in _listed("totals"))
+    return any(_spelt(raw, pattern) for pattern in _listed("totals"))
 
 
 def counts_groups(raw: str) -> bool:
     """Return whether a counter counts prompt groups, not samples."""
-    return any(pattern.fullmatch(bare_name(raw)) or pattern.fullmatch(raw) for pattern in _listed("groups"))
+    return any(_spelt(raw, pattern) for pattern in _listed("groups"))
+
+
+def _spelt(raw: str, pattern: re.Pattern[str]) -> bool:
+    return bool(pattern.fullmatch(raw) or pattern.fullmatch(bare_name(raw)))
 
 
 def _parts(raws: Sequence[str], part: str) -> dict[str, tuple[str, str]]:
@@ -163,38 +176,53 @@ def _grouped(parts: Mapping[str, tuple[str, str]], series: Mapping[str, Series])
     return grouped
 
 
-def _read(metrics: pl.DataFrame, wide: WideMetrics, raws: Sequence[str]) -> dict[str, Series]:
+def _read(metrics: pl.DataFrame, wide: WideMetrics, raws: Sequence[str], logged: IntArray) -> dict[str, Series]:
     """Return a series for each spelling, summed over ranks where each rank writes its own; totals as counts a step."""
-    read = training_series(metrics, wide, {raw: raw for raw in raws}) | _of_ranks(metrics, raws)
-    return {raw: counts_of_total(series) if is_total(raw) else series for raw, series in read.items()}
+    placed = _with_place(metrics, raws)
+    summed = placed.filter(pl.col("place").is_null())
+    read = training_series(summed, wide, {raw: raw for raw in raws})
+    read = _of_ranks(placed.filter(~pl.col("name_raw").is_in(list(read)))) | read
+    whole = {raw: filled(series, logged, total=is_total(raw)) for raw, series in read.items()}
+    return {raw: counts_of_total(series) if is_total(raw) else series for raw, series in whole.items()}
 
 
-def _of_ranks(metrics: pl.DataFrame, raws: Sequence[str]) -> dict[str, Series]:
+def filled(series: Series, logged: IntArray, *, total: bool) -> Series:
+    """Return a counter that is left out where it is 0 with these zeros; a late total with those before it."""
+    if not any(_spelt(series.raw_name, pattern) for pattern in _listed("sparse")) or not len(series.finite()[0]):
+        return series
+    own, values = series.finite()
+    missing = np.setdiff1d(logged, own)
+    missing = missing[missing < own[0]] if total else missing
+    steps = np.concatenate([own, missing])
+    order = np.argsort(steps, kind="stable")
+    counts = np.concatenate([values, np.zeros(len(missing))])[order]
+    return replace(series, steps=steps[order], values=counts, flags=np.zeros(len(steps), np.uint8), extremes=None)
+
+
+def _with_place(metrics: pl.DataFrame, raws: Sequence[str]) -> pl.DataFrame:
+    """Return the rows of some spellings, with the rank that logged them, by its number or its file's path."""
+    rows = metrics.filter((pl.col("split") == "train") & pl.col("name_raw").is_in(list(raws)))
+    return rows.with_columns(
+        place=pl.coalesce(pl.col("rank").cast(pl.String), pl.col("source").str.extract(RANK_OF)),
+    )
+
+
+def _of_ranks(placed: pl.DataFrame) -> dict[str, Series]:
     """Sum what several ranks log of one name at one step; a file without a rank holds the sum already."""
-    rows = metrics.filter(
-        (pl.col("split") == "train")
-        & pl.col("name_raw").is_in(list(raws))
-        & pl.col("step").is_not_null()
-        & pl.col("value").is_finite()
-    ).with_columns(place=pl.coalesce(pl.col("rank").cast(pl.String), pl.col("source").str.extract(RANK_OF)))
-    rows = rows.filter(pl.col("place").is_not_null().all().over("name_raw"))
-    rows = rows.filter(pl.col("place").n_unique().over("name_raw") > 1)
+    rows = placed.filter(pl.col("step").is_not_null() & pl.col("value").is_finite())
     if rows.is_empty():
         return {}
     last = rows.sort("seq", maintain_order=True).unique(["name_raw", "place", "step"], keep="last", maintain_order=True)
-    totals = last.group_by("name_raw", "step").agg(pl.col("value").sum()).sort("name_raw", "step")
+    is_share = pl.col("name").first().str.ends_with("_frac")
+    value = pl.when(is_share).then(pl.col("value").mean()).otherwise(pl.col("value").sum())
+    totals = last.group_by("name_raw", "step").agg(value=value).sort("name_raw", "step")
     return {
         str(raw): finite_series(str(raw), part["step"].to_numpy(), part["value"].to_numpy())
         for (raw,), part in totals.partition_by("name_raw", as_dict=True, maintain_order=True).items()
-        if not _is_share(str(raw))
     }
 
 
 RANK_OF: Final = r"(?i)(?:^|[^a-z])rank[_=-]?(\d+)"
-
-
-def _is_share(raw: str) -> bool:
-    return str(canonical(raw) or "").endswith("_frac")
 
 
 def counts_of_total(series: Series) -> Series:
@@ -261,9 +289,7 @@ def _shares(counts: Mapping[str, Series], settings: Mapping[str, JsonScalar]) ->
     return shares
 
 
-def _share(
-    kind: str, count: Series, counts: Mapping[str, Series], settings: Mapping[str, JsonScalar]
-) -> Series | None:
+def _share(kind: str, count: Series, counts: Mapping[str, Series], settings: Mapping[str, JsonScalar]) -> Series | None:
     """Return a count over what was asked for in the same unit, or None where that is not known."""
     steps, values = count.finite()
     groups = counts_groups(count.raw_name)

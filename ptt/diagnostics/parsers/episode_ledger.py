@@ -1,8 +1,8 @@
 """Episodes without their messages, a row each: reward, how the episode ended, and whether it counts in the loss.
 
-What is left where texts are not saved: rLLM's workflow episodes (`termination_reason`, `is_correct`, `trajectories` with a
-reward each; rllm-org/rllm, rllm/types.py), NeMo-Gym's rollouts without request (`_ng_task_index`, `failure_reason`,
-`mask_sample`; NVIDIA-NeMo/Gym, nemo_gym/rollout_collection.py), and home-made rows of the same names.
+What is left where texts are not saved: rLLM's workflow episodes (`termination_reason`, `is_correct`, `trajectories`
+with a reward each; rllm-org/rllm, rllm/types.py), NeMo-Gym's rollouts without request (`_ng_task_index`,
+`failure_reason`, `mask_sample`; NVIDIA-NeMo/Gym, nemo_gym/rollout_collection.py), and home-made rows of the same names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from ptt.diagnostics.parsers.io.values import (
 )
 
 ENDINGS: Final = (
-    "failure_reason", "termination_reason", "stop_condition", "stop_reason", "exit_status", "error_type", "error", "status",
+    "failure_reason", "termination_reason", "stop_condition", "stop_reason", "exit_status", "error_type", "error",
+    "status",
 )  # fmt: skip
 ERRORS: Final = ("failure_reason", "error_type", "exception_type", "error", "failure_class", "_ng_failure_class")
 MASKS: Final = ("mask_sample", "masked", "is_masked")
@@ -50,7 +51,11 @@ def _is_row(found: Any) -> bool:
     if not isinstance(found, dict) or found.keys() & TEXTS or not found.keys() & {*ENDINGS, *MASKS}:
         return False
     rewarded = bool(found.keys() & {*REWARDS, "is_correct"})
-    return rewarded and _step(found) is not None and not any("steps" in part for part in dicts_in(found.get("trajectories")))
+    return (
+        rewarded
+        and _step(found) is not None
+        and not any("steps" in part for part in dicts_in(found.get("trajectories")))
+    )
 
 
 def _step(row: dict[str, Any]) -> int | None:

@@ -57,7 +57,14 @@ CALL_IDS: Final = ("call_id", "tool_call_id", "id")
 OUTCOMES: Final = {"completed": False, "failed": True, "error": True, "timeout": True, "timed_out": True}
 PARTS: Final = "reward_components"
 TIMEOUTS: Final = ("agent_timed_out", "eval_timed_out", "container_timed_out")
-ERRORS: Final = ("agent_error_kind", "error_kind", "failure_kind", "exception_type", "failure_reason", "_ng_failure_class")
+ERRORS: Final = (
+    "agent_error_kind",
+    "error_kind",
+    "failure_kind",
+    "exception_type",
+    "failure_reason",
+    "_ng_failure_class",
+)
 NO_ROLLOUT: Final = "row(s) skipped: no response with a list of output."
 
 

@@ -128,6 +128,7 @@ from ptt.diagnostics.rules.reward import (
     reward_stuck,
     reward_variance,
     slice_degradation,
+    source_never_rewarded,
 )
 from ptt.diagnostics.rules.systems import (
     gpu_utilisation_fell,
@@ -217,6 +218,7 @@ REWARD_RULES: tuple[Rule, ...] = (
     refusals_rise.RULE,
     repetition_rise.RULE,
     slice_degradation.RULE,
+    source_never_rewarded.RULE,
     reward_jump.RULE,
 )
 TRAINING_SIGNAL_RULES: tuple[Rule, ...] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,11 +31,10 @@ def usual_level(values: FloatArray) -> tuple[float, float]:
     """Return the usual level of finite values, (n,), and the standard deviation of single values about it.
 
     The level is the lower quartile, which a stretch of three quarters of the run leaves alone; the deviation is that of
-    the values below the median, so that a stretch does not count as noise.
+    neighbouring values from each other, by their median, so that a stretch does not count as noise.
     """
     level = float(np.quantile(values, USUAL_QUANTILE))
-    low = values[values <= np.median(values)]
-    return level, MAD_TO_SD * float(np.median(np.abs(low - level)))
+    return level, MAD_TO_SD * float(np.median(np.abs(np.diff(values, prepend=values[:1])))) / math.sqrt(2)
 
 
 def stretches_above(values: FloatArray, *, margin: float) -> list[Stretch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,7 +58,7 @@ def zero_crossing(steps: IntArray, values: FloatArray) -> ZeroCrossing | None:
     end = int(steps[-1])
     return ZeroCrossing(
         step=max(end, round(centre - float(last.mean()) / slope)),
-        low=max(end, int(low)),
-        high=int(high) if np.isfinite(high) else None,
+        low=max(end, math.floor(low)),
+        high=max(end, math.ceil(high)) if np.isfinite(high) else None,
         slope=slope,
     )

@@ -3,8 +3,8 @@
 What: the share of samples that end in an error, a timeout or a verifier that failed lies a tenth above its usual level,
 and beyond its noise, for so long that a whole step's worth is lost; or it is above 30% throughout. The share is logged,
 worked out from counters and what was asked for, or counted in recorded episodes. Beside it stands what became of the
-reward: over all samples, and over those that finished. High where failed samples are trained on at a reward of 0 and make
-up 30%.
+reward: over all samples, and over those that finished. High where failed samples are trained on at a reward of 0 and
+make up 30%.
 Why it matters: a failed episode says nothing about the policy, but it lowers the reward and, where it counts as 0, is
 trained on. A curve that falls so is mistaken for a policy that got worse.
 What it is not: a small constant rate of failures, which every sandbox has.
@@ -36,6 +36,8 @@ MIN_LOST_STEPS = 1.0  # whole steps' worth: fewer lost samples are an incident, 
 MIN_STEPS = 5  # with a share of lost samples: of fewer no level is usual
 KEPT_SHARE = 0.5  # of the fall over all samples: if those that finished lost less than this, the failures explain it
 MIN_FALL = 0.1  # of the reward before: less is nothing to explain
+COUNT_FACTOR = 4.0  # times the usual count, where nothing tells of how many: no batch size explains that
+MIN_COUNT = 4.0  # samples a step over the usual count
 MAX_TOLD = 2  # errors that a claim names
 BESIDE_STEPS = 20  # before a stretch, or after it: what the reward is compared with
 CAUSES = (
@@ -49,7 +51,7 @@ NEXT = (
 )
 ROLL_BACK = "go back to the last checkpoint before the failures began"
 ENABLE = (
-    "log the share of samples that end in an error at each step, or save each episode with its reward and `error_type`: "
+    "log the share of samples that end in an error at each step, or save each episode with reward and `error_type`: "
     "prime-rl logs has_error, SkyRL generate/num_error_trajectories, NeMo-RL rollout/infra_drops_total"
 )
 
@@ -78,9 +80,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of samples that are lost."""
     counters = evidence.counters
     lost = counters.lost if counters is not None else None
+    if counters is not None and lost is None and (counted := _counted(counters)) is not None:
+        return _of_counts(evidence, counters, counted)
     if counters is None or lost is None or len(lost.finite()[0]) < MIN_STEPS:
-        return _unjudged(counters, lost)
-    steps, values = lost.finite()
+        return _unjudged(lost)
+    values = lost.finite()[1]
     usual = usual_level(values)[0]
     stretches = [found for found in stretches_above(values, margin=limits["rise"]) if found.excess >= MIN_LOST_STEPS]
     if stretches:
@@ -94,11 +98,67 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=f"{known}; {pct(last_mean(lost))} at the end" if len(values) >= MIN_LOGGED else known)
 
 
-def _unjudged(counters: SampleCounters | None, lost: Series | None) -> NotJudged:
+def _counted(counters: SampleCounters) -> Series | None:
+    """Return the count of failed samples that is logged where nothing tells of how many."""
+    return next((counters.counts[kind] for kind in LOST if kind in counters.counts), None)
+
+
+def _of_counts(evidence: Evidence, counters: SampleCounters, lost: Series) -> Verdict:
+    """Judge a count of failed samples without a whole: whether far more fail over a stretch than usual."""
+    steps, values = lost.finite()
+    if len(values) < MIN_STEPS:
+        return _unjudged(lost)
+    usual = usual_level(values)[0]
+    margin = max(COUNT_FACTOR * usual, MIN_COUNT)
+    stretches = [found for found in stretches_above(values, margin=margin) if found.last > found.first]
+    if not stretches:
+        return Healthy(
+            reason=f"{sig(float(values.mean()))} samples a step are lost to failures, without a stretch of more"
+        )
+    worst = max(stretches, key=lambda found: found.excess)
+    first, last = int(steps[worst.first]), int(steps[worst.last])
+    reward = _of_level(evidence, (first, last))
+    fell = reward is not None and reward.during < (1 - MIN_FALL) * reward.before
+    until = "" if worst.lasting else f" to step {last}"
+    change = (
+        f"; the reward went from {sig(reward.before)} to {sig(reward.during)}" if reward is not None and fell else ""
+    )
+    return Finding(
+        severity=Severity.MEDIUM if fell else Severity.LOW,
+        claim=f"{sig(worst.mean)} samples a step are lost to failures from step {first}{until}, {sig(usual)} otherwise"
+        f"{_errors(counters)}{change}",
+        observed=worst.mean,
+        limit=usual + margin,
+        unit="samples a step",
+        onset_step=first,
+        onset_interval=None if not worst.first else (int(steps[worst.first - 1]) + 1, first),
+        evidence={**metric_evidence(lost, usual=usual, last_step=last), **_reward_evidence(reward)},
+        causes=CAUSES,
+        confirm=(f"read the errors of ten samples of steps {first} to {last}: the environment's, or the policy's?",),
+        next=NEXT,
+    )
+
+
+def _of_level(evidence: Evidence, inside: Steps) -> RewardBeside | None:
+    """Return the logged reward before a stretch and in it."""
+    reward = evidence.metrics.get("reward/mean")
+    if reward is None or len(reward.finite()[0]) < MIN_STEPS:
+        return None
+    steps, values = reward.finite()
+    within, before = _beside(steps, inside)
+    found = RewardBeside(
+        before=_mean(values, before),
+        during=_mean(values, within),
+        clean_before=math.nan,
+        clean_during=math.nan,
+        trained=False,
+    )
+    return found if math.isfinite(found.before) and math.isfinite(found.during) else None
+
+
+def _unjudged(lost: Series | None) -> NotJudged:
     if lost is not None:
         reason = f"too few steps tell how many samples are lost: {len(lost.finite()[0])} of the {MIN_STEPS} needed"
-    elif counters is not None and any(kind in counters.counts for kind in LOST):
-        reason = "failed samples are counted, but not what was asked for, so that there is no share of it"
     else:
         reason = "neither a count of failed samples nor the error of an episode is recorded"
     return NotJudged(reason=reason, missing=("samples/failed_frac",), enable=ENABLE, absent=lost is None)
@@ -177,17 +237,11 @@ def _error_evidence(counters: SampleCounters, within: Steps) -> dict[str, JsonSc
     return found | ({} if worst is None else {"worst_environment": worst[1], "its_share": worst[0]})
 
 
-def _reward_beside(
-    evidence: Evidence, counters: SampleCounters, lost: Series, stretch: Stretch
-) -> RewardBeside | None:
+def _reward_beside(evidence: Evidence, counters: SampleCounters, lost: Series, stretch: Stretch) -> RewardBeside | None:
     """Return the reward before and in a stretch, by what is recorded: episodes, two cohorts, or the reward alone."""
     steps = lost.finite()[0]
     inside = (int(steps[stretch.first]), int(steps[stretch.last]))
-    return (
-        _of_episodes(counters, inside)
-        or _of_cohorts(evidence, inside)
-        or _of_reward(evidence, lost, inside)
-    )
+    return _of_episodes(counters, inside) or _of_cohorts(evidence, inside) or _of_reward(evidence, lost, inside)
 
 
 def _beside(steps: np.ndarray, inside: Steps) -> tuple[np.ndarray, np.ndarray]:
@@ -277,7 +331,9 @@ def _reward_clause(reward: RewardBeside | None) -> str:
         clean = f" ({sig(reward.clean_before)} → {sig(reward.clean_during)})"
         return f"{counted}{fell}{'it did not' if still else 'by far less'}{clean}"
     if math.isfinite(reward.clean_during):
-        return f"{counted}; the reward of samples that finished: {sig(reward.clean_before)} → {sig(reward.clean_during)}"
+        return (
+            f"{counted}; the reward of samples that finished: {sig(reward.clean_before)} → {sig(reward.clean_during)}"
+        )
     return counted
 
 

@@ -10,8 +10,8 @@ Why it matters: a group-relative advantage is zero in such a group; the batch sh
 What it is not: a failure, where the reward is near its best or most silent groups are all right: the task is solved,
 and the finding is low.
 What to do: where groups are all wrong, score ten right answers by hand first: a verifier that fails looks like prompts
-that are too hard. Then make prompts easier or sample more per prompt. Where they are all right, move on to harder prompts
-or stop. Where they are equal in between, look at what clips the reward.
+that are too hard. Then make prompts easier or sample more per prompt. Where they are all right, move on to harder
+prompts or stop. Where they are equal in between, look at what clips the reward.
 Source: GRPO's advantage (arXiv 2402.03300, eq. 3 of section 4.1); TRL logs `frac_reward_zero_std`.
 """
 
@@ -58,6 +58,7 @@ MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 f
 SPREAD_FACTOR = 0.1  # of the early spread: nine tenths of the signal are gone
 MAX_CHANCE = 0.01  # that noise alone makes so large a fall in few values
 MAJORITY = 0.5  # of the silent groups: then they are called after it
+MIN_TOLD_SHARE = 0.001  # of the groups: less is what rounding leaves
 TEACHING_WIDTH = 10  # steps at either end over which the prompts that teach are counted
 CAUSES = (
     "prompts that are all solved",
@@ -111,7 +112,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     last = float(mean[np.isfinite(mean)][-1])
     onset = series.excess(limit)
     if onset is None:
-        return Healthy(reason=f"{pct(last)} of groups have no spread at the end, limit {pct(limit)}{_told(evidence.groups)}")
+        return Healthy(
+            reason=f"{pct(last)} of groups have no spread at the end, limit {pct(limit)}{_told(evidence.groups)}"
+        )
     share = _risen_share(evidence)
     best = None if _never_moved(evidence) else _silent_at_best(evidence, series, onset)
     solved = best >= SOLVED_SHARE if best is not None else _mostly_right(evidence, onset)
@@ -163,12 +166,13 @@ def _told(groups: PromptGroups | None, onset: int | None = None) -> str:
     """Return which groups are silent, and how many still teach, as the end of a sentence; empty where unknown."""
     if groups is None or not len(groups.steps):
         return ""
-    since = int(groups.steps[-TEACHING_WIDTH:][0]) if onset is None else onset
+    last = int(groups.steps[-TEACHING_WIDTH:][0])
+    since = last if onset is None else min(onset, last)
     if not (groups.steps >= since).any():
         return ""
     right, wrong, equal = groups.since(since)
     told = f"; {pct(right)} are all right, {pct(wrong)} all wrong"
-    told += f", {pct(equal)} equal in between" if equal > 0 else ""
+    told += f", {pct(equal)} equal in between" if equal > MIN_TOLD_SHARE else ""
     early, late = _teaching(groups)
     told += f"; prompts that still teach: {pct(early)} → {pct(late)}"
     run_out = _run_out(groups)
@@ -203,7 +207,9 @@ def _group_evidence(groups: PromptGroups | None, onset: int) -> dict[str, JsonSc
         "equal_by_a_clip": groups.disguised if math.isfinite(groups.disguised) else None,
         "teaching_early": early,
         "teaching_late": late,
-        "prompts_that_teach": float((groups.mixed[-TEACHING_WIDTH:] * count).mean()) if np.isfinite(count).all() else None,
+        "prompts_that_teach": float((groups.mixed[-TEACHING_WIDTH:] * count).mean())
+        if np.isfinite(count).all()
+        else None,
         "none_left_at_step": None if run_out is None else run_out.step,
         "none_left_from": None if run_out is None else run_out.low,
         "none_left_to": None if run_out is None else run_out.high,

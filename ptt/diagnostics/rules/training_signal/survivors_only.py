@@ -2,8 +2,8 @@
 
 What: the reward rose beyond its noise, over the samples that were kept, and one of these holds. The reward over all
 samples, logged beside it (prime-rl `agg/all`, NeMo-RL `reward` beside `filtered_reward`), did not rise. Or recorded
-episodes without a reward are counted as not solved, and then it did not rise. Or the share of samples that are dropped as
-failed or stale rose by a tenth or more, so that counting them as 0 leaves no rise, and the evaluation did not follow.
+episodes without a reward are counted as not solved, and then it did not rise. Or the share of samples that are dropped
+as failed or stale rose by a tenth, so that counting them as 0 leaves no rise, and the evaluation did not follow.
 Why it matters: what is dropped is not drawn by lot. Long, slow and hard tasks fail and go stale first, so that the rest
 gets easier, and its mean rises without anything learnt. The policy is then trained on that rest alone.
 What it is not: a filter on groups whose rewards are all equal, where the reward over all samples rises as well; nor
@@ -197,8 +197,8 @@ def _finding(rise: Rise, limits: Limits) -> Finding:
     much = isinstance(gone, float) and gone >= limits["much"]
     return Finding(
         severity=Severity.HIGH if fell or much else Severity.MEDIUM,
-        claim=f"The reward rose from {sig(rise.kept[0])} to {sig(rise.kept[1])} over the samples that were kept; over all "
-        f"of them, {rise.how}, it went from {sig(rise.every[0])} to {sig(rise.every[1])}"
+        claim=f"The reward rose from {sig(rise.kept[0])} to {sig(rise.kept[1])} over the samples that were kept; over "
+        f"all of them, {rise.how}, it went from {sig(rise.every[0])} to {sig(rise.every[1])}"
         + (f", and {evaluated} did not follow" if evaluated else ""),
         observed=rise.every[1] - rise.every[0],
         limit=limits["left"] * (rise.kept[1] - rise.kept[0]),

@@ -1,11 +1,11 @@
 """This run shows episodes that failed through no fault of the policy and were trained on.
 
-What: a tenth or more of the recorded episodes of a stretch of steps, or of the run, ended in an error of the environment,
-have a reward all the same, and are not masked out of the loss. Their advantage against their prompt's other attempts is
-told, as recorded or as the reward less the mean of its group. High from 30% on.
+What: a tenth or more of the recorded episodes of a stretch of steps, or of the run, ended in an error of the
+environment, have a reward all the same, and are not masked out of the loss. Their advantage is told: as recorded, or as
+their reward less the mean over their prompt's attempts. High from 30% on.
 Why it matters: the policy is punished for what it did not do, and the attempts beside a failed one are rewarded for no
 more than having run. Where whole groups fail, nothing is learnt.
-What it is not: an episode that a limit of turns or length ended, or whose calls could not be read: that is the policy's.
+What it is not: an episode that a limit of turns or length ended, or whose calls could not be read: that is the policy.
 What to do: give such episodes no reward and mask them; go back to the checkpoint before they began.
 Source: NeMo Gym's `mask_sample` and SkyRL's masked instances exist for this; the shares are our own.
 """
@@ -62,7 +62,7 @@ def _episodes(evidence: Evidence) -> Episodes | NotJudged:
 
 
 @requires(_episodes)
-def check(rows: Episodes, evidence: Evidence, limits: Limits) -> Verdict:
+def check(rows: Episodes, _: Evidence, limits: Limits) -> Verdict:
     """Judge the share of failed episodes that have a reward and are not masked."""
     share = rows.trained / rows.asked
     places = [Stretch(first=0, last=len(share) - 1, mean=float(share.mean()), excess=math.nan, lasting=True)]
@@ -107,7 +107,10 @@ def _finding(rows: Episodes, worst: Taught, limits: Limits) -> Finding:
             "reward": reward if math.isfinite(reward) else None,
             "advantage": advantage if math.isfinite(advantage) else None,
         },
-        causes=("a failed episode is scored 0 instead of being left out", "the mask of failed episodes is switched off"),
+        causes=(
+            "a failed episode is scored 0 instead of being left out",
+            "the mask of failed episodes is switched off",
+        ),
         confirm=(f"read ten failed episodes of step {first}: did the policy write anything in them?",),
         next=(
             "give failed episodes no reward, and mask them out of the loss and of their group's baseline",
@@ -117,7 +120,7 @@ def _finding(rows: Episodes, worst: Taught, limits: Limits) -> Finding:
 
 
 def _advantage(rows: Episodes) -> str:
-    return "mean advantage" if rows.advantage_recorded else "mean distance from their prompt's other attempts"
+    return "mean advantage" if rows.advantage_recorded else "mean distance from their prompt's mean"
 
 
 def _mean(values: FloatArray, weights: FloatArray) -> float:

@@ -1,0 +1,110 @@
+"""This run shows a data source whose samples never earn anything.
+
+What: every recorded training sample of one data source or environment has the lowest reward of the run, 50 samples
+and more at two steps and more, while the others earn a tenth of the range on average. Medium from a fifth of the
+samples on. An evaluation of that source that is exactly 0 throughout is named beside it.
+Why it matters: its groups carry no signal, however long the run is, and the mean reward hides it. A scorer that raises
+and is counted as 0 looks just like tasks that are too hard.
+What to do: score ten of its answers by hand, right ones among them; read the log of the reward workers for exceptions.
+Source: veRL's pull request 5635, where the scorer of one data source raised in every thread but the main one; the
+limits are our own.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.rewards import PaidSource
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import (
+    REWARDED_LANGUAGE,
+    Broken,
+    Finding,
+    Healthy,
+    Limits,
+    NotJudged,
+    Verdict,
+    rule,
+)
+from ptt.diagnostics.wording import counted, pct, sig
+
+MIN_SAMPLES = 50.0  # of a source: of tasks that succeed one time in ten, none in 50 is a chance of one in two hundred
+MIN_STEPS = 2  # at which they were recorded: one step may be one prompt
+MIN_EARNED = 0.1  # of the range of rewards, by the others on average: else the run as a whole earns nothing
+MEDIUM_SHARE = 0.2  # of the recorded samples: a fifth of the batch carries no signal
+EQUAL = 1e-9  # a reward that is no higher than the lowest by more is the lowest
+MIN_EVALUATIONS = 3
+
+
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge whether one of several data sources never earns anything."""
+    sources = evidence.rewards.sources if evidence.rewards is not None else {}
+    known = {name: source for name, source in sources.items() if source.samples >= limits["samples"]}
+    if len(known) < 2:
+        return NotJudged(
+            reason=f"rewards of {counted(len(known), 'data source(s)')} are recorded, two are needed to compare",
+            missing=("trajectories.env", "trajectories.reward"),
+            enable="save samples with reward and data source (veRL: trainer.rollout_data_dir; recorder files: `env`)",
+            absent=not sources,
+        )
+    low = min(source.lowest for source in known.values())
+    scale = max(source.highest for source in known.values()) - low
+    silent = [name for name, source in known.items() if source.highest <= low + EQUAL and source.steps >= MIN_STEPS]
+    others = [source for name, source in known.items() if name not in silent]
+    if not silent or not others or max(other.mean - low for other in others) < limits["earned"] * scale:
+        return Healthy(reason=f"each of {len(known)} data sources earns something, or none does")
+    total = sum(source.samples for source in known.values())
+    return Broken(findings=tuple(_finding(evidence, name, known, total, limits) for name in silent))
+
+
+def _finding(evidence: Evidence, name: str, known: dict[str, PaidSource], total: int, limits: Limits) -> Finding:
+    source = known[name]
+    share = source.samples / total
+    evaluated = _evaluated(evidence, name)
+    best = max((other for other in known if other != name), key=lambda other: known[other].mean)
+    return Finding(
+        severity=Severity.MEDIUM if share >= limits["medium"] else Severity.LOW,
+        claim=f"All {source.samples} recorded samples of {name} earn {sig(source.highest)}, those of {best} "
+        f"{sig(known[best].mean)} on average: {pct(share)} of the samples carry no signal"
+        + (f"; {evaluated} is 0 throughout as well" if evaluated else ""),
+        observed=source.highest,
+        limit=limits["earned"],
+        unit="reward",
+        slice=f"env:{name}",
+        onset_step=None,
+        evidence={
+            "metric": "trajectories.reward",
+            "data_source": name,
+            "samples": source.samples,
+            "steps": source.steps,
+            "share_of_samples": share,
+        },
+        causes=(
+            "the scorer of this data source raises, and the exception is scored as 0",
+            "it cannot read the format that these answers are given in",
+            "its tasks are too hard for the policy",
+        ),
+        confirm=("score ten of its answers by hand: is one of them right?",),
+        next=(
+            "read the log of the reward workers for exceptions",
+            "if answers are right: fix the scorer and score the run again; if none is: leave the source out for now",
+        ),
+    )
+
+
+def _evaluated(evidence: Evidence, name: str) -> str | None:
+    """Return the evaluation of a data source that is exactly 0 throughout."""
+    figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
+    for figure in figures:
+        values = figure.series.finite()[1]
+        if name in figure.series.raw_name and len(values) >= MIN_EVALUATIONS and not values.any():
+            return figure.series.raw_name
+    return None
+
+
+RULE = rule(
+    check,
+    "source-never-rewarded",
+    Link.REWARD,
+    samples=MIN_SAMPLES,
+    earned=MIN_EARNED,
+    medium=MEDIUM_SHARE,
+    families=REWARDED_LANGUAGE,
+)

@@ -1,0 +1,259 @@
+"""What happens to samples on the way: lost to failures, left out of the mean, or trained on though they failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_cases import judged
+
+import ptt
+from ptt.diagnostics.model import Finding, Healthy, NotJudged, Severity
+
+STEPS = 120
+Log = Callable[[int, np.random.Generator], Mapping[str, float]]
+
+
+def diagnosed(folder: Path, log: Log, episodes: list[dict[str, Any]] | None = None) -> ptt.Diagnosis:
+    """Write a run of STEPS logged steps, and its episodes where there are any, and judge it."""
+    run, generator = folder / "run", np.random.default_rng(11)
+    run.mkdir()
+    rows = [{"step": step, **log(step, generator)} for step in range(1, STEPS + 1)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    if episodes is not None:
+        text = "".join(json.dumps(row) + "\n" for row in episodes)
+        (run / "rollouts.jsonl").write_text(text, encoding="utf-8")
+    return ptt.diagnose(run)
+
+
+def of(found: ptt.Diagnosis, rule: str) -> list[Finding]:
+    return [finding for finding in found.findings if finding.id == rule]
+
+
+def base(step: int, generator: np.random.Generator, reward: float) -> dict[str, float]:
+    noise = 0.02 * float(generator.normal())
+    return {"train/agg/effective/agent/reward/mean": reward + noise, "optim/grad_norm": 0.4 + noise, "loss/mean": noise}
+
+
+def prime(failed: Callable[[int], float], *, kept: bool) -> Log:
+    """Log a reward that rises, and one over all samples in which failed ones count 0."""
+
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        reward = 0.3 + 0.3 * step / STEPS
+        share = min(1.0, max(0.0, failed(step) + 0.005 * float(generator.normal())))
+        row = base(step, generator, reward if kept else reward * (1 - share))
+        every = row["train/agg/effective/agent/reward/mean"] * (1 - share if kept else 1)
+        return {**row, "train/agg/all/agent/reward/mean": every, "train/agg/all/has_error/mean": share}
+
+    return log
+
+
+def test_an_outage_is_told_with_its_steps_and_what_the_others_earned(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, prime(lambda step: 0.8 if 60 <= step <= 72 else 0.02, kept=True))
+    (lost,) = of(found, "samples-lost")
+    assert (lost.severity, lost.onset_step, lost.evidence["last_step"]) == (Severity.LOW, 60, 72)
+    assert "among samples that finished it did not" in lost.claim
+    assert not of(found, "reward-fell")
+
+
+def test_a_small_constant_rate_of_failures_is_a_fact(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, prime(lambda _: 0.04, kept=True))
+    assert not of(found, "samples-lost")
+    assert not of(found, "survivors-only")
+    verdict = next(healthy for healthy in found.healthy if healthy.id == "samples-lost")
+    assert "without a stretch" in verdict.reason
+
+
+def test_samples_lost_throughout_are_a_finding(tmp_path: Path) -> None:
+    (lost,) = of(diagnosed(tmp_path, prime(lambda _: 0.45, kept=True)), "samples-lost")
+    assert lost.severity is Severity.MEDIUM
+    assert lost.observed == pytest.approx(0.45, abs=0.02)
+
+
+def test_a_reward_that_rises_over_kept_samples_alone_is_found(tmp_path: Path) -> None:
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        row = base(step, generator, 0.3 + 0.4 * step / STEPS)
+        return {**row, "train/agg/all/agent/reward/mean": 0.3 + 0.02 * float(generator.normal())}
+
+    (found,) = of(diagnosed(tmp_path, log), "survivors-only")
+    assert found.severity is Severity.MEDIUM
+    assert "over all of them" in found.claim
+
+
+def stale(evaluated: float) -> Log:
+    """Log veRL's totals: ever more stale samples are dropped; the evaluation rises by this."""
+    total = {"generated": 0.0, "dropped": 0.0}
+
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        total["generated"] += 64
+        total["dropped"] += max(0.0, 0.5 * (step - 40)) + 1
+        row = {
+            "critic/score/mean": 0.4 + 0.25 * step / STEPS + 0.02 * float(generator.normal()),
+            "actor/grad_norm": 0.4,
+            "fully_async/count/total_generated_samples": total["generated"],
+            "fully_async/count/dropped_stale_samples": total["dropped"],
+        }
+        return row | ({"val-core/math/acc/mean@1": 0.4 + evaluated * step / STEPS} if step % 10 == 0 else {})
+
+    return log
+
+
+def test_a_rise_beside_ever_more_stale_samples_is_selection_where_the_evaluation_stays(tmp_path: Path) -> None:
+    (found,) = of(diagnosed(tmp_path, stale(0.0)), "survivors-only")
+    assert "lost as stale" in found.claim
+    assert "did not follow" in found.claim
+
+
+def test_where_the_evaluation_rises_too_the_reward_is_believed(tmp_path: Path) -> None:
+    assert not of(diagnosed(tmp_path, stale(0.25)), "survivors-only")
+
+
+def ledger(*, masked: bool, failing: range) -> list[dict[str, Any]]:
+    """Return episodes of prompt groups of 4, of which most fail at some steps and earn 0."""
+    generator, rows = np.random.default_rng(3), []
+    for step in range(1, STEPS + 1):
+        for place in range(16):
+            failed = step in failing and place % 8 != 0
+            rows.append(
+                {
+                    "train_step": step,
+                    "task_id": f"{step}-{place // 4}",
+                    "id": f"{step}-{place}",
+                    "reward": 0.0 if failed else float(generator.random() < 0.5),
+                    "failure_reason": "session reset failed" if failed else None,
+                    "mask_sample": masked and failed,
+                }
+            )
+    return rows
+
+
+def flat(_: int, generator: np.random.Generator) -> dict[str, float]:
+    return {"reward": 0.5 + 0.02 * float(generator.normal()), "grad_norm": 0.4, "loss": 0.01}
+
+
+def test_failed_episodes_that_are_trained_on_are_told_with_their_advantage(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, flat, ledger(masked=False, failing=range(61, 81)))
+    (taught,) = of(found, "trained-on-failures")
+    assert (taught.severity, taught.onset_step, taught.evidence["last_step"]) == (Severity.HIGH, 61, 80)
+    assert isinstance(taught.evidence["advantage"], float)
+    assert taught.evidence["advantage"] < 0
+    (lost,) = of(found, "samples-lost")
+    assert (lost.severity, lost.onset_step) == (Severity.HIGH, 61)
+    assert "trained on" in lost.claim
+
+
+def test_masked_failures_teach_nothing(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, flat, ledger(masked=True, failing=range(61, 81)))
+    assert not of(found, "trained-on-failures")
+    (lost,) = of(found, "samples-lost")
+    assert lost.severity is Severity.LOW
+
+
+def test_episodes_that_end_well_are_healthy(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, flat, ledger(masked=False, failing=range(0)))
+    assert {"samples-lost", "trained-on-failures"} <= {healthy.id for healthy in found.healthy}
+
+
+def test_episodes_without_a_reward_count_as_not_solved(tmp_path: Path) -> None:
+    generator, rows = np.random.default_rng(4), []
+    for step in range(10, STEPS + 1, 10):
+        for place in range(100):
+            dropped = generator.random() < 0.05 + 0.4 * step / STEPS
+            solved = generator.random() < 0.42 / (0.95 - 0.4 * step / STEPS)
+            rows.append(
+                {
+                    "id": f"{step}:{place}",
+                    "task_id": str(place // 4),
+                    "step": step,
+                    "termination_reason": "max_prompt_length_exceeded" if dropped else "env_done",
+                    "is_correct": bool(solved and not dropped),
+                    "trajectories": [] if dropped else [{"reward": float(solved)}],
+                }
+            )
+    (found,) = of(diagnosed(tmp_path, flat, rows), "survivors-only")
+    assert "counted as not solved" in found.claim
+
+
+def groups(right: Callable[[int], float], wrong: Callable[[int], float]) -> Log:
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        noise = 0.01 * float(generator.normal())
+        return {
+            "env/all/reward/total": right(step) + 0.5 * (1 - right(step) - wrong(step)) + noise,
+            "env/all/by_group/frac_all_good": right(step) + noise,
+            "env/all/by_group/frac_all_bad": wrong(step) - noise,
+            "env/all/by_group/frac_mixed": 1 - right(step) - wrong(step),
+            "optim/entropy": 0.5,
+        }
+
+    return log
+
+
+def test_groups_that_are_all_wrong_ask_for_the_verifier_first(tmp_path: Path) -> None:
+    (found,) = of(diagnosed(tmp_path, groups(lambda _: 0.05, lambda _: 0.7)), "no-signal-groups")
+    assert found.severity is Severity.MEDIUM
+    assert "70" in found.claim
+    assert found.next[0].startswith("score ten right answers")
+
+
+def test_groups_that_are_all_right_are_solved_and_it_is_told_when_none_is_left(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, groups(lambda step: 0.1 + 0.7 * step / STEPS, lambda _: 0.05))
+    (solved,) = of(found, "no-signal-groups")
+    assert solved.severity is Severity.LOW
+    assert solved.next == ("move on to harder prompts, or stop",)
+    low, high = solved.evidence["none_left_from"], solved.evidence["none_left_to"]
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    assert low <= round(0.85 / 0.7 * STEPS) <= high
+
+
+def test_a_run_that_generates_nothing_any_more_is_not_called_a_collapse_first(tmp_path: Path) -> None:
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        alive = step < 40
+        noise = 0.02 * float(generator.normal())
+        return {
+            "reward": (0.5 + noise) * alive,
+            "completions/mean_length": (900 + 300 * noise) * alive,
+            "grad_norm": (0.4 + noise) * alive,
+            "loss": noise * alive,
+        }
+
+    found = diagnosed(tmp_path, log)
+    (silent,) = of(found, "empty-responses")
+    assert (silent.severity, silent.onset_step) == (Severity.HIGH, 40)
+    assert found.verdict.headline.startswith("Nothing is generated from step 40 on")
+
+
+def samples_of(paid: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Return samples of data sources, as veRL dumps them, with the share of each that is right."""
+    generator = np.random.default_rng(6)
+    return [
+        {"train_step": step, "id": f"{step}-{source}-{at}", "task_id": f"{step}-{source}-{at // 4}",
+         "reward": float(generator.random() < share), "status": "completed", "env": source}
+        for step in (10, 60, 110)
+        for source, share in paid.items()
+        for at in range(20)
+    ]  # fmt: skip
+
+
+def test_a_data_source_that_never_earns_anything_is_named(tmp_path: Path) -> None:
+    (silent,) = of(diagnosed(tmp_path, flat, samples_of({"gsm8k": 0.6, "math": 0.0})), "source-never-rewarded")
+    assert (silent.severity, silent.slice) == (Severity.MEDIUM, "env:math")
+
+
+@pytest.mark.parametrize("paid", [{"gsm8k": 0.6, "math": 0.2}, {"gsm8k": 0.0, "math": 0.0}])
+def test_sources_that_earn_something_or_all_nothing_are_no_such_finding(
+    tmp_path: Path, paid: Mapping[str, float]
+) -> None:
+    assert not of(diagnosed(tmp_path, flat, samples_of(paid)), "source-never-rewarded")
+
+
+@pytest.mark.parametrize("rule", ["samples-lost", "survivors-only", "trained-on-failures"])
+def test_without_counters_nothing_is_judged(rule: str) -> None:
+    verdict = judged(rule, {})
+    assert isinstance(verdict, NotJudged)
+    assert not isinstance(verdict, Healthy)
+    assert verdict.absent
