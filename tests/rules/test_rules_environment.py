@@ -20,7 +20,7 @@ from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, Rul
 from ptt.diagnostics.rules import ENVIRONMENT_RULES, RULES
 
 BY_ID = {rule.id: rule for rule in RULES}
-MINE = [rule.id for rule in ENVIRONMENT_RULES if rule.id != "tool-use-vanished"]
+MINE = [rule.id for rule in ENVIRONMENT_RULES if rule.id not in {"tool-use-vanished", "samples-lost"}]
 IDS = [*MINE, "template-collapse", "tool-diversity"]
 LONG = "The same long text for whatever was asked, letter by letter."
 

@@ -27,7 +27,11 @@ NOT_MADE: Final = (
     "reference-swapped",
     "rank-mismatch",
     "negative-entropy-bonus",
+    "samples-lost",
+    "trained-on-failures",
+    "survivors-only",
+    "source-never-rewarded",
 )
-"""Seen in recorded sequences or timed calls alone, a setting, under another name here, or no failure."""
+"""Seen in recorded sequences, timed calls or counters of samples alone, a setting, under another name here, or no failure."""
 
 __all__ = ["FAULTS", "NOT_MADE", "Fault"]

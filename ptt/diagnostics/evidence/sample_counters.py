@@ -387,7 +387,9 @@ def count_episodes(trajectories: pl.DataFrame) -> Episodes | None:
 
 def cohorts(metrics: Mapping[str, Series]) -> tuple[Series, Series] | None:
     """Return the reward over all samples and over those kept for training, where both are logged."""
-    every, kept, mean = (metrics.get(name) for name in ("reward/unfiltered", "reward/filtered", "reward/mean"))
+    names = ("reward/unfiltered", "reward/filtered", "reward/mean")
+    logged = (metrics.get(name) for name in names)
+    every, kept, mean = (one if one is not None and len(one.finite()[0]) else None for one in logged)
     if every is not None and mean is not None:
         return every, mean
     return (mean, kept) if mean is not None and kept is not None else None
