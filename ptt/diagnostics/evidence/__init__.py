@@ -15,8 +15,8 @@ from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.mask import MaskEvidence
 from ptt.diagnostics.evidence.mismatch import Freshness, RankMismatch
-from ptt.diagnostics.evidence.recomputed_scalars import ScalarAudit
 from ptt.diagnostics.evidence.prompt_groups import PromptGroups
+from ptt.diagnostics.evidence.recomputed_scalars import ScalarAudit
 from ptt.diagnostics.evidence.recorded_batches import Copies, RecordedBatches
 from ptt.diagnostics.evidence.reference import KlWitness, Reference
 from ptt.diagnostics.evidence.rewards import Rewards

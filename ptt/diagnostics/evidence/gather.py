@@ -36,8 +36,8 @@ from ptt.diagnostics.evidence.mask import gather_mask
 from ptt.diagnostics.evidence.mismatch import gather_freshness, gather_mismatch, gather_rank_mismatch
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
-from ptt.diagnostics.evidence.recomputed_scalars import audit_scalars
 from ptt.diagnostics.evidence.prompt_groups import gather_groups
+from ptt.diagnostics.evidence.recomputed_scalars import audit_scalars
 from ptt.diagnostics.evidence.recorded_batches import find_copies, gather_batches
 from ptt.diagnostics.evidence.reference import gather_kl_witness, gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
