@@ -53,9 +53,8 @@ def _fitted(tokens: Tokens) -> tuple[CriticFit, int] | None:
         return None
     chosen = steps_to_audit(tokens, recorded, recorded)
     parts = []
-    for (path,), rows in _by_file(tokens, lines.filter(pl.col("step").is_in(chosen.tolist()))).group_by(
-        "path", maintain_order=True
-    ):
+    found = _by_file(tokens, lines.filter(pl.col("step").is_in(chosen.tolist())))
+    for (path,), rows in found.group_by("path", maintain_order=True):
         part = _columns(str(path), rows)
         if part is not None:
             parts.append(part)
