@@ -32,6 +32,6 @@ NOT_MADE: Final = (
     "survivors-only",
     "source-never-rewarded",
 )
-"""Seen in recorded sequences, timed calls or sample counters alone, a setting, under another name, or no failure."""
+"""Seen in recorded sequences, timed calls or counters alone, a setting, under another name here, or no failure."""
 
 __all__ = ["FAULTS", "NOT_MADE", "Fault"]

@@ -7,17 +7,17 @@ row for each episode. Both are read into shares of what was asked for.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from ptt.diagnostics.evidence.series import Series, finite_series, training_metric_names, training_series
-from ptt.diagnostics.metrics.aliases import bare_name, canonical, spelling_pattern
-from ptt.diagnostics.metrics.catalogue import document
+from ptt.diagnostics.metrics.aliases import bare_name, canonical
+from ptt.diagnostics.metrics.sample_names import Part, counts_groups, is_sparse, is_total, part_of
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.store.wide_metrics import WideMetrics
@@ -38,11 +38,14 @@ FAULTS: Final = re.compile(
 )
 """Words of an error that is not the policy's doing; they count before those of POLICY."""
 POLICY: Final = re.compile(
-    r"pars|malform|invalid|format|json|argument|too.?long|context|prompt.?length|max_|length|limit|overlong|truncat|refus|"
+    r"pars|malform|invalid|format|json|argument|too.?long|context|prompt.?length|max.?(?:token|turn|step|len)|length|limit|"
+    r"overlong|truncat|refus|"
     r"wrong|no.?tool|turns|steps|schema|complet|done|stop|finish|success|solved",
     re.IGNORECASE,
 )
 """Words of an end that the policy brought about: a call that cannot be read, a length or a turn limit."""
+STOPS: Final = re.compile(r"time.?d?.?out|error|abort|crash|fail|kill|unavailable|cancel", re.IGNORECASE)
+"""Words of a reason to stop that say as much where no error is recorded."""
 NUMBERS: Final = re.compile(r"\d+")
 MAX_CAUSE: Final = 60  # characters of a cause that is told
 EQUAL: Final = 1e-6  # rewards that differ by no more count as equal
@@ -55,7 +58,7 @@ class Episodes:
     steps: IntArray
     asked: FloatArray  # recorded episodes
     failed: FloatArray  # that ended in an error which is not the policy's
-    trained: FloatArray  # failed ones with a reward, and not masked out of the loss
+    trained: FloatArray  # failed ones with an error and a reward, of which nothing says that they are masked
     unscored: FloatArray  # without a reward, where others have one
     failed_reward: FloatArray  # mean reward of failed episodes
     clean_reward: FloatArray  # mean reward of the others
@@ -64,6 +67,7 @@ class Episodes:
         FloatArray  # mean of failed episodes that are trained on: as recorded, else the reward less its group's mean
     )
     advantage_recorded: bool
+    masks_recorded: bool  # whether the writer says which episodes are left out of the loss
     causes: Mapping[str, int]  # the most frequent first
 
 
@@ -130,41 +134,9 @@ def gather_counters(
     )
 
 
-@cache
-def _patterns(part: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    named = document()["samples"][part]
-    return tuple((name, spelling_pattern(raw)) for name, raws in named.items() for raw in raws)
-
-
-@cache
-def _listed(part: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(map(spelling_pattern, document()["samples"][part]))
-
-
-def is_total(raw: str) -> bool:
-    """Return whether a counter runs over the whole run."""
-    return any(_spelt(raw, pattern) for pattern in _listed("totals"))
-
-
-def counts_groups(raw: str) -> bool:
-    """Return whether a counter counts prompt groups, not samples."""
-    return any(_spelt(raw, pattern) for pattern in _listed("groups"))
-
-
-def _spelt(raw: str, pattern: re.Pattern[str]) -> bool:
-    return bool(pattern.fullmatch(raw) or pattern.fullmatch(bare_name(raw)))
-
-
-def _parts(raws: Sequence[str], part: str) -> dict[str, tuple[str, str]]:
-    """Return the canonical name and the cause or environment of each spelling that has one: its last free segment."""
-    found: dict[str, tuple[str, str]] = {}
-    for raw in raws:
-        for name, pattern in _patterns(part):
-            match = pattern.fullmatch(raw) or pattern.fullmatch(bare_name(raw))
-            if match is not None and canonical(raw) is None:
-                found[raw] = (name, match.groups()[-1])
-                break
-    return found
+def _parts(raws: Sequence[str], part: Part) -> dict[str, tuple[str, str]]:
+    """Return the canonical name and the cause or environment of each spelling that has one."""
+    return {raw: found for raw in raws if (found := part_of(raw, part)) is not None}
 
 
 def _grouped(parts: Mapping[str, tuple[str, str]], series: Mapping[str, Series]) -> dict[str, dict[str, Series]]:
@@ -188,7 +160,7 @@ def _read(metrics: pl.DataFrame, wide: WideMetrics, raws: Sequence[str], logged:
 
 def filled(series: Series, logged: IntArray, *, total: bool) -> Series:
     """Return a counter that is left out where it is 0 with these zeros; a late total with those before it."""
-    if not any(_spelt(series.raw_name, pattern) for pattern in _listed("sparse")) or not len(series.finite()[0]):
+    if not is_sparse(series.raw_name) or not len(series.finite()[0]):
         return series
     own, values = series.finite()
     missing = np.setdiff1d(logged, own)
@@ -352,14 +324,29 @@ def count_episodes(trajectories: pl.DataFrame) -> Episodes | None:
     if not placed.select(ended.any()).item():
         return None
     faults = [error for error in placed["error_type"].drop_nulls().unique() if is_fault(error)]
-    stops = [stop for stop in placed["stop_reason"].drop_nulls().unique() if FAULTS.search(stop)]
+    stops = [stop for stop in placed["stop_reason"].drop_nulls().unique() if STOPS.search(stop)]
     failed = pl.col("error_type").is_in(faults) | (pl.col("error_type").is_null() & pl.col("stop_reason").is_in(stops))
     scored = pl.col("reward").is_finite().fill_null(value=False)
     rows = placed.with_columns(failed=failed.fill_null(value=False), scored=scored).with_columns(
         cause=pl.when("failed").then(pl.coalesce("error_type", "stop_reason")),
         gain=_gain(),
-        trained=pl.col("failed") & pl.col("scored") & ~pl.col("masked").fill_null(value=False),
+        trained=pl.col("failed")
+        & pl.col("scored")
+        & pl.col("error_type").is_not_null()
+        & ~pl.col("masked").fill_null(value=False),
     )
+    by_step = _by_step(rows)
+    causes = Counter(map(cause_of, rows["cause"].drop_nulls()))
+    return Episodes(
+        steps=by_step["step"].to_numpy(),
+        **{name: by_step[name].to_numpy() for name in by_step.columns if name != "step"},
+        advantage_recorded=bool(rows.filter("failed")["advantage"].is_finite().any()),
+        masks_recorded=bool(rows["masked"].is_not_null().any()),
+        causes=dict(sorted(causes.items(), key=lambda entry: (-entry[1], entry[0]))[:MAX_CAUSES]),
+    )
+
+
+def _by_step(rows: pl.DataFrame) -> pl.DataFrame:
     some_scored = bool(rows["scored"].any())
     reward = pl.col("reward").filter(pl.col("scored"))
     by_step = rows.group_by("step").agg(
@@ -372,17 +359,7 @@ def count_episodes(trajectories: pl.DataFrame) -> Episodes | None:
         asked_reward=reward.sum() / pl.len(),
         advantage=pl.col("gain").filter(pl.col("trained") & pl.col("gain").is_finite()).mean(),
     )
-    by_step = by_step.sort("step").with_columns(pl.col(pl.Float64).fill_null(np.nan))
-    causes = rows["cause"].drop_nulls().to_frame().with_columns(
-        pl.col("cause").map_elements(cause_of, return_dtype=pl.String)
-    )["cause"].value_counts().sort("count", "cause", descending=[True, False]).head(MAX_CAUSES)  # fmt: skip
-    columns = {name: by_step[name].to_numpy() for name in by_step.columns if name != "step"}
-    return Episodes(
-        steps=by_step["step"].to_numpy(),
-        **columns,
-        advantage_recorded=bool(rows.filter("failed")["advantage"].is_finite().any()),
-        causes={str(cause): int(count) for cause, count in causes.iter_rows()},
-    )
+    return by_step.sort("step").with_columns(pl.col(pl.Float64).fill_null(np.nan))
 
 
 def cohorts(metrics: Mapping[str, Series]) -> tuple[Series, Series] | None:

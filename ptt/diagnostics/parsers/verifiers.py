@@ -72,6 +72,7 @@ ROUNDED: Final = "rounded4"  # logp_kind
 ROUNDS_SINCE: Final = (0, 4)
 FLOATS: Final = tuple(COMPACT.values())
 SHARED: Final = ("step", "trajectory_id", "group_id", "env", "reward", "policy_version")  # of sequence and trajectory
+EVERY_ARRIVAL: Final = "/all/"  # prime-rl: what failed is among these, and is not trained on
 NO_EPISODE: Final = "line(s) skipped: not an episode."
 
 
@@ -198,6 +199,7 @@ def _columns(episode: dict[str, Any], trace: dict[str, Any], file: RunFile) -> d
         "truncated": True if trace.get("is_timeout") is True else _cut(trace),
         "stop_reason": as_name(trace.get("stop_condition")),
         "error_type": as_name(nested(errors[0][-1], "type")) if errors else None,
+        "masked": True if errors and EVERY_ARRIVAL in f"/{file.rel}" else None,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
 
@@ -12,6 +12,7 @@ import polars as pl
 from ptt.diagnostics.log_entries import LogEntry
 from ptt.diagnostics.metrics.aliases import canonical, canonical_names, writers_of
 from ptt.diagnostics.metrics.recording import framework_name
+from ptt.diagnostics.metrics.sample_names import told_part
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 
 MAX_NEAR: Final = 2
@@ -60,7 +61,14 @@ def logged_names(
         LoggedName(raw=raw, name=name, why=_why(raw, logged, name, mapped, guessed, reasons, evaluated), values=count)
         for raw, name, logged, count, evaluated in told.rows()
     ]
+    names = [_as_part(found) for found in names]
     return tuple(sorted(names, key=lambda found: (found.name is None, found.name or "", found.raw)))
+
+
+def _as_part(found: LoggedName) -> LoggedName:
+    """Return a name without a metric as the part of a counter of samples that it is, or as it was."""
+    part = told_part(found.raw) if found.name is None else None
+    return found if part is None else replace(found, name=part[0], why=part[1])
 
 
 def _why(

@@ -274,7 +274,7 @@ def _of_episodes(counters: SampleCounters, inside: Steps) -> RewardBeside | None
         during=_mean(rows.asked_reward, within, rows.asked),
         clean_before=_mean(rows.clean_reward, before, scored),
         clean_during=_mean(rows.clean_reward, within, scored),
-        trained=bool(rows.trained[within].sum() > 0),
+        trained=rows.masks_recorded and bool(rows.trained[within].sum() > 0),
     )
     return found if math.isfinite(found.during) else None
 

@@ -39,7 +39,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     known = {name: source for name, source in sources.items() if source.samples >= limits["samples"]}
     if len(known) < 2:
         return NotJudged(
-            reason=f"rewards of {counted(len(known), 'data source(s)')} are recorded, two are needed to compare",
+            reason="no sample names its data source"
+            if not sources
+            else f"{counted(len(known), 'data source(s)')} with enough samples: two are needed to compare",
             missing=("trajectories.env", "trajectories.reward"),
             enable="save samples with reward and data source (veRL: trainer.rollout_data_dir; recorder files: `env`)",
             absent=not sources,

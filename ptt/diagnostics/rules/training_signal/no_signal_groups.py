@@ -115,14 +115,17 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return Healthy(
             reason=f"{pct(last)} of groups have no spread at the end, limit {pct(limit)}{_told(evidence.groups)}"
         )
+    return _finding(evidence, series, onset, limit)
+
+
+def _finding(evidence: Evidence, series: Series, onset: int, limit: float) -> Finding:
+    _, mean = series.rolling()
+    last = float(mean[np.isfinite(mean)][-1])
     share = _risen_share(evidence)
     best = None if _never_moved(evidence) else _silent_at_best(evidence, series, onset)
-    solved = best >= SOLVED_SHARE if best is not None else _mostly_right(evidence, onset)
-    if solved is None:
-        near_best = (share is not None and share >= SOLVED_SHARE) or _was_solved(evidence, onset)
-        solved = near_best and _settled(evidence, onset)
+    near_best = _near_best(evidence, onset, share, best)
     kind = _kind(evidence.groups, onset)
-    solved = kind == "right" if kind is not None else solved
+    solved = kind == "right" if kind is not None else near_best
     rising = not solved and _rose_since(evidence, onset)
     ended = last <= limit
     began, interval = passed_by_values(series, limit, onset) or (onset, None)
@@ -130,7 +133,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Finding(
         severity=Severity.LOW if solved or rising or ended else Severity.HIGH if lost else Severity.MEDIUM,
         claim=f"More than {pct(limit)} of {'prompt groups' if series.name == SHARE else 'steps'} give no signal"
-        + ("; the reward is near its best, so the task looks solved" if solved else "")
+        + ("; the reward is near its best, so the task looks solved" if solved and near_best else "")
         + (f"; {pct(1 - best)} of these steps lie below the best reward" if best is not None and not solved else "")
         + ("; the reward rose anyway" if rising else "")
         + ("; most do so again at the end" if ended and not solved else "")
@@ -151,6 +154,15 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         confirm=CONFIRM,
         next=NEXT_OF.get(kind or "", NEXT),
     )
+
+
+def _near_best(evidence: Evidence, onset: int, share: float | None, best: float | None) -> bool:
+    """Return whether the reward is near its best: the silent groups are then solved, where nothing tells them apart."""
+    mostly_right = best >= SOLVED_SHARE if best is not None else _mostly_right(evidence, onset)
+    if mostly_right is not None:
+        return mostly_right
+    risen = (share is not None and share >= SOLVED_SHARE) or _was_solved(evidence, onset)
+    return risen and _settled(evidence, onset)
 
 
 def _kind(groups: PromptGroups | None, onset: int) -> str | None:

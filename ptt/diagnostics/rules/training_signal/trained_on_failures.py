@@ -2,7 +2,8 @@
 
 What: a tenth or more of the recorded episodes of a stretch of steps, or of the run, ended in an error of the
 environment, have a reward all the same, and are not masked out of the loss. Their advantage is told: as recorded, or as
-their reward less the mean over their prompt's attempts. High from 30% on.
+their reward less the mean over their prompt's attempts. High from 30% on where masks are recorded; without them nothing
+says that such episodes were left out, nor that they were not.
 Why it matters: the policy is punished for what it did not do, and the attempts beside a failed one are rewarded for no
 more than having run. Where whole groups fail, nothing is learnt.
 What it is not: an episode that a limit of turns or length ended, or whose calls could not be read: that is the policy.
@@ -92,9 +93,9 @@ def _finding(rows: Episodes, worst: Taught, limits: Limits) -> Finding:
     against = "" if math.isnan(advantage) else f", their {_advantage(rows)} {sig(advantage)}"
     error = next(iter(rows.causes), None)
     return Finding(
-        severity=Severity.HIGH if worst.share >= limits["high"] else Severity.MEDIUM,
-        claim=f"{pct(worst.share)} of episodes {when} never ran to their end{f' ({error})' if error else ''} and are "
-        f"trained on: their reward is {sig(reward)}{against}",
+        severity=Severity.HIGH if worst.share >= limits["high"] and rows.masks_recorded else Severity.MEDIUM,
+        claim=f"{pct(worst.share)} of episodes {when} never ran to their end{f' ({error})' if error else ''} and "
+        f"{_counted(rows)}: their reward is {sig(reward)}{against}",
         observed=worst.share,
         limit=limits["medium"],
         unit="share",
@@ -117,6 +118,10 @@ def _finding(rows: Episodes, worst: Taught, limits: Limits) -> Finding:
             "go back to the last checkpoint before these steps",
         ),
     )
+
+
+def _counted(rows: Episodes) -> str:
+    return "are trained on" if rows.masks_recorded else "have a reward all the same, with no mask recorded"
 
 
 def _advantage(rows: Episodes) -> str:
