@@ -270,3 +270,32 @@ def test_a_critics_advantages_are_held_against_values_and_returns(tmp_path: Path
     row, findings = audited(written(tmp_path, frame.with_columns(lists)))
     assert (row.agreement, row.formula) == (Agreement.AGREES, "gae")
     assert not findings
+
+
+def test_a_prompt_that_a_batch_holds_twice_makes_two_groups(tmp_path: Path) -> None:
+    frame = rollouts()
+    right = own(frame)
+    twice = (pl.col("step") % 3 > 0) & (pl.col("place") >= GROUPS * SIZE // 2)
+    prompt = pl.when(twice).then(pl.format("{}-twice", "step")).otherwise(pl.col("group_id"))
+    row, findings = audited(written(tmp_path, frame.with_columns(group_id=prompt), right))
+    assert (row.agreement, row.formula) == (Agreement.AGREES, "grpo")
+    assert row.said.endswith("of every 8 samples of a prompt")
+    assert not findings
+
+
+def test_the_rows_of_a_trajectory_count_once(tmp_path: Path) -> None:
+    frame = rollouts().with_columns(trajectory_id=pl.col("sample_id"), advantage=pl.Series(own(rollouts())))
+    turns = pl.concat([frame, frame.filter(pl.col("place") % 3 == 0)]).sort("step", "place")
+    turns = turns.with_columns(sample_id=pl.format("{}/{}", "step", pl.int_range(pl.len())))
+    row, findings = audited(written(tmp_path, turns))
+    assert (row.agreement, row.formula) == (Agreement.AGREES, "grpo")
+    assert not findings
+
+
+def test_groups_spread_over_the_steps_of_one_generation_are_joined(tmp_path: Path) -> None:
+    frame = rollouts()
+    right = own(frame)
+    spread = frame.with_columns(step=2 * pl.col("step") + pl.col("place") % 2, advantage=pl.Series(right))
+    row, findings = audited(written(tmp_path, spread.sort("step", maintain_order=True)))
+    assert (row.agreement, row.formula) == (Agreement.AGREES, "grpo")
+    assert not findings

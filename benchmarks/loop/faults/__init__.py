@@ -31,6 +31,12 @@ NOT_MADE: Final = (
     "trained-on-failures",
     "survivors-only",
     "source-never-rewarded",
+    "advantages-against-rewards",
+    "advantages-of-other-samples",
+    "groups-of-other-prompts",
+    "groups-of-one",
+    "batch-wide-advantages",
+    "advantages-off-centre",
 )
 """Seen in recorded sequences, timed calls or counters alone, a setting, under another name here, or no failure."""
 

@@ -21,9 +21,8 @@ MAX_LIST_TOKENS: Final = 1 << 26  # read once more for their advantages: a secon
 class AdvantageRows:
     """One row a sample, in the order of steps and of the dump."""
 
-    frame: pl.DataFrame  # step, group_id, rank, reward, advantage, length, sample, place; null where not recorded
+    frame: pl.DataFrame  # step, group_id, rank, trajectory_id, reward, advantage, length, sample, place
     by_token: float  # share of the sequences whose advantage differs between their tokens
-    gap: int  # steps left unread between two that were read, at most
     source: str  # "sequences" or "completions"
     components: tuple[str, ...] = ()  # columns of the frame that hold components of the reward
 
@@ -47,22 +46,21 @@ def _of_tokens(tokens: Tokens) -> AdvantageRows | None:
     if "reward" not in scalars.columns or not (single or isinstance(lists, pl.List)):
         return None
     parts = sorted(name for name in scalars.columns if name.startswith(COMPONENT))
-    ids = [name for name in ("group_id", "rank", "sample_id", "trajectory_id", "policy_version")
+    ids = [name for name in ("group_id", "rank", "sample_id", "trajectory_id")
            if name in scalars.columns]  # fmt: skip
     columns = ["seq", *ids, "reward", *([ADVANTAGE] if single else []), *parts]
     rows = tokens.sound_rows.select("seq", "step", "n_model").drop_nulls("step").join(scalars.select(columns), on="seq")
-    gap, by_token = 0, 0.0
+    by_token = 0.0
     if single:
         rows = rows.rename({ADVANTAGE: "advantage"})
     else:
         steps = _steps_to_read(tokens)
-        gap = _widest_gap(tokens, steps)
-        rows = rows.filter(pl.col("step").is_in(steps)) if gap else rows
+        rows = rows.filter(pl.col("step").is_in(steps))
         levels = _sequence_levels(tokens, rows["seq"])
         by_token = float(levels["varies"].mean()) if levels.height else 0.0  # type: ignore[arg-type]
         rows = rows.join(levels, on="seq")
     rows = rows.with_columns(sample=_sample(ids), place=pl.col("seq").cast(pl.Int64), length=pl.col("n_model"))
-    return _finished(rows, by_token=by_token, gap=gap, source="sequences", components=tuple(parts))
+    return _finished(rows, by_token=by_token, source="sequences", components=tuple(parts))
 
 
 def _of_completions(trajectories: pl.DataFrame) -> AdvantageRows | None:
@@ -74,7 +72,7 @@ def _of_completions(trajectories: pl.DataFrame) -> AdvantageRows | None:
         place=pl.int_range(pl.len()),
         length=pl.col("tokens_out"),
     )
-    return _finished(rows, by_token=0.0, gap=0, source="completions", components=())
+    return _finished(rows, by_token=0.0, source="completions", components=())
 
 
 def _sample(ids: Sequence[str]) -> pl.Expr:
@@ -82,23 +80,21 @@ def _sample(ids: Sequence[str]) -> pl.Expr:
     return pl.coalesce(*named, pl.format("{}", "seq")) if named else pl.format("{}", "seq")
 
 
-def _finished(
-    rows: pl.DataFrame, *, by_token: float, gap: int, source: str, components: tuple[str, ...]
-) -> AdvantageRows | None:
+def _finished(rows: pl.DataFrame, *, by_token: float, source: str, components: tuple[str, ...]) -> AdvantageRows | None:
     absent = {
         name: kind
-        for name, kind in (("group_id", pl.String), ("rank", pl.Int32), ("policy_version", pl.Int64))
+        for name, kind in (("group_id", pl.String), ("rank", pl.Int32), ("trajectory_id", pl.String))
         if name not in rows.columns
     }
     rows = rows.with_columns(pl.lit(None, kind).alias(name) for name, kind in absent.items())
     known = rows.filter(pl.col("reward").is_finite() & pl.col("advantage").is_finite())
     if known.is_empty():
         return None
-    wanted = ("step", "group_id", "rank", "policy_version", "reward", "advantage", "length", "sample", "place")
+    wanted = ("step", "group_id", "rank", "trajectory_id", "reward", "advantage", "length", "sample", "place")
     known = known.select(*wanted, *components).sort("step", "place")
     # a trajectory of several rows, or one that fills up a batch, counts once in its group
     once = known.unique(["step", "group_id", "sample", "reward", "advantage"], keep="first", maintain_order=True)
-    return AdvantageRows(frame=once, by_token=by_token, gap=gap, source=source, components=components)
+    return AdvantageRows(frame=once, by_token=by_token, source=source, components=components)
 
 
 def _steps_to_read(tokens: Tokens) -> list[int]:
@@ -109,11 +105,6 @@ def _steps_to_read(tokens: Tokens) -> list[int]:
     every = max(1, -(-total // MAX_LIST_TOKENS))
     steps: list[int] = sizes["step"].to_list()[::every]
     return steps
-
-
-def _widest_gap(tokens: Tokens, read: list[int]) -> int:
-    every = tokens.sound_rows["step"].drop_nulls().n_unique()
-    return max(0, -(-every // max(len(read), 1)) - 1)
 
 
 def _sequence_levels(tokens: Tokens, wanted: pl.Series) -> pl.DataFrame:

@@ -148,12 +148,7 @@ def _readings(rows: AdvantageRows, facts: Mapping[str, JsonScalar]) -> Iterator[
         return
     frame = rows.frame.filter(pl.col("group_id").is_not_null())
     yield _Reading(frame=frame, sampled=_sampled(frame, named))
-    across = frame.unique(["group_id", "sample", "reward", "advantage"], keep="first", maintain_order=True)
-    sizes = across.group_by("group_id").len("size")["size"]
-    if sizes.max() > frame.group_by("step", "group_id").len("size")["size"].max():  # type: ignore[operator]
-        generation = across.with_columns(step=pl.col("step").min().over("group_id")).sort("step", maintain_order=True)
-        yield _Reading(frame=across.sort("step", maintain_order=True), sampled=_sampled(generation, named),
-                       assumed="over all steps that train on a group")  # fmt: skip
+    yield from _other_groups(frame, named)
     if len(rows.components) > 1:
         whole = frame.with_columns(reward=pl.sum_horizontal(rows.components))
         yield _Reading(frame=whole, sampled=_sampled(whole, named), assumed="of the sum of the reward's components")
@@ -162,6 +157,28 @@ def _readings(rows: AdvantageRows, facts: Mapping[str, JsonScalar]) -> Iterator[
         if part.height:
             title = COMPONENT.removeprefix(FIGURE) + name.removeprefix(COMPONENT)
             yield _Reading(frame=part, sampled=_sampled(part, named), assumed=f"of {title}, not of the whole reward")
+
+
+def _other_groups(frame: pl.DataFrame, named: int) -> Iterator[_Reading]:
+    """Yield what a recorded group may be but the samples of one step with one id.
+
+    The rows of a trajectory may count once; an id may be that of a prompt, which a batch holds twice; and the samples
+    of a group may be spread over several steps that train on one generation.
+    """
+    each = frame.unique(["step", "group_id", "trajectory_id", "reward", "advantage"], keep="first", maintain_order=True)
+    if frame["trajectory_id"].is_not_null().all() and each.height < frame.height:
+        yield _Reading(frame=each, sampled=_sampled(each, named), assumed="of every trajectory once")
+    sizes = frame.group_by("step", "group_id").len("size")["size"].to_numpy()
+    size = named if named > 1 and not np.any(sizes % named) else int(np.gcd.reduce(sizes))
+    if size > 1 and sizes.max() > size:
+        nth = pl.int_range(pl.len()).over("step", "group_id") // size
+        cut = frame.with_columns(group_id=pl.format("{}#{}", "group_id", nth))
+        yield _Reading(frame=cut, sampled=_sampled(cut, size), assumed=f"of every {size} samples of a prompt")
+    across = frame.unique(["group_id", "sample", "reward", "advantage"], keep="first", maintain_order=True)
+    if across.group_by("group_id").len("size")["size"].to_numpy().max() > sizes.max():
+        generation = across.with_columns(step=pl.col("step").min().over("group_id")).sort("step", maintain_order=True)
+        whole = _sampled(generation, named)
+        yield _Reading(frame=generation, sampled=whole, assumed="over all steps that train on a group")
 
 
 def _by_position(frame: pl.DataFrame, named: int) -> Iterator[_Reading]:
