@@ -135,6 +135,5 @@ def log_of(steps: Sequence[Sequence[Row]]) -> dict[str, list[float]]:
 
 
 def audited(diagnosis: Diagnosis, name: str) -> AuditRow:
-    """Give the row of the audit of one logged metric."""
-    (row,) = (row for row in diagnosis.audit or () if row.logged_as == name)
-    return row
+    """Give the row that recomputes one logged metric; rows that hold it against other metrics come behind it."""
+    return next(row for row in diagnosis.audit or () if row.logged_as == name)
