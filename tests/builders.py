@@ -16,6 +16,7 @@ from hypothesis import settings
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.completions import Completions
+from ptt.diagnostics.evidence.excursions import gather_excursions
 from ptt.diagnostics.evidence.gather import describe_run
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tail_holders import gather_holders
@@ -220,9 +221,11 @@ def evidence_of(
     }
     tokens = tokens_of(frame) if frame is not None else None
     found = gather_tails(tokens, post_name="post_tool") if tokens is not None else None
+    run = describe_run("made", {}, series, tokens)
     return Evidence(
-        run=describe_run("made", {}, series, tokens),
+        run=run,
         metrics=series,
+        excursions=gather_excursions(series, run=run),
         tails=found[0] if found else None,
         holders=gather_holders(tokens, NO_SAMPLES, found[0]) if found and tokens is not None else None,
         tool_use=tool_use_by_step(tokens) if tokens is not None else None,

@@ -22,6 +22,7 @@ from ptt.diagnostics.rules.interface import Rule
 
 SHARED = {
     "__init__",
+    "comes_and_goes",
     "interface",
     "reward_outcome",
     "single_series",

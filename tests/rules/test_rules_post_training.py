@@ -21,7 +21,6 @@ from ptt.diagnostics.rules.post_training import (
     BLOCKS,
     level_of,
     overfitting,
-    perplexity_spikes,
     preference_unstable,
     start_of,
 )
@@ -442,16 +441,6 @@ def test_decimals_of_an_accuracy_are_no_number_of_pairs(decimals: int) -> None:
 def test_drawing_alone_has_the_variance_of_drawing() -> None:
     times = [preference_unstable.excess_swing(drawn(0.7, seed=seed), 16)[1] for seed in range(200)]
     assert np.mean(times) == pytest.approx(1.0, abs=0.03)
-
-
-@given(st.lists(st.floats(0, 10), min_size=21, max_size=60))
-def test_a_leap_is_measured_against_its_neighbours_without_itself(values: list[float]) -> None:
-    held = np.array(values)
-    height, _ = perplexity_spikes.leaps(held)
-    side = perplexity_spikes.SIDE
-    for place in range(side, len(values) - side):
-        others = values[place - side : place] + values[place + 1 : place + side + 1]
-        assert height[place] == pytest.approx(values[place] - float(np.median(others)))
 
 
 def test_the_scatter_of_evaluations_is_told_from_their_course() -> None:

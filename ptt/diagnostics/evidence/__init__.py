@@ -12,6 +12,7 @@ from ptt.diagnostics.evidence.column_faults import ColumnFault
 from ptt.diagnostics.evidence.contradictions import Contradiction
 from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
+from ptt.diagnostics.evidence.excursions import Recurrence
 from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.mask import MaskEvidence
 from ptt.diagnostics.evidence.mismatch import Freshness, RankMismatch
@@ -47,6 +48,7 @@ class Evidence:
     answers: Answers | None = None  # None: no text of a sampled answer was read
     lengths: Lengths | None = None  # None: no text of a sampled answer was read
     evaluation: Evaluation | None = None  # None: no metric of any evaluation
+    excursions: tuple[Recurrence, ...] | None = None  # dips and spikes that recover; None: not looked for
     rewards: Rewards | None = None  # None: neither components nor single rewards
     counters: SampleCounters | None = None  # None: no sample is counted as lost, and no episode tells how it ended
     groups: PromptGroups | None = None  # None: neither rewards by prompt group nor shares of them are recorded

@@ -31,6 +31,7 @@ from ptt.diagnostics.evidence.completions import (
 from ptt.diagnostics.evidence.contradictions import find_contradictions
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
+from ptt.diagnostics.evidence.excursions import gather_excursions
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mask import gather_mask
 from ptt.diagnostics.evidence.mismatch import gather_freshness, gather_mismatch, gather_rank_mismatch
@@ -340,6 +341,17 @@ def gather(
         limits=settings.limits,
         better=settings.better,
     )
+    excursions = topic(
+        "excursions",
+        lambda: gather_excursions(
+            series,
+            run=run,
+            other=other,
+            evaluation=evidence.evaluation,
+            events=evidence.events,
+            segments=evidence.segments,
+        ),
+    )
     described = topic(
         "outcome",
         lambda: describe_run_series(
@@ -355,7 +367,9 @@ def gather(
     seconds = topic("time", lambda: logged_seconds(metrics, wide))
     tables |= {"courses": described.courses} if described else {}
     return Gathered(
-        evidence=replace(evidence, described=described.outcomes if described else (), seconds=seconds),
+        evidence=replace(
+            evidence, excursions=excursions, described=described.outcomes if described else (), seconds=seconds
+        ),
         # the rows leave these out, and there may be thousands
         tables=Tables(tables, {"other_series": partial(series_parts, other)}) if wide.parts else tables,
         wide=wide,

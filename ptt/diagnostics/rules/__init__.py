@@ -11,6 +11,7 @@ from ptt.diagnostics.rules.critic import (
 from ptt.diagnostics.rules.data_freshness import (
     engine_mismatch,
     mismatch_after_tools,
+    mismatch_comes_and_goes,
     old_logprobs_off,
     rank_mismatch,
     stale_rollouts,
@@ -62,10 +63,12 @@ from ptt.diagnostics.rules.evaluation import (
 )
 from ptt.diagnostics.rules.exploration import (
     entropy_collapse,
+    entropy_excursions,
     entropy_explosion,
     entropy_high,
     equal_lengths,
     length_collapse,
+    length_excursions,
     negative_entropy_bonus,
     template_collapse,
     tool_diversity,
@@ -84,6 +87,7 @@ from ptt.diagnostics.rules.numerics import (
 from ptt.diagnostics.rules.policy_update import (
     clip_fraction_high,
     kl_over_target,
+    kl_spikes,
     kl_zero,
     learning_rate_high,
     learning_rate_jump,
@@ -117,6 +121,7 @@ from ptt.diagnostics.rules.reward import (
     length_inflation,
     refusals_rise,
     repetition_rise,
+    reward_dips,
     reward_fell,
     reward_follows_length,
     reward_hacking,
@@ -137,6 +142,7 @@ from ptt.diagnostics.rules.systems import (
     memory_imbalance,
     out_of_memory,
     run_cut_short,
+    slow_steps,
     stragglers,
     throughput_drop,
 )
@@ -211,6 +217,7 @@ REWARD_RULES: tuple[Rule, ...] = (
     components_diverge.RULE,
     judge_spikes.RULE,
     reward_fell.RULE,
+    reward_dips.RULE,
     reward_follows_length.RULE,
     reward_variance.RULE,
     length_inflation.RULE,
@@ -240,6 +247,7 @@ TRAINING_SIGNAL_RULES: tuple[Rule, ...] = (
 POLICY_UPDATE_RULES: tuple[Rule, ...] = (
     clip_fraction_high.RULE,
     kl_over_target.RULE,
+    kl_spikes.RULE,
     kl_zero.RULE,
     learning_rate_high.RULE,
     learning_rate_jump.RULE,
@@ -263,8 +271,10 @@ EXPLORATION_RULES: tuple[Rule, ...] = (
     entropy_collapse.RULE,
     entropy_explosion.RULE,
     entropy_high.RULE,
+    entropy_excursions.RULE,
     equal_lengths.RULE,
     length_collapse.RULE,
+    length_excursions.RULE,
     negative_entropy_bonus.RULE,
     template_collapse.RULE,
     tool_diversity.RULE,
@@ -272,6 +282,7 @@ EXPLORATION_RULES: tuple[Rule, ...] = (
 DATA_FRESHNESS_RULES: tuple[Rule, ...] = (
     engine_mismatch.RULE,
     mismatch_after_tools.RULE,
+    mismatch_comes_and_goes.RULE,
     old_logprobs_off.RULE,
     rank_mismatch.RULE,
     stale_rollouts.RULE,
@@ -291,6 +302,7 @@ SYSTEMS_RULES: tuple[Rule, ...] = (
     stragglers.RULE,
     idle_rollout.RULE,
     throughput_drop.RULE,
+    slow_steps.RULE,
     gpu_utilisation_fell.RULE,
     memory_imbalance.RULE,
     memory_growth.RULE,

@@ -201,6 +201,12 @@ AT_ONE_STEP: Final = frozenset(
         "judge-spikes",
         "perplexity-spikes",
         "reward-outliers",
+        "reward-dips",
+        "mismatch-comes-and-goes",
+        "kl-spikes",
+        "entropy-excursions",
+        "length-excursions",
+        "slow-steps",
     }
 )
 """Findings of something that happens at a step: that it did at the first one is a date."""

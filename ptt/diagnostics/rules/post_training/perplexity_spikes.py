@@ -1,19 +1,18 @@
 """This run shows a training loss that spikes several times.
 
 What: at three logged values or more, and at least one in two hundred, the loss lies half a nat (a perplexity 1.65 times
-as high) and eight standard deviations above the median of the 20 values around it, not counting itself.
+as high) and eight standard deviations above the medians of the ten values before it and of the ten after it.
 Why it matters: such a batch gives a gradient of unusual size and direction; a spike that takes several steps to recover
 has moved the weights.
 What it is not: one bad batch, or the scatter of small batches, which the deviation around it measures.
 What to do: read the batches of these steps; clip gradients, and fix or drop what stands out.
-Source: the point is left out of its own median and median deviation, so it cannot hide itself. PaLM (arXiv 2204.02311,
+Source: spikes are left out of the medians and of the deviation, so they cannot hide themselves. PaLM (arXiv 2204.02311,
 section 5.1) describes such spikes and skips their batches.
 """
 
 from dataclasses import replace
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
@@ -21,12 +20,11 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.post_training import SUPERVISED
 from ptt.diagnostics.rules.single_series import logged
-from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
+from ptt.diagnostics.statistics.recurring_excursions import departures
 from ptt.diagnostics.wording import sig
 
 SIDE = 10  # values on either side
-LEAP_LIMIT = 0.5  # nats above the median around it
+LEAP_LIMIT = 0.5  # nats above the medians before and after it
 Z_LIMIT = 8.0  # robust standard deviations: a normal value does not come so far, a batch of one sometimes
 MIN_SPIKES = 3
 MIN_SHARE = 0.005
@@ -51,8 +49,8 @@ def _loss(evidence: Evidence) -> Series | NotJudged:
 def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Judge the loss, or the logarithm of the perplexity where only that is logged."""
     steps, values = series.finite()
-    height, deviations = leaps(values)
-    spikes = np.flatnonzero((height > limits["leap"]) & (deviations > Z_LIMIT))
+    height, _level, deviation = departures(values, SIDE)
+    spikes = np.flatnonzero((height > limits["leap"]) & (height > Z_LIMIT * deviation))
     worst = float(height.max())
     summary = (
         f"{len(spikes)} of {len(values)} losses jump by {limits['leap']:g} nats or more, the largest by "
@@ -83,18 +81,6 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
             "if the same batches are harmless elsewhere, halve the learning rate or lengthen the warm-up",
         ),
     )
-
-
-def leaps(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return each value's height above the median of its neighbours, and that in robust deviations of theirs."""
-    around = sliding_window_view(np.pad(values, SIDE, mode="reflect"), 2 * SIDE + 1)
-    others = np.delete(around, SIDE, axis=1)
-    middle = np.median(others, axis=1)
-    spread = MAD_TO_SD * np.median(np.abs(others - middle[:, None]), axis=1)
-    height = values - middle
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        deviations = np.where(spread > 0, height / spread, np.where(height > 0, np.inf, 0.0))
-    return height, deviations
 
 
 RULE = rule(

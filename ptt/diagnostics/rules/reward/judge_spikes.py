@@ -2,8 +2,8 @@
 
 What: the mean of a score that a model gives (judge, rubric, grader, preference) jumps up from one window to the next by
 eight standard deviations of a window's mean and stays there, in one step and not gradually, while no outcome jumps by
-three at that point. Or (low) it leaps at two single steps or more, by eight standard deviations and twice as far as at
-any other step, while no outcome leaps with it.
+three at that point. Or (low) it leaps at two single steps or more, further and more often than its noise gives
+(`recurring_excursions`, 1% false alarms), while no outcome leaps with it.
 Why it matters: a policy that finds a phrase the judge likes is rewarded at once and everywhere, while it solves no more
 tasks. A new judge, or a new judge prompt, looks the same.
 What to do: compare judge model, version and prompt before and after; read the samples that gained most.
@@ -13,16 +13,17 @@ Source: Zheng et al., Judging LLM-as-a-Judge (arXiv 2306.05685), on position, ve
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MAD_TO_SD, MIN_VALUES, window_mean_noise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, window_mean_noise
+from ptt.diagnostics.evidence.excursions import FALSE_ALARMS, SPIKE
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import is_judge
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import OUTCOME_ENABLE, rewards_of, with_values
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.recurring_excursions import MIN_SDS, are_beyond_noise, departures, find_excursions
 from ptt.diagnostics.statistics.small_sample import fit_line
 from ptt.diagnostics.wording import sig
 
@@ -30,9 +31,7 @@ JUMP_Z_LIMIT = 8.0  # standard deviations of a window's mean, with AR(1) noise o
 MIN_JUMP_SHARE = 0.1  # of the larger level
 SHARED_Z_LIMIT = 3.0  # standard deviations: an outcome that jumps this much at the place shares the jump
 MIN_PEAKS = 2  # single steps: one is a batch of easy prompts
-MAX_PEAK_SHARE = 0.05  # of the steps: leaps more frequent than this are ordinary scatter
-PEAK_GAP = 2.0  # times the farthest other step: leaps of their own, not the tail of one distribution
-HALF_WINDOW = 5  # steps on either side, for the median that a step is compared with
+HALF_WINDOW = 10  # steps on either side, for the medians that a step is compared with
 
 
 class Jump(NamedTuple):
@@ -59,9 +58,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     alone = {
         name: jump for name, jump in jumps.items() if not any(_jumps_at(outcome, jump.step) for outcome in outcomes)
     }
-    brief = {name: _peaks(judges[name], limits["jump"]) for name in judges.keys() - jumps.keys()}
+    brief = {name: _peaks(judges[name]) for name in judges.keys() - jumps.keys()}
     for outcome in outcomes:
-        brief = {name: np.setdiff1d(peaks, _leaps(outcome, SHARED_Z_LIMIT)) for name, peaks in brief.items()}
+        brief = {name: np.setdiff1d(peaks, _leaps(outcome)) for name, peaks in brief.items()}
     brief = {name: brief[name] for name in sorted(brief) if len(brief[name]) >= MIN_PEAKS}
     if not alone and not brief:
         return Healthy(reason=f"{', '.join(judges)}: no jump of its own")
@@ -72,31 +71,21 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             enable=OUTCOME_ENABLE,
         )
     lasting = [_finding(judges[name], jump, limits["jump"]) for name, jump in alone.items()]
-    return Broken(findings=(*lasting, *(_brief(judges[name], peaks, limits["jump"]) for name, peaks in brief.items())))
+    return Broken(findings=(*lasting, *(_brief(judges[name], peaks) for name, peaks in brief.items())))
 
 
-def _off_median(series: Series) -> tuple[IntArray, FloatArray, float]:
-    """Return the steps, how far each value lies above the median around it, and the robust deviation of that."""
+def _leaps(series: Series) -> IntArray:
+    """Return the steps at which an outcome lies well above the levels before and after it."""
     steps, values = series.finite()
-    around = sliding_window_view(np.pad(values, HALF_WINDOW, mode="reflect"), 2 * HALF_WINDOW + 1)
-    off = values - np.median(around, axis=1)
-    return steps, off, MAD_TO_SD * float(np.median(np.abs(off)))
+    off, _, deviation = departures(values, HALF_WINDOW)
+    return steps[off > SHARED_Z_LIMIT * deviation]
 
 
-def _leaps(series: Series, sds: float) -> IntArray:
-    """Return the steps at which a series is `sds` deviations above the median around it."""
-    steps, off, deviation = _off_median(series)
-    return steps[off > sds * deviation]
-
-
-def _peaks(series: Series, sds: float) -> IntArray:
-    """Return the few single steps at which a score leaps far above all others; empty if none stand out."""
-    steps, off, deviation = _off_median(series)
-    high = off > max(sds * deviation, MIN_JUMP_SHARE * float(np.abs(series.finite()[1]).max()))
-    farthest = float(np.abs(off[~high]).max(initial=0.0))
-    if not MIN_PEAKS <= high.sum() <= MAX_PEAK_SHARE * len(off) or off[high].min() <= PEAK_GAP * farthest:
-        return steps[:0]
-    return steps[high]
+def _peaks(series: Series) -> IntArray:
+    """Return the single steps at which a score leaps beyond its noise, and comes back; empty if none do."""
+    steps, values = series.finite()
+    found = [one for one in find_excursions(values, sides=(SPIKE,)) if are_beyond_noise(one, rate=FALSE_ALARMS)]
+    return steps[[span.extreme for one in found for span in one.spans]]
 
 
 def _jump(series: Series, limit: float) -> Jump | None:
@@ -164,15 +153,17 @@ def _finding(series: Series, jump: Jump, limit: float) -> Finding:
     )
 
 
-def _brief(series: Series, peaks: IntArray, limit: float) -> Finding:
-    steps, off, deviation = _off_median(series)
-    heights = off[np.isin(steps, peaks)]
+def _brief(series: Series, peaks: IntArray) -> Finding:
+    steps, values = series.finite()
+    off, _, deviation = departures(values, HALF_WINDOW)
+    at = np.isin(steps, peaks)
+    heights, noise = off[at], float(np.median(deviation[at]))
     return Finding(
         severity=Severity.LOW,
         claim=f"The judge's score {series.raw_name} leaps at {len(peaks)} single steps by up to {sig(heights.max())}, "
         "and no outcome leaps with it",
-        observed=float(heights.min()) / deviation if deviation > 0 else None,
-        limit=limit,
+        observed=float(heights.min()) / noise if noise > 0 else None,
+        limit=MIN_SDS,
         unit="standard deviations",
         onset_step=int(peaks[0]),
         onset_interval=(int(peaks[0]), int(peaks[0])),

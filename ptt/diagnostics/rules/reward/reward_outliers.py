@@ -19,6 +19,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import recorded_samples
+from ptt.diagnostics.rules.reward.reward_dips import is_of_reward
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 from ptt.diagnostics.wording import pct, sig
 
@@ -36,7 +37,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if isinstance(verdict, Finding):
         return verdict
     curves = [series for name in ("reward/mean", "reward/std") if (series := evidence.metrics.get(name)) is not None]
+    dips = {int(step) for one in evidence.excursions or () if is_of_reward(one) for step in one.lead.steps}
     steps = [step for series in curves if (step := _of_steps(series, limits["far"])) is not None]
+    steps = [step for step in steps if step.onset_step not in dips]  # those of reward-dips
     return max(steps, key=lambda step: step.observed or 0.0, default=verdict)
 
 

@@ -1,0 +1,90 @@
+"""This run shows a reward that falls at single steps or for short spans, and recovers.
+
+What: the mean reward leaves its level by three tenths of it or more, at more steps than noise gives, and comes back to
+at least half of that level; or it falls by as much at just the steps at which the length, the entropy or the
+engine's mismatch leaves its own level. High where next to nothing is left of the reward at more than one step.
+Why it matters: the reward of these steps measures a fault, not the policy, and the gradient follows it all the same. A
+mean over a window hardly moves.
+What it is not: noise with heavy tails or of small batches, whose own spread the test uses; a single low step, of which
+nothing else departs; a fall that lasts (reward-fell).
+What to do: find what the steps have in common. The claim names it where the logs show it: an evaluation, a saved
+checkpoint, a restart, a period, the series that depart with it. Leave the steps out of training.
+Source: `recurring_excursions`: Student's t with three degrees of freedom for the noise, hypergeometric tests for what
+it goes with; 1% false alarms over all series of a run. NVIDIA-NeMo/RL#1443: reward 0 one step after each validation,
+because the engine woke without its weights.
+"""
+
+from __future__ import annotations
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.excursions import Recurrence, facts_of
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.comes_and_goes import (
+    MIN_REWARD_FALL,
+    REWARD,
+    beside_words,
+    causes_of,
+    comes_and_goes,
+    confirm_of,
+    is_engine,
+    reward_fall,
+    steps_words,
+    times_words,
+    typical,
+    when_words,
+)
+from ptt.diagnostics.rules.interface import Finding, Limits, rule
+from ptt.diagnostics.rules.reward import REWARD_ENABLE
+from ptt.diagnostics.rules.single_series import metric_evidence
+from ptt.diagnostics.wording import sig
+
+NOTHING_LEFT = 0.1  # of the level: whole batches fail
+
+
+def is_of_reward(recurrence: Recurrence) -> bool:
+    """Return whether the reward falls at these steps, whichever series leads."""
+    return recurrence.lead.series.name == REWARD or reward_fall(recurrence) is not None
+
+
+def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Finding | None:
+    lead, reward = recurrence.lead, evidence.metrics[REWARD]
+    fall = reward_fall(recurrence)
+    value, level = (fall.value, fall.level) if fall is not None else (typical(lead.values), typical(lead.levels))
+    share = (level - value) / abs(level) if level else 1.0
+    if share < limits["fell"]:
+        return None
+    single = lead.excursions.alone
+    gone = share >= 1 - NOTHING_LEFT
+    first = int(lead.begins[0])
+    return Finding(
+        severity=Severity.LOW if single else Severity.HIGH if gone else Severity.MEDIUM,
+        claim=f"The reward falls to {sig(value)} at {steps_words(lead)}{when_words(recurrence)} and recovers; it is "
+        f"{sig(level)} around them{beside_words(recurrence, skip=(REWARD,))}",
+        observed=share,
+        limit=limits["fell"],
+        unit="of the level",
+        link=Link.DATA_FRESHNESS if is_engine(recurrence) else None,
+        onset_step=first,
+        onset_interval=(first, first),
+        evidence=metric_evidence(reward, value=value, level=level, **facts_of(recurrence)),
+        causes=causes_of(
+            recurrence,
+            "rollouts that failed as a whole and were scored 0: an environment, a tool or a scorer that was down",
+            "other tasks at these steps: a shard, a source or a batch of another kind",
+        ),
+        confirm=confirm_of(recurrence),
+        next=(
+            f"leave these steps out of training ({times_words(recurrence)}): mask them, or go back to the checkpoint "
+            f"before step {first}",
+            "fix what they have in common before anything else is tuned",
+        ),
+    )
+
+
+RULE = rule(
+    comes_and_goes((REWARD,), what="mean reward", enable=REWARD_ENABLE, judge=_finding, owner=is_of_reward),
+    "reward-dips",
+    Link.REWARD,
+    max_severity=Severity.HIGH,
+    fell=MIN_REWARD_FALL,
+)
