@@ -235,6 +235,10 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
         Severity.MEDIUM,
     ),
     "split-gap/training and held-out": (made(figures=[figure(points(0.3), twin=UP)]), Severity.MEDIUM),
+    "reward-dips/every tenth step": (
+        made({"reward/mean": np.where(np.arange(STEPS) % 10 == 9, 0.0, noisy(0.6))}),
+        Severity.HIGH,
+    ),
     "reward-fell/little left": (made({"reward/mean": noisy(step_at(0.8, 0.1))}), Severity.HIGH),
     "reward-fell/half left": (made({"reward/mean": noisy(step_at(0.8, 0.4))}), Severity.MEDIUM),
     "reward-fell/from a level that never rose": (
@@ -392,6 +396,8 @@ HEALTHY: dict[str, Evidence] = {
         {CALLS: noisy(step_at(1.5, 0.0))}, conditions={CALLS: points(step_at(1.5, 0.0, 6, POINTS))}
     ),
     "split-gap/steady": made(figures=[figure(points(ramp(0.3, 0.8, POINTS)), twin=UP)]),
+    "reward-dips/noise": made({"reward/mean": noisy(0.4, sd=0.15, seed=6)}),
+    "reward-dips/one step": made({"reward/mean": np.where(np.arange(STEPS) == 99, 0.0, noisy(0.6))}),
     "reward-fell/rises": made({"reward/mean": UP}),
     "reward-shape/mixed": made(singles=samples(DONE.astype(float))),
     "reward-shape/solved at last": made(singles=samples((RNG.random(600) < np.linspace(0.2, 1.0, 600)).astype(float))),
@@ -476,6 +482,7 @@ FEW: dict[str, Evidence] = {
     ),
     "eval-unlike-training/five points": made({CUT: noisy(0.02)}, conditions={CUT: points(0.45)[:5]}),
     "split-gap/one split": made(figures=[figure(points(0.4))]),
+    "reward-dips/twenty values": made({"reward/mean": UP[:20]}),
     "reward-fell/four values": made({"reward/mean": UP[:4]}),
     "reward-shape/few samples": made(singles=samples(np.ones(100))),
     "reward-outliers/few samples": made(singles=samples(np.ones(100))),

@@ -37,7 +37,14 @@ NOT_MADE: Final = (
     "groups-of-one",
     "batch-wide-advantages",
     "advantages-off-centre",
+    "reward-dips",
+    "mismatch-comes-and-goes",
+    "kl-spikes",
+    "entropy-excursions",
+    "length-excursions",
+    "slow-steps",
 )
-"""Seen in recorded sequences, timed calls or counters alone, a setting, under another name here, or no failure."""
+"""Seen in recorded sequences, timed calls or counters alone, a setting, under another name here, no failure, or come and go:
+faults that last are what is put into these runs."""
 
 __all__ = ["FAULTS", "NOT_MADE", "Fault"]

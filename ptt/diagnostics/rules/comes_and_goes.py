@@ -1,6 +1,7 @@
 """Template for rules on what comes and goes: a series that leaves its level at single steps or for spans, and returns.
 
-    check = comes_and_goes("kl/ref", what="KL", enable=ENABLE, judge=_finding)
+    def check(evidence: Evidence, limits: Limits) -> Verdict:
+        return judge_recurrences(evidence, limits, ("kl/ref",), what="KL", enable=ENABLE, judge=_finding)
 
 `judge` gets each recurrence that the rule owns and answers with a finding, or None where it does no harm. A recurrence
 is owned by one rule alone: by reward-dips where the reward falls at its steps, else by that of its leading series.
@@ -27,7 +28,7 @@ from ptt.diagnostics.evidence.excursions import (
     facts_of,
 )
 from ptt.diagnostics.model import Severity
-from ptt.diagnostics.rules.interface import Broken, Check, Finding, Healthy, Limits, NotJudged, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict
 from ptt.diagnostics.rules.single_series import logged, metric_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.recurring_excursions import MIN_VALUES, Coincidence
@@ -73,34 +74,36 @@ ENGINE: Final = "the engine samples from other weights than the trainer's at the
 Judge = Callable[[Recurrence, Evidence, Limits], Finding | None]
 
 
-def comes_and_goes(
-    names: Collection[str], *, what: str, enable: str, judge: Judge, owner: Callable[[Recurrence], bool] | None = None
-) -> Check:
-    """Return the check of a rule on series that leave their level and return, by their canonical names.
+def judge_recurrences(
+    evidence: Evidence,
+    limits: Limits,
+    names: Collection[str],
+    *,
+    what: str,
+    enable: str,
+    judge: Judge,
+    owner: Callable[[Recurrence], bool] | None = None,
+) -> Verdict:
+    """Judge what comes and goes in some series, by their canonical names.
 
     `what` completes "no ... is logged". `owner` says which recurrences are the rule's; by default those that one of
     its series leads and that leave the reward alone.
     """
-
-    def check(evidence: Evidence, limits: Limits) -> Verdict:
-        answers = [logged(evidence, name, what=what, enable=enable, minimum=MIN_VALUES) for name in names]
-        readable = [one for one in answers if not isinstance(one, NotJudged)]
-        if not readable:
-            unread = [one for one in answers if isinstance(one, NotJudged)]
-            return min(unread, key=lambda one: one.absent)
-        if evidence.excursions is None:
-            return NotJudged(reason=f"dips and spikes of the {what} were not looked for", missing=tuple(names))
-        mine = [one for one in evidence.excursions if (owner(one) if owner else _leads(one, names))]
-        findings = [finding for one in mine if (finding := judge(one, evidence, limits)) is not None]
-        count = sum(len(one.finite()[0]) for one in readable)
-        if not findings:
-            seen = "leaves its level for a while by more than noise" if not mine else "departs so far that it harms"
-            return Healthy(reason=f"none of {count} values of the {what} {seen}")
-        serious = tuple(finding for finding in findings if finding.severity.at_least(Severity.MEDIUM))
-        notes = tuple(finding for finding in findings if finding not in serious)
-        return Broken(findings=serious) if serious else Healthy(reason=notes[0].claim, notes=notes)
-
-    return check
+    answers = [logged(evidence, name, what=what, enable=enable, minimum=MIN_VALUES) for name in names]
+    readable = [one for one in answers if not isinstance(one, NotJudged)]
+    if not readable:
+        unread = [one for one in answers if isinstance(one, NotJudged)]
+        return min(unread, key=lambda one: one.absent)
+    if evidence.excursions is None:
+        return NotJudged(reason=f"dips and spikes of the {what} were not looked for", missing=tuple(names))
+    mine = [one for one in evidence.excursions if (owner(one) if owner else _leads(one, names))]
+    findings = [finding for one in mine if (finding := judge(one, evidence, limits)) is not None]
+    count = sum(len(one.finite()[0]) for one in readable)
+    if not findings:
+        seen = "leaves its level for a while by more than noise" if not mine else "departs so far that it harms"
+        return Healthy(reason=f"none of {count} values of the {what} {seen}")
+    serious = tuple(finding for finding in findings if finding.severity.at_least(Severity.MEDIUM))
+    return Broken(findings=serious) if serious else Healthy(reason=findings[0].claim, notes=tuple(findings))
 
 
 def _leads(recurrence: Recurrence, names: Collection[str]) -> bool:

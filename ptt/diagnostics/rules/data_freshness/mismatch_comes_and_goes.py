@@ -21,16 +21,16 @@ from ptt.diagnostics.rules.comes_and_goes import (
     MISMATCHES,
     beside_words,
     causes_of,
-    comes_and_goes,
     confirm_of,
     event_of,
+    judge_recurrences,
     steps_words,
     times_words,
     typical,
     when_words,
 )
 from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, KL, LOGP_ABS, PROB_DIFF, PROB_ERROR
-from ptt.diagnostics.rules.interface import Finding, Limits, rule
+from ptt.diagnostics.rules.interface import Finding, Limits, Verdict, rule
 from ptt.diagnostics.rules.single_series import lasting_excess, metric_evidence
 from ptt.diagnostics.wording import pct, sig
 
@@ -79,14 +79,21 @@ def _finding(recurrence: Recurrence, _: Evidence, limits: Limits) -> Finding | N
     )
 
 
-RULE = rule(
-    comes_and_goes(
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the spikes of each recorded measure against its own limit."""
+    return judge_recurrences(
+        evidence,
+        limits,
         MISMATCHES,
         what="difference between engine and trainer",
         enable="record the engine's own logprobs beside the trainer's: veRL rollout.calculate_log_probs=True, TRL "
         "vllm_importance_sampling_correction=True",
         judge=_finding,
-    ),
+    )
+
+
+RULE = rule(
+    check,
     "mismatch-comes-and-goes",
     Link.DATA_FRESHNESS,
     max_severity=Severity.HIGH,

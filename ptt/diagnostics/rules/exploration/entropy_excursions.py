@@ -10,15 +10,20 @@ Source: `recurring_excursions`; a factor of two is far beyond a batch's own mix 
 
 from __future__ import annotations
 
+from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link
-from ptt.diagnostics.rules.comes_and_goes import comes_and_goes, factor_judge
-from ptt.diagnostics.rules.interface import LANGUAGE, rule
+from ptt.diagnostics.rules.comes_and_goes import factor_judge, judge_recurrences
+from ptt.diagnostics.rules.interface import LANGUAGE, Limits, Verdict, rule
 
 FACTOR = 2.0  # times the level, or its inverse
 ENABLE = "log the policy's token entropy"
 
-RULE = rule(
-    comes_and_goes(
+
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the dips and spikes of the entropy."""
+    return judge_recurrences(
+        evidence,
+        limits,
         ("entropy",),
         what="entropy",
         enable=ENABLE,
@@ -34,7 +39,11 @@ RULE = rule(
                 "leave these steps out of training until the cause is known",
             ),
         ),
-    ),
+    )
+
+
+RULE = rule(
+    check,
     "entropy-excursions",
     Link.EXPLORATION,
     families=LANGUAGE,

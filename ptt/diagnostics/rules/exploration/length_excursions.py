@@ -10,14 +10,19 @@ Source: `recurring_excursions`; a factor of two is far beyond a batch's own mix 
 
 from __future__ import annotations
 
+from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link
-from ptt.diagnostics.rules.comes_and_goes import comes_and_goes, factor_judge
-from ptt.diagnostics.rules.interface import LANGUAGE, rule
+from ptt.diagnostics.rules.comes_and_goes import factor_judge, judge_recurrences
+from ptt.diagnostics.rules.interface import LANGUAGE, Limits, Verdict, rule
 
 FACTOR = 2.0  # times the level, or its inverse
 
-RULE = rule(
-    comes_and_goes(
+
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the dips and spikes of the mean response length."""
+    return judge_recurrences(
+        evidence,
+        limits,
         ("len/response_mean",),
         what="mean response length",
         enable="log the mean response length",
@@ -34,7 +39,11 @@ RULE = rule(
                 "log how each rollout ended",
             ),
         ),
-    ),
+    )
+
+
+RULE = rule(
+    check,
     "length-excursions",
     Link.EXPLORATION,
     families=LANGUAGE,

@@ -22,9 +22,9 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.comes_and_goes import (
     beside_words,
     causes_of,
-    comes_and_goes,
     confirm_of,
     event_of,
+    judge_recurrences,
     steps_words,
     typical,
     when_words,
@@ -43,7 +43,9 @@ TIMES_LIMIT = kl_over_target.HIGH_FACTOR  # times the limit of a lasting KL: 1 n
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the spikes of the KL that recur; else note the largest single one."""
-    verdict = _recurring(evidence, limits)
+    verdict = judge_recurrences(
+        evidence, limits, (KL,), what="KL to the reference", enable=kl_over_target.ENABLE, judge=_finding
+    )
     if not isinstance(verdict, Healthy) or verdict.notes:
         return verdict
     note = _single(evidence, limits)
@@ -125,8 +127,6 @@ def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Find
         ),
     )
 
-
-_recurring = comes_and_goes((KL,), what="KL to the reference", enable=kl_over_target.ENABLE, judge=_finding)
 
 RULE = rule(
     check,

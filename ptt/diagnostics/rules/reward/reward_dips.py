@@ -24,16 +24,16 @@ from ptt.diagnostics.rules.comes_and_goes import (
     REWARD,
     beside_words,
     causes_of,
-    comes_and_goes,
     confirm_of,
     is_engine,
+    judge_recurrences,
     reward_fall,
     steps_words,
     times_words,
     typical,
     when_words,
 )
-from ptt.diagnostics.rules.interface import Finding, Limits, rule
+from ptt.diagnostics.rules.interface import Finding, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward import REWARD_ENABLE
 from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.wording import sig
@@ -81,8 +81,15 @@ def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Find
     )
 
 
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the dips of the mean reward, whichever series leads."""
+    return judge_recurrences(
+        evidence, limits, (REWARD,), what="mean reward", enable=REWARD_ENABLE, judge=_finding, owner=is_of_reward
+    )
+
+
 RULE = rule(
-    comes_and_goes((REWARD,), what="mean reward", enable=REWARD_ENABLE, judge=_finding, owner=is_of_reward),
+    check,
     "reward-dips",
     Link.REWARD,
     max_severity=Severity.HIGH,

@@ -19,13 +19,13 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.comes_and_goes import (
     beside_words,
     causes_of,
-    comes_and_goes,
     event_of,
+    judge_recurrences,
     steps_words,
     typical,
     when_words,
 )
-from ptt.diagnostics.rules.interface import EVERY, Finding, Limits, rule
+from ptt.diagnostics.rules.interface import EVERY, Finding, Limits, Verdict, rule
 from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.wording import pct, sig
 
@@ -64,8 +64,15 @@ def _finding(recurrence: Recurrence, _: Evidence, limits: Limits) -> Finding | N
     )
 
 
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the steps that take far longer than those around them."""
+    return judge_recurrences(
+        evidence, limits, (TIME,), what="step time", enable="log the time of each step", judge=_finding
+    )
+
+
 RULE = rule(
-    comes_and_goes((TIME,), what="step time", enable="log the time of each step", judge=_finding),
+    check,
     "slow-steps",
     Link.SYSTEMS,
     families=EVERY,
