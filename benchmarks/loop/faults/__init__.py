@@ -44,7 +44,7 @@ NOT_MADE: Final = (
     "length-excursions",
     "slow-steps",
 )
-"""Seen in recorded sequences, timed calls or counters alone, a setting, under another name here, no failure, or come and go:
-faults that last are what is put into these runs."""
+"""Seen in recorded sequences, timed calls or counters alone, a setting, under another name here, no failure, or what
+comes and goes: faults that last are put into these runs."""
 
 __all__ = ["FAULTS", "NOT_MADE", "Fault"]
