@@ -121,7 +121,10 @@ def fit_advantages(sampled: Sampled) -> Fit:
     precision = precision_of(sampled.advantage, sampled.batch.reward)
     telling = _telling(sampled)
     lines = lines_of(sampled.advantage, sampled.batch, precision)
-    estimator, share = _nearest(sampled, precision, telling)
+    some = _some_steps(sampled)
+    estimator, share = _nearest(some, precision, _telling(some))
+    if some is not sampled:
+        share = _share(sampled, _estimate(estimator, sampled.batch), precision, telling)
     known = share >= MAJORITY and telling.sum() >= MIN_EXPLAINED
     known |= share == 1.0 and estimator.grouped and telling.sum() >= MIN_ALONE
     if share < FITS:
