@@ -199,6 +199,28 @@ def test_steps_of_one_shard_are_laid_to_it() -> None:
     assert finding.evidence["goes_with"] == "logged/data/shard 5"
 
 
+@pytest.mark.parametrize(
+    ("context", "other", "kind"),
+    [
+        ({"save_steps": 13}, {}, "checkpoint"),
+        ({}, {"timing/save_checkpoint": np.where(np.arange(1, COUNT + 1) % 13 == 0, 40.0, 0.0)}, "checkpoint"),
+        ({}, {"timing/weight_sync": np.where(np.arange(1, COUNT + 1) % 13 == 0, 4.0, np.nan)}, "weight sync"),
+        ({}, {"epoch": np.arange(1, COUNT + 1) / 13}, "epoch"),
+    ],
+    ids=["by the settings", "by its time", "by the time of the update", "by the number of the epoch"],
+)
+def test_what_happens_now_and_then_is_read_from_settings_and_sparse_series(
+    context: dict[str, int], other: dict[str, Array], kind: str
+) -> None:
+    metrics = {"reward/mean": series_of("reward/mean", at(reward(), list(range(12, COUNT - 3, 13)), 0.0))}
+    run = replace(evidence_of(metrics=metrics).run, context=context)
+    series = {name: series_of(name, values) for name, values in other.items()}
+    (recurrence,) = gather_excursions(metrics, run=run, other=series)
+    assert (recurrence.coincidences[0].kind, recurrence.coincidences[0].lag) == (kind, 0)
+    assert recurrence.period is not None
+    assert recurrence.period.every == 13
+
+
 @pytest.mark.parametrize("rule", RULE_IDS)
 def test_without_the_series_nothing_is_judged(rule: str) -> None:
     not_judged(BY_ID[rule].run(evidence_of(metrics={"lr": np.full(COUNT, 1e-6)})))
