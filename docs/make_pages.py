@@ -421,11 +421,67 @@ def causes() -> str:
 AUDIT = """# The audit of the objective
 
 A trainer says what it optimises: advantages, a loss, curves with names. `ptt diagnose` recomputes what the run's own
-records allow, and holds the logged metrics against each other. `findings.json` has one row for each under `audit`.
+records allow, and holds the logged metrics against each other. `findings.json` has one row for each under `audit`:
+`agrees`, `differs`, `fact` (nothing is logged to hold it against) or `not_checkable`, with the columns that are missing.
+A difference alone is no finding. It becomes one where a known mistake explains it, or where it begins in mid-run.
+
+The answer on the terminal is one line, and the report has a table:
+
+    Recomputed  advantages are GRPO's; KL is k3 x ratio policy/ref, token mean; 25 of 26 logged metrics agree
 
 ## Advantages from rewards
 
+Needs `reward`, `advantage` and a group (`group_id`, or the prompt) for each sample: recorder files, the dumps of most
+frameworks, or completions. All samples of all recorded steps are read.
+
+1. Each estimator is computed for all samples: GRPO (deviation by n - 1 or n, with the usual epsilons), Dr. GRPO, RLOO,
+   REINFORCE++ with and without a group's baseline, OPO, GRPO with the batch's deviation, whitening over the batch, a
+   rank or tokens, the reward itself, and GAE where the dump holds `value` and `return`. Rounding is read from the digits.
+2. The one that gives most samples is named. Where it gives all, that is the answer: "it is GRPO's, exactly".
+3. Where it gives all but some, each of these is tried as: the sign turned; the right advantages on other samples; those
+   of an earlier batch; groups cut every n rows, although some groups are partial or prompts are interleaved; shifted
+   ids; the whole batch or one rank's part of it instead of the group; the reward itself; 0.
+4. A fault that explains them is a finding, with the steps, the share of samples and the first of them:
+   [advantages-against-rewards](rules.md#advantages-against-rewards),
+   [advantages-of-other-samples](rules.md#advantages-of-other-samples),
+   [groups-of-other-prompts](rules.md#groups-of-other-prompts), [groups-of-one](rules.md#groups-of-one),
+   [batch-wide-advantages](rules.md#batch-wide-advantages), [advantages-off-centre](rules.md#advantages-off-centre).
+
+For example, a trainer that reorders a batch for balance and forgets the advantages leaves rewards and advantages that
+are each right as a set. The log shows nothing. The audit says: "The advantages of 34.8% of the samples, at 32 of 32
+steps since step 337, belong to other samples: right as a set, but shuffled."
+
+What cannot be told:
+
+- A group of which the dump holds a part (every fourth row, one of two ranks) has another mean than the trainer's. It is
+  not checkable, and nothing is found there.
+- Advantages that follow another reward (a length penalty, a KL by token, a critic) fit nothing from the start. That is
+  a difference without a finding: nothing tells it from a shuffle unless the set of values fits.
+- Where all groups of a step have rewards in the same pattern, several estimators give the same values; the simplest is
+  named. Samples whose advantage is the same either way are not counted as wrong.
+
 ## Scalars from tokens
+
+Needs whole rows of some steps, with masks and logprobs. Up to 48 steps spread over the run are read once more; only
+where something differs are others read, to find since when. So a run of 20 million tokens costs a few per cent more.
+
+For each logged scalar that is known (KL, clip fractions, entropy, ratios and their extremes, mismatch of trainer and
+engine, reward and its parts, advantages, lengths, truncation, groups without spread, tool calls, the loss), each formula
+(k1, k2, k3, absolute, weighted by the ratio, ...) is computed under each reduction: mean over tokens, over sequences,
+over groups, ranks or micro-batches; sum over a constant; with and without tool output and padding; over the window of
+steps that one logged value is the mean of. What gives the logged value at nine steps in ten is named.
+
+[miscounted-metric](rules.md#miscounted-metric) is found where only a known mistake gives it (padding or tool output
+counted, a ratio times the rows of its batch, a sum where a mean is named, a turned sign, another pair of logprobs, the
+rows of another step), or where it was right and is not from some step on. Rows that may be a part of each batch accuse
+nothing. [metrics-contradict-each-other](rules.md#metrics-contradict-each-other) sees some of these without tokens.
+
+What cannot be told: formulas that give the same value here (the row counts them), for example token and sequence means where
+all answers are equally long; and garbage in padding, whose values no dump holds: the row then differs, and
+is a finding only if it was right before.
+
+The loss denominator is told as a fact: what the loss is divided by, as the settings or the logged loss show, and what a
+token weighs in a short answer and in a long one.
 
 ## Contradictions between logged metrics
 

@@ -246,7 +246,6 @@ def _contradiction(identity: Identity, held: list[HeldSteps]) -> Contradiction:
         agreement=Agreement.DIFFERS if breaks else Agreement.AGREES,
         said=f"{breaks[0].claim if breaks else identity.says}{'' if breaks else others}",
         logged_as=" and ".join(shown.names),
-        formula=identity.id,
         logged=left if np.isfinite(left) else None,
         recomputed=right if np.isfinite(right) and (equal or breaks) else None,
         error=abs(left - right) / max(abs(right), TINY) if equal and np.isfinite(left - right) else None,

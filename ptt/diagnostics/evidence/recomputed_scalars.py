@@ -36,7 +36,7 @@ from ptt.diagnostics.model import Agreement, AuditRow, JsonScalar
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.fault_since import FaultSpan
 from ptt.diagnostics.statistics.recomputed_scalars import Fit
-from ptt.diagnostics.wording import pct, sig
+from ptt.diagnostics.wording import counted, pct, sig
 
 MAX_READ: Final = 16  # further steps that are read at once, to find the step of a change
 ROUNDS: Final = 2
@@ -275,7 +275,7 @@ def _matched_row(base: AuditRow, one: Examined, match: Match) -> AuditRow:
     if match.trivial:
         said = f"{kind.centre:g} at every step compared, by the rows too: no way stands out"
     elif match.others:
-        said += f"; {_others(match)} give the same here"
+        said += f"; {_others(match)}"
     if match.offset and not candidate.wrong:
         said += f", of the rows numbered {match.offset:+d}"
     sound = not candidate.wrong and (match.factor == 1.0)
@@ -294,9 +294,9 @@ def _matched_row(base: AuditRow, one: Examined, match: Match) -> AuditRow:
 
 
 def _others(match: Match) -> str:
-    """Name the ways that cannot be told from the one that is named, two at most."""
-    names = list(dict.fromkeys(one.name for one in match.others))
-    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    """Say how many ways cannot be told from the one that is named; their ids would tell a reader little."""
+    ways = len({one.name for one in match.others})
+    return f"{counted(ways, 'other way(s)')} {'gives' if ways == 1 else 'give'} the same here"
 
 
 def _changed_row(base: AuditRow, one: Examined, change: Change) -> AuditRow:
@@ -315,7 +315,7 @@ def _changed_row(base: AuditRow, one: Examined, change: Change) -> AuditRow:
     return replace(
         base,
         agreement=Agreement.DIFFERS,
-        said=f"{candidate.said}; {when} {what}",
+        said=f"{candidate.said}; not {when}",
         **_figures(candidate, fitted, one)
         | {"logged": _median(one.beside.logged[off]), "recomputed": _median(fitted.values[off])},
         since=None if span.from_start else span.since,

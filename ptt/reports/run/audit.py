@@ -31,6 +31,8 @@ TALLY: Final = {  # in the order of the table
 }
 ESTIMATORS: Final = {  # of advantages, by the id of the formula
     "grpo": "GRPO's",
+    "grpo_population_std": "GRPO's (deviation by n)",
+    "grpo_batch_std": "GRPO's with the batch's deviation",
     "dr_grpo": "Dr. GRPO's",
     "rloo": "RLOO's",
     "opo": "OPO's",
