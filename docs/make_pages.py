@@ -422,8 +422,7 @@ AUDIT = """# The audit of the objective
 
 A trainer says what it optimises: advantages, a loss, curves with names. `ptt diagnose` recomputes what the run's own
 records allow, and holds the logged metrics against each other. `findings.json` has one row for each under `audit`:
-`agrees`, `differs`, `fact` (nothing is logged to hold it against) or `not_checkable`, with the columns that are missing.
-A difference alone is no finding. It becomes one where a known mistake explains it, or where it begins in mid-run.
+`agrees`, `differs`, `fact` (nothing is logged to hold it against) or `not_checkable`, with the missing columns. A difference alone is no finding. It becomes one where a known mistake explains it, or where it begins in mid-run.
 
 The answer on the terminal is one line, and the report has a table:
 
@@ -436,7 +435,7 @@ frameworks, or completions. All samples of all recorded steps are read.
 
 1. Each estimator is computed for all samples: GRPO (deviation by n - 1 or n, with the usual epsilons), Dr. GRPO, RLOO,
    REINFORCE++ with and without a group's baseline, OPO, GRPO with the batch's deviation, whitening over the batch, a
-   rank or tokens, the reward itself, and GAE where the dump holds `value` and `return`. Rounding is read from the digits.
+   rank or tokens, the reward itself, and GAE where the dump holds `value` and `return`. Digits tell the rounding.
 2. The one that gives most samples is named. Where it gives all, that is the answer: "it is GRPO's, exactly".
 3. Where it gives all but some, each of these is tried as: the sign turned; the right advantages on other samples; those
    of an earlier batch; groups cut every n rows, although some groups are partial or prompts are interleaved; shifted
@@ -466,8 +465,7 @@ Needs whole rows of some steps, with masks and logprobs. Up to 48 steps spread o
 where something differs are others read, to find since when. So a run of 20 million tokens costs a few per cent more.
 
 For each logged scalar that is known (KL, clip fractions, entropy, ratios and their extremes, mismatch of trainer and
-engine, reward and its parts, advantages, lengths, truncation, groups without spread, tool calls, the loss), each formula
-(k1, k2, k3, absolute, weighted by the ratio, ...) is computed under each reduction: mean over tokens, over sequences,
+engine, reward and its parts, advantages, lengths, truncation, groups without spread, tool calls, loss), each formula (k1, k2, k3, absolute, weighted by the ratio, ...) is computed under each reduction: mean over tokens, over sequences,
 over groups, ranks or micro-batches; sum over a constant; with and without tool output and padding; over the window of
 steps that one logged value is the mean of. What gives the logged value at nine steps in ten is named.
 
@@ -476,8 +474,8 @@ counted, a ratio times the rows of its batch, a sum where a mean is named, a tur
 rows of another step), or where it was right and is not from some step on. Rows that may be a part of each batch accuse
 nothing. [metrics-contradict-each-other](rules.md#metrics-contradict-each-other) sees some of these without tokens.
 
-What cannot be told: formulas that give the same value here (the row counts them), for example token and sequence means where
-all answers are equally long; and garbage in padding, whose values no dump holds: the row then differs, and
+What cannot be told: formulas that give the same value here (the row counts them), for example token and sequence
+means where all answers are equally long; and garbage in padding, whose values no dump holds: the row then differs, and
 is a finding only if it was right before.
 
 The loss denominator is told as a fact: what the loss is divided by, as the settings or the logged loss show, and what a
