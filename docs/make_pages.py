@@ -422,7 +422,8 @@ AUDIT = """# The audit of the objective
 
 A trainer says what it optimises: advantages, a loss, curves with names. `ptt diagnose` recomputes what the run's own
 records allow, and holds the logged metrics against each other. `findings.json` has one row for each under `audit`:
-`agrees`, `differs`, `fact` (nothing is logged to hold it against) or `not_checkable`, with the missing columns. A difference alone is no finding. It becomes one where a known mistake explains it, or where it begins in mid-run.
+`agrees`, `differs`, `fact` (nothing is logged to hold it against) or `not_checkable`, with the missing columns. A
+difference alone is no finding. It becomes one where a known mistake explains it, or where it begins in mid-run.
 
 The answer on the terminal is one line, and the report has a table:
 
@@ -465,7 +466,8 @@ Needs whole rows of some steps, with masks and logprobs. Up to 48 steps spread o
 where something differs are others read, to find since when. So a run of 20 million tokens costs a few per cent more.
 
 For each logged scalar that is known (KL, clip fractions, entropy, ratios and their extremes, mismatch of trainer and
-engine, reward and its parts, advantages, lengths, truncation, groups without spread, tool calls, loss), each formula (k1, k2, k3, absolute, weighted by the ratio, ...) is computed under each reduction: mean over tokens, over sequences,
+engine, reward and its parts, advantages, lengths, truncation, groups without spread, tool calls, loss), each formula
+(k1, k2, k3, absolute, weighted by the ratio, ...) is computed under each reduction: mean over tokens, over sequences,
 over groups, ranks or micro-batches; sum over a constant; with and without tool output and padding; over the window of
 steps that one logged value is the mean of. What gives the logged value at nine steps in ten is named.
 
