@@ -94,6 +94,9 @@ def test_a_mean_of_parts_weighs_each_part_alike(case: tuple[np.ndarray, np.ndarr
     halves = [[*second[0], *second[1]], [*second[2], *second[3]]]
     means = [sum(half) / len(half) for half in halves if half]
     assert part_mean(sums, layout, parts)[1] == pytest.approx(sum(means) / len(means))
+    weights = np.array([1.0, 1.0, 1.0, 2.0, 3.0, 4.0, 5.0])  # of a step's second half: 9, of its first 5
+    weighed = part_mean(sums, layout, parts, weights)[1]
+    assert weighed == pytest.approx((5 * means[0] + 9 * means[1]) / 14 if all(halves) else means[0])
 
 
 def test_other_sums_take_the_place_of_some_rows(case: tuple[np.ndarray, np.ndarray, Layout, RowSums]) -> None:

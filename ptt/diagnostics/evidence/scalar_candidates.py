@@ -363,27 +363,36 @@ def _miscounted(quantity: Quantity, miscount: Miscount, reduce: Reduce, batch: B
     return reduce(miscount.sums(quantity, batch, reduce in (step_low, step_high)), batch.layout)
 
 
+JOINED: Final = {
+    "token_mean": "mean over the step",
+    "mean_of_means": "mean of the means of each {}",
+    "weighted_mean": "mean of the means of each {}, weighted by its sampled tokens",
+}
+"""How ranks may put their means together."""
+
+
 def _in_one_part(quantity: Quantity, found: Sequence[Miscount], division: Division) -> Iterator[Candidate]:
     for miscount in found:
         for part in range(division.number):
-            for pooled in (True, False):
-                how = "mean over the step" if pooled else f"mean of the means of each {division.said}"
+            for how, said in JOINED.items():
                 yield Candidate(
                     formula=quantity.id,
-                    reduction=f"{'token_mean' if pooled else 'mean_of_means'}/{miscount.id} in {division.id} {part}",
-                    said=f"{quantity.said}, {how}",
-                    value=partial(_partly_miscounted, quantity, miscount, division, part, pooled),
+                    reduction=f"{how}/{miscount.id} in {division.id} {part}",
+                    said=f"{quantity.said}, {said.format(division.said)}",
+                    value=partial(_partly_miscounted, quantity, miscount, division, part, how),
                     wrong=f"{miscount.wrong} in one {division.said}",
                     partial=True,
                 )
 
 
 def _partly_miscounted(
-    quantity: Quantity, miscount: Miscount, division: Division, part: int, pooled: bool, batch: Batch
+    quantity: Quantity, miscount: Miscount, division: Division, part: int, how: str, batch: Batch
 ) -> FloatArray:
-    parts = division.parts(batch)
-    sums = mixed(quantity.sums(batch, MODEL), miscount.sums(quantity, batch, False), parts == part)
-    return token_mean(sums, batch.layout) if pooled else part_mean(sums, batch.layout, parts)
+    parts, own = division.parts(batch), quantity.sums(batch, MODEL)
+    sums = mixed(own, miscount.sums(quantity, batch, False), parts == part)
+    if how == "token_mean":
+        return token_mean(sums, batch.layout)
+    return part_mean(sums, batch.layout, parts, own.count if how == "weighted_mean" else None)
 
 
 # ---- extremes

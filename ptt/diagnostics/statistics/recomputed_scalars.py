@@ -172,16 +172,21 @@ def padded(sums: RowSums, padding: IntArray | FloatArray, value: float) -> RowSu
     )
 
 
-def part_mean(sums: RowSums, layout: Layout, parts: IntArray) -> FloatArray:
+def part_mean(sums: RowSums, layout: Layout, parts: IntArray, weights: FloatArray | None = None) -> FloatArray:
     """Return the mean of the token means of the parts of each step, (steps,); `parts` (rows,) numbers them from 0.
 
-    Micro-batches, or ranks: parts without a counted token are left out.
+    Micro-batches, or ranks: parts without a counted token are left out. `weights` (rows,): a part counts as much as
+    those of its rows add up to.
     """
     number = int(parts.max(initial=0)) + 1
     key = layout.step * number + parts
     cells = len(layout.firsts) * number
     means = _ratio(np.bincount(key, sums.total, cells), np.bincount(key, sums.count, cells))
-    return mean_of_known(means.reshape(-1, number))
+    means = means.reshape(-1, number)
+    if weights is None:
+        return mean_of_known(means)
+    weight = np.where(np.isfinite(means), np.bincount(key, weights, cells).reshape(-1, number), 0.0)
+    return _ratio((np.nan_to_num(means) * weight).sum(axis=-1), weight.sum(axis=-1))
 
 
 def mean_of_known(values: FloatArray) -> FloatArray:
