@@ -102,7 +102,7 @@ def test_no_key_of_random_letters_and_digits_comes_out(key: str, place: str) -> 
     [
         ('{"step": 12, "train/loss": 0.53, "model": "a b", "time": "2024-05-06T07:08:09Z", "p": "/x/y"}',
          '{"step": 99, "train/loss": 9.99, "model": "<text>", "time": "9999-99-99T99:99:99Z", "p": "<path>"}'),
-        ('{"value": "1.5e-3", "bad": "NaN", "alice_reward": 2, "kind": "abc"}',
+        ('{"value": "1.5e-3", "zed": "NaN", "alice_reward": 2, "kind": "abc"}',
          '{"value": "9.9e-9", "x": "nan", "x_reward": 9, "x": "<word>"}'),
         ("Epoch:[1/3](20/400), loss: 0.66, lr: 1e-05", "Epoch:[9/9](99/999), loss: 9.99, lr: 9e-99"),
         ("gradNorm=2.5 acmeNorm=3 step12 12.5s/it", "gradNorm=9.9 x=9 step99 99.9s/it"),

@@ -650,7 +650,6 @@ def test_recorder_columns_of_a_usable_type_are_listed(tmp_path: Path) -> None:
     [
         ("model_mask", [["yes"]], "no usable model_mask"),
         ("step", ["one"], "no usable step"),
-        ("ref_logp", [["x"]], "fewer than two usable"),
     ],
 )
 def test_a_recorder_file_without_what_it_must_hold_is_lost(
