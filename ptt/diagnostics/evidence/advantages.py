@@ -101,6 +101,7 @@ class AdvantageAudit:
         return next((fault for fault in self.faults if fault.rule == rule), None)
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what overflows agrees with nothing
 def audit_advantages(
     tokens: Tokens | None, trajectories: pl.DataFrame, facts: Mapping[str, JsonScalar]
 ) -> AdvantageAudit | None:

@@ -84,6 +84,7 @@ class Contradiction:
     breaks: tuple[Break, ...] = ()  # the worst first; empty where it holds
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what overflows agrees with nothing
 def find_contradictions(
     metrics: Mapping[str, Series],
     other: Mapping[str, Series],

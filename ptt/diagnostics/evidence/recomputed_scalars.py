@@ -36,6 +36,7 @@ from ptt.diagnostics.model import Agreement, AuditRow, JsonScalar
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.fault_since import FaultSpan
 from ptt.diagnostics.statistics.recomputed_scalars import Fit
+from ptt.diagnostics.store.scan import READ_ERRORS
 from ptt.diagnostics.wording import counted, pct, sig
 
 MAX_READ: Final = 16  # further steps that are read at once, to find the step of a change
@@ -71,6 +72,7 @@ class ScalarAudit:
     miscounted: tuple[Miscounted, ...] = ()
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what overflows agrees with nothing
 def audit_scalars(
     tokens: Tokens | None,
     metrics: Mapping[str, Series],
@@ -86,7 +88,10 @@ def audit_scalars(
     steps = steps_to_audit(tokens, recorded, logged)
     if not len(steps):
         return None
-    batch = Batch(rows_of_steps(tokens, steps.tolist()))
+    try:
+        batch = Batch(rows_of_steps(tokens, steps.tolist()))
+    except READ_ERRORS:  # damage in a column that no other stage reads: what can be judged has been
+        return None
     examined = [examine(scalar, batch, facts) for scalar in scalars]
     _settle_offsets(examined)
     _settle_parts(examined)
