@@ -42,6 +42,7 @@ KINDS: Final[Mapping[str, str]] = {
     "reward": CENTRE,
 }
 """Of an explanation's name, the rule that judges it; what is not here does no harm, or is not known to."""
+MAX_SIZE: Final = 1 << 20  # samples of a prompt
 SIZES: Final = ("num_generations", "rollout_n", "n_samples_per_prompt", "num_samples_per_prompt",
                 "num_generations_per_prompt", "group_size")  # fmt: skip
 GUESSED_SIZES: Final = (8, 16, 4, 32, 64, 2)  # tried where no group is recorded: what trainers sample a prompt
@@ -143,7 +144,7 @@ class _Reading:
 
 def _readings(rows: AdvantageRows, facts: Mapping[str, JsonScalar]) -> Iterator[_Reading]:
     """Yield the rows as recorded, then with groups over several steps, by position, and with other rewards."""
-    named = next((int(value) for name in SIZES if isinstance(value := facts.get(name), int | float)), 0)
+    named = next((int(size) for name in SIZES if (size := _group_size(facts.get(name)))), 0)
     if not rows.grouped:
         yield from _by_position(rows.frame, named)
         return
@@ -160,6 +161,12 @@ def _readings(rows: AdvantageRows, facts: Mapping[str, JsonScalar]) -> Iterator[
             yield _Reading(frame=part, sampled=_sampled(part, named), assumed=f"of {title}, not of the whole reward")
 
 
+def _group_size(value: JsonScalar) -> float:
+    """Return a setting as a group size; 0 where it can be none."""
+    number = float(value) if isinstance(value, int | float) and abs(value) <= MAX_SIZE else 0.0
+    return number if number >= 1 and not isinstance(value, bool) else 0.0
+
+
 def _other_groups(frame: pl.DataFrame, named: int) -> Iterator[_Reading]:
     """Yield what a recorded group may be but the samples of one step with one id.
 
@@ -169,7 +176,7 @@ def _other_groups(frame: pl.DataFrame, named: int) -> Iterator[_Reading]:
     each = frame.unique(["step", "group_id", "trajectory_id", "reward", "advantage"], keep="first", maintain_order=True)
     if frame["trajectory_id"].is_not_null().all() and each.height < frame.height:
         yield _Reading(frame=each, sampled=_sampled(each, named), assumed="of every trajectory once")
-    sizes = frame.group_by("step", "group_id").len("size")["size"].to_numpy()
+    sizes = frame.group_by("step", "group_id").len("size")["size"].to_numpy().astype(np.int64)
     size = named if named > 1 and not np.any(sizes % named) else int(np.gcd.reduce(sizes))
     if size > 1 and sizes.max() > size:
         nth = pl.int_range(pl.len()).over("step", "group_id") // size

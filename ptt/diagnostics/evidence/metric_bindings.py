@@ -22,7 +22,8 @@ Binding = Mapping[str, Series]
 """The metric of each symbol."""
 UNPLACED: Final = "console:"  # names of values that a console prints without a step
 MAX_SETS: Final = 512  # of metrics that one identity is held against: more are statistics of layers or of samples
-NUMBER: Final = re.compile(r"\d+")
+NUMBER: Final = re.compile(r"\d{1,15}(?!\d)")
+MAX_NUMBER: Final = 1e15  # of a setting: any larger one is none
 
 
 class LoggedMetrics:
@@ -75,13 +76,20 @@ def _is_below(version: str | None, limit: str) -> bool:
     return version is not None and [*map(int, NUMBER.findall(version))] < [*map(int, NUMBER.findall(limit))]
 
 
+def plain_number(value: JsonScalar) -> float | None:
+    """Return a setting as a number that can be reckoned with; None for any other."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MAX_NUMBER:
+        return None
+    return float(value)
+
+
 def settings_of(identity: Identity, facts: Mapping[str, JsonScalar]) -> dict[str, float]:
     """Return the numbers that an identity takes from the settings; those that are unknown and have no default lack."""
     numbers = {}
     for symbol, names in identity.settings.items():
         default = names[-1] if not isinstance(names[-1], str) else None
         given = [facts[name] for name in names if isinstance(name, str) and name in facts]
-        known = [float(value) for value in given if isinstance(value, int | float) and not isinstance(value, bool)]
+        known = [number for value in given if (number := plain_number(value)) is not None]
         if known or default is not None:
             numbers[symbol] = known[0] if known else float(default or 0.0)
     return numbers

@@ -40,7 +40,7 @@ FAULTS: Final = re.compile(
 POLICY: Final = re.compile(
     r"pars|malform|invalid|format|json|argument|too.?long|context|prompt.?length|max.?(?:token|turn|step|len)|length|limit|"
     r"overlong|truncat|refus|"
-    r"wrong|no.?tool|turns|steps|schema|complet|done|stop|finish|success|solved",
+    r"wrong|incorrect|assert|syntax|tests?.?fail|answer|reject|attempt|gave.?up|eos|no.?tool|turns|steps|schema|complet|done|stop|finish|success|solved",
     re.IGNORECASE,
 )
 """Words of an end that the policy brought about: a call that cannot be read, a length or a turn limit."""

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.evidence.metric_bindings import HeldSteps, LoggedMetrics, align
+from ptt.diagnostics.evidence.metric_bindings import HeldSteps, LoggedMetrics, align, plain_number
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.identities import Fit, Identity
 from ptt.diagnostics.model import JsonScalar
@@ -112,11 +112,11 @@ def scheduled_rate(identity: Identity, logged: LoggedMetrics, facts: Mapping[str
     """
     series = logged[identity.schedule] if identity.schedule else None
     kind = str(facts.get("lr_scheduler_type", "")).lower()
-    peak, length = (_number(facts.get(name)) for name in ("learning_rate", "max_steps"))
-    warm = _number(facts.get("warmup_steps"))
+    peak, length = (plain_number(facts.get(name)) for name in ("learning_rate", "max_steps"))
+    warm = plain_number(facts.get("warmup_steps"))
     if series is None or kind not in SCHEDULES or not peak or length is None or length <= 0 or warm is None:
         return
-    share = _number(facts.get("warmup_ratio")) or 0.0
+    share = plain_number(facts.get("warmup_ratio")) or 0.0
     warm = (math.ceil(warm * length) if 0 < warm < 1 else warm) or math.ceil(share * length)
     steps, rates = series.finite()
     if not len(steps) or series.logged:
@@ -147,7 +147,3 @@ def _rate(kind: str, steps: FloatArray, *, peak: float, warm: float, length: flo
     done = np.clip((steps - warm) / max(1.0, length - warm), 0.0, 1.0)
     falling = {"linear": 1.0 - done, "cosine": 0.5 * (1.0 + np.cos(np.pi * done))}.get(kind, np.ones(len(steps)))
     return peak * np.clip(np.where(steps < warm, rising, falling), 0.0, 1.0)
-
-
-def _number(value: JsonScalar) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -15,6 +15,7 @@ from ptt.diagnostics.parsers.io.record_files import holds, records, splits
 from ptt.diagnostics.parsers.io.record_labels import REWARDS, labels_of, split_of, step_of
 from ptt.diagnostics.parsers.io.trajectories import Samples, read_samples
 from ptt.diagnostics.parsers.io.values import (
+    as_error,
     as_flag,
     as_label,
     as_name,
@@ -91,7 +92,7 @@ def _add(row: dict[str, Any], samples: Samples) -> bool:
             "env": env,
             "n_turns": _count(row, TURNS),
             "n_tool_calls": _count(row, CALLS),
-            "error_type": next((name for key in ERRORS if (name := as_name(row.get(key)))), None),
+            "error_type": next((name for key in ERRORS if (name := as_error(row.get(key)))), None),
             "masked": next((flag for key in MASKS if (flag := as_flag(row.get(key))) is not None), None),
             "tokens_out": named["tokens_out"] or _tokens(row),
         },

@@ -35,6 +35,7 @@ from ptt.diagnostics.parsers.io.response_items import messages_of_items
 from ptt.diagnostics.parsers.io.token_lines import Shape, frames, lost_rows, responses
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, messages_of, read_samples
 from ptt.diagnostics.parsers.io.values import (
+    as_error,
     as_flag,
     as_hash,
     as_json,
@@ -162,7 +163,7 @@ def _truncated(row: dict[str, Any], stop: str | None) -> bool | None:
 
 
 def _error(row: dict[str, Any], response: dict[str, Any]) -> str | None:
-    named = next((kind for key in ERRORS if (kind := as_name(row.get(key)))), None)
+    named = next((kind for key in ERRORS if (kind := as_error(row.get(key)))), None)
     timeout = next((key.removesuffix("_timed_out") + "_timeout" for key in TIMEOUTS if row.get(key) is True), None)
     return named or timeout or as_name(nested(response, "error", "code"))
 

@@ -223,7 +223,7 @@ def _line(
     """Return whether each group is on a line, its slope (NaN for one reward), and whether its values are all equal."""
     x, y = reward - mean_by(reward, group), values - mean_by(values, group)
     square = mean_by(x * x, group)
-    varied = square > room**2
+    varied = np.sqrt(square) > room
     slope = np.where(varied, mean_by(x * y, group) / np.where(varied, square, 1.0), np.nan)
     scale = np.abs(np.nan_to_num(slope))
     allowed = 4 * (precision.absolute + precision.relative * np.abs(values) + precision.reward * scale)

@@ -299,12 +299,18 @@ def _explained(sampled: Sampled, fit: Fit, precision: Precision) -> Fit:
 
 
 def _whole_before(sampled: Sampled, fit: Fit, off: BoolArray, telling: BoolArray) -> bool:
-    """Return whether groups of the usual size are whole: all fitted for a while, and most no longer do since."""
+    """Return whether groups of the usual size are whole: all fitted for a while, and most no longer do since.
+
+    Groups whose size changed there are parts since then, or were before: that is the record's doing.
+    """
     wrong = np.bincount(sampled.batch.batch, weights=~fit.agreeing & fit.telling) > 0
     before = fit.telling & (sampled.batch.batch < np.flatnonzero(wrong)[0])
     steps = len(np.unique(sampled.batch.batch[before]))
     enough = before.sum() >= MIN_WHOLE and steps >= MIN_WHOLE_STEPS and telling.any()
-    return bool(enough and off[telling].mean() >= MAJORITY and fit.estimator.grouped)
+    if not (enough and off[telling].mean() >= MAJORITY and fit.estimator.grouped):
+        return False
+    size = size_by(sampled.batch.group)
+    return bool(np.median(size[before]) == np.median(size[~fit.agreeing & fit.telling]) == sampled.size)
 
 
 def _greedy(candidates: list[Explanation], off: BoolArray, telling: BoolArray) -> tuple[list[Explanation], BoolArray]:

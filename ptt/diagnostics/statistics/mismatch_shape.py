@@ -127,7 +127,7 @@ def sampled_differences(
 ) -> SampledDifferences | None:
     """Lay the model tokens of all sampled sequences end to end; None where none has both logprobs."""
     parts: list[tuple[FloatArray, FloatArray, IntArray, IntArray, IntArray, IntArray]] = []
-    for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
+    for row in samples.drop_nulls([numerator, denominator, "model_mask", "step"]).iter_rows(named=True):
         mask = np.array(row["model_mask"], dtype=np.bool_)
         top, bottom = mask_placeholders(row[numerator]), mask_placeholders(row[denominator])
         if not len(mask) == len(top) == len(bottom) or not mask.any():

@@ -93,7 +93,7 @@ def _sampled_pairs(
     samples: pl.DataFrame, numerator: str, denominator: str, fills: Mapping[str, Fills]
 ) -> Iterator[tuple[dict[str, Any], BoolArray, FloatArray, FloatArray]]:
     """Yield row, mask and both logprobs of every sampled sequence that holds both and has model tokens."""
-    for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
+    for row in samples.drop_nulls([numerator, denominator, "model_mask"]).iter_rows(named=True):
         mask = np.array(row["model_mask"], dtype=np.bool_)
         top, bottom = (mask_placeholders(row[name], fills.get(name, NO_FILLS)) for name in (numerator, denominator))
         if len(mask) == len(top) == len(bottom) and mask.any():

@@ -153,6 +153,14 @@ def as_name(found: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
+NO_ERROR: Final = frozenset({"", "none", "null", "nan", "n/a", "na", "no", "no error", "ok", "false", "success", "0"})
+
+
+def as_error(found: Any) -> str | None:
+    """Return a text that names an error; None for one that says there was none, and for anything else."""
+    return found if isinstance(found, str) and found.strip().lower() not in NO_ERROR else None
+
+
 def as_text(content: Any) -> str:
     """Return a message's content as one text; parts of several kinds as JSON."""
     if content is None:
