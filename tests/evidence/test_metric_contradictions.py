@@ -371,6 +371,11 @@ def test_a_break_says_since_when_and_at_how_many_steps() -> None:
     assert "sampling/importance_sampling_ratio/mean is 8.0" in worst.claim
 
 
+def test_a_name_with_a_number_too_long_to_be_one_costs_nothing() -> None:
+    logged = {"pass@" + "1" * 5000: np.full(STEPS, 0.5), "pass@2": np.full(STEPS, 0.4), **RATIOS}
+    assert "size-below-zero" in found(logged)
+
+
 def test_values_printed_with_few_digits_break_nothing() -> None:
     exact = {"rewards/margins": RISING, "rewards/chosen": RISING - 0.1, "rewards/rejected": np.full(STEPS, -0.1)}
     printed = {raw: np.round(values, 1) for raw, values in exact.items()}

@@ -147,6 +147,9 @@ PARTS = {
     "half of each group": lambda frame: frame.filter(pl.col("place") % 2 == 0),
     "one row a group": lambda frame: frame.filter(pl.col("place") % SIZE == 3),
     "nine rows in ten": lambda frame: frame.sample(fraction=0.9, seed=5).sort("step", "place"),
+    "whole for a while, then mostly half": lambda frame: frame.filter(
+        (pl.col("step") < MIDDLE - 3) | (pl.col("place") % 2 == 0)
+    ),
     "whole, then half": lambda frame: frame.filter((pl.col("step") < MIDDLE) | (pl.col("place") % 2 == 0)),
 }
 
@@ -299,3 +302,11 @@ def test_groups_spread_over_the_steps_of_one_generation_are_joined(tmp_path: Pat
     row, findings = audited(written(tmp_path, spread.sort("step", maintain_order=True)))
     assert (row.agreement, row.formula) == (Agreement.AGREES, "grpo")
     assert not findings
+
+
+def test_huge_rewards_and_odd_settings_cost_no_topic(tmp_path: Path) -> None:
+    frame = rollouts()
+    path = written(tmp_path, frame.with_columns(pl.col("reward") * 1e200), own(frame), grpo=True)
+    (path / "trainer_state.json").write_text('{"log_history": [{"step": 1, "num_generations": 1e30, "loss": 1}]}')
+    (path / "config.yaml").write_text("num_generations: 1.0e+30\nwarmup_ratio: 1.0e+308\nmax_steps: 100\n")
+    assert not ptt.diagnose(path).crashes
