@@ -42,6 +42,7 @@ def test_what_is_lacking_is_said_once_and_nothing_is_made_up(
             told = sum(phrase in f"{item.reason} {item.enable}" for item in held.not_judged)
             told += sum(phrase in " ".join(f.causes + f.next + (f.claim,)) for f in held.findings)
             told += phrase in held.verdict.headline
+            told += sum(phrase in row.reason for row in held.audit or ())
             told += held.outcome is not None and phrase in held.outcome.said
             alarm = phrase == "raised no alarm" and whole.signature.aggregates.status == "quiet"
             logged = phrase == "Too few of the usual curves" and whole.signature.aggregates.status == "cannot_say"

@@ -73,7 +73,7 @@ def _finding(evidence: Evidence, name: str, known: dict[str, PaidSource], total:
         onset_step=None,
         evidence={
             "metric": "trajectories.reward",
-            "data_source": name,
+            "of_source": name,
             "samples": source.samples,
             "steps": source.steps,
             "share_of_samples": share,
