@@ -158,6 +158,14 @@ def test_episodes_that_end_well_are_healthy(tmp_path: Path) -> None:
     assert {"samples-lost", "trained-on-failures"} <= {healthy.id for healthy in found.healthy}
 
 
+@pytest.mark.parametrize("word", ["None", "ok", "incorrect", "AssertionError"])
+def test_a_word_for_no_error_or_for_a_wrong_answer_is_no_failure(word: str, tmp_path: Path) -> None:
+    rows = [row | {"failure_reason": word} for row in ledger(masked=False, failing=range(0))]
+    found = diagnosed(tmp_path, flat, rows)
+    assert not of(found, "samples-lost")
+    assert not of(found, "trained-on-failures")
+
+
 def test_episodes_without_a_reward_count_as_not_solved(tmp_path: Path) -> None:
     generator, rows = np.random.default_rng(4), []
     for step in range(10, STEPS + 1, 10):

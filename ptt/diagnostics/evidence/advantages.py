@@ -276,7 +276,7 @@ def _exceptions(fit: Fit, wrong: BoolArray) -> str:
     parts = [f"{int(one.rows.sum())}: {one.said}" for one in fit.explanations]
     told = sum(int(one.rows.sum()) for one in fit.explanations)
     left = int(wrong.sum()) - told
-    parts += [f"{left}: in groups of which samples are missing from the records"] if left > 0 else []
+    parts += [f"{left}: in groups that the records hold only in part"] if left > 0 else []
     return f"but for {counted(max(told, int(wrong.sum())), 'sample(s)')} ({'; '.join(parts)})"
 
 

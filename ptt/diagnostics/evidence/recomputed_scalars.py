@@ -299,7 +299,7 @@ def _matched_row(base: AuditRow, one: Examined, match: Match) -> AuditRow:
 
 
 def _others(match: Match) -> str:
-    """Say how many ways cannot be told from the one that is named; their ids would tell a reader little."""
+    """Say how many other formulas give the same values here."""
     ways = len({one.name for one in match.others})
     return f"{counted(ways, 'other way(s)')} {'gives' if ways == 1 else 'give'} the same here"
 

@@ -58,7 +58,7 @@ class Episodes:
     steps: IntArray
     asked: FloatArray  # recorded episodes
     failed: FloatArray  # that ended in an error which is not the policy's
-    trained: FloatArray  # failed ones with an error and a reward, of which nothing says that they are masked
+    trained: FloatArray  # failed ones with an error and a reward that nothing marks as masked
     unscored: FloatArray  # without a reward, where others have one
     failed_reward: FloatArray  # mean reward of failed episodes
     clean_reward: FloatArray  # mean reward of the others

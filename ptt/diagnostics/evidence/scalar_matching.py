@@ -40,7 +40,7 @@ USUAL: Final = "k3"  # begins the formulas of the KL that most trainers log
 CLOSER: Final = 10.0  # times the least error: as close, whatever rounding does
 CLOSE: Final = 1e-5  # of the logged value: and so is everything with less
 ABOUT: Final = 1.2  # times the least error: as near
-LIKELY: Final = 3  # formulas nearest to what is logged, of which a part of the rows may be miscounted
+LIKELY: Final = 3  # nearest formulas that are tried again with some rows miscounted
 FAR_FACTOR: Final = 1.5  # of a ratio, whichever way: no rounding makes that
 OFFSETS: Final = (-1, 1)
 MAX_OWN: Final = 0.5  # of the steps agree with their own rows: with more, neighbours may share their rollouts
@@ -192,7 +192,7 @@ def examine(scalar: LoggedScalar, batch: Batch, facts: Mapping[str, JsonScalar])
 
 
 def _passes(kind: Kind, match: Match | None) -> Match | None:
-    """Take half of an update's quantity for the mean over two passes, of which the first has moved nothing."""
+    """Read half of an update's quantity as its mean over two passes: at the first the policy has not moved."""
     if match is None or not kind.update or abs(match.factor - 0.5) > FACTOR_RELATIVE:
         return match
     return replace(match, factor=1.0, note="half of it, as a mean over two passes is whose first has not moved yet")
