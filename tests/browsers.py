@@ -18,6 +18,9 @@ SWITCHES = (
     "--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars",
 )  # fmt: skip
 
+OWN_PAGES = ("chrome:", "chrome-untrusted:")
+"""What the browser asks of itself: its new-tab page and that page's frames, which may still load when ours is shown."""
+
 
 @contextmanager
 def chromium(profile: Path) -> Iterator[Any]:
@@ -58,4 +61,4 @@ def requested_urls(browser: Any, url: str) -> set[str]:
     assert browser.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
-    return {found for found in asked if not found.startswith("chrome:")} - {"data:,"}  # the browser's own new-tab page
+    return {found for found in asked if not found.startswith(OWN_PAGES)} - {"data:,"}
