@@ -57,6 +57,8 @@ SEQUENCES: Final[dict[str, pl.DataType]] = {
     "ref_logp": pl.List(pl.Float32()),
     "entropy": pl.List(pl.Float32()),
     "advantage": pl.List(pl.Float32()),
+    "value": pl.List(pl.Float32()),  # of the critic
+    "return": pl.List(pl.Float32()),
     "policy_version": pl.Int64(),
     "temperature": pl.Float64(),
     "top_p": pl.Float64(),

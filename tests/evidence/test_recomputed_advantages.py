@@ -275,6 +275,31 @@ def test_a_critics_advantages_are_held_against_values_and_returns(tmp_path: Path
     assert not findings
 
 
+def test_a_dump_with_verls_names_tells_its_critics_advantages(tmp_path: Path) -> None:
+    generator = np.random.default_rng(8)
+    for step in range(1, 9):
+        value, old = generator.normal(size=(32, 12)), -generator.exponential(size=(32, 12))
+        reference = old - generator.normal(0.05, 0.2, size=old.shape)
+        reward = np.zeros(old.shape)
+        reward[:, -1] = generator.integers(0, 2, 32)
+        raw, after = np.zeros(old.shape), np.zeros(32)
+        for at in reversed(range(12)):
+            ahead = value[:, at + 1] if at < 11 else 0.0
+            after = reward[:, at] - 0.02 * (old - reference)[:, at] + ahead - value[:, at] + 0.95 * after
+            raw[:, at] = after
+        names = {
+            "responses": generator.integers(5, 99, (32, 12)), "response_mask": np.ones((32, 12), np.uint8),
+            "old_log_probs": old, "log_probs": old, "ref_log_prob": reference, "values": value,
+            "returns": raw + value, "advantages": (raw - raw.mean()) / raw.std(), "token_level_scores": reward,
+        }  # fmt: skip
+        kept = {name: array.astype(np.float32) if array.dtype == np.float64 else array for name, array in names.items()}
+        np.savez(tmp_path / f"{step}.npz", **kept)  # type: ignore[arg-type]
+    row, findings = audited(tmp_path)
+    assert (row.agreement, row.formula) == (Agreement.AGREES, "gae")
+    assert "whitened over each step, gamma 1.0 and lambda 0.95, 0.020 times k1 of old/ref" in row.said
+    assert not findings
+
+
 def test_a_prompt_that_a_batch_holds_twice_makes_two_groups(tmp_path: Path) -> None:
     frame = rollouts()
     right = own(frame)

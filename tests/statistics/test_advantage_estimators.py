@@ -143,12 +143,15 @@ def test_bfloat16_is_told_from_the_values() -> None:
     assert precision_of(found[0], made.reward).relative == FLOAT32
 
 
-def generalised(reward: float, value: FloatArray, gamma: float, lam: float) -> FloatArray:
-    """Return GAE's advantages of one sequence by its recursion; the reward is on the last token."""
+def generalised(
+    reward: float, value: FloatArray, gamma: float, lam: float, penalty: float | FloatArray = 0.0
+) -> FloatArray:
+    """Return GAE's advantages of one sequence by its recursion; the reward is on the last token, a penalty on each."""
     found, after = np.zeros(len(value)), 0.0
+    taken = np.broadcast_to(penalty, value.shape)
     for at in range(len(value) - 1, -1, -1):
         last = at == len(value) - 1
-        delta = (reward if last else gamma * value[at + 1]) - value[at]
+        delta = (reward if last else gamma * value[at + 1]) - value[at] - taken[at]
         after = found[at] = delta + gamma * lam * after
     return found
 
@@ -168,3 +171,25 @@ def test_a_critics_advantages_are_told_with_their_decay(gamma: float, lam: float
         generator.normal(size=len(value)), value, plain + value, sequence, np.zeros(len(value), np.int64)
     )
     assert other.whitened is None
+
+
+K3: Callable[[FloatArray], FloatArray] = lambda x: np.exp(-x) - 1 + x  # noqa: E731
+
+
+@pytest.mark.parametrize(("name", "penalty"), [("k1", lambda x: x), ("k2", lambda x: x**2 / 2), ("k3", K3)])
+def test_a_penalty_in_the_reward_is_told_with_its_coefficient(
+    name: str, penalty: Callable[[FloatArray], FloatArray]
+) -> None:
+    generator = np.random.default_rng(7)
+    values = [generator.normal(size=generator.integers(4, 30)) for _ in range(40)]
+    drifts = [generator.normal(0.02, 0.3, size=len(value)) for value in values]
+    raw = [
+        generalised(1.0, value, 0.99, 0.95, 0.05 * penalty(drift)) for value, drift in zip(values, drifts, strict=True)
+    ]
+    sequence = np.repeat(np.arange(40), [len(value) for value in values])
+    value, advantage, drift = (np.concatenate(rows) for rows in (values, raw, drifts))
+    step = np.zeros(len(value), np.int64)
+    fit = fit_critic(advantage, value, advantage + value, sequence, step, drift)
+    assert (fit.decay, fit.penalty) == ((0.99, 0.95), (name, pytest.approx(0.05)))
+    for unrelated in (generator.normal(size=len(value)), np.full(len(value), np.nan), None):
+        assert fit_critic(advantage, value, advantage + value, sequence, step, unrelated).penalty is None

@@ -1,4 +1,4 @@
-"""Advantages that differ between tokens, held against the critic's values and returns of recorder files."""
+"""Advantages that differ between tokens, held against the critic's values and returns."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ptt.diagnostics.model import Agreement, AuditRow
 from ptt.diagnostics.statistics.advantage_faults import codes_of
 from ptt.diagnostics.statistics.token_advantages import CriticFit, fit_critic
 from ptt.diagnostics.store.sample_rows import file_of
-from ptt.diagnostics.store.scan import READ_ERRORS, RECORDER
+from ptt.diagnostics.store.scan import READ_ERRORS
 from ptt.diagnostics.wording import pct, sig
 
-VALUES: Final = ("value", "values")
-RETURNS: Final = ("return", "returns")
 QUANTITY: Final = "advantage"
+CRITIC: Final = ("advantage", "value", "return")
+DRIFT: Final = ("old_logp", "ref_logp")  # for a penalty in the reward
 
 
 def audit_critic(tokens: Tokens | None, share: float) -> AuditRow:
@@ -32,6 +32,8 @@ def audit_critic(tokens: Tokens | None, share: float) -> AuditRow:
         )  # fmt: skip
     fit, steps = found
     decay = f", gamma {sig(fit.decay[0])} and lambda {sig(fit.decay[1])}" if fit.decay else ""
+    if fit.penalty:
+        decay += f", {sig(fit.penalty[1])} times {fit.penalty[0]} of old/ref taken off each token's reward"
     if fit.whitened is None:
         return AuditRow(
             quantity=QUANTITY, agreement=Agreement.DIFFERS, said="they are not return less value, whitened or not",
@@ -60,44 +62,37 @@ def _fitted(tokens: Tokens) -> tuple[CriticFit, int] | None:
             parts.append(part)
     if not parts:
         return None
-    flat = pl.concat(parts).filter("model_mask").drop("model_mask").drop_nulls()
-    flat = flat.filter(pl.all_horizontal(pl.col("advantage", "value", "return").is_finite()))
+    flat = pl.concat(parts).filter(pl.col("model_mask") & pl.all_horizontal(pl.col(CRITIC).is_finite()))
     if flat.is_empty():
         return None
     sequence, step = (codes_of(flat[name].cast(pl.Int64).to_numpy()) for name in ("seq", "step"))
-    advantage, value, returns = (flat[name].to_numpy() for name in ("advantage", "value", "return"))
-    return fit_critic(advantage, value, returns, sequence, step), len(np.unique(step))
+    advantage, value, returns = (flat[name].to_numpy() for name in CRITIC)
+    drift = (flat["old_logp"] - flat["ref_logp"]).to_numpy()
+    return fit_critic(advantage, value, returns, sequence, step, drift), len(np.unique(step))
 
 
 def _by_file(tokens: Tokens, frame: pl.DataFrame) -> pl.DataFrame:
     files = [file_of(tokens.scan, seq) for seq in frame["seq"]]
-    return (
-        frame.select("seq", "step")
-        .with_columns(
-            path=pl.Series([str(file.path) for file in files], dtype=pl.String),
-            row=pl.Series([seq - file.start for seq, file in zip(frame["seq"], files, strict=True)], dtype=pl.UInt32),
-            kind=pl.Series([file.kind for file in files], dtype=pl.String),
-        )
-        .filter(pl.col("kind") == RECORDER)
+    return frame.select("seq", "step").with_columns(
+        path=pl.Series([str(file.path) for file in files], dtype=pl.String),
+        row=pl.Series([seq - file.start for seq, file in zip(frame["seq"], files, strict=True)], dtype=pl.UInt32),
     )
 
 
 def _columns(path: str, rows: pl.DataFrame) -> pl.DataFrame | None:
-    """Return a file's tokens with advantage, value and return; None where it has not all three as lists."""
+    """Return a file's tokens with the critic's columns and old and reference logprobs; None without the critic's."""
     try:
         source = pl.scan_parquet([path], glob=False, row_index_name="row")
-        names = {name for name, kind in source.collect_schema().items() if isinstance(kind, pl.List)}
-        value = next((name for name in VALUES if name in names), None)
-        returns = next((name for name in RETURNS if name in names), None)
-        if value is None or returns is None or not {"advantage", "model_mask"} <= names:
+        lists = {name for name, kind in source.collect_schema().items() if isinstance(kind, pl.List)}
+        if not {"model_mask", *CRITIC} <= lists:
             return None
-        lists = source.select("row", "advantage", "model_mask", value=pl.col(value), **{"return": pl.col(returns)})
-        found = lists.join(rows.select("row", "seq", "step").lazy(), on="row", how="inner").collect()
+        present = ["model_mask", *CRITIC, *(name for name in DRIFT if name in lists)]
+        found = source.select("row", *present).join(rows.lazy(), on="row", how="inner").collect()
     except READ_ERRORS:
         return None
     length = pl.col("model_mask").list.len()
-    fits = pl.all_horizontal(pl.col(name).list.len() == length for name in ("advantage", "value", "return"))
-    flat = found.filter(fits & (length > 0)).sort("seq").explode("advantage", "model_mask", "value", "return")
-    return flat.select(
-        "seq", "step", pl.col("model_mask").cast(pl.Boolean), pl.col("advantage", "value", "return").cast(pl.Float64)
-    )
+    fits = pl.all_horizontal(pl.col(name).list.len() == length for name in present)
+    flat = found.filter(fits & (length > 0)).sort("seq").explode(present)
+    numbers = [pl.col(name) if name in present else pl.lit(None).alias(name) for name in (*CRITIC, *DRIFT)]
+    mask = pl.col("model_mask").cast(pl.Boolean)
+    return flat.select("seq", "step", mask, *(number.cast(pl.Float64) for number in numbers))

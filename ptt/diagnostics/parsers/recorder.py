@@ -75,11 +75,14 @@ WANTED: dict[str, tuple[TypeTest, str]] = {
     "tool_failed": (_list_of(_mask_value), "list<bool>"),
     "token_ids": (_list_of(pat.is_integer), "list<int32>"),
     **dict.fromkeys(("model_mask", "train_mask"), (_list_of(_mask_value), "list<bool>")),
-    **dict.fromkeys((*LOGPS, "entropy", "advantage"), (_list_of(pat.is_floating), "list<float>")),
+    **dict.fromkeys((*LOGPS, "entropy", "advantage", "value", "return"), (_list_of(pat.is_floating), "list<float>")),
     "policy_version": (pat.is_integer, "an integer"),
 }
-# Allowed by the recorder format, but of no use as a column: one advantage a sequence, one version a token.
-ALLOWED_BESIDE: dict[str, TypeTest] = {"advantage": _number, "policy_version": _list_of(pat.is_integer)}
+# Allowed by the recorder format, but of no use as a column: one number a sequence, one version a token.
+ALLOWED_BESIDE: dict[str, TypeTest] = {
+    **dict.fromkeys(("entropy", "advantage", "value", "return"), _number),
+    "policy_version": _list_of(pat.is_integer),
+}
 
 
 def has_recorder_keys(names: set[str]) -> bool:

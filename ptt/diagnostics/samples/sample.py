@@ -222,7 +222,9 @@ def token_table(
     columns: dict[str, pl.Series] = {"position": pl.Series(range(length), dtype=pl.Int64())}
     if "token_ids" in recorded:
         columns["token_id"] = _padded(recorded["token_ids"], length)
-    order: list[str] = [name for name in (*MASKS, *LOGPS, "entropy", "advantage") if name in recorded]
+    order: list[str] = [
+        name for name in (*MASKS, *LOGPS, "entropy", "advantage", "value", "return") if name in recorded
+    ]
     order += [name for name in recorded if name not in (*order, "token_ids")]
     columns |= {name: _padded(recorded[name], length) for name in order}
     frame = pl.DataFrame({name: values.alias(name) for name, values in columns.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,6 +50,15 @@ GAMMAS: Final = (1.0, 0.999, 0.99, 0.95, 0.9)
 LAMBDAS: Final = (1.0, 0.99, 0.98, 0.97, 0.95, 0.9, 0.8, 0.5, 0.0)
 CLOSE: Final = 2e-4  # of the spread of the advantages: sums of some hundred terms in 32 bits
 HOLDS: Final = 0.98  # of the tokens
+PAIRS: Final = 1 << 16  # of neighbouring tokens that the recursion is tried on, evenly spread
+PENALTIES: Final[dict[str, Callable[[FloatArray], FloatArray]]] = {
+    "k1": lambda x: x,
+    "|k1|": np.abs,
+    "k2": lambda x: 0.5 * x**2,
+    "k3": lambda x: np.expm1(-x) + x,
+}
+"""Penalties by token, of x = old less reference logprob, as trainers take them off the reward (veRL, `kl_penalty` in
+core_algos.py:2187: kl, abs, mse, low_var_kl)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,16 +67,23 @@ class CriticFit:
 
     whitened: bool | None  # False: return less value; True: the same, whitened over each step; None: neither
     decay: tuple[float, float] | None  # gamma and lambda whose recursion holds before the last token
+    penalty: tuple[str, float] | None = None  # which of PENALTIES is taken off the reward by token, and its coefficient
     error: float  # median distance of the advantages from return less value, over their spread
 
 
 def fit_critic(
-    advantage: FloatArray, value: FloatArray, returns: FloatArray, sequence: IntArray, step: IntArray
+    advantage: FloatArray,
+    value: FloatArray,
+    returns: FloatArray,
+    sequence: IntArray,
+    step: IntArray,
+    drift: FloatArray | None = None,
 ) -> CriticFit:
     """Hold advantages against values and returns, all of (sampled tokens,), in order, with codes from 0.
 
-    A_t = R_t - V_t by definition of the return; and A_t = -V_t + gamma V_{t+1} + gamma lambda A_{t+1} where no reward
-    is given, which is everywhere but at the last token (Schulman et al., arXiv 1506.02438, eq. 16).
+    A_t = R_t - V_t by definition of the return; and A_t = r_t - V_t + gamma V_{t+1} + gamma lambda A_{t+1}, where the
+    reward r_t before the last token is 0 or a penalty on `drift`, old less reference logprob, if that is given
+    (Schulman et al., arXiv 1506.02438, eq. 16).
     """
     raw = returns - value
     spread = max(float(advantage.std()), 1e-12)
@@ -77,14 +94,34 @@ def fit_critic(
     elif _holds(np.abs(advantage - _regressed(raw, advantage, step)) <= CLOSE * spread):
         whitened = True
     inner = np.flatnonzero(sequence[1:] == sequence[:-1])
+    inner = inner[:: max(1, len(inner) // PAIRS)]
     scale = max(float(raw.std()), 1e-12)
-    decay = None
-    for gamma in GAMMAS:
-        for lam in LAMBDAS:
-            given = gamma * value[inner + 1] - value[inner] + gamma * lam * raw[inner + 1]
-            if decay is None and _holds(np.abs(raw[inner] - given) <= CLOSE * scale):
-                decay = gamma, lam
-    return CriticFit(whitened=whitened, decay=decay, error=float(np.median(plain)) / spread)
+    rewards = {
+        (gamma, lam): raw[inner] - (gamma * value[inner + 1] - value[inner] + gamma * lam * raw[inner + 1])
+        for gamma in GAMMAS
+        for lam in LAMBDAS
+    }
+    decay = next((given for given, reward in rewards.items() if _holds(np.abs(reward) <= CLOSE * scale)), None)
+    penalty = None
+    if decay is None and drift is not None:
+        decay, penalty = _penalised(rewards, drift[inner], CLOSE * scale)
+    return CriticFit(whitened=whitened, decay=decay, penalty=penalty, error=float(np.median(plain)) / spread)
+
+
+def _penalised(
+    rewards: Mapping[tuple[float, float], FloatArray], drift: FloatArray, close: float
+) -> tuple[tuple[float, float] | None, tuple[str, float] | None]:
+    """Return gamma and lambda whose rewards by token are a penalty on the drift, which, and its coefficient."""
+    for name, penalty_of in PENALTIES.items():
+        penalty = penalty_of(drift)
+        square = float(penalty @ penalty)
+        if not np.isfinite(square) or square <= 0.0:
+            continue
+        for decay, reward in rewards.items():
+            slope = float(reward @ penalty) / square
+            if slope < 0.0 and _holds(np.abs(reward - slope * penalty) <= close):
+                return decay, (name, -slope)
+    return None, None
 
 
 def _holds(close: BoolArray) -> bool:

@@ -43,7 +43,7 @@ data set of its prompt. Read as text, from files that are scanned in place."""
 RECORDER: Final = "recorder"  # the parser whose files are scanned in place
 RECORDER_LINES: Final = "recorder_jsonl"  # the parser of the same format as lines
 MAX_ATTRIBUTES: Final = 16  # in a file, by name: a wider one is a table of another kind
-SHOWN_ALONE: Final = frozenset({"token_ids", "entropy", "advantage"})
+SHOWN_ALONE: Final = frozenset({"token_ids", "entropy", "advantage", "value", "return"})
 """Token columns that no conclusion reads, only ptt show: damage in them costs no conclusion."""
 ANEW: Final = "make the store again with ptt diagnose or ptt ingest"
 

@@ -87,7 +87,8 @@ Sample: TypeAlias = dict[str, Any]
 
 CHUNK_TOKENS: Final = 2_000_000  # in one frame: a file may hold many more
 PAIR: Final = 2
-LISTS: Final = ("token_ids", "train_mask", *LOGPS, "entropy", "advantage")
+CRITIC: Final = ("value", "return")
+LISTS: Final = ("token_ids", "train_mask", *LOGPS, "entropy", "advantage", *CRITIC)
 _NUMPY: Final = {"token_ids": np.int32, "model_mask": np.bool_, "train_mask": np.bool_}
 
 
@@ -193,7 +194,9 @@ def _checked(sample: Sample) -> Sample | None:
         elif value is not None and not (isinstance(value, np.ndarray) and value.ndim == 1):
             del made[name]  # given once for the sequence, not token by token
         elif value is not None and len(value) != len(mask):
-            return None
+            if name not in CRITIC:  # of other tokens, such as one more for the state at the end
+                return None
+            del made[name]
     ids = made.get("token_ids")
     if ids is not None and (ids.dtype.kind not in "iu" or int(ids.min()) < -INT32 or int(ids.max()) >= INT32):
         del made["token_ids"]
@@ -235,6 +238,8 @@ NAMED_LISTS: Final = {
     "ref_logp": ("ref_logp", "ref_per_token_logps", "ref_log_prob", "ref_log_probs"),
     "entropy": ("entropy", "entropies", "entropys"),
     "advantage": ("advantage", "advantages"),
+    "value": ("value", "values"),
+    "return": ("return", "returns"),
     "train_mask": ("train_mask",),
 }
 REWARDS: Final = ("reward", "rewards")

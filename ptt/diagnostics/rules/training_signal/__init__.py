@@ -2,20 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.advantages import AdvantageAudit, AdvantageFault
-from ptt.diagnostics.model import JsonScalar, Severity
-from ptt.diagnostics.rules.interface import Healthy, Limits, NotJudged
+from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.rules.interface import (
+    REWARDED_LANGUAGE,
+    Check,
+    Finding,
+    Healthy,
+    Limits,
+    NotJudged,
+    Rule,
+    Verdict,
+    rule,
+)
 from ptt.diagnostics.wording import counted, pct
 
 LEAST_SHARE: Final = 0.002  # of the samples since the first wrong one: each is proven, a few are no run's fault
 MOST_SHARE: Final = 0.5  # of the samples since then: most of the gradient is wrong
 
 
-def recomputed_fault(evidence: Evidence, rule: str, limits: Limits) -> AdvantageFault | Healthy | NotJudged:
-    """Return the samples that a rule on advantages judges; without any, that they are right or cannot be recomputed."""
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a rule says of the samples that are wrong."""
+
+    claim: str
+    causes: tuple[str, ...]
+    next: tuple[str, ...]
+
+
+def recomputed_rule(check: Check, name: str) -> Rule:
+    """Return the rule of a check on recomputed advantages."""
+    return rule(
+        check,
+        name,
+        Link.TRAINING_SIGNAL,
+        max_severity=Severity.HIGH,
+        least=LEAST_SHARE,
+        most=MOST_SHARE,
+        families=REWARDED_LANGUAGE,
+    )
+
+
+def judge_recomputed(
+    evidence: Evidence, name: str, limits: Limits, tell: Callable[[AdvantageFault], Told | Healthy]
+) -> Verdict:
+    """Judge the samples whose advantages have one fault; `tell` says what it is, or why it is none."""
+    fault = _fault(evidence, name, limits)
+    if not isinstance(fault, AdvantageFault):
+        return fault
+    told = tell(fault)
+    return _finding(fault, told, evidence.advantages, limits) if isinstance(told, Told) else told
+
+
+def _fault(evidence: Evidence, name: str, limits: Limits) -> AdvantageFault | Healthy | NotJudged:
     audit = evidence.advantages
     if audit is None:
         return NotJudged(
@@ -31,7 +75,7 @@ def recomputed_fault(evidence: Evidence, rule: str, limits: Limits) -> Advantage
             missing=row.missing or ("reward", "advantage", "group_id"),
             enable="record the reward that advantages are made from, group_id, and all samples of each group",
         )
-    fault = audit.of(rule)
+    fault = audit.of(name)
     if fault is None or fault.share < limits["least"]:
         return Healthy(reason=_right(audit))
     return fault
@@ -42,8 +86,7 @@ def _right(audit: AdvantageAudit) -> str:
     return f"{row.agreeing} of {counted(row.steps, 'step(s)')} agree throughout with {audit.said}"
 
 
-def fault_fields(fault: AdvantageFault, audit: AdvantageAudit | None, limits: Limits) -> dict[str, Any]:
-    """Return the fields of a finding that tell how many samples are wrong, since when, and which."""
+def _finding(fault: AdvantageFault, told: Told, audit: AdvantageAudit | None, limits: Limits) -> Finding:
     begins = fault.after is not None
     found: dict[str, JsonScalar] = {
         "metric": "advantage",
@@ -57,16 +100,22 @@ def fault_fields(fault: AdvantageFault, audit: AdvantageAudit | None, limits: Li
         "first_groups": fault.first_groups,
         "ranks": fault.ranks,
     }
-    return {
-        "severity": Severity.HIGH if fault.share >= limits["most"] else Severity.MEDIUM,
-        "observed": fault.share,
-        "limit": limits["least"],
-        "unit": "share",
-        "onset_step": fault.since if begins else None,
-        "onset_interval": (fault.after + 1, fault.since) if fault.after is not None else None,
-        "held_from_step": None if begins else fault.since,
-        "evidence": {name: value for name, value in found.items() if value != ""},
-    }
+    group = fault.rows["group_id"][0]
+    where = f"of group {group} " if group is not None else ""
+    return Finding(
+        claim=told.claim,
+        causes=told.causes,
+        confirm=(f"recompute the advantages {where}at step {fault.since} by hand, from its rewards alone",),
+        next=told.next,
+        severity=Severity.HIGH if fault.share >= limits["most"] else Severity.MEDIUM,
+        observed=fault.share,
+        limit=limits["least"],
+        unit="share",
+        onset_step=fault.since if begins else None,
+        onset_interval=(fault.after + 1, fault.since) if fault.after is not None else None,
+        held_from_step=None if begins else fault.since,
+        evidence={name: value for name, value in found.items() if value != ""},
+    )
 
 
 def whose(fault: AdvantageFault) -> str:
@@ -74,10 +123,3 @@ def whose(fault: AdvantageFault) -> str:
     ranks = f" on rank {fault.ranks}" if fault.ranks and "," not in fault.ranks else ""
     since = f" since step {fault.since}" if fault.after is not None else ""
     return f"{pct(fault.share)} of the samples{ranks}, at {fault.steps} of {counted(fault.of_steps, 'step(s)')}{since}"
-
-
-def confirm_rows(fault: AdvantageFault) -> str:
-    """Return the look that confirms a fault: by hand, in the first group."""
-    group = fault.rows["group_id"][0]
-    where = f"of group {group} " if group is not None else ""
-    return f"recompute the advantages {where}at step {fault.since} by hand, from its rewards alone"

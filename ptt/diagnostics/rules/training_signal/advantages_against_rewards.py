@@ -14,34 +14,23 @@ Source: every group-relative estimator gives a larger advantage to a larger rewa
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.advantages import AGAINST, AdvantageFault
-from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Limits, Verdict, rule
-from ptt.diagnostics.rules.training_signal import (
-    LEAST_SHARE,
-    MOST_SHARE,
-    confirm_rows,
-    fault_fields,
-    recomputed_fault,
-    whose,
-)
+from ptt.diagnostics.rules.interface import Limits, Verdict
+from ptt.diagnostics.rules.training_signal import Told, judge_recomputed, recomputed_rule, whose
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether advantages have the order of the rewards."""
-    fault = recomputed_fault(evidence, AGAINST, limits)
-    return _finding(fault, evidence, limits) if isinstance(fault, AdvantageFault) else fault
+    return judge_recomputed(evidence, AGAINST, limits, _told)
 
 
-def _finding(fault: AdvantageFault, evidence: Evidence, limits: Limits) -> Finding:
+def _told(fault: AdvantageFault) -> Told:
     turned = fault.name == "sign"
     how = "have the sign turned" if turned else "are in no order of the rewards of their group"
-    return Finding(
-        **fault_fields(fault, evidence.advantages, limits),
+    return Told(
         claim=f"The advantages of {whose(fault)}, {how}" + (": the best answers are pushed down" if turned else ""),
         causes=("a sign that is turned twice, or once too often: a cost taken for a reward",)
         if turned
         else ("rewards or advantages joined to the wrong samples", "advantages of a reward that is not recorded"),
-        confirm=(confirm_rows(fault),),
         next=(
             "follow one sample from its reward to the loss and find where the sign or the order changes",
             "discard what was trained with them",
@@ -49,12 +38,4 @@ def _finding(fault: AdvantageFault, evidence: Evidence, limits: Limits) -> Findi
     )
 
 
-RULE = rule(
-    check,
-    AGAINST,
-    Link.TRAINING_SIGNAL,
-    max_severity=Severity.HIGH,
-    least=LEAST_SHARE,
-    most=MOST_SHARE,
-    families=REWARDED_LANGUAGE,
-)
+RULE = recomputed_rule(check, AGAINST)

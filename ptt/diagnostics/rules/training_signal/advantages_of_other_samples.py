@@ -14,29 +14,19 @@ Source: TRL shuffles the generation batch as one dictionary (`shuffle_sequence_d
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.advantages import OTHERS, AdvantageFault
-from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Limits, Verdict, rule
-from ptt.diagnostics.rules.training_signal import (
-    LEAST_SHARE,
-    MOST_SHARE,
-    confirm_rows,
-    fault_fields,
-    recomputed_fault,
-    whose,
-)
+from ptt.diagnostics.rules.interface import Limits, Verdict
+from ptt.diagnostics.rules.training_signal import Told, judge_recomputed, recomputed_rule, whose
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether samples have their own advantages."""
-    fault = recomputed_fault(evidence, OTHERS, limits)
-    return _finding(fault, evidence, limits) if isinstance(fault, AdvantageFault) else fault
+    return judge_recomputed(evidence, OTHERS, limits, _told)
 
 
-def _finding(fault: AdvantageFault, evidence: Evidence, limits: Limits) -> Finding:
+def _told(fault: AdvantageFault) -> Told:
     stale = fault.name == "stale"
     how = "are those of an earlier step" if stale else "belong to other samples: right as a set, but shuffled"
-    return Finding(
-        **fault_fields(fault, evidence.advantages, limits),
+    return Told(
         claim=f"The advantages of {whose(fault)}, {how}",
         causes=("a buffer of advantages that is not refreshed with its batch",)
         if stale
@@ -44,7 +34,6 @@ def _finding(fault: AdvantageFault, evidence: Evidence, limits: Limits) -> Findi
             "samples reordered (by length, over ranks, into mini-batches) without their advantages",
             "rewards gathered from workers in another order than the samples",
         ),
-        confirm=(confirm_rows(fault),),
         next=(
             "carry advantages in the same container as the tokens, and assert on a sample's id where the loss is taken",
             "discard what was trained with them",
@@ -52,12 +41,4 @@ def _finding(fault: AdvantageFault, evidence: Evidence, limits: Limits) -> Findi
     )
 
 
-RULE = rule(
-    check,
-    OTHERS,
-    Link.TRAINING_SIGNAL,
-    max_severity=Severity.HIGH,
-    least=LEAST_SHARE,
-    most=MOST_SHARE,
-    families=REWARDED_LANGUAGE,
-)
+RULE = recomputed_rule(check, OTHERS)

@@ -13,16 +13,8 @@ Source: advantages of GRPO, Dr. GRPO and RLOO sum to 0 over a group (arXiv 2402.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.advantages import CENTRE, AdvantageFault
-from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Healthy, Limits, Verdict, rule
-from ptt.diagnostics.rules.training_signal import (
-    LEAST_SHARE,
-    MOST_SHARE,
-    confirm_rows,
-    fault_fields,
-    recomputed_fault,
-    whose,
-)
+from ptt.diagnostics.rules.interface import Healthy, Limits, Verdict
+from ptt.diagnostics.rules.training_signal import Told, judge_recomputed, recomputed_rule, whose
 
 LASTING = 10  # steps: from here on advantages-without-baseline speaks of rewards taken for advantages
 WHOLE_STEPS = 0.9  # of the samples
@@ -30,31 +22,18 @@ WHOLE_STEPS = 0.9  # of the samples
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether the advantages of a group have mean 0."""
-    fault = recomputed_fault(evidence, CENTRE, limits)
-    if not isinstance(fault, AdvantageFault):
-        return fault
+    return judge_recomputed(evidence, CENTRE, limits, _told)
+
+
+def _told(fault: AdvantageFault) -> Told | Healthy:
     if fault.name == "reward" and fault.steps >= LASTING and fault.share >= WHOLE_STEPS:
         return Healthy(reason="advantages are the rewards: advantages-without-baseline judges that")
-    return _finding(fault, evidence, limits)
-
-
-def _finding(fault: AdvantageFault, evidence: Evidence, limits: Limits) -> Finding:
     how = "are the rewards themselves" if fault.name == "reward" else "are off the centre of their group"
-    return Finding(
-        **fault_fields(fault, evidence.advantages, limits),
+    return Told(
         claim=f"The advantages of {whose(fault)}, {how}: its mean is not subtracted",
         causes=("a baseline that is stale, or of another reward", "a branch that skips the baseline"),
-        confirm=(confirm_rows(fault),),
         next=("subtract the mean of the group's own rewards", "discard what was trained with them"),
     )
 
 
-RULE = rule(
-    check,
-    CENTRE,
-    Link.TRAINING_SIGNAL,
-    max_severity=Severity.HIGH,
-    least=LEAST_SHARE,
-    most=MOST_SHARE,
-    families=REWARDED_LANGUAGE,
-)
+RULE = recomputed_rule(check, CENTRE)

@@ -15,49 +15,30 @@ batch's.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.advantages import BATCH, AdvantageFault
-from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Healthy, Limits, Verdict, rule
-from ptt.diagnostics.rules.training_signal import (
-    LEAST_SHARE,
-    MOST_SHARE,
-    confirm_rows,
-    fault_fields,
-    recomputed_fault,
-    whose,
-)
+from ptt.diagnostics.rules.interface import Healthy, Limits, Verdict
+from ptt.diagnostics.rules.training_signal import Told, judge_recomputed, recomputed_rule, whose
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether advantages are normalised as the algorithm says."""
-    fault = recomputed_fault(evidence, BATCH, limits)
-    if not isinstance(fault, AdvantageFault):
-        return fault
-    if fault.throughout and not evidence.algorithm.groups:
+    return judge_recomputed(
+        evidence, BATCH, limits, lambda fault: _told(fault, grouped=bool(evidence.algorithm.groups))
+    )
+
+
+def _told(fault: AdvantageFault, *, grouped: bool) -> Told | Healthy:
+    if fault.throughout and not grouped:
         return Healthy(reason=f"{fault.said}; nothing says that groups should be compared")
-    return _finding(fault, evidence, limits)
-
-
-def _finding(fault: AdvantageFault, evidence: Evidence, limits: Limits) -> Finding:
     whole = fault.name == "batch"
-    return Finding(
-        **fault_fields(fault, evidence.advantages, limits),
+    return Told(
         claim=f"The advantages of {whose(fault)}, are normalised over {'the whole batch' if whole else fault.said}, "
         "not within the prompt's group",
         causes=(
             "a fallback to the batch where groups are not whole",
             "a normalisation of the batch instead of the group",
         ),
-        confirm=(confirm_rows(fault),),
         next=("take mean and deviation by group id", "discard what was trained with them"),
     )
 
 
-RULE = rule(
-    check,
-    BATCH,
-    Link.TRAINING_SIGNAL,
-    max_severity=Severity.HIGH,
-    least=LEAST_SHARE,
-    most=MOST_SHARE,
-    families=REWARDED_LANGUAGE,
-)
+RULE = recomputed_rule(check, BATCH)

@@ -12,40 +12,21 @@ and GRPO's deviation is 0.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.advantages import SINGLE, AdvantageFault
-from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Limits, Verdict, rule
-from ptt.diagnostics.rules.training_signal import (
-    LEAST_SHARE,
-    MOST_SHARE,
-    confirm_rows,
-    fault_fields,
-    recomputed_fault,
-    whose,
-)
+from ptt.diagnostics.rules.interface import Limits, Verdict
+from ptt.diagnostics.rules.training_signal import Told, judge_recomputed, recomputed_rule, whose
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether groups hold more than one sample."""
-    fault = recomputed_fault(evidence, SINGLE, limits)
-    return _finding(fault, evidence, limits) if isinstance(fault, AdvantageFault) else fault
+    return judge_recomputed(evidence, SINGLE, limits, _told)
 
 
-def _finding(fault: AdvantageFault, evidence: Evidence, limits: Limits) -> Finding:
-    return Finding(
-        **fault_fields(fault, evidence.advantages, limits),
+def _told(fault: AdvantageFault) -> Told:
+    return Told(
         claim=f"{whose(fault)}, are alone in their group, with an advantage of 0",
         causes=("a group id for each sample instead of one for each prompt", "one sample a prompt"),
-        confirm=(confirm_rows(fault),),
         next=("make one id a prompt, before its samples are split over workers", "sample several answers a prompt"),
     )
 
 
-RULE = rule(
-    check,
-    SINGLE,
-    Link.TRAINING_SIGNAL,
-    max_severity=Severity.HIGH,
-    least=LEAST_SHARE,
-    most=MOST_SHARE,
-    families=REWARDED_LANGUAGE,
-)
+RULE = recomputed_rule(check, SINGLE)

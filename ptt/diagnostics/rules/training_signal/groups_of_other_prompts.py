@@ -15,34 +15,23 @@ groups by `uid` (`compute_grpo_outcome_advantage`).
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.advantages import GROUPS, AdvantageFault
-from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Limits, Verdict, rule
-from ptt.diagnostics.rules.training_signal import (
-    LEAST_SHARE,
-    MOST_SHARE,
-    confirm_rows,
-    fault_fields,
-    recomputed_fault,
-    whose,
-)
+from ptt.diagnostics.rules.interface import Limits, Verdict
+from ptt.diagnostics.rules.training_signal import Told, judge_recomputed, recomputed_rule, whose
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether advantages were computed within the recorded groups."""
-    fault = recomputed_fault(evidence, GROUPS, limits)
-    return _finding(fault, evidence, limits) if isinstance(fault, AdvantageFault) else fault
+    return judge_recomputed(evidence, GROUPS, limits, _told)
 
 
-def _finding(fault: AdvantageFault, evidence: Evidence, limits: Limits) -> Finding:
-    return Finding(
-        **fault_fields(fault, evidence.advantages, limits),
+def _told(fault: AdvantageFault) -> Told:
+    return Told(
         claim=f"The advantages of {whose(fault)}, compare answers to different prompts: they are those of {fault.said}",
         causes=(
             "groups cut by position (a reshape) although some lost samples",
             "samples that lie in another order than the reshape takes them for",
             "group ids joined to the wrong rows",
         ),
-        confirm=(confirm_rows(fault),),
         next=(
             "compute mean and deviation by group id, and assert how many distinct prompts a group holds",
             "discard what was trained with them",
@@ -50,12 +39,4 @@ def _finding(fault: AdvantageFault, evidence: Evidence, limits: Limits) -> Findi
     )
 
 
-RULE = rule(
-    check,
-    GROUPS,
-    Link.TRAINING_SIGNAL,
-    max_severity=Severity.HIGH,
-    least=LEAST_SHARE,
-    most=MOST_SHARE,
-    families=REWARDED_LANGUAGE,
-)
+RULE = recomputed_rule(check, GROUPS)
