@@ -72,6 +72,7 @@ def test_counts_are_exact_and_long_lengths_may_be_rounded() -> None:
     assert rounding_of(np.array([0.0, 1.0, 3.0, 1.0])).max() < 1e-5
     assert rounding_of(np.array([120.0, 131.0, 97.0])).min() == 0.5
     assert rounding_of(np.zeros(4)).tolist() == [0.0] * 4
+    assert rounding_of(np.array([3e-7, 1.25e-8, 0.0])).max() < 1e-9
 
 
 def test_rounding_of_a_difference_of_steps_counts_twice() -> None:

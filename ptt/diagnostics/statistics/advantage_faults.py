@@ -25,6 +25,7 @@ from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 RANKS: Final = (2, 4, 8, 16)  # over which a batch may be divided
 STALE_STEPS: Final = 4  # recorded steps back: a batch held longer than that is a buffer
+PROBED_STEPS: Final = 1024  # evenly spread: where none of them holds an earlier step's advantages, none is looked for
 ALIGNED: Final = 0.95  # of a step's wrong advantages stand at the same place of an earlier step
 
 
@@ -159,26 +160,34 @@ def of_earlier_steps(
     among: BoolArray,
 ) -> BoolArray:
     """Return which of the samples `among` hold what an earlier step's sample at the same place should have."""
-    explained = np.zeros(len(advantage), np.bool_)
     at = np.lexsort((number, batch))
     starts = np.searchsorted(batch[at], np.arange(int(batch.max(initial=-1)) + 2))
-    for step in np.unique(batch[among]).tolist():
+
+    def stale(step: int) -> IntArray:
+        """Return the rows of a step that hold an earlier step's."""
         rows = at[starts[step] : starts[step + 1]]
         wrong = among[rows]
+        values = advantage[rows][wrong]
+        if np.ptp(values) == 0:
+            return rows[:0]
         for before in range(step - 1, max(step - 1 - STALE_STEPS, -1), -1):
             other = at[starts[before] : starts[before + 1]]
             if len(other) != len(rows):
                 continue
             same = agrees(advantage[rows], (estimate[0][other], estimate[1][other]), precision)
-            values = advantage[rows][wrong]
-            if np.ptp(values) > 0 and same[wrong].mean() >= ALIGNED:
-                explained[rows[wrong & same]] = True
-                break
+            if same[wrong].mean() >= ALIGNED:
+                return rows[wrong & same]
             left, right = np.sort(advantage[rows]), np.argsort(estimate[0][other])
-            ordered = estimate[0][other][right], estimate[1][other][right]
-            if np.ptp(values) > 0 and agrees(left, ordered, precision).all():
-                explained[rows[wrong]] = True
-                break
+            if agrees(left, (estimate[0][other][right], estimate[1][other][right]), precision).all():
+                return rows[wrong]
+        return rows[:0]
+
+    explained = np.zeros(len(advantage), np.bool_)
+    steps = np.unique(batch[among])
+    probed = steps[:: len(steps) // PROBED_STEPS + 1]
+    if any(len(stale(step)) for step in probed.tolist()):
+        for step in steps.tolist():
+            explained[stale(step)] = True
     return explained
 
 

@@ -159,7 +159,9 @@ def rounding_of(values: FloatArray) -> FloatArray:
 
 
 def _is_whole(values: FloatArray) -> bool:
-    return bool((np.abs(values - np.round(values)) <= EXACT * np.maximum(1.0, np.abs(values))).all())
+    whole = np.round(values)
+    near = np.abs(values - whole) <= EXACT * np.maximum(1.0, np.abs(values))
+    return bool((near & ((whole != 0) | (values == 0))).all())  # a value far below 1 is not the whole number 0
 
 
 def uncertainty(expression: str, values: Mapping[str, FloatArray], roundings: Mapping[str, FloatArray]) -> FloatArray:
