@@ -267,6 +267,7 @@ def test_every_logged_name_is_listed_with_what_it_is_taken_for_and_why(tmp_path:
     run = tmp_path / "run"
     run.mkdir()
     values = {"avg_rew": 1.0, "actor/entropy": 2.0, "mine": 3.0, "eval/f1": 4.0, "mapped": 5.0}
+    values |= dict.fromkeys(("train_runtime", "completions/max_length", "rewards/format/mean", "loss_min"), 6.0)
     rows = ({"step": step} | {name: value + step / 9 for name, value in values.items()} for step in range(20))
     (run / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     found = ptt.sources(run, settings=_settings(tmp_path, '[metrics]\nmapped = "kl/ref"\n'))
@@ -275,11 +276,17 @@ def test_every_logged_name_is_listed_with_what_it_is_taken_for_and_why(tmp_path:
         "avg_rew": ("reward/mean", "by its words", 20),
         "actor/entropy": ("entropy", "as veRL spells it", 20),
         "mapped": ("kl/ref", "by [metrics] in ptt.toml", 20),
-        "eval/f1": (None, "a figure of an evaluation", 20),
+        "eval/f1": (None, "figures of an evaluation", 20),
         "mine": (None, "not known", 20),
+        "train_runtime": (None, "clocks and speeds", 20),
+        "completions/max_length": (None, "recomputed where tokens are recorded", 20),
+        "rewards/format/mean": (None, "parts of the reward", 20),
+        "loss_min": (None, "held against other metrics", 20),
     }
     shown = CliRunner().invoke(app, ["sources", str(run)]).stdout
     assert "avg_rew: reward/mean, by its words" in shown
+    assert "clocks and speeds: train_runtime" in shown
+    assert "not known, and read by no built-in rule: mapped, mine" in shown
 
 
 BAR = "PPO {p:3d}%|{b:<20}| {s}/80 [00:{s:02d}<01:00, 1.1s/it] {{rew {r:.3f}, gn 0.{s:02d}, kl {k:.2f} mnat}}"

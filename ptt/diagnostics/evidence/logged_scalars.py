@@ -75,10 +75,13 @@ def logged_scalars(metrics: Mapping[str, Series], other: Mapping[str, Series]) -
         for name, kind in CANONICAL.items()
         if name in metrics and bare_name(metrics[name].raw_name) not in OTHER_MEANING
     ]
-    for name in sorted(other):
-        for pattern, make in SPELT:
-            match = pattern.match(bare_name(name))
-            if match is not None:
-                found.append(LoggedScalar(kind=make(*match.groups()), series=other[name]))
-                break
+    found += [LoggedScalar(kind=kind, series=other[name]) for name in sorted(other) if (kind := spelt_kind(name))]
     return found
+
+
+def spelt_kind(raw: str) -> Kind | None:
+    """Return what a metric without a canonical name is, by its spelling; None of one that no rows give."""
+    for pattern, make in SPELT:
+        if match := pattern.match(bare_name(raw)):
+            return make(*match.groups())
+    return None

@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.evidence.logged_scalars import spelt_kind
+from ptt.diagnostics.evidence.rewards import reward_component
 from ptt.diagnostics.log_entries import LogEntry
-from ptt.diagnostics.metrics.aliases import canonical, canonical_names, writers_of
+from ptt.diagnostics.metrics.aliases import bare_name, canonical, canonical_names, writers_of
+from ptt.diagnostics.metrics.catalogue import document
+from ptt.diagnostics.metrics.identities import identities
 from ptt.diagnostics.metrics.recording import framework_name
 from ptt.diagnostics.metrics.sample_names import told_part
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 
 MAX_NEAR: Final = 2
-EVALUATION: Final = "a figure of an evaluation"
+EVALUATION: Final = "figures of an evaluation"
+COMPONENT: Final = "parts of the reward"
+RECOMPUTED: Final = "recomputed where tokens are recorded"
+RELATED: Final = "held against other metrics"
+UNKNOWN: Final = "not known"
 MAX_WRITERS: Final = 2  # that a reason names
 OTHER_WRITERS: Final = "other"  # in metrics.toml: spellings of no framework of their own
 
@@ -66,9 +75,27 @@ def logged_names(
 
 
 def _as_part(found: LoggedName) -> LoggedName:
-    """Return a name without a metric as the part of a counter of samples that it is, or as it was."""
-    part = told_part(found.raw) if found.name is None else None
-    return found if part is None else replace(found, name=part[0], why=part[1])
+    """Say of a name without a metric which counter of samples it is a part of, or what else it is."""
+    if found.name is not None:
+        return found
+    if part := told_part(found.raw):
+        return replace(found, name=part[0], why=part[1])
+    return replace(found, why=_beside(found.raw)) if found.why == UNKNOWN else found
+
+
+def _beside(raw: str) -> str:
+    """Return what a name that is no metric of the table is to the program."""
+    if reward_component(raw):
+        return COMPONENT
+    if spelt_kind(raw) is not None:
+        return RECOMPUTED
+    bare = bare_name(raw)
+    kinds: Mapping[str, Sequence[str]] = document()["beside"]
+    told = (kind for kind, patterns in kinds.items() if any(fnmatchcase(bare, pattern) for pattern in patterns))
+    if kind := next(told, None):
+        return kind
+    related = any(fnmatchcase(bare, pattern) for identity in identities().values() for pattern in identity.names)
+    return RELATED if related else UNKNOWN
 
 
 def _why(
@@ -85,7 +112,7 @@ def _why(
     if logged in guessed:
         return f"by its words{f': {reasons[logged]}' if logged in reasons else ''}"
     if name is None:
-        return EVALUATION if evaluated else "not known"
+        return EVALUATION if evaluated else UNKNOWN
     if raw == name and canonical(raw) is None:
         return "by its own name"
     writers = [framework_name(writer) for writer in writers_of(raw) if writer != OTHER_WRITERS]

@@ -18,7 +18,7 @@ from rich.text import Text
 from ptt.diagnostics.metrics.recording import framework_name
 from ptt.diagnostics.samples.sample import FindingSamples, Sample, Sibling, ToolCall, Window, windows
 from ptt.diagnostics.schema import LOGPS
-from ptt.diagnostics.verdict.logged_names import EVALUATION
+from ptt.diagnostics.verdict.logged_names import UNKNOWN
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.reports.output import versioned_json
 from ptt.reports.text.names import LINKS, joined, kind_name, slice_name
@@ -197,16 +197,17 @@ def _names(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
     """Yield what each logged name is taken for, and what of ptt.toml names nothing."""
     taken = [logged for logged in coverage.names if logged.name is not None]
     others = [logged for logged in coverage.names if logged.name is None]
-    evaluated = [safe(logged.raw) for logged in others if logged.why == EVALUATION]
-    unknown = [safe(logged.raw) for logged in others if logged.why != EVALUATION]
+    alike: dict[str, list[str]] = {}
+    for logged in sorted(others, key=lambda logged: (logged.why == UNKNOWN, logged.why)):
+        alike.setdefault(logged.why, []).append(safe(logged.raw))
     if coverage.names:
         yield from _heading("Names logged")
     for logged in taken[:MAX_NAMES]:
         yield 1, f"{safe(logged.raw)}: {logged.name}, {safe(logged.why)}", ""
-    for title, raws in (("figures of an evaluation", evaluated), ("not known, and read by no built-in rule", unknown)):
-        if raws:
-            yield 1, f"{title}: {', '.join(raws[:MAX_NAMES])}", "dim"
-    if left := sum(max(0, len(names) - MAX_NAMES) for names in (taken, evaluated, unknown)):
+    for why, raws in alike.items():
+        title = f"{why}, and read by no built-in rule" if why == UNKNOWN else why
+        yield 1, f"{title}: {', '.join(raws[:MAX_NAMES])}", "dim"
+    if left := sum(max(0, listed - MAX_NAMES) for listed in (len(taken), *map(len, alike.values()))):
         yield 1, f"and {counted(left, 'name')} more: --json lists all", "dim"
     if coverage.names_nothing:
         yield from _heading("In ptt.toml, and nowhere in this run")
