@@ -1,0 +1,166 @@
+"""The sampled tokens of some steps with what their weight in the loss follows from, and where they stand.
+
+Read again from the run's files, of steps spread over it: MAX_TOKENS of audited_steps bound it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.evidence.audited_batch import MODEL, TRAIN, Batch
+from ptt.diagnostics.evidence.audited_steps import rows_of_steps
+from ptt.diagnostics.evidence.completions import Completions
+from ptt.diagnostics.evidence.tail_details import observations_of_tied, tied_samples
+from ptt.diagnostics.evidence.tails import TAIL_NATS
+from ptt.diagnostics.statistics.advantage_estimators import ESTIMATORS, RewardedBatch
+from ptt.diagnostics.statistics.advantage_faults import codes_of
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.slices import ModelRuns, lay_out
+from ptt.diagnostics.statistics.token_weights import PLAIN, Objective, PolicyTokens
+
+OF_SAMPLES: Final = ("reward", "advantage", "success", "group_id")  # of a logged sample, where the row lacks them
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedTokens:
+    """The policy's own tokens of some steps, (tokens,) each unless said otherwise."""
+
+    frame: pl.DataFrame  # (rows,)
+    steps: IntArray  # (steps,) the numbers of the steps
+    policy: PolicyTokens
+    logp: FloatArray | None
+    r: FloatArray | None  # log ratio of the main pair
+    pairs: Mapping[str, FloatArray]  # by name, log ratios of the others
+    turn: IntArray  # observations before it
+    since: IntArray  # tokens between the last of these and it
+    tool: pl.Series  # of the last observation; null where not known
+    failed: pl.Series
+
+    @property
+    def step(self) -> IntArray:
+        """The number of each token's step, from 0."""
+        of_token: IntArray = self.policy.step[self.policy.row]
+        return of_token
+
+    @property
+    def tail(self) -> BoolArray:
+        """Whether |r| of the main pair lies beyond TAIL_NATS."""
+        far = np.zeros(len(self.turn), np.bool_) if self.r is None else np.abs(self.r) > TAIL_NATS
+        return far
+
+
+def audited_tokens(
+    tokens: Tokens,
+    completions: Completions,
+    objective: Objective,
+    steps: IntArray,
+    *,
+    shortest: int,
+    formula: str | None,
+) -> AuditedTokens | str:
+    """Read some steps and lay their sampled tokens end to end; a text says what is missing.
+
+    `shortest`: tokens of an observation, by the settings; `formula`: of the estimator of the advantages.
+    """
+    frame = rows_of_steps(tokens, steps.tolist())
+    lines = tokens.sound_rows.join(frame.select("seq"), on="seq", how="semi")
+    tied = tied_samples(tokens, completions, lines)
+    frame = _with_samples(frame, tied, completions)
+    batch = Batch(frame)
+    runs, own, advantage = _runs(frame, shortest), batch.mask(MODEL), _advantages(batch, formula)
+    if own is None or runs is None:
+        return "the masks of its steps do not fit their tokens"
+    if advantage is None:
+        return "no advantage is recorded, and no reward by prompt group to compute it from"
+    columns = {
+        "ratio": None if objective.surrogate == PLAIN else batch.log_ratio("policy/old"),
+        "engine": batch.log_ratio("old/rollout") if math.isfinite(objective.cap) else None,
+        "ref": batch.log_ratio("policy/ref") if objective.kl else None,
+    }
+    kept = own & np.isfinite(advantage)
+    for values in columns.values():
+        kept = kept if values is None else kept & np.isfinite(values)
+    if not kept.any():
+        return "no token has both an advantage and the logprobs that the loss takes"
+    row = np.repeat(np.arange(batch.rows), batch.layout.lengths)[kept]
+    trained, logp = batch.mask(TRAIN), batch.flat("policy_logp")
+    turn, since = (values[kept[own]] for values in _positions(runs))
+    before = _observations(frame["seq"].gather(row), turn, observations_of_tied(tokens, completions, lines, tied))
+    pairs = {pair.name: r[kept] for pair in tokens.pairs if (r := batch.log_ratio(pair.name)) is not None}
+    policy = PolicyTokens(
+        row=row,
+        step=batch.layout.step,
+        advantage=advantage[kept],
+        trained=np.ones(len(row), np.bool_) if trained is None else trained[kept],
+        **{name: None if values is None else values[kept] for name, values in columns.items()},
+    )
+    return AuditedTokens(
+        frame=frame, steps=batch.steps, policy=policy, logp=None if logp is None else logp[kept],
+        r=pairs.get(tokens.pairs[0].name) if tokens.pairs else None, pairs=pairs, turn=turn, since=since,
+        tool=before["tool"], failed=before["failed"],
+    )  # fmt: skip
+
+
+def _runs(frame: pl.DataFrame, shortest: int) -> ModelRuns | None:
+    """Return the runs of sampled tokens; a row that names its tools says how many observations it has."""
+    if "tool_names" in frame.columns:
+        frame = frame.with_columns(tool_count=pl.col("tool_names").list.len().cast(pl.Int64))
+    laid = lay_out(frame, [], shortest)
+    return None if laid is None else laid.runs
+
+
+def _positions(runs: ModelRuns) -> tuple[IntArray, IntArray]:
+    """Return the observations before each sampled token, and the tokens since the last of these, (sampled,)."""
+    within = np.arange(int(runs.length.sum())) - np.repeat(np.cumsum(runs.length) - runs.length, runs.length)
+    return np.repeat(runs.turn, runs.length), np.repeat(runs.since, runs.length) + within
+
+
+def _observations(seq: pl.Series, turn: IntArray, known: pl.DataFrame) -> pl.DataFrame:
+    """Return tool and failure of the last observation before each token, null where there is none or it is unknown."""
+    tokens = pl.DataFrame({"seq": seq, "turn": turn.astype(np.uint32)})
+    return tokens.join(
+        known.with_columns(pl.col("seq").cast(seq.dtype)), on=["seq", "turn"], how="left", maintain_order="left"
+    )
+
+
+def _with_samples(frame: pl.DataFrame, tied: pl.DataFrame, completions: Completions) -> pl.DataFrame:
+    """Add what the logged sample of a row says, as `sample_` columns, and under its own name where the row lacks it."""
+    named = {name: f"sample_{name}" for name in OF_SAMPLES}
+    of_sample = completions.trajectories.select("trajectory_id", *OF_SAMPLES).unique("trajectory_id", keep="first")
+    known = tied.join(of_sample, on="trajectory_id").drop("trajectory_id").rename(named)
+    joined = frame.join(
+        known.with_columns(pl.col("seq").cast(frame["seq"].dtype)), on="seq", how="left", maintain_order="left"
+    )
+    absent = [pl.col(f"sample_{name}").alias(name) for name in ("reward", "group_id") if name not in joined.columns]
+    return joined.with_columns(absent)
+
+
+def _advantages(batch: Batch, formula: str | None) -> FloatArray | None:
+    """Return each token's advantage: recorded, else the logged sample's, else the estimator's of the rewards."""
+    recorded = batch.flat("advantage")
+    if recorded is not None and np.isfinite(recorded).any():
+        return recorded
+    of_rows = batch.row("sample_advantage")
+    if of_rows is None:
+        of_rows = _estimated(batch, formula)
+    return None if of_rows is None else np.repeat(of_rows, batch.layout.lengths)
+
+
+def _estimated(batch: Batch, formula: str | None) -> FloatArray | None:
+    """Return the advantages of an estimator, GRPO's where none is known, (rows,)."""
+    reward, groups = batch.row("reward"), batch.groups
+    if reward is None or groups is None or not np.isfinite(reward).all():
+        return None
+    estimator = next((one for one in ESTIMATORS if one.formula == formula), ESTIMATORS[0])
+    rewarded = RewardedBatch(
+        reward=reward, group=codes_of(groups), batch=batch.layout.step, length=batch.row("own_length")
+    )
+    estimate = estimator.estimate(rewarded)
+    return None if estimate is None else estimate[0]

@@ -1,0 +1,149 @@
+"""Who holds an update: shares of the tokens' weights, how few tokens hold half of it, and what a guard would take.
+
+A token's contribution is its weight in the loss times the norm of its score. Each step counts the same, as gradient
+clipping and Adam rescale whole steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+
+TOP_VALUES: Final = 10  # of an attribute are listed; the others are summed
+SHARES: Final[dict[str, pl.DataType]] = {
+    "by": pl.String(),
+    "value": pl.String(),  # null: not recorded, or, with `rest`, all values not listed
+    "rest": pl.Boolean(),
+    "window": pl.String(),  # early | mid | late | all
+    "tokens": pl.Int64(),
+    "token_share": pl.Float64(),
+    "share": pl.Float64(),  # of the absolute contributions
+    "signed": pl.Float64(),  # sum of the signed contributions over that of all absolute ones
+    "kl_share": pl.Float64(),  # of the absolute contributions here, that of the KL penalty
+    "masked": pl.Float64(),  # taken by masks, of what there would be without masks, caps and clips
+    "truncated": pl.Float64(),
+    "clipped": pl.Float64(),
+    "lift": pl.Float64(),  # share / token_share
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contributions:
+    """What tokens add to the update, (tokens,) each; every step's sizes add up to 1."""
+
+    size: FloatArray
+    signed: FloatArray
+    kl: FloatArray  # absolute
+    masked: FloatArray
+    truncated: FloatArray
+    clipped: FloatArray
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One thing that tells tokens apart: the code of each token, (tokens,), -1 where it is not known, and names."""
+
+    name: str
+    code: IntArray
+    values: Sequence[str]
+
+
+def same_for_each_step(values: FloatArray, size: FloatArray, step: IntArray) -> FloatArray:
+    """Divide values by the sum of the sizes of their step; `step` (tokens,) counts from 0."""
+    total = np.bincount(step, size)
+    scaled: FloatArray = values / np.where(total > 0, total, 1.0)[step]
+    return scaled
+
+
+def share_holding(sizes: FloatArray, part: float = 0.5) -> float:
+    """Return the share of the entries, largest first, that hold a part of the sum; NaN where there is none."""
+    total = sizes.sum()
+    if not total > 0:
+        return float("nan")
+    held = np.cumsum(np.sort(sizes)[::-1])
+    return float(np.searchsorted(held, part * total * (1 - 1e-12)) + 1) / len(sizes)
+
+
+def heaviest(sizes: FloatArray, part: float = 0.5) -> BoolArray:
+    """Mark the fewest entries that hold a part of the sum, (entries,)."""
+    order = np.argsort(-sizes, kind="stable")
+    count = round(share_holding(sizes, part) * len(sizes)) if sizes.sum() > 0 else 0
+    marked = np.zeros(len(sizes), np.bool_)
+    marked[order[:count]] = True
+    return marked
+
+
+def effective_number(sizes: FloatArray) -> float:
+    """Return how many equal entries would be as concentrated: (sum)^2 / sum of squares (Kish); NaN for none."""
+    square = float((sizes**2).sum())
+    return float(sizes.sum()) ** 2 / square if square > 0 else float("nan")
+
+
+def shares_by(
+    of: Contributions, attributes: Sequence[Attribute], window: IntArray, windows: Sequence[str]
+) -> pl.DataFrame:
+    """Return the table of shares (SHARES); `window` (tokens,) numbers the windows, and all tokens make one more."""
+    frames = [
+        _shares_of(of, attribute, chosen, name)
+        for name, chosen in (
+            *((name, window == number) for number, name in enumerate(windows)),
+            ("all", np.ones(len(window), np.bool_)),
+        )
+        for attribute in attributes
+        if chosen.any()
+    ]
+    return pl.concat(frames) if frames else pl.DataFrame(schema=SHARES)
+
+
+def _shares_of(of: Contributions, attribute: Attribute, chosen: BoolArray, window: str) -> pl.DataFrame:
+    """Return the rows of one attribute in one window, largest share first, those after the tenth as one."""
+    code, cells = attribute.code[chosen] + 1, len(attribute.values) + 1
+    sums = {name: np.bincount(code, getattr(of, name)[chosen], cells) for name in Contributions.__dataclass_fields__}
+    frame = pl.DataFrame({"value": [None, *attribute.values], "tokens": np.bincount(code, minlength=cells), **sums})
+    frame = frame.with_columns(rest=pl.lit(value=False)).filter(pl.col("tokens") > 0)
+    frame = frame.sort(["size", "tokens", "value"], descending=[True, True, False], nulls_last=True)
+    if frame.height > TOP_VALUES + 1:
+        others = frame.slice(TOP_VALUES).select(
+            pl.lit(None, pl.String).alias("value"), pl.col("tokens", *sums).sum(), rest=pl.lit(value=True)
+        )
+        frame = pl.concat([frame.head(TOP_VALUES), others])
+    guarded = pl.sum_horizontal("masked", "truncated", "clipped")
+    whole = pl.col("size") + guarded
+    taken = [pl.when(whole > 0).then(pl.col(name) / whole).alias(name) for name in ("masked", "truncated", "clipped")]
+    total = pl.col("size").sum()
+    share, token_share = pl.col("size") / total, pl.col("tokens") / pl.col("tokens").sum()
+    return frame.with_columns(
+        *taken, by=pl.lit(attribute.name), window=pl.lit(window), share=pl.when(total > 0).then(share),
+        token_share=token_share, signed=pl.when(total > 0).then(pl.col("signed") / total),
+        kl_share=pl.when(pl.col("size") > 0).then(pl.col("kl") / pl.col("size")),
+        lift=pl.when(total > 0).then(share / token_share),
+    ).select(pl.col(name).cast(kind) for name, kind in SHARES.items())  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """What part of some tokens' contributions a guard takes: at the bounds of the scores' norms."""
+
+    low: float
+    high: float
+
+
+def part_taken(before: FloatArray, after: FloatArray, spread: float) -> Taken:
+    """Return the part of the sum of `before` that is gone in `after`, (tokens,) sizes each; below 0 where it grows.
+
+    Each size is known up to a factor from 1 to `spread`: what is taken and what is left may lie at opposite ends.
+    """
+    total = float(before.sum())
+    if not total > 0:
+        return Taken(low=float("nan"), high=float("nan"))
+    gone, added = float(np.maximum(before - after, 0.0).sum()), float(np.maximum(after - before, 0.0).sum())
+    return Taken(
+        low=gone / (gone + spread * (total - gone)) - spread * added / total,
+        high=spread * gone / (total + (spread - 1) * gone) - added / (spread * total),
+    )
