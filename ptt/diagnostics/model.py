@@ -421,6 +421,11 @@ class GuardPrice:
     holds: bool  # that ratio is within its early level
     reason: str = ""  # what its numbers are a bound of, where they are no replay
 
+    @property
+    def name(self) -> str:
+        """What tells it from the others."""
+        return f"{self.guard} {self.pair}" if self.pair else self.guard
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
@@ -437,13 +442,13 @@ class Ledger:
     half_tokens: float | None = None  # least share of the tokens since then that holds half of the update
     early_half_tokens: float | None = None  # the same, of the early third
     effective_sequences: float | None = None  # effective number of sequences, over their number
-    tail_share: float | None = None  # of the contributions, those of tokens with |r| above ln 2
+    tail_share: float | None = None  # of the contributions, those of tokens with |r| above 2 nats
     tail_tokens: float | None = None  # of the tokens
     second_moment: float | None = None  # sum of the squared contributions of a step: late over early
     shares: tuple[LedgerShare, ...] = ()
     guards: tuple[GuardPrice, ...] = ()
     cheapest: str | None = (
-        None  # guard that costs least of those that hold the second moment; None: none needed or none
+        None  # name of the guard that costs least of those that hold it; None: none does, or none need
     )
 
 

@@ -6,9 +6,9 @@ Of steps spread over the run, and only where a finding asks for it. The norms of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -20,9 +20,8 @@ from ptt.diagnostics.evidence.audited_steps import steps_to_audit
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.guard_prices import cheapest_guard, guard_table, price_guards, second_moments
 from ptt.diagnostics.evidence.policy_objective import FoundObjective, objective_of
-from ptt.diagnostics.evidence.sampled_tokens import AuditedTokens, audited_tokens
+from ptt.diagnostics.evidence.sampled_tokens import TAIL, AuditedTokens, audited_tokens
 from ptt.diagnostics.evidence.tail_details import BEFORE_ANY, MAX_TURN, RESULT_NAMES
-from ptt.diagnostics.evidence.tails import TAIL_NATS
 from ptt.diagnostics.model import Finding, Ledger, LedgerShare
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.gradient_shares import (
@@ -38,7 +37,7 @@ from ptt.diagnostics.statistics.observation_position import DISTANCES, distances
 from ptt.diagnostics.statistics.token_weights import TokenWeights, score_bounds, token_weights
 from ptt.diagnostics.statistics.windows import WINDOWS, split_steps
 from ptt.diagnostics.store.scan import READ_ERRORS
-from ptt.diagnostics.wording import pct, sig
+from ptt.diagnostics.wording import pct
 
 EXPLAINED: Final = frozenset(
     {
@@ -194,7 +193,7 @@ def _effective_sequences(audited: AuditedTokens, size: FloatArray, chosen: BoolA
     """Return the effective number of sequences over the number of those with tokens."""
     row = audited.policy.row[chosen]
     by_row, count = np.bincount(row, size[chosen]), np.bincount(row)
-    return effective_number(by_row) / int((count > 0).sum())
+    return effective_number(by_row.astype(np.float64)) / int((count > 0).sum())
 
 
 # ---- who holds it
@@ -212,17 +211,13 @@ def _attributes(audited: AuditedTokens, post_name: str) -> Iterator[Attribute]:
         _named("tool result", _after(turn, RESULT, audited)),
     ]
     if audited.r is not None:
-        found.append(
-            Attribute(
-                "tail", audited.tail.astype(np.int64), (f"|r| up to {sig(TAIL_NATS)}", f"|r| above {sig(TAIL_NATS)}")
-            )
-        )
+        found.append(Attribute("tail", audited.tail.astype(np.int64), (f"|r| up to {TAIL:g}", f"|r| above {TAIL:g}")))
     for name, column in (("group", "group_id"), ("rank", "rank"), ("env", "env")):
         if column in audited.frame.columns:
             found.append(_named(name, audited.frame[column].cast(pl.String).gather(row)))
     if (outcome := _outcomes(audited)) is not None:
         found.append(outcome)
-    yield from (one for one in found if len(np.unique(one.code)) > 1)
+    yield from (one for one in found if len(np.unique(one.code[one.code >= 0])) > 1)
 
 
 def _named(name: str, values: pl.Series) -> Attribute:
@@ -268,7 +263,7 @@ def _by_step(audited: AuditedTokens, held: Contributions, size: FloatArray) -> p
     """Return the update step by step (STEPS)."""
     step, count = audited.step, len(audited.steps)
     bounds = np.searchsorted(step, np.arange(count + 1))
-    parts = [slice(int(first), int(end)) for first, end in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [slice(int(first), int(end)) for first, end in pairwise(bounds)]
     by_row = [np.bincount(audited.policy.row[part] - audited.policy.row[part][0], size[part]) for part in parts]
     tokens = np.diff(bounds)
 
@@ -282,7 +277,7 @@ def _by_step(audited: AuditedTokens, held: Contributions, size: FloatArray) -> p
         "weight": np.bincount(step, size, count),
         "second_moment": np.bincount(step, size**2, count),
         "half_tokens": [share_holding(size[part]) for part in parts],
-        "effective_sequences": [effective_number(rows) for rows in by_row],
+        "effective_sequences": [effective_number(rows.astype(np.float64)) for rows in by_row],
         "sequences": [int((rows > 0).sum()) for rows in by_row],
         "post_share": share(audited.turn > 0, size),
         "post_tokens": share(audited.turn > 0),

@@ -88,8 +88,7 @@ def cheapest_guard(prices: Sequence[GuardPrice], unguarded: float | None) -> str
     holding = [price for price in prices if price.holds and price.cost is not None]
     if unguarded is None or unguarded <= HOLDS or not holding:
         return None
-    best = min(holding, key=lambda price: (price.cost or (0.0, 0.0))[1])
-    return f"{best.guard} on {best.pair}" if best.pair else best.guard
+    return min(holding, key=lambda price: (price.cost or (0.0, 0.0))[1]).name
 
 
 def guard_table(prices: Sequence[GuardPrice]) -> pl.DataFrame:

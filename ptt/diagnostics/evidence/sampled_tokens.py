@@ -18,13 +18,13 @@ from ptt.diagnostics.evidence.audited_batch import MODEL, TRAIN, Batch
 from ptt.diagnostics.evidence.audited_steps import rows_of_steps
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.tail_details import observations_of_tied, tied_samples
-from ptt.diagnostics.evidence.tails import TAIL_NATS
 from ptt.diagnostics.statistics.advantage_estimators import ESTIMATORS, RewardedBatch
 from ptt.diagnostics.statistics.advantage_faults import codes_of
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.slices import ModelRuns, lay_out
 from ptt.diagnostics.statistics.token_weights import PLAIN, Objective, PolicyTokens
 
+TAIL: Final = 2.0  # nats: a weight of 7.4 or 1/7.4; p95 beyond it is material to the rule on tails
 OF_SAMPLES: Final = ("reward", "advantage", "success", "group_id")  # of a logged sample, where the row lacks them
 
 
@@ -51,9 +51,8 @@ class AuditedTokens:
 
     @property
     def tail(self) -> BoolArray:
-        """Whether |r| of the main pair lies beyond TAIL_NATS."""
-        far = np.zeros(len(self.turn), np.bool_) if self.r is None else np.abs(self.r) > TAIL_NATS
-        return far
+        """Whether |r| of the main pair lies beyond TAIL."""
+        return np.zeros(len(self.turn), np.bool_) if self.r is None else np.abs(self.r) > TAIL
 
 
 def audited_tokens(

@@ -3,8 +3,8 @@
 A loss's gradient is a sum over tokens of a weight times the score, the gradient of the token's logprob. The weights
 follow from recorded columns: advantage, log ratios and masks. Positive weights make a token likelier.
 
-Sources: PPO (arXiv 1707.06347, eq. 7), its dual clip (1912.09729, eq. 5), GRPO (2402.03300), Dr. GRPO (2503.20783), DAPO
-(2503.14476), GSPO (2507.18071, eq. 5 and 10), CISPO (2506.13585, eq. 4), RLOO (2402.14740); truncated importance
+Sources: PPO (arXiv 1707.06347, eq. 7), its dual clip (1912.09729, eq. 5), GRPO (2402.03300), Dr. GRPO (2503.20783),
+DAPO (2503.14476), GSPO (2507.18071, eq. 5 and 10), CISPO (2506.13585, eq. 4), RLOO (2402.14740); truncated importance
 sampling as in verl's `rollout_is` and TRL's `vllm_importance_sampling_cap`. Checked against `_compute_loss` of TRL 1.16
 (trl/trainer/grpo_trainer.py, rloo_trainer.py) and verl (verl/trainer/ppo/core_algos.py).
 """
@@ -122,11 +122,10 @@ def level_ratios(tokens: PolicyTokens, level: str) -> FloatArray:
     if level == TOKEN:
         return tokens.ratio
     rows = len(tokens.step)
-    total = np.bincount(tokens.row, tokens.ratio * tokens.trained, rows)
+    total: FloatArray = np.bincount(tokens.row, tokens.ratio * tokens.trained, rows).astype(np.float64)
     if level == SEQUENCE:
-        total = total / np.maximum(np.bincount(tokens.row, tokens.trained, rows), 1)
-    spread: FloatArray = total[tokens.row]
-    return spread
+        total /= np.maximum(np.bincount(tokens.row, tokens.trained, rows), 1)
+    return total[tokens.row]
 
 
 def reduction_shares(tokens: PolicyTokens, objective: Objective) -> FloatArray:

@@ -81,6 +81,12 @@ GUARDS = {
     "mis-10": "MIS, mask above 10",
     "veto-1e-4": "veto, a token below 10⁻⁴",
     "sequence-0.5-2": "sequence mean, 0.5 to 2",
+    "clip-tighter": "clip range halved",
+    "clip-wider": "clip range wider by 1.4",
+    "kl-x3": "KL weight times 3",
+    "kl-x10": "KL weight times 10",
+    "drop-errored": "episodes with failed calls left out",
+    "one-schema": "one schema of tool output",
 }
 _SPELT: Final = frozenset({"acc", "clipfrac", "kl", "lr", "ppl", "tis"})  # names as logged that are no words
 _NAMES: Final = re.compile(r"`([^`]+)`")
@@ -100,6 +106,8 @@ BY = {
     "tool name": "tool of the last observation",
     "tool result": "result of the last tool",
     "top sequences": "sequences with most tail",
+    "tail": "size of |r|",
+    "outcome": "outcome of the episode",
 }
 
 
