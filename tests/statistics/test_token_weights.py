@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from builders import Array
 
@@ -53,7 +54,7 @@ def loss(policy: Array, objective: Objective) -> float:
         sums, counts = [], []
         for row in rows:
             inside = np.flatnonzero((row == ROW) & TRAINED)
-            sums.append(sum(surrogate(policy, int(at), inside, objective) for at in inside))
+            sums.append(math.fsum(surrogate(policy, at, inside, objective) for at in inside.tolist()))
             counts.append(len(inside))
         filled = [one / many for one, many in zip(sums, counts, strict=True) if many]
         total += {
@@ -65,7 +66,7 @@ def loss(policy: Array, objective: Objective) -> float:
     return total
 
 
-def surrogate(policy: Array, at: int, inside: Array, objective: Objective) -> float:
+def surrogate(policy: Array, at: int, inside: npt.NDArray[np.int64], objective: Objective) -> float:
     """Return the loss of one token, with its KL."""
     advantage = ADVANTAGE[at]
     if objective.level == SEQUENCE:  # GSPO, eq. 10: the ratio of the sequence, its gradient by the token
@@ -89,7 +90,7 @@ def surrogate(policy: Array, at: int, inside: Array, objective: Objective) -> fl
         weight = 0.0 if objective.cap_masks else objective.cap
     r = policy[at] - REF[at]
     kl = {K1: r, K2: r * r / 2}.get(objective.estimator, math.exp(-r) - 1 + r)
-    return -weight * value + objective.kl * kl
+    return float(-weight * value + objective.kl * kl)
 
 
 OBJECTIVES = {
@@ -132,11 +133,9 @@ def test_what_guards_took_and_left_is_the_weight_without_any(name: str) -> None:
     shares = token_weights(tokens(advantage=np.ones(len(ROW)), ratio=None, engine=None), replace(bare, kl=0.0))
     ratio = np.ones(len(ROW))
     if objective.surrogate != PLAIN:
-        level = {"token": POLICY - OLD}.get(objective.level)
-        if level is None:
-            sums = np.bincount(ROW, (POLICY - OLD) * TRAINED)
-            level = (sums / np.bincount(ROW, TRAINED) if objective.level == SEQUENCE else sums)[ROW]
-        ratio = np.exp(level)
+        sums = np.bincount(ROW, (POLICY - OLD) * TRAINED)
+        levels = {SEQUENCE: (sums / np.bincount(ROW, TRAINED))[ROW], PRODUCT: sums[ROW]}
+        ratio = np.exp(levels.get(objective.level, POLICY - OLD))
     by_row = np.array([shares.policy[(row == ROW) & TRAINED][0] for row in range(len(LENGTHS))])
     whole = np.abs(by_row[ROW] * ADVANTAGE * ratio * np.exp(OLD - ENGINE))
     assert np.abs(found.policy) + found.masked + found.truncated + found.clipped == pytest.approx(whole)

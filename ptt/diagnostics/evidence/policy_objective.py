@@ -64,7 +64,7 @@ class FoundObjective:
 def objective_of(facts: Facts, algorithm: Algorithm, audit: LossAudit | None) -> FoundObjective:
     """Return the loss as configured, else as the audit found it, else the algorithm's usual one."""
     name = _name(facts, algorithm)
-    kind = KINDS.get(name)
+    kind = KINDS.get(name) if name else CLIPPED
     verl = facts.get("framework") == "verl"
     level = _level(facts, name, audit)
     low, high = clip_ranges(facts)[0]
@@ -85,12 +85,12 @@ def objective_of(facts: Facts, algorithm: Algorithm, audit: LossAudit | None) ->
         kl=kl,
         estimator=ESTIMATORS.get(str(facts.get("kl_loss_type")), K3),
     )
-    said = f"{TITLES[objective.surrogate]} of {LEVELS[level]}"
+    said = f"{'' if name else 'assumed, as no file names it: '}{TITLES[objective.surrogate]} of {LEVELS[level]}"
     if objective.surrogate != PLAIN:
         said += f", ratio from {sig(max(1 - low, 0.0))} to {sig(1 + high)}"
     said += f", {SAID[reduction]} ({by}); {kl_by}"
     said += f"; engine weights capped at {sig(objective.cap)}" if math.isfinite(objective.cap) else ""
-    return FoundObjective(objective=objective, name=name, said=said, unknown="" if kind else name or "no algorithm")
+    return FoundObjective(objective=objective, name=name, said=said, unknown="" if kind else name)
 
 
 def _name(facts: Facts, algorithm: Algorithm) -> str:

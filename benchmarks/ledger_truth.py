@@ -1,0 +1,162 @@
+"""How well the gradient ledger knows the gradient: its estimates beside gradients by autograd.
+
+`python -m benchmarks.ledger_truth FOLDER [--record]`; FOLDER/ARM holds a run and its gradients as
+`examples.reproduction.gradient_truth` writes them. The way a token's score is approximated was chosen on half of the
+steps (TUNING); the figures are of the other half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics import pipeline
+from ptt.diagnostics.config import Settings
+from ptt.diagnostics.engines import local
+from ptt.diagnostics.evidence.completions import Completions
+from ptt.diagnostics.evidence.gradient_ledger import score_norms
+from ptt.diagnostics.evidence.sampled_tokens import AuditedTokens, audited_tokens
+from ptt.diagnostics.schema import TABLES
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.token_weights import (
+    CONSTANT,
+    SEQUENCE,
+    SEQUENCES,
+    TRUNCATED,
+    Objective,
+    token_weights,
+)
+
+RESULTS: Final = Path(__file__).with_name("ledger.json")
+LOSSES: Final = {
+    "dapo": Objective(),
+    "grpo": Objective(reduction=SEQUENCES),
+    "dr_grpo": Objective(reduction=CONSTANT, length=160.0),
+    "gspo": Objective(level=SEQUENCE, low=3e-4, high=4e-4, reduction=SEQUENCES),
+    "cispo": Objective(surrogate=TRUNCATED, low=1.0, high=4.0),
+}
+WITH_KL: Final = "dapo+kl"
+BETAS: Final = {"kl-penalty": 0.05}  # of the arms; the others have the baseline's
+BETA: Final = 0.001
+CENTRED: Final = "dr_grpo"  # whose advantages are rewards less their group's mean
+HALVES: Final = {"tuning": (0, 1), "test": (2, 3)}  # of (step // 5) % 4: each has first and second passes over a batch
+Norms = Callable[[AuditedTokens], FloatArray]
+WAYS: Final[dict[str, tuple[Norms, int]]] = {
+    "weights": (lambda audited: np.ones(len(audited.turn)), 1),
+    "weights times 1 - p": (score_norms, 1),
+    "root of squared weights": (lambda audited: np.ones(len(audited.turn)), 2),
+    "root of squared weights times 1 - p": (score_norms, 2),
+}
+"""How a token's score is approximated, and how tokens add up: as if all scores point one way, or none like another."""
+USED: Final = "weights times 1 - p"
+MIN_TELLING: Final = 4  # sequences of a step with a gradient: fewer have no ranks
+
+
+def audited_run(run: Path, steps: IntArray, scratch: Path) -> AuditedTokens:
+    """Read some steps of a run as a diagnosis does."""
+    location = pipeline.RunLocation(run=run, store=scratch, name=run.name, keep=False)
+    manifest = pipeline.ingest(location, copy=False)
+    with ThreadPoolExecutor(1) as background:
+        tokens = local.read_token_tables(
+            scratch, manifest, run, settings=Settings(), background=background, damaged={}, keep=False
+        )
+        assert tokens is not None
+        none = Completions(*(pl.DataFrame(schema=TABLES[name]) for name in ("trajectories", "tool_calls", "turns")))
+        found = audited_tokens(tokens, none, Objective(kl=BETA), steps, shortest=4, formula="grpo")
+    if isinstance(found, str):
+        raise SystemExit(f"{run}: {found}")
+    return found
+
+
+def objectives(arm: str, audited: AuditedTokens) -> Iterator[tuple[str, Objective, AuditedTokens]]:
+    """Yield each loss with the tokens that it sees."""
+    frame, row = audited.frame, audited.policy.row
+    centred = frame.select(pl.col("reward") - pl.col("reward").mean().over("step", "group_id"))["reward"].to_numpy()
+    for name, objective in LOSSES.items():
+        policy = replace(audited.policy, advantage=centred[row]) if name == CENTRED else audited.policy
+        yield name, objective, replace(audited, policy=policy)
+    yield WITH_KL, Objective(kl=BETAS.get(arm, BETA)), audited
+
+
+def estimates(audited: AuditedTokens, objective: Objective, way: str) -> pl.DataFrame:
+    """Return step, sample_id and the estimate of each sequence, whole and by slice."""
+    norms, power = WAYS[way]
+    size = np.abs(token_weights(audited.policy, objective).total) * norms(audited)
+    rows, post = len(audited.policy.step), audited.turn > 0
+    parts = {
+        name: np.bincount(audited.policy.row, (size * chosen) ** power, rows)
+        for name, chosen in (("whole", np.ones(len(size))), ("text_only", ~post), ("post_tool", post))
+    }
+    return audited.frame.select("step", "sample_id", **{
+        name: pl.Series(values.astype(np.float64) ** (1 / power)) for name, values in parts.items()
+    })  # fmt: skip
+
+
+def rank_correlation(one: FloatArray, two: FloatArray) -> float:
+    """Return Spearman's rank correlation, ties at their mean rank."""
+    first, second = (pl.Series(values).rank().to_numpy() for values in (one, two))
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def compare(truth: pl.DataFrame, slices: pl.DataFrame, found: pl.DataFrame, loss: str) -> dict[str, dict[str, float]]:
+    """Return for each half of the steps the rank correlation over sequences and the error of the slices' shares."""
+    both = truth.filter(loss=loss).join(found, on=["step", "sample_id"])
+    results = {}
+    for half, kept in HALVES.items():
+        of_half = both.filter((pl.col("step") // 5 % 4).is_in(kept))
+        correlations, errors, norm_errors = [], [], []
+        for (step,), part in of_half.group_by("step", maintain_order=True):
+            telling = part.filter(pl.col("grad_norm") > 0)
+            if telling.height >= MIN_TELLING and telling["whole"].n_unique() > 1:
+                correlations.append(rank_correlation(part["grad_norm"].to_numpy(), part["whole"].to_numpy()))
+            of_slices = slices.filter(loss=loss, step=step)
+            if of_slices["whole_norm"].max() and part["whole"].sum() > 0:
+                held = {name: float(part[name].to_numpy().sum()) for name in ("text_only", "post_tool")}
+                share = held["post_tool"] / sum(held.values())
+                by_sum, by_norm = (
+                    {row["slice"]: row[column] for row in of_slices.iter_rows(named=True)}
+                    for column in ("sum_of_norms", "norm")
+                )
+                errors.append(share - by_sum["post_tool"] / sum(by_sum.values()))
+                norm_errors.append(share - by_norm["post_tool"] / sum(by_norm.values()))
+        results[half] = {
+            "steps": len(correlations),
+            "rank_correlation": round(float(np.mean(correlations)), 4),
+            "share_error": round(float(np.mean(np.abs(errors))), 4),
+            "share_bias": round(float(np.mean(errors)), 4),
+            "norm_share_error": round(float(np.mean(np.abs(norm_errors))), 4),
+        }
+    return results
+
+
+def main() -> None:
+    """Print, and with --record keep, the figures of every arm."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--record", action="store_true")
+    given = parser.parse_args()
+    results: dict[str, dict[str, dict[str, dict[str, dict[str, float]]]]] = {}
+    for arm in sorted(path.parent for path in given.folder.glob("*/truth.parquet")):
+        truth, slices = (pl.read_parquet(arm / f"{name}.parquet") for name in ("truth", "slices"))
+        with tempfile.TemporaryDirectory() as scratch:
+            audited = audited_run(arm / "run", truth["step"].unique().sort().to_numpy(), Path(scratch) / "store")
+        for loss, objective, seen in objectives(arm.name, audited):
+            for way in WAYS:
+                figures = compare(truth, slices, estimates(seen, objective, way), loss)
+                results.setdefault(loss, {}).setdefault(way, {})[arm.name] = figures
+                print(arm.name, loss, way, json.dumps(figures))
+    if given.record:
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""What an update rests on, in made runs whose tokens are weighed once more by loops."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from builders import Story, rising, sequences_of, steady, write_recorder_run
+
+from ptt import Diagnosis, compare, diagnose
+from ptt.diagnostics.model import Ledger
+from ptt.reports.run.findings_json import findings_json
+from ptt.reports.run.html import render_html
+
+STEPS, GROUP, EPSILON = 45, 4, 0.2
+STORY = Story(steps=STEPS, sequences=8, head=12, observation=5, tail=20, post=rising(0.1, 2.5), seed=4)
+TOOLS = ("sql", "search")
+SCALED = {"size": "share", "gone": "taken"}  # so that each step's sizes add up to 1; without any advantage, to 0
+Row = Mapping[str, Any]
+
+
+def rows_of(story: Story = STORY) -> pl.DataFrame:
+    """Make a run whose post-tool tail grows: advantages, old logprobs, two tools, every fifth call failed."""
+    generator = np.random.default_rng(9)
+    frame = sequences_of(story)
+    rewards = generator.integers(0, 2, frame.height).astype(float)
+    groups = [f"{row['step']}-{number // GROUP}" for number, row in enumerate(frame.iter_rows(named=True))]
+    frame = frame.with_columns(
+        reward=pl.Series(rewards), group_id=pl.Series(groups), sample_id=pl.Series(map(str, range(frame.height)))
+    )
+    advantages = frame.select(pl.col("reward") - pl.col("reward").mean().over("group_id")).to_series()
+    called = [not all(mask) for mask in frame["model_mask"].to_list()]
+    old = [
+        np.minimum(np.array(policy) + 0.15 * generator.normal(size=len(policy)), -1e-4)
+        for policy in frame["policy_logp"].to_list()
+    ]
+    return frame.with_columns(
+        advantage=advantages,
+        old_logp=pl.Series([one.tolist() for one in old], dtype=pl.List(pl.Float32)),
+        tool_names=pl.Series([[TOOLS[at % 2]] if has else [] for at, has in enumerate(called)]),
+        tool_failed=pl.Series([[at % 5 == 0] if has else [] for at, has in enumerate(called)]),
+    )
+
+
+@cache
+def judged() -> tuple[Diagnosis, pl.DataFrame]:
+    """Judge the run once for all tests."""
+    frame = rows_of()
+    with TemporaryDirectory() as folder:
+        return diagnose(write_recorder_run(Path(folder), frame)), frame
+
+
+def ledger_of(diagnosis: Diagnosis) -> Ledger:
+    assert diagnosis.ledger is not None
+    assert not diagnosis.ledger.reason
+    return diagnosis.ledger
+
+
+def weighed(frame: pl.DataFrame, steps: list[int]) -> Iterator[dict[str, Any]]:
+    """Weigh every sampled token of some steps under PPO's loss, a mean over the step's tokens."""
+    for step in steps:
+        rows = frame.filter(step=step).to_dicts()
+        count = sum(sum(row["model_mask"]) for row in rows)
+        for row in rows:
+            last = None
+            for at, own in enumerate(row["model_mask"]):
+                if not own:
+                    last = at
+                    continue
+                rho = math.exp(row["policy_logp"][at] - row["old_logp"][at])
+                advantage = row["advantage"]
+                clipped = (advantage > 0 and rho > 1 + EPSILON) or (advantage < 0 and rho < 1 - EPSILON)
+                size = abs(advantage) * rho / count * (1 - math.exp(row["policy_logp"][at]))
+                yield {
+                    "step": step, "sample": row["sample_id"], "size": 0.0 if clipped else size, "gone": clipped * size,
+                    "tool": "none" if last is None else row["tool_names"][0],
+                    "far": abs(row["policy_logp"][at] - row["ref_logp"][at]) > 2, "sign": math.copysign(1, advantage),
+                    "failed": last is not None and row["tool_failed"][0],
+                }  # fmt: skip
+
+
+@cache
+def tokens() -> pl.DataFrame:
+    """Give the weighed tokens of the steps that were read."""
+    diagnosis, frame = judged()
+    made = pl.DataFrame(list(weighed(frame, diagnosis.tables["ledger_steps"]["step"].to_list())))
+    whole = pl.col("size").sum().over("step")
+    return made.with_columns((pl.col(name) / whole).fill_nan(0.0).alias(to) for name, to in SCALED.items())
+
+
+def test_the_update_step_by_step_is_that_of_single_tokens() -> None:
+    found = judged()[0].tables["ledger_steps"]
+    for row in found.iter_rows(named=True):
+        own = tokens().filter(step=row["step"])
+        by_sample = own.group_by("sample").agg(pl.col("size").sum())["size"]
+        size = own["size"].to_numpy()
+        assert row["tokens"] == own.height
+        assert row["weight"] == pytest.approx(size.sum(), rel=1e-4)
+        if not size.any():
+            assert row["post_share"] is None
+            continue
+        assert row["second_moment"] == pytest.approx((size**2).sum(), rel=1e-4)
+        assert row["effective_sequences"] == pytest.approx(by_sample.sum() ** 2 / (by_sample**2).sum(), rel=1e-4)
+        assert row["post_share"] == pytest.approx(size[own["tool"] != "none"].sum() / size.sum(), rel=1e-4)
+        assert row["tail_share"] == pytest.approx(size[own["far"]].sum() / size.sum(), rel=1e-4, abs=1e-9)
+        assert row["tail_tokens"] == pytest.approx(own["far"].to_numpy().mean())
+
+
+def test_shares_are_those_of_single_tokens_since_the_onset() -> None:
+    ledger = ledger_of(judged()[0])
+    own = tokens().filter(pl.col("step") >= ledger.since)
+    for by, column, names in (
+        ("tool name", "tool", {}), ("tool result", "failed", {True: "failed", False: "not failed"}),
+    ):  # fmt: skip
+        part = own if by == "tool name" else own.filter(pl.col("tool") != "none")
+        for (value,), rows in part.group_by(column):
+            share = next(one for one in ledger.shares if (one.by, one.value) == (by, names.get(value, value)))
+            assert share.share == pytest.approx(rows["share"].sum() / own["share"].sum(), rel=1e-4)
+            assert share.token_share == pytest.approx(rows.height / own.height)
+            signed = (rows["share"] * rows["sign"]).sum()
+            assert share.signed == pytest.approx(signed / own["share"].sum(), rel=1e-3, abs=1e-6)
+    assert ledger.tail_share == pytest.approx(own.filter("far")["share"].sum() / own["share"].sum(), rel=1e-4)
+
+
+def test_half_of_the_update_comes_from_the_fewest_tokens() -> None:
+    ledger = ledger_of(judged()[0])
+    sizes = sorted(tokens().filter(pl.col("step") >= ledger.since)["share"].to_list(), reverse=True)
+    held, count = 0.0, 0
+    while held < sum(sizes) / 2:
+        held, count = held + sizes[count], count + 1
+    assert ledger.half_tokens == pytest.approx(count / len(sizes), abs=2 / len(sizes))
+    assert f"since step {ledger.since} half of the update comes from " in ledger.said
+
+
+def test_a_clip_takes_what_lies_beyond_it() -> None:
+    table = judged()[0].tables["ledger"].filter(by="tool name", value="sql", window="all")
+    share, taken = (tokens().filter(tool="sql")[name].sum() for name in ("share", "taken"))
+    assert table["clipped"][0] == pytest.approx(taken / (taken + share), rel=1e-4)
+
+
+def test_guards_take_what_a_loop_says_they_take() -> None:
+    diagnosis, frame = judged()
+    late = tokens().filter(pl.col("step") > STEPS * 2 // 3)
+    errored = set(frame.filter(pl.col("tool_failed").list.any())["sample_id"])
+    tail, rest = late.filter("far"), late.filter(~pl.col("far"))
+    price = next(one for one in ledger_of(diagnosis).guards if one.guard == "drop-errored")
+    for part, (low, high) in ((tail, price.tail), (rest, price.cost)):  # type: ignore[misc]
+        taken = part.filter(pl.col("sample").is_in(errored))["size"].sum() / part["size"].sum()
+        assert low <= taken <= high
+        assert low == pytest.approx(taken / (taken + math.sqrt(2) * (1 - taken)), rel=1e-3)
+    early = tokens().filter(pl.col("step") <= STEPS // 3)
+    kept = late.filter(~pl.col("sample").is_in(errored))
+    means = [(part["size"] ** 2).sum() / of["step"].n_unique() for part, of in ((kept, late), (early, early))]
+    assert price.second_moment == pytest.approx(means[0] / means[1], rel=1e-3)
+
+
+def test_where_no_finding_asks_nothing_is_weighed(tmp_path: Path) -> None:
+    quiet = diagnose(write_recorder_run(tmp_path, rows_of(Story(steps=20, sequences=8, post=steady(0.05)))))
+    assert quiet.ledger is None
+    assert "ledger" not in quiet.tables
+    assert '"ledger"' not in findings_json(quiet, "")
+
+
+def test_without_advantage_and_reward_it_says_what_to_record(tmp_path: Path) -> None:
+    bare = rows_of().drop("advantage", "reward")
+    found = diagnose(write_recorder_run(tmp_path, bare)).ledger
+    assert found is not None
+    assert found.reason == "no advantage is recorded, and no reward by prompt group to compute it from"
+    assert not found.shares
+
+
+def test_advantages_follow_from_rewards_by_group(tmp_path: Path) -> None:
+    found = ledger_of(diagnose(write_recorder_run(tmp_path, rows_of().drop("advantage"))))
+    steps = found.steps
+    assert steps == ledger_of(judged()[0]).steps
+    assert found.half_tokens == pytest.approx(ledger_of(judged()[0]).half_tokens, rel=0.2)  # GRPO's are scaled by group
+
+
+def test_it_stands_under_its_finding_and_in_the_document() -> None:
+    diagnosis = judged()[0]
+    ledger = ledger_of(diagnosis)
+    page, document = render_html(diagnosis), json.loads(findings_json(diagnosis, ""))["ledger"]
+    assert "What the update rests on" in page
+    assert document["half_tokens"] == pytest.approx(ledger.half_tokens, rel=1e-5)
+    assert [one["guard"] for one in document["guards"]] == [one.guard for one in ledger.guards]
+    assert ledger.finding in {finding.id for finding in diagnosis.findings}
+
+
+def test_arms_differ_in_what_their_updates_rest_on(tmp_path: Path) -> None:
+    lighter = rows_of(Story(**{**STORY.__dict__, "post": rising(0.1, 1.1)}))
+    runs = [
+        write_recorder_run(tmp_path / name, frame) for name, frame in (("lighter", lighter), ("heavier", rows_of()))
+    ]
+    said = " ".join(compare([str(run) for run in runs]).sentences)
+    assert "tokens with |r| above 2 nats hold" in said
