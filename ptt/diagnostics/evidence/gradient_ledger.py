@@ -25,6 +25,7 @@ from ptt.diagnostics.evidence.tail_details import BEFORE_ANY, MAX_TURN, RESULT_N
 from ptt.diagnostics.model import Finding, Ledger, LedgerShare
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.gradient_shares import (
+    SUMMED,
     Attribute,
     Contributions,
     effective_number,
@@ -248,8 +249,10 @@ def _outcomes(audited: AuditedTokens) -> Attribute | None:
 
 def _typed_shares(held: Contributions, attributes: Sequence[Attribute], chosen: BoolArray) -> tuple[LedgerShare, ...]:
     """Return the shares of the chosen tokens by value; values that are not known or have no row of their own lack."""
-    table = shares_by(held, attributes, chosen.astype(np.int64) - 1, (SINCE,))
-    rows = table.filter(~pl.col("rest"), pl.col("value").is_not_null(), window=SINCE)
+    part = Contributions(**{name: getattr(held, name)[chosen] for name in SUMMED})
+    of_part = [replace(one, code=one.code[chosen]) for one in attributes]
+    table = shares_by(part, of_part, np.zeros(len(part.size), np.int64), (SINCE,))
+    rows = table.filter(~pl.col("rest"), pl.col("value").is_not_null())
     return tuple(
         LedgerShare(
             by=row["by"], value=row["value"], share=row["share"], token_share=row["token_share"], signed=row["signed"],

@@ -1,6 +1,6 @@
 """The sampled tokens of some steps with what their weight in the loss follows from, and where they stand.
 
-Read again from the run's files, of steps spread over it: MAX_TOKENS of audited_steps bound it.
+Read again from the run's files, of steps spread over it; of large steps, some prompt groups, whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.audited_batch import MODEL, TRAIN, Batch
-from ptt.diagnostics.evidence.audited_steps import rows_of_steps
+from ptt.diagnostics.evidence.audited_steps import MAX_TOKENS, rows_of_steps
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.tail_details import observations_of_tied, tied_samples
 from ptt.diagnostics.statistics.advantage_estimators import ESTIMATORS, RewardedBatch
@@ -68,7 +68,7 @@ def audited_tokens(
 
     `shortest`: tokens of an observation, by the settings; `formula`: of the estimator of the advantages.
     """
-    frame = rows_of_steps(tokens, steps.tolist())
+    frame = _some_groups(rows_of_steps(tokens, steps.tolist()))
     lines = tokens.sound_rows.join(frame.select("seq"), on="seq", how="semi")
     tied = tied_samples(tokens, completions, lines)
     frame = _with_samples(frame, tied, completions)
@@ -105,6 +105,16 @@ def audited_tokens(
         r=pairs.get(tokens.pairs[0].name) if tokens.pairs else None, pairs=pairs, turn=turn, since=since,
         tool=before["tool"], failed=before["failed"],
     )  # fmt: skip
+
+
+def _some_groups(frame: pl.DataFrame) -> pl.DataFrame:
+    """Keep every n-th prompt group of each step, whole, so that about MAX_TOKENS are left."""
+    every = -(-int(frame["model_mask"].list.len().sum()) // MAX_TOKENS)
+    if every <= 1:
+        return frame
+    own = pl.format("{}", "seq")
+    group = pl.coalesce("group_id", own) if "group_id" in frame.columns else own
+    return frame.filter((group.rank("dense").over("step") - 1) % every == 0)
 
 
 def _runs(frame: pl.DataFrame, shortest: int) -> ModelRuns | None:

@@ -6,15 +6,17 @@ clipping and Adam rescale whole steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
+ALL: Final = "all"  # names the window of all tokens
 TOP_VALUES: Final = 10  # of an attribute are listed; the others are summed
 SHARES: Final[dict[str, pl.DataType]] = {
     "by": pl.String(),
@@ -43,6 +45,9 @@ class Contributions:
     masked: FloatArray
     truncated: FloatArray
     clipped: FloatArray
+
+
+SUMMED: Final = tuple(field.name for field in fields(Contributions))
 
 
 @dataclass(frozen=True)
@@ -88,29 +93,30 @@ def effective_number(sizes: FloatArray) -> float:
 def shares_by(
     of: Contributions, attributes: Sequence[Attribute], window: IntArray, windows: Sequence[str]
 ) -> pl.DataFrame:
-    """Return the table of shares (SHARES); `window` (tokens,) numbers the windows, and all tokens make one more."""
-    frames = [
-        _shares_of(of, attribute, chosen, name)
-        for name, chosen in (
-            *((name, window == number) for number, name in enumerate(windows)),
-            ("all", np.ones(len(window), np.bool_)),
-        )
-        for attribute in attributes
-        if chosen.any()
-    ]
+    """Return the table of shares (SHARES); `window` (tokens,) numbers the windows, and where there are several, all
+    tokens make one more.
+    """
+    frames = []
+    for attribute in attributes:
+        cells = len(attribute.values) + 1
+        key, shape = window * cells + attribute.code + 1, (len(windows), cells)
+        sums = {name: np.bincount(key, getattr(of, name), len(windows) * cells).reshape(shape) for name in SUMMED}
+        sums["tokens"] = np.bincount(key, minlength=len(windows) * cells).reshape(shape)
+        for number, name in enumerate((*windows, *((ALL,) if len(windows) > 1 else ()))):
+            chosen = {of: total.sum(axis=0) if name == ALL else total[number] for of, total in sums.items()}
+            if chosen["tokens"].any():
+                frames.append(_shares_of(chosen, attribute, name))
     return pl.concat(frames) if frames else pl.DataFrame(schema=SHARES)
 
 
-def _shares_of(of: Contributions, attribute: Attribute, chosen: BoolArray, window: str) -> pl.DataFrame:
+def _shares_of(sums: Mapping[str, npt.NDArray[Any]], attribute: Attribute, window: str) -> pl.DataFrame:
     """Return the rows of one attribute in one window, largest share first, those after the tenth as one."""
-    code, cells = attribute.code[chosen] + 1, len(attribute.values) + 1
-    sums = {name: np.bincount(code, getattr(of, name)[chosen], cells) for name in Contributions.__dataclass_fields__}
-    frame = pl.DataFrame({"value": [None, *attribute.values], "tokens": np.bincount(code, minlength=cells), **sums})
+    frame = pl.DataFrame({"value": [None, *attribute.values], **sums})
     frame = frame.with_columns(rest=pl.lit(value=False)).filter(pl.col("tokens") > 0)
     frame = frame.sort(["size", "tokens", "value"], descending=[True, True, False], nulls_last=True)
     if frame.height > TOP_VALUES + 1:
         others = frame.slice(TOP_VALUES).select(
-            pl.lit(None, pl.String).alias("value"), pl.col("tokens", *sums).sum(), rest=pl.lit(value=True)
+            pl.lit(None, pl.String).alias("value"), pl.col(*sums).sum(), rest=pl.lit(value=True)
         )
         frame = pl.concat([frame.head(TOP_VALUES), others])
     guarded = pl.sum_horizontal("masked", "truncated", "clipped")
