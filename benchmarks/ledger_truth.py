@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ptt import Diagnosis, diagnose
 from ptt.diagnostics import pipeline
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import local
@@ -58,6 +59,10 @@ WAYS: Final[dict[str, tuple[Norms, int]]] = {
 }
 """How a token's score is approximated, and how tokens add up: as if all scores point one way, or none like another."""
 USED: Final = "weights times 1 - p"
+TRAINED_GUARDS: Final = {
+    "clip-tighter": "clip-x0.1", "mask-sequences": "opsm-0.005", "drop-errored": "drop-errored",
+}  # fmt: skip
+"""Guards as the reproduction calls them, by what the ledger calls them."""
 MIN_TELLING: Final = 4  # sequences of a step with a gradient: fewer have no ranks
 
 
@@ -138,12 +143,40 @@ def compare(truth: pl.DataFrame, slices: pl.DataFrame, found: pl.DataFrame, loss
     return results
 
 
+def late_tail(run: Path) -> tuple[Diagnosis, dict[str, float]]:
+    """Return the diagnosis of a run, and p95 and p99 of its late post-tool tail."""
+    diagnosis = diagnose(run)
+    late = diagnosis.tables["growth"].filter(slice="post_tool", parts=3, part=2)
+    return diagnosis, {name: float(late[name][0]) for name in ("p95", "p99")}
+
+
+def guards_in_training(guarded: Path, without: Path) -> Iterator[dict[str, object]]:
+    """Yield what the ledger predicts of each guard that a run was trained with, and how far its tail came down."""
+    for run in sorted(guarded.glob("*-*")):
+        trained, seed = run.name.rsplit("-", 1)
+        if trained not in TRAINED_GUARDS or not (without / seed).exists():
+            continue
+        (bare, before), (_, after) = late_tail(without / seed), late_tail(run)
+        prices = bare.ledger.guards if bare.ledger is not None else ()
+        price = next((one for one in prices if one.guard == TRAINED_GUARDS[trained]), None)
+        yield {
+            "guard": trained, "seed": int(seed),
+            **{name: None if price is None else getattr(price, name) for name in ("tail", "cost", "second_moment")},
+            **{name: round(1 - after[name] / before[name], 4) for name in before},
+        }  # fmt: skip
+
+
 def main() -> None:
-    """Print, and with --record keep, the figures of every arm."""
+    """Print, and with --record keep, the figures of every arm and guard."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--guards", type=Path, help="runs GUARD-SEED that were trained with a guard")
+    parser.add_argument("--without", type=Path, help="runs SEED without it")
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
+    guards = [] if given.guards is None else list(guards_in_training(given.guards, given.without))
+    for row in guards:
+        print(json.dumps(row))
     results: dict[str, dict[str, dict[str, dict[str, dict[str, float]]]]] = {}
     for arm in sorted(path.parent for path in given.folder.glob("*/truth.parquet")):
         truth, slices = (pl.read_parquet(arm / f"{name}.parquet") for name in ("truth", "slices"))
@@ -155,7 +188,7 @@ def main() -> None:
                 results.setdefault(loss, {}).setdefault(way, {})[arm.name] = figures
                 print(arm.name, loss, way, json.dumps(figures))
     if given.record:
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        RESULTS.write_text(json.dumps({"losses": results, "guards": guards}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

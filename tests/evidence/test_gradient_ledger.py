@@ -24,6 +24,7 @@ STEPS, GROUP, EPSILON = 45, 4, 0.2
 STORY = Story(steps=STEPS, sequences=8, head=12, observation=5, tail=20, post=rising(0.1, 2.5), seed=4)
 TOOLS = ("sql", "search")
 SCALED = {"size": "share", "gone": "taken"}  # so that each step's sizes add up to 1; without any advantage, to 0
+SPREAD = math.sqrt(2)  # by which the norm of a score is not known
 Row = Mapping[str, Any]
 
 
@@ -83,7 +84,9 @@ def weighed(frame: pl.DataFrame, steps: list[int]) -> Iterator[dict[str, Any]]:
                     "step": step, "sample": row["sample_id"], "size": 0.0 if clipped else size, "gone": clipped * size,
                     "tool": "none" if last is None else row["tool_names"][0],
                     "far": abs(row["policy_logp"][at] - row["ref_logp"][at]) > 2, "sign": math.copysign(1, advantage),
-                    "failed": last is not None and row["tool_failed"][0],
+                    "failed": last is not None and row["tool_failed"][0], "rho": rho,
+                    "old": row["policy_logp"][at] - row["old_logp"][at],
+                    "ref": row["policy_logp"][at] - row["ref_logp"][at],
                 }  # fmt: skip
 
 
@@ -96,11 +99,15 @@ def tokens() -> pl.DataFrame:
     return made.with_columns((pl.col(name) / whole).fill_nan(0.0).alias(to) for name, to in SCALED.items())
 
 
+def total(column: pl.Series) -> float:
+    return float(column.to_numpy().sum())
+
+
 def test_the_update_step_by_step_is_that_of_single_tokens() -> None:
     found = judged()[0].tables["ledger_steps"]
     for row in found.iter_rows(named=True):
         own = tokens().filter(step=row["step"])
-        by_sample = own.group_by("sample").agg(pl.col("size").sum())["size"]
+        by_sample = own.group_by("sample").agg(pl.col("size").sum())["size"].to_numpy()
         size = own["size"].to_numpy()
         assert row["tokens"] == own.height
         assert row["weight"] == pytest.approx(size.sum(), rel=1e-4)
@@ -123,11 +130,11 @@ def test_shares_are_those_of_single_tokens_since_the_onset() -> None:
         part = own if by == "tool name" else own.filter(pl.col("tool") != "none")
         for (value,), rows in part.group_by(column):
             share = next(one for one in ledger.shares if (one.by, one.value) == (by, names.get(value, value)))
-            assert share.share == pytest.approx(rows["share"].sum() / own["share"].sum(), rel=1e-4)
+            assert share.share == pytest.approx(total(rows["share"]) / total(own["share"]), rel=1e-4)
             assert share.token_share == pytest.approx(rows.height / own.height)
-            signed = (rows["share"] * rows["sign"]).sum()
-            assert share.signed == pytest.approx(signed / own["share"].sum(), rel=1e-3, abs=1e-6)
-    assert ledger.tail_share == pytest.approx(own.filter("far")["share"].sum() / own["share"].sum(), rel=1e-4)
+            signed = total(rows["share"] * rows["sign"])
+            assert share.signed == pytest.approx(signed / total(own["share"]), rel=1e-3, abs=1e-6)
+    assert ledger.tail_share == pytest.approx(total(own.filter("far")["share"]) / total(own["share"]), rel=1e-4)
 
 
 def test_half_of_the_update_comes_from_the_fewest_tokens() -> None:
@@ -142,24 +149,65 @@ def test_half_of_the_update_comes_from_the_fewest_tokens() -> None:
 
 def test_a_clip_takes_what_lies_beyond_it() -> None:
     table = judged()[0].tables["ledger"].filter(by="tool name", value="sql", window="all")
-    share, taken = (tokens().filter(tool="sql")[name].sum() for name in ("share", "taken"))
+    share, taken = (total(tokens().filter(tool="sql")[name]) for name in ("share", "taken"))
     assert table["clipped"][0] == pytest.approx(taken / (taken + share), rel=1e-4)
 
 
-def test_guards_take_what_a_loop_says_they_take() -> None:
-    diagnosis, frame = judged()
-    late = tokens().filter(pl.col("step") > STEPS * 2 // 3)
-    errored = set(frame.filter(pl.col("tool_failed").list.any())["sample_id"])
-    tail, rest = late.filter("far"), late.filter(~pl.col("far"))
-    price = next(one for one in ledger_of(diagnosis).guards if one.guard == "drop-errored")
-    for part, (low, high) in ((tail, price.tail), (rest, price.cost)):  # type: ignore[misc]
-        taken = part.filter(pl.col("sample").is_in(errored))["size"].sum() / part["size"].sum()
-        assert low <= taken <= high
-        assert low == pytest.approx(taken / (taken + math.sqrt(2) * (1 - taken)), rel=1e-3)
-    early = tokens().filter(pl.col("step") <= STEPS // 3)
-    kept = late.filter(~pl.col("sample").is_in(errored))
-    means = [(part["size"] ** 2).sum() / of["step"].n_unique() for part, of in ((kept, late), (early, early))]
-    assert price.second_moment == pytest.approx(means[0] / means[1], rel=1e-3)
+def rows_left_out(guard: str, late: pl.DataFrame) -> set[str]:
+    """Give the samples that a guard leaves out."""
+    if guard == "drop-errored":
+        return set(judged()[1].filter(pl.col("tool_failed").list.any())["sample_id"])
+    column = "old" if guard.startswith("opsm") else "ref"
+    out = set()
+    for (sample,), rows in late.group_by("sample"):
+        r, sign = rows[column].to_list(), rows["sign"][0]
+        mean = sum(r) / len(r)
+        left_out = {
+            "opsm-0.005": sign < 0 and -mean > 0.005,
+            "sequence-0.5-2": not math.log(0.5) <= mean <= math.log(2),
+            "veto-1e-4": min(r) < math.log(1e-4),
+        }[guard]
+        out |= {sample} if left_out else set()
+    return out
+
+
+def guarded(guard: str, late: pl.DataFrame) -> list[float]:
+    """Give the sizes that a guard leaves, token by token."""
+    if guard.startswith("clip"):
+        reach = EPSILON * float(guard.removeprefix("clip-x"))
+        return [
+            0.0 if (row["sign"] > 0 and row["rho"] > 1 + reach) or (row["sign"] < 0 and row["rho"] < 1 - reach)
+            else row["size"] + row["gone"]
+            for row in late.iter_rows(named=True)
+        ]  # fmt: skip
+    if guard.startswith(("tis", "mis")):
+        beyond = 0.0 if guard.startswith("mis") else 2.0
+        weights = [math.exp(r) for r in late["ref"]]
+        return [size * (1 if w <= 2 else beyond / w) for size, w in zip(late["size"].to_list(), weights, strict=True)]
+    out = rows_left_out(guard, late)
+    return [0.0 if row["sample"] in out else row["size"] for row in late.iter_rows(named=True)]
+
+
+@pytest.mark.parametrize(
+    "guard",
+    ["clip-x0.1", "clip-x1.4", "tis-2", "mis-2", "sequence-0.5-2", "veto-1e-4", "opsm-0.005", "drop-errored"],
+)
+def test_guards_take_what_a_loop_says_they_take(guard: str) -> None:
+    price = next(
+        one for one in ledger_of(judged()[0]).guards
+        if one.guard == guard and (one.pair == "policy/ref" or guard[:4] in ("clip", "opsm", "drop"))
+    )  # fmt: skip
+    late, early = tokens().filter(pl.col("step") > STEPS * 2 // 3), tokens().filter(pl.col("step") <= STEPS // 3)
+    late = late.with_columns(left=pl.Series(guarded(guard, late)))
+    for part, (low, high) in ((late.filter("far"), price.tail), (late.filter(~pl.col("far")), price.cost)):  # type: ignore[misc]
+        gone = (part["size"] - part["left"]).to_numpy()
+        taken, added = (size / total(part["size"]) for size in (gone.clip(min=0).sum(), -gone.clip(max=0).sum()))
+        assert low - 1e-9 <= taken - added <= high + 1e-9
+        assert low == pytest.approx(taken / (taken + SPREAD * (1 - taken)) - SPREAD * added, rel=1e-3, abs=1e-6)
+    moments = [total(sizes**2) / steps.n_unique() for sizes, steps in
+               ((late["left"], late["step"]), (early["size"], early["step"]))]  # fmt: skip
+    assert price.second_moment == pytest.approx(moments[0] / moments[1], rel=1e-3)
+    assert price.holds == (moments[0] / moments[1] <= 1.25)
 
 
 def test_where_no_finding_asks_nothing_is_weighed(tmp_path: Path) -> None:

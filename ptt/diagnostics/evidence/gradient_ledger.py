@@ -35,7 +35,7 @@ from ptt.diagnostics.statistics.gradient_shares import (
     shares_by,
 )
 from ptt.diagnostics.statistics.observation_position import DISTANCES, distances
-from ptt.diagnostics.statistics.token_weights import TokenWeights, score_bounds, token_weights
+from ptt.diagnostics.statistics.token_weights import PLAIN, TokenWeights, score_bounds, token_weights
 from ptt.diagnostics.statistics.windows import WINDOWS, split_steps
 from ptt.diagnostics.store.scan import READ_ERRORS
 from ptt.diagnostics.wording import pct
@@ -62,6 +62,7 @@ APPROXIMATED: Final = (
     "the norm of a token's score is not recorded: 1 - p stands for it, which at the logits is at most a factor of 1.41 "
     "too small; scores that point in different directions cancel, and the shares do not know it"
 )
+NO_RATIO: Final = "no old logprob is recorded: every ratio policy/old counts as 1, and nothing as clipped"
 NO_LOGP: Final = "no logprob of the policy is recorded: every token's score counts the same"
 SMALL_NUMBERS: Final = {1: "the first token", 3: "the first three"}
 STEPS: Final[dict[str, pl.DataType]] = {
@@ -160,7 +161,7 @@ def _ledger_of(
         tail_tokens=float(audited.tail[chosen].mean()),
         second_moment=moments,
         said=_sentence(audited, held.size, chosen, since, post_name),
-        approximated=APPROXIMATED if audited.logp is not None else NO_LOGP,
+        approximated="; ".join(_approximated(audited, found)),
         shares=_typed_shares(held, attributes, chosen),
         guards=prices,
         cheapest=cheapest_guard(prices, moments),
@@ -171,6 +172,13 @@ def _ledger_of(
         "ledger_guards": guard_table(prices),
     }
     return GatheredLedger(ledger=ledger, tables=tables)
+
+
+def _approximated(audited: AuditedTokens, found: FoundObjective) -> Iterator[str]:
+    """Yield what is not recorded, and what stands for it."""
+    yield APPROXIMATED if audited.logp is not None else NO_LOGP
+    if audited.policy.ratio is None and found.objective.surrogate != PLAIN:
+        yield NO_RATIO
 
 
 def _held(audited: AuditedTokens, weights: TokenWeights, norm: FloatArray) -> Contributions:

@@ -28,7 +28,9 @@ from ptt.diagnostics.statistics.token_weights import CLIPPED, MAX_LOG_RATIO, Obj
 
 SPREAD: Final = math.sqrt(2.0)  # by which the norm of a score is known: see score_bounds
 HOLDS: Final = 1.25  # times the early second moment: nobody acts on a smaller rise
-TIGHTER, WIDER = 0.5, 1.4  # times the clip range: half of it, and DAPO's 0.28 for 0.2
+CLIP_FACTORS: Final = (0.1, 0.5, 1.4)  # times the clip range; the last is DAPO's 0.28 for 0.2
+BEHAVIOUR: Final = ("policy/rollout", "policy/old")  # pairs with the policy that sampled, best first
+OFF_POLICY: Final = 0.005  # nats, mean over a sequence: the mask of DeepSeek-V3.2 and TRL, which leave it to the user
 KL_FACTORS: Final = (3.0, 10.0)
 REPLAYED: Final = ("tis-2", "tis-5", "icepop-0.5-2", "mis-2")
 SCHEMA_BOUND: Final = "an upper bound: as if tokens after tools had the tail of those before; its cost is not known"
@@ -103,25 +105,22 @@ def guard_table(prices: Sequence[GuardPrice]) -> pl.DataFrame:
 
 
 def _guarded(audited: AuditedTokens, objective: Objective) -> Weights:
-    """Yield every guard that the recorded columns allow."""
+    """Yield every guard that the recorded columns allow; none but a factor of the KL touches the KL's own weights."""
     policy = audited.policy
     weights = token_weights(policy, objective)
     if objective.surrogate == CLIPPED and policy.ratio is not None:
-        for name, factor in (("clip-tighter", TIGHTER), ("clip-wider", WIDER)):
+        for factor in CLIP_FACTORS:
             clip = replace(objective, low=objective.low * factor, high=objective.high * factor)
-            yield name, "policy/old", token_weights(policy, clip).total
+            yield f"clip-x{factor:g}", "policy/old", token_weights(policy, clip).total
     for pair in _guarded_pairs(audited):
-        r = np.clip(audited.pairs[pair], -MAX_LOG_RATIO, MAX_LOG_RATIO)
+        rho = np.exp(np.clip(audited.pairs[pair], -MAX_LOG_RATIO, MAX_LOG_RATIO))
         for guard in TOKEN_GUARDS:
             if guard.name in REPLAYED:
-                yield guard.name, pair, weights.total * guard_factor(np.exp(r), guard)
-        yield from _masked_sequences(audited, pair, r, weights.total)
+                yield guard.name, pair, weights.policy * guard_factor(rho, guard) + weights.kl
+    for name, looks_at, out in _rows_left_out(audited):
+        yield name, looks_at, np.where(out[policy.row], 0.0, weights.policy) + weights.kl
     for factor in KL_FACTORS if objective.kl and policy.ref is not None else ():
         yield f"kl-x{factor:g}", "policy/ref", weights.policy + factor * weights.kl
-    failed = audited.failed.fill_null(value=False).to_numpy()
-    if failed.any():
-        of_failed = np.isin(policy.row, np.unique(policy.row[failed]))
-        yield "drop-errored", None, np.where(of_failed, 0.0, weights.total)
 
 
 def _guarded_pairs(audited: AuditedTokens) -> list[str]:
@@ -137,15 +136,24 @@ def guard_factor(rho: FloatArray, guard: Guard) -> FloatArray:
     return factor
 
 
-def _masked_sequences(audited: AuditedTokens, pair: str, r: FloatArray, total: FloatArray) -> Weights:
-    """Yield the guards that leave out whole sequences: by their mean log ratio, and by their least ratio."""
+def _rows_left_out(audited: AuditedTokens) -> Iterator[tuple[str, str | None, BoolArray]]:
+    """Yield guards that leave out whole sequences, with the pair that they look at, and those left out, (rows,)."""
     row, rows = audited.policy.row, len(audited.policy.step)
-    mean = np.bincount(row, r, rows) / np.maximum(np.bincount(row, minlength=rows), 1)
-    least = np.full(rows, np.inf)
-    np.minimum.at(least, row, r)
+    count = np.maximum(np.bincount(row, minlength=rows), 1)
     low, high = np.log(BAND)
-    for name, out in (("sequence-0.5-2", (mean < low) | (mean > high)), ("veto-1e-4", least < math.log(VETO_RATIO))):
-        yield name, pair, np.where(out[row], 0.0, total)
+    for pair in _guarded_pairs(audited):
+        mean, least = np.bincount(row, audited.pairs[pair], rows) / count, np.full(rows, np.inf)
+        np.minimum.at(least, row, audited.pairs[pair])
+        yield "sequence-0.5-2", pair, (mean < low) | (mean > high)
+        yield "veto-1e-4", pair, least < math.log(VETO_RATIO)
+    behaviour = next((name for name in BEHAVIOUR if name in audited.pairs), None)
+    if behaviour is not None:
+        drift = -np.bincount(row, audited.pairs[behaviour], rows) / count
+        disliked = np.bincount(row, audited.policy.advantage, rows) < 0
+        yield f"opsm-{OFF_POLICY:g}", behaviour, disliked & (drift > OFF_POLICY)
+    failed = audited.failed.fill_null(value=False).to_numpy()
+    if failed.any():
+        yield "drop-errored", None, np.bincount(row, failed, rows) > 0
 
 
 def _one_schema(audited: AuditedTokens, before: FloatArray, late: BoolArray) -> Iterator[GuardPrice]:

@@ -85,9 +85,12 @@ def _guarded(ledger: Ledger) -> str:
     if ledger.second_moment is None:
         return ""
     said = f"the second moment of the update in the late third is {times(ledger.second_moment)} that of the early one"
-    if not ledger.guards or ledger.cheapest is None:
+    if ledger.cheapest is not None:
+        return f"{said}{_cheapest(ledger)}"
+    if not ledger.guards:
         return said
-    return f"{said}{_cheapest(ledger)}"
+    held = any(price.holds for price in ledger.guards)
+    return f"{said}; {'it needs no guard' if held else 'none of the guards below would have held it'}"
 
 
 def _interval(interval: Interval) -> str:
