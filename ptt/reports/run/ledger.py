@@ -30,6 +30,7 @@ class LedgerView:
 
     anchor: str
     sentences: tuple[str, ...]
+    weighed: tuple[str, ...]  # by which loss, and what is approximated
     plot: LinePlot | None
     tables: tuple[DataTable, ...]
 
@@ -43,12 +44,14 @@ def ledger_view(diagnosis: Diagnosis) -> LedgerView | None:
         return None
     if ledger.reason:
         said = f"What the update rests on is not judged: {ledger.reason}"
-        return LedgerView(anchor=anchor, sentences=(sentence(said),), plot=None, tables=())
-    sentences = (ledger.said, _tail(ledger), _guarded(ledger), f"the loss: {ledger.objective}", ledger.approximated)
+        return LedgerView(anchor=anchor, sentences=(sentence(said),), weighed=(), plot=None, tables=())
+    sentences = (ledger.said, _tail(ledger), _guarded(ledger))
+    weighed = (f"the loss: {ledger.objective}", ledger.approximated)
     tables = (_shares(ledger), _guards(ledger.guards))
     return LedgerView(
         anchor=anchor,
         sentences=tuple(sentence(text) for text in sentences if text),
+        weighed=tuple(map(sentence, weighed)),
         plot=_plot(diagnosis, f"ledger-{anchor}"),
         tables=tuple(table for table in tables if table.rows),
     )
