@@ -138,14 +138,14 @@ def _ledger_of(
 ) -> GatheredLedger:
     weights, norm = token_weights(audited.policy, found.objective), score_norms(audited)
     size = np.abs(weights.total) * norm
-    if not size.sum() > 0:
-        return _not_judged(blank, "every weight is 0: no sample of these steps has an advantage")
     held = _held(audited, weights, norm)
     spans = split_steps(recorded.tolist(), len(WINDOWS))
     at = audited.steps[audited.step]
     window = np.searchsorted([span.first for span in spans], at, side="right") - 1
     since = _since(audited, finding, spans[-1].first)
     chosen, early, late = at >= since, window == 0, window == len(spans) - 1
+    if not held.size[chosen].sum() > 0:
+        return _not_judged(blank, f"every weight since step {since} is 0: no sample there has an advantage")
     attributes = list(_attributes(audited, post_name))
     moments = second_moments(size, audited.step, early=early, late=late)
     prices = price_guards(audited, found.objective, norm, early=early, late=late)
@@ -155,7 +155,7 @@ def _ledger_of(
         steps=len(audited.steps),
         tokens=len(at),
         half_tokens=share_holding(held.size[chosen]),
-        early_half_tokens=share_holding(held.size[early]),
+        early_half_tokens=share_holding(held.size[early]) if held.size[early].any() else None,
         effective_sequences=_effective_sequences(audited, held.size, chosen),
         tail_share=float(held.size[chosen & audited.tail].sum() / held.size[chosen].sum()),
         tail_tokens=float(audited.tail[chosen].mean()),
@@ -201,8 +201,13 @@ def _since(audited: AuditedTokens, finding: Finding, late: int) -> int:
 def _effective_sequences(audited: AuditedTokens, size: FloatArray, chosen: BoolArray) -> float:
     """Return the effective number of sequences over the number of those with tokens."""
     row = audited.policy.row[chosen]
-    by_row, count = np.bincount(row, size[chosen]), np.bincount(row)
-    return effective_number(by_row.astype(np.float64)) / int((count > 0).sum())
+    return effective_number(_by_sequence(row, size[chosen])) / len(np.unique(row))
+
+
+def _by_sequence(row: IntArray, size: FloatArray) -> FloatArray:
+    """Return the sum of each sequence that has a token here, (sequences,); `row` is ascending."""
+    starts = np.flatnonzero(np.diff(row, prepend=-1))
+    return np.add.reduceat(size, starts) if len(row) else np.zeros(0)
 
 
 # ---- who holds it
@@ -275,20 +280,20 @@ def _by_step(audited: AuditedTokens, held: Contributions, size: FloatArray) -> p
     step, count = audited.step, len(audited.steps)
     bounds = np.searchsorted(step, np.arange(count + 1))
     parts = [slice(int(first), int(end)) for first, end in pairwise(bounds)]
-    by_row = [np.bincount(audited.policy.row[part] - audited.policy.row[part][0], size[part]) for part in parts]
-    tokens = np.diff(bounds)
+    by_row = [_by_sequence(audited.policy.row[part], size[part]) for part in parts]
 
     def share(of: FloatArray | BoolArray, among: FloatArray | None = None) -> FloatArray:
         weight = np.ones(len(step)) if among is None else among
-        return np.bincount(step, of * weight, count) / np.bincount(step, weight, count)
+        part: FloatArray = np.bincount(step, of * weight, count) / np.bincount(step, weight, count)
+        return part
 
     rows = {
         "step": audited.steps,
-        "tokens": tokens,
+        "tokens": np.diff(bounds),
         "weight": np.bincount(step, size, count),
         "second_moment": np.bincount(step, size**2, count),
         "half_tokens": [share_holding(size[part]) for part in parts],
-        "effective_sequences": [effective_number(rows.astype(np.float64)) for rows in by_row],
+        "effective_sequences": [effective_number(rows) for rows in by_row],
         "sequences": [int((rows > 0).sum()) for rows in by_row],
         "post_share": share(audited.turn > 0, size),
         "post_tokens": share(audited.turn > 0),

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.evidence.sampled_tokens import AuditedTokens
-from ptt.diagnostics.model import GuardPrice
+from ptt.diagnostics.model import GuardPrice, Interval
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 from ptt.diagnostics.statistics.clipping_replay import (
     BAND,
@@ -23,7 +23,7 @@ from ptt.diagnostics.statistics.clipping_replay import (
     Guard,
     guarded_pair,
 )
-from ptt.diagnostics.statistics.gradient_shares import part_taken
+from ptt.diagnostics.statistics.gradient_shares import Taken, part_taken
 from ptt.diagnostics.statistics.token_weights import CLIPPED, MAX_LOG_RATIO, Objective, token_weights
 
 SPREAD: Final = math.sqrt(2.0)  # by which the norm of a score is known: see score_bounds
@@ -78,11 +78,16 @@ def price_guards(
         moment = second_moments(after, audited.step, early=early, late=late, of=before)
         prices.append(
             GuardPrice(
-                guard=name, pair=pair, tail=(taken.low, taken.high), cost=(cost.low, cost.high), second_moment=moment,
+                guard=name, pair=pair, tail=_known(taken), cost=_known(cost), second_moment=moment,
                 holds=moment is not None and moment <= HOLDS,
             )
         )  # fmt: skip
     return (*prices, *_one_schema(audited, before, late))
+
+
+def _known(taken: Taken) -> Interval | None:
+    """Return the bounds; None where there is nothing to take."""
+    return None if math.isnan(taken.low) else (taken.low, taken.high)
 
 
 def cheapest_guard(prices: Sequence[GuardPrice], unguarded: float | None) -> str | None:
