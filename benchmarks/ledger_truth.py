@@ -2,7 +2,7 @@
 
 `python -m benchmarks.ledger_truth FOLDER [--record]`; FOLDER/ARM holds a run and its gradients as
 `examples.reproduction.gradient_truth` writes them. The way a token's score is approximated was chosen on half of the
-steps (TUNING); the figures are of the other half.
+steps; the figures are of the other half, which only --record looks at.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -22,18 +21,17 @@ import polars as pl
 from ptt import Diagnosis, diagnose
 from ptt.diagnostics import pipeline
 from ptt.diagnostics.config import Settings
-from ptt.diagnostics.engines import local
-from ptt.diagnostics.evidence.completions import Completions
-from ptt.diagnostics.evidence.gradient_ledger import score_norms
+from ptt.diagnostics.evidence.gradient_ledger import assumed_norms, score_norms
+from ptt.diagnostics.evidence.policy_objective import objective_of
 from ptt.diagnostics.evidence.sampled_tokens import AuditedTokens, audited_tokens
-from ptt.diagnostics.schema import TABLES
-from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.token_weights import (
     CONSTANT,
     SEQUENCE,
     SEQUENCES,
     TRUNCATED,
     Objective,
+    PolicyTokens,
     token_weights,
 )
 
@@ -49,16 +47,19 @@ WITH_KL: Final = "dapo+kl"
 BETAS: Final = {"kl-penalty": 0.05}  # of the arms; the others have the baseline's
 BETA: Final = 0.001
 CENTRED: Final = "dr_grpo"  # whose advantages are rewards less their group's mean
-HALVES: Final = {"tuning": (0, 1), "test": (2, 3)}  # of (step // 5) % 4: each has first and second passes over a batch
-Norms = Callable[[AuditedTokens], FloatArray]
-WAYS: Final[dict[str, tuple[Norms, int]]] = {
-    "weights": (lambda audited: np.ones(len(audited.turn)), 1),
-    "weights times 1 - p": (score_norms, 1),
-    "root of squared weights": (lambda audited: np.ones(len(audited.turn)), 2),
-    "root of squared weights times 1 - p": (score_norms, 2),
+HALVES: Final[Halves] = {
+    "tuning": (0, 1),
+    "test": (2, 3),
+}  # of (step // 5) % 4: each has first and second passes over a batch
+Halves = Mapping[str, tuple[int, ...]]
+FITTED, ASSUMED, NONE = "fitted to logged gradient norms", "1 - p", "none"
+WAYS: Final = {
+    "ledger": (FITTED, 1),
+    "sum of squares, fitted": (FITTED, 2),
+    "without logged norms": (ASSUMED, 1),
+    "weights alone": (NONE, 1),
 }
-"""How a token's score is approximated, and how tokens add up: as if all scores point one way, or none like another."""
-USED: Final = "weights times 1 - p"
+"""How the norms of scores are approximated, and the power at which tokens add up: 1, or 2 as orthogonal scores do."""
 TRAINED_GUARDS: Final = {
     "clip-tighter": "clip-x0.1", "mask-sequences": "opsm-0.005", "drop-errored": "drop-errored",
 }  # fmt: skip
@@ -66,44 +67,57 @@ TRAINED_GUARDS: Final = {
 MIN_TELLING: Final = 4  # sequences of a step with a gradient: fewer have no ranks
 
 
-def audited_run(run: Path, steps: IntArray, scratch: Path) -> AuditedTokens:
-    """Read some steps of a run as a diagnosis does."""
+@dataclass(frozen=True, kw_only=True)
+class WeighedRun:
+    """The tokens of a run, and the norms of their scores by each way."""
+
+    audited: AuditedTokens
+    norms: Mapping[str, FloatArray]
+
+
+def weighed_run(run: Path, scratch: Path) -> WeighedRun:
+    """Read a run as a diagnosis does; the norms are fitted under the loss that it was trained on."""
+    settings = Settings()
     location = pipeline.RunLocation(run=run, store=scratch, name=run.name, keep=False)
     manifest = pipeline.ingest(location, copy=False)
-    with ThreadPoolExecutor(1) as background:
-        tokens = local.read_token_tables(
-            scratch, manifest, run, settings=Settings(), background=background, damaged={}, keep=False
-        )
-        assert tokens is not None
-        none = Completions(*(pl.DataFrame(schema=TABLES[name]) for name in ("trajectories", "tool_calls", "turns")))
-        found = audited_tokens(tokens, none, Objective(kl=BETA), steps, shortest=4, formula="grpo")
-    if isinstance(found, str):
-        raise SystemExit(f"{run}: {found}")
-    return found
+    tokens, gathered, _ = pipeline._evidence(location, run.name, manifest, settings, None, None, None)
+    evidence = gathered.evidence
+    assert tokens is not None
+    assert gathered.completions is not None
+    facts = {**evidence.run.context, "framework": evidence.run.framework, "algorithm": evidence.run.algorithm}
+    found = objective_of(facts, evidence.algorithm, evidence.scalars.loss if evidence.scalars else None)
+    audited = audited_tokens(
+        tokens, gathered.completions, found.objective, shortest=settings.min_observation, formula="grpo"
+    )
+    if isinstance(audited, str):
+        raise SystemExit(f"{run}: {audited}")
+    print(run, found.said)
+    fitted = score_norms(audited, token_weights(audited.policy, found.objective), evidence.metrics.get("grad_norm"))
+    assert fitted is not None
+    norms = {FITTED: fitted, ASSUMED: assumed_norms(audited), NONE: np.ones(len(audited.turn))}
+    return WeighedRun(audited=audited, norms=norms)
 
 
-def objectives(arm: str, audited: AuditedTokens) -> Iterator[tuple[str, Objective, AuditedTokens]]:
+def objectives(arm: str, run: WeighedRun) -> Iterator[tuple[str, Objective, PolicyTokens]]:
     """Yield each loss with the tokens that it sees."""
-    frame, row = audited.frame, audited.policy.row
+    policy, frame = run.audited.policy, run.audited.frame
     centred = frame.select(pl.col("reward") - pl.col("reward").mean().over("step", "group_id"))["reward"].to_numpy()
     for name, objective in LOSSES.items():
-        policy = replace(audited.policy, advantage=centred[row]) if name == CENTRED else audited.policy
-        yield name, objective, replace(audited, policy=policy)
-    yield WITH_KL, Objective(kl=BETAS.get(arm, BETA)), audited
+        seen = replace(policy, advantage=centred[policy.row]) if name == CENTRED else policy
+        yield name, objective, replace(seen, ref=None)
+    yield WITH_KL, Objective(kl=BETAS.get(arm, BETA)), policy
 
 
-def estimates(audited: AuditedTokens, objective: Objective, way: str) -> pl.DataFrame:
+def estimates(run: WeighedRun, policy: PolicyTokens, objective: Objective, way: str) -> pl.DataFrame:
     """Return step, sample_id and the estimate of each sequence, whole and by slice."""
-    norms, power = WAYS[way]
-    size = np.abs(token_weights(audited.policy, objective).total) * norms(audited)
-    rows, post = len(audited.policy.step), audited.turn > 0
+    norm, power = WAYS[way]
+    size = np.abs(token_weights(policy, objective).total) * run.norms[norm]
+    rows, post = len(policy.step), run.audited.turn > 0
     parts = {
-        name: np.bincount(audited.policy.row, (size * chosen) ** power, rows)
+        name: np.bincount(policy.row, (size * chosen) ** power, rows).astype(np.float64) ** (1 / power)
         for name, chosen in (("whole", np.ones(len(size))), ("text_only", ~post), ("post_tool", post))
     }
-    return audited.frame.select("step", "sample_id", **{
-        name: pl.Series(values.astype(np.float64) ** (1 / power)) for name, values in parts.items()
-    })  # fmt: skip
+    return run.audited.frame.select("step", "sample_id", **{name: pl.Series(part) for name, part in parts.items()})
 
 
 def rank_correlation(one: FloatArray, two: FloatArray) -> float:
@@ -112,11 +126,13 @@ def rank_correlation(one: FloatArray, two: FloatArray) -> float:
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def compare(truth: pl.DataFrame, slices: pl.DataFrame, found: pl.DataFrame, loss: str) -> dict[str, dict[str, float]]:
+def compare(
+    truth: pl.DataFrame, slices: pl.DataFrame, found: pl.DataFrame, loss: str, halves: Halves
+) -> dict[str, dict[str, float]]:
     """Return for each half of the steps the rank correlation over sequences and the error of the slices' shares."""
     both = truth.filter(loss=loss).join(found, on=["step", "sample_id"])
     results = {}
-    for half, kept in HALVES.items():
+    for half, kept in halves.items():
         of_half = both.filter((pl.col("step") // 5 % 4).is_in(kept))
         correlations, errors, norm_errors = [], [], []
         for (step,), part in of_half.group_by("step", maintain_order=True):
@@ -174,6 +190,7 @@ def main() -> None:
     parser.add_argument("--without", type=Path, help="runs SEED without it")
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
+    halves = HALVES if given.record else {"tuning": HALVES["tuning"]}
     guards = [] if given.guards is None else list(guards_in_training(given.guards, given.without))
     for row in guards:
         print(json.dumps(row))
@@ -181,10 +198,10 @@ def main() -> None:
     for arm in sorted(path.parent for path in given.folder.glob("*/truth.parquet")):
         truth, slices = (pl.read_parquet(arm / f"{name}.parquet") for name in ("truth", "slices"))
         with tempfile.TemporaryDirectory() as scratch:
-            audited = audited_run(arm / "run", truth["step"].unique().sort().to_numpy(), Path(scratch) / "store")
-        for loss, objective, seen in objectives(arm.name, audited):
+            run = weighed_run(arm / "run", Path(scratch) / "store")
+        for loss, objective, policy in objectives(arm.name, run):
             for way in WAYS:
-                figures = compare(truth, slices, estimates(seen, objective, way), loss)
+                figures = compare(truth, slices, estimates(run, policy, objective, way), loss, halves)
                 results.setdefault(loss, {}).setdefault(way, {})[arm.name] = figures
                 print(arm.name, loss, way, json.dumps(figures))
     if given.record:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from builders import Story, rising, sequences_of, steady, write_recorder_run
+from builders import Story, hump, rising, sequences_of, steady, write_recorder_run
 
 from ptt import Diagnosis, compare, diagnose
 from ptt.diagnostics.model import Ledger
@@ -51,12 +52,21 @@ def rows_of(story: Story = STORY) -> pl.DataFrame:
     )
 
 
+def write_run(folder: Path, frame: pl.DataFrame, *, after_tools: float = 1.0, without: Sequence[str] = ()) -> Path:
+    """Write a run with the gradient norms that orthogonal scores give, longer by a factor after tools."""
+    made = pl.DataFrame(list(weighed(frame, list(range(1, frame["step"].n_unique() + 1)))))
+    longer = pl.when(pl.col("tool") == "none").then(1.0).otherwise(after_tools)
+    squares = made.group_by("step").agg(((pl.col("size") * longer) ** 2).sum().alias("square")).sort("step")
+    norms = squares["square"].sqrt().to_list()
+    return write_recorder_run(folder, frame.drop(without), metrics={"grad_norm": norms})
+
+
 @cache
 def judged() -> tuple[Diagnosis, pl.DataFrame]:
     """Judge the run once for all tests."""
     frame = rows_of()
     with TemporaryDirectory() as folder:
-        return diagnose(write_recorder_run(Path(folder), frame)), frame
+        return diagnose(write_run(Path(folder), frame)), frame
 
 
 def ledger_of(diagnosis: Diagnosis) -> Ledger:
@@ -225,8 +235,27 @@ def test_without_advantage_and_reward_it_says_what_to_record(tmp_path: Path) -> 
     assert not found.shares
 
 
+def test_logged_gradient_norms_tell_how_long_scores_are(tmp_path: Path) -> None:
+    frame = rows_of(replace(STORY, tool_share=hump(0.3, 0.9)))  # steps with few and with many tokens after tools
+    longer = ledger_of(diagnose(write_run(tmp_path, frame, after_tools=4.0)))
+    own = pl.DataFrame(list(weighed(frame, list(range(longer.since or 1, STEPS + 1)))))
+    own = own.with_columns(long=pl.when(pl.col("tool") == "none").then(1.0).otherwise(4.0) * pl.col("size"))
+    whole = pl.col("size").sum().over("step"), pl.col("long").sum().over("step")
+    own = own.with_columns((pl.col("size") / whole[0]).fill_nan(0.0), (pl.col("long") / whole[1]).fill_nan(0.0))
+    short, wanted = (total(own.filter(pl.col("tool") != "none")[name]) / total(own[name]) for name in ("size", "long"))
+    share = next(one.share for one in longer.shares if (one.by, one.value) == ("slice", "post_tool"))
+    assert share == pytest.approx(wanted, abs=0.05)
+    assert wanted > short + 0.15
+
+
+def test_without_gradient_norms_it_says_so(tmp_path: Path) -> None:
+    found = diagnose(write_recorder_run(tmp_path, rows_of())).ledger
+    assert found is not None
+    assert "grad_norm" in found.reason
+
+
 def test_advantages_follow_from_rewards_by_group(tmp_path: Path) -> None:
-    found = ledger_of(diagnose(write_recorder_run(tmp_path, rows_of().drop("advantage"))))
+    found = ledger_of(diagnose(write_run(tmp_path, rows_of(), without=["advantage"])))
     steps = found.steps
     assert steps == ledger_of(judged()[0]).steps
     assert found.half_tokens == pytest.approx(ledger_of(judged()[0]).half_tokens, rel=0.2)  # GRPO's are scaled by group
@@ -243,9 +272,7 @@ def test_it_stands_under_its_finding_and_in_the_document() -> None:
 
 
 def test_arms_differ_in_what_their_updates_rest_on(tmp_path: Path) -> None:
-    lighter = rows_of(Story(**{**STORY.__dict__, "post": rising(0.1, 1.1)}))
-    runs = [
-        write_recorder_run(tmp_path / name, frame) for name, frame in (("lighter", lighter), ("heavier", rows_of()))
-    ]
+    lighter = rows_of(replace(STORY, post=rising(0.1, 1.1)))
+    runs = [write_run(tmp_path / name, frame) for name, frame in (("lighter", lighter), ("heavier", rows_of()))]
     said = " ".join(compare([str(run) for run in runs]).sentences)
     assert "tokens with |r| above 2 nats hold" in said

@@ -15,6 +15,7 @@ from ptt.diagnostics.statistics.gradient_shares import (
     heaviest,
     part_taken,
     same_for_each_step,
+    score_factors,
     share_holding,
     shares_by,
 )
@@ -75,6 +76,17 @@ def test_shares_agree_with_sums_of_single_tokens() -> None:
             assert row["masked"] == pytest.approx(TAKEN[own].sum() / whole)
             assert row["clipped"] == pytest.approx(TAKEN[own].sum() / 4 / whole)
             assert row["lift"] == pytest.approx(row["share"] / row["token_share"])
+
+
+def test_factors_of_scores_are_found_from_gradient_norms() -> None:
+    squares = RNG.exponential(1.0, (60, 3)) * np.array([1.0, 4.0, 0.5])
+    true = np.array([2.0, 3.0, 8.0])
+    norm = np.sqrt(squares @ true**2)
+    assert score_factors(squares, norm) == pytest.approx(true, rel=0.05)
+    noisy = norm * np.exp(0.2 * RNG.normal(size=60))
+    assert score_factors(squares, noisy) == pytest.approx(true, rel=0.4)
+    absent = np.column_stack([squares, np.zeros(60)])
+    assert np.isfinite(score_factors(absent, norm)).all()
 
 
 def test_a_guard_takes_between_what_the_scores_norms_allow() -> None:

@@ -16,11 +16,11 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.audited_steps import steps_to_audit
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.guard_prices import cheapest_guard, guard_table, price_guards, second_moments
 from ptt.diagnostics.evidence.policy_objective import FoundObjective, objective_of
 from ptt.diagnostics.evidence.sampled_tokens import TAIL, AuditedTokens, audited_tokens
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tail_details import BEFORE_ANY, MAX_TURN, RESULT_NAMES
 from ptt.diagnostics.model import Finding, Ledger, LedgerShare
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
@@ -31,6 +31,7 @@ from ptt.diagnostics.statistics.gradient_shares import (
     effective_number,
     heaviest,
     same_for_each_step,
+    score_factors,
     share_holding,
     shares_by,
 )
@@ -58,9 +59,13 @@ OUTCOMES: Final = ("failed", "succeeded")
 AGAINST_GROUP: Final = ("reward not above its group's mean", "reward above its group's mean")
 SINCE: Final = "since"  # names the window of the sentence
 MOST: Final = 0.5
+MIN_NORMS: Final = 12  # steps with a logged gradient norm: fewer do not tell kinds of tokens apart
+AT_CAP: Final = 0.999  # of the largest norm
+MAX_AT_CAP: Final = 0.2  # of the steps: more, and the norm is logged after it was clipped, and tells nothing at the cap
+NO_NORMS: Final = "fewer than {} of its steps log a gradient norm (`grad_norm`), which tells how long scores are"
 APPROXIMATED: Final = (
-    "the norm of a token's score is not recorded: 1 - p stands for it, which at the logits is at most a factor of 1.41 "
-    "too small; scores that point in different directions cancel, and the shares do not know it"
+    "the norm of a token's score is not recorded: it is taken for 1 - p times a factor by distance from the tool's "
+    "output (or the beginning), fitted to the logged gradient norms"
 )
 NO_RATIO: Final = "no old logprob is recorded: every ratio policy/old counts as 1, and nothing as clipped"
 NO_LOGP: Final = "no logprob of the policy is recorded: every token's score counts the same"
@@ -111,22 +116,43 @@ def gather_ledger(
         )  # fmt: skip
     try:
         audited = audited_tokens(
-            tokens, completions, found.objective, steps_to_audit(tokens, recorded, recorded), shortest=shortest,
+            tokens, completions, found.objective, shortest=shortest,
             formula=(evidence.advantages.formula if evidence.advantages else None) or evidence.algorithm.name,
         )  # fmt: skip
     except READ_ERRORS:
         return _not_judged(blank, "the rows of its steps cannot be read again")
     if isinstance(audited, str):
         return _not_judged(blank, audited)
-    return _ledger_of(audited, found, blank, finding, recorded, post_name)
+    norms = evidence.metrics.get("grad_norm")
+    return _ledger_of(audited, found, blank, finding, recorded, norms, post_name)
 
 
 def _not_judged(blank: Ledger, reason: str) -> GatheredLedger:
     return GatheredLedger(ledger=replace(blank, reason=reason), tables={})
 
 
-def score_norms(audited: AuditedTokens) -> FloatArray:
-    """Return the least norms of the scores, (tokens,); 1 where no logprob is recorded."""
+def score_norms(audited: AuditedTokens, weights: TokenWeights, logged: Series | None) -> FloatArray | None:
+    """Return the norms of the scores, (tokens,): the least at the logits, times a factor by kind of token.
+
+    The factors are fitted to the gradient norms that the run logs; None where too few steps have one.
+    """
+    least, kind = assumed_norms(audited), audited.kind
+    steps, values = (np.zeros(0, np.int64), np.zeros(0)) if logged is None else logged.finite()
+    _, here, there = np.intersect1d(audited.steps, steps, return_indices=True)
+    shape = len(audited.steps), int(kind.max()) + 1
+    squares = np.bincount(audited.step * shape[1] + kind, (weights.total * least) ** 2, shape[0] * shape[1])
+    squares, norm = squares.reshape(shape)[here], values[there]
+    if len(norm) < MIN_NORMS:
+        return None
+    at_cap = norm >= AT_CAP * norm.max(initial=0.0)
+    usable = (norm > 0) & (squares.sum(axis=1) > 0) & ~(at_cap & (at_cap.mean() > MAX_AT_CAP))
+    if usable.sum() < MIN_NORMS:
+        return None
+    return least * score_factors(squares[usable], norm[usable])[kind]
+
+
+def assumed_norms(audited: AuditedTokens) -> FloatArray:
+    """Return the least norms that scores can have at the logits, (tokens,); 1 where no logprob is recorded."""
     if audited.logp is None:
         return np.ones(len(audited.turn))
     low = score_bounds(audited.logp)[0]
@@ -134,9 +160,18 @@ def score_norms(audited: AuditedTokens) -> FloatArray:
 
 
 def _ledger_of(
-    audited: AuditedTokens, found: FoundObjective, blank: Ledger, finding: Finding, recorded: IntArray, post_name: str
+    audited: AuditedTokens,
+    found: FoundObjective,
+    blank: Ledger,
+    finding: Finding,
+    recorded: IntArray,
+    logged: Series | None,
+    post_name: str,
 ) -> GatheredLedger:
-    weights, norm = token_weights(audited.policy, found.objective), score_norms(audited)
+    weights = token_weights(audited.policy, found.objective)
+    norm = score_norms(audited, weights, logged)
+    if norm is None:
+        return _not_judged(blank, NO_NORMS.format(MIN_NORMS))
     size = np.abs(weights.total) * norm
     held = _held(audited, weights, norm)
     spans = split_steps(recorded.tolist(), len(WINDOWS))

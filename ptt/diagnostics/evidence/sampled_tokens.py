@@ -15,7 +15,7 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.audited_batch import MODEL, TRAIN, Batch
-from ptt.diagnostics.evidence.audited_steps import MAX_TOKENS, rows_of_steps
+from ptt.diagnostics.evidence.audited_steps import MAX_STEPS, MAX_TOKENS, rows_of
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.tail_details import observations_of_tied, tied_samples
 from ptt.diagnostics.statistics.advantage_estimators import ESTIMATORS, RewardedBatch
@@ -25,6 +25,8 @@ from ptt.diagnostics.statistics.slices import ModelRuns, lay_out
 from ptt.diagnostics.statistics.token_weights import PLAIN, Objective, PolicyTokens
 
 TAIL: Final = 2.0  # nats: a weight of 7.4 or 1/7.4; p95 beyond it is material to the rule on tails
+MOST_STEPS: Final = 192  # of short steps: logged gradient norms of so many tell how long scores are
+NEAR_EDGES: Final = (1, 4, 8, 16)  # tokens since the answer began, or since the last observation
 OF_SAMPLES: Final = ("reward", "advantage", "success", "group_id")  # of a logged sample, where the row lacks them
 
 
@@ -39,7 +41,7 @@ class AuditedTokens:
     r: FloatArray | None  # log ratio of the main pair
     pairs: Mapping[str, FloatArray]  # by name, log ratios of the others
     turn: IntArray  # observations before it
-    since: IntArray  # tokens between the last of these and it
+    since: IntArray  # tokens between the last of these, or the beginning, and it
     tool: pl.Series  # of the last observation; null where not known
     failed: pl.Series
 
@@ -50,26 +52,27 @@ class AuditedTokens:
         return of_token
 
     @property
+    def kind(self) -> IntArray:
+        """What its score's norm is taken to depend on: before or after tools, and how far into the text."""
+        octave = np.digitize(self.since, NEAR_EDGES)
+        of_token: IntArray = np.where(self.turn > 0, len(NEAR_EDGES) + 1 + octave, octave)
+        return of_token
+
+    @property
     def tail(self) -> BoolArray:
         """Whether |r| of the main pair lies beyond TAIL."""
         return np.zeros(len(self.turn), np.bool_) if self.r is None else np.abs(self.r) > TAIL
 
 
 def audited_tokens(
-    tokens: Tokens,
-    completions: Completions,
-    objective: Objective,
-    steps: IntArray,
-    *,
-    shortest: int,
-    formula: str | None,
+    tokens: Tokens, completions: Completions, objective: Objective, *, shortest: int, formula: str | None
 ) -> AuditedTokens | str:
-    """Read some steps and lay their sampled tokens end to end; a text says what is missing.
+    """Read rows of steps spread over the run and lay their sampled tokens end to end; a text says what is missing.
 
     `shortest`: tokens of an observation, by the settings; `formula`: of the estimator of the advantages.
     """
-    frame = _some_groups(rows_of_steps(tokens, steps.tolist()))
-    lines = tokens.sound_rows.join(frame.select("seq"), on="seq", how="semi")
+    lines = lines_to_weigh(tokens)
+    frame = rows_of(tokens, lines)
     tied = tied_samples(tokens, completions, lines)
     frame = _with_samples(frame, tied, completions)
     batch = Batch(frame)
@@ -107,14 +110,25 @@ def audited_tokens(
     )  # fmt: skip
 
 
-def _some_groups(frame: pl.DataFrame) -> pl.DataFrame:
-    """Keep every n-th prompt group of each step, whole, so that about MAX_TOKENS are left."""
-    every = -(-int(frame["model_mask"].list.len().sum()) // MAX_TOKENS)
+def lines_to_weigh(tokens: Tokens) -> pl.DataFrame:
+    """Choose sequences of steps spread over the run, in pairs; of large steps every n-th prompt group, whole."""
+    lines = tokens.sound_rows.drop_nulls("step")
+    recorded = lines["step"].unique().sort().to_numpy()
+    a_step = max(float(lines["length"].cast(pl.Int64).sum()) / max(len(recorded), 1), 1.0)
+    number = min(max(MAX_STEPS, int(MAX_TOKENS / a_step)), MOST_STEPS)
+    if len(recorded) > number:
+        firsts = np.linspace(0, len(recorded) - 2, number // 2).round().astype(np.int64)
+        recorded = recorded[np.unique(firsts[:, None] + np.arange(2))]
+    lines = lines.filter(pl.col("step").is_in(recorded.tolist()))
+    every = -(-int(lines["length"].cast(pl.Int64).sum()) // MAX_TOKENS)
     if every <= 1:
-        return frame
-    own = pl.format("{}", "seq")
-    group = pl.coalesce("group_id", own) if "group_id" in frame.columns else own
-    return frame.filter((group.rank("dense").over("step") - 1) % every == 0)
+        return lines
+    groups = lines.select("seq", group_id=pl.lit(None, pl.String))
+    if "group_id" in tokens.scalars.columns:
+        groups = lines.select("seq").join(tokens.scalars.select("seq", "group_id"), on="seq", how="left")
+    named = lines.join(groups, on="seq", how="left", maintain_order="left")
+    place = pl.coalesce("group_id", pl.format("{}", "seq")).rank("dense").over("step")
+    return named.filter((place - 1) % every == 0).drop("group_id")
 
 
 def _runs(frame: pl.DataFrame, shortest: int) -> ModelRuns | None:
