@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,9 +23,11 @@ from ptt import Diagnosis, diagnose
 from ptt.diagnostics import pipeline
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.evidence.gradient_ledger import assumed_norms, score_norms
+from ptt.diagnostics.evidence.guard_prices import SPREAD, guarded_weights
 from ptt.diagnostics.evidence.policy_objective import objective_of
 from ptt.diagnostics.evidence.sampled_tokens import AuditedTokens, audited_tokens
 from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.gradient_shares import part_taken
 from ptt.diagnostics.statistics.token_weights import (
     CONSTANT,
     SEQUENCE,
@@ -64,6 +67,8 @@ TRAINED_GUARDS: Final = {
     "clip-tighter": "clip-x0.1", "mask-sequences": "opsm-0.005", "drop-errored": "drop-errored",
 }  # fmt: skip
 """Guards as the reproduction calls them, by what the ledger calls them."""
+EVERY: Final = 5  # steps between those whose gradient is known
+NOTHING: Final = 1e-6  # a guard that takes nothing proves no bound
 MIN_TELLING: Final = 4  # sequences of a step with a gradient: fewer have no ranks
 
 
@@ -73,6 +78,7 @@ class WeighedRun:
 
     audited: AuditedTokens
     norms: Mapping[str, FloatArray]
+    objective: Objective  # that it was trained on
 
 
 def weighed_run(run: Path, scratch: Path) -> WeighedRun:
@@ -95,7 +101,7 @@ def weighed_run(run: Path, scratch: Path) -> WeighedRun:
     fitted = score_norms(audited, token_weights(audited.policy, found.objective), evidence.metrics.get("grad_norm"))
     assert fitted is not None
     norms = {FITTED: fitted, ASSUMED: assumed_norms(audited), NONE: np.ones(len(audited.turn))}
-    return WeighedRun(audited=audited, norms=norms)
+    return WeighedRun(audited=audited, norms=norms, objective=found.objective)
 
 
 def objectives(arm: str, run: WeighedRun) -> Iterator[tuple[str, Objective, PolicyTokens]]:
@@ -159,6 +165,30 @@ def compare(
     return results
 
 
+def guards_against(arm: Path, run: WeighedRun, objective: Objective, kept: tuple[int, ...]) -> Iterator[bool]:
+    """Yield whether each guard, tail and rest, by thirds of the steps, takes what true norms of the scores say."""
+    audited, fitted = run.audited, run.norms[FITTED]
+    frame, row = audited.frame, audited.policy.row
+    place = np.concatenate([np.flatnonzero(mask) for mask in frame["model_mask"].to_list()])
+    tokens = pl.DataFrame(
+        {"step": frame["step"].gather(row), "sample_id": frame["sample_id"].gather(row), "place": place}
+    )
+    truth = pl.read_parquet(arm / "tokens.parquet").with_columns(pl.col("place").cast(pl.Int64))
+    known = tokens.join(truth, on=["step", "sample_id", "place"], how="left", maintain_order="left")
+    norm, step = known["score_norm"].fill_null(math.nan).to_numpy(), audited.steps[audited.step]
+    measured = np.isfinite(norm) & np.isin(step // EVERY % 4, kept)
+    before = np.abs(token_weights(audited.policy, objective).total)
+    for third in np.array_split(audited.steps, 3):
+        window = measured & np.isin(step, third)
+        for _, _, left in guarded_weights(audited, objective):
+            for part in (window & audited.tail, window & ~audited.tail):
+                bounds = part_taken((before * fitted)[part], (np.abs(left) * fitted)[part], SPREAD)
+                whole = float((before * norm)[part].sum())
+                taken = 1 - float((np.abs(left) * norm)[part].sum()) / whole if whole > 0 else 0.0
+                if abs(taken) > NOTHING and not math.isnan(bounds.low):
+                    yield bool(bounds.low <= taken <= bounds.high)
+
+
 def late_tail(run: Path) -> tuple[Diagnosis, dict[str, float]]:
     """Return the diagnosis of a run, and p95 and p99 of its late post-tool tail."""
     diagnosis = diagnose(run)
@@ -194,18 +224,25 @@ def main() -> None:
     guards = [] if given.guards is None else list(guards_in_training(given.guards, given.without))
     for row in guards:
         print(json.dumps(row))
+    held: dict[str, list[bool]] = {}
     results: dict[str, dict[str, dict[str, dict[str, dict[str, float]]]]] = {}
     for arm in sorted(path.parent for path in given.folder.glob("*/truth.parquet")):
         truth, slices = (pl.read_parquet(arm / f"{name}.parquet") for name in ("truth", "slices"))
         with tempfile.TemporaryDirectory() as scratch:
             run = weighed_run(arm / "run", Path(scratch) / "store")
+        for half, kept in halves.items():
+            held.setdefault(half, []).extend(guards_against(arm, run, run.objective, kept))
         for loss, objective, policy in objectives(arm.name, run):
             for way in WAYS:
                 figures = compare(truth, slices, estimates(run, policy, objective, way), loss, halves)
                 results.setdefault(loss, {}).setdefault(way, {})[arm.name] = figures
                 print(arm.name, loss, way, json.dumps(figures))
+    bounds = {half: {"share": round(float(np.mean(of)), 4), "cases": len(of)} for half, of in held.items()}
+    print("bounds of guards hold", json.dumps(bounds))
     if given.record:
-        RESULTS.write_text(json.dumps({"losses": results, "guards": guards}, indent=1) + "\n", encoding="utf-8")
+        RESULTS.write_text(
+            json.dumps({"losses": results, "bounds": bounds, "guards": guards}, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

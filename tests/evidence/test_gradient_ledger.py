@@ -25,7 +25,7 @@ STEPS, GROUP, EPSILON = 45, 4, 0.2
 STORY = Story(steps=STEPS, sequences=8, head=12, observation=5, tail=20, post=rising(0.1, 2.5), seed=4)
 TOOLS = ("sql", "search")
 SCALED = {"size": "share", "gone": "taken"}  # so that each step's sizes add up to 1; without any advantage, to 0
-SPREAD = math.sqrt(2)  # by which the norm of a score is not known
+SPREAD = 3.0  # by which norms of scores are off
 Row = Mapping[str, Any]
 
 

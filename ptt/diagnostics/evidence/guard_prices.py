@@ -26,7 +26,7 @@ from ptt.diagnostics.statistics.clipping_replay import (
 from ptt.diagnostics.statistics.gradient_shares import Taken, part_taken
 from ptt.diagnostics.statistics.token_weights import CLIPPED, MAX_LOG_RATIO, Objective, token_weights
 
-SPREAD: Final = math.sqrt(2.0)  # by which the norm of a score is known: see score_bounds
+SPREAD: Final = 3.0  # by which norms of scores are off: holds 97% of shares against gradients (docs/ledger.md)
 HOLDS: Final = 1.25  # times the early second moment: nobody acts on a smaller rise
 CLIP_FACTORS: Final = (0.1, 0.5, 1.4)  # times the clip range; the last is DAPO's 0.28 for 0.2
 BEHAVIOUR: Final = ("policy/rollout", "policy/old")  # pairs with the policy that sampled, best first
@@ -72,7 +72,7 @@ def price_guards(
     if not tail.any():
         return ()
     prices = []
-    for name, pair, left in _guarded(audited, objective):
+    for name, pair, left in guarded_weights(audited, objective):
         after = np.abs(left) * norm
         taken, cost = (part_taken(before[part], after[part], SPREAD) for part in (tail, late & ~audited.tail))
         moment = second_moments(after, audited.step, early=early, late=late, of=before)
@@ -109,7 +109,7 @@ def guard_table(prices: Sequence[GuardPrice]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=PRICES, orient="row")
 
 
-def _guarded(audited: AuditedTokens, objective: Objective) -> Weights:
+def guarded_weights(audited: AuditedTokens, objective: Objective) -> Weights:
     """Yield every guard that the recorded columns allow; none but a factor of the KL touches the KL's own weights."""
     policy = audited.policy
     weights = token_weights(policy, objective)

@@ -15,7 +15,7 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.audited_batch import MODEL, TRAIN, Batch
-from ptt.diagnostics.evidence.audited_steps import MAX_STEPS, MAX_TOKENS, rows_of
+from ptt.diagnostics.evidence.audited_steps import MAX_TOKENS, rows_of
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.tail_details import observations_of_tied, tied_samples
 from ptt.diagnostics.statistics.advantage_estimators import ESTIMATORS, RewardedBatch
@@ -25,6 +25,8 @@ from ptt.diagnostics.statistics.slices import ModelRuns, lay_out
 from ptt.diagnostics.statistics.token_weights import PLAIN, Objective, PolicyTokens
 
 TAIL: Final = 2.0  # nats: a weight of 7.4 or 1/7.4; p95 beyond it is material to the rule on tails
+CUT_TOKENS: Final = 1 << 17  # of a run that has more than MAX_TOKENS: a twentieth of the time of a diagnosis
+LEAST_STEPS: Final = 24  # are weighed, however long they are
 MOST_STEPS: Final = 192  # of short steps: logged gradient norms of so many tell how long scores are
 NEAR_EDGES: Final = (1, 4, 8, 16)  # tokens since the answer began, or since the last observation
 OF_SAMPLES: Final = ("reward", "advantage", "success", "group_id")  # of a logged sample, where the row lacks them
@@ -115,14 +117,15 @@ def lines_to_weigh(tokens: Tokens) -> pl.DataFrame:
     lines = tokens.sound_rows.drop_nulls("step")
     recorded = lines["step"].unique().sort().to_numpy()
     a_step = max(float(lines["length"].cast(pl.Int64).sum()) / max(len(recorded), 1), 1.0)
-    number = min(max(MAX_STEPS, int(MAX_TOKENS / a_step)), MOST_STEPS)
+    number = min(max(LEAST_STEPS, int(MAX_TOKENS / a_step)), MOST_STEPS)
     if len(recorded) > number:
         firsts = np.linspace(0, len(recorded) - 2, number // 2).round().astype(np.int64)
         recorded = recorded[np.unique(firsts[:, None] + np.arange(2))]
     lines = lines.filter(pl.col("step").is_in(recorded.tolist()))
-    every = -(-int(lines["length"].cast(pl.Int64).sum()) // MAX_TOKENS)
-    if every <= 1:
+    total = int(lines["length"].cast(pl.Int64).sum())
+    if total <= MAX_TOKENS:
         return lines
+    every = -(-total // CUT_TOKENS)
     groups = lines.select("seq", group_id=pl.lit(None, pl.String))
     if "group_id" in tokens.scalars.columns:
         groups = lines.select("seq").join(tokens.scalars.select("seq", "group_id"), on="seq", how="left")
