@@ -52,8 +52,8 @@ PAGE = """# The gradient ledger
 half, and what a guard would have taken. It needs nothing that a run does not record already, and is made only where a
 finding asks for it ({findings}). The report shows it under that finding, with one plot; the terminal says it in a line:
 
-    Update      Since step 2 half of the update comes from 1.43% of the tokens, most of them among the first 10 after
-                tool output (88.1% of them, 26.3% of all tokens).
+    Update      Since step 2 half of the update comes from 1.1% of the tokens, most of them among the first 10 after
+                tool output (82.7% of them, 26.9% of all tokens).
 
 `findings.json` has it under `ledger`, `ptt compare` says where arms differ in it beyond the spread of their seeds, and
 `diagnosis.tables` hold `ledger`, `ledger_steps` and `ledger_guards` ([tables](tables.md#ledger)).
@@ -84,8 +84,8 @@ those steps are left out. With fewer it is not judged: by 1 − p alone it would
 
 A share is one of absolute contributions; the signed sum beside it says how much pulls either way. Whole sequences are
 read, of 24 steps spread over the run (up to 192, if they are short); of large steps every n-th prompt group, about
-130,000 tokens in all, which takes a twentieth of the time of a diagnosis. Each step counts the same, since gradient clipping and Adam rescale whole steps. Entropy bonuses,
-value losses and auxiliary losses are not in it.
+130,000 tokens in all, which takes a twentieth of the time of a diagnosis. Each step counts the same, since gradient
+clipping and Adam rescale whole steps. Entropy bonuses, value losses and auxiliary losses are not in it.
 
 Shares are given by slice, size of r, tool, result of the tool, tokens since the tool's output, observations before,
 outcome of the episode (success where recorded, else a reward above the group's mean), prompt group, rank and
