@@ -52,8 +52,7 @@ PAGE = """# The gradient ledger
 half, and what a guard would have taken. It needs nothing that a run does not record already, and is made only where a
 finding asks for it ({findings}). The report shows it under that finding, with one plot; the terminal says it in a line:
 
-    Update      Since step 2 half of the update comes from 1.1% of the tokens, most of them among the first 10 after
-                tool output (82.7% of them, 26.9% of all tokens).
+    Update      Half of it from 1.1% of the tokens since step 2, mostly the first 10 after tool output.
 
 `findings.json` has it under `ledger`, `ptt compare` says where arms differ in it beyond the spread of their seeds, and
 `diagnosis.tables` hold `ledger`, `ledger_steps` and `ledger_guards` ([tables](tables.md#ledger)).

@@ -435,6 +435,7 @@ class Ledger:
     objective: str  # the loss whose weights these are, and what says so
     reason: str = ""  # why it is not judged; empty where it is
     said: str = ""  # in a sentence
+    place: str = ""  # where most of the tokens that hold half of it stand; empty where no place holds most of them
     approximated: str = ""  # what is not recorded, and how far off that makes the numbers
     since: int | None = None  # first step that `said` and the shares are of
     steps: int = 0  # that were read

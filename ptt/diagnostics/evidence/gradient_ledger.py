@@ -195,11 +195,11 @@ def _ledger_of(
         tail_share=float(held.size[chosen & audited.tail].sum() / held.size[chosen].sum()),
         tail_tokens=float(audited.tail[chosen].mean()),
         second_moment=moments,
-        said=_sentence(audited, held.size, chosen, since, post_name),
         approximated="; ".join(_approximated(audited, found)),
         shares=_typed_shares(held, attributes, chosen),
         guards=prices,
         cheapest=cheapest_guard(prices, moments),
+        **_said(audited, held.size, chosen, since, post_name),
     )
     tables = {
         "ledger": shares_by(held, attributes, window, WINDOWS[: len(spans)]),
@@ -343,17 +343,21 @@ def _by_step(audited: AuditedTokens, held: Contributions, size: FloatArray) -> p
 # ---- in a sentence
 
 
-def _sentence(audited: AuditedTokens, size: FloatArray, chosen: BoolArray, since: int, post_name: str) -> str:
+def _said(audited: AuditedTokens, size: FloatArray, chosen: BoolArray, since: int, post_name: str) -> dict[str, str]:
     """Say how few tokens hold half of the update, and where most of these stand."""
     heavy = np.zeros(len(size), np.bool_)
     heavy[chosen] = heaviest(size[chosen])
     said = f"since step {since} half of the update comes from {pct(float(heavy.sum() / chosen.sum()))} of the tokens"
-    best, lift, where = "", MIN_LIFT, 0.0
+    best, lift, shares = "", MIN_LIFT, (0.0, 0.0)
     for words, place in _places(audited, post_name):
         inside, among = float(place[heavy].mean()), float(place[chosen].mean())
         if inside > MOST and among > 0 and inside / among > lift:
-            best, lift, where = f"{words} ({pct(inside)} of them, {pct(among)} of all tokens)", inside / among, inside
-    return f"{said}, most of them {best}" if where else f"{said}; no tool, result or distance holds most of them"
+            best, lift, shares = words, inside / among, (inside, among)
+    if not best:
+        return {"said": f"{said}; no tool, result or distance holds most of them"}
+    inside, among = shares
+    beside = f"{pct(inside)} of them, {pct(among)} of all tokens"
+    return {"said": f"{said}, most of them {best} ({beside})", "place": best}
 
 
 def _places(audited: AuditedTokens, post_name: str) -> Iterator[tuple[str, BoolArray]]:
@@ -369,4 +373,4 @@ def _places(audited: AuditedTokens, post_name: str) -> Iterator[tuple[str, BoolA
     for words, after in kinds:
         yield f"after {words}", after
         for near in NEAR:
-            yield f"among {SMALL_NUMBERS.get(near, f'the first {near}')} after {words}", after & (since < near)
+            yield f"{SMALL_NUMBERS.get(near, f'the first {near}')} after {words}", after & (since < near)

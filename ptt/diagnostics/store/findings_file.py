@@ -254,6 +254,7 @@ class _Ledger(_Part):
     objective: str
     reason: str
     said: str
+    place: str
     approximated: str
     since: Integer | None
     steps: Count

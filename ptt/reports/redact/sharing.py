@@ -80,7 +80,8 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     model.Ledger: _columns(
         "since steps tokens half_tokens early_half_tokens effective_sequences tail_share tail_tokens second_moment "
         "cheapest",
-        finding=Treat.RULE, objective=S, reason=S, said=S, approximated=S, shares=Treat.EACH, guards=Treat.EACH,
+        finding=Treat.RULE, objective=S, reason=S, said=S, place=S, approximated=S,
+        shares=Treat.EACH, guards=Treat.EACH,
     ),
     model.LedgerShare: _columns("by share token_share signed kl masked truncated clipped", value=Treat.KEEP),
     model.GuardPrice: _columns("guard pair tail cost second_moment holds", reason=S),

@@ -21,7 +21,7 @@ AUDIT = (
     "agreeing", "since", "reason", "missing", "finding",
 )  # fmt: skip
 LEDGER = (
-    "finding", "objective", "reason", "said", "approximated", "since", "steps", "tokens", "half_tokens",
+    "finding", "objective", "reason", "said", "place", "approximated", "since", "steps", "tokens", "half_tokens",
     "early_half_tokens", "effective_sequences", "tail_share", "tail_tokens", "second_moment",
 )  # fmt: skip
 LEDGER_SHARE = ("by", "value", "share", "token_share", "signed", "kl", "masked", "truncated", "clipped")

@@ -60,7 +60,10 @@ def ledger_view(diagnosis: Diagnosis) -> LedgerView | None:
 def ledger_line(diagnosis: Diagnosis) -> str:
     """Say in one line what the update rests on; empty where no finding asks, or where it is not judged."""
     ledger = diagnosis.ledger
-    return "" if ledger is None or ledger.reason else safe(f"{ledger.said}{_cheapest(ledger)}")
+    if ledger is None or ledger.reason or ledger.since is None:
+        return ""
+    where = f", mostly {ledger.place}" if ledger.place else ""
+    return safe(f"half of it from {percent(ledger.half_tokens)} of the tokens since step {ledger.since}{where}")
 
 
 def _cheapest(ledger: Ledger) -> str:
