@@ -64,7 +64,7 @@ WAYS: Final = {
 }
 """How the norms of scores are approximated, and the power at which tokens add up: 1, or 2 as orthogonal scores do."""
 TRAINED_GUARDS: Final = {
-    "clip-tighter": "clip-x0.1", "mask-sequences": "opsm-0.005", "drop-errored": "drop-errored",
+    "clip-tighter": "clip-x0.1", "mask-sequences": "opsm-0.005", "drop-errored": "drop-errored", "kl-x50": "kl-x50",
 }  # fmt: skip
 """Guards as the reproduction calls them, by what the ledger calls them."""
 EVERY: Final = 5  # steps between those whose gradient is known
@@ -140,11 +140,12 @@ def compare(
     results = {}
     for half, kept in halves.items():
         of_half = both.filter((pl.col("step") // 5 % 4).is_in(kept))
-        correlations, errors, norm_errors = [], [], []
+        correlations, telling_alone, errors, norm_errors = [], [], [], []
         for (step,), part in of_half.group_by("step", maintain_order=True):
             telling = part.filter(pl.col("grad_norm") > 0)
             if telling.height >= MIN_TELLING and telling["whole"].n_unique() > 1:
-                correlations.append(rank_correlation(part["grad_norm"].to_numpy(), part["whole"].to_numpy()))
+                for rows, found_there in ((part, correlations), (telling, telling_alone)):
+                    found_there.append(rank_correlation(rows["grad_norm"].to_numpy(), rows["whole"].to_numpy()))
             of_slices = slices.filter(loss=loss, step=step)
             if of_slices["whole_norm"].max() and part["whole"].sum() > 0:
                 held = {name: float(part[name].to_numpy().sum()) for name in ("text_only", "post_tool")}
@@ -158,6 +159,7 @@ def compare(
         results[half] = {
             "steps": len(correlations),
             "rank_correlation": round(float(np.mean(correlations)), 4),
+            "with_gradient": round(float(np.nanmean(telling_alone)), 4),
             "share_error": round(float(np.mean(np.abs(errors))), 4),
             "share_bias": round(float(np.mean(errors)), 4),
             "norm_share_error": round(float(np.mean(np.abs(norm_errors))), 4),

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ptt.diagnostics.evidence.gradient_ledger import EXPLAINED
-from ptt.diagnostics.evidence.policy_objective import MIN_CORRELATION, UNPROVEN
 from ptt.reports.text.names import GUARDS
 
+MIN_CORRELATION: Final = 0.8  # over the sequences of a step, in MIN_ARMS of the arms: below, a loss is not judged
+MIN_ARMS: Final = 2
 RESULTS: Final = Path(__file__).parents[1] / "benchmarks" / "ledger.json"
 WAYS: Final = {
     "ledger": "as the ledger has it",
@@ -30,8 +31,8 @@ ABOUT_GUARDS: Final = {
     "veto-1e-4": "sequences with a token whose ratio is below 10⁻⁴ are left out",
     "opsm-0.005": "sequences with a negative advantage that drifted by more than 0.005 nats a token are left out",
     "drop-errored": "episodes with a failed call are left out",
-    "kl-x3": "the KL in the loss counts three times",
-    "kl-x10": "ten times",
+    "kl-x10": "the KL in the loss counts ten times",
+    "kl-x50": "fifty times",
     "one-schema": "an upper bound alone: tokens after tools get the tail of those before; nothing is replayed",
 }
 
@@ -119,7 +120,9 @@ the other half, looked at once. A loss is judged where two of three arms reach {
 |---|{lines}---|
 {rows}
 
-Cells hold the rank correlation and the error of the share. By way of approximating the score, mean rank correlation of
+Cells hold the rank correlation (in brackets that of sequences with a gradient alone, since one without any is easy to
+rank) and the error of the share. REINFORCE and RLOO were not measured; their weights follow the same formulas. The
+model has 0.28 million weights: nothing says that the norms of larger ones are as regular. By way of approximating the score, mean rank correlation of
 all arms on the tuning half:
 
 | loss | {ways} |
@@ -159,7 +162,9 @@ def page() -> str:
 def _truth(results: Mapping[str, Any]) -> str:
     losses = results["losses"]
     arms = sorted({arm for ways in losses.values() for arm in ways[USED]})
-    rows = "\n".join(f"| {loss} | {' | '.join(_cells(losses[loss], arms))} | {_judged(loss)} |" for loss in losses)
+    rows = "\n".join(
+        f"| {loss} | {' | '.join(_cells(losses[loss], arms))} | {_judged(losses[loss][USED])} |" for loss in losses
+    )
     way_rows = "\n".join(f"| {loss} | {' | '.join(_by_way(losses[loss]))} |" for loss in losses)
     guarded = results.get("guards") or ()
     return TRUTH.format(
@@ -173,7 +178,7 @@ def _truth(results: Mapping[str, Any]) -> str:
 def _cells(ways: Mapping[str, Any], arms: list[str]) -> Iterator[str]:
     for arm in arms:
         held = ways[USED][arm]["test"]
-        yield f"{held['rank_correlation']:.2f}, {held['share_error']:.2f}"
+        yield f"{held['rank_correlation']:.2f} ({held['with_gradient']:.2f}), {held['share_error']:.2f}"
 
 
 def _by_way(ways: Mapping[str, Any]) -> Iterator[str]:
@@ -182,8 +187,9 @@ def _by_way(ways: Mapping[str, Any]) -> Iterator[str]:
         yield f"{sum(found) / len(found):.2f}"
 
 
-def _judged(loss: str) -> str:
-    return "no" if loss in UNPROVEN else "yes"
+def _judged(of: Mapping[str, Any]) -> str:
+    reached = sum(arm["test"]["rank_correlation"] >= MIN_CORRELATION for arm in of.values())
+    return "yes" if reached >= MIN_ARMS else "no"
 
 
 def _guard_row(row: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ from ptt.diagnostics.statistics.gradient_shares import (
     shares_by,
 )
 from ptt.diagnostics.statistics.observation_position import DISTANCES, distances
-from ptt.diagnostics.statistics.token_weights import PLAIN, TokenWeights, score_bounds, token_weights
+from ptt.diagnostics.statistics.token_weights import PLAIN, SEQUENCE, TokenWeights, score_bounds, token_weights
 from ptt.diagnostics.statistics.windows import WINDOWS, split_steps
 from ptt.diagnostics.store.scan import READ_ERRORS
 from ptt.diagnostics.wording import pct
@@ -62,10 +62,17 @@ MOST: Final = 0.5
 MIN_NORMS: Final = 12  # steps with a logged gradient norm: fewer do not tell kinds of tokens apart
 AT_CAP: Final = 0.999  # of the largest norm
 MAX_AT_CAP: Final = 0.2  # of the steps: more, and the norm is logged after it was clipped, and tells nothing at the cap
-NO_NORMS: Final = "fewer than {} of its steps log a gradient norm (`grad_norm`), which tells how long scores are"
+NO_NORMS: Final = (
+    "fewer than {} of its steps log a gradient norm (`grad_norm`), which tells how long scores are; without it ranks of "
+    "sequences agreed with the gradient's by 0.67 and 0.70 alone in two of three runs whose gradients are known"
+)
 APPROXIMATED: Final = (
     "the norm of a token's score is not recorded: it is taken for 1 - p times a factor by distance from the tool's "
     "output (or the beginning), fitted to the logged gradient norms"
+)
+SEQUENCES_ALONE: Final = (
+    "ranks of sequences that the clip leaves agreed with the gradient's by 0.75, 0.77 and 0.64 alone in three runs whose "
+    "gradients are known"
 )
 NO_RATIO: Final = "no old logprob is recorded: every ratio policy/old counts as 1, and nothing as clipped"
 NO_LOGP: Final = "no logprob of the policy is recorded: every token's score counts the same"
@@ -214,6 +221,8 @@ def _approximated(audited: AuditedTokens, found: FoundObjective) -> Iterator[str
     yield APPROXIMATED if audited.logp is not None else NO_LOGP
     if audited.policy.ratio is None and found.objective.surrogate != PLAIN:
         yield NO_RATIO
+    if found.objective.level == SEQUENCE:
+        yield SEQUENCES_ALONE
 
 
 def _held(audited: AuditedTokens, weights: TokenWeights, norm: FloatArray) -> Contributions:

@@ -47,9 +47,6 @@ KINDS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """Names of losses whose formula is known; estimators such as REINFORCE++'s are trained on with PPO's loss."""
 NAMED_BY: Final = ("loss_type", "loss_mode", "policy_loss_type")
-MIN_CORRELATION: Final = 0.8  # with gradients by autograd, over the sequences of a step, in two of three arms
-UNPROVEN: Final[Mapping[str, float]] = {}
-"""Losses that stayed below, with the mean correlation measured: docs/ledger.md."""
 TITLES: Final = {CLIPPED: "clipped surrogate", TRUNCATED: "truncated weight times logprob", PLAIN: "plain logprob"}
 LEVELS: Final = {TOKEN: "tokens", SEQUENCE: "sequences (geometric mean)", PRODUCT: "sequences (product)"}
 

@@ -85,8 +85,8 @@ GUARDS = {
     "clip-x0.5": "clip range times 0.5",
     "clip-x1.4": "clip range times 1.4",
     "opsm-0.005": "off-policy sequences with a negative advantage left out",
-    "kl-x3": "KL weight times 3",
     "kl-x10": "KL weight times 10",
+    "kl-x50": "KL weight times 50",
     "drop-errored": "episodes with failed calls left out",
     "one-schema": "one schema of tool output",
 }
