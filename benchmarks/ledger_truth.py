@@ -140,7 +140,9 @@ def compare(
     results = {}
     for half, kept in halves.items():
         of_half = both.filter((pl.col("step") // 5 % 4).is_in(kept))
-        correlations, telling_alone, errors, norm_errors = [], [], [], []
+        correlations: list[float] = []
+        telling_alone: list[float] = []
+        errors, norm_errors = [], []
         for (step,), part in of_half.group_by("step", maintain_order=True):
             telling = part.filter(pl.col("grad_norm") > 0)
             if telling.height >= MIN_TELLING and telling["whole"].n_unique() > 1:

@@ -122,22 +122,23 @@ the other half, looked at once. A loss is judged where two of three arms reach {
 
 Cells hold the rank correlation (in brackets that of sequences with a gradient alone, since one without any is easy to
 rank) and the error of the share. REINFORCE and RLOO were not measured; their weights follow the same formulas. The
-model has 0.28 million weights: nothing says that the norms of larger ones are as regular. By way of approximating the score, mean rank correlation of
-all arms on the tuning half:
+model has 0.28 million weights: nothing says that the norms of larger ones are as regular. By way of approximating the
+score, mean rank correlation of all arms on the tuning half:
 
 | loss | {ways} |
 |---|{way_lines}
 {way_rows}
 
 Of {cases} shares that guards take of tail and rest by thirds of the run, {held:.0%} lie within their bounds when true
-norms of the scores are put in.
+norms of the scores are put in (99% on the tuning half, on which the factor of three was chosen).
 {guarded}"""
 GUARDED = """
 ## Guards against training
 
-Three guards were switched on in the baseline of the reproduction, three seeds each. Predicted: what the ledger of the
-run without the guard says that it takes of the late tail. Real: by how much late post-tool p95 and p99 of abs r came
-out lower than in the run of the same seed without it (below 0: higher).
+Guards were switched on in the baseline of the reproduction. Predicted: what the ledger of the run without the guard
+says that it takes of the late tail's contributions. Real: by how much late post-tool p95 and p99 of abs r came out
+lower than in the run of the same seed without it (below 0: higher). The two are not the same quantity: a replay says
+what single updates lose, and a guard acts over all of them. It says least of a KL, which is small in each update.
 
 | guard | seed | predicted: takes of the tail | costs of the rest | real: p95 lower by | p99 lower by |
 |---|---|---|---|---|---|
