@@ -63,16 +63,16 @@ MIN_NORMS: Final = 12  # steps with a logged gradient norm: fewer do not tell ki
 AT_CAP: Final = 0.999  # of the largest norm
 MAX_AT_CAP: Final = 0.2  # of the steps: more, and the norm is logged after it was clipped, and tells nothing at the cap
 NO_NORMS: Final = (
-    "fewer than {} of its steps log a gradient norm (`grad_norm`), which tells how long scores are; without it ranks of "
-    "sequences agree with the gradient's by 0.67 and 0.70 alone in two of three runs of known gradients"
+    "fewer than {} of its steps log a gradient norm (`grad_norm`), which tells how long scores are; without it ranks "
+    "of sequences agree with the gradient's by 0.67 and 0.70 alone in two of three runs of known gradients"
 )
 APPROXIMATED: Final = (
     "the norm of a token's score is not recorded: it is taken for 1 - p times a factor by distance from the tool's "
     "output (or the beginning), fitted to the logged gradient norms"
 )
 SEQUENCES_ALONE: Final = (
-    "ranks of the sequences that the clip leaves agree with the gradient's by 0.75, 0.77 and 0.64 alone in three runs of "
-    "known gradients"
+    "ranks of the sequences that the clip leaves agree with the gradient's by 0.75, 0.77 and 0.64 alone in three runs "
+    "of known gradients"
 )
 NO_RATIO: Final = "no old logprob is recorded: every ratio policy/old counts as 1, and nothing as clipped"
 NO_LOGP: Final = "no logprob of the policy is recorded: every token's score counts the same"
