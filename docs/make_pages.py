@@ -15,6 +15,7 @@ from pathlib import Path
 
 from describe_tables import tables
 from draw_rooms import draw
+from make_ledger_page import page as ledger
 
 from ptt.diagnostics import schema
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, ROWS_PER_MB, SECONDS_PER_FILE, SECONDS_PER_MB
@@ -652,6 +653,7 @@ PAGES = {
     "budget.md": budget,
     "causes.md": causes,
     "formats.md": formats,
+    "ledger.md": ledger,
     "rules.md": rules,
     "scrubbing.md": scrubbing,
     "settings.md": settings,

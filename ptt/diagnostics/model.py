@@ -394,6 +394,65 @@ class Outcome:
     said: str = ""  # two or three sentences
 
 
+@dataclass(frozen=True, kw_only=True)
+class LedgerShare:
+    """What tokens of one kind hold of the update."""
+
+    by: str  # slice, tail, tool name, tool result, distance, turn, outcome, group, rank or env
+    value: str
+    share: float  # of the absolute contributions
+    token_share: float
+    signed: float  # sum of the signed contributions over that of all absolute ones
+    kl: float  # of its contributions, the KL penalty's
+    masked: float  # taken by masks, of what there would be without masks, caps and clips
+    truncated: float
+    clipped: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardPrice:
+    """What a guard would have taken from the update in the late window, replayed on the recorded tokens."""
+
+    guard: str
+    pair: str | None  # whose ratio it is on
+    tail: Interval | None  # part of the tail's contributions that it takes, at the bounds of the scores' norms
+    cost: Interval | None  # of all other contributions
+    second_moment: float | None  # late, over the early one without the guard; None: it cannot be replayed
+    holds: bool  # that ratio is within its early level
+    reason: str = ""  # what its numbers are a bound of, where they are no replay
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others."""
+        return f"{self.guard} {self.pair}" if self.pair else self.guard
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """What the update rests on, and what guards would cost."""
+
+    finding: str  # id of the finding that it explains
+    objective: str  # the loss whose weights these are, and what says so
+    reason: str = ""  # why it is not judged; empty where it is
+    said: str = ""  # in a sentence
+    place: str = ""  # where most of the tokens that hold half of it stand; empty where no place holds most of them
+    approximated: str = ""  # what is not recorded, and how far off that makes the numbers
+    since: int | None = None  # first step that `said` and the shares are of
+    steps: int = 0  # that were read
+    tokens: int = 0
+    half_tokens: float | None = None  # least share of the tokens since then that holds half of the update
+    early_half_tokens: float | None = None  # the same, of the early third
+    effective_sequences: float | None = None  # effective number of sequences, over their number
+    tail_share: float | None = None  # of the contributions, those of tokens with |r| above 2 nats
+    tail_tokens: float | None = None  # of the tokens
+    second_moment: float | None = None  # sum of the squared contributions of a step: late over early
+    shares: tuple[LedgerShare, ...] = ()
+    guards: tuple[GuardPrice, ...] = ()
+    cheapest: str | None = (
+        None  # name of the guard that costs least of those that hold it; None: none does, or none need
+    )
+
+
 MISCOUNTED: Final = "miscounted"
 """Key of a finding's evidence: the canonical metrics that are not what they are called, and whose judgements follow."""
 
@@ -443,6 +502,7 @@ class DiagnosisRecord:
     from_findings: bool = False  # True: read back from findings.json, which holds only a part of a diagnosis
     outcome: Outcome | None = None  # None: judged by a version that did not describe it
     audit: tuple[AuditRow, ...] | None = None  # what the trainer says, recomputed; None: not made
+    ledger: Ledger | None = None  # None: no finding asks for it
     redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared
     guessable: bool = False  # True of a redacted one whose hashes no secret keys: a guessed name can be confirmed
 

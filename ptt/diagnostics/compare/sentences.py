@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Final
 
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import (
     ASKED_FIRST,
+    EQUIVALENCE_FACTOR,
     LABELS,
     MIN_LOG_RATIO,
     SAME,
@@ -35,6 +37,7 @@ from ptt.diagnostics.compare.comparison import (
     times,
 )
 from ptt.diagnostics.compare.confounders import confounders_of, confounders_of_training, means
+from ptt.diagnostics.wording import pct
 
 MAX_NAMED_ARMS: Final = 3  # arms in the sentence
 
@@ -147,6 +150,12 @@ def _tail_ratios(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: 
 
 MAX_NAMED_METRICS: Final = 6  # metrics in a sentence
 RARER_RATIO: Final = 2.0  # times more that p95 fell than p99 did: then large ratios are rarer rather than smaller
+MIN_UPDATE_SHARE: Final = 0.01  # of the tokens or the update: shares of less are alike
+RESTS_ON: Final = {
+    "half_tokens": "half of the update comes from {} of the tokens, against {}",
+    "tail_share": "tokens with |r| above 2 nats hold {} of it, against {}",
+}
+"""What a ledger says of an update, and how a comparison says it."""
 ONE_SEED: Final = (
     "One run on either side: the intervals cover the noise within these runs, not the spread between seeds of one "
     "setting"
@@ -181,6 +190,7 @@ def sentences_of(
             caveats = [*_rarer_but_as_large(arm, base, tables, name), *caveats]
         said += _metrics(arm, base, tables)
         said += _other_quantities(arm, tables)
+        said += _update(arm, base)
         said += caveats
         cautions += caveats
         said += _divergence(arm, tables)
@@ -281,6 +291,23 @@ def _other_quantities(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]
         f"{arm.name}: {metric_name(metric)} is not compared, as it is {others[metric]}"
         for metric in by_interest(others)
     ]
+
+
+def _update(arm: Arm, base: Arm) -> list[str]:
+    """Return how far apart the arms' updates lie in what they rest on: beyond the spread of their runs, and clearly."""
+    ledgers = [
+        [member.diagnosis.ledger for member in one.members if member.diagnosis.ledger is not None]
+        for one in (arm, base)
+    ]
+    said = []
+    for name, words in RESTS_ON.items():
+        own, others = ([value for one in of if (value := getattr(one, name)) is not None] for of in ledgers)
+        if not own or not others or not (min(own) > max(others) or min(others) > max(own)):
+            continue
+        levels = [median(own), median(others)]
+        if min(levels) * EQUIVALENCE_FACTOR < max(levels) and max(levels) >= MIN_UPDATE_SHARE:
+            said.append(words.format(*map(pct, levels)))
+    return [f"{arm.name}: since its finding began, {'; '.join(said)}"] if said else []
 
 
 def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:

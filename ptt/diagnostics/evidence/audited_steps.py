@@ -65,7 +65,11 @@ def _ends_of_windows(recorded: IntArray, logged: IntArray, window: int) -> IntAr
 
 def rows_of_steps(tokens: Tokens, steps: Sequence[int]) -> pl.DataFrame:
     """Read the sound sequences of these steps whole, sorted by step and seq."""
-    lines = tokens.sound_rows.select("seq", "step").filter(pl.col("step").is_in(list(steps)))
+    return rows_of(tokens, tokens.sound_rows.filter(pl.col("step").is_in(list(steps))))
+
+
+def rows_of(tokens: Tokens, lines: pl.DataFrame) -> pl.DataFrame:
+    """Read these sequences whole, sorted by step and seq; `lines` are theirs of the token pass."""
     wanted = lines.select("seq")
     frames = [frame.join(wanted.lazy(), on="seq", how="semi") for frame in _frames(tokens.scan, wanted["seq"])]
     rows = pl.concat(pl.collect_all(frames), how="diagonal_relaxed") if frames else tokens.scan.frame.limit(0).collect()

@@ -65,6 +65,7 @@ from ptt.diagnostics.evidence.tokens_by_step import Signal, gather_pairs, gather
 from ptt.diagnostics.evidence.validity import REQUIRED_COLUMNS, gather_validity, missing_pair
 from ptt.diagnostics.model import STEP, JsonScalar, Run
 from ptt.diagnostics.statistics.arrays import IntArray
+from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
 from ptt.diagnostics.store.diagnosis import Tables
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
@@ -189,6 +190,8 @@ class Gathered:
     starts: tuple[Starts, ...]  # files that hold several runs
     wide: WideMetrics  # the metrics that `tables` leaves out: too many for rows
     placements: tuple[Placement, ...] = ()  # of rows without a step that repeat rows with one
+    completions: Completions | None = None  # the logged samples; None: there are no tokens
+    shortest: int = MIN_OBSERVATION  # tokens of an observation, by the settings
     post_name: str = "post_observation"  # the name of the slice after an observation
     raised: tuple[Raised, ...] = ()  # exceptions, with the topics that are missing because of them
 
@@ -241,8 +244,8 @@ def gather(
     tails: tuple[Tails, dict[str, pl.DataFrame]] | None = None
     holders: Holders | None = None
     paired = tokens if tokens is not None and tokens.pairs else None
-    if paired is not None:
-        completions = Completions(trajectories, calls, turns)
+    completions = None if tokens is None else Completions(trajectories, calls, turns)
+    if paired is not None and completions is not None:
         with ThreadPoolExecutor(1) as aside:
             details = partial(gather_details, paired, completions, post_name=post_name)
             few = paired.tables.cells.height <= MAX_CELLS_ASIDE
@@ -375,6 +378,8 @@ def gather(
         wide=wide,
         placements=placements,
         starts=starts,
+        completions=completions,
+        shortest=settings.min_observation,
         post_name=post_name,
         raised=tuple(raised),
     )

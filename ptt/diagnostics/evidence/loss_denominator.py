@@ -33,10 +33,10 @@ from ptt.diagnostics.statistics.recomputed_scalars import (
     token_mean,
     tolerance_of,
 )
+from ptt.diagnostics.statistics.token_weights import CONSTANT, MICRO, SEQUENCES, SUMS, TOKENS
 from ptt.diagnostics.wording import pct, sig
 
 DENOMINATOR: Final = "loss denominator"
-TOKENS, SEQUENCES, CONSTANT, SUMS, MICRO = "token_mean", "sequence_mean", "constant", "sequence_sum", "micro_batch_mean"
 CONFIGURED: Final[Mapping[str, Mapping[str, str]]] = {
     "loss_type": {
         "grpo": SEQUENCES, "sapo": SEQUENCES, "bnpo": MICRO, "dapo": TOKENS, "cispo": TOKENS, "vespo": TOKENS,
@@ -76,6 +76,9 @@ class LossAudit:
     logged: float = 0.0
     recomputed: float = 0.0
     series: Series | None = None
+    formula: str = ""  # of the surrogate that gives the logged loss; empty where none does
+    reduction: str = ""
+    coefficient: float = 0.0  # of the KL in it
 
 
 def audit_loss(batch: Batch, metrics: Mapping[str, Series], facts: Facts) -> LossAudit:
@@ -95,6 +98,8 @@ def audit_loss(batch: Batch, metrics: Mapping[str, Series], facts: Facts) -> Los
         rows=tuple(rows), wrong=wrong, series=None if seen is None else seen.series,
         logged=0.0 if seen is None else float(np.median(seen.logged)),
         recomputed=0.0 if seen is None else float(np.median(seen.values)),
+        formula="" if seen is None else seen.surrogate, reduction="" if seen is None else seen.reduction,
+        coefficient=0.0 if seen is None else seen.coefficient,
     )  # fmt: skip
 
 

@@ -70,6 +70,7 @@ class ScalarAudit:
 
     rows: tuple[AuditRow, ...]
     miscounted: tuple[Miscounted, ...] = ()
+    loss: LossAudit | None = None
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what overflows agrees with nothing
@@ -102,7 +103,9 @@ def audit_scalars(
     found = [_miscounted(one, row) for one, row in zip(examined, rows, strict=True)]
     loss = audit_loss(batch, metrics, facts)
     return ScalarAudit(
-        rows=(*rows, *loss.rows), miscounted=tuple(one for one in (*found, _wrong_loss(loss)) if one is not None)
+        rows=(*rows, *loss.rows),
+        miscounted=tuple(one for one in (*found, _wrong_loss(loss)) if one is not None),
+        loss=loss,
     )
 
 

@@ -150,8 +150,7 @@ def _cut_runs(runs: ModelRuns) -> tuple[IntArray, IntArray, IntArray, IntArray]:
 
     Returns row, turn and distance of each stretch, and its first model token in the batch.
     """
-    ends = np.minimum(np.stack([runs.since, runs.since + runs.length - 1]), _FAR)
-    nearest, farthest = np.where(runs.turn > 0, _DISTANCE_OF[ends], 0)
+    nearest, farthest = distances(runs.turn, np.stack([runs.since, runs.since + runs.length - 1]))
     pieces = farthest - nearest + 1
     last = np.cumsum(pieces)
     run = np.repeat(np.arange(len(pieces)), pieces)
@@ -163,6 +162,12 @@ def _cut_runs(runs: ModelRuns) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     key = key[fresh]
     turn = (key >> _TURN_SHIFT) & ((1 << (_ROW_SHIFT - _TURN_SHIFT)) - 1)
     return key >> _ROW_SHIFT, turn, distance[fresh], start[fresh]
+
+
+def distances(turn: IntArray, since: IntArray) -> IntArray:
+    """Return which of DISTANCES tokens lie at: `turn` observations come before, the last one ends `since` before."""
+    places: IntArray = np.where(turn > 0, _DISTANCE_OF[np.minimum(since, _FAR)], 0)
+    return places
 
 
 def _coarse(fine: IntArray, among: IntArray) -> tuple[IntArray, IntArray, IntArray]:

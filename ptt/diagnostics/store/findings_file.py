@@ -29,6 +29,9 @@ from ptt.diagnostics.model import (
     Coverage,
     Diagnosis,
     Finding,
+    GuardPrice,
+    Ledger,
+    LedgerShare,
     Link,
     NotJudged,
     Outcome,
@@ -224,6 +227,49 @@ class _AuditRow(_Part):
     finding: str | None
 
 
+class _LedgerShare(_Part):
+    by: str
+    value: str
+    share: Number
+    token_share: Number
+    signed: Number
+    kl: Number
+    masked: Number
+    truncated: Number
+    clipped: Number
+
+
+class _GuardPrice(_Part):
+    guard: str
+    pair: str | None
+    tail: tuple[Number, Number] | None
+    cost: tuple[Number, Number] | None
+    second_moment: Number | None
+    holds: bool
+    reason: str
+
+
+class _Ledger(_Part):
+    finding: str
+    objective: str
+    reason: str
+    said: str
+    place: str
+    approximated: str
+    since: Integer | None
+    steps: Count
+    tokens: Count
+    half_tokens: Number | None
+    early_half_tokens: Number | None
+    effective_sequences: Number | None
+    tail_share: Number | None
+    tail_tokens: Number | None
+    second_moment: Number | None
+    shares: Annotated[tuple[_LedgerShare, ...], Meta(max_length=MAX_ENTRIES)]
+    guards: Annotated[tuple[_GuardPrice, ...], Meta(max_length=MAX_ENTRIES)]
+    cheapest: str | None
+
+
 class _NotJudged(_Part):
     id: str
     link: Link
@@ -256,6 +302,7 @@ class _Document(_Part):
     crashes: Annotated[tuple[_Crash, ...], Meta(max_length=MAX_FINDINGS)] = ()
     outcome: _Outcome | None = None
     audit: Annotated[tuple[_AuditRow, ...], Meta(max_length=MAX_FINDINGS)] | None = None
+    ledger: _Ledger | None = None
 
 
 def read_findings(path: Path) -> Diagnosis:
@@ -327,6 +374,7 @@ def _diagnosis(document: _Document) -> Diagnosis:
         from_findings=True,
         outcome=_outcome(document.outcome),
         audit=None if document.audit is None else tuple(AuditRow(**structs.asdict(row)) for row in document.audit),
+        ledger=_ledger(document.ledger),
     )
 
 
@@ -335,6 +383,14 @@ def _coverage(coverage: _Coverage | None) -> Coverage | None:
         return None
     core = tuple(CoreQuestion(**structs.asdict(question)) for question in coverage.core)
     return Coverage(judged=coverage.judged, asked=coverage.asked, core=core)
+
+
+def _ledger(ledger: _Ledger | None) -> Ledger | None:
+    if ledger is None:
+        return None
+    shares = tuple(LedgerShare(**structs.asdict(share)) for share in ledger.shares)
+    guards = tuple(GuardPrice(**structs.asdict(price)) for price in ledger.guards)
+    return Ledger(**{**structs.asdict(ledger), "shares": shares, "guards": guards})
 
 
 def _outcome(outcome: _Outcome | None) -> Outcome | None:

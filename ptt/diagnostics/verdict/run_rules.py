@@ -18,6 +18,7 @@ from ptt.diagnostics.errors import describe
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import samples_online, samples_texts, trainer_of
 from ptt.diagnostics.evidence.gather import Gathered
+from ptt.diagnostics.evidence.gradient_ledger import finding_to_explain, gather_ledger
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, excess_interval
 from ptt.diagnostics.evidence.sources import list_sources
 from ptt.diagnostics.metrics.catalogue import listed
@@ -167,10 +168,29 @@ def diagnosis_of(
         outcome=outcome,
     )
     diagnosis = replace(diagnosis, audit=_audit(evidence, diagnosis.findings))
+    diagnosis = _with_ledger(diagnosis, gathered, tokens, contaminated(verdicts, signature[0].signature.pair))
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
     return (
         diagnosis if curves.is_empty() else replace(diagnosis, tables=with_tables(diagnosis.tables, {CURVES: curves}))
     )
+
+
+def _with_ledger(
+    diagnosis: Diagnosis, gathered: Gathered, tokens: local.Tokens | None, distrust: str | None
+) -> Diagnosis:
+    """Add what the update rests on, where a finding asks for it and the logprobs can be trusted."""
+    finding = finding_to_explain(diagnosis.findings)
+    if finding is None or tokens is None or gathered.completions is None or distrust is not None:
+        return diagnosis
+    crashes = list(diagnosis.crashes)
+    weigh = partial(
+        gather_ledger, tokens, gathered.evidence, gathered.completions, finding, post_name=gathered.post_name,
+        shortest=gathered.shortest,
+    )  # fmt: skip
+    for found in _run([(EVIDENCE + "gradient ledger", weigh)], crashes):
+        tables = with_tables(diagnosis.tables, found.tables)
+        diagnosis = replace(diagnosis, ledger=found.ledger, tables=tables)
+    return replace(diagnosis, crashes=tuple(crashes))
 
 
 def _audit(evidence: Evidence, findings: Sequence[Finding]) -> tuple[AuditRow, ...]:

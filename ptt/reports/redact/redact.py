@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.model import CUSTOM, Diagnosis, Finding, Healthy, JsonScalar, NotJudged
+from ptt.diagnostics.model import CUSTOM, Diagnosis, Finding, Healthy, JsonScalar, LedgerShare, NotJudged
 from ptt.diagnostics.traces.model import Call, Example, Message, Parting, TraceDiagnosis, as_run, with_records
 from ptt.reports.redact.sharing import FIELDS, HOLDERS, HOLDERS_OF, ITEMS, KEYS, NAMES, SETTINGS, TABLES, Treat
 from ptt.reports.run.view import FILES, SAMPLES
@@ -234,7 +234,7 @@ class Masker:
 
 
 RECORDED: Final = "recorded, and left out here"
-RECORDS: Final = ("run", "verdict", "outcome", "signature", "audit")
+RECORDS: Final = ("run", "verdict", "outcome", "signature", "audit", "ledger")
 LISTS: Final = ("findings", "healthy", "not_judged", "crashes", "sources")
 HOLDER_ATTRIBUTE, HOLDER_VALUE = "holder_attribute", "holder_value"  # of a finding on who holds a tail
 BEFORE_ANY: Final = "none"  # of the tail's holders: no tool came before
@@ -273,6 +273,8 @@ class Redactor:
         shared = {name: self._field(treats[name], getattr(value, name)) for name in (f.name for f in fields(value))}
         if isinstance(value, Finding | Healthy | NotJudged) and value.id.startswith(CUSTOM):
             shared |= {name: silence for name, silence in SILENCE.items() if name in shared}
+        if isinstance(value, LedgerShare):
+            shared["value"] = self._holder(value.by, value.value)
         return replace(value, **shared)
 
     def _field(self, treat: Treat, value: Any) -> Any:
@@ -368,9 +370,11 @@ def names_of(diagnosis: Diagnosis) -> Iterator[tuple[Treat, Any]]:
         frame = diagnosis.tables.get(table)
         if frame is not None and column in frame.columns:
             yield from ((treat, value) for value in frame[column].cast(pl.String).drop_nulls().unique().to_list())
-    frame = diagnosis.tables.get("attribution")
-    if frame is not None:
-        yield from ((HOLDERS.get(by, Treat.KEEP), value) for by, value in frame.select("by", "value").iter_rows())
+    for share in diagnosis.ledger.shares if diagnosis.ledger is not None else ():
+        yield HOLDERS.get(share.by, Treat.KEEP), share.value
+    for frame in (diagnosis.tables.get("attribution"), diagnosis.tables.get("ledger")):
+        if frame is not None:
+            yield from ((HOLDERS.get(by, Treat.KEEP), value) for by, value in frame.select("by", "value").iter_rows())
 
 
 def _findings(diagnosis: Diagnosis) -> list[Finding]:

@@ -77,6 +77,14 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
         "agreement logged recomputed error steps agreeing since missing",
         quantity=S, said=S, logged_as=S, reason=S, formula=Treat.PARTS, reduction=Treat.PARTS, finding=Treat.RULE,
     ),
+    model.Ledger: _columns(
+        "since steps tokens half_tokens early_half_tokens effective_sequences tail_share tail_tokens second_moment "
+        "cheapest",
+        finding=Treat.RULE, objective=S, reason=S, said=S, place=S, approximated=S,
+        shares=Treat.EACH, guards=Treat.EACH,
+    ),
+    model.LedgerShare: _columns("by share token_share signed kl masked truncated clipped", value=Treat.KEEP),
+    model.GuardPrice: _columns("guard pair tail cost second_moment holds", reason=S),
     model.NotJudged: _columns("link missing applies absent", id=Treat.RULE, reason=S, enable=S),
     model.Healthy: _columns("link", id=Treat.RULE, reason=S, notes=Treat.EACH),
     model.RuleCrash: _columns("", id=Treat.RULE, error=Treat.ERROR),
@@ -114,6 +122,14 @@ TABLES: Final[Mapping[str, Mapping[str, Treat]]] = {
     "attribution": _columns(
         "by rest tail tokens tail_share token_share lift n_sequences tail_sequences limit", value=Treat.HOLDER
     ),
+    "ledger": _columns(
+        "by rest window tokens token_share share signed kl_share masked truncated clipped lift", value=Treat.HOLDER
+    ),
+    "ledger_steps": _columns(
+        "step tokens weight second_moment half_tokens effective_sequences sequences post_share post_tokens tail_share "
+        "tail_tokens kl_share clipped"
+    ),
+    "ledger_guards": _columns("guard pair tail_low tail_high cost_low cost_high second_moment holds", reason=S),
     "checkpoints": _columns("role step weights bytes", path=Treat.FILE, note=S),
     "top_sequences": _columns(
         "row step step_row tail tokens tail_share max_abs_r max_at max_turn reward", path=Treat.FILE,

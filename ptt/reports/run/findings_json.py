@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Outcome
+from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Ledger, Outcome
 from ptt.reports.output import fields_of, finite_json
 
 SCHEMA_VERSION = 1
@@ -20,6 +20,12 @@ AUDIT = (
     "quantity", "agreement", "logged_as", "said", "formula", "reduction", "logged", "recomputed", "error", "steps",
     "agreeing", "since", "reason", "missing", "finding",
 )  # fmt: skip
+LEDGER = (
+    "finding", "objective", "reason", "said", "place", "approximated", "since", "steps", "tokens", "half_tokens",
+    "early_half_tokens", "effective_sequences", "tail_share", "tail_tokens", "second_moment",
+)  # fmt: skip
+LEDGER_SHARE = ("by", "value", "share", "token_share", "signed", "kl", "masked", "truncated", "clipped")
+GUARD_PRICE = ("guard", "pair", "tail", "cost", "second_moment", "holds", "reason")
 SOURCE = ("path", "kind", "rows_ok", "rows_bad", "bytes_lost", "note")
 
 
@@ -78,6 +84,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
                 for finding in diagnosis.findings
             ],
             "audit": None if diagnosis.audit is None else [fields_of(row, *AUDIT) for row in diagnosis.audit],
+            **({} if diagnosis.ledger is None else {"ledger": _ledger(diagnosis.ledger)}),
             "not_judged": [fields_of(item, *NOT_JUDGED) for item in diagnosis.not_judged],
             "crashes": [fields_of(crash, "id", "error") for crash in diagnosis.crashes],
             "sources": [fields_of(source, *SOURCE) for source in diagnosis.sources],
@@ -103,6 +110,15 @@ def _coverage(coverage: Coverage) -> dict[str, object]:
     return {
         **fields_of(coverage, "judged", "asked"),
         "core": [fields_of(question, *CORE_QUESTION) for question in coverage.core],
+    }
+
+
+def _ledger(ledger: Ledger) -> dict[str, object]:
+    return {
+        **fields_of(ledger, *LEDGER),
+        "shares": [fields_of(share, *LEDGER_SHARE) for share in ledger.shares],
+        "guards": [fields_of(price, *GUARD_PRICE) for price in ledger.guards],
+        "cheapest": ledger.cheapest,
     }
 
 

@@ -17,6 +17,7 @@ from ptt.reports.run import view
 from ptt.reports.run.answers import replies
 from ptt.reports.run.audit import audit_view
 from ptt.reports.run.drawn import RunFigures, draw_run, fault_lines, undrawn_lines
+from ptt.reports.run.ledger import ledger_view
 from ptt.reports.run.outcome import outcome_view
 from ptt.reports.run.tail_details import details
 from ptt.reports.text.names import ANSWERS, sentence
@@ -67,6 +68,7 @@ def render_page(diagnosis: Diagnosis, drawn: Callable[[], RunFigures] | None = N
         conditions=view.conditions(diagnosis),
         growth_parts=answer(diagnosis),
         audit=audit_view(diagnosis),
+        ledger=ledger_view(diagnosis),
         details=details(diagnosis),
         weighty=weighty,
         notes=findings[len(weighty) :],

@@ -11,6 +11,7 @@ from rich.text import Text
 from ptt.diagnostics.model import Diagnosis, Severity, Source, Status, in_unit, since_words
 from ptt.reports.run.answers import NOTHING_TO_DO, happened, tail_first
 from ptt.reports.run.audit import recomputed_line
+from ptt.reports.run.ledger import ledger_line
 from ptt.reports.run.outcome import said_beside_headline
 from ptt.reports.text.consequences import consequence_counts, first_failure, limit_words, roots
 from ptt.reports.text.names import LINKS, SEVERITIES, joined, sentence, slice_name, status_word
@@ -51,6 +52,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console, report_path: str) ->
         "Outcome": outcome_lines(diagnosis),
         "Limit": (cell(in_unit(text, unit)) for text in _limit(diagnosis)),
         "Why": (cell(in_unit(text, unit)) for text in _reasons(diagnosis)),
+        "Update": map(cell, filter(None, [in_unit(sentence(ledger_line(diagnosis)), unit)])),
         "Found": found_lines(diagnosis),
         "Next": next_lines(diagnosis),
         "Covered": map(cell, core_coverage(diagnosis)[:1] if diagnosis.verdict.status is Status.HEALTHY else ()),

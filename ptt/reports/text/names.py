@@ -81,6 +81,14 @@ GUARDS = {
     "mis-10": "MIS, mask above 10",
     "veto-1e-4": "veto, a token below 10⁻⁴",
     "sequence-0.5-2": "sequence mean, 0.5 to 2",
+    "clip-x0.1": "clip range times 0.1",
+    "clip-x0.5": "clip range times 0.5",
+    "clip-x1.4": "clip range times 1.4",
+    "opsm-0.005": "off-policy sequences with a negative advantage left out",
+    "kl-x10": "KL weight times 10",
+    "kl-x50": "KL weight times 50",
+    "drop-errored": "episodes with failed calls left out",
+    "one-schema": "one schema of tool output",
 }
 _SPELT: Final = frozenset({"acc", "clipfrac", "kl", "lr", "ppl", "tis"})  # names as logged that are no words
 _NAMES: Final = re.compile(r"`([^`]+)`")
@@ -100,6 +108,8 @@ BY = {
     "tool name": "tool of the last observation",
     "tool result": "result of the last tool",
     "top sequences": "sequences with most tail",
+    "tail": "size of |r|",
+    "outcome": "outcome of the episode",
 }
 
 
