@@ -37,7 +37,7 @@ from ptt.diagnostics.statistics.tail_origin import (
     level_scores,
     redrawn_sums,
 )
-from ptt.diagnostics.statistics.windows import WINDOWS, Span
+from ptt.diagnostics.statistics.windows import WINDOWS, Span, split_steps
 from ptt.diagnostics.store.scan import READ_ERRORS
 
 MAX_TOKENS: Final = 1 << 19  # read again, unless LEAST_STEPS hold more: 5% of the time of a diagnosis of 20M tokens
@@ -48,7 +48,15 @@ UNSUPPORTED: Final = 0.01  # probability: what the reference would say once in a
 CONFIDENT: Final = (0.5, 0.9, 0.99)  # edges of the policy's probability
 CONFIDENCES: Final = ("below 0.5", "0.5 to 0.9", "0.9 to 0.99", "above 0.99")
 FROZEN: Final = 1.1  # late over middle |r|, either way: surely less is no movement
-TEXT, POST = 0, 1
+POST: Final = 1
+BLOCKS: Final = 12  # of steps, in the course
+MIN_BLOCK_TOKENS: Final = 20  # of a part in a block
+COURSE_PARTS: Final = ("text_only", "failed", "familiar", "unfamiliar")
+COURSE: Final[dict[str, pl.DataType]] = {
+    "step_first": pl.Int64(),
+    "step_last": pl.Int64(),
+    **{name: pl.Float64() for name in ("step_mid", "alpha", *COURSE_PARTS)},
+}
 NO_IDS: Final = "token_ids are not recorded: write them beside the logprobs"
 ALIKE: Final = "the tools' outputs of the late window are all equally familiar, so their novelty explains no difference"
 NO_GROWTH: Final = "the tail a token did not surely grow"
@@ -58,8 +66,8 @@ NO_GROWTH: Final = "the tail a token did not surely grow"
 class TokensAgain:
     """The policy's tokens of the steps read, (tokens,) each, and the stretches after an observation, one a row.
 
-    stretch: -1 before any observation. stretches: seq, turn, step, unit, begin (response tokens before the output), kind,
-    familiarity and whole (a hash) where token ids are recorded.
+    stretch: -1 before any observation. stretches: seq, turn, step, begin (response tokens before the output); came (the
+    step of the rollout), kind, familiarity and whole (a hash) where token ids are recorded.
     """
 
     steps: int
@@ -78,8 +86,10 @@ class TokensAgain:
         return np.maximum(self.magnitude - TAIL_NATS, 0.0)
 
 
-def gather_support(tokens: Tokens, completions: Completions, tails: Tails) -> Support | None:
-    """Read steps again and say what the tail follows; None where nothing after a tool can be read."""
+def gather_support(
+    tokens: Tokens, completions: Completions, tails: Tails
+) -> tuple[Support, dict[str, pl.DataFrame]] | None:
+    """Read steps again and say what the tail follows, with its course; None where nothing after a tool can be read."""
     try:
         again = _read_again(tokens)
     except READ_ERRORS:  # damage in a column that no other stage reads: what can be judged has been
@@ -103,7 +113,7 @@ def gather_support(tokens: Tokens, completions: Completions, tails: Tails) -> Su
     unmeasured = {**dict.fromkeys(("errors", "novelty", "length", "exposure"), few), "exposure": few or NO_GROWTH}
     unmeasured |= missing if not few else {}
     changes, ratio = _movement(again, window)
-    return Support(
+    support = Support(
         follows=CANNOT_TELL if few else leading(shares, unmeasured=bool(missing)),
         reason=few or "; ".join(missing.values()),
         pair=tokens.pairs[0].name,
@@ -118,6 +128,7 @@ def gather_support(tokens: Tokens, completions: Completions, tails: Tails) -> Su
         change=None if ratio is None else ratio.value,
         change_interval=None if ratio is None else ratio.interval,
     )
+    return support, {"support_course": _course(again, stretches)}
 
 
 def _told(cause: str, share: Share | None, reason: str) -> SupportShare:
@@ -216,7 +227,7 @@ def _shares(
     missing: dict[str, str] = {}
     stretch, height = again.stretch[late], stretches.height
     tokens = np.bincount(stretch, minlength=height).astype(np.float64)
-    tail = np.bincount(stretch, weights=again.excess[late], minlength=height)
+    tail = np.bincount(stretch, weights=again.excess[late], minlength=height).astype(np.float64)
     unit = np.zeros(height, np.int64)
     unit[stretch] = again.unit[late]
     here = np.flatnonzero(tokens)
@@ -244,7 +255,7 @@ def _shares(
 
 
 def _by_window_and_slice(again: TokensAgain, window: IntArray, values: Mapping[str, FloatArray]) -> FloatArray:
-    """Sum tokens and `values` of each window and slice, as recorded and redrawn: (1 + draws, windows, 2, 1 + values)."""
+    """Sum tokens and `values` by window and slice, as recorded and redrawn: (1 + draws, windows, 2, 1 + values)."""
     inside = window >= 0
     cell = np.where(inside, 2 * window + (again.stretch >= 0), 2 * len(WINDOWS))
     columns = np.stack([np.ones(len(window)), *values.values()], axis=1)
@@ -321,6 +332,39 @@ def _masses(again: TokensAgain, stretches: pl.DataFrame, window: IntArray) -> It
                 )  # fmt: skip
 
 
+def _course(again: TokensAgain, stretches: pl.DataFrame) -> pl.DataFrame:
+    """Return, by block of steps, the share of tokens after tools and the tail a token of each part."""
+    blocks = split_steps(np.unique(again.step).tolist(), BLOCKS)
+    block, after, at = _window_of(again.step, blocks), again.stretch >= 0, np.maximum(again.stretch, 0)
+    failed = stretches["failed"].fill_null(value=False).to_numpy()
+    of_token = after & ~failed[at] if stretches.height else after
+    parts = {"text_only": ~after, "failed": after & ~of_token}
+    if "familiarity" in stretches.columns:
+        limit = _usual_familiarity(stretches, _window_of(stretches["step"].to_numpy(), blocks), ~failed)
+        with np.errstate(invalid="ignore"):
+            gap = (stretches["familiarity"].to_numpy() - limit)[at]
+            parts |= {"familiar": of_token & (gap >= 0), "unfamiliar": of_token & (gap < 0)}
+    columns: dict[str, object] = {
+        "step_first": [span.first for span in blocks],
+        "step_last": [span.last for span in blocks],
+        "step_mid": [span.middle for span in blocks],
+        "alpha": np.bincount(block, weights=after) / np.bincount(block),
+    }
+    for name in COURSE_PARTS:
+        chosen = parts.get(name, np.zeros(len(block), np.bool_))
+        tokens = np.bincount(block[chosen], minlength=len(blocks))
+        tail = np.bincount(block[chosen], weights=again.excess[chosen], minlength=len(blocks))
+        columns[name] = [nats / n if n >= MIN_BLOCK_TOKENS else None for nats, n in zip(tail, tokens, strict=True)]
+    return pl.DataFrame(columns, schema=COURSE)
+
+
+def _usual_familiarity(stretches: pl.DataFrame, block: IntArray, chosen: BoolArray) -> FloatArray:
+    """Return for each stretch the median familiarity of its block's `chosen` ones, NaN where there is none."""
+    rows = stretches.select(pl.col("familiarity").fill_nan(None), block=pl.Series(block), chosen=pl.Series(chosen))
+    median = pl.col("familiarity").filter("chosen").median().over("block")
+    return rows.select(median).to_series().cast(pl.Float64).fill_null(math.nan).to_numpy()
+
+
 def _outputs(stretches: pl.DataFrame, windows: Sequence[Span]) -> Iterator[OutputDiversity]:
     """Yield how new the outputs were by window, each rollout once."""
     if "kind" not in stretches.columns:
@@ -331,6 +375,7 @@ def _outputs(stretches: pl.DataFrame, windows: Sequence[Span]) -> Iterator[Outpu
         if rows.height:
             shares = np.bincount(rows["kind"].to_numpy(), minlength=len(KINDS)) / rows.height
             yield OutputDiversity(
-                window=name, outputs=rows.height, distinct=rows["whole"].n_unique(), exact=float(shares[0]),
-                near=float(shares[1]), unseen=float(shares[2]), familiarity=float(rows["familiarity"].to_numpy().mean()),
+                window=name, outputs=rows.height, distinct=rows["whole"].n_unique(),
+                **dict(zip(KINDS, shares.tolist(), strict=True)),
+                familiarity=float(rows["familiarity"].to_numpy().mean()),
             )  # fmt: skip

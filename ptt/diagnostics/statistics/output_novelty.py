@@ -26,9 +26,9 @@ Hashes = npt.NDArray[np.uint64]
 class Novelty:
     """Of each output, (outputs,): its kind, what is known of it, and the hash of it as a whole.
 
-    familiarity: the mean, over its distinct n-grams, of the share of earlier outputs that hold the n-gram; 1 where every
-    earlier output held all of it. seen: the share of its n-grams that any earlier output held. Both are NaN, and kind is
-    UNSEEN, where there was no earlier output.
+    familiarity: the mean, over its distinct n-grams, of the share of earlier outputs that hold the n-gram; 1 where
+    every earlier output held all of it. seen: the share of its n-grams that any earlier output held. Both are NaN, and
+    kind is UNSEEN, where there was no earlier output.
     """
 
     kind: IntArray
@@ -40,12 +40,12 @@ class Novelty:
 def output_novelty(tokens: IntArray, starts: IntArray, step: IntArray, counted: BoolArray) -> Novelty:
     """Hold each output against those of earlier steps.
 
-    tokens: (tokens,) ids, output i from starts[i] to starts[i + 1], none empty; step: (outputs,) at which it first came;
-    counted: (outputs,) False for a copy of a rollout that is trained on again, which is no output of its own.
+    tokens: (tokens,) ids, output i from starts[i] to starts[i + 1], none empty; step: (outputs,) at which it first
+    came; counted: (outputs,) False for a copy of a rollout that is trained on again, which is no output of its own.
     """
     length = np.diff(starts)
     grams, of = _grams(tokens, starts)
-    whole = np.add.reduceat(_mixed(grams + _mixed(_position(of, starts))), _firsts(of)) if len(of) else grams
+    whole = np.add.reduceat(_mixed(grams + _mixed(_position(of))), _firsts(of)) if len(of) else grams
     order = np.lexsort((of, grams))
     grams, of = grams[order], of[order]
     distinct = np.append(True, (np.diff(of) != 0) | (grams[1:] != grams[:-1]))[: len(of)]
@@ -78,11 +78,11 @@ def _grams(tokens: IntArray, starts: IntArray) -> tuple[Hashes, IntArray]:
     grams = np.zeros(len(tokens), np.uint64)
     for ahead in range(N):
         grams = grams * _BASE + np.where(left > ahead, padded[ahead : ahead + len(tokens)], np.uint64(0))
-    whole = (left >= N) | (_position(of, starts) == 0)
+    whole = (left >= N) | (_position(of) == 0)
     return _mixed(grams[whole]), of[whole]
 
 
-def _position(of: IntArray, starts: IntArray) -> Hashes:
+def _position(of: IntArray) -> Hashes:
     """Return the number of each row within its output, for rows in the order of outputs."""
     first = _firsts(of)
     return (np.arange(len(of)) - np.repeat(first, np.diff(np.append(first, len(of))))).astype(np.uint64)

@@ -1,9 +1,10 @@
 """What a tail follows: shares of it that would be gone if one thing were as it is where that thing is least.
 
-The tail per token is fitted as a product of factors, log rate = a + b x, by quasi-Poisson regression: of several things
-that go together, each gets what the others do not explain. The share that goes with one of them is its attributable
-fraction, the sum over rows of tail (1 - exp(-b x)) over the tail (Greenland and Drescher 1993); x is 0 where the thing is
-least. Shares need not add up to 1, since a token may need two of them. Intervals redraw whole prompt groups.
+The tail per token is fitted as a product of factors, log rate = a + b x, by quasi-Poisson regression: of several
+things that go together, each gets what the others do not explain. The share that goes with one of them is its
+attributable fraction, the sum over rows of tail (1 - exp(-b x)) over the tail (Greenland and Drescher 1993); x is 0
+where the thing is least. Shares need not add up to 1, since a token may need two of them. Intervals redraw whole prompt
+groups.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def attributable_shares(
 ) -> dict[str, Share]:
     """Return the share of the tail that goes with each of `scores`, beside the others.
 
-    tail, tokens: (rows,) nats and tokens of each row; unit: (rows,) numbers from 0 of what is redrawn as a whole; scores:
-    (rows,) each, 0 where the thing is least. A score that does not vary has no share (NaN).
+    tail, tokens: (rows,) nats and tokens of each row; unit: (rows,) numbers from 0 of what is redrawn as a whole;
+    scores: (rows,) each, 0 where the thing is least. A score that does not vary has no share (NaN).
     """
     table = np.stack(list(scores.values()), axis=1)
     design, cell = np.unique(table, axis=0, return_inverse=True)
@@ -62,10 +63,10 @@ def attributable_shares(
 
 
 def rate_coefficients(tail: FloatArray, tokens: FloatArray, design: FloatArray) -> FloatArray:
-    """Fit tail = tokens exp(a + design b) by quasi-likelihood: (draws, cells) twice, (cells, factors) to (draws, factors).
+    """Fit tail = tokens exp(a + design b) by quasi-likelihood.
 
-    Newton's method on the Poisson score equations, whose solution is consistent for any spread of the tail about its
-    mean (Wedderburn 1974).
+    tail, tokens: (draws, cells); design: (cells, factors); returns b, (draws, factors). Newton's method on the Poisson
+    score equations, whose solution is consistent for any spread of the tail about its mean (Wedderburn 1974).
     """
     full = np.column_stack([np.ones(len(design)), design])
     beta = np.zeros((len(tail), full.shape[1]))
@@ -116,7 +117,7 @@ def redrawn_sums(values: FloatArray, cell: IntArray, unit: IntArray, *, cells: i
         axis=-1,
     ).reshape(units, cells * columns)
     counts = draw_counts(units, DRAWS, np.random.default_rng(seed)).astype(np.float64)
-    sums = product(np.concatenate([np.ones((1, units)), counts]), table)
+    sums = product(np.concatenate([np.ones((1, units)), counts]), table.astype(np.float64))
     return sums.reshape(1 + DRAWS, cells, columns)
 
 

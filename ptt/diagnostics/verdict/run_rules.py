@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -39,7 +39,7 @@ from ptt.diagnostics.model import (
     Severity,
     Steps,
 )
-from ptt.diagnostics.rules import RULES, tool_tail_growth
+from ptt.diagnostics.rules import RULES, tail_holder, tool_tail_growth
 from ptt.diagnostics.rules.single_series import lasting_excess
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
 from ptt.diagnostics.statistics.arrays import IntArray
@@ -154,6 +154,8 @@ def diagnosis_of(
     verdicts = [signature[0].verdict, *verdicts, *_run(custom, crashes)]
     verdicts = [_with_framework_line(_without_first_step(verdict, evidence), evidence) for verdict in verdicts]
     outcome = next(iter(_run([("outcome", partial(outcome_of, evidence))], crashes)), None)
+    asked = _findings_on(verdicts, tail_holder.FINDINGS)
+    support = next(iter(_run([(EVIDENCE + "support", gathered.support)] if asked else [], crashes)), None)
     diagnosis = verdict_of(
         run=evidence.run,
         signature=signature[0].signature,
@@ -166,11 +168,18 @@ def diagnosis_of(
         explains=explains(),
         outcome=outcome,
     )
-    diagnosis = replace(diagnosis, audit=_audit(evidence, diagnosis.findings))
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
-    return (
-        diagnosis if curves.is_empty() else replace(diagnosis, tables=with_tables(diagnosis.tables, {CURVES: curves}))
+    more = ({} if curves.is_empty() else {CURVES: curves}) | (support[1] if support else {})
+    return replace(
+        diagnosis,
+        audit=_audit(evidence, diagnosis.findings),
+        support=support[0] if support else None,
+        tables=with_tables(diagnosis.tables, more),
     )
+
+
+def _findings_on(verdicts: Iterable[RuleVerdict], ids: Collection[str]) -> bool:
+    return any(finding.id in ids for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings)
 
 
 def _audit(evidence: Evidence, findings: Sequence[Finding]) -> tuple[AuditRow, ...]:

@@ -77,6 +77,15 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
         "agreement logged recomputed error steps agreeing since missing",
         quantity=S, said=S, logged_as=S, reason=S, formula=Treat.PARTS, reduction=Treat.PARTS, finding=Treat.RULE,
     ),
+    model.Support: _columns(
+        "follows pair steps tokens groups alpha changes change change_interval",
+        reason=S, shares=Treat.EACH, masses=Treat.EACH, outputs=Treat.EACH,
+    ),
+    model.SupportShare: _columns("cause share interval", reason=S),
+    model.SupportMass: _columns(
+        "window by value tokens groups policy reference reference_interval unsupported unsupported_interval tail_share"
+    ),
+    model.OutputDiversity: _columns("window outputs distinct exact near unseen familiarity"),
     model.NotJudged: _columns("link missing applies absent", id=Treat.RULE, reason=S, enable=S),
     model.Healthy: _columns("link", id=Treat.RULE, reason=S, notes=Treat.EACH),
     model.RuleCrash: _columns("", id=Treat.RULE, error=Treat.ERROR),
@@ -94,6 +103,7 @@ TABLES: Final[Mapping[str, Mapping[str, Treat]]] = {
     "aggregates": _columns("name step value mean limit"),
     "courses": _columns("split step value", logged_as=S),
     "finding_series": _columns("step value flag", metric=S, logged_as=S),
+    "support_course": _columns("step_first step_last step_mid alpha text_only failed familiar unfamiliar"),
     "tail_emergence": _columns("slice q step_first step_last step_mid value lo hi n_tokens n_sequences"),
     "ecdf": _columns("slice part x cdf n_tokens step_first step_last window"),
     "ess": _columns("level weights step_first step_last step_mid ess_fraction lo hi n top_share slice"),
