@@ -64,7 +64,7 @@ def output_novelty(tokens: IntArray, starts: IntArray, step: IntArray, counted: 
 def row_hashes(tokens: IntArray, starts: IntArray) -> Hashes:
     """Return a hash of each row of token ids, (rows,); equal rows have equal hashes."""
     place = np.arange(len(tokens)) - np.repeat(starts[:-1], np.diff(starts))
-    mixed = _mixed(_mixed(tokens.astype(np.uint64)) + place.astype(np.uint64))
+    mixed = _mixed(_mixed(tokens.astype(np.uint64)) + place.astype(np.uint64) + np.uint64(1))
     sums = np.append(np.uint64(0), np.cumsum(mixed, dtype=np.uint64))
     hashes: Hashes = sums[starts[1:]] - sums[starts[:-1]]
     return hashes

@@ -18,7 +18,7 @@ import numpy as np
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray, product
 from ptt.diagnostics.statistics.bootstrap import DRAWS, SEED, draw_counts, interval
 
-LEVELS: Final = 5  # that a quantity is cut into: enough for a slope, few enough for each to hold tokens
+LEVELS: Final = 10  # that a quantity is cut into: what is confused within a level cannot be told apart
 MAX_UNITS: Final = 1 << 12  # redrawn singly; more are put together, which alters an interval by one part in 90
 NEWTON_STEPS: Final = 30
 MAX_STEP: Final = 2.0  # by which a coefficient moves in one of them

@@ -1,0 +1,211 @@
+"""What a late tail follows, on runs made with a known cause, and the reference's mass in them by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from builders import write_recorder_run
+
+from ptt import api
+from ptt.diagnostics.model import Support, SupportShare
+
+STEPS, SEQUENCES, GROUP = 48, 16, 4
+TEXT, OUTPUT, AFTER = 12, 8, 12
+Scale = Callable[[bool, bool, bool], float]
+"""Late spread of r after a tool, nats: of a failed call, of unusual output, of a long context."""
+
+
+def run_rows(scale: Scale, *, seed: int = 0) -> list[dict[str, Any]]:
+    """Return sequences with one call: a tenth fail, half of the outputs are unusual, half of the contexts long."""
+    generator = np.random.default_rng(seed)
+    rows: list[dict[str, Any]] = []
+    for step in range(1, STEPS + 1):
+        for place in range(SEQUENCES):
+            failed, unusual, long = generator.random(3) < (0.1, 0.5, 0.5)
+            output = np.arange(100, 100 + OUTPUT) if not unusual else generator.integers(200, 5000, OUTPUT)
+            output = np.arange(10, 10 + OUTPUT) if failed else output
+            text = TEXT * (3 if long else 1)
+            late = scale(bool(failed), bool(unusual), bool(long)) if step > STEPS // 3 else 0.05
+            r = np.concatenate(
+                [0.02 * generator.normal(size=text), np.zeros(OUTPUT), late * generator.normal(size=AFTER)]
+            )
+            top = -0.01 - generator.exponential(0.4, len(r))
+            rows.append(
+                {
+                    "step": step,
+                    "seq": len(rows),
+                    "group_id": f"{step}-{place // GROUP}",
+                    "token_ids": [*generator.integers(20, 90, text), *output, *generator.integers(20, 90, AFTER)],
+                    "model_mask": [True] * text + [False] * OUTPUT + [True] * AFTER,
+                    "policy_logp": np.minimum(top, top + r),
+                    "ref_logp": np.minimum(top, top - r),
+                    "tool_names": ["search"],
+                    "tool_failed": [bool(failed)],
+                }
+            )
+    return rows
+
+
+SCHEMA: Mapping[str, Any] = {
+    "policy_logp": pl.List(pl.Float32),
+    "ref_logp": pl.List(pl.Float32),
+    "token_ids": pl.List(pl.Int32),
+}
+
+
+def diagnosed(folder: Path, rows: list[dict[str, Any]], *without: str) -> api.Diagnosis:
+    """Write the rows as a run, without some columns, and judge it."""
+    frame = pl.DataFrame(rows, schema_overrides=SCHEMA).drop(without)
+    return api.diagnose(write_recorder_run(folder, frame))
+
+
+def support_of(folder: Path, scale: Scale, *without: str) -> Support:
+    """Return what the tail of a run follows."""
+    support = diagnosed(folder, run_rows(scale), *without).support
+    assert support is not None
+    return support
+
+
+def shares(support: Support) -> dict[str, SupportShare]:
+    """Return the shares by cause."""
+    return {share.cause: share for share in support.shares}
+
+
+@pytest.mark.parametrize(
+    ("cause", "scale"),
+    [
+        ("errors", lambda failed, _unusual, _long: 6.0 if failed else 0.6),
+        ("novelty", lambda failed, unusual, _long: 3.0 if unusual and not failed else 0.6),
+        ("length", lambda _failed, _unusual, long: 3.0 if long else 0.6),
+    ],
+)
+def test_the_cause_that_a_run_was_made_with_is_found(tmp_path: Path, cause: str, scale: Scale) -> None:
+    support = support_of(tmp_path / "run", scale)
+    assert support.follows == cause
+    found = shares(support)
+    assert found[cause].share is not None and found[cause].share > 0.5
+    for other, share in found.items():
+        assert other in (cause, "exposure") or (share.interval is not None and share.interval[0] < 0.1)
+
+
+def test_where_all_tool_output_is_alike_in_its_effect_none_dominates(tmp_path: Path) -> None:
+    support = support_of(tmp_path / "run", lambda *_: 2.0)
+    assert support.follows == "none"
+    assert not support.reason
+
+
+def test_what_is_not_recorded_is_no_answer(tmp_path: Path) -> None:
+    support = support_of(tmp_path / "run", lambda *_: 2.0, "token_ids", "tool_failed")
+    assert support.follows == "cannot_tell"
+    found = shares(support)
+    assert found["novelty"].share is None and "token_ids" in found["novelty"].reason
+    assert found["errors"].share is None and "tool_failed" in found["errors"].reason
+    assert found["length"].share is not None
+    assert not support.outputs
+
+
+def test_nothing_is_read_again_where_no_finding_asks(tmp_path: Path) -> None:
+    diagnosis = diagnosed(tmp_path / "run", run_rows(lambda *_: 0.05))
+    assert diagnosis.support is None
+    assert "support_course" not in diagnosis.tables
+
+
+def test_masses_are_means_over_the_tokens_of_the_late_third(tmp_path: Path) -> None:
+    rows = run_rows(lambda failed, *_: 6.0 if failed else 0.6)
+    support = diagnosed(tmp_path / "run", rows).support
+    assert support is not None
+    late = [row for row in rows if row["step"] > 2 * STEPS // 3]
+    for value, failed in (("failed", True), ("not failed", False)):
+        chosen = [row for row in late if row["tool_failed"] == [failed]]
+        reference = np.exp([np.float32(row["ref_logp"])[-AFTER:].astype(float) for row in chosen])
+        policy = np.exp([np.float32(row["policy_logp"])[-AFTER:].astype(float) for row in chosen])
+        (mass,) = [one for one in support.masses if (one.window, one.by, one.value) == ("late", "tool result", value)]
+        assert mass.tokens == reference.size
+        assert mass.groups == len({row["group_id"] for row in chosen})
+        assert mass.reference == pytest.approx(reference.mean(), rel=1e-6)
+        assert mass.policy == pytest.approx(policy.mean(), rel=1e-6)
+        assert mass.unsupported == pytest.approx((reference < 0.01).mean())
+        assert mass.reference_interval[0] < mass.reference < mass.reference_interval[1]
+    parts = {one.value: one for one in support.masses if (one.window, one.by) == ("late", "slice")}
+    assert sum(one.tail_share or 0.0 for one in parts.values()) == pytest.approx(1.0)
+
+
+def test_exposure_is_its_part_of_the_growth_a_token(tmp_path: Path) -> None:
+    rows = [
+        row
+        for row in run_rows(lambda *_: 2.0)
+        if row["step"] > STEPS // 3 or row["seq"] % 2  # late steps have twice the sequences
+    ]
+    for row in rows:
+        if row["step"] <= STEPS // 3 and row["seq"] % 4 == 1:  # half of the early ones call no tool
+            row |= {"tool_names": [], "tool_failed": [], "model_mask": [True] * len(row["model_mask"])}
+    support = diagnosed(tmp_path / "run", rows).support
+    assert support is not None and support.alpha is not None
+    means = []
+    for first, last in ((1, STEPS // 3), (2 * STEPS // 3 + 1, STEPS)):
+        sums = {True: [0.0, 0], False: [0.0, 0]}
+        for row in rows:
+            if first <= row["step"] <= last:
+                after = False
+                gaps = np.abs(np.float32(row["policy_logp"]).astype(float) - np.float32(row["ref_logp"]).astype(float))
+                for own, gap in zip(row["model_mask"], gaps, strict=True):
+                    after = after or not own
+                    if own:
+                        sums[after][0] += max(0.0, float(gap) - math.log(2.0))
+                        sums[after][1] += 1
+        means.append(
+            (sums[True][1] / (sums[True][1] + sums[False][1]), *(sums[key][0] / sums[key][1] for key in (False, True)))
+        )
+    (alpha0, text0, post0), (alpha1, text1, post1) = means
+    assert support.alpha == pytest.approx((alpha0, alpha1))
+    growth = (1 - alpha1) * text1 + alpha1 * post1 - (1 - alpha0) * text0 - alpha0 * post0
+    exposure = (alpha1 - alpha0) * ((post0 + post1) / 2 - (text0 + text1) / 2)
+    assert shares(support)["exposure"].share == pytest.approx(exposure / growth, rel=1e-6)
+
+
+def test_a_policy_that_stands_still_after_tools_is_told_from_one_that_moves(tmp_path: Path) -> None:
+    still = support_of(tmp_path / "still", lambda *_: 2.0)
+    assert still.changes == "frozen"
+    rows = run_rows(lambda *_: 1.0)
+    moving = [
+        row | {"ref_logp": row["policy_logp"] - abs(row["policy_logp"] - row["ref_logp"]) * row["step"] / 12}
+        for row in rows
+    ]
+    assert (found := diagnosed(tmp_path / "moving", moving).support) is not None
+    assert found.changes == "moves"
+    assert found.change is not None and found.change > 1.2
+
+
+def test_rollouts_that_are_trained_on_twice_are_no_known_output(tmp_path: Path) -> None:
+    rows = run_rows(lambda failed, unusual, _: 3.0 if unusual and not failed else 0.6)
+    twice = [row | {"step": 2 * row["step"] - other} for row in rows for other in (1, 0)]
+    support = diagnosed(tmp_path / "run", sorted(twice, key=lambda row: row["step"])).support
+    assert support is not None
+    once = {one.window: one for one in support_of(tmp_path / "once", lambda *_: 2.0).outputs}
+    for one in support.outputs:
+        if one.window != "early":
+            assert one.outputs == once[one.window].outputs
+            assert one.exact == pytest.approx(once[one.window].exact, abs=0.02)
+
+
+def test_findings_json_tells_it_and_is_read_back(tmp_path: Path) -> None:
+    run = write_recorder_run(
+        tmp_path / "run", pl.DataFrame(run_rows(lambda failed, *_: 6.0 if failed else 0.6), schema_overrides=SCHEMA)
+    )
+    diagnosis = api.diagnose(run, out=tmp_path / "out")
+    told = json.loads((tmp_path / "out" / "findings.json").read_text(encoding="utf-8"))["support"]
+    assert told["follows"] == "errors"
+    assert {share["cause"] for share in told["shares"]} == {"errors", "novelty", "length", "exposure"}
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.count("The late tail after tools follows failed calls") >= 2  # under its finding, and behind the tail
+    assert 'id="support-finding-1-title"' in page
+    again = api.diagnose(tmp_path / "out" / "findings.json").support
+    assert diagnosis.support is not None and again is not None
+    assert again.follows == "errors" and len(again.masses) == len(diagnosis.support.masses)
