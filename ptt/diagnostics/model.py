@@ -428,6 +428,15 @@ class AuditRow:
     finding: str | None = None  # id of the rule whose finding it led to
 
 
+CAUSES: Final = {
+    "errors": "failed calls",
+    "novelty": "unfamiliar tool output",
+    "length": "long contexts",
+    "exposure": "a larger share of tokens after tools",
+}
+"""What a tail after tools may follow, as prose calls it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SupportShare:
     """How much of the late tail after tools goes with one cause: with `exposure`, of the tail's growth a token."""

@@ -15,6 +15,11 @@ from builders import write_recorder_run
 
 from ptt import api
 from ptt.diagnostics.model import Support, SupportShare
+from ptt.diagnostics.store.findings_file import read_findings
+from ptt.reports.redact.redact import redacted
+from ptt.reports.run.findings_json import findings_json
+from ptt.reports.run.html import render_html
+from ptt.reports.text.support import support_sentences
 
 STEPS, SEQUENCES, GROUP = 48, 16, 4
 TEXT, OUTPUT, AFTER = 12, 8, 12
@@ -90,7 +95,7 @@ def test_the_cause_that_a_run_was_made_with_is_found(tmp_path: Path, cause: str,
     support = support_of(tmp_path / "run", scale)
     assert support.follows == cause
     found = shares(support)
-    assert found[cause].share is not None and found[cause].share > 0.5
+    assert (found[cause].share or 0.0) > 0.5
     for other, share in found.items():
         assert other in (cause, "exposure") or (share.interval is not None and share.interval[0] < 0.1)
 
@@ -105,8 +110,10 @@ def test_what_is_not_recorded_is_no_answer(tmp_path: Path) -> None:
     support = support_of(tmp_path / "run", lambda *_: 2.0, "token_ids", "tool_failed")
     assert support.follows == "cannot_tell"
     found = shares(support)
-    assert found["novelty"].share is None and "token_ids" in found["novelty"].reason
-    assert found["errors"].share is None and "tool_failed" in found["errors"].reason
+    assert found["novelty"].share is None
+    assert "token_ids" in found["novelty"].reason
+    assert found["errors"].share is None
+    assert "tool_failed" in found["errors"].reason
     assert found["length"].share is not None
     assert not support.outputs
 
@@ -147,7 +154,8 @@ def test_exposure_is_its_part_of_the_growth_a_token(tmp_path: Path) -> None:
         if row["step"] <= STEPS // 3 and row["seq"] % 4 == 1:  # half of the early ones call no tool
             row |= {"tool_names": [], "tool_failed": [], "model_mask": [True] * len(row["model_mask"])}
     support = diagnosed(tmp_path / "run", rows).support
-    assert support is not None and support.alpha is not None
+    assert support is not None
+    assert support.alpha is not None
     means = []
     for first, last in ((1, STEPS // 3), (2 * STEPS // 3 + 1, STEPS)):
         sums = {True: [0.0, 0], False: [0.0, 0]}
@@ -180,32 +188,40 @@ def test_a_policy_that_stands_still_after_tools_is_told_from_one_that_moves(tmp_
     ]
     assert (found := diagnosed(tmp_path / "moving", moving).support) is not None
     assert found.changes == "moves"
-    assert found.change is not None and found.change > 1.2
+    assert (found.change or 0.0) > 1.2
 
 
 def test_rollouts_that_are_trained_on_twice_are_no_known_output(tmp_path: Path) -> None:
     rows = run_rows(lambda failed, unusual, _: 3.0 if unusual and not failed else 0.6)
-    twice = [row | {"step": 2 * row["step"] - other} for row in rows for other in (1, 0)]
-    support = diagnosed(tmp_path / "run", sorted(twice, key=lambda row: row["step"])).support
-    assert support is not None
-    once = {one.window: one for one in support_of(tmp_path / "once", lambda *_: 2.0).outputs}
-    for one in support.outputs:
-        if one.window != "early":
-            assert one.outputs == once[one.window].outputs
-            assert one.exact == pytest.approx(once[one.window].exact, abs=0.02)
+    twice = [
+        row | {"step": 2 * row["step"] - other, "policy_logp": row["policy_logp"] - 0.001 * other}
+        for row in rows
+        for other in (1, 0)
+    ]
+    again = diagnosed(tmp_path / "run", sorted(twice, key=lambda row: int(row["step"]))).support
+    once = diagnosed(tmp_path / "once", rows).support
+    assert again is not None
+    assert once is not None
+    for one, two in zip(once.outputs, again.outputs, strict=True):
+        assert two.outputs == one.outputs
+        assert two.exact == pytest.approx(one.exact, abs=0.02)
 
 
-def test_findings_json_tells_it_and_is_read_back(tmp_path: Path) -> None:
-    run = write_recorder_run(
-        tmp_path / "run", pl.DataFrame(run_rows(lambda failed, *_: 6.0 if failed else 0.6), schema_overrides=SCHEMA)
-    )
-    diagnosis = api.diagnose(run, out=tmp_path / "out")
-    told = json.loads((tmp_path / "out" / "findings.json").read_text(encoding="utf-8"))["support"]
+def test_reports_tell_it_and_findings_json_is_read_back(tmp_path: Path) -> None:
+    diagnosis = diagnosed(tmp_path / "run", run_rows(lambda failed, *_: 6.0 if failed else 0.6))
+    text = findings_json(diagnosis, "0")
+    (tmp_path / "findings.json").write_text(text, encoding="utf-8")
+    told = json.loads(text)["support"]
     assert told["follows"] == "errors"
     assert {share["cause"] for share in told["shares"]} == {"errors", "novelty", "length", "exposure"}
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert page.count("The late tail after tools follows failed calls") >= 2  # under its finding, and behind the tail
-    assert 'id="support-finding-1-title"' in page
-    again = api.diagnose(tmp_path / "out" / "findings.json").support
-    assert diagnosis.support is not None and again is not None
-    assert again.follows == "errors" and len(again.masses) == len(diagnosis.support.masses)
+    page = render_html(diagnosis)
+    assert page.count("The late tail after tools follows failed calls") == 2  # under its finding, and behind the tail
+    assert page.count('id="support-finding-') == 2  # title and description of one plot
+    again = read_findings(tmp_path / "findings.json").support
+    assert diagnosis.support is not None
+    assert again is not None
+    assert again.follows == "errors"
+    assert len(again.masses) == len(diagnosis.support.masses)
+    shared = redacted(diagnosis, salt="any").support
+    assert shared is not None
+    assert support_sentences(shared) == support_sentences(diagnosis.support)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.model import Support, SupportMass, SupportShare
+from ptt.diagnostics.model import CAUSES, Support, SupportMass, SupportShare
 from ptt.reports.text.names import SIDES, joined, sentence
 from ptt.reports.text.numbers import number, percent
 from ptt.reports.text.sanitize import safe
 
-CAUSES = {
-    "errors": "failed calls",
-    "novelty": "unfamiliar tool output",
-    "length": "long contexts",
-    "exposure": "a larger share of tokens after tools",
-}
 PARTS_OF_COURSE = {
     "text_only": "text-only",
     "familiar": "after usual output",
