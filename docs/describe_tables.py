@@ -14,6 +14,7 @@ from typing import Any
 from ptt import api
 from ptt.diagnostics import schema
 from ptt.diagnostics.compare import confounders, divergence_onset, metric_differences, tails
+from ptt.diagnostics.evidence import support
 from ptt.diagnostics.evidence.series import SERIES
 from ptt.diagnostics.traces import cost, partings, token_tail
 from ptt.diagnostics.verdict import run_rules
@@ -93,7 +94,7 @@ def column_types() -> Types:
     frames = {**run.tables, "findings_frame": run.findings_frame}
     return {
         "diagnosis": {name: frame.schema for name, frame in frames.items()}
-        | {run_rules.CURVES: run_rules.SCHEMA, "other_series": SERIES},
+        | {run_rules.CURVES: run_rules.SCHEMA, "other_series": SERIES, support.TABLE: support.COURSE},
         "comparison": {
             "curves": tails.CURVES,
             "windows": tails.WINDOW,

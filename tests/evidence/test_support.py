@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from builders import write_recorder_run
+from builders import NO_SAMPLES, tails_of, tokens_of, write_recorder_run
 
 from ptt import api
+from ptt.diagnostics.evidence.support import gather_support
 from ptt.diagnostics.model import Support, SupportShare
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.reports.redact.redact import redacted
@@ -65,17 +67,24 @@ SCHEMA: Mapping[str, Any] = {
 }
 
 
-def diagnosed(folder: Path, rows: list[dict[str, Any]], *without: str) -> api.Diagnosis:
-    """Write the rows as a run, without some columns, and judge it."""
-    frame = pl.DataFrame(rows, schema_overrides=SCHEMA).drop(without)
-    return api.diagnose(write_recorder_run(folder, frame))
+def frame_of(rows: list[dict[str, Any]], *without: str) -> pl.DataFrame:
+    """Lay rows out as sequences, without some columns."""
+    return pl.DataFrame(rows, schema_overrides=SCHEMA).with_columns(pl.col("seq").cast(pl.UInt32)).drop(without)
 
 
-def support_of(folder: Path, scale: Scale, *without: str) -> Support:
-    """Return what the tail of a run follows."""
-    support = diagnosed(folder, run_rows(scale), *without).support
-    assert support is not None
-    return support
+def diagnosed(folder: Path, rows: list[dict[str, Any]]) -> api.Diagnosis:
+    """Write the rows as a run and judge it."""
+    return api.diagnose(write_recorder_run(folder, frame_of(rows)))
+
+
+def support_of(rows: list[dict[str, Any]], *without: str) -> Support:
+    """Return what the tail of a run follows, asked without a rule."""
+    frame = frame_of(rows, *without)
+    tokens = tokens_of(frame)
+    whole = replace(tokens, scan=replace(tokens.scan, divisible=False))  # there are no files to read a part of
+    found = gather_support(whole, NO_SAMPLES, tails_of(frame))
+    assert found is not None
+    return found[0]
 
 
 def shares(support: Support) -> dict[str, SupportShare]:
@@ -91,8 +100,8 @@ def shares(support: Support) -> dict[str, SupportShare]:
         ("length", lambda _failed, _unusual, long: 3.0 if long else 0.6),
     ],
 )
-def test_the_cause_that_a_run_was_made_with_is_found(tmp_path: Path, cause: str, scale: Scale) -> None:
-    support = support_of(tmp_path / "run", scale)
+def test_the_cause_that_a_run_was_made_with_is_found(cause: str, scale: Scale) -> None:
+    support = support_of(run_rows(scale))
     assert support.follows == cause
     found = shares(support)
     assert (found[cause].share or 0.0) > 0.5
@@ -100,14 +109,14 @@ def test_the_cause_that_a_run_was_made_with_is_found(tmp_path: Path, cause: str,
         assert other in (cause, "exposure") or (share.interval is not None and share.interval[0] < 0.1)
 
 
-def test_where_all_tool_output_is_alike_in_its_effect_none_dominates(tmp_path: Path) -> None:
-    support = support_of(tmp_path / "run", lambda *_: 2.0)
+def test_where_all_tool_output_is_alike_in_its_effect_none_dominates() -> None:
+    support = support_of(run_rows(lambda *_: 2.0))
     assert support.follows == "none"
     assert not support.reason
 
 
-def test_what_is_not_recorded_is_no_answer(tmp_path: Path) -> None:
-    support = support_of(tmp_path / "run", lambda *_: 2.0, "token_ids", "tool_failed")
+def test_what_is_not_recorded_is_no_answer() -> None:
+    support = support_of(run_rows(lambda *_: 2.0), "token_ids", "tool_failed")
     assert support.follows == "cannot_tell"
     found = shares(support)
     assert found["novelty"].share is None
@@ -124,10 +133,9 @@ def test_nothing_is_read_again_where_no_finding_asks(tmp_path: Path) -> None:
     assert "support_course" not in diagnosis.tables
 
 
-def test_masses_are_means_over_the_tokens_of_the_late_third(tmp_path: Path) -> None:
+def test_masses_are_means_over_the_tokens_of_the_late_third() -> None:
     rows = run_rows(lambda failed, *_: 6.0 if failed else 0.6)
-    support = diagnosed(tmp_path / "run", rows).support
-    assert support is not None
+    support = support_of(rows)
     late = [row for row in rows if row["step"] > 2 * STEPS // 3]
     for value, failed in (("failed", True), ("not failed", False)):
         chosen = [row for row in late if row["tool_failed"] == [failed]]
@@ -144,7 +152,7 @@ def test_masses_are_means_over_the_tokens_of_the_late_third(tmp_path: Path) -> N
     assert sum(one.tail_share or 0.0 for one in parts.values()) == pytest.approx(1.0)
 
 
-def test_exposure_is_its_part_of_the_growth_a_token(tmp_path: Path) -> None:
+def test_exposure_is_its_part_of_the_growth_a_token() -> None:
     rows = [
         row
         for row in run_rows(lambda *_: 2.0)
@@ -153,8 +161,7 @@ def test_exposure_is_its_part_of_the_growth_a_token(tmp_path: Path) -> None:
     for row in rows:
         if row["step"] <= STEPS // 3 and row["seq"] % 4 == 1:  # half of the early ones call no tool
             row |= {"tool_names": [], "tool_failed": [], "model_mask": [True] * len(row["model_mask"])}
-    support = diagnosed(tmp_path / "run", rows).support
-    assert support is not None
+    support = support_of(rows)
     assert support.alpha is not None
     means = []
     for first, last in ((1, STEPS // 3), (2 * STEPS // 3 + 1, STEPS)):
@@ -178,30 +185,28 @@ def test_exposure_is_its_part_of_the_growth_a_token(tmp_path: Path) -> None:
     assert shares(support)["exposure"].share == pytest.approx(exposure / growth, rel=1e-6)
 
 
-def test_a_policy_that_stands_still_after_tools_is_told_from_one_that_moves(tmp_path: Path) -> None:
-    still = support_of(tmp_path / "still", lambda *_: 2.0)
+def test_a_policy_that_stands_still_after_tools_is_told_from_one_that_moves() -> None:
+    still = support_of(run_rows(lambda *_: 2.0))
     assert still.changes == "frozen"
     rows = run_rows(lambda *_: 1.0)
     moving = [
         row | {"ref_logp": row["policy_logp"] - abs(row["policy_logp"] - row["ref_logp"]) * row["step"] / 12}
         for row in rows
     ]
-    assert (found := diagnosed(tmp_path / "moving", moving).support) is not None
+    found = support_of(moving)
     assert found.changes == "moves"
     assert (found.change or 0.0) > 1.2
 
 
-def test_rollouts_that_are_trained_on_twice_are_no_known_output(tmp_path: Path) -> None:
+def test_rollouts_that_are_trained_on_twice_are_no_known_output() -> None:
     rows = run_rows(lambda failed, unusual, _: 3.0 if unusual and not failed else 0.6)
     twice = [
         row | {"step": 2 * row["step"] - other, "policy_logp": row["policy_logp"] - 0.001 * other}
         for row in rows
         for other in (1, 0)
     ]
-    again = diagnosed(tmp_path / "run", sorted(twice, key=lambda row: int(row["step"]))).support
-    once = diagnosed(tmp_path / "once", rows).support
-    assert again is not None
-    assert once is not None
+    again = support_of([row | {"seq": at} for at, row in enumerate(sorted(twice, key=lambda row: int(row["step"])))])
+    once = support_of(rows)
     for one, two in zip(once.outputs, again.outputs, strict=True):
         assert two.outputs == one.outputs
         assert two.exact == pytest.approx(one.exact, abs=0.02)

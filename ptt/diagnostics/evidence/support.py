@@ -21,7 +21,6 @@ from ptt.diagnostics.evidence.audited_steps import rows_of_steps
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.tail_details import NO_RESULTS, NOT_TIED, RESULT_NAMES, observations_of
 from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails, add_units
-from ptt.diagnostics.flat_lists import flatten
 from ptt.diagnostics.model import Interval, OutputDiversity, Support, SupportMass, SupportShare
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.attribution import moment_factors, shapley_split
@@ -51,6 +50,7 @@ FROZEN: Final = 1.1  # late over middle |r|, either way: surely less is no movem
 POST: Final = 1
 BLOCKS: Final = 12  # of steps, in the course
 MIN_BLOCK_TOKENS: Final = 20  # of a part in a block
+TABLE: Final = "support_course"
 COURSE_PARTS: Final = ("text_only", "failed", "familiar", "unfamiliar")
 COURSE: Final[dict[str, pl.DataType]] = {
     "step_first": pl.Int64(),
@@ -128,7 +128,7 @@ def gather_support(
         change=None if ratio is None else ratio.value,
         change_interval=None if ratio is None else ratio.interval,
     )
-    return support, {"support_course": _course(again, stretches)}
+    return support, {TABLE: _course(again, stretches)}
 
 
 def _told(cause: str, share: Share | None, reason: str) -> SupportShare:
@@ -187,10 +187,10 @@ def _stretches(frame: pl.DataFrame, batch: Batch, heads: IntArray) -> pl.DataFra
     )
     if not len(heads) or "token_ids" not in frame.columns or frame["token_ids"].null_count():
         return plain
-    starts, ids = flatten(frame["token_ids"])
-    if not np.array_equal(np.diff(starts), batch.length) or not np.issubdtype(ids.dtype, np.integer):
+    if not np.array_equal(frame["token_ids"].list.len().to_numpy(), batch.length):
         return plain
-    ids = ids.astype(np.int64)
+    starts = np.append(0, np.cumsum(batch.length))
+    ids = frame["token_ids"].explode(empty_as_null=False).cast(pl.Int64).to_numpy()
     came, own = _first_seen(row_hashes(ids, starts), batch.step)
     size = end - begin
     offsets = np.append(0, np.cumsum(size))
