@@ -17,10 +17,10 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence.audited_steps import rows_of_steps
+from ptt.diagnostics.evidence.audited_steps import rows_of_sequences
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.tail_details import NO_RESULTS, NOT_TIED, RESULT_NAMES, observations_of
-from ptt.diagnostics.evidence.tails import TAIL_NATS, Tails, add_units
+from ptt.diagnostics.evidence.tails import IDS, TAIL_NATS, Tails, add_units
 from ptt.diagnostics.model import Interval, OutputDiversity, Support, SupportMass, SupportShare
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.attribution import moment_factors, shapley_split
@@ -39,8 +39,9 @@ from ptt.diagnostics.statistics.tail_origin import (
 from ptt.diagnostics.statistics.windows import WINDOWS, Span, split_steps
 from ptt.diagnostics.store.scan import READ_ERRORS
 
-MAX_TOKENS: Final = 1 << 19  # read again, unless LEAST_STEPS hold more: 5% of the time of a diagnosis of 20M tokens
-LEAST_STEPS: Final = 12  # four in each third
+MAX_TOKENS: Final = 1 << 19  # read again: some 5% of the time of a diagnosis of 20M tokens
+STEPS_READ: Final = 15  # of a run with more tokens: five in each third
+GOLDEN: Final = (math.sqrt(5) - 1) / 2  # multiples of it spread evenly over 0 to 1
 MIN_GROUPS: Final = 20  # with tokens after tools in the late window: with fewer, redrawing them tells nothing
 MIN_TAIL: Final = 50  # tokens in that window's tail
 UNSUPPORTED: Final = 0.01  # probability: what the reference would say once in a hundred times
@@ -137,18 +138,40 @@ def _told(cause: str, share: Share | None, reason: str) -> SupportShare:
     return SupportShare(cause=cause, share=share.value, interval=share.interval)
 
 
-def steps_to_read(tokens: Tokens) -> list[int]:
-    """Choose recorded steps spread evenly over the run: all of a short one."""
-    steps = np.unique(tokens.sound_rows["step"].drop_nulls().to_numpy())
-    a_step = max(float(tokens.sound_rows["length"].cast(pl.Int64).sum()) / max(len(steps), 1), 1.0)
-    count = min(len(steps), max(LEAST_STEPS, int(MAX_TOKENS / a_step)))
-    chosen: list[int] = steps[np.unique(np.linspace(0, len(steps) - 1, count).round().astype(np.int64))].tolist()
-    return chosen
+def rows_to_read(tokens: Tokens) -> pl.DataFrame:
+    """Choose sequences, seq and step: all of a short run; else neighbours in steps spread evenly over it.
+
+    Half of the tokens are of the last third, which is split by cause. Neighbours are of few prompt groups, and cheap to
+    read; where in a step they stand changes from step to step, so that no rank is read alone.
+    """
+    rows = (
+        tokens.sound_rows.select("seq", "step", pl.col("length").cast(pl.Int64)).drop_nulls("step").sort("step", "seq")
+    )
+    if not rows.height or int(rows["length"].sum()) <= MAX_TOKENS:
+        return rows.drop("length")
+    steps = rows["step"].unique(maintain_order=True).to_numpy()
+    chosen = steps[np.unique(np.linspace(0, len(steps) - 1, STEPS_READ).round().astype(np.int64))]
+    late = chosen > steps[2 * len(steps) // 3 - 1]
+    number = np.searchsorted(chosen, rows["step"].to_numpy())
+    inside = (number < len(chosen)) & (chosen[np.minimum(number, len(chosen) - 1)] == rows["step"].to_numpy())
+    rows, number = rows.filter(pl.Series(inside)), number[inside]
+    sizes = np.bincount(number, minlength=len(chosen))
+    a_row = float(rows["length"].sum()) / rows.height
+    most = np.ceil(MAX_TOKENS / 2 / a_row / np.where(late, max(late.sum(), 1), max((~late).sum(), 1)))
+    first = np.floor((np.arange(len(chosen)) * GOLDEN % 1.0) * np.maximum(sizes - most, 0))
+    place = np.arange(len(number)) - (np.cumsum(sizes) - sizes)[number]
+    kept = (place >= first[number]) & (place < (first + most)[number])
+    return rows.filter(pl.Series(kept)).drop("length")
 
 
 def _read_again(tokens: Tokens) -> TokensAgain | None:
-    pair, steps = tokens.pairs[0], steps_to_read(tokens)
-    frame = rows_of_steps(tokens, steps).drop_nulls(["model_mask", *pair.columns])
+    pair, wanted = tokens.pairs[0], rows_to_read(tokens)
+    if wanted.is_empty():
+        return None
+    names = ("model_mask", "token_ids", "tool_names", *IDS, *pair.columns)
+    frame = rows_of_sequences(tokens.scan, wanted.select("seq"), columns=names).drop_nulls(
+        ["model_mask", *pair.columns]
+    )
     if "tool_names" in frame.columns:
         frame = frame.with_columns(pl.col("tool_names").list.len().alias("tool_count"))
     batch = lay_out(frame, list(pair.columns), MIN_OBSERVATION)
@@ -163,7 +186,7 @@ def _read_again(tokens: Tokens) -> TokensAgain | None:
     first = np.cumsum(runs.length) - runs.length
     heads, stretch = _stretch_of_runs(batch)
     return TokensAgain(
-        steps=len(steps), step=batch.step[runs.row[run]], unit=unit[runs.row[run]], stretch=stretch[run],
+        steps=wanted["step"].n_unique(), step=batch.step[runs.row[run]], unit=unit[runs.row[run]], stretch=stretch[run],
         since=runs.since[run] + usable - first[run], policy=np.exp(top), reference=np.exp(bottom),
         magnitude=magnitude[usable], stretches=_stretches(frame, batch, heads),
     )  # fmt: skip
