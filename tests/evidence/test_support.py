@@ -139,8 +139,8 @@ def test_masses_are_means_over_the_tokens_of_the_late_third() -> None:
     late = [row for row in rows if row["step"] > 2 * STEPS // 3]
     for value, failed in (("failed", True), ("not failed", False)):
         chosen = [row for row in late if row["tool_failed"] == [failed]]
-        reference = np.exp([np.float32(row["ref_logp"])[-AFTER:].astype(float) for row in chosen])
-        policy = np.exp([np.float32(row["policy_logp"])[-AFTER:].astype(float) for row in chosen])
+        reference = np.exp([np.asarray(row["ref_logp"], np.float32)[-AFTER:].astype(float) for row in chosen])
+        policy = np.exp([np.asarray(row["policy_logp"], np.float32)[-AFTER:].astype(float) for row in chosen])
         (mass,) = [one for one in support.masses if (one.window, one.by, one.value) == ("late", "tool result", value)]
         assert mass.tokens == reference.size
         assert mass.groups == len({row["group_id"] for row in chosen})

@@ -70,7 +70,10 @@ def test_nothing_is_found_where_nothing_is_the_cause() -> None:
         of_unit = generator.gamma(2, 0.5, 60)[unit]
         tokens = np.full(480, 10.0)
         tail = of_unit * generator.gamma(1, 1, 480)
-        scores = {"errors": (generator.random(480) < 0.2) * 1.0, "novelty": level_scores(generator.random(480), tokens)}
+        scores = {
+            "errors": (generator.random(480) < 0.2).astype(np.float64),
+            "novelty": level_scores(generator.random(480), tokens),
+        }
         found = attributable_shares(tail, tokens, unit, scores)
         covered += sum(one.interval[0] <= 0 <= one.interval[1] for one in found.values())
         assert leading(found, unmeasured=False) in (NONE, CANNOT_TELL)

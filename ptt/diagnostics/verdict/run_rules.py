@@ -18,6 +18,7 @@ from ptt.diagnostics.errors import describe
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import samples_online, samples_texts, trainer_of
 from ptt.diagnostics.evidence.gather import Gathered
+from ptt.diagnostics.evidence.proximal import proximal_row
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, excess_interval
 from ptt.diagnostics.evidence.sources import list_sources
 from ptt.diagnostics.metrics.catalogue import listed
@@ -196,6 +197,8 @@ def _audit(evidence: Evidence, findings: Sequence[Finding]) -> tuple[AuditRow, .
         for name in str(finding.evidence["logged_as"]).split(", ")
     }
     rows = [replace(row, finding=told[row.logged_as]) if row.logged_as in told else row for row in rows]
+    proximal = proximal_row(evidence.pairs, evidence.metrics, evidence.run.context)
+    rows += [proximal] if proximal is not None else []
     rows += [contradiction.row for contradiction in evidence.contradictions]
     found = {finding.id for finding in findings}
     return tuple(row if row.finding in found else replace(row, finding=None) for row in rows)

@@ -165,7 +165,7 @@ SETTINGS: Final = frozenset(
         "mask_truncated_completions", "max_completion_length", "max_grad_norm", "max_prompt_length", "max_steps",
         "max_tool_calling_iterations", "min_p", "num_generations", "num_iterations", "num_train_epochs",
         "per_device_train_batch_size", "ref_model_mixup_alpha", "ref_model_sync_steps", "ref_policy_update_freq",
-        "ref_update_interval", "resumed_from_step", "rollout_n", "save_steps", "scale_rewards", "seed",
+        "ewma_decay", "ref_update_interval", "resumed_from_step", "rollout_n", "save_steps", "scale_rewards", "seed",
         "steps_per_generation", "sync_ref_model", "target_kl", "temperature", "top_k", "top_p", "train_batch_size",
         "use_vllm", "vllm_importance_sampling_cap", "vllm_importance_sampling_correction",
         "vllm_importance_sampling_mode", "warmup_ratio", "warmup_steps", "weight_decay", "world_size",

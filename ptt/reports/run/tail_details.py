@@ -65,7 +65,7 @@ def _with_interval(row: Row, name: str, write: Callable[[float | None], str]) ->
     return f"{write(row[name])} ({f'{write(low)} to {write(high)}' if known else 'no interval'})"
 
 
-REFERENCE_PAIRS = ("policy/ref", "old/ref")
+REFERENCE_PAIRS = ("policy/ref", "old/ref", "prox/ref")
 EFFECTS: Sequence[Column] = (
     ("Tokens hit", "hit", percent),
     ("ESS/n", "ess_fraction", _two_digits),
