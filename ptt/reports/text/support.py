@@ -20,7 +20,7 @@ def support_line(support: Support) -> str:
     """Say in one line what the late tail follows."""
     by_cause = {share.cause: share for share in support.shares}
     if support.follows == "cannot_tell":
-        return sentence(f"what the late tail after tools follows cannot be told from this dump: {_because(support)}")
+        return f"This dump cannot tell what the late tail after tools follows: {_because(support)}."
     clear, unclear = _known(support, clear=True), _known(support, clear=False)
     none_of = joined([CAUSES[share.cause] for share in unclear], last=" or ")
     unclear_words = f"no clear part goes with {none_of}" if unclear else ""
@@ -38,6 +38,7 @@ def support_sentences(support: Support) -> list[str]:
     said = [support_line(support)]
     if support.follows == "cannot_tell" and (known := [*_known(support, clear=True), *_known(support, clear=False)]):
         said.append(f"As far as it goes: {joined([_share(share) for share in known])}.")
+    said += [sentence(reason) for reason in dict.fromkeys(share.reason for share in support.shares) if reason]
     said += filter(None, (_mass(support), _outputs(support), _exposure(support), _movement(support)))
     return [safe(text) for text in said]
 
@@ -64,8 +65,11 @@ def _percent(share: float | None) -> str:
 
 
 def _because(support: Support) -> str:
-    reasons = dict.fromkeys(share.reason for share in support.shares if share.reason and share.cause != EXPOSURE)
-    return "; ".join(reasons) or "the intervals are too wide"
+    """Say in a few words what is missing; the reasons say how to record it."""
+    open_causes = [CAUSES[share.cause] for share in support.shares if share.share is None and share.cause != EXPOSURE]
+    if not open_causes:
+        return "the intervals are too wide"
+    return f"{joined(open_causes)} cannot be set apart"
 
 
 def late_mass(support: Support, by: str, value: str) -> SupportMass | None:
