@@ -230,3 +230,14 @@ def test_reports_tell_it_and_findings_json_is_read_back(tmp_path: Path) -> None:
     shared = redacted(diagnosis, salt="any").support
     assert shared is not None
     assert support_sentences(shared) == support_sentences(diagnosis.support)
+
+
+def test_compare_says_that_arms_tails_follow_different_causes(tmp_path: Path) -> None:
+    scales: dict[str, Scale] = {
+        "errors": lambda failed, *_: 6.0 if failed else 0.6,
+        "novelty": lambda failed, unusual, _: 3.0 if unusual and not failed else 0.6,
+    }
+    runs = [write_recorder_run(tmp_path / name, frame_of(run_rows(scale))) for name, scale in scales.items()]
+    said = " ".join(api.compare(runs).sentences)
+    assert "novelty: its late tail after tools follows unfamiliar tool output (" in said
+    assert "that of errors failed calls (" in said

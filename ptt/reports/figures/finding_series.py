@@ -169,7 +169,7 @@ def support_plot(diagnosis: Diagnosis, key: str) -> LinePlot | None:
         drawing.line(LOOKS[name], steps, values)
         drawing.end(LOOKS[name], float(ends[-1]), f"{PARTS_OF_COURSE[name]} {number(float(ends[-1]), 2)}")
         told.append(f"{PARTS_OF_COURSE[name]} from {number(float(ends[0]), 2)} to {number(float(ends[-1]), 2)}")
-    title = f"|r| beyond {number(math.log(2.0), 2)} nats, mean of a token"
+    title = f"|r| beyond {number(math.log(2.0), 2)} nats, mean of a token: in text, and after tools by what came back"
     return drawing.finish(key=key, title=title, alt=f"{title}: {', '.join(told)}.")
 
 

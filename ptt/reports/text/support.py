@@ -9,9 +9,9 @@ from ptt.reports.text.sanitize import safe
 
 PARTS_OF_COURSE = {
     "text_only": "text-only",
-    "familiar": "after usual output",
-    "unfamiliar": "after unusual output",
-    "failed": "after failed calls",
+    "familiar": "usual",
+    "unfamiliar": "unusual",
+    "failed": "failed calls",
 }
 EXPOSURE = "exposure"  # a share of the tail's growth a token, where the others are shares of the late tail
 
