@@ -14,7 +14,7 @@ from typing import Any
 from ptt import api
 from ptt.diagnostics import schema
 from ptt.diagnostics.compare import confounders, divergence_onset, metric_differences, tails
-from ptt.diagnostics.evidence import gradient_ledger, guard_prices
+from ptt.diagnostics.evidence import gradient_ledger, guard_prices, support
 from ptt.diagnostics.evidence.series import SERIES
 from ptt.diagnostics.statistics import gradient_shares
 from ptt.diagnostics.traces import cost, partings, token_tail
@@ -95,7 +95,7 @@ def column_types() -> Types:
     frames = {**run.tables, "findings_frame": run.findings_frame}
     return {
         "diagnosis": {name: frame.schema for name, frame in frames.items()}
-        | {run_rules.CURVES: run_rules.SCHEMA, "other_series": SERIES}
+        | {run_rules.CURVES: run_rules.SCHEMA, "other_series": SERIES, support.TABLE: support.COURSE}
         | {
             "ledger": gradient_shares.SHARES,
             "ledger_steps": gradient_ledger.STEPS,

@@ -487,6 +487,74 @@ class AuditRow:
     finding: str | None = None  # id of the rule whose finding it led to
 
 
+CAUSES: Final = {
+    "errors": "failed calls",
+    "novelty": "unfamiliar tool output",
+    "length": "long contexts",
+    "exposure": "a larger share of tokens after tools",
+}
+"""What a tail after tools may follow, as prose calls it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupportShare:
+    """How much of the late tail after tools goes with one cause: with `exposure`, of the tail's growth a token."""
+
+    cause: str  # novelty | errors | length | exposure
+    share: float | None  # None: cannot be told, for `reason`
+    interval: Interval | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupportMass:
+    """How probable what the policy says is under the reference, in one part of a window's tokens."""
+
+    window: str  # early | late
+    by: str  # slice, novelty, tool result, distance, confidence: all but `slice` of tokens after tools
+    value: str
+    tokens: int
+    groups: int  # prompt groups, or sequences, with a token of it
+    policy: float  # mean probability under the policy
+    reference: float  # under the other side of the pair
+    reference_interval: Interval
+    unsupported: float  # share of tokens that the other side gives less than 1%
+    unsupported_interval: Interval
+    tail_share: float | None  # of the tail of the slices, or of all of the tail after tools
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputDiversity:
+    """How new the tools' outputs of a window were beside those of all earlier steps that were read."""
+
+    window: str  # early | mid | late
+    outputs: int
+    distinct: int
+    exact: float  # shares: seen before as a whole, in at least half of its n-grams, or in less
+    near: float
+    unseen: float
+    familiarity: float  # mean share of earlier outputs that hold an n-gram of an output
+
+
+@dataclass(frozen=True, kw_only=True)
+class Support:
+    """What the tail follows, and the mass that the reference has where the policy goes, from steps read again."""
+
+    follows: str  # a cause; "none": none of them dominates; "cannot_tell"
+    reason: str  # why it cannot be told
+    pair: str
+    steps: int  # read again
+    tokens: int  # of the policy in them
+    groups: int  # prompt groups, or sequences, with tokens after tools in the late window
+    shares: tuple[SupportShare, ...]
+    masses: tuple[SupportMass, ...]
+    outputs: tuple[OutputDiversity, ...]
+    alpha: Interval | None  # share of the policy's tokens that come after tools, early and late
+    changes: str  # of the policy after tools, from the middle to the late third: moves | frozen | cannot_tell
+    change: float | None = None  # late mean |r| there over the one before
+    change_interval: Interval | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class DiagnosisRecord:
     """What a diagnosis says, without its tables: what a store keeps as JSON."""
@@ -503,6 +571,7 @@ class DiagnosisRecord:
     outcome: Outcome | None = None  # None: judged by a version that did not describe it
     audit: tuple[AuditRow, ...] | None = None  # what the trainer says, recomputed; None: not made
     ledger: Ledger | None = None  # None: no finding asks for it
+    support: Support | None = None  # what the tail follows; None: no finding asks for it
     redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared
     guessable: bool = False  # True of a redacted one whose hashes no secret keys: a guessed name can be confirmed
 

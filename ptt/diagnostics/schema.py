@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-VERSION: Final = 10
+VERSION: Final = 11
 """Raised whenever a table below changes; a store written under another version is made anew."""
 
 
@@ -20,9 +20,10 @@ class Flag(IntEnum):
     DROPPED_BY_WRITER = 5
 
 
-LOGPS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")
-"""The four log-probabilities of one token: under the policy being updated, the policy at the start of the
-step as the trainer recomputes it, the engine that sampled it, and the frozen reference."""
+LOGPS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp", "prox_logp")
+"""The log-probabilities of one token: under the policy being updated, the policy at the start of the step as the
+trainer recomputes it, the engine that sampled it, the frozen reference, and the proximal policy that updates are held
+near to (decoupled PPO, PPO-EWMA)."""
 
 METRICS: Final[dict[str, pl.DataType]] = {
     "step": pl.Int64(),
@@ -55,6 +56,7 @@ SEQUENCES: Final[dict[str, pl.DataType]] = {
     "old_logp": pl.List(pl.Float32()),
     "rollout_logp": pl.List(pl.Float32()),
     "ref_logp": pl.List(pl.Float32()),
+    "prox_logp": pl.List(pl.Float32()),
     "entropy": pl.List(pl.Float32()),
     "advantage": pl.List(pl.Float32()),
     "value": pl.List(pl.Float32()),  # of the critic

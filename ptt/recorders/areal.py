@@ -20,12 +20,12 @@ from ptt.recorders.trainer_hooks import Plan, announce, claim, hook, require_met
 
 MADE_FOR: Final = "PPOTrainer of AReaL 1.0"
 SETTINGS: Final = {
-    "old_logp": "actor.recompute_logprob=true (with actor.use_decoupled_loss: actor.prox_logp_method=recompute)",
+    "prox_logp": "actor.recompute_logprob=true (with actor.use_decoupled_loss: actor.prox_logp_method=recompute)",
     "ref_logp": "actor.kl_ctl above 0 with a `ref` section",
 }
 APPROXIMATED: Final = "loglinear"  # of prox_logp_method: no forward pass
 OWN: Final = {"input_ids": "token_ids", "loss_mask": "model_mask", "logprobs": "rollout_logp"}
-NEXT: Final = {"prox_logp": "old_logp", "ref_logp": "ref_logp", "values": "value"}
+NEXT: Final = {"prox_logp": "prox_logp", "ref_logp": "ref_logp", "values": "value"}
 
 
 def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
@@ -58,8 +58,8 @@ def plan_of(trainer: Any) -> Plan:
     """Tell from the settings which log-probabilities a batch will hold (`PPOActorConfig`, areal/api/cli_args.py)."""
     actor = setting(trainer, "config", "actor")
     if actor is None:
-        return Plan(recorded=("rollout_logp",), unknown=("old_logp", "ref_logp"))
-    given = {"old_logp": _is_recomputed(actor), "ref_logp": _has_reference(trainer)}
+        return Plan(recorded=("rollout_logp",), unknown=("prox_logp", "ref_logp"))
+    given = {"prox_logp": _is_recomputed(actor), "ref_logp": _has_reference(trainer)}
     return Plan(
         recorded=("rollout_logp", *(name for name, known in given.items() if known)),
         settings={name: add for name, add in SETTINGS.items() if not given[name]},

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-LOGPS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")
-FLOAT_LISTS: Final = (*LOGPS, "prox_logp", "entropy", "value", "return")
+LOGPS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp", "prox_logp")
+FLOAT_LISTS: Final = (*LOGPS, "entropy", "value", "return")
 MASKS: Final = ("model_mask", "train_mask")
 EITHER: Final = ("advantage", "policy_version")  # one a token, or one a sequence
 IDENTIFIERS: Final = ("sample_id", "group_id", "trajectory_id", "env", "logp_kind")

@@ -19,11 +19,15 @@ PAIRS: Final[Mapping[str, tuple[str, str]]] = {
     "policy/rollout": ("policy_logp", "rollout_logp"),
     "old/rollout": ("old_logp", "rollout_logp"),
     "policy/old": ("policy_logp", "old_logp"),
+    "prox/ref": ("prox_logp", "ref_logp"),
+    "policy/prox": ("policy_logp", "prox_logp"),
+    "prox/rollout": ("prox_logp", "rollout_logp"),
 }
 ANSWERS: Final = {
     "ref_logp": "how far the policy has left the reference",
     "old_logp": "how big each update is",
     "rollout_logp": "whether trainer and engine agree",
+    "prox_logp": "how far the proximal policy lies from the one that sampled",
 }
 
 

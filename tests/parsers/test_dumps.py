@@ -65,7 +65,10 @@ def test_slime_rollout_data_alone_give_what_was_sampled(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["rollout_logp"].to_list()[0], [-0.1, -0.2, 0, 0, 0, -0.3], rtol=1e-6)
     assert "old_logp" not in found.columns
     note = losses(pieces_of(tmp_path / "rollout_data" / "3.pt"))[2]
-    assert note == "3.pt has rollout_logp alone: a ratio needs two of policy_logp, old_logp, rollout_logp, ref_logp."
+    assert (
+        note
+        == "3.pt has rollout_logp alone: a ratio needs two of policy_logp, old_logp, rollout_logp, ref_logp, prox_logp."
+    )
 
 
 def sample(**changes: Any) -> dict[str, Any]:

@@ -321,7 +321,7 @@ def test_areals_actor_is_recorded_before_it_shifts_its_fields(
 
     trainer = areal_trainer(use_decoupled_loss=True)
     recorder = areal.record(trainer, tmp_path, strict=True)
-    assert "ptt: recording old/rollout of each step" in capsys.readouterr().err
+    assert "ptt: recording prox/rollout of each step" in capsys.readouterr().err
     ids = torch.tensor(padded([PROMPT + row for row in RESPONSES], 8))
     mask = torch.tensor(padded([[0, 0, *row] for row in SAMPLED], 8))
     batch = {
@@ -332,7 +332,7 @@ def test_areals_actor_is_recorded_before_it_shifts_its_fields(
     (shifted,) = trainer.actor.compute_advantages([batch])
     assert "advantages" in shifted
     found = recorded(tmp_path, 1)
-    each_entry_lies_with_its_token(found, "old_logp", "rollout_logp")
+    each_entry_lies_with_its_token(found.rename({"prox_logp": "old_logp"}), "old_logp", "rollout_logp")
     assert found["policy_version"].to_list() == [5, 5]
     assert recorder.failures == 0
 
@@ -352,8 +352,8 @@ def test_areals_own_answer_tells_whether_old_logprobs_come(changed: dict[str, An
     trainer = areal_trainer(**changed)
     computed = trainer.config.actor.should_compute_prox_logp()
     plan = areal.plan_of(trainer)
-    assert ("old_logp" in plan.recorded) == computed
-    assert plan.pairs == (("old/rollout",) if computed else ())
+    assert ("prox_logp" in plan.recorded) == computed
+    assert plan.pairs == (("prox/rollout",) if computed else ())
     assert "ref_logp" in plan.settings  # kl_ctl is above 0 by default, and there is no reference engine
 
 

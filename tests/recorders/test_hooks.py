@@ -108,7 +108,7 @@ def test_areal_is_recorded_before_it_shifts_its_fields(tmp_path: Path, array: Ar
     trainer.train(2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000008.parquet", "step_000009.parquet"]
     found = pl.read_parquet(tmp_path / "step_000008.parquet")
-    _each_entry_lies_with_its_token(found, "old_logp", "rollout_logp", "ref_logp")
+    _each_entry_lies_with_its_token(found.rename({"prox_logp": "old_logp"}), "old_logp", "rollout_logp", "ref_logp")
     assert found["policy_version"].to_list() == [5, 6]
     assert found["sample_id"].to_list() == ["8-0.0-0", "8-0.0-1"]
 

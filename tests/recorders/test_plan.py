@@ -96,8 +96,8 @@ def test_areals_config_tells_the_pairs() -> None:
     actor = {"recompute_logprob": False, "use_decoupled_loss": False, "kl_ctl": 0.0}
     plan = areal.plan_of(nested(config={"actor": actor}))
     assert plan.pairs == ()
-    assert set(plan.settings) == {"old_logp", "ref_logp"}
-    assert areal.plan_of(nested(config={"actor": actor | {"use_decoupled_loss": True}})).pairs == ("old/rollout",)
+    assert set(plan.settings) == {"prox_logp", "ref_logp"}
+    assert areal.plan_of(nested(config={"actor": actor | {"use_decoupled_loss": True}})).pairs == ("prox/rollout",)
     approximated = actor | {"use_decoupled_loss": True, "prox_logp_method": "loglinear"}
     assert areal.plan_of(nested(config={"actor": approximated})).pairs == ()
 

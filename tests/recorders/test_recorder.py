@@ -79,12 +79,12 @@ def test_columns_have_the_types_of_the_store(tmp_path: Path) -> None:
     assert {name: kind for name, kind in held.items() if name in SEQUENCES} == {
         name: kind for name, kind in SEQUENCES.items() if name in held
     }
-    assert set(held) == set(SEQUENCES) - {"old_logp", "rollout_logp", "token_hash"}
+    assert set(held) == set(SEQUENCES) - {"old_logp", "rollout_logp", "prox_logp", "token_hash"}
 
 
 def test_the_names_are_those_that_ptt_reads() -> None:
     assert recorder_module.LOGPS == LOGPS
-    beside = {"prox_logp", "value", "return", "rewards"}
+    beside = {"value", "return", "rewards"}
     assert set(recorder_module.NAMES) == (set(SEQUENCES) | beside) - {"step", "rank", "token_hash"}
 
 
@@ -114,7 +114,7 @@ def test_padded_columns_are_cut_by_the_attention_mask(tmp_path: Path) -> None:
         ([ROW | {"policy_logp": [-0.5]}], "row 0: policy_logp has 1 entries and model_mask 3"),
         ([ROW | {"ref_logprob": [0.0] * 3}], "did you mean ref_logp"),
         ([ROW | {"step": 3}], "leave it out"),
-        ([{"model_mask": [True], "prox_logp": [-1.0]}], "no log-probability was given; add one of policy_logp"),
+        ([{"model_mask": [True], "value": [-1.0]}], "no log-probability was given; add one of policy_logp"),
         ([{"policy_logp": [-1.0], "ref_logp": [-1.0]}], "no model_mask"),
         ([], "no model_mask"),
         ([[1, 2]], "a row is a list"),
@@ -172,7 +172,7 @@ def test_without_a_log_it_is_said_on_standard_error(tmp_path: Path) -> None:
     assert alone.startswith(
         f"ptt: recording policy_logp alone to {tmp_path}. Rewards, advantages, groups and masks can"
     )
-    assert alone.endswith("add one of old_logp, rollout_logp, ref_logp.")
+    assert alone.endswith("add one of old_logp, rollout_logp, ref_logp, prox_logp.")
 
 
 def test_proximal_logprobs_values_and_returns_are_written_through(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_every_field_is_classified(judged: dict[str, api.Diagnosis]) -> None:
         "signature",
         "audit",
         "ledger",
+        "support",
         "findings",
         "healthy",
         "not_judged",

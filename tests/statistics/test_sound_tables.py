@@ -13,6 +13,7 @@ import pytest
 from builders import POLICY_REF, Story, sequences_of, steady
 
 from ptt.diagnostics.statistics.bins import COARSE_COUNT
+from ptt.diagnostics.statistics.cells import LOGP_COLUMNS
 from ptt.diagnostics.statistics.logprob_pairs import PAIRS
 from ptt.diagnostics.statistics.merge_tree import merge_group, only_kept
 from ptt.diagnostics.statistics.partial_tables import SCHEMAS, PartialTables
@@ -163,7 +164,7 @@ OTHERS = {
     "bad tokens of an unknown slice": changed("bad", slice=pl.lit(2, pl.UInt8)),
     "no bad tokens, said as some": changed("bad", n_bad=pl.lit(0, pl.Int64)),
     "losing nothing": changed("losing", n_bad=pl.lit(0, pl.Int64)),
-    "an unknown column": changed("anomalies", column=pl.lit(4, pl.UInt8)),
+    "an unknown column": changed("anomalies", column=pl.lit(len(LOGP_COLUMNS), pl.UInt8)),
     "an unknown kind": changed("anomalies", kind=pl.lit(6, pl.UInt8)),
     "too few samples": rows_of("samples", lambda rows: rows[1:]),
     "other samples": changed("samples", seq=pl.col("seq") + 1),

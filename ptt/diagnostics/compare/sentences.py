@@ -37,6 +37,7 @@ from ptt.diagnostics.compare.comparison import (
     times,
 )
 from ptt.diagnostics.compare.confounders import confounders_of, confounders_of_training, means
+from ptt.diagnostics.model import CAUSES
 from ptt.diagnostics.wording import pct
 
 MAX_NAMED_ARMS: Final = 3  # arms in the sentence
@@ -156,6 +157,7 @@ RESTS_ON: Final = {
     "tail_share": "tokens with |r| above 2 nats hold {} of it, against {}",
 }
 """What a ledger says of an update, and how a comparison says it."""
+NO_CAUSE: Final = "none of the causes asked about"
 ONE_SEED: Final = (
     "One run on either side: the intervals cover the noise within these runs, not the spread between seeds of one "
     "setting"
@@ -187,6 +189,7 @@ def sentences_of(
             continue
         if name and name in slices.get(arm.name, ()):
             said += _tails(arm, base, tables, name)
+            said += _what_tails_follow(arm, base)
             caveats = [*_rarer_but_as_large(arm, base, tables, name), *caveats]
         said += _metrics(arm, base, tables)
         said += _other_quantities(arm, tables)
@@ -221,6 +224,29 @@ def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -
     if tokens.known and tokens.words != p95.words and "alike" not in (tokens.words, p95.words):
         said.append(f"{arm.name}: matched by model tokens instead of steps, p95 is {ratio_words(tokens)}")
     return said
+
+
+def _what_tails_follow(arm: Arm, base: Arm) -> list[str]:
+    """Say it where an arm's late tail follows another cause than the baseline's; nothing where neither is known."""
+    own, of_base = _followed(arm), _followed(base)
+    if not own or not of_base or own.keys() == of_base.keys():
+        return []
+    words = []
+    for cause, shares in (*own.items(), *of_base.items()):
+        part = f" ({', '.join(map(pct, shares))} of it)" if shares else ""
+        words.append(CAUSES.get(cause, NO_CAUSE) + part)
+    return [f"{arm.name}: its late tail after tools follows {words[0]}, that of {base.name} {words[1]}"]
+
+
+def _followed(arm: Arm) -> dict[str, list[float]]:
+    """Return what the late tails of an arm's runs follow, if all of those do that are known, with their shares."""
+    known = [member.diagnosis.support for member in arm.members if member.diagnosis.support is not None]
+    causes = {support.follows for support in known} - {"cannot_tell"}
+    if len(causes) != 1:
+        return {}
+    (cause,) = causes
+    shares = (share for support in known if support.follows == cause for share in support.shares)
+    return {cause: [share.share for share in shares if share.cause == cause and share.share is not None]}
 
 
 def _rarer_but_as_large(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:

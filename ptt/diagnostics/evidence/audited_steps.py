@@ -6,7 +6,7 @@ uses. Where something differs there, further steps can be read to find since whe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -65,14 +65,17 @@ def _ends_of_windows(recorded: IntArray, logged: IntArray, window: int) -> IntAr
 
 def rows_of_steps(tokens: Tokens, steps: Sequence[int]) -> pl.DataFrame:
     """Read the sound sequences of these steps whole, sorted by step and seq."""
-    return rows_of(tokens, tokens.sound_rows.filter(pl.col("step").is_in(list(steps))))
+    lines = tokens.sound_rows.select("seq", "step").filter(pl.col("step").is_in(list(steps)))
+    return rows_of_sequences(tokens.scan, lines.select("seq"))
 
 
-def rows_of(tokens: Tokens, lines: pl.DataFrame) -> pl.DataFrame:
-    """Read these sequences whole, sorted by step and seq; `lines` are theirs of the token pass."""
-    wanted = lines.select("seq")
-    frames = [frame.join(wanted.lazy(), on="seq", how="semi") for frame in _frames(tokens.scan, wanted["seq"])]
-    rows = pl.concat(pl.collect_all(frames), how="diagonal_relaxed") if frames else tokens.scan.frame.limit(0).collect()
+def rows_of_sequences(
+    scan: SequenceScan, wanted: pl.DataFrame, *, columns: Collection[str] | None = None
+) -> pl.DataFrame:
+    """Read sequences (`seq`) whole, sorted by step and seq; of `columns` those that are recorded (None: all)."""
+    only = pl.all() if columns is None else pl.col(*("seq", "step", *sorted(scan.columns.intersection(columns))))
+    frames = [frame.select(only).join(wanted.lazy(), on="seq", how="semi") for frame in _frames(scan, wanted["seq"])]
+    rows = pl.concat(pl.collect_all(frames), how="diagonal_relaxed") if frames else scan.frame.limit(0).collect()
     return rows.sort("step", "seq")
 
 

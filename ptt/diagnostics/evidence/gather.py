@@ -58,12 +58,13 @@ from ptt.diagnostics.evidence.series import (
     training_metric_names,
 )
 from ptt.diagnostics.evidence.sources import files_by_step
+from ptt.diagnostics.evidence.support import gather_support
 from ptt.diagnostics.evidence.tail_details import gather_details
 from ptt.diagnostics.evidence.tail_holders import Holders, gather_holders
 from ptt.diagnostics.evidence.tails import Tails, gather_tails, tool_use_by_step
 from ptt.diagnostics.evidence.tokens_by_step import Signal, gather_pairs, gather_signal
 from ptt.diagnostics.evidence.validity import REQUIRED_COLUMNS, gather_validity, missing_pair
-from ptt.diagnostics.model import STEP, JsonScalar, Run
+from ptt.diagnostics.model import STEP, JsonScalar, Run, Support
 from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
 from ptt.diagnostics.store.diagnosis import Tables
@@ -194,8 +195,10 @@ class Gathered:
     shortest: int = MIN_OBSERVATION  # tokens of an observation, by the settings
     post_name: str = "post_observation"  # the name of the slice after an observation
     raised: tuple[Raised, ...] = ()  # exceptions, with the topics that are missing because of them
+    support: Callable[[], Supported | None] = lambda: None  # looked at only where a finding is about a tail after tools
 
 
+Supported = tuple[Support, dict[str, pl.DataFrame]]
 NO_SEQUENCES = "this run has no per-token logprobs"
 
 
@@ -245,6 +248,7 @@ def gather(
     holders: Holders | None = None
     paired = tokens if tokens is not None and tokens.pairs else None
     completions = None if tokens is None else Completions(trajectories, calls, turns)
+    support: Callable[[], Supported | None] = lambda: None  # noqa: E731
     if paired is not None and completions is not None:
         with ThreadPoolExecutor(1) as aside:
             details = partial(gather_details, paired, completions, post_name=post_name)
@@ -253,6 +257,7 @@ def gather(
             tails = topic("tails", lambda: gather_tails(paired, post_name=post_name, reference=reference))
             holders = topic("tail holders", lambda: gather_holders(paired, completions, tails[0])) if tails else None
         tables |= tails[1] | (topic("tail details", made_details) or {}) if tails else {}
+        support = partial(gather_support, paired, completions, tails[0]) if tails else support
     unpaired, missing = missing_pair(manifest)
     unpaired = unpaired if paired is None else ""
     local = [source for source, named in manifest.offsets.items() if None in named]
@@ -382,6 +387,7 @@ def gather(
         shortest=settings.min_observation,
         post_name=post_name,
         raised=tuple(raised),
+        support=support,
     )
 
 

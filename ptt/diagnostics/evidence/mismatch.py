@@ -19,7 +19,7 @@ from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
 from ptt.diagnostics.statistics.staleness import add_lags
 from ptt.diagnostics.wording import sig
 
-PAIRS: Final = ("old/rollout", "policy/rollout")  # the former has no update of the policy in it
+PAIRS: Final = ("old/rollout", "policy/rollout", "prox/rollout")  # the first has no update of the policy in it
 MIN_RANK_STEPS: Final = 10  # that all ranks share
 MAX_RANKS: Final = 1024
 

@@ -43,7 +43,7 @@ CAP_SETTINGS: Final = (
 )  # fmt: skip
 FAR: Final = 0.3  # distance of the median step's mean weight from 1: so much of the gradient is gone, or too much
 NEAR: Final = 0.1  # nats: and the sequences' mean log ratio is this small
-RATIO_PAIRS: Final = ("old/rollout", "policy/rollout", "policy/old")
+RATIO_PAIRS: Final = ("old/rollout", "policy/rollout", "policy/old", "policy/prox", "prox/rollout")
 SUMMED: Final = "is exp of the sum of each sequence's log ratios, not of their mean: it moves with the answers' length"
 SUMMED_IN: Final = "is exp of the sum of each sequence's log ratios, not of their mean,"
 
@@ -102,7 +102,7 @@ def _sequence_level(reduce: str, batch: Batch, facts: Facts, *, product: bool) -
 
 def summed_far(batch: Batch) -> bool:
     """Return whether products over a sequence lie far from 1 although the tokens' ratios are near it."""
-    for pair in available(batch, ("old/rollout", "policy/rollout")):
+    for pair in available(batch, ("old/rollout", "policy/rollout", "prox/rollout")):
         mean, product = (sequence_ratios(batch, pair, product=product) for product in (False, True))
         if mean is None or product is None or not np.isfinite(mean).any():
             continue
@@ -134,7 +134,7 @@ def _configured_product(facts: Facts) -> bool:
 def _summed_in_part(reduce: str, batch: Batch, facts: Facts) -> Iterator[Candidate]:
     """Yield weights of sequences that are products in the rows of one rank alone."""
     reducer, words = ROW_REDUCTIONS[reduce]
-    for pair in available(batch, ("old/rollout", "policy/rollout")):
+    for pair in available(batch, ("old/rollout", "policy/rollout", "prox/rollout")):
         for cap in _caps(facts, _highest_row(pair, True, batch)):
             for division in divisions(batch, facts):
                 for part in range(division.number):

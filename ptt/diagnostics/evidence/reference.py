@@ -33,14 +33,14 @@ from ptt.diagnostics.statistics.level_jump import (
     fresh_starts,
     scatter_of,
 )
+from ptt.diagnostics.statistics.logprob_pairs import REF_PAIRS
 from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
 from ptt.diagnostics.statistics.windows import bursts
 
 TRL_SYNC_STEPS: Final = 512  # TRL's default of `ref_model_sync_steps`
 TRL_MIXUP: Final = 0.6  # TRL's default of `ref_model_mixup_alpha`: the policy's share in the new reference
 INTERVALS: Final = ("ref_update_interval", "ref_policy_update_freq")  # slime's, in rollouts, and open-instruct's
-REF_PAIRS: Final = ("policy/ref", "old/ref")
-ENGINE_PAIRS: Final = ("old/rollout", "policy/rollout")
+ENGINE_PAIRS: Final = ("old/rollout", "policy/rollout", "prox/rollout")
 MIN_PERIOD: Final = 4  # steps: a reference that moves more often just follows the policy, without periods
 MAX_EQUAL: Final = 1e-4  # mean KL, nats: two copies of one model scored by one trainer differ by less, from rounding
 MAX_EQUAL_ABS: Final = 0.01  # mean |r|, nats: the same

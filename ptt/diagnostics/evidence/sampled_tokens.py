@@ -15,7 +15,7 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.audited_batch import MODEL, TRAIN, Batch
-from ptt.diagnostics.evidence.audited_steps import MAX_TOKENS, rows_of
+from ptt.diagnostics.evidence.audited_steps import MAX_TOKENS, rows_of_sequences
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.tail_details import observations_of_tied, tied_samples
 from ptt.diagnostics.statistics.advantage_estimators import ESTIMATORS, RewardedBatch
@@ -74,7 +74,7 @@ def audited_tokens(
     `shortest`: tokens of an observation, by the settings; `formula`: of the estimator of the advantages.
     """
     lines = lines_to_weigh(tokens)
-    frame = rows_of(tokens, lines)
+    frame = rows_of_sequences(tokens.scan, lines.select("seq"))
     tied = tied_samples(tokens, completions, lines)
     frame = _with_samples(frame, tied, completions)
     batch = Batch(frame)

@@ -99,7 +99,7 @@ KL_FLOOR: Final = 1e-7  # nats: what float32 logprobs of rare tokens leave of a 
 WRONG_PAIR: Final = "compares {}"
 INVERTED: Final = "has the ratio upside down"
 SIGN: Final = "has the wrong sign"
-ENGINE_PAIRS: Final = ("old/rollout", "policy/rollout")
+ENGINE_PAIRS: Final = ("old/rollout", "policy/rollout", "prox/rollout")
 
 
 def column(name: str, said: str) -> Quantity:
@@ -121,7 +121,14 @@ FORMULAS: Final[Mapping[str, tuple[Callable[[FloatArray], FloatArray], str, floa
     "multiplicative_error": (lambda r: ratio(np.abs(r)), "exp of the absolute log ratio", 1.0),
 }
 """Of a log ratio: how it is computed, its words, and what a padded position has."""
-SIDES: Final = {"policy": "policy", "old": "old policy", "rollout": "engine", "ref": "reference", ZEROED: "engine"}
+SIDES: Final = {
+    "policy": "policy",
+    "old": "old policy",
+    "rollout": "engine",
+    "ref": "reference",
+    "prox": "proximal policy",
+    ZEROED: "engine",
+}
 MASKS: Final = {
     MODEL: "the sampled tokens",
     TRAIN: "the trained tokens",

@@ -12,12 +12,13 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence.reference import REF_PAIRS, Reference
+from ptt.diagnostics.evidence.reference import Reference
 from ptt.diagnostics.model import Interval
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bins import UNDERFLOW
 from ptt.diagnostics.statistics.bootstrap import finite_or_none, interval
 from ptt.diagnostics.statistics.ess import sliding_ess
+from ptt.diagnostics.statistics.logprob_pairs import REF_PAIRS
 from ptt.diagnostics.statistics.percentiles import ecdf, inverse_moments, moments, percentiles
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.tail_curves import Profile

@@ -331,6 +331,9 @@ SIDES: Final = {
     "policy/rollout": ("The policy", "the engine that sampled"),
     "old/rollout": ("The trainer", "the inference engine"),
     "policy/old": ("The policy", "its own old logprobs"),
+    "prox/ref": ("The policy", "its reference"),
+    "policy/prox": ("The policy", "the proximal policy"),
+    "prox/rollout": ("The proximal policy", "the engine that sampled"),
 }
 
 

@@ -118,7 +118,7 @@ ANOMALY: Final[dict[str, pl.DataType]] = {
     "kind": pl.UInt8(),  # see fill_values.Anomaly
     "n": pl.UInt32(),
 }
-LOGP_COLUMNS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")
+LOGP_COLUMNS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp", "prox_logp")
 SAMPLE: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),
     "step": pl.Int64(),

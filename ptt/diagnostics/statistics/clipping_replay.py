@@ -22,7 +22,7 @@ from ptt.diagnostics.statistics.windows import WINDOWS, Span, label_spans
 
 Rows = list[tuple[object, ...]]
 
-PREFERENCE: Final = ("policy/rollout", "old/rollout", "policy/old")
+PREFERENCE: Final = ("policy/rollout", "old/rollout", "policy/old", "policy/prox", "prox/rollout")
 WEIGHT_CAP: Final = 10.0  # the bias is measured on weights cut here: no single token may rule it
 VETO_RATIO: Final = 1e-4
 BAND: Final = (0.5, 2.0)

@@ -38,15 +38,19 @@ PAIRS: Final = (
     ),
     Pair("old/rollout", "old_logp", "rollout_logp", "mismatch of trainer and engine", "denominator"),
     Pair("policy/old", "policy_logp", "old_logp", "size of the update", "denominator"),
+    Pair("prox/ref", "prox_logp", "ref_logp", "drift of the policy from the reference", "numerator"),
+    Pair("policy/prox", "policy_logp", "prox_logp", "distance from the proximal policy", "denominator"),
+    Pair("prox/rollout", "prox_logp", "rollout_logp", "lag of the proximal policy and mismatch", "denominator"),
 )
 """In order of preference: the verdict is about the first pair that the run holds."""
 
+REF_PAIRS: Final = ("policy/ref", "old/ref", "prox/ref")
+"""Drift from the reference: the second and third only stand in where the first is missing."""
 DEFAULT_ORDER: Final = tuple(pair.name for pair in PAIRS)
 
 
 def available_pairs(columns: set[str]) -> tuple[Pair, ...]:
-    """Return the pairs with both logprobs recorded; `old/ref` only stands in where `policy/ref` is missing."""
+    """Return the pairs with both logprobs recorded; of the drifts from the reference the first one alone."""
     pairs = [pair for pair in PAIRS if {pair.numerator, pair.denominator} <= columns]
-    if any(pair.name == "policy/ref" for pair in pairs):
-        pairs = [pair for pair in pairs if pair.name != "old/ref"]
-    return tuple(pairs)
+    drifts = [pair for pair in pairs if pair.name in REF_PAIRS]
+    return (*drifts[:1], *(pair for pair in pairs if pair not in drifts))

@@ -58,6 +58,11 @@ class _BatchPart:
     dropped: IntArray  # model tokens without a finite r
 
 
+def distance_of(since: IntArray) -> IntArray:
+    """Return the place in DISTANCES of tokens that follow an observation after `since` others."""
+    return np.searchsorted(_NEAREST[1:], since, side="right")
+
+
 class PositionCounter:
     """Gathers batches and folds many at a time: what is kept of one is so little that each call would be overhead."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field, structs
 
@@ -35,6 +35,7 @@ from ptt.diagnostics.model import (
     Link,
     NotJudged,
     Outcome,
+    OutputDiversity,
     RuleCrash,
     Run,
     RunVerdict,
@@ -43,6 +44,9 @@ from ptt.diagnostics.model import (
     Signature,
     Source,
     Status,
+    Support,
+    SupportMass,
+    SupportShare,
     TailGrowth,
 )
 
@@ -270,6 +274,53 @@ class _Ledger(_Part):
     cheapest: str | None
 
 
+class _SupportShare(_Part):
+    cause: Literal["novelty", "errors", "length", "exposure"]
+    share: Number | None
+    interval: tuple[Number, Number] | None
+    reason: str = ""
+
+
+class _SupportMass(_Part):
+    window: Literal["early", "late"]
+    by: str
+    value: str
+    tokens: Count
+    groups: Count
+    policy: Number
+    reference: Number
+    reference_interval: tuple[Number, Number]
+    unsupported: Number
+    unsupported_interval: tuple[Number, Number]
+    tail_share: Number | None
+
+
+class _OutputDiversity(_Part):
+    window: Literal["early", "mid", "late"]
+    outputs: Count
+    distinct: Count
+    exact: Number
+    near: Number
+    unseen: Number
+    familiarity: Number
+
+
+class _Support(_Part):
+    follows: Literal["novelty", "errors", "length", "exposure", "none", "cannot_tell"]
+    reason: str
+    pair: str
+    steps: Count
+    tokens: Count
+    groups: Count
+    shares: Annotated[tuple[_SupportShare, ...], Meta(max_length=MAX_ENTRIES)]
+    masses: Annotated[tuple[_SupportMass, ...], Meta(max_length=MAX_ENTRIES)]
+    outputs: Annotated[tuple[_OutputDiversity, ...], Meta(max_length=MAX_ENTRIES)]
+    alpha: tuple[Number, Number] | None
+    changes: Literal["moves", "frozen", "cannot_tell"]
+    change: Number | None
+    change_interval: tuple[Number, Number] | None
+
+
 class _NotJudged(_Part):
     id: str
     link: Link
@@ -303,6 +354,7 @@ class _Document(_Part):
     outcome: _Outcome | None = None
     audit: Annotated[tuple[_AuditRow, ...], Meta(max_length=MAX_FINDINGS)] | None = None
     ledger: _Ledger | None = None
+    support: _Support | None = None
 
 
 def read_findings(path: Path) -> Diagnosis:
@@ -375,7 +427,17 @@ def _diagnosis(document: _Document) -> Diagnosis:
         outcome=_outcome(document.outcome),
         audit=None if document.audit is None else tuple(AuditRow(**structs.asdict(row)) for row in document.audit),
         ledger=_ledger(document.ledger),
+        support=None if document.support is None else _support(document.support),
     )
+
+
+def _support(support: _Support) -> Support:
+    lists: dict[str, Any] = {
+        "shares": tuple(SupportShare(**structs.asdict(one)) for one in support.shares),
+        "masses": tuple(SupportMass(**structs.asdict(one)) for one in support.masses),
+        "outputs": tuple(OutputDiversity(**structs.asdict(one)) for one in support.outputs),
+    }
+    return Support(**structs.asdict(support) | lists)
 
 
 def _coverage(coverage: _Coverage | None) -> Coverage | None:

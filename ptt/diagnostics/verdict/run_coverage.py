@@ -135,7 +135,10 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "Does the evaluation follow the training?": ("evals",),
     "How old were the rollouts?": ("policy_version",),
 }
-STAND_INS: Final[Mapping[tuple[str, ...], str]] = {("policy_logp", "ref_logp"): "old_logp"}
+STAND_INS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("policy_logp", "ref_logp"): ("old_logp", "prox_logp"),
+    ("old_logp", "rollout_logp"): ("prox_logp",),
+}
 """Of a pair the first side may be stood in for: drift of pi_old is drift, a step late."""
 BESIDE_LOGPS: Final = ("model_mask", "policy_version", "reward", "tool_names", "entropy", "advantage", "group_id")
 SAMPLED: Final = ("reward", "advantage", "group_id")  # of samples, where no sequences hold them
@@ -290,9 +293,9 @@ def _evals(folder: Path, metrics: pl.DataFrame) -> str:
 def _question(
     title: str, needs: tuple[str, ...], recorded: Mapping[str, str], framework: str | None, algorithm: Algorithm
 ) -> Question:
-    stand_in = STAND_INS.get(needs[:2])
-    if stand_in is not None and needs[0] not in recorded and stand_in in recorded:
-        needs = (stand_in, *needs[1:])
+    stand_ins = STAND_INS.get(needs[:2], ())
+    if needs[0] not in recorded and (there := [name for name in stand_ins if name in recorded]):
+        needs = (there[0], *needs[1:])
     if missing := tuple(name for name in needs if name not in recorded):
         switches = switches_for(framework, missing, trainer=trainer_of(algorithm))
         return Question(title=title, answered=False, by="", missing=missing, switches=switches)

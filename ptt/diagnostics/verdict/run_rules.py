@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -19,6 +19,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import samples_online, samples_texts, trainer_of
 from ptt.diagnostics.evidence.gather import Gathered
 from ptt.diagnostics.evidence.gradient_ledger import finding_to_explain, gather_ledger
+from ptt.diagnostics.evidence.proximal import proximal_row
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, excess_interval
 from ptt.diagnostics.evidence.sources import list_sources
 from ptt.diagnostics.metrics.catalogue import listed
@@ -40,7 +41,7 @@ from ptt.diagnostics.model import (
     Severity,
     Steps,
 )
-from ptt.diagnostics.rules import RULES, tool_tail_growth
+from ptt.diagnostics.rules import RULES, tail_holder, tool_tail_growth
 from ptt.diagnostics.rules.single_series import lasting_excess
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
 from ptt.diagnostics.statistics.arrays import IntArray
@@ -155,6 +156,8 @@ def diagnosis_of(
     verdicts = [signature[0].verdict, *verdicts, *_run(custom, crashes)]
     verdicts = [_with_framework_line(_without_first_step(verdict, evidence), evidence) for verdict in verdicts]
     outcome = next(iter(_run([("outcome", partial(outcome_of, evidence))], crashes)), None)
+    asked = _findings_on(verdicts, tail_holder.FINDINGS)
+    support = next(iter(_run([(EVIDENCE + "support", gathered.support)] if asked else [], crashes)), None)
     diagnosis = verdict_of(
         run=evidence.run,
         signature=signature[0].signature,
@@ -167,11 +170,14 @@ def diagnosis_of(
         explains=explains(),
         outcome=outcome,
     )
-    diagnosis = replace(diagnosis, audit=_audit(evidence, diagnosis.findings))
     diagnosis = _with_ledger(diagnosis, gathered, tokens, contaminated(verdicts, signature[0].signature.pair))
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
-    return (
-        diagnosis if curves.is_empty() else replace(diagnosis, tables=with_tables(diagnosis.tables, {CURVES: curves}))
+    more = ({} if curves.is_empty() else {CURVES: curves}) | (support[1] if support else {})
+    return replace(
+        diagnosis,
+        audit=_audit(evidence, diagnosis.findings),
+        support=support[0] if support else None,
+        tables=with_tables(diagnosis.tables, more),
     )
 
 
@@ -193,6 +199,10 @@ def _with_ledger(
     return replace(diagnosis, crashes=tuple(crashes))
 
 
+def _findings_on(verdicts: Iterable[RuleVerdict], ids: Collection[str]) -> bool:
+    return any(finding.id in ids for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings)
+
+
 def _audit(evidence: Evidence, findings: Sequence[Finding]) -> tuple[AuditRow, ...]:
     """Return what the trainer says and what recomputing it gave: advantages, scalars, then metrics among themselves.
 
@@ -207,6 +217,8 @@ def _audit(evidence: Evidence, findings: Sequence[Finding]) -> tuple[AuditRow, .
         for name in str(finding.evidence["logged_as"]).split(", ")
     }
     rows = [replace(row, finding=told[row.logged_as]) if row.logged_as in told else row for row in rows]
+    proximal = proximal_row(evidence.pairs, evidence.metrics, evidence.run.context)
+    rows += [proximal] if proximal is not None else []
     rows += [contradiction.row for contradiction in evidence.contradictions]
     found = {finding.id for finding in findings}
     return tuple(row if row.finding in found else replace(row, finding=None) for row in rows)

@@ -16,6 +16,7 @@ from ptt.reports.text.consequences import span_words
 from ptt.reports.text.names import METRICS, metric_name, slice_name
 from ptt.reports.text.numbers import count, number
 from ptt.reports.text.sanitize import safe, shortened
+from ptt.reports.text.support import PARTS_OF_COURSE
 from ptt.reports.text.tables import rows_where, table, windows
 
 Floats = np.ndarray[Any, Any]
@@ -143,6 +144,33 @@ def _tail_plot(finding: Finding, diagnosis: Diagnosis, key: str) -> LinePlot | N
     pair = finding.evidence.get("pair") or diagnosis.signature.pair
     title = f"{percentile} of |r|" + (f" ({safe(str(pair))})" if pair else "") + f", nats: {', '.join(reversed(told))}"
     return drawing.finish(key=key, title=title, alt=_alt(title, finding, limit, diagnosis))
+
+
+LOOKS: Final = {"text_only": "text", "familiar": "raw", "unfamiliar": "post", "failed": "failed"}
+
+
+def support_plot(diagnosis: Diagnosis, key: str) -> LinePlot | None:
+    """Draw the tail a token over the run: in text, after usual and unusual output, and after failed calls."""
+    frame = table(diagnosis, "support_course")
+    if frame is None or frame.height < MIN_DRAWN:
+        return None
+    steps = frame["step_mid"].to_numpy()
+    lines = {name: frame[name].fill_null(math.nan).to_numpy() for name in PARTS_OF_COURSE}
+    lines = {name: values for name, values in lines.items() if np.isfinite(values).sum() >= MIN_DRAWN}
+    if not lines:
+        return None
+    highest = max(float(np.nanmax(values)) for values in lines.values())
+    x = Axis(low=float(frame["step_first"][0]), high=float(frame["step_last"][-1]))
+    drawing = Drawing(x=x, y=Axis(low=0.0, high=1.1 * highest or 1.0))
+    drawing.axes(diagnosis.run.step_unit)
+    told = []
+    for name, values in lines.items():
+        ends = values[np.isfinite(values)]
+        drawing.line(LOOKS[name], steps, values)
+        drawing.end(LOOKS[name], float(ends[-1]), f"{PARTS_OF_COURSE[name]} {number(float(ends[-1]), 2)}")
+        told.append(f"{PARTS_OF_COURSE[name]} from {number(float(ends[0]), 2)} to {number(float(ends[-1]), 2)}")
+    title = f"|r| beyond {number(math.log(2.0), 2)} nats, mean of a token: in text, and after tools by what came back"
+    return drawing.finish(key=key, title=title, alt=f"{title}: {', '.join(told)}.")
 
 
 def _rolling_mean(values: Floats, width: int) -> Floats:

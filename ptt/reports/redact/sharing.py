@@ -85,6 +85,15 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     ),
     model.LedgerShare: _columns("by share token_share signed kl masked truncated clipped", value=Treat.KEEP),
     model.GuardPrice: _columns("guard pair tail cost second_moment holds", reason=S),
+    model.Support: _columns(
+        "follows pair steps tokens groups alpha changes change change_interval",
+        reason=S, shares=Treat.EACH, masses=Treat.EACH, outputs=Treat.EACH,
+    ),
+    model.SupportShare: _columns("cause share interval", reason=S),
+    model.SupportMass: _columns(
+        "window by value tokens groups policy reference reference_interval unsupported unsupported_interval tail_share"
+    ),
+    model.OutputDiversity: _columns("window outputs distinct exact near unseen familiarity"),
     model.NotJudged: _columns("link missing applies absent", id=Treat.RULE, reason=S, enable=S),
     model.Healthy: _columns("link", id=Treat.RULE, reason=S, notes=Treat.EACH),
     model.RuleCrash: _columns("", id=Treat.RULE, error=Treat.ERROR),
@@ -102,6 +111,7 @@ TABLES: Final[Mapping[str, Mapping[str, Treat]]] = {
     "aggregates": _columns("name step value mean limit"),
     "courses": _columns("split step value", logged_as=S),
     "finding_series": _columns("step value flag", metric=S, logged_as=S),
+    "support_course": _columns("step_first step_last step_mid alpha text_only failed familiar unfamiliar"),
     "tail_emergence": _columns("slice q step_first step_last step_mid value lo hi n_tokens n_sequences"),
     "ecdf": _columns("slice part x cdf n_tokens step_first step_last window"),
     "ess": _columns("level weights step_first step_last step_mid ess_fraction lo hi n top_share slice"),
@@ -171,7 +181,7 @@ SETTINGS: Final = frozenset(
         "mask_truncated_completions", "max_completion_length", "max_grad_norm", "max_prompt_length", "max_steps",
         "max_tool_calling_iterations", "min_p", "num_generations", "num_iterations", "num_train_epochs",
         "per_device_train_batch_size", "ref_model_mixup_alpha", "ref_model_sync_steps", "ref_policy_update_freq",
-        "ref_update_interval", "resumed_from_step", "rollout_n", "save_steps", "scale_rewards", "seed",
+        "ewma_decay", "ref_update_interval", "resumed_from_step", "rollout_n", "save_steps", "scale_rewards", "seed",
         "steps_per_generation", "sync_ref_model", "target_kl", "temperature", "top_k", "top_p", "train_batch_size",
         "use_vllm", "vllm_importance_sampling_cap", "vllm_importance_sampling_correction",
         "vllm_importance_sampling_mode", "warmup_ratio", "warmup_steps", "weight_decay", "world_size",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Ledger, Outcome
+from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Ledger, Outcome, Support
 from ptt.reports.output import fields_of, finite_json
 
 SCHEMA_VERSION = 1
@@ -26,6 +26,15 @@ LEDGER = (
 )  # fmt: skip
 LEDGER_SHARE = ("by", "value", "share", "token_share", "signed", "kl", "masked", "truncated", "clipped")
 GUARD_PRICE = ("guard", "pair", "tail", "cost", "second_moment", "holds", "reason")
+SUPPORT = ("follows", "reason", "pair", "steps", "tokens", "groups", "alpha", "changes", "change", "change_interval")
+SUPPORT_LISTS = {
+    "shares": ("cause", "share", "interval", "reason"),
+    "masses": (
+        "window", "by", "value", "tokens", "groups", "policy", "reference", "reference_interval", "unsupported",
+        "unsupported_interval", "tail_share",
+    ),
+    "outputs": ("window", "outputs", "distinct", "exact", "near", "unseen", "familiarity"),
+}  # fmt: skip
 SOURCE = ("path", "kind", "rows_ok", "rows_bad", "bytes_lost", "note")
 
 
@@ -85,6 +94,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             ],
             "audit": None if diagnosis.audit is None else [fields_of(row, *AUDIT) for row in diagnosis.audit],
             **({} if diagnosis.ledger is None else {"ledger": _ledger(diagnosis.ledger)}),
+            **({} if diagnosis.support is None else {"support": _support(diagnosis.support)}),
             "not_judged": [fields_of(item, *NOT_JUDGED) for item in diagnosis.not_judged],
             "crashes": [fields_of(crash, "id", "error") for crash in diagnosis.crashes],
             "sources": [fields_of(source, *SOURCE) for source in diagnosis.sources],
@@ -104,6 +114,11 @@ def _holder(finding: Finding) -> dict[str, object]:
         **{name: of.get(name) for name in ("attribute", "value", "share", "token_share", "lift")},
         **{f"{name}_interval": [of.get(f"{name}_low"), of.get(f"{name}_high")] for name in ("share", "lift")},
     }
+
+
+def _support(support: Support) -> dict[str, object]:
+    lists = {name: [fields_of(one, *of) for one in getattr(support, name)] for name, of in SUPPORT_LISTS.items()}
+    return fields_of(support, *SUPPORT) | lists
 
 
 def _coverage(coverage: Coverage) -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from ptt.diagnostics.model import STEP, Answer, Diagnosis, in_unit
 from ptt.reports.figures.faults import FigureFault, suppress_faults
-from ptt.reports.figures.finding_series import FIGURE, finding_plot, no_plot
+from ptt.reports.figures.finding_series import FIGURE, finding_plot, no_plot, support_plot
 from ptt.reports.figures.line_plot import LinePlot
 from ptt.reports.output import prepare, render
 from ptt.reports.run import view
@@ -74,6 +74,7 @@ def render_page(diagnosis: Diagnosis, drawn: Callable[[], RunFigures] | None = N
         notes=findings[len(weighty) :],
         plots=plots,
         unplotted=unplotted,
+        supports=_support_plots(weighty, diagnosis, plot_faults),
         folded_captions=True,
         first_steps=shown_steps(weighty, diagnosis),
         counts=view.fold_lines(diagnosis),
@@ -120,6 +121,18 @@ def _plots(
             with suppress_faults(FIGURE, faults):
                 plots[item.anchor] = finding_plot(item.finding, diagnosis, f"plot-{item.anchor}")
     return plots, reasons
+
+
+def _support_plots(
+    findings: Iterable[view.FindingView], diagnosis: Diagnosis, faults: list[FigureFault]
+) -> dict[str, LinePlot]:
+    """Return by anchor the plot of what the tail follows: under the first finding that is about it."""
+    for item in findings:
+        if view.on_supported_tail(item.finding, diagnosis):
+            with suppress_faults(FIGURE, faults):
+                plot = support_plot(diagnosis, f"support-{item.anchor}")
+                return {} if plot is None else {item.anchor: plot}
+    return {}
 
 
 def page_in_unit(page: str, unit: str) -> str:

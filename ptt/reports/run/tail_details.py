@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,9 @@ import polars as pl
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures.panels import DataTable
 from ptt.reports.text.names import BY, GUARDS, sentence, slice_name
-from ptt.reports.text.numbers import bounds, count, number, percent, times
+from ptt.reports.text.numbers import bounds, count, counted, number, percent, times
 from ptt.reports.text.sanitize import safe, shortened
+from ptt.reports.text.support import PARTS_OF_COURSE, support_sentences
 from ptt.reports.text.tables import Row, pair_of, rows_where, table
 from ptt.reports.text.why import after_slice
 
@@ -64,7 +65,7 @@ def _with_interval(row: Row, name: str, write: Callable[[float | None], str]) ->
     return f"{write(row[name])} ({f'{write(low)} to {write(high)}' if known else 'no interval'})"
 
 
-REFERENCE_PAIRS = ("policy/ref", "old/ref")
+REFERENCE_PAIRS = ("policy/ref", "old/ref", "prox/ref")
 EFFECTS: Sequence[Column] = (
     ("Tokens hit", "hit", percent),
     ("ESS/n", "ess_fraction", _two_digits),
@@ -374,4 +375,54 @@ def worst(diagnosis: Diagnosis) -> Part | None:
     return Part(key="worst", title="Sequences to read first", sentence=said, tables=tuple(tables))
 
 
-PARTS = (heaviness, guards, holders, worst, staleness)
+KNOWN_OUTPUT = {"exact": "seen before", "near": "nearly known", "unseen": "new"}
+SUPPORT_BY = {"novelty": "output before it", "confidence": "the policy's probability"}
+MASSES: Sequence[Column] = (
+    ("By", "by", lambda by: SUPPORT_BY.get(by) or BY[by]),
+    ("Value", "value", lambda value: KNOWN_OUTPUT.get(value) or slice_name(value)),
+    ("Window", "window", str),
+    ("Tokens", "tokens", count),
+    ("Groups", "groups", count),
+    ("Probability: policy", "policy", _two_digits),
+    ("other side", "reference", _two_digits),
+    ("its interval", "reference_interval", lambda ends: bounds(*ends)),
+    ("Below 1% there", "unsupported", percent),
+    ("Of the tail", "tail_share", percent),
+)
+OUTPUTS: Sequence[Column] = (
+    ("Window", "window", str),
+    ("Outputs", "outputs", count),
+    ("Distinct", "distinct", count),
+    ("Seen before", "exact", percent),
+    ("Nearly known", "near", percent),
+    ("New", "unseen", percent),
+    ("Familiarity", "familiarity", _two_digits),
+)
+COURSE: Sequence[Column] = (
+    ("Steps from", "step_first", count),
+    ("to", "step_last", count),
+    ("Tokens after tools", "alpha", percent),
+    *((name, column, _or_dash(_two_digits)) for column, name in PARTS_OF_COURSE.items()),
+)
+
+
+def support(diagnosis: Diagnosis) -> Part | None:
+    """Say what the tail follows, and how much mass the reference has where the policy goes."""
+    found = diagnosis.support
+    if found is None:
+        return None
+    late_first = sorted(found.masses, key=lambda mass: mass.window != "late")
+    said = [
+        *support_sentences(found),
+        f"Read again: {counted(found.steps, 'step')} with {count(found.tokens)} tokens. The tail is |r| beyond 0.69 "
+        "nats. A share is the part that would be gone if the thing were as it is where it is least, beside the others.",
+    ]
+    tables = [_data_table("What the other side of the pair gives", map(asdict, late_first), MASSES)]
+    if found.outputs:
+        tables.append(_data_table("How new the tools' outputs were", map(asdict, found.outputs), OUTPUTS))
+    if course := rows_where(diagnosis, "support_course"):
+        tables.append(_data_table("Tail a token over the run, in nats", course, COURSE))
+    return Part(key="support", title="What the tail follows", sentence=" ".join(said), tables=tuple(tables))
+
+
+PARTS = (support, heaviness, guards, holders, worst, staleness)

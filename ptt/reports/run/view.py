@@ -26,6 +26,7 @@ from ptt.reports.text.consequences import chains, span_words
 from ptt.reports.text.names import CONDITIONS, LINKS, kind_name, pair_name, sentence, slice_name
 from ptt.reports.text.numbers import count, counted, limit_value, number, with_unit
 from ptt.reports.text.sanitize import safe
+from ptt.reports.text.support import support_sentences
 from ptt.reports.text.tables import Row, rows_where
 from ptt.reports.text.why import samples
 
@@ -265,6 +266,7 @@ class FindingView:
     places: list[str]  # to look in this run
     line: str  # the finding in one line: what it claims, and since when
     means: str  # why such a failure matters; empty for a rule of the user's own
+    follows: str  # of a finding on the tail after tools: what that tail goes with
     consequences: tuple[FindingView, ...]
     below: int  # how many stand below it, by whatever number of links
 
@@ -284,11 +286,23 @@ def finding_views(diagnosis: Diagnosis) -> tuple[FindingView, ...]:
                 places=[safe(place) for place in places(finding, diagnosis)],
                 line=_line(finding),
                 means=meaning(finding),
+                follows=_follows(finding, diagnosis),
                 consequences=consequences,
                 below=sum(1 + view.below for view in consequences),
             )
         )
     return tuple(reversed(views[0]))
+
+
+def _follows(finding: Finding, diagnosis: Diagnosis) -> str:
+    """Say what the tail follows that a finding is about."""
+    support = diagnosis.support if on_supported_tail(finding, diagnosis) else None
+    return "" if support is None else " ".join(support_sentences(support))
+
+
+def on_supported_tail(finding: Finding, diagnosis: Diagnosis) -> bool:
+    """Return whether a finding is about a tail after tools of which it is known what it follows."""
+    return diagnosis.support is not None and "percentile" in finding.evidence
 
 
 def worst_first(views: Iterable[FindingView]) -> tuple[FindingView, ...]:

@@ -63,12 +63,16 @@ PAIRS = {
     "policy/rollout": "total off-policy ratio",
     "old/rollout": "mismatch of trainer and engine",
     "policy/old": "size of the update",
+    "prox/ref": "drift from the reference",
+    "policy/prox": "distance from the proximal policy",
+    "prox/rollout": "lag of the proximal policy, and mismatch",
 }
 SIDES = {
     "policy": "the policy",
     "old": "the policy at the step's start",
     "rollout": "the inference engine",
     "ref": "the reference",
+    "prox": "the proximal policy",
 }
 GUARDS = {
     "none": "none",

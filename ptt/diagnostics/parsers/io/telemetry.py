@@ -157,6 +157,7 @@ SAFE_SETTINGS: Final = frozenset(
         "num_iterations",
         "num_samples_per_prompt", "per_device_train_batch_size", "policy_loss_type", "pref_loss", "rlhf_type",
         "ppo_epochs", "ppo_mini_batch_size", "ratio_type", "ref_model_mixup_alpha", "ref_model_sync_steps",
+        "ewma_decay",
         "ref_policy_update_freq", "ref_update_interval", "reward_clip", "rollout_batch_size", "rollout_temperature",
         "save_steps", "scale_rewards", "seed", "steps_per_generation", "sync_ref_model", "target_kl", "temperature",
         "token_level_loss", "top_k", "top_p", "total_training_steps", "train_batch_size", "use_kl_in_reward",

@@ -9,6 +9,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.rules.single_series import aligned, selected
 from ptt.diagnostics.statistics.mismatch_shape import HEAD, MismatchShape
 from ptt.diagnostics.wording import pct, sig
@@ -75,8 +76,20 @@ def freshest(evidence: Evidence, series: Series) -> Series:
     return selected(series, np.isin(series.steps, steps[lags <= oldest]))
 
 
+TRAINER_PAIRS: Final = ("old/rollout", "prox/rollout")
+
+
+def trainer_pair(evidence: Evidence) -> PairSteps | None:
+    """Return the pair of trainer and engine: old/rollout; prox/rollout where prox is all that the trainer recomputed.
+
+    Beside other logprobs of the trainer's the proximal policy may be an average that lags on purpose.
+    """
+    alone = not {"policy_logp", "old_logp"}.intersection(evidence.recorded_logps)
+    return evidence.pairs.get("old/rollout") or (evidence.pairs.get("prox/rollout") if alone else None)
+
+
 def _distances(evidence: Evidence) -> list[tuple[str, Series]]:
-    pairs = [evidence.pairs[name].p99 for name in ("old/rollout", "policy/rollout") if name in evidence.pairs]
+    pairs = [evidence.pairs[name].p99 for name in (*TRAINER_PAIRS, "policy/rollout") if name in evidence.pairs]
     logged = [(name, evidence.metrics[name]) for name in MATERIAL if name in evidence.metrics]
     return [*(("p99", series) for series in pairs), *logged]
 

@@ -22,7 +22,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness import MIN_STEPS, cause_of, freshest
+from ptt.diagnostics.rules.data_freshness import MIN_STEPS, cause_of, freshest, trainer_pair
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import lasting_excess, measured, peak_median, series_evidence
 from ptt.diagnostics.statistics.mismatch_shape import LARGE
@@ -80,7 +80,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 def _unseen(evidence: Evidence, limit: float) -> str:
     """Return a clause where the recorded tokens of both sides do not show what is logged, or nothing."""
-    pair = evidence.pairs.get("old/rollout") or evidence.pairs.get("policy/rollout")
+    pair = trainer_pair(evidence) or evidence.pairs.get("policy/rollout")
     if pair is None or len(pair.mean_abs.finite()[0]) < MIN_STEPS or pair.mean_abs.excess(limit) is not None:
         return ""
     peak = peak_median(pair.mean_abs)
@@ -99,7 +99,7 @@ def _mismatches(evidence: Evidence, limits: Limits) -> list[Mismatch]:
             key = name.removeprefix("mismatch/").removesuffix("_mean")
             zero = 1.0 if name == "mismatch/prob_error" else 0.0
             mismatches.append(Mismatch(freshest(evidence, series), limits[key], limits.get(f"{key}_fine"), zero))
-    pair = evidence.pairs.get("old/rollout")
+    pair = trainer_pair(evidence)
     if pair is not None and len(pair.mean_abs.finite()[0]) >= MIN_STEPS:
         mismatches.append(Mismatch(freshest(evidence, pair.mean_abs), limits["logp_abs"], None, 0.0))
     return mismatches

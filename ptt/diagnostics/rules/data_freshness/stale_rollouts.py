@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness import MIN_STEPS, lag_of, response
+from ptt.diagnostics.rules.data_freshness import MIN_STEPS, lag_of, response, trainer_pair
 from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, KL, LOGP_ABS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import Excess, last_mean, lasting_excess, series_evidence
@@ -115,7 +115,7 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
 
 def _by_syncs(evidence: Evidence, limits: Limits) -> Finding | None:
     """Judge a distance to the sampler that is too large and starts over at regular steps."""
-    pair = evidence.pairs.get("old/rollout")
+    pair = trainer_pair(evidence)
     logged = ((evidence.metrics.get(f"mismatch/{name}"), limit) for name, limit in LOGGED.items())
     for series, limit in ((pair.mean_abs if pair is not None else None, LOGP_ABS), *logged):
         if series is None or len(series.finite()[0]) < MIN_STEPS:

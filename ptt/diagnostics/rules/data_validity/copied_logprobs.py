@@ -39,7 +39,7 @@ from ptt.diagnostics.wording import pct, sig
 ZERO_SHARE = 0.999  # of tokens
 MOVED = ("kl/ref", "kl/old", "grad_norm")  # above 0 only if the policy moves
 MIN_KL = 1e-7  # nats a token: below it a logged KL is rounding
-ENGINE_PAIRS = ("old/rollout", "policy/rollout")
+ENGINE_PAIRS = ("old/rollout", "policy/rollout", "prox/rollout")
 MIN_EDGE = 0.5  # of the usual |r|, next to a copy: a policy that only begins to move starts at a small part of it
 MIN_COARSE_TOKENS = (
     10_000  # this many agree to the last bit of a coarse type only in copies: noise crosses some rounding boundary

@@ -21,12 +21,13 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import LANGUAGE
-from ptt.diagnostics.evidence.reference import REF_PAIRS, KlWitness
+from ptt.diagnostics.evidence.reference import KlWitness
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent
 from ptt.diagnostics.rules.data_validity.miscounted_metric import told_of
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.statistics.level_jump import RatioJump
+from ptt.diagnostics.statistics.logprob_pairs import REF_PAIRS
 from ptt.diagnostics.wording import sig
 
 MIN_COMPARED: Final = 8  # steps: four on either side of a jump

@@ -17,7 +17,7 @@ from ptt.diagnostics.wording import pct
 
 MIN_BOUNDARY_SHARE = 0.5  # of the largest 1% of |r|
 MIN_P99 = 0.5  # nats: the 99th percentile; kernel noise concentrates at boundaries too, but is far smaller
-PAIRS = ("old/rollout", "policy/rollout")
+PAIRS = ("old/rollout", "policy/rollout", "prox/rollout")
 
 
 @requires(recorded_validity)

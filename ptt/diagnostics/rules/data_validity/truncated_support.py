@@ -17,7 +17,7 @@ from ptt.diagnostics.wording import pct, sig
 ONE_SIDED_SHARE = 0.95  # of tokens: kernel noise leaves 0.5 to 0.75 on either side
 MIN_SHIFT = 0.01  # nats: S below 0.99
 MAX_R2 = 0.5  # of r on the logprob: a temperature mismatch is one-sided too, and has its own rule
-PAIRS = ("policy/rollout", "old/rollout")
+PAIRS = ("policy/rollout", "old/rollout", "prox/rollout")
 
 
 @requires(recorded_validity)

@@ -35,7 +35,13 @@ from ptt.diagnostics.wording import sig
 P999_LIMIT = math.log(10.0)  # nats: the widest cap in use
 RATIO_LIMIT = 10.0  # the same as a ratio
 EARLY_FACTOR = 5.0  # of the early level: the extreme of a batch varies twofold by chance
-PAIRS = ("policy/rollout", "policy/old", "old/rollout")  # the loss's own ratios, not the drift from the reference
+PAIRS = (
+    "policy/rollout",
+    "policy/old",
+    "old/rollout",
+    "policy/prox",
+    "prox/rollout",
+)  # the loss's own ratios, not the drift from the reference
 MIN_RECORDED = 6  # steps of tokens: fewer tell of no habit
 EXTREMES = ("is/ratio_max", "is/ratio_min")
 HIGH_FACTOR = 2.0  # times the limit on |r|: a ratio of a hundred
