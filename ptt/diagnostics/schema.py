@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-VERSION: Final = 10
+VERSION: Final = 11
 """Raised whenever a table below changes; a store written under another version is made anew."""
 
 
