@@ -607,7 +607,7 @@ def import_table() -> dict[str, list[str]]:
     return {room: sorted(imports, key=order.index) for room, imports in ALLOWED.items()}
 
 
-ROOMS = ("model.py", "schema.py", "evidence", "verdict", "rules", "statistics", "engines", "traces")
+ROOMS = ("advisories", "model.py", "schema.py", "evidence", "verdict", "rules", "statistics", "engines", "traces")
 """Whose texts can stand in a diagnosis: every sentence of one is put together from the literals of these."""
 
 
@@ -621,6 +621,8 @@ def own_texts() -> str:
             texts |= {module.name, *_literals(module.read_bytes())}
     for table in ("metrics/switches.toml", "metrics/identities.toml", "verdict/causes.toml"):
         texts.update(_strings(tomllib.loads(home.joinpath(table).read_text(encoding="utf-8"))))
+    for path in home.glob("advisories/data/*.toml"):
+        texts.update(_strings(tomllib.loads(path.read_text(encoding="utf-8"))))
     texts.update(_strings({name: dict(metric.aliases) for name, metric in metrics().items()}))
     texts.update(_strings({name: document()[name] for name in ("reporters", "splits", "frameworks")}))
     return json.dumps(sorted(texts), indent=0, ensure_ascii=False) + "\n"

@@ -280,7 +280,9 @@ def _check_condition(key: str, condition: Condition) -> None:
     given = [name for name in COMPARISONS if getattr(condition, name) is not None]
     asked = [*given, *(name for name in ("present", "absent") if getattr(condition, name))]
     if not asked and condition.is_ is UNSET and condition.not_ is UNSET:
-        raise DocumentError(key, "asks nothing; give a value, or one of is, not, present, absent, " + ", ".join(given or COMPARISONS))
+        raise DocumentError(
+            key, "asks nothing; give a value, or one of is, not, present, absent, " + ", ".join(given or COMPARISONS)
+        )
     if condition.absent and (len(asked) > 1 or condition.is_ is not UNSET or condition.default is not UNSET):
         raise DocumentError(key, "must be absent and something else at once")
     if condition.times and not given:

@@ -44,10 +44,10 @@ from ptt.diagnostics.parsers.io.interface import (
 )
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, parse_json, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
+from ptt.diagnostics.parsers.io.setup_files import setup_context
 from ptt.diagnostics.parsers.io.span_trees import Trace
 from ptt.diagnostics.parsers.io.sqlite import of_database, rows, tables, tables_of
-from ptt.diagnostics.parsers.io.setup_files import setup_context
-from ptt.diagnostics.parsers.io.telemetry import MachineLog, safe_settings
+from ptt.diagnostics.parsers.io.telemetry import MachineLog
 from ptt.diagnostics.parsers.io.trajectories import Samples, attempt
 from ptt.diagnostics.parsers.io.values import as_int32, as_int64, as_number, as_step
 from ptt.diagnostics.parsers.mlflow_traces import is_span, take

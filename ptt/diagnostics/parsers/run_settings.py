@@ -37,7 +37,9 @@ CARD, PICKLED, METADATA = "readme.md", "training_args.bin", "wandb-metadata.json
 MODEL: Final = frozenset({"model_type", "architectures", "transformers_version"})  # `config.json` of a checkpoint
 MAX_BYTES: Final = 1 << 20  # a full dump of settings is some 60 KB; a longer file is something else
 MIN_SETTINGS: Final = 3  # in a file whose name alone says little: fewer are a stray `config.json`
-PROGRAM: Final = re.compile(r"\b(verl|openrlhf|nemo_rl|skyrl_train|slime|areal|roll|open_instruct|swift|llamafactory|axolotl|prime_rl|trl)\b")
+PROGRAM: Final = re.compile(
+    r"\b(verl|openrlhf|nemo_rl|skyrl_train|slime|areal|roll|open_instruct|swift|llamafactory|axolotl|prime_rl|trl)\b"
+)
 PROGRAMS: Final = {
     "nemo_rl": "nemo-rl", "skyrl_train": "skyrl", "open_instruct": "open-instruct", "swift": "ms-swift",
     "prime_rl": "prime-rl",
@@ -55,12 +57,13 @@ def recognises(file: RunFile) -> bool:
     named = name in (CARD, METADATA) or PACKAGE_LISTS.fullmatch(name) or (stem in STEMS and f".{ending}" in ENDINGS)
     if not named:
         return False
-    found = _setup(file)
+    found = setup_in(file)
     return found is not None and bool(found.packages or found.facts or len(found.settings) >= MIN_SETTINGS)
 
 
-def _setup(file: RunFile) -> Context | None:
-    return file.look("setup", lambda: _read(file))
+def setup_in(file: RunFile) -> Context | None:
+    """Return what a text states of a setup, whatever it is called; None where it cannot be read."""
+    return None if file.size > MAX_BYTES else file.look("setup", lambda: _read(file))
 
 
 def _read(file: RunFile) -> Context | None:
@@ -108,7 +111,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         if settings := pickled_settings(value):
             yield Context(facts=_planned(settings), settings=kept(settings))
         return
-    if found := _setup(file):
+    if found := setup_in(file):
         yield found
     else:  # gone, or written anew
         yield Lost(bytes=file.size, note=f"{file.rel} holds no settings that can be read.")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, lost_notes, read_error
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, lost_notes, read_error
 from ptt.diagnostics.parsers.io.lines import well_formed
 from ptt.diagnostics.parsers.io.metric_rows import (
     LOG_CALL,
@@ -25,7 +25,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
 )
 from ptt.diagnostics.parsers.io.protobuf import DamagedMessageError, field_key, fields, signed, varint
 from ptt.diagnostics.parsers.io.setup_files import setup_context
-from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, MachineLog, is_device_sample, safe_settings
+from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, MachineLog, is_device_sample
 from ptt.diagnostics.parsers.io.tracebacks import EndingLog
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step, as_value
 

@@ -21,6 +21,7 @@ from ptt.diagnostics.documents import (
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.metrics.catalogue import called
 from ptt.diagnostics.model import (
+    AdvisoryReport,
     Aggregates,
     Agreement,
     Answer,
@@ -256,6 +257,7 @@ class _Document(_Part):
     crashes: Annotated[tuple[_Crash, ...], Meta(max_length=MAX_FINDINGS)] = ()
     outcome: _Outcome | None = None
     audit: Annotated[tuple[_AuditRow, ...], Meta(max_length=MAX_FINDINGS)] | None = None
+    advisories: AdvisoryReport | None = None
 
 
 def read_findings(path: Path) -> Diagnosis:
@@ -326,6 +328,7 @@ def _diagnosis(document: _Document) -> Diagnosis:
         tables={},
         from_findings=True,
         outcome=_outcome(document.outcome),
+        advisories=document.advisories,
         audit=None if document.audit is None else tuple(AuditRow(**structs.asdict(row)) for row in document.audit),
     )
 

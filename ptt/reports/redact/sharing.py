@@ -29,6 +29,8 @@ class Treat(Enum):
     SETTINGS = auto()  # those of SETTINGS are kept, the others dropped
     EVIDENCE = auto()  # by its key
     EACH = auto()  # records, classified themselves
+    VERSION = auto()  # of a released package, or a date of ours: kept as it is
+    VERSIONS = auto()  # by package: those that are released versions
     NAMED = auto()  # values that are kept, by names that are hashed unless they are ours
     DROP = auto()
 
@@ -76,6 +78,15 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     model.AuditRow: _columns(
         "agreement logged recomputed error steps agreeing since missing",
         quantity=S, said=S, logged_as=S, reason=S, formula=Treat.PARTS, reduction=Treat.PARTS, finding=Treat.RULE,
+    ),
+    model.AdvisoryReport: _columns(
+        "count framework settings", version=Treat.VERSION, date=Treat.VERSION, packages=Treat.VERSIONS,
+        matches=Treat.EACH,
+    ),
+    model.AdvisoryMatch: _columns(
+        "strength kind severity", id=S, summary=S, effect=S, findings=Treat.RULE, settings=Treat.NAMED, by_default=S,
+        packages=Treat.VERSIONS, unsure=S, would_show=S, change=S, where=S, upgrade=S, workaround=S, references=S,
+        source=Treat.FILE,
     ),
     model.NotJudged: _columns("link missing applies absent", id=Treat.RULE, reason=S, enable=S),
     model.Healthy: _columns("link", id=Treat.RULE, reason=S, notes=Treat.EACH),

@@ -111,7 +111,9 @@ def _unwrapped(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-_KEY: Final = re.compile(r"""(?:"([^"]{1,200})"|'([^']{1,200})'|([^\s:'"#\[\]{},&*!|>%@`-][^:#]{0,200}?))\s*:(?:\s+|$)""")
+_KEY: Final = re.compile(
+    r"""(?:"([^"]{1,200})"|'([^']{1,200})'|([^\s:'"#\[\]{},&*!|>%@`-][^:#]{0,200}?))\s*:(?:\s+|$)"""
+)
 _COMMENT: Final = re.compile(r"\s#.*$")
 _BLOCK: Final = re.compile(r"[|>][+-]?\d?")
 _TAG: Final = re.compile(r"^(?:[&!][^\s]*\s*)+")
@@ -248,7 +250,9 @@ _PINNED: Final = re.compile(
 _CONDA: Final = re.compile(r"^\s*-\s*([A-Za-z0-9][\w.-]{0,79})=(\d[\w.+!-]{0,40})", re.MULTILINE)
 _LOCKED: Final = re.compile(r'^name = "([A-Za-z0-9][\w.-]{0,79})"\r?\nversion = "([^"\s]{1,40})"', re.MULTILINE)
 _LISTED: Final = re.compile(r"^([A-Za-z0-9][\w.-]{0,79}) {2,}(\d[\w.+!-]{0,40})(?:\s.*)?$", re.MULTILINE)
-_CARD: Final = re.compile(r"^[-*] (TRL|Transformers|Pytorch|Datasets|Tokenizers|PEFT|Unsloth|Accelerate):? +(\S{1,40})$", re.MULTILINE)
+_CARD: Final = re.compile(
+    r"^[-*] (TRL|Transformers|Pytorch|Datasets|Tokenizers|PEFT|Unsloth|Accelerate):? +(\S{1,40})$", re.MULTILINE
+)
 _COMMIT: Final = re.compile(r"@([0-9a-f]{7,40})(?:#.*)?$")
 
 
@@ -277,7 +281,9 @@ def card_packages(text: str) -> dict[str, str]:
     return {PACKAGE_NAMES[name.lower()]: version for name, version in _CARD.findall(text)}
 
 
-_NAMED: Final = "|".join(sorted(map(re.escape, {*PACKAGE_NAMES, "ms-swift", "nemo-rl", "prime-rl", "flash-attn"}), key=len, reverse=True))
+_NAMED: Final = "|".join(
+    sorted(map(re.escape, {*PACKAGE_NAMES, "ms-swift", "nemo-rl", "prime-rl", "flash-attn"}), key=len, reverse=True)
+)
 _BANNER: Final = re.compile(
     rf"(?<![\w./-])({_NAMED})(?: ?==| version[:=]? ?|[ _]v?(?:ersion)?[:=] ?| v|: v?)['\"]?(\d+\.\d+[\w.+]{{0,40}})",
     re.IGNORECASE,
