@@ -429,12 +429,11 @@ class AuditRow:
 
 
 class Strength(StrEnum):
-    """What speaks for an advisory; the kinds are never mixed."""
+    """What speaks for an advisory; the three are never mixed."""
 
     CAUSE = "cause"  # its version and settings hold, and the run shows its signature
-    NOTE = "note"  # its settings hold, and the run cannot show the rest, or its version is not certain
+    NOTE = "note"  # its settings hold, and the run does not or cannot show the rest, or its version is not certain
     POSSIBLE = "possible"  # the run shows its signature, and not all of its settings are recorded
-    NOT_SHOWN = "not_shown"  # its settings hold, and the run would show its signature, but does not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -449,6 +448,7 @@ class AdvisoryMatch:
     effect: str
     findings: tuple[str, ...] = ()  # ids of the run's findings that belong to its signature
     settings: Mapping[str, JsonScalar] = field(default_factory=dict)  # that hold, as the run records them
+    looked_for: bool = False  # of a note: the run could have shown its signature, and does not
     by_default: tuple[str, ...] = ()  # of these settings: not written, so that the framework's default counts
     packages: Mapping[str, str] = field(default_factory=dict)  # affected, with the version recorded; "" if none is
     unsure: tuple[str, ...] = ()  # why it is no more than a note

@@ -35,18 +35,14 @@ Key = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.-]*$", max_length=200)]
 Plain = bool | Number | str
 
 
-class _Table(Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of the file."""
-
-
-class Reference(_Table):
+class Reference(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """A public page, and what it shows."""
 
     url: Annotated[str, Meta(pattern=r"^https://\S+$", max_length=300)]
     shows: Literal["report", "fix", "bisect", "maintainer", "source"]
 
 
-class AffectedPackage(_Table):
+class AffectedPackage(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """A package with its versions from `introduced` up to, and without, `fixed`."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
@@ -54,14 +50,14 @@ class AffectedPackage(_Table):
     fixed: Line | None = None
 
 
-class Affected(_Table):
+class Affected(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """The framework and the packages, all of which must be in their range."""
 
     framework: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)] | None = None
     packages: tuple[AffectedPackage, ...] = ()
 
 
-class OtherSetting(_Table):
+class OtherSetting(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """The value of another setting, with what the framework uses where it is not written."""
 
     setting: Key
@@ -72,7 +68,7 @@ class OtherSetting(_Table):
 Limit = Number | OtherSetting
 
 
-class Condition(_Table, rename={"is_": "is", "not_": "not"}):
+class Condition(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, rename={"is_": "is", "not_": "not"}):
     """What must be so of one setting; every field that is given must hold."""
 
     is_: Plain | tuple[Plain, ...] | UnsetType = UNSET
@@ -96,7 +92,7 @@ Shape = Literal[
 ]  # fmt: skip
 
 
-class MetricCondition(_Table, rename={"is_": "is"}):
+class MetricCondition(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"}):
     """What a logged metric must look like; the name is as the framework logs it."""
 
     name: Line
@@ -105,7 +101,7 @@ class MetricCondition(_Table, rename={"is_": "is"}):
     other: Line | None = None
 
 
-class RunSignature(_Table):
+class RunSignature(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """What the numbers of a run show where the advisory applies."""
 
     any_finding: tuple[Line, ...] = ()
@@ -119,7 +115,7 @@ class RunSignature(_Table):
         return bool(self.any_finding or self.all_findings or self.metrics)
 
 
-class Change(_Table):
+class Change(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """What to do: the exact line for the framework, and where it belongs."""
 
     line: Text | None = None
@@ -128,7 +124,7 @@ class Change(_Table):
     workaround: Text | None = None
 
 
-class Advisory(_Table, kw_only=True):
+class Advisory(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """One known bug, or one setting that does nothing or ruins runs."""
 
     id: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
@@ -155,7 +151,7 @@ class Advisory(_Table, kw_only=True):
         }
 
 
-class _About(_Table):
+class _About(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     version: Line
     date: date
 

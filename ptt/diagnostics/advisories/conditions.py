@@ -84,7 +84,7 @@ def holds(key: str, condition: Condition, setup: TrainingSetup) -> SettingAnswer
         return SettingAnswer(holds=value is None if setup.settings else None)
     by_default = not written and condition.default is not UNSET
     if by_default:
-        value = condition.default if setup.settings else None
+        value = condition.default if setup.settings and condition.default is not UNSET else None
     if value is None:
         return SettingAnswer(holds=_of_null(condition) if written else None)
     if value == LEFT_OUT:  # a text that was not kept: it is there, and that is all

@@ -81,6 +81,7 @@ def _match(advisory: Advisory, setup: SetupAnswer, shown: SignatureAnswer, sourc
         summary=advisory.summary,
         effect=advisory.effect,
         findings=shown.findings,
+        looked_for=strength is Strength.NOTE and shown.shown is False,
         settings={key: answer.value for key, answer in held.items()},
         by_default=tuple(key for key, answer in held.items() if answer.by_default),
         packages={name: answer.version for name, answer in setup.ranges.items()},
@@ -106,12 +107,10 @@ def _strength(advisory: Advisory, setup: SetupAnswer, shown: SignatureAnswer) ->
         return None
     if setup.holds is None:
         return Strength.POSSIBLE if shown.shown and _is_particular(advisory, setup) else None
-    if shown.shown is False:
-        return Strength.NOT_SHOWN
     return Strength.CAUSE if shown.shown and not setup.unsure else Strength.NOTE
 
 
 def _is_particular(advisory: Advisory, setup: SetupAnswer) -> bool:
     """Return whether more than a signature speaks for an advisory: its framework, or a version in its range."""
-    known = any(answer.holds for answer in (*setup.ranges.values(), *setup.settings.values()))
+    known = any(one.holds for one in setup.ranges.values()) or any(one.holds for one in setup.settings.values())
     return known if advisory.affected.framework is None else bool(setup.ours)

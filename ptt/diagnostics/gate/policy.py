@@ -374,7 +374,7 @@ MAX_SEVERITY: Final[Mapping[str, Severity]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """The ids that a policy may name; `custom` are rules of the user's own, `advisories` all that are in force, with severities."""
+    """The ids that a policy may name, with severities; `custom` are rules of the user's own, `advisories` are all."""
 
     custom: Mapping[str, Severity] = field(default_factory=dict)
     advisories: Mapping[str, Severity] = field(default_factory=dict)

@@ -255,7 +255,7 @@ def read_records(file: RunFile) -> Iterator[Piece]:
     yield from events.pieces()
     if facts:
         settings = _inner(_inner(record, "config"), "training_args")
-        packages = {name: facts[f"{name}_version"] for name in PACKAGES if f"{name}_version" in facts}
+        packages = {name: str(facts[f"{name}_version"]) for name in PACKAGES if f"{name}_version" in facts}
         yield Context(facts=facts, settings=kept(flatten(settings)), packages=packages)
 
 

@@ -1,7 +1,7 @@
 """The setup of a run, beside its logs: settings as JSON, YAML, TOML or `training_args.bin`, and package versions.
 
-`config.yaml` and `.hydra/` of Hydra, `args.json`, Lightning's `hparams.yaml`, W&B's `config.yaml`, `requirements.txt` and
-`wandb-metadata.json`, a trainer's `training_args.bin`, environment files, model cards, launch scripts."""
+`config.yaml` and `.hydra/` of Hydra, `args.json`, Lightning's `hparams.yaml`, W&B's `config.yaml`, `requirements.txt`
+and `wandb-metadata.json`, a trainer's `training_args.bin`, environment files, model cards, launch scripts."""
 
 from __future__ import annotations
 
@@ -26,17 +26,26 @@ STEMS: Final = frozenset(
     {"config", "args", "arguments", "hparams", "hyperparameters", "hyperparams", "params", "settings", "variant",
      "training_args", "train_config", "training_config", "run_config", "experiment_config", "run_manifest", "manifest",
      "overrides", "hydra", "resolved_config", "full_config", "grpo_config", "ppo_config", "rl", "trainer",
-     "orchestrator", "inference", "trainer_config", "train", "finetune", "launch", "run", "train_args"}
+     "orchestrator", "inference", "trainer_config", "ds_config", "deepspeed_config", "orch", "infer", "train", "finetune", "launch", "run", "train_args"}
 )  # fmt: skip
+CONFIGS: Final = (".yaml", ".yml", ".toml")  # whatever they are called, if they hold settings
+NO_CONFIGS: Final = frozenset({"pyproject", "meta", "mlmodel", "conda", "docker-compose", "mkdocs", "ptt"})
+PARTS: Final = {
+    "orch": "orchestrator", "orchestrator": "orchestrator", "trainer": "trainer", "train": "trainer",
+    "infer": "inference", "inference": "inference",
+}  # fmt: skip
+"""prime-rl's files, and the part of its joint `rl.toml` that each holds."""
 ENDINGS: Final = (".json", ".yaml", ".yml", ".toml", ".sh")
 PACKAGE_LISTS: Final = re.compile(
     r"(?:requirements[\w.-]*|pip[_-]?(?:freeze|list)[\w.-]*|freeze|packages|constraints[\w.-]*)\.txt|"
     r"(?:conda[_-]?)?env(?:ironment)?[\w.-]*\.ya?ml|conda[_-]env[\w.-]*\.ya?ml|(?:uv|poetry)\.lock"
 )
 CARD, PICKLED, METADATA = "readme.md", "training_args.bin", "wandb-metadata.json"
+OF_TRAINING: Final = frozenset({"learning_rate", "per_device_train_batch_size", "output_dir"})
 MODEL: Final = frozenset({"model_type", "architectures", "transformers_version"})  # `config.json` of a checkpoint
 MAX_BYTES: Final = 1 << 20  # a full dump of settings is some 60 KB; a longer file is something else
 MIN_SETTINGS: Final = 3  # in a file whose name alone says little: fewer are a stray `config.json`
+MIN_OF_ANY: Final = 8  # in a file of any name: fewer are notes
 PROGRAM: Final = re.compile(
     r"\b(verl|openrlhf|nemo_rl|skyrl_train|slime|areal|roll|open_instruct|swift|llamafactory|axolotl|prime_rl|trl)\b"
 )
@@ -55,10 +64,11 @@ def recognises(file: RunFile) -> bool:
         return file.begins(b"PK\x03\x04") or file.begins(b"\x80")
     stem, _, ending = name.rpartition(".")
     named = name in (CARD, METADATA) or PACKAGE_LISTS.fullmatch(name) or (stem in STEMS and f".{ending}" in ENDINGS)
-    if not named:
+    if not named and (f".{ending}" not in CONFIGS or stem in NO_CONFIGS):
         return False
     found = setup_in(file)
-    return found is not None and bool(found.packages or found.facts or len(found.settings) >= MIN_SETTINGS)
+    least = MIN_SETTINGS if named else MIN_OF_ANY
+    return found is not None and bool((named and (found.packages or found.facts)) or len(found.settings) >= least)
 
 
 def setup_in(file: RunFile) -> Context | None:
@@ -80,11 +90,13 @@ def _read(file: RunFile) -> Context | None:
     if name == METADATA:
         return _of_metadata(parse_json(text))
     settings = read_settings(name, text)
-    if len(MODEL & settings.keys()) > 1:
+    if len(MODEL & settings.keys()) > 1 and not OF_TRAINING & settings.keys():
         version = settings.get("transformers_version")
         return Context(facts={}, packages={"transformers": version} if isinstance(version, str) else {})
     if isinstance(overrides := settings.pop("", None), list):  # .hydra/overrides.yaml
         settings |= command_settings(overrides)
+    if name.endswith(".toml") and (part := PARTS.get(name.rpartition(".")[0])) is not None:
+        settings |= {f"{part}.{key}": value for key, value in settings.items()}
     return Context(facts=_planned(settings), settings=kept(settings))
 
 

@@ -385,7 +385,7 @@ class _Run:
         if framework := framework_of(logged):
             facts["framework"] = framework
         if facts or self.settings:
-            yield setup_context(self.settings, **facts)
+            yield setup_context(self.settings, facts)
 
 
 PARSER = Parser(

@@ -21,7 +21,8 @@ DEPTHS: Final = ("*/", "*/*/")  # below the output of a gate, and of a compariso
 
 MAX_STATED: Final = 20_000  # settings or packages of a run: those of ten frameworks together
 MAX_FACT: Final = 2**64  # seeds are drawn from 64 bits; a longer integer converts to no number
-Facts = dict[str, str | int | float | bool | None]
+Fact = str | int | float | bool | None
+Facts = dict[str, Fact]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,16 +185,24 @@ class RunSetup:
 
     settings: Facts = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
-    _ranks: dict[tuple[str, str], int] = field(default_factory=dict)
+    _ranks: dict[str, int] = field(default_factory=dict)
 
-    def add(self, settings: Facts, packages: Mapping[str, str], rank: int) -> None:
+    def add(self, settings: Mapping[str, Fact], packages: Mapping[str, str], rank: int) -> None:
         """Add what one file states; `rank`: lower is better, and the first of a rank stays."""
-        for kind, own, stated in (("s", self.settings, settings), ("p", self.packages, packages)):
-            for name, value in stated.items():
-                if rank < self._ranks.get((kind, name), rank + 1) and len(own) < MAX_STATED:
-                    kept = _storable(value)
-                    if kept is not None or value is None:
-                        own[name], self._ranks[kind, name] = kept, rank
+        for name, value in settings.items():
+            kept = _storable(value)
+            if (kept is not None or value is None) and self._is_better(name, rank):
+                self.settings[name] = kept
+        for name, version in packages.items():
+            if self._is_better(f"{name}==", rank):
+                self.packages[name] = version
+
+    def _is_better(self, name: str, rank: int) -> bool:
+        before = self._ranks.get(name)
+        better = len(self._ranks) < MAX_STATED if before is None else rank < before
+        if better:
+            self._ranks[name] = rank
+        return better
 
 
 def _is_setting(key: str, value: object) -> bool:

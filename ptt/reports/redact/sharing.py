@@ -84,7 +84,7 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
         matches=Treat.EACH,
     ),
     model.AdvisoryMatch: _columns(
-        "strength kind severity", id=S, summary=S, effect=S, findings=Treat.RULE, settings=Treat.NAMED, by_default=S,
+        "strength kind severity looked_for", id=S, summary=S, effect=S, findings=Treat.RULE, settings=Treat.NAMED, by_default=S,
         packages=Treat.VERSIONS, unsure=S, would_show=S, change=S, where=S, upgrade=S, workaround=S, references=S,
         source=Treat.FILE,
     ),

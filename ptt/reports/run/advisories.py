@@ -25,9 +25,8 @@ MAX_POSSIBLE: Final = 3  # named under one finding: more than that help nobody t
 KINDS: Final = {"bug": "known bug", "silent-setting": "setting that does nothing", "risky-setting": "risky setting"}
 HEADINGS: Final[Mapping[Strength, str]] = {
     Strength.CAUSE: "Causes: version and settings are affected, and the run shows it",
-    Strength.NOTE: "Would apply: version and settings are affected as far as known, and the run cannot show it",
+    Strength.NOTE: "Would apply: version and settings are affected as far as known, and the run does not or cannot show it",
     Strength.POSSIBLE: "Possible causes: the run shows the signature, and not all of the settings are recorded",
-    Strength.NOT_SHOWN: "Ruled out by the run: the settings are affected, but it does not show the signature",
 }
 OF_CONFIG: Final = {**HEADINGS, Strength.NOTE: "Known to go wrong with these settings"}
 
@@ -120,10 +119,13 @@ def cause_lines(diagnosis: Diagnosis) -> list[str]:
 def quiet_line(diagnosis: Diagnosis) -> str:
     """Return one line on what is no more than a note; empty where there is none."""
     report = diagnosis.advisories
-    counts = {} if report is None else {strength: len(report.of(strength)) for strength in Strength}
+    if report is None:
+        return ""
+    notes = sum(not match.looked_for for match in report.of(Strength.NOTE))
+    possible = len(report.of(Strength.POSSIBLE))
     parts = [
-        f"{_advisories(counts[Strength.NOTE])} would apply" if counts.get(Strength.NOTE) else "",
-        f"{counted(counts[Strength.POSSIBLE], 'possible cause')}" if counts.get(Strength.POSSIBLE) else "",
+        f"{_advisories(notes)} would apply" if notes else "",
+        counted(possible, "possible cause") if possible else "",
     ]
     said = " and ".join(filter(None, parts))
     return f"{said}, which the run cannot settle; `ptt advisories RUN` lists them" if said else ""
@@ -134,7 +136,7 @@ def chapter(diagnosis: Diagnosis) -> list[tuple[str, list[tuple[AdvisoryMatch, l
     report = diagnosis.advisories
     if report is None:
         return []
-    shown = [strength for strength in Strength if strength is not Strength.NOT_SHOWN and report.of(strength)]
+    shown = [strength for strength in Strength if report.of(strength)]
     return [(HEADINGS[strength], [(match, parts_of(match)) for match in report.of(strength)]) for strength in shown]
 
 
@@ -144,6 +146,7 @@ def parts_of(match: AdvisoryMatch) -> list[tuple[str, str]]:
         "Effect": sentence(safe(match.effect)),
         "Because": sentence(because(match)),
         "Not certain": sentence("; ".join(map(safe, match.unsure))),
+        "Not seen": "The run does not show its signature." if match.looked_for else "",
         "Would show it": sentence("; ".join(map(safe, match.would_show))),
         "Change": remedy(match),
         "See": " ".join(map(safe, match.references)),
@@ -164,9 +167,8 @@ def print_report(report: AdvisoryReport, console: Console, *, of_config: bool = 
         _print(console, 0, headings[strength], style="bold")
         for match in matches:
             _print(console, 0, f"{SEVERITIES[match.severity]}, {KINDS[match.kind]}: {title(match)}")
-            if strength is not Strength.NOT_SHOWN:
-                for name, text in parts_of(match):
-                    _print(console, 1, f"{name}: {text}")
+            for name, text in parts_of(match):
+                _print(console, 1, f"{name}: {text}")
     console.print()
     if not report.matches:
         _print(console, 0, "No advisory applies.")

@@ -146,8 +146,8 @@ class Lost:
 class Context:
     """Facts about the run that do not fit a table: framework, algorithm, sizes, settings that are shown.
 
-    `settings`: all of them, by dotted names, null as None; `packages`: versions by distribution. `offsets`: UTC offsets,
-    in minutes, that the file's timestamps name; None among them if some name none.
+    `settings`: all of them, by dotted names, null as None; `packages`: versions by distribution. `offsets`: UTC
+    offsets, in minutes, that the file's timestamps name; None among them if some name none.
     """
 
     facts: dict[str, str | int | float | bool | None]

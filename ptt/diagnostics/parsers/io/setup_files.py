@@ -14,7 +14,7 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.interface import Context
 from ptt.diagnostics.parsers.io.lines import BOM, parse_json
 from ptt.diagnostics.parsers.io.metric_rows import flatten
-from ptt.diagnostics.parsers.io.telemetry import plain_setting, safe_settings
+from ptt.diagnostics.parsers.io.telemetry import Facts, plain_setting, safe_settings
 from ptt.diagnostics.parsers.unpickle import Node, Plain
 
 Setting = str | int | float | bool | None
@@ -45,11 +45,13 @@ PACKAGE_NAMES: Final[Mapping[str, str]] = {
     "liger_kernel": "liger-kernel", "tinker_cookbook": "tinker-cookbook", "unsloth_zoo": "unsloth-zoo",
 }  # fmt: skip
 """How files call packages -> the distribution."""
+KNOWN_WORDS: Final = frozenset({*PACKAGE_NAMES, "hf", "fsdp", "fsdp2", "megatron", "trtllm", "mcore"})
+"""Words that name no one, whatever setting they stand in: `rollout.name=vllm`."""
 
 
-def setup_context(settings: Mapping[str, Any], packages: Mapping[str, str] | None = None, **more: Any) -> Context:
+def setup_context(settings: Mapping[str, Any], facts: Facts | None = None) -> Context:
     """Return what settings state: the facts that are shown, and all of them for what is held against them."""
-    return Context(facts={**safe_settings(settings), **more}, settings=kept(settings), packages=packages or {})
+    return Context(facts={**safe_settings(settings), **(facts or {})}, settings=kept(settings))
 
 
 def kept(settings: Mapping[str, Any]) -> Settings:
@@ -69,9 +71,8 @@ def _kept_value(name: str, value: Any) -> Setting:
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     plain = plain_setting(value)
-    if plain is None or (isinstance(plain, str) and NAMES_SOMEBODY.search(name)):
-        return LEFT_OUT
-    return plain
+    somebody = isinstance(plain, str) and NAMES_SOMEBODY.search(name) and plain.lower() not in KNOWN_WORDS
+    return LEFT_OUT if plain is None or somebody else plain
 
 
 def read_settings(name: str, content: bytes) -> dict[str, Any]:
@@ -99,7 +100,8 @@ def _dotted(found: dict[str, Any]) -> dict[str, Any]:
 
 def _unwrapped(settings: dict[str, Any]) -> dict[str, Any]:
     """Undo W&B's wrapping of each setting as `NAME: {desc, value}`; its own part is left out, but for arguments."""
-    if not any(name.startswith(("_wandb.", "wandb_version")) for name in settings):
+    below = {name.partition(".")[2].partition(".")[0] for name in settings if not name.startswith("_wandb")}
+    if not settings or not below <= {"value", "desc"}:
         return settings
     found: dict[str, Any] = {}
     for name, value in settings.items():
@@ -122,7 +124,7 @@ _EMPTY: Final = object()
 
 
 def yaml_settings(text: str) -> dict[str, Any]:
-    """Return the settings of a YAML document by dotted names: mappings, lists and plain scalars, as configs use them."""
+    """Return the settings of a YAML document by dotted names: mappings, lists and plain scalars."""
     found: dict[str, Any] = {}
     open_: list[tuple[int, str]] = []  # indent and name of the mappings that a line may stand in
     block: int | None = None  # the indent of the key whose text goes on over lines
