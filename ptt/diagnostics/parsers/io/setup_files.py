@@ -45,6 +45,7 @@ PACKAGE_NAMES: Final[Mapping[str, str]] = {
     "liger_kernel": "liger-kernel", "tinker_cookbook": "tinker-cookbook", "unsloth_zoo": "unsloth-zoo",
 }  # fmt: skip
 """How files call packages -> the distribution."""
+_VERSION: Final = re.compile(r"v?\d[\w.+-]{0,40}")
 KNOWN_WORDS: Final = frozenset({*PACKAGE_NAMES, "hf", "fsdp", "fsdp2", "megatron", "trtllm", "mcore"})
 """Words that name no one, whatever setting they stand in: `rollout.name=vllm`."""
 
@@ -70,6 +71,8 @@ def _kept_value(name: str, value: Any) -> Setting:
         return None
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
+    if name.endswith("version") and isinstance(value, str) and _VERSION.fullmatch(value):
+        return value
     plain = plain_setting(value)
     somebody = isinstance(plain, str) and NAMES_SOMEBODY.search(name) and plain.lower() not in KNOWN_WORDS
     return LEFT_OUT if plain is None or somebody else plain
