@@ -123,7 +123,6 @@ _COMMENT: Final = re.compile(r"\s#.*$")
 _BLOCK: Final = re.compile(r"[|>][+-]?\d?")
 _TAG: Final = re.compile(r"^(?:[&!][^\s]*\s*)+")
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
-_EMPTY: Final = object()
 
 
 def yaml_settings(text: str) -> dict[str, Any]:
