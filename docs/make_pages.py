@@ -424,8 +424,8 @@ def causes() -> str:
 
 ADVISORIES = """# Advisories: known bugs and risky settings of frameworks
 
-{count} entries, database {version} of {date}: bugs of trainers and engines whose cause a fix, a bisect, the source or a
-maintainer established, settings that do nothing, and settings that are legal and ruin runs.
+{count} entries, database {version} of {date}: bugs of trainers and engines whose cause a fix, a bisect, the source or
+a maintainer established, settings that do nothing, and settings that are legal and ruin runs.
 
 ```
 ptt advisories                      # all, one line each; with --json as their files have them
@@ -434,31 +434,41 @@ ptt advisories runs/my_run          # which apply to a run, and why
 ptt check-config config.yaml requirements.txt    # before training
 ```
 
-`ptt diagnose` holds every run against them too: causes stand under their finding, the rest in one line and a folded part
-of the report, all of it under `advisories` in findings.json. A report names the database; a newer one may know more.
+`ptt diagnose` holds every run against them too: causes stand under their finding, the rest in one line and a folded
+part of the report, all of it under `advisories` in findings.json. A report names the database; a newer one may know
+more.
 
 ## What is said, and when
 
 | strength | when | where |
 |---|---|---|
-| cause | framework, versions and settings are affected, and the run shows the signature | under the finding, with the line to change |
-| note | versions and settings are affected, and the run cannot show the signature, does not show it, or a version is not certain | one line, and what would show it |
-| possible | the run shows the signature, the framework is the advisory's, and not all settings are recorded | among the possible causes of the finding |
+| cause | framework, versions and settings are affected, and the run shows the signature | under the finding, with \
+the line to change |
+| note | versions and settings are affected, and the run cannot show the signature, does not show it, or a version \
+is not certain | one line, and what would show it |
+| possible | the run shows the signature, the framework is the advisory's, and not all settings are recorded | among \
+the possible causes of the finding |
 
-An affected version is one from `introduced` up to, and without, `fixed`, by PEP 440. A version that is not recorded is said
-and not assumed; a development version, a local one (`0.9.0.dev0+gabc`) and a commit are matched by their base, and never
-more than a note. A setting that is not written has the framework's default where the advisory knows it.
+An affected version is one from `introduced` up to, and without, `fixed`, by PEP 440. A version that is not recorded
+is said and not assumed; a development version, a local one (`0.9.0.dev0+gabc`) and a commit are matched by their
+base, and never more than a note. A setting that is not written has the framework's default where the advisory knows
+it.
 
 ## Where framework, versions and settings are read from
 
 | what | files |
 |---|---|
-| settings | `config.yaml` and `.hydra/` of Hydra, W&B's `config.yaml` and `.wandb`, `wandb-metadata.json` (arguments), MLflow's params, trackio, `args.json`, `training_args.bin` (nothing in it is executed), YAML and TOML configs under any name, launch scripts (`run.sh`), settings printed at the start of a console, the toolkit's `run_metadata.json` |
-| versions | `requirements.txt`, `pip freeze`, `pip list`, `environment.yml`, `uv.lock`, a model card's "Framework versions", `config.json` of a checkpoint, settings called `..._version`, what programs print when they start (`vLLM engine (v0.8.4)`) |
+| settings | `config.yaml` and `.hydra/` of Hydra, W&B's `config.yaml` and `.wandb`, `wandb-metadata.json` \
+(arguments), MLflow's params, trackio, `args.json`, `training_args.bin` (nothing in it is executed), YAML and TOML \
+configs under any name, launch scripts (`run.sh`), settings printed at the start of a console, the toolkit's \
+`run_metadata.json` |
+| versions | `requirements.txt`, `pip freeze`, `pip list`, `environment.yml`, `uv.lock`, a model card's "Framework \
+versions", `config.json` of a checkpoint, settings called `..._version`, what programs print when they start (`vLLM \
+engine (v0.8.4)`) |
 | framework | what the parsers recognise, names that only one framework's settings have, the installed trainer |
 
-Numbers, booleans and single words are kept. Of paths, texts, and names of people, machines and projects only that they
-are set. `ptt.toml` may say `[run] framework = "trl"` where no file does.
+Numbers, booleans and single words are kept. Of paths, texts, and names of people, machines and projects only that
+they are set. `ptt.toml` may say `[run] framework = "trl"` where no file does.
 
 ## In the gate
 
@@ -475,13 +485,14 @@ reason = "the engine is patched here"
 expires = 2031-12-31
 ```
 
-A run that records neither framework nor versions nor settings is blind to this check. `ptt check-config` exits with 3 where
-an advisory of `--fail-on` (default: high) surely applies, 4 where the file holds no setting, else 0.
+A run that records neither framework nor versions nor settings is blind to this check. `ptt check-config` exits with 3
+where an advisory of `--fail-on` (default: high) surely applies, 4 where the file holds no setting, else 0.
 
 ## Your own
 
-`--advisories DIR`, or `[diagnose] advisories = ["DIR"]` in `ptt.toml`, adds a folder of such files; one with the id of an
-entry below takes its place. Every output says where an advisory comes from. CONTRIBUTING.md says how to write one.
+`--advisories DIR`, or `[diagnose] advisories = ["DIR"]` in `ptt.toml`, adds a folder of such files; one with the id
+of an entry below takes its place. Every output says where an advisory comes from. CONTRIBUTING.md says how to write
+one.
 
 """
 
@@ -717,8 +728,6 @@ def own_texts() -> str:
             texts |= {module.name, *_literals(module.read_bytes())}
     for table in ("metrics/switches.toml", "metrics/identities.toml", "verdict/causes.toml"):
         texts.update(_strings(tomllib.loads(home.joinpath(table).read_text(encoding="utf-8"))))
-    for path in home.glob("advisories/data/*.toml"):
-        texts.update(_strings(tomllib.loads(path.read_text(encoding="utf-8"))))
     texts.update(_strings({name: dict(metric.aliases) for name, metric in metrics().items()}))
     texts.update(_strings({name: document()[name] for name in ("reporters", "splits", "frameworks")}))
     return json.dumps(sorted(texts), indent=0, ensure_ascii=False) + "\n"

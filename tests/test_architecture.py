@@ -36,7 +36,7 @@ ALLOWED = {
     "object_stores": {"store", "parsers", "parsers.io", "schema", "errors", "scrub", "stopping", "wording"},
     "processes": {"stopping"},
     "recorders": set(),
-    "reports.redact": {"reports.run", "traces", "model"},
+    "reports.redact": {"reports.run", "advisories", "traces", "model"},
     "reports.gate": {"reports.output", "reports.text", "gate", "gate.baseline", "model", "version"},
     "reports.compare": {
         "reports.run", "reports.figures.compare", "reports.figures", "reports.output", "reports.text",

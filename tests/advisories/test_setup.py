@@ -64,7 +64,8 @@ def setup(tmp_path: Path, files: dict[str, str | bytes]) -> TrainingSetup:
          {"actor_rollout_ref.rollout.name": "vllm", "actor_rollout_ref.rollout.n": 8}),
         ({".hydra/overrides.yaml": "- data.train_batch_size=64\n- +actor_rollout_ref.rollout.n=4\n- a.b=null\n"},
          "verl", {}, {"data.train_batch_size": 64, "actor_rollout_ref.rollout.n": 4, "a.b": None}),
-        ({"wandb/files/config.yaml": "_wandb:\n  value:\n    cli_version: 0.1\nnum_generations:\n  desc: null\n  value: 4\n"
+        ({"wandb/files/config.yaml": "_wandb:\n  value:\n    cli_version: 0.1\n"
+          "num_generations:\n  desc: null\n  value: 4\n"
           "beta:\n  value: 0.04\nloss_type:\n  value: dapo\n"}, "trl", {},
          {"num_generations": 4, "beta": 0.04, "loss_type": "dapo"}),
         ({"wandb/files/requirements.txt": "trl==0.18.0\nvllm==0.8.5.post1\nnemo_rl @ git+https://github.com/a/b@0123456789abcdef\n"},
@@ -79,7 +80,7 @@ def setup(tmp_path: Path, files: dict[str, str | bytes]) -> TrainingSetup:
          {"actor_rollout_ref.actor.clip_ratio": 0.2, "actor_rollout_ref.actor.use_kl_loss": True}),
         ({"args.json": json.dumps({"rlhf_type": "grpo", "swift_version": "3.6.3", "beta": 0.04})},
          "ms-swift", {"ms-swift": "3.6.3"}, {"rlhf_type": "grpo", "beta": 0.04}),
-        ({"orch.toml": "batch_size = 512\nmax_async_level = 2\nseq_len = 8\nsteps = 9\n[sampling]\ntemperature = 0.7\n"},
+        ({"orch.toml": "batch_size = 512\nmax_async_level = 2\nsteps = 9\n[sampling]\ntemperature = 0.7\n"},
          "prime-rl", {}, {"orchestrator.sampling.temperature": 0.7, "batch_size": 512}),
         ({"run.sh": "python train.py \\\n  --advantage-estimator grpo --num-rollout 3000 --colocate \\\n"
           "  --rollout-num-gpus=8\n"}, "slime", {},

@@ -84,6 +84,13 @@ class Condition(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, r
     absent: Literal[True] | None = None
     default: Plain | UnsetType = UNSET
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The words that it asks for, in lower case."""
+        given = [one for one in (self.is_, self.not_, self.default) if one is not UNSET]
+        words = [word for one in given for word in (one if isinstance(one, tuple) else (one,))]
+        return tuple(word.lower() for word in words if isinstance(word, str))
+
 
 COMPARISONS: Final = ("above", "below", "at_least", "at_most", "not_multiple_of", "differs_from")
 Shape = Literal[

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from ptt.diagnostics.advisories.advisory import shipped
 from ptt.diagnostics.model import CUSTOM, AdvisoryMatch, Diagnosis, Finding, Healthy, JsonScalar, NotJudged
 from ptt.diagnostics.traces.model import Call, Example, Message, Parting, TraceDiagnosis, as_run, with_records
 from ptt.reports.redact.sharing import FIELDS, HOLDERS, HOLDERS_OF, ITEMS, KEYS, NAMES, SETTINGS, TABLES, Treat
@@ -274,8 +275,8 @@ class Redactor:
         shared = {name: self._field(treats[name], getattr(value, name)) for name in (f.name for f in fields(value))}
         if isinstance(value, Finding | Healthy | NotJudged) and value.id.startswith(CUSTOM):
             shared |= {name: silence for name, silence in SILENCE.items() if name in shared}
-        if isinstance(value, AdvisoryMatch) and value.source:
-            shared |= OWN_ADVISORY
+        if isinstance(value, AdvisoryMatch):
+            shared |= {"settings": _told_settings(value)} if _is_shipped(value) else OWN_ADVISORY
         return replace(value, **shared)
 
     def _field(self, treat: Treat, value: Any) -> Any:
@@ -290,7 +291,7 @@ class Redactor:
                 return {self._mask.word(name): self._mask.value(Treat.KEEP, item) for name, item in value.items()}
             case Treat.VERSIONS, Mapping():
                 return {name: item if RELEASE.fullmatch(item) else "" for name, item in value.items()}
-            case Treat.VERSION, str():
+            case ((Treat.VERSION | Treat.PUBLIC), _):
                 return value
             case Treat.SETTINGS, Mapping():
                 return {name: self._mask.value(Treat.KEEP, item) for name, item in value.items() if name in SETTINGS}
@@ -361,11 +362,28 @@ SILENCE: Final[Mapping[str, Any]] = {
 }
 
 
+def _is_shipped(match: AdvisoryMatch) -> bool:
+    return not match.source and any(
+        advisory.id == match.id and advisory.summary == match.summary for advisory in shipped().advisories
+    )
+
+
+def _told_settings(match: AdvisoryMatch) -> dict[str, JsonScalar]:
+    """Return the settings of a match: of words only those that the advisory itself names."""
+    (advisory,) = (one for one in shipped().advisories if one.id == match.id)
+    named = {key: condition.options for key, condition in advisory.conditions().items()}
+    return {
+        key: LEFT_OUT if isinstance(value, str) and value.lower() not in named.get(key, ()) else value
+        for key, value in match.settings.items()
+    }
+
+
 OWN_ADVISORY: Final[Mapping[str, Any]] = {
     "settings": {},
     "packages": {},
     **dict.fromkeys(("by_default", "unsure", "would_show", "references"), ()),
     **dict.fromkeys(("change", "where", "upgrade", "workaround", "effect"), ""),
+    "id": "an-own-advisory",
     "summary": "what an advisory of the user's own says is left out",
 }
 """What stands in a match of an advisory that does not come with ptt."""

@@ -29,6 +29,7 @@ class Treat(Enum):
     SETTINGS = auto()  # those of SETTINGS are kept, the others dropped
     EVIDENCE = auto()  # by its key
     EACH = auto()  # records, classified themselves
+    PUBLIC = auto()  # of an advisory that comes with ptt: kept, and what the run says in it is an option of that one
     VERSION = auto()  # of a released package, or a date of ours: kept as it is
     VERSIONS = auto()  # by package: those that are released versions
     NAMED = auto()  # values that are kept, by names that are hashed unless they are ours
@@ -84,9 +85,10 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
         matches=Treat.EACH,
     ),
     model.AdvisoryMatch: _columns(
-        "strength kind severity looked_for", id=S, summary=S, effect=S, findings=Treat.RULE, settings=Treat.NAMED, by_default=S,
-        packages=Treat.VERSIONS, unsure=S, would_show=S, change=S, where=S, upgrade=S, workaround=S, references=S,
-        source=Treat.FILE,
+        "strength kind severity looked_for",
+        **dict.fromkeys(("id", "summary", "effect", "by_default", "change", "where", "upgrade", "workaround",
+            "references"), Treat.PUBLIC),
+        findings=Treat.RULE, settings=Treat.PUBLIC, packages=Treat.VERSIONS, unsure=S, would_show=S, source=Treat.FILE,
     ),
     model.NotJudged: _columns("link missing applies absent", id=Treat.RULE, reason=S, enable=S),
     model.Healthy: _columns("link", id=Treat.RULE, reason=S, notes=Treat.EACH),

@@ -25,7 +25,7 @@ MAX_POSSIBLE: Final = 3  # named under one finding: more than that help nobody t
 KINDS: Final = {"bug": "known bug", "silent-setting": "setting that does nothing", "risky-setting": "risky setting"}
 HEADINGS: Final[Mapping[Strength, str]] = {
     Strength.CAUSE: "Causes: version and settings are affected, and the run shows it",
-    Strength.NOTE: "Would apply: version and settings are affected as far as known, and the run does not or cannot show it",
+    Strength.NOTE: "Would apply: version and settings are affected as far as known; the run does not or cannot show it",
     Strength.POSSIBLE: "Possible causes: the run shows the signature, and not all of the settings are recorded",
 }
 OF_CONFIG: Final = {**HEADINGS, Strength.NOTE: "Known to go wrong with these settings"}
