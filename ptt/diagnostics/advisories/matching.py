@@ -51,14 +51,20 @@ def match_run(
 def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
     """Hold an advisory against a setup alone."""
     ranges = {package.name: in_range(package, setup) for package in advisory.affected.packages}
-    settings = {key: holds(key, condition, setup) for key, condition in advisory.conditions().items()}
     framework = advisory.affected.framework
     ours = True if framework is None else setup.is_of(framework)
+    own_defaults = framework is None or framework == setup.framework
+    settings = {
+        key: _without_default(holds(key, condition, setup), own_defaults)
+        for key, condition in advisory.conditions().items()
+    }
     unsure = [answer.unsure for answer in ranges.values() if answer.unsure]
     if ours and framework != setup.framework and framework is not None and not ranges:
         unsure.append(f"the run is {setup.framework}'s, which is made of {framework} and may differ in this")
     versions = [answer.holds for answer in ranges.values()]
     decided = [ours, *(answer.holds for answer in settings.values()), *(() if settings else versions)]
+    if settings and all(answer.by_default for answer in settings.values()):
+        decided.append(None)  # a setup that writes none of these settings may be of another trainer altogether
     return SetupAnswer(
         holds=False if False in (*decided, *versions) else None if None in decided else True,
         ours=ours,
@@ -66,6 +72,11 @@ def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
         ranges=ranges,
         unsure=tuple(unsure),
     )
+
+
+def _without_default(answer: SettingAnswer, own: bool) -> SettingAnswer:
+    """Return an answer, unknown where it rests on a default of a framework that this one is only made of."""
+    return answer if own or not answer.by_default else SettingAnswer(holds=None)
 
 
 def _match(advisory: Advisory, setup: SetupAnswer, shown: SignatureAnswer, source: str) -> AdvisoryMatch | None:
@@ -112,5 +123,6 @@ def _strength(advisory: Advisory, setup: SetupAnswer, shown: SignatureAnswer) ->
 
 def _is_particular(advisory: Advisory, setup: SetupAnswer) -> bool:
     """Return whether more than a signature speaks for an advisory: its framework, or a version in its range."""
-    known = any(one.holds for one in setup.ranges.values()) or any(one.holds for one in setup.settings.values())
-    return known if advisory.affected.framework is None else bool(setup.ours)
+    if advisory.affected.framework is None:
+        return any(answer.holds for answer in setup.ranges.values())
+    return bool(setup.ours)

@@ -85,10 +85,10 @@ def _value(value: JsonScalar) -> str:
 def remedy(match: AdvisoryMatch) -> str:
     """Say what to change: the line, the release, or the way round."""
     where = f" in {safe(match.where)}" if match.where else ""
-    parts = [f"Write `{safe(match.change)}`{where}"] if match.change else []
-    parts += [f"upgrade to `{safe(match.upgrade)}`"] if match.upgrade else []
-    way = [safe(match.workaround).rstrip(".")] if match.workaround else []
-    return sentence(", or ".join(parts)) + (f" {sentence(way[0])}" if way else "") if parts else sentence(way[0])
+    line = f"Write `{safe(match.change)}`{where}" if match.change else ""
+    release = f"upgrade to `{safe(match.upgrade)}`" if match.upgrade else ""
+    done = (sentence(", or ".join(filter(None, (line, release)))), sentence(safe(match.workaround)))
+    return " ".join(text for text in done if text.strip("."))
 
 
 def title(match: AdvisoryMatch) -> str:

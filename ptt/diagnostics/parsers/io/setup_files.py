@@ -296,6 +296,7 @@ _BANNERS: Final = (
     (re.compile(r"Unsloth (\d{4}\.\d+\.\d+)[^\n]{0,40}patching"), "unsloth"),
     (re.compile(r"LLM engine \(v(\d+\.\d+[\w.+]{0,40})\)"), "vllm"),
     (re.compile(r"vLLM API server version (\d+\.\d+[\w.+]{0,40})"), "vllm"),
+    (re.compile(r'"transformers_version": "(\d+\.\d+[\w.+]{0,40})"'), "transformers"),
     (re.compile(r"DeepSpeed info: version=(\d+\.\d+[\w.+]{0,40})"), "deepspeed"),
 )  # fmt: skip
 
