@@ -118,11 +118,9 @@ VERSION_SETTING: Final = re.compile(rf"(?:^|[._])({'|'.join(map(re.escape, sorte
 def _framework(stated: str | None, packages: Mapping[str, str], settings: Mapping[str, JsonScalar]) -> str | None:
     by_settings = next((name for name, pattern in MARKS if _marked(name, pattern, settings)), None)
     by_package = next((name for name in TRAINERS if name in packages), None)
-    if stated is not None and stated.lower() not in GENERIC:
-        stated = stated.lower()
-        others = (by_settings, by_package)
-        return next((other for other in others if other and stated in BASES.get(other, ())), stated)
-    return by_settings or by_package or (stated.lower() if stated else None)
+    told = stated.lower() if stated is not None and stated.lower() not in GENERIC else by_settings or by_package
+    made_of_it = (other for other in (by_settings, by_package) if other and told in BASES.get(other, ()))
+    return next(made_of_it, told) or (stated.lower() if stated else None)
 
 
 def _marked(name: str, pattern: str, settings: Mapping[str, JsonScalar]) -> bool:
