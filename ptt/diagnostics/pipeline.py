@@ -249,13 +249,14 @@ def config_report(
         if path.is_file() and found[0] is None:
             raise InputError(f"{path}: cannot be read; give a config of at most {run_settings.MAX_BYTES >> 20} MiB.")
         stated += [one for one in found if one is not None]
-    told = [*(one.facts.get("framework") for one in stated), framework]
+    named = [name for one in stated if isinstance(name := one.facts.get("framework"), str)]
     setup = make_setup(
-        next((name for name in reversed(told) if isinstance(name, str)), None),
+        next(iter(named), None),
         {name: version for one in stated for name, version in one.packages.items()}
         | listed_packages("\n".join(packages)),
         {name: value for one in stated for name, value in one.settings.items()},
     )
+    setup = replace(setup, framework=framework.lower()) if framework else setup
     return match_run(database, setup, None, None)
 
 
@@ -400,7 +401,7 @@ def _judge(
         diagnosis,
         advisories=match_run(
             database(settings.advisories, rules=FINDINGS),
-            setup_of(manifest),
+            setup_of(manifest, told=settings.run.get("framework")),
             diagnosis,
             Lookup(gathered.evidence, gathered.tables, gathered.wide),
         ),

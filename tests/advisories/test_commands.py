@@ -180,14 +180,12 @@ class TestGate:
             ('severity = "never"\nids = ["trl-2615"]', 0),
         ],
     )
-    def test_by_severity_and_by_id(
-        self, invoke: Callable[..., Result], tmp_path: Path, table: str, code: int
-    ) -> None:
+    def test_by_severity_and_by_id(self, invoke: Callable[..., Result], tmp_path: Path, table: str, code: int) -> None:
         policy = f'[gate]\nseverity = "never"\nmin_steps = 1\nmax_lost = 1\n[gate.advisories]\n{table}\n'
         (tmp_path / "ptt.toml").write_text(policy, encoding="utf-8")
         done = invoke("gate", RUN, "--junit", "j.xml", "--sarif", "s.json", "--github", "--explain")
         assert done.exit_code == code, done.stdout
-        failed = [case.get("name", "") for case in ElementTree.parse("j.xml").iter("testcase") if case.find("failure")]  # noqa: S314
+        failed = [case.get("name", "") for case in ElementTree.parse("j.xml").iter("testcase") if case.find("failure")]
         rules = [item["ruleId"] for item in json.loads((tmp_path / "s.json").read_text())["runs"][0]["results"]]
         assert ("advisory:trl-5312" in rules) is (code == 3)
         assert any("trl-5312" in name for name in failed) is (code == 3) or code == 3

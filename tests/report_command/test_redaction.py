@@ -73,6 +73,7 @@ def test_every_field_is_classified(judged: dict[str, api.Diagnosis]) -> None:
         "outcome",
         "signature",
         "audit",
+        "advisories",
         "findings",
         "healthy",
         "not_judged",

@@ -18,6 +18,7 @@ RANK_CORRELATION: Final = 0.5  # of values with steps: a random walk of few valu
 NEAR_NOTHING: Final = 0.2  # of what a metric is later: a first step before the fault set in
 SPIKE_WIDTHS: Final = 10.0  # median absolute deviations from the median
 MIN_SPIKE_VALUES: Final = 10
+CONSOLE: Final = "console:"  # begins the names of what is printed and not counted in steps
 TOGETHER: Final = 0.9  # correlation of two metrics that are called the same thing
 EQUAL: Final = 1e-6  # relative
 COUNTS: Final = Severity.LOW
@@ -59,6 +60,9 @@ def shown_by(signature: RunSignature, record: DiagnosisRecord, lookup: Lookup) -
     for metric in signature.metrics:
         parts.append(_shape(metric, lookup))
         would += [f"log {name}" for name in _unlogged(metric, lookup)] if parts[-1] is None else []
+    measured = parts[len(parts) - len(signature.metrics) :]
+    if signature.any_finding and parts[0] is None and measured and all(measured):
+        parts[0] = True  # no rule could judge it, and what the metrics show is as good
     shown = False if False in parts else None if None in parts else True
     named = tuple(name for name in signature.any_finding + signature.all_findings if name in found)
     return SignatureAnswer(
@@ -78,20 +82,27 @@ def _any(answers: list[Tri]) -> Tri:
 
 def _unlogged(metric: MetricCondition, lookup: Lookup) -> Iterator[str]:
     for name in (metric.name, metric.other):
-        if name is not None and isinstance(lookup.series(name), str):
+        if name is not None and isinstance(_series(name, lookup), str):
             yield name
+
+
+def _series(name: str, lookup: Lookup) -> Series | str:
+    """Return a series by its name, also where only a console has it."""
+    found = lookup.series(name)
+    printed = lookup.series(f"{CONSOLE}{name}") if isinstance(found, str) else found
+    return found if isinstance(printed, str) else printed
 
 
 def _shape(metric: MetricCondition, lookup: Lookup) -> Tri:
     """Say whether a metric has a shape; None where it is not logged, or too short to say."""
-    found = lookup.series(metric.name)
+    found = _series(metric.name, lookup)
     series = None if isinstance(found, str) or not np.isfinite(found.values).any() else found
     if metric.is_ in ("present", "absent"):
         return (series is not None) is (metric.is_ == "present")
     if series is None:
         return None
     if metric.other is not None:
-        other = lookup.series(metric.other)
+        other = _series(metric.other, lookup)
         return None if isinstance(other, str) else _of_two(metric.is_, series, other)
     values = series.finite()[1]
     if metric.value is not None:
@@ -127,7 +138,7 @@ def _grows(values: FloatArray) -> Tri:
 def _grows_from_the_second(values: FloatArray) -> Tri:
     if len(values) < MIN_VALUES:
         return None
-    return bool(values[0] <= NEAR_NOTHING * np.median(values[1:])) and bool(_grows(values))
+    return bool(values[0] <= NEAR_NOTHING * np.median(values[1:]))
 
 
 def _spikes(values: FloatArray) -> Tri:

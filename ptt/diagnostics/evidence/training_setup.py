@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ptt.diagnostics.model import JsonScalar
@@ -38,10 +38,13 @@ MARKS: Final[tuple[tuple[str, str], ...]] = (
     ("nemo-rl", r"grpo\.num_prompts_per_step|policy\.generation\..+|loss_fn\.ratio_clip_min"),
     ("verl", r"actor_rollout_ref\..+|critic\.ppo_.+|algorithm\.adv_estimator|data\.(?:train_files|multiturn\..+)"),
     ("prime-rl", r"orchestrator\..+|trainer\.loss\.\w+|inference\.(?:model|parallel)\..+|max_async_level"),
-    ("openrlhf", r"micro_rollout_batch_size|init_kl_coef|vllm_num_engines|(?:actor|ref)_num_gpus_per_node"),
+    ("openrlhf", r"micro_rollout_batch_size|init_kl_coef|micro_train_batch_size|critic_pretrain"),
     ("miles", r"miles_.+"),
     ("slime", r"rollout_function_path|sglang_mem_fraction_static|num_steps_per_rollout|rollout_num_gpus.*"),
-    ("open-instruct", r"num_unique_prompts_rollout|num_samples_per_prompt_rollout|ground_truths_key"),
+    (
+        "open-instruct",
+        r"num_unique_prompts_rollout|num_samples_per_prompt_rollout|number_samples_per_prompt|ground_truths_key",
+    ),
     ("ms-swift", r"rlhf_type|swift_version|tuner_backend"),
     ("llamafactory", r"finetuning_type|pref_ftx|dataset_dir|cutoff_len"),
     ("axolotl", r"trl\.num_generations|sequence_len|micro_batch_size|base_model|axolotl_config_path"),
@@ -91,10 +94,11 @@ def spelt(key: str) -> str:
     return key.replace("/", ".").replace("-", "_").lower()
 
 
-def setup_of(manifest: Manifest) -> TrainingSetup:
-    """Return the setup that the files of a run state; what its user says of it counts first."""
+def setup_of(manifest: Manifest, *, told: str | int | None = None) -> TrainingSetup:
+    """Return the setup that the files of a run state; `told`: the framework, by its user's word, which counts first."""
     stated = manifest.facts.get("framework")
-    return make_setup(stated if isinstance(stated, str) else None, manifest.packages, manifest.settings, manifest.facts)
+    made = make_setup(stated if isinstance(stated, str) else None, manifest.packages, manifest.settings, manifest.facts)
+    return replace(made, framework=told.lower()) if isinstance(told, str) else made
 
 
 def make_setup(
@@ -118,7 +122,8 @@ VERSION_SETTING: Final = re.compile(rf"(?:^|[._])({'|'.join(map(re.escape, sorte
 def _framework(stated: str | None, packages: Mapping[str, str], settings: Mapping[str, JsonScalar]) -> str | None:
     by_settings = next((name for name, pattern in MARKS if _marked(name, pattern, settings)), None)
     by_package = next((name for name in TRAINERS if name in packages), None)
-    told = stated.lower() if stated is not None and stated.lower() not in GENERIC else by_settings or by_package
+    said = stated.lower() if stated is not None and stated.lower() not in GENERIC else None
+    told = by_settings if by_settings and by_settings not in BASES.get(said or "", ()) else said or by_package
     made_of_it = (other for other in (by_settings, by_package) if other and told in BASES.get(other, ()))
     return next(made_of_it, told) or (stated.lower() if stated else None)
 

@@ -25,8 +25,9 @@ MAX_SETTINGS: Final = 4000  # a full dump of veRL's has some 900
 MAX_NAME: Final = 200
 MAX_PACKAGES: Final = 2000  # an environment of a year's work has some 600
 NAMES_SOMEBODY: Final = re.compile(
-    r"(?:^|[._])(?:name|user|owner|author|entity|project|group|team|host|hostname|email|tags?|notes?|id|repo|dir|path|"
-    r"folder|file|token|key|secret|url|org)$",
+    r"(?:^|[._])(?:name|(?:run|exp|experiment|project|user|group|team|host|job|node|cluster|hub|repo|model|dataset|data|"
+    r"display|author|owner|machine|account|org|wandb)_?name|user|owner|author|entity|project|group|team|host|hostname|"
+    r"email|tags?|notes?|id|repo|dir|path|folder|file|token|key|secret|url|org|addr|address|server|endpoint|ip)$",
     re.IGNORECASE,
 )
 """Settings whose words may name people, machines and projects: that they are there is kept, and no word."""
@@ -45,6 +46,7 @@ PACKAGE_NAMES: Final[Mapping[str, str]] = {
     "liger_kernel": "liger-kernel", "tinker_cookbook": "tinker-cookbook", "unsloth_zoo": "unsloth-zoo",
 }  # fmt: skip
 """How files call packages -> the distribution."""
+_DOTTED: Final = re.compile(r"[A-Za-z_]\w{0,60}(?:[.:][A-Za-z_]\w{0,60}){1,8}")
 _VERSION: Final = re.compile(r"v?\d[\w.+-]{0,40}")
 KNOWN_WORDS: Final = frozenset({*PACKAGE_NAMES, "hf", "fsdp", "fsdp2", "megatron", "trtllm", "mcore"})
 """Words that name no one, whatever setting they stand in: `rollout.name=vllm`."""
@@ -74,6 +76,8 @@ def _kept_value(name: str, value: Any) -> Setting:
     if name.endswith("version") and isinstance(value, str) and _VERSION.fullmatch(value):
         return value
     plain = plain_setting(value)
+    if plain is None and isinstance(value, str) and _DOTTED.fullmatch(value):
+        plain = value  # a class or function by its module
     somebody = isinstance(plain, str) and NAMES_SOMEBODY.search(name) and plain.lower() not in KNOWN_WORDS
     return LEFT_OUT if plain is None or somebody else plain
 
@@ -156,12 +160,20 @@ def yaml_settings(text: str) -> dict[str, Any]:
         path = _path([*open_, (indent, key)])
         if _BLOCK.fullmatch(rest):
             found[path], block = LEFT_OUT, indent
+        elif rest.startswith("{") and rest.endswith("}"):
+            found |= {f"{path}.{name}": value for name, value in _inline(rest[1:-1]).items()}
         elif rest:
             found[path] = _scalar(rest)
         open_ = [*open_, (indent, key)]
         if len(found) > MAX_SETTINGS:
             break
     return {name: _referred(value, found) for name, value in found.items()}
+
+
+def _inline(text: str) -> dict[str, Any]:
+    """Return the entries of a mapping on one line, without any inside it."""
+    pairs = (part.partition(":") for part in text.split(",")) if "{" not in text else ()
+    return {name.strip().strip("'\""): _scalar(value.strip()) for name, mark, value in pairs if mark}
 
 
 def _path(open_: Iterable[tuple[int, str]]) -> str:
@@ -319,7 +331,7 @@ MAX_PRINTED: Final = 60_000  # characters of settings that a trainer prints when
 
 
 def printed_settings(text: str) -> dict[str, Any]:
-    """Return the settings that a trainer prints as a Python dict when it starts, as veRL and rllm do."""
+    """Return the settings that a trainer prints when it starts: as a dict (veRL, rLLM) or line by line (Megatron)."""
     text = _LINE_HEAD.sub("", text)
     for match in _PRINTED.finditer(text):
         end = _closing(text, match.start())
@@ -331,7 +343,15 @@ def printed_settings(text: str) -> dict[str, Any]:
             continue
         if isinstance(found, dict) and any(isinstance(value, dict) for value in found.values()):
             return _dotted({str(key): value for key, value in found.items()})
-    return {}
+    return _listed_arguments(text)
+
+
+_LISTED_ARGUMENT: Final = re.compile(r"^ *(?:\[[^\]\n]{0,40}\]:? *)?([a-z]\w{1,60}) \.{3,60} ?(.*)$", re.MULTILINE)
+
+
+def _listed_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments that Megatron prints when it starts: a name, dots, a value."""
+    return {name: _scalar(value.strip()) for name, value in _LISTED_ARGUMENT.findall(_LINE_HEAD.sub("", text))}
 
 
 def _closing(text: str, start: int) -> int | None:
