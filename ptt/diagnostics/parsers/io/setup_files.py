@@ -25,7 +25,7 @@ MAX_SETTINGS: Final = 4000  # a full dump of veRL's has some 900
 MAX_NAME: Final = 200
 MAX_PACKAGES: Final = 2000  # an environment of a year's work has some 600
 NAMES_SOMEBODY: Final = re.compile(
-    r"(?:^|[._])(?:name|(?:run|exp|experiment|project|user|group|team|host|job|node|cluster|hub|repo|model|dataset|data|"
+    r"(?:^|\.)name$|(?:^|[._])(?:(?:run|exp|experiment|project|user|group|team|host|job|node|cluster|hub|repo|model|dataset|data|"
     r"display|author|owner|machine|account|org|wandb)_?name|user|owner|author|entity|project|group|team|host|hostname|"
     r"email|tags?|notes?|id|repo|dir|path|folder|file|token|key|secret|url|org|addr|address|server|endpoint|ip)$",
     re.IGNORECASE,
