@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
@@ -48,11 +49,16 @@ MAX_BYTES: Final = 1 << 20  # a full dump of settings is some 60 KB; a longer fi
 MIN_SETTINGS: Final = 3  # in a file whose name alone says little: fewer are a stray `config.json`
 MIN_OF_ANY: Final = 8  # in a file of any name: fewer are notes
 PROGRAM: Final = re.compile(
-    r"\b(verl|openrlhf|nemo_rl|skyrl_train|slime|areal|roll|open_instruct|swift|llamafactory|axolotl|prime_rl|trl)\b"
+    r"\b(verl|openrlhf|nemo_rl|skyrl_train|skyrl|slime|areal|roll|open_instruct|swift|llamafactory|axolotl|prime_rl|trl)\b"
 )
+STARTED: Final = re.compile(
+    r"^\s*(?:from|import)\s+([\w.]+)|python3?\s+-m\s+([\w.]+)|\b(swift)\s+rlhf|\b(llamafactory|axolotl)(?:-cli)?\s+train",
+    re.MULTILINE,
+)
+"""What a script imports or starts."""
 PROGRAMS: Final = {
     "nemo_rl": "nemo-rl", "skyrl_train": "skyrl", "open_instruct": "open-instruct", "swift": "ms-swift",
-    "prime_rl": "prime-rl",
+    "prime_rl": "prime-rl"
 }  # fmt: skip
 
 
@@ -98,7 +104,15 @@ def _read(file: RunFile) -> Context | None:
         settings |= command_settings(overrides)
     if name.endswith(".toml") and (part := PARTS.get(name.rpartition(".")[0])) is not None:
         settings |= {f"{part}.{key}": value for key, value in settings.items()}
-    return Context(facts=_planned(settings), settings=kept(settings))
+    facts = _planned(settings)
+    if name.endswith((".sh", ".py")):
+        facts |= _of_program(" ".join(chain.from_iterable(STARTED.findall(text.decode("utf-8", "replace")))))
+    return Context(facts=facts, settings=kept(settings))
+
+
+def _of_program(text: str) -> Facts:
+    match = PROGRAM.search(text)
+    return {} if match is None else {"framework": PROGRAMS.get(match[1], match[1])}
 
 
 def _planned(settings: dict[str, Any]) -> Facts:
@@ -109,9 +123,8 @@ def _of_metadata(found: Any) -> Context:
     """Read W&B's description of the command that was run."""
     found = found if isinstance(found, dict) else {}
     arguments, program = found.get("args"), found.get("program")
-    match = PROGRAM.search(program) if isinstance(program, str) else None
     return Context(
-        facts={} if match is None else {"framework": PROGRAMS.get(match[1], match[1])},
+        facts=_of_program(program) if isinstance(program, str) else {},
         settings=kept(command_settings(arguments)) if isinstance(arguments, list) else {},
     )
 

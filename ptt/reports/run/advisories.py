@@ -31,6 +31,9 @@ HEADINGS: Final[Mapping[Strength, str]] = {
 OF_CONFIG: Final = {**HEADINGS, Strength.NOTE: "Known to go wrong with these settings"}
 
 
+DEPENDS: Final = "Hangs on what is installed: --package NAME==VERSION or a list of packages says it"
+
+
 def advisories_json(report: AdvisoryReport) -> dict[str, object]:
     """Return a report as values of JSON."""
     return {**asdict(report), "matches": [asdict(match) for match in report.matches]}
@@ -156,19 +159,24 @@ def parts_of(match: AdvisoryMatch) -> list[tuple[str, str]]:
 
 
 def print_report(report: AdvisoryReport, console: Console, *, of_config: bool = False) -> None:
-    """Print what applies to a run or a config, strongest first."""
+    """Print what applies to a run or a config, strongest first; of a config, what hangs on a version, in one line."""
     headings = OF_CONFIG if of_config else HEADINGS
     _print(console, 0, setup_line(report))
     for strength in Strength:
-        matches = report.of(strength)
-        if not matches:
-            continue
-        console.print()
-        _print(console, 0, headings[strength], style="bold")
+        matches = [match for match in report.of(strength) if not (of_config and match.unsure)]
+        if matches:
+            console.print()
+            _print(console, 0, headings[strength], style="bold")
         for match in matches:
             _print(console, 0, f"{SEVERITIES[match.severity]}, {KINDS[match.kind]}: {title(match)}")
             for name, text in parts_of(match):
                 _print(console, 1, f"{name}: {text}")
+    unsure = [match for match in report.matches if of_config and match.unsure]
+    if unsure:
+        console.print()
+        _print(console, 0, DEPENDS, style="bold")
+    for match in unsure:
+        _print(console, 0, f"{SEVERITIES[match.severity]}: {title(match)} ({joined(list(match.unsure))}).")
     console.print()
     if not report.matches:
         _print(console, 0, "No advisory applies.")

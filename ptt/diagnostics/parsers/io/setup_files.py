@@ -9,6 +9,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Context
@@ -227,11 +228,11 @@ def _words(text: str) -> Iterator[str]:
             words = shlex.split(command, comments=True)
         except ValueError:  # a quote that goes on
             words = command.split()
-        values = dict(word.split("=", 1) for word in words[:1] if _ASSIGNED.fullmatch(word))
-        if not values:  # a variable of the shell alone is no setting
-            yield from words
-        elif len(words) == 1 and next(iter(values.values())).startswith("("):
-            yield from next(iter(values.values())).strip("()").split()
+        assigned = list(takewhile(_ASSIGNED.fullmatch, words))
+        if len(assigned) < len(words):  # variables of the shell alone are no settings
+            yield from words[len(assigned) :]
+        elif len(words) == 1 and (value := words[0].partition("=")[2]).startswith("("):
+            yield from value.strip("()").split()
 
 
 _ASSIGNED: Final = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
