@@ -24,9 +24,9 @@ ALLOWED = {
     },
     "api": {
         "run_location", "executors", "object_stores", "processes", "reports.gate", "reports.compare", "reports.traces",
-        "reports.run", "reports.figures", "traces_pipeline", "pipeline", "samples", "gate", "compare", "traces",
-        "verdict", "advisories", "custom", "rules", "evidence", "store", "statistics", "parsers.io", "metrics",
-        "config", "model", "documents", "errors", "version", "stopping",
+        "reports.run", "reports.figures", "traces_pipeline", "pipeline", "check_config", "samples", "gate", "compare",
+        "traces", "verdict", "advisories", "custom", "rules", "evidence", "store", "statistics", "parsers.io",
+        "metrics", "config", "model", "documents", "errors", "version", "stopping",
     },
     "run_location": {
         "object_stores", "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io",
@@ -62,6 +62,7 @@ ALLOWED = {
         "samples", "verdict", "advisories", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers",
         "parsers.io", "config", "model", "errors", "version", "scrub", "stopping",
     },
+    "check_config": {"advisories", "evidence", "parsers", "parsers.io", "model", "errors"},
     "samples": {"store", "statistics", "parsers.io", "metrics", "model", "schema", "documents", "errors", "scrub"},
     "gate": {
         "gate.baseline", "traces", "verdict", "custom", "rules", "evidence", "store", "statistics",

@@ -14,6 +14,7 @@ import polars as pl
 from ptt.api.answers import shown
 from ptt.diagnostics import model, pipeline, traces_pipeline
 from ptt.diagnostics.advisories.advisory import Advisory, Database, database
+from ptt.diagnostics.check_config import config_report
 from ptt.diagnostics.config import Known as KnownNames
 from ptt.diagnostics.config import Settings, load_settings
 from ptt.diagnostics.custom.files import Report, report_on
@@ -204,7 +205,7 @@ def check_config(
 
     Raises InputError if a file cannot be read.
     """
-    return pipeline.config_report(
+    return config_report(
         paths_of(files), framework=framework, packages=tuple(packages), database=advisory_database(settings)
     )
 

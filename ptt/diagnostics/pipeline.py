@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.advisories.advisory import Database, advisory_files, database
+from ptt.diagnostics.advisories.advisory import advisory_files, database
 from ptt.diagnostics.advisories.matching import match_run
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.custom.files import load_rules, rule_files
@@ -26,13 +26,11 @@ from ptt.diagnostics.evidence.gather import Gathered, gather
 from ptt.diagnostics.evidence.series import read_evaluations
 from ptt.diagnostics.evidence.sources import with_notes
 from ptt.diagnostics.evidence.tails import profile_of
-from ptt.diagnostics.evidence.training_setup import make_setup, setup_of
-from ptt.diagnostics.model import AdvisoryReport, Diagnosis
-from ptt.diagnostics.parsers import PARSERS, Context, run_files, run_settings
+from ptt.diagnostics.evidence.training_setup import setup_of
+from ptt.diagnostics.model import Diagnosis
+from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.parsers.io import unrecognised
 from ptt.diagnostics.parsers.io.interface import RunFile, parser_of
-from ptt.diagnostics.parsers.io.setup_files import listed_packages
-from ptt.diagnostics.parsers.run_settings import setup_in
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.rules.policy_update import kl_over_target
 from ptt.diagnostics.samples.read_sample import OpenRun
@@ -236,28 +234,6 @@ def _readable_store(
     manifest = ingest(location, copy=False, settings=settings)
     check_read(location)
     return location, manifest
-
-
-def config_report(
-    paths: Sequence[Path], *, framework: str | None, packages: Sequence[str], database: Database
-) -> AdvisoryReport:
-    """Return the advisories that concern what these config files, taken as one, set."""
-    stated: list[Context] = []
-    for path in paths:
-        files = run_files(path)[0]
-        found = [setup_in(file) for file in files if path.is_file() or run_settings.recognises(file)]
-        if path.is_file() and found[0] is None:
-            raise InputError(f"{path}: cannot be read; give a config of at most {run_settings.MAX_BYTES >> 20} MiB.")
-        stated += [one for one in found if one is not None]
-    named = [name for one in stated if isinstance(name := one.facts.get("framework"), str)]
-    setup = make_setup(
-        next(iter(named), None),
-        {name: version for one in stated for name, version in one.packages.items()}
-        | listed_packages("\n".join(packages)),
-        {name: value for one in stated for name, value in one.settings.items()},
-    )
-    setup = replace(setup, framework=framework.lower()) if framework else setup
-    return match_run(database, setup, None, None)
 
 
 def sample(location: RunLocation) -> str:

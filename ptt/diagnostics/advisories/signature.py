@@ -61,7 +61,8 @@ def shown_by(signature: RunSignature, record: DiagnosisRecord, lookup: Lookup) -
         parts.append(_shape(metric, lookup))
         would += [f"log {name}" for name in _unlogged(metric, lookup)] if parts[-1] is None else []
     measured = parts[len(parts) - len(signature.metrics) :]
-    if signature.any_finding and parts[0] is None and measured and all(measured):
+    telling = any(metric.is_ not in ("present", "absent") for metric in signature.metrics)
+    if signature.any_finding and parts[0] is None and telling and all(measured):
         parts[0] = True  # no rule could judge it, and what the metrics show is as good
     shown = False if False in parts else None if None in parts else True
     named = tuple(name for name in signature.any_finding + signature.all_findings if name in found)
