@@ -132,3 +132,22 @@ def test_a_setting_is_found_under_other_spellings(key: str, recorded: str, value
 
 def test_a_setting_of_one_word_is_not_that_of_another_object() -> None:
     assert TrainingSetup(settings={"optimizer.beta": 0.9}).lookup("beta") == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.yaml", b"- " * 300_000 + b"x: 1\n"),
+        ("a.yaml", b"\n".join(b" " * depth + b"k%d:" % depth for depth in range(1200))),
+        ("a.json", b'{"a":' * 100_000),
+        ("a.json", b'{"beta": ' + b"9" * 5000 + b', "epsilon": NaN, "n": 1e999}'),
+        ("a.py", b"Config(" * 20_000),
+        ("a.py", b"Config(a=" + b"[" * 300 + b"]" * 300 + b")"),
+        ("a.sh", b"python x.py --a '" + b"\\" * 1000),
+        ("a.toml", b"a = " + b"[" * 50_000),
+        ("a.yaml", bytes(range(256)) * 100),
+    ],
+)
+def test_a_hostile_config_costs_its_settings_and_nothing_else(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert api.check_config([tmp_path / name]).count

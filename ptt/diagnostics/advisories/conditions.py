@@ -25,6 +25,7 @@ from ptt.diagnostics.model import JsonScalar
 
 BUILDS: Final = ("cu", "cpu", "rocm", "xpu", "post")  # local parts that name a build of a release, not a change to it
 TOLERANCE: Final = 1e-9  # relative: 0.1 that was written as 1e-1
+LARGEST: Final = 1e300  # no setting: beyond it integers have no float
 Tri = bool | None
 """None: not recorded."""
 
@@ -136,7 +137,10 @@ def _equal(value: JsonScalar, wanted: Plain) -> bool:
 
 
 def _number(value: JsonScalar) -> float | None:
-    return None if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+    """Return a number that can be compared; None for NaN, the infinities and what overflows."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
+        return None
+    return float(value)
 
 
 def _times(number: float, keys: Iterable[str], setup: TrainingSetup) -> float | None:

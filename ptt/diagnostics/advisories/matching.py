@@ -33,8 +33,11 @@ def match_run(
     """Return the advisories that concern a run, strongest first; without a run, those of its setup alone."""
     found = []
     for advisory in database.advisories:
+        answer = answer_of(advisory, setup)
+        if answer.holds is False or answer.ours is None:  # no signature could change that
+            continue
         shown = NO_RUN if record is None or lookup is None else shown_by(advisory.signature, record, lookup)
-        match = _match(advisory, answer_of(advisory, setup), shown, database.sources.get(advisory.id, ""))
+        match = _match(advisory, answer, shown, database.sources.get(advisory.id, ""))
         found += [match] if match is not None else []
     named = {distribution(package.name) for one in database.advisories for package in one.affected.packages}
     return AdvisoryReport(
@@ -113,9 +116,7 @@ def _unrecorded(setup: SetupAnswer) -> Iterable[str]:
 
 
 def _strength(advisory: Advisory, setup: SetupAnswer, shown: SignatureAnswer) -> Strength | None:
-    """Return how strongly an advisory speaks; None where it does not."""
-    if setup.holds is False:
-        return None
+    """Return how strongly an advisory that may apply speaks; None where it does not."""
     if setup.holds is None:
         return Strength.POSSIBLE if shown.shown and _is_particular(advisory, setup) else None
     return Strength.CAUSE if shown.shown and not setup.unsure else Strength.NOTE

@@ -24,6 +24,7 @@ Settings = dict[str, Setting]
 LEFT_OUT: Final = "…"  # in place of a text that is not kept: a path, a prompt, a name
 MAX_SETTINGS: Final = 4000  # a full dump of veRL's has some 900
 MAX_NAME: Final = 200
+MAX_LINE: Final = 10_000  # characters of YAML: a longer one is data
 MAX_PACKAGES: Final = 2000  # an environment of a year's work has some 600
 NAMES_SOMEBODY: Final = re.compile(
     r"(?:^|\.)name$|(?:^|[._])(?:(?:run|exp|experiment|project|user|group|team|host|job|node|cluster|hub|repo|model|dataset|data|"
@@ -136,6 +137,8 @@ def yaml_settings(text: str) -> dict[str, Any]:
     open_: list[tuple[int, str]] = []  # indent and name of the mappings that a line may stand in
     block: int | None = None  # the indent of the key whose text goes on over lines
     for line in text.splitlines():
+        if len(line) > MAX_LINE:
+            continue
         content = line.strip()
         indent = len(line) - len(line.lstrip(" "))
         if block is not None and (not content or indent > block):
