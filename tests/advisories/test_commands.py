@@ -137,33 +137,43 @@ class TestCheckConfig:
         assert invoke("check-config", "missing.yaml").exit_code == 5
 
 
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `ptt diagnose` wrote, with an advisory of one's own beside those that come with ptt."""
+    folder = tmp_path_factory.mktemp("judged")
+    own = own_folder(folder, OWN.replace("Our patched loader", "The zqorblat loader"))
+    done = CliRunner().invoke(app, ["diagnose", str(RUN), "--out", str(folder / "o"), "--advisories", str(own)])
+    (folder / "o" / "printed.txt").write_text(done.stdout, encoding="utf-8")
+    return folder / "o"
+
+
 class TestOutputs:
-    def test_the_cause_stands_in_every_output(self, invoke: Callable[..., Result], tmp_path: Path) -> None:
-        done = invoke("diagnose", RUN, "--out", "o")
-        assert "Known bug trl-5312" in words(done)
-        findings = json.loads((tmp_path / "o" / "findings.json").read_text(encoding="utf-8"))
-        report = findings["advisories"]
+    def test_the_cause_stands_in_every_output(self, judged: Path, invoke: Callable[..., Result]) -> None:
+        printed, page = (
+            " ".join((judged / name).read_text(encoding="utf-8").split()) for name in ("printed.txt", "report.html")
+        )
+        assert "Known bug trl-5312" in printed
+        assert "1 advisory would apply" in printed
+        report = json.loads((judged / "findings.json").read_text(encoding="utf-8"))["advisories"]
         assert report["version"]
         assert [match["id"] for match in report["matches"] if match["strength"] == "cause"] == ["trl-5312"]
-        page = (tmp_path / "o" / "report.html").read_text(encoding="utf-8")
         assert "vllm_enable_sleep_mode=False" in re.sub(r"<[^>]*>", "", page)
         assert "a newer one may know more" in page
-        invoke("report", "o", "--postmortem", "--out", "p")
-        assert "trl-5312" in (tmp_path / "p" / "postmortem.md").read_text(encoding="utf-8").replace("\\", "")
+        invoke("report", judged, "--postmortem", "--out", "p")
+        assert "trl-5312" in Path("p/postmortem.md").read_text(encoding="utf-8").replace("\\", "")
 
-    def test_what_findings_json_says_is_read_back(self, invoke: Callable[..., Result], tmp_path: Path) -> None:
-        invoke("diagnose", RUN, "--out", "o")
-        (tmp_path / "f").mkdir()
-        (tmp_path / "o" / "findings.json").rename(copy := tmp_path / "f" / "findings.json")
+    def test_what_findings_json_says_is_read_back(
+        self, judged: Path, invoke: Callable[..., Result], tmp_path: Path
+    ) -> None:
+        copy = tmp_path / "findings.json"
+        copy.write_bytes((judged / "findings.json").read_bytes())
         again = json.loads(invoke("report", copy, "--json", "--out", "p").stdout)
         assert again["advisories"] == json.loads(copy.read_text(encoding="utf-8"))["advisories"]
 
     def test_a_redacted_report_keeps_what_is_public_and_no_text_of_ones_own(
-        self, invoke: Callable[..., Result], tmp_path: Path
+        self, judged: Path, invoke: Callable[..., Result]
     ) -> None:
-        own = OWN.replace("Our patched loader", "The zqorblat loader")
-        invoke("diagnose", RUN, "--out", "o", "--advisories", own_folder(tmp_path, own))
-        shared = invoke("report", "o", "--redact", "--json", "--out", "p").stdout
+        shared = invoke("report", judged, "--redact", "--json", "--out", "p").stdout
         matches = {match["id"]: match for match in json.loads(shared)["advisories"]["matches"]}
         assert "zqorblat" not in shared
         assert matches["trl-5312"]["change"] == "vllm_enable_sleep_mode=False"

@@ -27,7 +27,7 @@ STEMS: Final = frozenset(
     {"config", "args", "arguments", "hparams", "hyperparameters", "hyperparams", "params", "settings", "variant",
      "training_args", "train_config", "training_config", "run_config", "experiment_config", "run_manifest", "manifest",
      "overrides", "hydra", "resolved_config", "full_config", "grpo_config", "ppo_config", "rl", "trainer",
-     "orchestrator", "inference", "trainer_config", "ds_config", "deepspeed_config",
+     "orchestrator", "inference", "trainer_config", "ds_config", "adapter_config", "deepspeed_config",
      "orch", "infer", "train", "finetune", "launch", "run", "train_args"}
 )  # fmt: skip
 CONFIGS: Final = (".yaml", ".yml", ".toml")  # whatever they are called, if they hold settings
