@@ -18,12 +18,14 @@ from draw_rooms import draw
 from make_ledger_page import page as ledger
 
 from ptt.diagnostics import schema
+from ptt.diagnostics.advisories.advisory import Advisory, shipped
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, ROWS_PER_MB, SECONDS_PER_FILE, SECONDS_PER_MB
 from ptt.diagnostics.config import MAX_DEPTH, Settings
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.metrics.catalogue import document, metrics
 from ptt.diagnostics.metrics.identities import Identity, identities
+from ptt.diagnostics.metrics.recording import framework_name
 from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
 from ptt.diagnostics.parsers.io.lines import TOTAL_BYTES
 from ptt.diagnostics.parsers.io.run_files import MAX_FILES
@@ -34,6 +36,7 @@ from ptt.diagnostics.scrub.shapes import shapes, source, words
 from ptt.diagnostics.store.archives import ALWAYS_MEMBERS, PACKED_MEMBER
 from ptt.diagnostics.verdict.causes import explains
 from ptt.reports.gate import github_workflow
+from ptt.reports.run.advisories import KINDS, advisory_parts
 from ptt.reports.text import names
 
 HERE = Path(__file__).parent
@@ -125,6 +128,7 @@ fail_on = "never"  # or critical, high, medium, low, info
 keep_text = false  # true: keep shortened sample texts in the store; the report shows those at the largest |r|
 required_tools = []  # tools that the task needs: `underused-tools` reports one that is never called
 rules = []  # files and folders of custom rules, relative to this file; docs/custom-rules.md
+advisories = []  # folders of advisories of your own, relative to this file; docs/advisories.md
 
 [slices]
 min_observation = {shortest}  # tokens; a shorter gap between model tokens is a template, not tool output
@@ -419,6 +423,109 @@ def causes() -> str:
     return CAUSES + "\n".join(parts)
 
 
+ADVISORIES = """# Advisories: known bugs and risky settings of frameworks
+
+{count} entries, database {version} of {date}: bugs of trainers and engines whose cause a fix, a bisect, the source or
+a maintainer established, settings that do nothing, and settings that are legal and ruin runs.
+
+```
+ptt advisories                      # all, one line each; with --json as their files have them
+ptt advisories {example}             # one in full
+ptt advisories runs/my_run          # which apply to a run, and why
+ptt check-config config.yaml requirements.txt    # before training
+```
+
+`ptt diagnose` holds every run against them too: causes stand under their finding, the rest in one line and a folded
+part of the report, all of it under `advisories` in findings.json. A report names the database; a newer one may know
+more.
+
+## What is said, and when
+
+| strength | when | where |
+|---|---|---|
+| cause | framework, versions and settings are affected, and the run shows the signature | under the finding, with \
+the line to change |
+| note | versions and settings are affected, and the run cannot show the signature, does not show it, or a version \
+is not certain | one line, and what would show it |
+| possible | the run shows the signature, the framework is the advisory's, and not all settings are recorded | among \
+the possible causes of the finding |
+
+An affected version is one from `introduced` up to, and without, `fixed`, by PEP 440. A version that is not recorded
+is said and not assumed; a development version, a local one (`0.9.0.dev0+gabc`) and a commit are matched by their
+base, and never more than a note. A setting that is not written has the framework's default where the advisory knows
+it.
+
+## Where framework, versions and settings are read from
+
+| what | files |
+|---|---|
+| settings | `config.yaml` and `.hydra/` of Hydra, W&B's `config.yaml` and `.wandb`, `wandb-metadata.json` \
+(arguments), MLflow's params, trackio, `args.json`, `training_args.bin` (nothing in it is executed), YAML and TOML \
+configs under any name, launch scripts (`run.sh`), settings printed at the start of a console, the toolkit's \
+`run_metadata.json` |
+| versions | `requirements.txt`, `pip freeze`, `pip list`, `environment.yml`, `uv.lock`, a model card's "Framework \
+versions", `config.json` of a checkpoint, settings called `..._version`, what programs print when they start (`vLLM \
+engine (v0.8.4)`) |
+| framework | what the parsers recognise, names that only one framework's settings have, the installed trainer |
+
+Numbers, booleans and single words are kept. Of paths, texts, and names of people, machines and projects only that
+they are set. `ptt.toml` may say `[run] framework = "trl"` where no file does.
+
+## In the gate
+
+```toml
+[gate.advisories]
+severity = "high"        # causes of this severity or worse fail a run
+ids = ["{example}"]        # and these, whatever their severity
+notes = false            # true: those that only would apply fail it too
+
+[[gate.allow]]
+finding = "advisory:{example}"
+owner = "ann"
+reason = "the engine is patched here"
+expires = 2031-12-31
+```
+
+A run that records neither framework nor versions nor settings is blind to this check. `ptt check-config` exits with 3
+where an advisory of `--fail-on` (default: high) surely applies, 4 where the file holds no setting, else 0.
+
+## Your own
+
+`--advisories DIR`, or `[diagnose] advisories = ["DIR"]` in `ptt.toml`, adds a folder of such files; one with the id
+of an entry below takes its place. Every output says where an advisory comes from. CONTRIBUTING.md says how to write
+one.
+
+"""
+
+
+def advisories() -> str:
+    """One section an advisory, under its framework."""
+    known = shipped()
+    parts = [ADVISORIES.format(count=len(known.advisories), version=known.version, date=known.date, example=EXAMPLE)]
+    by_framework: dict[str, list[Advisory]] = {}
+    for advisory in known.advisories:
+        by_framework.setdefault(advisory.affected.framework or "", []).append(advisory)
+    for framework, mine in sorted(by_framework.items()):
+        parts.append(f"## {framework_name(framework) if framework else 'Any framework'}\n\n")
+        for advisory in mine:
+            rows = "".join(
+                f"- {heading}: {_plain('; '.join(lines))}\n" for heading, lines in advisory_parts(advisory).items()
+            )
+            kind = f"{advisory.severity}, {KINDS[advisory.kind]}, {advisory.date}"
+            parts.append(f"### {advisory.id}\n\n{_plain(advisory.summary)} ({kind}).\n\n{rows}\n")
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def _plain(text: str) -> str:
+    """Return a text on one line, whose signs mean nothing to Markdown outside of code."""
+    pieces = " ".join(text.split()).split("`")
+    return "`".join(
+        piece if number % 2 else piece.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+        for number, piece in enumerate(pieces)
+    )
+
+
+EXAMPLE = "trl-5312"
 AUDIT = """# The audit of the objective
 
 A trainer says what it optimises: advantages, a loss, curves with names. `ptt diagnose` recomputes what the run's own
@@ -608,7 +715,7 @@ def import_table() -> dict[str, list[str]]:
     return {room: sorted(imports, key=order.index) for room, imports in ALLOWED.items()}
 
 
-ROOMS = ("model.py", "schema.py", "evidence", "verdict", "rules", "statistics", "engines", "traces")
+ROOMS = ("advisories", "model.py", "schema.py", "evidence", "verdict", "rules", "statistics", "engines", "traces")
 """Whose texts can stand in a diagnosis: every sentence of one is put together from the literals of these."""
 
 
@@ -648,6 +755,7 @@ def _strings(value: object) -> Iterator[str]:
 
 OWN_TEXTS = "../ptt/reports/redact/own_texts.json"
 PAGES = {
+    "advisories.md": advisories,
     "architecture.md": architecture,
     "audit.md": audit,
     "budget.md": budget,

@@ -24,9 +24,9 @@ ALLOWED = {
     },
     "api": {
         "run_location", "executors", "object_stores", "processes", "reports.gate", "reports.compare", "reports.traces",
-        "reports.run", "reports.figures", "traces_pipeline", "pipeline", "samples", "gate", "compare", "traces",
-        "verdict", "custom", "rules", "evidence", "store", "statistics", "parsers.io", "metrics", "config", "model",
-        "documents", "errors", "version", "stopping",
+        "reports.run", "reports.figures", "traces_pipeline", "pipeline", "check_config", "samples", "gate", "compare",
+        "traces", "verdict", "advisories", "custom", "rules", "evidence", "store", "statistics", "parsers.io",
+        "metrics", "config", "model", "documents", "errors", "version", "stopping",
     },
     "run_location": {
         "object_stores", "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io",
@@ -36,7 +36,7 @@ ALLOWED = {
     "object_stores": {"store", "parsers", "parsers.io", "schema", "errors", "scrub", "stopping", "wording"},
     "processes": {"stopping"},
     "recorders": set(),
-    "reports.redact": {"reports.run", "traces", "model"},
+    "reports.redact": {"reports.run", "advisories", "traces", "model"},
     "reports.gate": {"reports.output", "reports.text", "gate", "gate.baseline", "model", "version"},
     "reports.compare": {
         "reports.run", "reports.figures.compare", "reports.figures", "reports.output", "reports.text",
@@ -48,7 +48,7 @@ ALLOWED = {
     },
     "reports.run": {
         "reports.figures.compare", "reports.figures", "reports.output", "reports.text", "samples",
-        "compare", "verdict", "custom", "metrics", "model", "schema",
+        "compare", "verdict", "advisories", "custom", "metrics", "model", "schema",
     },
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
     "reports.figures": {"reports.output", "reports.text", "model", "errors"},
@@ -59,9 +59,10 @@ ALLOWED = {
         "errors", "version", "scrub",
     },
     "pipeline": {
-        "samples", "verdict", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers",
+        "samples", "verdict", "advisories", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers",
         "parsers.io", "config", "model", "errors", "version", "scrub", "stopping",
     },
+    "check_config": {"advisories", "evidence", "parsers", "parsers.io", "model", "errors"},
     "samples": {"store", "statistics", "parsers.io", "metrics", "model", "schema", "documents", "errors", "scrub"},
     "gate": {
         "gate.baseline", "traces", "verdict", "custom", "rules", "evidence", "store", "statistics",
@@ -74,6 +75,7 @@ ALLOWED = {
         "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io", "metrics",
         "model", "schema", "errors", "log_entries", "scrub", "wording",
     },
+    "advisories": {"evidence", "statistics", "model", "documents", "errors"},
     "custom": {"evidence", "store", "statistics", "parsers", "metrics", "model", "schema", "documents", "errors"},
     "rules": {"evidence", "statistics", "metrics", "model", "wording"},
     "evidence": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -13,6 +13,8 @@ import polars as pl
 
 from ptt.api.answers import shown
 from ptt.diagnostics import model, pipeline, traces_pipeline
+from ptt.diagnostics.advisories.advisory import Advisory, Database, database
+from ptt.diagnostics.check_config import config_report
 from ptt.diagnostics.config import Known as KnownNames
 from ptt.diagnostics.config import Settings, load_settings
 from ptt.diagnostics.custom.files import Report, report_on
@@ -21,6 +23,7 @@ from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.evidence.algorithm import Family, algorithm_name
 from ptt.diagnostics.metrics.aliases import canonical_names
 from ptt.diagnostics.metrics.guessed_names import near_names
+from ptt.diagnostics.model import AdvisoryReport
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.samples.read_sample import OpenRun, measured_samples, read_sample
 from ptt.diagnostics.samples.sample import NAMED, FindingSamples, ListedSample, Sample, samples_of_findings
@@ -164,13 +167,46 @@ def kept_run(
     return None if judged is None else _loaded(judged, "archive" if archives.is_archive(path) else "run")
 
 
-def settings_with(settings: Settings | None, *, rules: Paths, keep_text: bool | None = None) -> Settings:
+def settings_with(
+    settings: Settings | None, *, rules: Paths = (), advisories: Paths = (), keep_text: bool | None = None
+) -> Settings:
     """Return the settings, or the defaults, with the additions of a call."""
     settings = settings or Settings()
     return replace(
         settings,
         keep_text=settings.keep_text if keep_text is None else keep_text,
         rules=(*settings.rules, *paths_of(rules)),
+        advisories=(*settings.advisories, *paths_of(advisories)),
+    )
+
+
+def advisory_database(settings: Settings | None = None) -> Database:
+    """Return the advisories that come with ptt, and those of the folders that the settings name."""
+    return database((settings or Settings()).advisories, rules=pipeline.FINDINGS)
+
+
+def advisory_named(name: str, known: Database) -> Advisory:
+    """Return the advisory of this id; SettingsError names the closest where there is none."""
+    found = next((advisory for advisory in known.advisories if advisory.id == name), None)
+    if found is None:
+        near = closest(name, [advisory.id for advisory in known.advisories])
+        raise SettingsError(f"{name}: neither a run nor the id of an advisory; {near}")
+    return found
+
+
+def check_config(
+    files: Paths,
+    *,
+    framework: str | None = None,
+    packages: Iterable[str] = (),
+    settings: Settings | None = None,
+) -> AdvisoryReport:
+    """Hold what config files set against all advisories; `packages` are `NAME==VERSION`.
+
+    Raises InputError if a file cannot be read.
+    """
+    return config_report(
+        paths_of(files), framework=framework, packages=tuple(packages), database=advisory_database(settings)
     )
 
 

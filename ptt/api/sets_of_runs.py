@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptt.api.answers import Comparison, GateReport, TraceDiagnosis, shown
-from ptt.api.runs import READABLE, Paths, Progress, open_run, paths_of, read_settings, settings_with
+from ptt.api.runs import READABLE, Paths, Progress, advisory_database, open_run, paths_of, read_settings, settings_with
 from ptt.diagnostics import compare as comparing
 from ptt.diagnostics import traces_pipeline
 from ptt.diagnostics.compare import arms
@@ -60,7 +60,10 @@ def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules
     settings = read_settings(path)
     custom = load_rules((*settings.rules, *paths_of(rules)))
     location, document = read_document(path)
-    known = Known(custom={rule.name: rule.severity for rule in custom})
+    known = Known(
+        custom={rule.name: rule.severity for rule in custom},
+        advisories={advisory.id: advisory.level for advisory in advisory_database(settings).advisories},
+    )
     policy = _with_traces(with_baseline(read_policy(document, location, known=known, baseline=baseline)))
     return replace(policy, judged_by=settings.judged_by(rules=bool(custom)))
 

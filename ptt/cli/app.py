@@ -13,9 +13,11 @@ import typer
 
 from ptt.cli.exits import Exit, plain_errors
 from ptt.cli.options import (
+    AdvisoriesOptions,
     BaselineDiffOptions,
     BaselineShowOptions,
     BaselineUpdateOptions,
+    CheckConfigOptions,
     CompareOptions,
     DiagnoseOptions,
     GateOptions,
@@ -220,6 +222,30 @@ def rules(options: RulesOptions) -> int:
     from ptt.cli import look
 
     return look.rules(options)
+
+
+@_command("advisories")
+def advisories(options: AdvisoriesOptions) -> int:
+    """List known bugs and risky settings of frameworks, explain one, or say which apply to a run and why.
+
+    Exit codes with a run: 0 none surely applies; 3 one does, of the severity of --fail-on or worse; 4 the run records
+    neither framework nor versions nor settings; 5 the run cannot be read.
+    """
+    from ptt.cli import advisories as command
+
+    return command.advisories(options)
+
+
+@_command("check-config")
+def check_config(options: CheckConfigOptions) -> int:
+    """Say what is known to go wrong with a config, before training.
+
+    Exit codes: 0 nothing that surely applies; 3 an advisory does, of the severity of --fail-on or worse; 4 no setting
+    was found; 5 a file cannot be read.
+    """
+    from ptt.cli import advisories as command
+
+    return command.check_config(options)
 
 
 app.add_typer(baseline, name="baseline")

@@ -129,6 +129,7 @@ def run(options: DiagnoseOptions, drawing: Artist) -> int:
         read,
         keep_text=options.keep_text or read.keep_text,
         rules=(*read.rules, *(options.rules or ())),
+        advisories=(*read.advisories, *(options.advisories or ())),
         budget=read.budget.overridden(memory_mb=options.budget_memory, seconds=options.budget_seconds),
     )
     with open_executor(Engine(options.engine), options.ray_address) as executor, remote_paths() as remote:

@@ -333,6 +333,7 @@ def _inputs(options: GateOptions, settings: Settings, policy: Policy, chosen: Ta
     """Return the files that this command reads, each with what it is."""
     read = dict.fromkeys(chosen.runs, "one of the runs")
     read |= dict.fromkeys(settings.rules, "a file of custom rules")
+    read |= dict.fromkeys(settings.advisories, "a folder of advisories")
     read[options.settings or Path(FILE_NAME)] = "the settings file"
     if policy.baseline is not None:
         read[policy.baseline.file] = "the baseline"

@@ -81,6 +81,10 @@ BudgetSecondsOption = Annotated[
 RulesOption = Annotated[
     list[Path] | None, typer.Option("--rules", help="Add custom rules from this file or folder; repeatable.")
 ]
+AdvisoriesOption = Annotated[
+    list[Path] | None,
+    typer.Option("--advisories", metavar="DIR", help="Add advisories of your own from this folder; repeatable."),
+]
 FiguresOption = Annotated[
     Path | None, typer.Option("--figures", help="Also write each figure as SVG and PNG to this folder.")
 ]
@@ -122,6 +126,7 @@ class DiagnoseOptions:
     fail_on: FailOnOption = None
     keep_text: KeepTextOption = False
     rules: RulesOption = None
+    advisories: AdvisoriesOption = None
     one_run: OneRunOption = False
     baseline: Annotated[
         Path | None, typer.Option("--baseline", help="Draw the tails of this run or store in the same chart.")
@@ -434,6 +439,48 @@ class RulesOptions:
     as_json: JsonOption = False
 
 
+FAIL_ON_ADVISORY: Final = "Exit with code 3 on an advisory of this severity or worse that surely applies."
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvisoriesOptions:
+    """What `ptt advisories` takes."""
+
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="Say which advisories apply to this run; with the id of one, explain it."),
+    ] = None
+    out: OutOption = None
+    settings: SettingsOption = None
+    advisories: AdvisoriesOption = None
+    fail_on: Annotated[FailOn, typer.Option("--fail-on", help=FAIL_ON_ADVISORY)] = FailOn.HIGH
+    one_run: OneRunOption = False
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckConfigOptions:
+    """What `ptt check-config` takes."""
+
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Config (YAML, JSON, TOML), launch or training script, list of packages; as one."
+        ),
+    ]
+    framework: Annotated[
+        str | None, typer.Option("--framework", help="Say which framework it is for (default: by its settings).")
+    ] = None
+    package: Annotated[
+        list[str] | None,
+        typer.Option("--package", metavar="NAME==VERSION", help="Say which version is installed; repeatable."),
+    ] = None
+    settings: SettingsOption = None
+    advisories: AdvisoriesOption = None
+    fail_on: Annotated[FailOn, typer.Option("--fail-on", help=FAIL_ON_ADVISORY)] = FailOn.HIGH
+    as_json: JsonOption = False
+
+
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Baseline file.")]
 StoresOption = Annotated[
     Path | None,
@@ -525,6 +572,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "traces": ("ptt traces logs/agents.jsonl", "ptt traces runs/my_run/completions -o ptt-report"),
     "sources": ("ptt sources runs/my_run", "ptt sources runs/my_run --sample shapes.txt"),
     "rules": ("ptt rules", "ptt rules entropy-collapse", "ptt rules --check my_rules/"),
+    "advisories": ("ptt advisories", "ptt advisories trl-5312", "ptt advisories runs/my_run"),
+    "check-config": (
+        "ptt check-config config.yaml",
+        "ptt check-config train.py requirements.txt",
+        "ptt check-config run.sh --framework verl --package verl==0.5.0",
+    ),
     "baseline": (
         "ptt baseline update main.toml runs/seed_1 runs/seed_2 runs/seed_3",
         "ptt baseline diff main.toml --against runs/my_run",

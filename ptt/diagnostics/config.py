@@ -61,6 +61,7 @@ class Settings:
     fail_on: Severity | None = None
     keep_text: bool = False
     rules: tuple[Path, ...] = ()  # files and folders of custom rules
+    advisories: tuple[Path, ...] = ()  # folders of advisories beside those that come with ptt
     required_tools: tuple[str, ...] = ()  # names of tools that the task cannot do without
     limits: Mapping[str, Mapping[str, float]] = dataclass_field(default_factory=dict)
     metrics: Mapping[str, str] = dataclass_field(default_factory=dict)  # as logged -> canonical, "" for none
@@ -133,6 +134,7 @@ class _Diagnose(_Table):
     fail_on: Literal["never", "critical", "high", "medium", "low", "info"] = "never"
     keep_text: bool = False
     rules: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
+    advisories: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
     required_tools: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
 
 
@@ -201,6 +203,7 @@ def _settings(document: dict[str, Any], path: Path, known: Known) -> Settings:
         min_observation=tables.slices.min_observation,
         keep_text=diagnose.keep_text,
         rules=tuple(path.parent / name for name in diagnose.rules),  # written as seen from the settings file
+        advisories=tuple(path.parent / name for name in diagnose.advisories),
         required_tools=diagnose.required_tools,
         fail_on=None if diagnose.fail_on == "never" else Severity(diagnose.fail_on),
         limits={rule: values for rule, values in tables.limits.items() if values},

@@ -184,7 +184,8 @@ def _resolve(path: str, document: Any, kind: Any) -> tuple[str, Any, Any]:
             fixed = len(arguments) > 1 and arguments[1] is not Ellipsis
             kind, document = arguments[int(index) if fixed else 0], document[int(index)]
             key = f"{key}[{index}]"
-    return key, document, _container(kind, "", "")
+    fields = [member for member in get_args(kind) if _fields(member)] if isinstance(document, dict) else []
+    return key, document, fields[0] if len(fields) == 1 else _container(kind, "", "")
 
 
 def _container(kind: Any, name: str, index: str) -> Any:

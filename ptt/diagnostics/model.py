@@ -555,6 +555,56 @@ class Support:
     change_interval: Interval | None = None
 
 
+class Strength(StrEnum):
+    """What speaks for an advisory; the three are never mixed."""
+
+    CAUSE = "cause"  # its version and settings hold, and the run shows its signature
+    NOTE = "note"  # its settings hold, and the run does not or cannot show the rest, or its version is not certain
+    POSSIBLE = "possible"  # the run shows its signature, and not all of its settings are recorded
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvisoryMatch:
+    """One advisory that may concern a run, what speaks for it, and what to change."""
+
+    id: str
+    strength: Strength
+    kind: str  # bug | silent-setting | risky-setting
+    severity: Severity
+    summary: str
+    effect: str
+    findings: tuple[str, ...] = ()  # ids of the run's findings that belong to its signature
+    settings: Mapping[str, JsonScalar] = field(default_factory=dict)  # that hold, as the run records them
+    looked_for: bool = False  # of a note: the run could have shown its signature, and does not
+    by_default: tuple[str, ...] = ()  # of these settings: not written, so that the framework's default counts
+    packages: Mapping[str, str] = field(default_factory=dict)  # affected, with the version recorded; "" if none is
+    unsure: tuple[str, ...] = ()  # why it is no more than a note
+    would_show: tuple[str, ...] = ()  # what to record, so that the run says whether it applies
+    change: str = ""  # the line to write
+    where: str = ""
+    upgrade: str = ""
+    workaround: str = ""
+    references: tuple[str, ...] = ()
+    source: str = ""  # the folder of one's own that it comes from; empty: it comes with ptt
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvisoryReport:
+    """Which advisories concern a run, and what was known of it when they were matched."""
+
+    version: str  # of the database
+    date: str
+    count: int  # advisories that were held against the run
+    framework: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)  # recorded versions of packages that advisories name
+    settings: int = 0  # how many are recorded
+    matches: tuple[AdvisoryMatch, ...] = ()  # strongest first
+
+    def of(self, strength: Strength) -> tuple[AdvisoryMatch, ...]:
+        """Return the matches of one strength."""
+        return tuple(match for match in self.matches if match.strength is strength)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DiagnosisRecord:
     """What a diagnosis says, without its tables: what a store keeps as JSON."""
@@ -572,6 +622,7 @@ class DiagnosisRecord:
     audit: tuple[AuditRow, ...] | None = None  # what the trainer says, recomputed; None: not made
     ledger: Ledger | None = None  # None: no finding asks for it
     support: Support | None = None  # what the tail follows; None: no finding asks for it
+    advisories: AdvisoryReport | None = None  # None: judged by a version that knew none
     redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared
     guessable: bool = False  # True of a redacted one whose hashes no secret keys: a guessed name can be confirmed
 

@@ -13,8 +13,11 @@ from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.advisories.advisory import advisory_files, database
+from ptt.diagnostics.advisories.matching import match_run
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.custom.files import load_rules, rule_files
+from ptt.diagnostics.custom.judge import Lookup
 from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.engines.pieces import RunPieces
@@ -23,10 +26,12 @@ from ptt.diagnostics.evidence.gather import Gathered, gather
 from ptt.diagnostics.evidence.series import read_evaluations
 from ptt.diagnostics.evidence.sources import with_notes
 from ptt.diagnostics.evidence.tails import profile_of
+from ptt.diagnostics.evidence.training_setup import setup_of
 from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.parsers.io import unrecognised
 from ptt.diagnostics.parsers.io.interface import RunFile, parser_of
+from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.rules.policy_update import kl_over_target
 from ptt.diagnostics.samples.read_sample import OpenRun
 from ptt.diagnostics.scrub.scrub import Scrubber
@@ -51,6 +56,7 @@ from ptt.diagnostics.store.scan import (
     read_table,
     scan_readable,
 )
+from ptt.diagnostics.verdict.catalogue import OF_ONE_RULE
 from ptt.diagnostics.verdict.handover import with_handover
 from ptt.diagnostics.verdict.headline import LFS_POINTER
 from ptt.diagnostics.verdict.run_coverage import RunCoverage, run_coverage
@@ -67,6 +73,8 @@ NO_TOKENS_HERE: Final = (
     "has no tokens of its own, because the run's files were read in place; give the run, or make a "
     "self-contained store with ptt ingest"
 )
+FINDINGS: Final = frozenset({*LIMITS, *OF_ONE_RULE})
+"""What the signature of an advisory may name."""
 POLARS_ERRORS: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 APART_BYTES: Final = 64 << 20  # of a file that is read elsewhere: what was read of it comes back in one piece
 OTHER_NAMES: Final = (
@@ -365,6 +373,15 @@ def _judge(
         evaluated=read_evaluations(gathered.tables["metrics"]),
         evals=read_table(store, "evals"),
     )
+    diagnosis = replace(
+        diagnosis,
+        advisories=match_run(
+            database(settings.advisories, rules=FINDINGS),
+            setup_of(manifest, told=settings.run.get("framework")),
+            diagnosis,
+            Lookup(gathered.evidence, gathered.tables, gathered.wide),
+        ),
+    )
     if progress is not None:
         progress("judging", 1, 1)
     profile = None if tokens is None else profile_of(tokens, post_name=gathered.post_name)
@@ -381,8 +398,14 @@ def _judge(
 
 
 def _as_told(manifest: Manifest, settings: Settings | None) -> Manifest:
-    """Return the description of a store with what the user says of the run before all that its files say."""
-    return replace(manifest, facts={**manifest.facts, **settings.run}) if settings and settings.run else manifest
+    """Return the description of a store with what the user says of the run before all that its files say.
+
+    Where no file names the framework, its settings or packages may tell it.
+    """
+    facts = {**manifest.facts, **(settings.run if settings else {})}
+    if "framework" not in facts and (framework := setup_of(manifest).framework) is not None:
+        facts["framework"] = framework
+    return replace(manifest, facts=facts)
 
 
 def _evidence(
@@ -431,7 +454,7 @@ def _evidence(
 
 
 def _conditions(settings: Settings) -> Conditions:
-    return Conditions(settings=hash_settings(_in_force(settings), rule_files(settings.rules)), version=__version__)
+    return Conditions(settings=hash_settings(_in_force(settings), _own_files(settings)), version=__version__)
 
 
 def _mark(location: RunLocation, settings: Settings) -> str:
@@ -440,8 +463,13 @@ def _mark(location: RunLocation, settings: Settings) -> str:
         name=location.name,
         version=__version__,
         settings=f"{_in_force(settings)} {settings.keep_text}" + _budget_in_force(settings),
-        files=rule_files(settings.rules),
+        files=_own_files(settings),
     )
+
+
+def _own_files(settings: Settings) -> list[Path]:
+    """List the files of the user's own that a diagnosis depends on: rules and advisories."""
+    return [*rule_files(settings.rules), *advisory_files(settings.advisories)]
 
 
 def _in_force(settings: Settings) -> str:

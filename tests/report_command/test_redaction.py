@@ -75,6 +75,7 @@ def test_every_field_is_classified(judged: dict[str, api.Diagnosis]) -> None:
         "audit",
         "ledger",
         "support",
+        "advisories",
         "findings",
         "healthy",
         "not_judged",

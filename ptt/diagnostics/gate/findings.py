@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 
 from ptt.diagnostics.gate.baseline.measure import anything_judged
-from ptt.diagnostics.gate.policy import Allowance, Policy
+from ptt.diagnostics.gate.policy import ADVISORY, Allowance, Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome, Waiver
-from ptt.diagnostics.model import Diagnosis, Finding, Severity, since_words
+from ptt.diagnostics.model import AdvisoryReport, Diagnosis, Finding, Link, Severity, Strength, since_words
 from ptt.diagnostics.store.diagnosis import LoadedRun
 from ptt.diagnostics.wording import counted
 
@@ -28,6 +29,67 @@ def check_findings(opened: LoadedRun, policy: Policy, *, today: date) -> Iterato
         yield _no_other(opened.diagnosis, limit, allowed=len(results))
 
 
+def check_advisories(opened: LoadedRun, policy: Policy, *, today: date) -> Iterator[CheckResult]:
+    """Yield one result for each advisory that the policy lets fail a run, and one for the absence of others."""
+    demands, report = policy.advisories, opened.diagnosis.advisories
+    if demands is None:
+        return
+    results = [
+        replace(
+            _check_of(finding, finding.id, finding.severity, policy, today),
+            kind=CheckKind.ADVISORY,
+            title=f"{finding.id.removeprefix(ADVISORY)} does not apply",
+            fails_if=f"{finding.id.removeprefix(ADVISORY)} applies to the run",
+            data="; ".join(f"{key} = {value}" for key, value in finding.evidence.items()) or "the run's setup",
+            rule=finding.id,
+            link=None,
+        )
+        for finding in _advised(opened.diagnosis, policy)
+    ]
+    yield from results
+    if all(result.outcome is Outcome.PASSED for result in results):
+        yield _no_other_advisory(report, allowed=len(results))
+
+
+def _advised(diagnosis: Diagnosis, policy: Policy) -> list[Finding]:
+    """Return as findings the advisories that a policy lets fail a run."""
+    demands, report = policy.advisories, diagnosis.advisories
+    if demands is None or report is None:
+        return []
+    matches = [*report.of(Strength.CAUSE), *(report.of(Strength.NOTE) if demands.notes else ())]
+    return [
+        Finding(
+            id=f"{ADVISORY}{match.id}",
+            severity=match.severity,
+            link=Link.POLICY_UPDATE,
+            claim=match.summary,
+            observed=None,
+            limit=None,
+            unit="",
+            evidence={**match.packages, **match.settings},
+            next=tuple(filter(None, (match.change, match.upgrade, match.workaround))),
+        )
+        for match in matches
+        if demands.reaches(match.id, match.severity)
+    ]
+
+
+def _no_other_advisory(report: AdvisoryReport | None, *, allowed: int) -> CheckResult:
+    known = report is not None and bool(report.framework or report.packages or report.settings)
+    other = "other " if allowed else ""
+    held = "" if report is None else f"{counted(report.count, 'known bug(s) and setting(s)')} of {report.version}"
+    return CheckResult(
+        id="advisory",
+        kind=CheckKind.ADVISORY,
+        outcome=Outcome.PASSED if known else Outcome.BLIND,
+        title=f"no {other}advisory applies",
+        claim="none applies" if known else "the run records neither framework nor versions nor settings",
+        data=held or "nothing: the run was judged by a version that knew no advisories",
+        fails_if=f"any {other}advisory that applies and that the policy names",
+        next=() if known else ("keep the trainer's config and `pip freeze` beside the logs",),
+    )
+
+
 def expired_notes(policy: Policy, *, today: date) -> Iterator[str]:
     """Yield a note on each allowance of the policy that no longer holds, whether or not a run shows its finding."""
     for allowance in policy.allow:
@@ -42,7 +104,8 @@ def idle_allowances(opened: LoadedRun, policy: Policy, *, today: date) -> Iterat
     """Yield notes on the allowances that nothing in this run needs."""
     for allowance in policy.allow:
         subject = f"the allowance of {allowance.name} ({allowance.owner}, until {allowance.expires.isoformat()})"
-        covered = [finding for finding in opened.diagnosis.findings if _covers(allowance, finding)]
+        shown = [*opened.diagnosis.findings, *_advised(opened.diagnosis, policy)]
+        covered = [finding for finding in shown if _covers(allowance, finding)]
         if any(_allowance_of(finding, policy, today) is allowance and _reaches(finding, policy) for finding in covered):
             continue
         if covered and not any(_reaches(finding, policy) for finding in covered):
@@ -52,6 +115,8 @@ def idle_allowances(opened: LoadedRun, policy: Policy, *, today: date) -> Iterat
 
 
 def _reaches(finding: Finding, policy: Policy) -> bool:
+    if finding.id.startswith(ADVISORY):
+        return True  # only those that fail a run are made findings
     return policy.severity is not None and finding.severity.at_least(policy.severity)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from ptt.diagnostics.gate.against_baseline import check_baseline
 from ptt.diagnostics.gate.baseline.measure import holds_training
 from ptt.diagnostics.gate.bounds import check_bounds
-from ptt.diagnostics.gate.findings import check_findings, idle_allowances
+from ptt.diagnostics.gate.findings import check_advisories, check_findings, idle_allowances
 from ptt.diagnostics.gate.policy import Policy, rule_of
 from ptt.diagnostics.gate.results import (
     PASSES_ALTHOUGH,
@@ -236,6 +236,7 @@ def _checks(opened: LoadedRun, policy: Policy, today: date) -> Iterator[CheckRes
             next=("report it with the message above; if it is a custom rule, check its file",),
         )
     yield from check_findings(opened, policy, today=today)
+    yield from check_advisories(opened, policy, today=today)
     yield from check_origin(opened, policy)
     yield from check_extent(opened, policy)
     yield from check_required(opened, policy)

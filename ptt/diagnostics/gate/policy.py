@@ -299,6 +299,23 @@ class AgainstBaseline:
     held: Baseline | None = None  # what the file holds, once it was read
 
 
+ADVISORY: Final = "advisory:"
+"""Begins what an allowance calls an advisory, and the id of its check."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvisoryDemands:
+    """Which advisories fail a run: those of a severity or worse, and those of these ids."""
+
+    severity: Severity | None = None
+    ids: tuple[str, ...] = ()
+    notes: bool = False  # those that only would apply fail it too
+
+    def reaches(self, name: str, severity: Severity) -> bool:
+        """Return whether an advisory of this id and severity fails a run."""
+        return name in self.ids or (self.severity is not None and severity.at_least(self.severity))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """What a run must show to pass."""
@@ -311,6 +328,7 @@ class Policy:
     bounds: tuple[Bound, ...] = ()
     baseline: AgainstBaseline | None = None
     traces: TraceDemands | None = None
+    advisories: AdvisoryDemands | None = None
     judged_by: tuple[str, ...] = ()  # other parts of the settings that a diagnosis hangs on: [limits], own rules
 
     def flat(self) -> dict[str, JsonScalar]:
@@ -338,6 +356,10 @@ class Policy:
                 settings[f"bound.{bound.name}.max"] = bound.high
             if bound.unit:
                 settings[f"bound.{bound.name}.unit"] = bound.unit
+        if self.advisories:
+            settings["advisories.severity"] = getattr(self.advisories.severity, "value", "never")
+            settings["advisories.ids"] = ", ".join(self.advisories.ids)
+            settings["advisories.notes"] = self.advisories.notes
         if self.baseline:
             settings["baseline.limit"] = self.baseline.limit
         return settings | (self.traces.flat() if self.traces else {})
@@ -352,9 +374,10 @@ MAX_SEVERITY: Final[Mapping[str, Severity]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """The ids that a policy may name; `custom` are rules of the user's own, each with the severity it was given."""
+    """The ids that a policy may name, with severities; `custom` are rules of the user's own, `advisories` are all."""
 
     custom: Mapping[str, Severity] = field(default_factory=dict)
+    advisories: Mapping[str, Severity] = field(default_factory=dict)
 
     @property
     def rules(self) -> frozenset[str]:

@@ -16,12 +16,14 @@ from ptt.diagnostics.documents import MAX_INTEGER, DocumentError, Finite, closes
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.baseline.tails import QUANTILES
 from ptt.diagnostics.gate.policy import (
+    ADVISORY,
     BASELINE_LIMIT,
     ESS,
     LOGGED,
     MIN_STEPS,
     POOLED,
     TAIL,
+    AdvisoryDemands,
     AgainstBaseline,
     Allowance,
     Bound,
@@ -89,6 +91,14 @@ class BaselineTable(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     metrics: Names | dict[str, Literal["higher", "lower", "both"]] | None = None
 
 
+class AdvisoriesTable(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """`[gate.advisories]`."""
+
+    severity: Literal["never", "critical", "high", "medium", "low"] = "high"
+    ids: Names = ()
+    notes: bool = False
+
+
 class GateTable(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """`[gate]`."""
 
@@ -104,6 +114,7 @@ class GateTable(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     bound: Annotated[tuple[BoundTable, ...], Meta(max_length=MAX_ENTRIES)] = ()
     baseline: BaselineTable | None = None
     traces: TracesTable | None = None
+    advisories: AdvisoriesTable | None = None
 
 
 KEYS: Final = GateTable.__struct_fields__
@@ -127,6 +138,7 @@ def read_policy(document: Mapping[str, Any], path: Path, *, known: Known, baseli
             bounds=tuple(_bound(f"bound[{index}]", bound) for index, bound in enumerate(table.bound)),
             baseline=_baseline(table.baseline, path, baseline),
             traces=read_demands(table.traces, path),
+            advisories=_advisories(table.advisories, known),
         )
         _check_required(policy, known)
         _check_allowances(policy, known)
@@ -136,6 +148,25 @@ def read_policy(document: Mapping[str, Any], path: Path, *, known: Known, baseli
         end = "" if error.problem.endswith("?") else "."
         raise SettingsError(f"{path}: [gate] {f'{error.key} ' if error.key else ''}{error.problem}{end}") from error
     return policy
+
+
+def _advisories(table: AdvisoriesTable | None, known: Known) -> AdvisoryDemands | None:
+    if table is None:
+        return None
+    for name in table.ids:
+        if name not in known.advisories:
+            raise DocumentError("advisories.ids", f"{name!r} is no advisory; {closest(name, known.advisories)}")
+    if table.severity == "never" and not table.ids:
+        raise DocumentError("advisories.severity", "is 'never' and no id is given: no advisory could ever fail a run")
+    severity = None if table.severity == "never" else Severity(table.severity)
+    return AdvisoryDemands(severity=severity, ids=table.ids, notes=table.notes)
+
+
+def _check_advisory(key: str, name: str, policy: Policy, known: Known) -> None:
+    if name not in known.advisories:
+        raise DocumentError(key, f"{name!r} is no advisory; {closest(name, known.advisories)}")
+    if policy.advisories is None or not policy.advisories.reaches(name, known.advisories[name]):
+        raise DocumentError(key, f"{name!r} fails no run by [gate.advisories]: the allowance does nothing")
 
 
 def _refuse_repeated(key: str, names: Sequence[str]) -> None:
@@ -159,6 +190,9 @@ def _check_allowances(policy: Policy, known: Known) -> None:
         key, finding, slice_ = f"allow[{index}].finding", allowance.finding, allowance.slice
         if finding in EVERYTHING:
             raise DocumentError(key, f"{finding!r} would allow everything; name one finding per entry")
+        if finding.startswith(ADVISORY):
+            _check_advisory(key, finding.removeprefix(ADVISORY), policy, known)
+            continue
         if finding not in known.findings:
             raise DocumentError(key, f"{finding!r} is not a finding; {closest(finding, known.findings)}")
         if slice_ and not (slice_ in SLICES or slice_.startswith(TOOL_SLICE) or finding in FREE_SLICES):
@@ -315,7 +349,8 @@ def _refuse_unbounding(key: str, bound: Bound, metric: str) -> None:
 def _refuse_without_effect(policy: Policy, guards: set[str]) -> None:
     """Refuse a gate, or a part of it, that no run could ever fail; `guards`: those that the settings give."""
     guarded = any((getattr(policy.extent, key) or 0) >= MIN_GUARD for key in guards)
-    if policy.severity is None and not (policy.require or policy.bounds or policy.baseline or policy.traces or guarded):
+    demanded = policy.require or policy.bounds or policy.baseline or policy.traces or policy.advisories
+    if policy.severity is None and not (demanded or guarded):
         few = f" that every run does not reach anyway, at least {MIN_GUARD}" if guards else ""
         raise DocumentError("severity", f"is 'never' and nothing else is required{few}: no run could ever fail")
     if policy.require and policy.cannot_say_passes:

@@ -38,6 +38,7 @@ class CheckKind(StrEnum):
     EXTENT = "extent"  # the run reached its steps, sequences, tokens
     BOUND = "bound"  # a metric's statistic over a window lies within its bound
     BASELINE = "baseline"  # not worse than the baseline beyond noise
+    ADVISORY = "advisory"  # no known bug or ruinous setting that is not allowed
     WAIVER = "waiver"  # an allowed finding whose allowance expired, or that is not needed any more
     CRASH = "crash"  # a rule of ours failed
 

@@ -27,6 +27,7 @@ from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC, blocks, is_
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
 from ptt.diagnostics.parsers.io.printed_dicts import PrintedConfig
 from ptt.diagnostics.parsers.io.printed_rows import MAX_HELD_ROWS, EpochSteps, Placement, ProgressBars
+from ptt.diagnostics.parsers.io.setup_files import banner_packages, kept, printed_settings
 from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, Facts
 from ptt.diagnostics.parsers.io.tracebacks import EndingLog, Endings, may_tell_ending, without_bar, without_prefix
 from ptt.diagnostics.wording import counted
@@ -51,6 +52,7 @@ LAST_WORDS = re.compile(r"error|exception|interrupt|kill|cancel|abort|complete|f
 # Recognising
 
 HEAD_BYTES: Final = 1 << 16  # of a file with any name
+BANNER_BYTES: Final = 128 << 10  # of a console's beginning: where programs say which they are, and print their settings
 NAMED_HEAD_BYTES: Final = 1 << 20  # of a file named as a log: models load and engines warm up before the first row
 TAIL_BYTES: Final = 1 << 16
 SUFFIXES = (".log", ".txt", ".out", ".err", ".log.gz", ".txt.gz", ".log.zst", ".txt.zst")
@@ -227,10 +229,16 @@ def _segments(line: bytes) -> list[bytes]:
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics block by block, then events; a line that is cut off is counted."""
     console = ConsoleReader(file)
+    banners: list[bytes] | None = []
     for block in blocks(file):
         if isinstance(block, Lost):
             yield block
             continue
+        if banners is not None:
+            banners.append(block[:BANNER_BYTES])
+            if sum(map(len, banners)) >= BANNER_BYTES:
+                yield from _setup(banners)
+                banners = None
         lines = block.split(b"\n")
         torn = lines.pop() if is_torn(block) else None
         for line in lines:
@@ -238,7 +246,16 @@ def read(file: RunFile) -> Iterator[Piece]:
         if torn is not None:
             yield from console.torn(torn)
         yield from console.flush()
+    yield from _setup(banners or [])
     yield from console.close()
+
+
+def _setup(beginning: list[bytes]) -> Iterator[Context]:
+    """Yield the versions and settings that programs print when they start."""
+    text = ESCAPES.sub("", b"".join(beginning).decode("utf-8", "replace"))
+    packages, settings = banner_packages(text), printed_settings(text)
+    if packages or settings:
+        yield Context(facts={}, settings=kept(settings), packages=packages)
 
 
 def _may_be_cut(last: bytes) -> bool:

@@ -29,6 +29,7 @@ from ptt.diagnostics.parsers.io.metric_logs import (
     sample_keys,
 )
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED, MetricColumns, flatten, framework_facts
+from ptt.diagnostics.parsers.io.setup_files import kept
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
 from ptt.diagnostics.parsers.io.values import NON_FINITE, as_number, as_step
 from ptt.diagnostics.parsers.metrics_jsonl import sample
@@ -307,7 +308,12 @@ def _facts(found: Any, series: Sequence[Series]) -> Iterator[Context]:
     if (runtime := as_number(found.get(RUNTIME))) is not None:
         facts[RUNTIME] = runtime
     if facts:
-        yield Context(facts=facts)
+        yield Context(facts=facts, settings=kept(_inner_settings(settings)))
+
+
+def _inner_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings by their own names, without the name of the object they stand in."""
+    return {name: value for inner in settings.values() for name, value in flatten(inner).items()}
 
 
 PARSER = Parser(

@@ -26,6 +26,7 @@ from ptt.diagnostics.parsers.io.lines import (
 from ptt.diagnostics.parsers.io.metric_blocks import known_names
 from ptt.diagnostics.parsers.io.metric_logs import WRAPPERS, CallLog, counter_of
 from ptt.diagnostics.parsers.io.metric_rows import STEP_KEYS, TIME_KEYS, MetricColumns, flatten, framework_facts
+from ptt.diagnostics.parsers.io.setup_files import kept
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
 
 MIN_LINES: Final = 2  # one line is a document
@@ -125,6 +126,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     log = CallLog(MetricColumns(file), counter)
     schema = None
     settings: dict[str, Any] = {}
+    headers: dict[str, Any] = {}
     ended = False
     counts = {NO_JSON: 0, NO_STEP: 0}
     for block in blocks(file):
@@ -162,6 +164,7 @@ def read(file: RunFile) -> Iterator[Piece]:
             else:
                 header = not log.seq and safe_settings(flatten(record))
                 settings |= header or {}
+                headers |= flatten(record) if header else {}
                 ended = _says_done(record)
                 counts[NO_STEP] += not header and not ended
             yield from log.columns.flush()
@@ -171,7 +174,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     if ended:
         settings["status"] = "completed"
     if settings:
-        yield Context(facts=settings)
+        yield Context(facts=settings, settings=kept(headers))
     yield from log.facts()
 
 

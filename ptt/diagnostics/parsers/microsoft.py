@@ -24,6 +24,7 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import WHITE, begins_with, count_halves, json_object
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
+from ptt.diagnostics.parsers.io.setup_files import kept
 from ptt.diagnostics.parsers.io.telemetry import PLAIN_WORD, EventLog, Facts, safe_settings
 from ptt.diagnostics.parsers.io.tool_calls import calls_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, objects, read_samples
@@ -253,7 +254,9 @@ def read_records(file: RunFile) -> Iterator[Piece]:
             yield Lost(note=f"The resume from step {step} did not pass the toolkit's own check{told and ': '}{told}.")
     yield from events.pieces()
     if facts:
-        yield Context(facts=facts)
+        settings = _inner(_inner(record, "config"), "training_args")
+        packages = {name: str(facts[f"{name}_version"]) for name in PACKAGES if f"{name}_version" in facts}
+        yield Context(facts=facts, settings=kept(flatten(settings)), packages=packages)
 
 
 def _object(file: RunFile) -> dict[str, Any] | None:

@@ -44,9 +44,10 @@ from ptt.diagnostics.parsers.io.interface import (
 )
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, parse_json, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
+from ptt.diagnostics.parsers.io.setup_files import setup_context
 from ptt.diagnostics.parsers.io.span_trees import Trace
 from ptt.diagnostics.parsers.io.sqlite import of_database, rows, tables, tables_of
-from ptt.diagnostics.parsers.io.telemetry import MachineLog, safe_settings
+from ptt.diagnostics.parsers.io.telemetry import MachineLog
 from ptt.diagnostics.parsers.io.trajectories import Samples, attempt
 from ptt.diagnostics.parsers.io.values import as_int32, as_int64, as_number, as_step
 from ptt.diagnostics.parsers.mlflow_traces import is_span, take
@@ -262,7 +263,7 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
         if {"key", "value", "run_uuid"} <= set(schema.get("params", ())):
             params, lost = _split(rows(connection, file, PARAMS, (ranked[0][0],), held=True))
             yield from lost
-            yield Context(facts=safe_settings({str(key): value for key, value in params}))
+            yield setup_context({str(key): value for key, value in params})
     if others := ranked[1:]:
         most = sum(row[1] for row in others)
         note = (
@@ -386,7 +387,7 @@ def _param(file: RunFile, name: str) -> Iterator[Piece]:
     except OSError as error:  # gone, or its disk fails
         yield read_error(file, error)
         return
-    yield Context(facts=safe_settings({name: text}))
+    yield setup_context({name: text})
     if _logs_nothing(file):
         yield Lost(note=f"{file.rel}: this MLflow run logged settings but no metric.")
 

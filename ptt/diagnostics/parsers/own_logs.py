@@ -90,7 +90,7 @@ def _kept(found: Iterable[Piece]) -> Iterator[Piece]:
     for piece in found:
         if isinstance(piece, Context):
             if facts := {name: fact for name, fact in piece.facts.items() if name not in PLACES}:
-                yield Context(facts=facts)
+                yield replace(piece, facts=facts)
         else:
             yield piece
 

@@ -1,70 +1,153 @@
-"""Settings beside the logs, as JSON or YAML: how many steps, epochs or episodes the run was to have.
+"""The setup of a run, beside its logs: settings as JSON, YAML, TOML or `training_args.bin`, and package versions.
 
-`config.json` of Spinning Up and home-made loops, `args.json`, Lightning's `hparams.yaml`, `config.yaml` of W&B.
-"""
+`config.yaml` and `.hydra/` of Hydra, `args.json`, Lightning's `hparams.yaml`, W&B's `config.yaml`, `requirements.txt`
+and `wandb-metadata.json`, a trainer's `training_args.bin`, environment files, model cards, launch scripts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import BOM, parse_json
-from ptt.diagnostics.parsers.io.metric_rows import flatten
+from ptt.diagnostics.parsers.io.setup_files import (
+    card_packages,
+    command_settings,
+    kept,
+    listed_packages,
+    pickled_settings,
+    read_settings,
+)
 from ptt.diagnostics.parsers.io.telemetry import Facts, planned_length
+from ptt.diagnostics.parsers.io.token_dumps import content
 
 STEMS: Final = frozenset(
     {"config", "args", "arguments", "hparams", "hyperparameters", "hyperparams", "params", "settings", "variant",
-     "training_args", "train_config", "training_config", "run_config", "experiment_config", "run_manifest", "manifest"}
+     "training_args", "train_config", "training_config", "run_config", "experiment_config", "run_manifest", "manifest",
+     "overrides", "hydra", "resolved_config", "full_config", "grpo_config", "ppo_config", "rl", "trainer",
+     "orchestrator", "inference", "trainer_config", "ds_config", "adapter_config", "deepspeed_config",
+     "orch", "infer", "train", "finetune", "launch", "run", "train_args"}
 )  # fmt: skip
-JSON, YAML = (".json",), (".yaml", ".yml")
-MAX_BYTES: Final = 65_536  # the size of a file's head: settings are smaller, and a longer file is something else
-LINE: Final = re.compile(
-    r"^ {0,8}([A-Za-z_][\w./-]{0,63}):[ \t]*(?:(\d[\d_]{0,15}(?:\.0)?)[ \t]*(?:#.*)?)?\r?$", re.MULTILINE
+CONFIGS: Final = (".yaml", ".yml", ".toml")  # whatever they are called, if they hold settings
+NO_CONFIGS: Final = frozenset({"pyproject", "meta", "mlmodel", "conda", "docker-compose", "mkdocs", "ptt"})
+PARTS: Final = {
+    "orch": "orchestrator", "orchestrator": "orchestrator", "trainer": "trainer", "train": "trainer",
+    "infer": "inference", "inference": "inference",
+}  # fmt: skip
+"""prime-rl's files, and the part of its joint `rl.toml` that each holds."""
+ENDINGS: Final = (".json", ".yaml", ".yml", ".toml", ".sh")
+PACKAGE_LISTS: Final = re.compile(
+    r"(?:requirements[\w.-]*|pip[_-]?(?:freeze|list)[\w.-]*|freeze|packages|constraints[\w.-]*)\.txt|"
+    r"(?:conda[_-]?)?env(?:ironment)?[\w.-]*\.ya?ml|conda[_-]env[\w.-]*\.ya?ml|(?:uv|poetry)\.lock"
 )
-WRAPPED: Final = frozenset({"value", "desc"})  # W&B's: the number is one line below its name
+CARD, PICKLED, METADATA = "readme.md", "training_args.bin", "wandb-metadata.json"
+OF_TRAINING: Final = frozenset({"learning_rate", "per_device_train_batch_size", "output_dir"})
+MODEL: Final = frozenset({"model_type", "architectures", "transformers_version"})  # `config.json` of a checkpoint
+MAX_BYTES: Final = 1 << 20  # a full dump of settings is some 60 KB; a longer file is something else
+MIN_SETTINGS: Final = 3  # in a file whose name alone says little: fewer are a stray `config.json`
+MIN_OF_ANY: Final = 8  # in a file of any name: fewer are notes
+PROGRAM: Final = re.compile(
+    r"\b(verl|openrlhf|nemo_rl|skyrl_train|skyrl|slime|areal|roll|open_instruct|swift|llamafactory|axolotl|prime_rl|trl)\b"
+)
+STARTED: Final = re.compile(
+    r"^\s*(?:from|import)\s+([\w.]+)|python3?\s+-m\s+([\w.]+)|\b(swift)\s+rlhf|\b(llamafactory|axolotl)(?:-cli)?\s+train",
+    re.MULTILINE,
+)
+"""What a script imports or starts."""
+PROGRAMS: Final = {
+    "nemo_rl": "nemo-rl", "skyrl_train": "skyrl", "open_instruct": "open-instruct", "swift": "ms-swift",
+    "prime_rl": "prime-rl"
+}  # fmt: skip
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise settings by their name, and by a length of the run among them."""
-    stem, _, ending = file.name.lower().rpartition(".")
-    if stem not in STEMS or f".{ending}" not in (*JSON, *YAML) or file.size > MAX_BYTES:
+    """Recognise a setup by its file's name, and by what it holds."""
+    name = file.name.lower()
+    if not 0 < file.size <= MAX_BYTES:
         return False
-    return bool(_facts(file))
+    if name == PICKLED:
+        return file.begins(b"PK\x03\x04") or file.begins(b"\x80")
+    stem, _, ending = name.rpartition(".")
+    named = name in (CARD, METADATA) or PACKAGE_LISTS.fullmatch(name) or (stem in STEMS and f".{ending}" in ENDINGS)
+    if not named and (f".{ending}" not in CONFIGS or stem in NO_CONFIGS):
+        return False
+    found = setup_in(file)
+    least = MIN_SETTINGS if named else MIN_OF_ANY
+    return found is not None and bool((named and (found.packages or found.facts)) or len(found.settings) >= least)
 
 
-def _facts(file: RunFile) -> Facts:
-    text = file.readable_head.removeprefix(BOM)
-    if not file.name.lower().endswith(JSON):
-        return planned_length(_yaml(text.decode("utf-8", "replace")))
-    found = parse_json(text)
-    return planned_length(flatten(found)) if isinstance(found, dict) else {}
+def setup_in(file: RunFile) -> Context | None:
+    """Return what a text states of a setup, whatever it is called; None where it cannot be read."""
+    return None if file.size > MAX_BYTES else file.look("setup", lambda: _read(file))
 
 
-def _yaml(text: str) -> dict[str, Any]:
-    """Return the whole numbers by name, whatever they are nested in."""
-    found: dict[str, Any] = {}
-    above = ""
-    for name, number in LINE.findall(text):
-        if number:
-            found.setdefault(above if name in WRAPPED else name, number.replace("_", "").removesuffix(".0"))
-        above = above if name in WRAPPED else name
-    return found
+def _read(file: RunFile) -> Context | None:
+    """Read a text of a setup; None where it is gone."""
+    try:
+        text = (file.path.read_bytes() if file.size > len(file.head) else file.head).removeprefix(BOM)
+    except OSError:
+        return None
+    name = file.name.lower()
+    if name == CARD:
+        return Context(facts={}, packages=card_packages(text.decode("utf-8", "replace")))
+    if PACKAGE_LISTS.fullmatch(name):
+        return Context(facts={}, packages=listed_packages(text.decode("utf-8", "replace")))
+    if name == METADATA:
+        return _of_metadata(parse_json(text))
+    settings = read_settings(name, text)
+    if len(MODEL & settings.keys()) > 1 and not OF_TRAINING & settings.keys():
+        version = settings.get("transformers_version")
+        return Context(facts={}, packages={"transformers": version} if isinstance(version, str) else {})
+    if isinstance(overrides := settings.pop("", None), list):  # .hydra/overrides.yaml
+        settings |= command_settings(overrides)
+    if name.endswith(".toml") and (part := PARTS.get(name.rpartition(".")[0])) is not None:
+        settings |= {f"{part}.{key}": value for key, value in settings.items()}
+    facts = _planned(settings)
+    if name.endswith((".sh", ".py")):
+        facts |= _of_program(" ".join(chain.from_iterable(STARTED.findall(text.decode("utf-8", "replace")))))
+    return Context(facts=facts, settings=kept(settings))
+
+
+def _of_program(text: str) -> Facts:
+    match = PROGRAM.search(text)
+    return {} if match is None else {"framework": PROGRAMS.get(match[1], match[1])}
+
+
+def _planned(settings: dict[str, Any]) -> Facts:
+    return planned_length({name.replace(".", "/"): value for name, value in settings.items()})
+
+
+def _of_metadata(found: Any) -> Context:
+    """Read W&B's description of the command that was run."""
+    found = found if isinstance(found, dict) else {}
+    arguments, program = found.get("args"), found.get("program")
+    return Context(
+        facts=_of_program(program) if isinstance(program, str) else {},
+        settings=kept(command_settings(arguments)) if isinstance(arguments, list) else {},
+    )
 
 
 def read(file: RunFile) -> Iterator[Piece]:
-    """Yield how long the run was to be."""
-    if facts := _facts(file):
-        yield Context(facts=facts)
+    """Yield what the setup states: settings, versions, and how long the run was to be."""
+    if file.name.lower() == PICKLED:
+        value, lost = content(file)
+        yield from lost
+        if settings := pickled_settings(value):
+            yield Context(facts=_planned(settings), settings=kept(settings))
+        return
+    if found := setup_in(file):
+        yield found
     else:  # gone, or written anew
         yield Lost(bytes=file.size, note=f"{file.rel} holds no settings that can be read.")
 
 
 PARSER = Parser(
     name="run_settings",
-    describes="Settings beside the logs (config.json, args.json, hparams.yaml): how many steps or epochs were planned.",
-    held_against="source: Spinning Up's `logx.save_config`, Lightning's loggers, W&B's config.yaml",
+    describes="A run's setup: settings (config.yaml, .hydra/, args.json, training_args.bin, launch scripts) and "
+    "package versions (requirements.txt, pip freeze, environment.yml, model cards).",
+    held_against="source: Spinning Up's `logx.save_config`, Lightning's loggers, W&B's config.yaml, Hydra, TRL's cards",
     priority=60,
     of_training=False,
     recognises=recognises,

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.answer_texts import success_of
 from ptt.diagnostics.parsers.io.conversations import prompt_messages
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, lost_notes
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.message_shapes import definitions_in
 from ptt.diagnostics.parsers.io.metric_rows import (
@@ -31,8 +31,9 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     metric_values,
 )
 from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, row_batches, schema_of
+from ptt.diagnostics.parsers.io.setup_files import setup_context
 from ptt.diagnostics.parsers.io.sqlite import of_database, rows, tables, tables_of
-from ptt.diagnostics.parsers.io.telemetry import EventLog, MachineLog, safe_settings
+from ptt.diagnostics.parsers.io.telemetry import EventLog, MachineLog
 from ptt.diagnostics.parsers.io.trajectories import EVALUATION, TRAINING, WORD, Sample, Samples, read_samples
 from ptt.diagnostics.parsers.io.values import (
     as_count,
@@ -174,7 +175,7 @@ class _Run:
             if isinstance(row, Lost):
                 yield row
             elif isinstance(settings := parse_json(row[0]), dict):
-                yield Context(facts=safe_settings(flatten(settings)))
+                yield setup_context(flatten(settings))
             else:
                 bad += row[0] is not None
         yield from lost_notes(self._file, {BAD_ROWS: bad})

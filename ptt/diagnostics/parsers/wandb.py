@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, lost_notes, read_error
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, lost_notes, read_error
 from ptt.diagnostics.parsers.io.lines import well_formed
 from ptt.diagnostics.parsers.io.metric_rows import (
     LOG_CALL,
@@ -24,7 +24,8 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     name_prefix,
 )
 from ptt.diagnostics.parsers.io.protobuf import DamagedMessageError, field_key, fields, signed, varint
-from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, MachineLog, is_device_sample, safe_settings
+from ptt.diagnostics.parsers.io.setup_files import setup_context
+from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, MachineLog, is_device_sample
 from ptt.diagnostics.parsers.io.tracebacks import EndingLog
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step, as_value
 
@@ -380,11 +381,11 @@ class _Run:
         if not self.ended:
             note = f"{self.file.rel} has no exit record: the run was killed, crashed, or is still running."
             yield Lost(note=note)
-        facts = safe_settings(self.settings) | ({} if self.ended else {"exit_record": False}) | ended
+        facts = ended if self.ended else {"exit_record": False} | ended
         if framework := framework_of(logged):
             facts["framework"] = framework
-        if facts:
-            yield Context(facts=facts)
+        if facts or self.settings:
+            yield setup_context(self.settings, facts)
 
 
 PARSER = Parser(

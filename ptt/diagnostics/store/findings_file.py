@@ -21,6 +21,7 @@ from ptt.diagnostics.documents import (
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.metrics.catalogue import called
 from ptt.diagnostics.model import (
+    AdvisoryReport,
     Aggregates,
     Agreement,
     Answer,
@@ -355,6 +356,7 @@ class _Document(_Part):
     audit: Annotated[tuple[_AuditRow, ...], Meta(max_length=MAX_FINDINGS)] | None = None
     ledger: _Ledger | None = None
     support: _Support | None = None
+    advisories: AdvisoryReport | None = None
 
 
 def read_findings(path: Path) -> Diagnosis:
@@ -425,6 +427,7 @@ def _diagnosis(document: _Document) -> Diagnosis:
         tables={},
         from_findings=True,
         outcome=_outcome(document.outcome),
+        advisories=document.advisories,
         audit=None if document.audit is None else tuple(AuditRow(**structs.asdict(row)) for row in document.audit),
         ledger=_ledger(document.ledger),
         support=None if document.support is None else _support(document.support),

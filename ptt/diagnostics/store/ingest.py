@@ -43,6 +43,7 @@ from ptt.diagnostics.store.manifest import (
     Manifest,
     Part,
     RunFacts,
+    RunSetup,
     WidePart,
     fingerprint,
     read_manifest,
@@ -249,6 +250,7 @@ class _Writer:
     offsets: dict[str, set[int | None]] = field(default_factory=dict)  # by file: the UTC offsets that its stamps name
     faults: dict[str, str] = field(default_factory=dict)  # parser or step -> the error, for our own bugs
     facts: RunFacts = field(default_factory=RunFacts)
+    setup: RunSetup = field(default_factory=RunSetup)
     checked: BudgetCheck = field(default_factory=BudgetCheck)
     in_part: bool = False  # a file could not be opened, or no time was left to begin it: another look may see more
     _seen: set[str] = field(default_factory=set)
@@ -320,6 +322,8 @@ class _Writer:
             parts=tuple(self.parts),
             wide=tuple(self.wide),
             facts=self.facts.merged(),
+            settings=self.setup.settings,
+            packages=self.setup.packages,
             faults=self.faults,
             notes=tuple(map(self.scrubber.text, notes)),
             metric_names=dict(metric_names),
@@ -417,6 +421,7 @@ class _Writer:
             case Context(facts=facts, offsets=offsets):
                 if offsets:
                     self.offsets.setdefault(file.rel, set()).update(offsets)
+                self.setup.add(piece.settings, piece.packages, parser.priority)
                 if lost := self.facts.add(facts, parser.priority):
                     tally.bad += len(lost)
                     tally.notes.append(

@@ -19,8 +19,10 @@ NAME: Final = "manifest.json"
 MAX_BYTES: Final = 256 << 20  # a run of a hundred thousand files lists them in some 40 MB
 DEPTHS: Final = ("*/", "*/*/")  # below the output of a gate, and of a comparison
 
+MAX_STATED: Final = 20_000  # settings or packages of a run: those of ten frameworks together
 MAX_FACT: Final = 2**64  # seeds are drawn from 64 bits; a longer integer converts to no number
-Facts = dict[str, str | int | float | bool | None]
+Fact = str | int | float | bool | None
+Facts = dict[str, Fact]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,8 @@ class Manifest:
     wide: tuple[WidePart, ...]
     facts: Mapping[str, str | int | float | bool | None]
     notes: tuple[str, ...]
+    settings: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)  # by dotted names
+    packages: Mapping[str, str] = field(default_factory=dict)  # distribution -> version
     metric_names: Mapping[str, str] = field(default_factory=dict)  # from the settings: raw -> canonical, "" for none
     faults: Mapping[str, str] = field(default_factory=dict)  # parser or step -> the error, for our own bugs
     guessed_names: Mapping[str, str] = field(default_factory=dict)  # raw -> canonical, by the words of the name
@@ -173,6 +177,32 @@ class RunFacts:
         for _, facts in sorted(self._stated, key=lambda ranked: ranked[0], reverse=True):
             merged.update({key: value for key, value in facts.items() if _is_setting(key, value)})
         return merged
+
+
+@dataclass
+class RunSetup:
+    """The settings and package versions stated by the files read so far; on conflict the better source wins."""
+
+    settings: Facts = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
+    _ranks: dict[str, int] = field(default_factory=dict)
+
+    def add(self, settings: Mapping[str, Fact], packages: Mapping[str, str], rank: int) -> None:
+        """Add what one file states; `rank`: lower is better, and the first of a rank stays."""
+        for name, value in settings.items():
+            kept = _storable(value)
+            if (kept is not None or value is None) and self._is_better(name, rank):
+                self.settings[name] = kept
+        for name, version in packages.items():
+            if self._is_better(f"{name}==", rank):
+                self.packages[name] = version
+
+    def _is_better(self, name: str, rank: int) -> bool:
+        before = self._ranks.get(name)
+        better = len(self._ranks) < MAX_STATED if before is None else rank < before
+        if better:
+            self._ranks[name] = rank
+        return better
 
 
 def _is_setting(key: str, value: object) -> bool:

@@ -58,7 +58,7 @@ def scrub_pieces(pieces: Iterable[Piece], scrubber: Scrubber) -> Iterator[Piece]
             case Lost(note=str(note)):
                 yield replace(piece, note=scrubber.text(note))
             case Context(facts=facts):
-                yield replace(piece, facts=scrubber.settings(facts))
+                yield replace(piece, facts=scrubber.settings(facts), settings=scrubber.settings(piece.settings))
             case _:
                 yield piece
 

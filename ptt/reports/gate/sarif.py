@@ -55,9 +55,12 @@ def render(report: GateReport, *, version: str = __version__) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+OF_A_RULE = frozenset({CheckKind.SEVERITY, CheckKind.ADVISORY, CheckKind.WAIVER})
+
+
 def rule_id(case: Case) -> str:
     """Return the rule of a result: the finding where one is behind it, so that its page is found; else the check."""
-    if case.check is not None and case.check.rule and case.check.kind in {CheckKind.SEVERITY, CheckKind.WAIVER}:
+    if case.check is not None and case.check.rule and case.check.kind in OF_A_RULE:
         return shortened(safe(case.check.rule), MAX_NAME)
     return shortened(case.id, MAX_NAME)
 
@@ -68,7 +71,9 @@ def _rule(name: str, case: Case) -> Json:
     fails = checks.clause(check.fails_if) if check is not None and check.fails_if else ""
     full = f"{text} Fails on: {fails}" if fails else text
     help_text = (
-        f"`ptt rules {safe(check.rule)}` and docs/rules.md say what this rule looks for and why."
+        f"`ptt advisories {safe(check.rule.partition(':')[2])}` and docs/advisories.md say what it does and why."
+        if check is not None and check.rule and check.kind is CheckKind.ADVISORY
+        else f"`ptt rules {safe(check.rule)}` and docs/rules.md say what this rule looks for and why."
         if check is not None and check.rule
         else "`ptt gate --explain` prints the data behind this check and what would fail it."
     )

@@ -37,6 +37,7 @@ WORDS: Final = {
 GROUPS: Final = {
     CheckKind.CRASH: "Faults of the program",
     CheckKind.SEVERITY: "What the rules found",
+    CheckKind.ADVISORY: "Known bugs and settings",
     CheckKind.WAIVER: "What is allowed for now",
     CheckKind.EXTENT: "Whether the run came far enough",
     CheckKind.REQUIRED: "Rules that must give an answer",

@@ -18,7 +18,17 @@ from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.model import CUSTOM, Diagnosis, Finding, Healthy, JsonScalar, LedgerShare, NotJudged
+from ptt.diagnostics.advisories.advisory import shipped
+from ptt.diagnostics.model import (
+    CUSTOM,
+    AdvisoryMatch,
+    Diagnosis,
+    Finding,
+    Healthy,
+    JsonScalar,
+    LedgerShare,
+    NotJudged,
+)
 from ptt.diagnostics.traces.model import Call, Example, Message, Parting, TraceDiagnosis, as_run, with_records
 from ptt.reports.redact.sharing import FIELDS, HOLDERS, HOLDERS_OF, ITEMS, KEYS, NAMES, SETTINGS, TABLES, Treat
 from ptt.reports.run.view import FILES, SAMPLES
@@ -29,6 +39,7 @@ _NUMBER: Final = re.compile(
     r"[<>≤≥~≈±+−-]*[×x]?[0-9]{1,9}(?:[,\u202f\u2009][0-9]{3})*(?:\.[0-9]{1,12})?(?:e[+−-]?[0-9]{1,3})?"
     r"(?:%|‰|x|×|k|M|s|ms|h|min|B|[KMG]i?B)?"
 )
+RELEASE: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}(?:(?:a|b|rc|\.post|\.dev)[0-9]{1,4})?")
 _POWER: Final = re.compile(r"[0-9]*[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _SPLIT: Final = re.compile(r"^(?:train|eval|val|test)[/_]")  # before the name of a metric
 _SIGNS: Final = re.compile(r"[!-/:-@\[-`{-~…–—−→←≤≥×±·≈“”‘’«»≠∞]+")  # no emoji: a name may be one
@@ -234,7 +245,7 @@ class Masker:
 
 
 RECORDED: Final = "recorded, and left out here"
-RECORDS: Final = ("run", "verdict", "outcome", "signature", "audit", "ledger", "support")
+RECORDS: Final = ("run", "verdict", "outcome", "signature", "audit", "ledger", "support", "advisories")
 LISTS: Final = ("findings", "healthy", "not_judged", "crashes", "sources")
 HOLDER_ATTRIBUTE, HOLDER_VALUE = "holder_attribute", "holder_value"  # of a finding on who holds a tail
 BEFORE_ANY: Final = "none"  # of the tail's holders: no tool came before
@@ -275,6 +286,8 @@ class Redactor:
             shared |= {name: silence for name, silence in SILENCE.items() if name in shared}
         if isinstance(value, LedgerShare):
             shared["value"] = self._holder(value.by, value.value)
+        if isinstance(value, AdvisoryMatch):
+            shared |= {"settings": _told_settings(value)} if _is_shipped(value) else OWN_ADVISORY
         return replace(value, **shared)
 
     def _field(self, treat: Treat, value: Any) -> Any:
@@ -287,6 +300,10 @@ class Redactor:
                 return self._record(value)
             case Treat.NAMED, Mapping():
                 return {self._mask.word(name): self._mask.value(Treat.KEEP, item) for name, item in value.items()}
+            case Treat.VERSIONS, Mapping():
+                return {name: item if RELEASE.fullmatch(item) else "" for name, item in value.items()}
+            case ((Treat.VERSION | Treat.PUBLIC), _):
+                return value
             case Treat.SETTINGS, Mapping():
                 return {name: self._mask.value(Treat.KEEP, item) for name, item in value.items() if name in SETTINGS}
             case Treat.EVIDENCE, Mapping():
@@ -354,6 +371,33 @@ SILENCE: Final[Mapping[str, Any]] = {
     "evidence": {},
     "slice": None,
 }
+
+
+def _is_shipped(match: AdvisoryMatch) -> bool:
+    return not match.source and any(
+        advisory.id == match.id and advisory.summary == match.summary for advisory in shipped().advisories
+    )
+
+
+def _told_settings(match: AdvisoryMatch) -> dict[str, JsonScalar]:
+    """Return the settings of a match: of words only those that the advisory itself names."""
+    (advisory,) = (one for one in shipped().advisories if one.id == match.id)
+    named = {key: condition.options for key, condition in advisory.conditions().items()}
+    return {
+        key: LEFT_OUT if isinstance(value, str) and value.lower() not in named.get(key, ()) else value
+        for key, value in match.settings.items()
+    }
+
+
+OWN_ADVISORY: Final[Mapping[str, Any]] = {
+    "settings": {},
+    "packages": {},
+    **dict.fromkeys(("by_default", "unsure", "would_show", "references"), ()),
+    **dict.fromkeys(("change", "where", "upgrade", "workaround", "effect"), ""),
+    "id": "an-own-advisory",
+    "summary": "what an advisory of the user's own says is left out",
+}
+"""What stands in a match of an advisory that does not come with ptt."""
 
 
 def names_of(diagnosis: Diagnosis) -> Iterator[tuple[Treat, Any]]:

@@ -29,6 +29,9 @@ class Treat(Enum):
     SETTINGS = auto()  # those of SETTINGS are kept, the others dropped
     EVIDENCE = auto()  # by its key
     EACH = auto()  # records, classified themselves
+    PUBLIC = auto()  # of an advisory that comes with ptt: kept, and what the run says in it is an option of that one
+    VERSION = auto()  # of a released package, or a date of ours: kept as it is
+    VERSIONS = auto()  # by package: those that are released versions
     NAMED = auto()  # values that are kept, by names that are hashed unless they are ours
     DROP = auto()
 
@@ -94,6 +97,16 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
         "window by value tokens groups policy reference reference_interval unsupported unsupported_interval tail_share"
     ),
     model.OutputDiversity: _columns("window outputs distinct exact near unseen familiarity"),
+    model.AdvisoryReport: _columns(
+        "count framework settings", version=Treat.VERSION, date=Treat.VERSION, packages=Treat.VERSIONS,
+        matches=Treat.EACH,
+    ),
+    model.AdvisoryMatch: _columns(
+        "strength kind severity looked_for",
+        **dict.fromkeys(("id", "summary", "effect", "by_default", "change", "where", "upgrade", "workaround",
+            "references"), Treat.PUBLIC),
+        findings=Treat.RULE, settings=Treat.PUBLIC, packages=Treat.VERSIONS, unsure=S, would_show=S, source=Treat.FILE,
+    ),
     model.NotJudged: _columns("link missing applies absent", id=Treat.RULE, reason=S, enable=S),
     model.Healthy: _columns("link", id=Treat.RULE, reason=S, notes=Treat.EACH),
     model.RuleCrash: _columns("", id=Treat.RULE, error=Treat.ERROR),

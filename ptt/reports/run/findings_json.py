@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Ledger, Outcome, Support
+from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Ledger, Outcome, Strength, Support
 from ptt.reports.output import fields_of, finite_json
+from ptt.reports.run.advisories import advisories_json
 
 SCHEMA_VERSION = 1
 NOT_JUDGED = ("id", "link", "reason", "missing", "enable")
@@ -42,6 +43,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
     """Return the text of findings.json; the same diagnosis gives the same bytes."""
     run, signature = diagnosis.run, diagnosis.signature
     aggregates = signature.aggregates
+    known = _known_causes(diagnosis)
     steps = steps_json(run.first_step, run.last_step, run.step_count, run.step_unit)
     return finite_json(
         {
@@ -87,6 +89,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
                     "evidence": dict(sorted(finding.evidence.items())),
                     **({"holder": _holder(finding)} if "holder_attribute" in finding.evidence else {}),
                     "causes": finding.causes,
+                    **({"advisories": known[finding.id]} if finding.id in known else {}),
                     "next": [*finding.confirm, *finding.next],
                     "consequence_of": finding.consequence_of,
                 }
@@ -95,11 +98,21 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             "audit": None if diagnosis.audit is None else [fields_of(row, *AUDIT) for row in diagnosis.audit],
             **({} if diagnosis.ledger is None else {"ledger": _ledger(diagnosis.ledger)}),
             **({} if diagnosis.support is None else {"support": _support(diagnosis.support)}),
+            **({} if diagnosis.advisories is None else {"advisories": advisories_json(diagnosis.advisories)}),
             "not_judged": [fields_of(item, *NOT_JUDGED) for item in diagnosis.not_judged],
             "crashes": [fields_of(crash, "id", "error") for crash in diagnosis.crashes],
             "sources": [fields_of(source, *SOURCE) for source in diagnosis.sources],
         }
     )
+
+
+def _known_causes(diagnosis: Diagnosis) -> dict[str, list[str]]:
+    """Return by finding the advisories that are its cause."""
+    known: dict[str, list[str]] = {}
+    for match in () if diagnosis.advisories is None else diagnosis.advisories.of(Strength.CAUSE):
+        for finding in match.findings:
+            known.setdefault(finding, []).append(match.id)
+    return known
 
 
 def steps_json(first: int | None, last: int | None, count: int, unit: str) -> dict[str, object]:

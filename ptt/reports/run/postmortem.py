@@ -11,6 +11,7 @@ from ptt.diagnostics.verdict.catalogue import pages
 from ptt.reports.figures import FIGURES
 from ptt.reports.figures.timeline import end_of
 from ptt.reports.output import render
+from ptt.reports.run.advisories import cause_lines, database_line
 from ptt.reports.run.answers import NOTHING_TO_DO, replies
 from ptt.reports.run.audit import recomputed_line
 from ptt.reports.run.outcome import said_beside_headline
@@ -53,6 +54,8 @@ def postmortem(diagnosis: Diagnosis, figures: Mapping[str, str]) -> str:
         unlisted=unlisted,
         numbers=[_measured(finding) for finding in roots(diagnosis) if finding.observed is not None],
         recomputed=sentence(recomputed_line(diagnosis)),
+        known=cause_lines(diagnosis),
+        held_against="" if diagnosis.advisories is None else database_line(diagnosis.advisories),
         pictures=[(kind.title, target(figures[kind.name]), kind.caption(diagnosis)) for kind in pictures],
         tree=[(Markdown("  " * depth), finding, _onset(finding)) for finding, depth in chains(diagnosis)],
         coverage=coverage(diagnosis) or "Every question was judged.",

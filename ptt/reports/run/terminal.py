@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ptt.diagnostics.model import Diagnosis, Severity, Source, Status, in_unit, since_words
+from ptt.reports.run.advisories import cause_lines, quiet_line
 from ptt.reports.run.answers import NOTHING_TO_DO, happened, tail_first
 from ptt.reports.run.audit import recomputed_line
 from ptt.reports.run.ledger import ledger_line
@@ -24,6 +25,7 @@ from ptt.reports.text.why import SIGNATURE, after_slice, core_coverage, crashes,
 MAX_FINDINGS = 3
 LOST_REWARD = 2 / 3  # of the best level: whoever reads of anything else has to read of this
 MAX_REASONS = 2  # sentences under Why; the report has all
+MAX_KNOWN = 2  # known causes; the report has all
 MAX_AREAS = 3  # named of what was not judged; more are counted
 MAX_STEPS = 2  # the rest stands in the report
 INDENT, MIN_WIDTH = 12, 20
@@ -56,10 +58,12 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console, report_path: str) ->
         "Update": map(cell, filter(None, [in_unit(sentence(ledger_line(diagnosis)), unit)])),
         "Follows": map(cell, [support_line(diagnosis.support)] if diagnosis.support else []),
         "Found": found_lines(diagnosis),
+        "Known": map(cell, known_lines(diagnosis)),
         "Next": next_lines(diagnosis),
         "Covered": map(cell, core_coverage(diagnosis)[:1] if diagnosis.verdict.status is Status.HEALTHY else ()),
         "Recomputed": map(cell, filter(None, [in_unit(recomputed_line(diagnosis), unit)])),
         "Not judged": not_judged_lines(diagnosis),
+        "Would apply": map(cell, filter(None, [sentence(quiet_line(diagnosis))])),
         "Unreadable": unreadable_lines(diagnosis.sources),
         "Note": [cell(diagnosis.judged_with)] if diagnosis.judged_with else [],
         "Report": [Text(safe(report_path), style="underline")],
@@ -72,6 +76,14 @@ def print_blocks(blocks: Mapping[str, Iterable[Text]], console: Console) -> None
     for name, cells in blocks.items():
         for label, content in zip(chain([name], repeat("")), cells, strict=False):
             print_wrapped(console, content, head=Text(label.ljust(INDENT), style="dim"), min_width=MIN_WIDTH)
+
+
+def known_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield the known causes with what to change, and how many more there are."""
+    lines = cause_lines(diagnosis)
+    yield from lines[:MAX_KNOWN]
+    if len(lines) > MAX_KNOWN:
+        yield f"and {count(len(lines) - MAX_KNOWN)} more, in the report"
 
 
 def outcome_lines(diagnosis: Diagnosis) -> Iterator[Text]:

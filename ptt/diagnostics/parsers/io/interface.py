@@ -144,12 +144,15 @@ class Lost:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Facts about the run that do not fit a table: framework, algorithm, sizes, settings.
+    """Facts about the run that do not fit a table: framework, algorithm, sizes, settings that are shown.
 
-    `offsets`: UTC offsets, in minutes, that the file's timestamps name; None among them if some name none.
+    `settings`: all of them, by dotted names, null as None; `packages`: versions by distribution. `offsets`: UTC
+    offsets, in minutes, that the file's timestamps name; None among them if some name none.
     """
 
     facts: dict[str, str | int | float | bool | None]
+    settings: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
     offsets: frozenset[int | None] = frozenset()
 
 

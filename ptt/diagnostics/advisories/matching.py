@@ -1,0 +1,129 @@
+"""Hold advisories against a setup and, where there is one, against what its run shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ptt.diagnostics.advisories.advisory import Advisory, Database, distribution
+from ptt.diagnostics.advisories.conditions import RangeAnswer, SettingAnswer, holds, in_range
+from ptt.diagnostics.advisories.signature import Lookup, SignatureAnswer, shown_by
+from ptt.diagnostics.evidence.training_setup import TrainingSetup
+from ptt.diagnostics.model import AdvisoryMatch, AdvisoryReport, DiagnosisRecord, Strength
+
+ORDER: Final = tuple(Strength)
+NO_RUN: Final = SignatureAnswer(shown=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetupAnswer:
+    """What a setup says to an advisory: whether it holds, and why it is not certain."""
+
+    holds: bool | None
+    ours: bool | None  # the framework is the advisory's
+    settings: dict[str, SettingAnswer]
+    ranges: dict[str, RangeAnswer]
+    unsure: tuple[str, ...] = ()
+
+
+def match_run(
+    database: Database, setup: TrainingSetup, record: DiagnosisRecord | None, lookup: Lookup | None
+) -> AdvisoryReport:
+    """Return the advisories that concern a run, strongest first; without a run, those of its setup alone."""
+    found = []
+    for advisory in database.advisories:
+        answer = answer_of(advisory, setup)
+        if answer.holds is False or answer.ours is None:  # no signature could change that
+            continue
+        shown = NO_RUN if record is None or lookup is None else shown_by(advisory.signature, record, lookup)
+        match = _match(advisory, answer, shown, database.sources.get(advisory.id, ""))
+        found += [match] if match is not None else []
+    named = {distribution(package.name) for one in database.advisories for package in one.affected.packages}
+    return AdvisoryReport(
+        version=database.version,
+        date=database.date,
+        count=len(database.advisories),
+        framework=setup.framework,
+        packages={name: version for name, version in sorted(setup.packages.items()) if name in named},
+        settings=len(setup.settings),
+        matches=tuple(sorted(found, key=lambda one: (ORDER.index(one.strength), one.severity.rank, one.id))),
+    )
+
+
+def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
+    """Hold an advisory against a setup alone."""
+    ranges = {package.name: in_range(package, setup) for package in advisory.affected.packages}
+    framework = advisory.affected.framework
+    ours = True if framework is None else setup.is_of(framework)
+    own_defaults = framework is None or framework == setup.framework
+    settings = {
+        key: _without_default(holds(key, condition, setup), own_defaults)
+        for key, condition in advisory.conditions().items()
+    }
+    unsure = [answer.unsure for answer in ranges.values() if answer.unsure]
+    if ours and framework != setup.framework and framework is not None and not ranges:
+        unsure.append(f"the run is {setup.framework}'s, which is made of {framework} and may differ in this")
+    versions = [answer.holds for answer in ranges.values()]
+    decided = [ours, *(answer.holds for answer in settings.values()), *(() if settings else versions)]
+    if settings and all(answer.by_default for answer in settings.values()):
+        decided.append(None)  # a setup that writes none of these settings may be of another trainer altogether
+    return SetupAnswer(
+        holds=False if False in (*decided, *versions) else None if None in decided else True,
+        ours=ours,
+        settings=settings,
+        ranges=ranges,
+        unsure=tuple(unsure),
+    )
+
+
+def _without_default(answer: SettingAnswer, own: bool) -> SettingAnswer:
+    """Return an answer, unknown where it rests on a default of a framework that this one is only made of."""
+    return answer if own or not answer.by_default else SettingAnswer(holds=None)
+
+
+def _match(advisory: Advisory, setup: SetupAnswer, shown: SignatureAnswer, source: str) -> AdvisoryMatch | None:
+    strength = _strength(advisory, setup, shown)
+    if strength is None:
+        return None
+    held = {key: answer for key, answer in setup.settings.items() if answer.holds}
+    return AdvisoryMatch(
+        id=advisory.id,
+        strength=strength,
+        kind=advisory.kind,
+        severity=advisory.level,
+        summary=advisory.summary,
+        effect=advisory.effect,
+        findings=shown.findings,
+        looked_for=strength is Strength.NOTE and shown.shown is False,
+        settings={key: answer.value for key, answer in held.items()},
+        by_default=tuple(key for key, answer in held.items() if answer.by_default),
+        packages={name: answer.version for name, answer in setup.ranges.items()},
+        unsure=(*setup.unsure, *_unrecorded(setup)),
+        would_show=shown.would_show if strength is Strength.NOTE else (),
+        change=advisory.change.line or "",
+        where=advisory.change.where,
+        upgrade=advisory.change.upgrade or "",
+        workaround=advisory.change.workaround or "",
+        references=tuple(reference.url for reference in advisory.references),
+        source=source,
+    )
+
+
+def _unrecorded(setup: SetupAnswer) -> Iterable[str]:
+    missing = [key for key, answer in setup.settings.items() if answer.holds is None]
+    return (f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not recorded",) if missing else ()
+
+
+def _strength(advisory: Advisory, setup: SetupAnswer, shown: SignatureAnswer) -> Strength | None:
+    """Return how strongly an advisory that may apply speaks; None where it does not."""
+    if setup.holds is None:
+        return Strength.POSSIBLE if shown.shown and _is_particular(advisory, setup) else None
+    return Strength.CAUSE if shown.shown and not setup.unsure else Strength.NOTE
+
+
+def _is_particular(advisory: Advisory, setup: SetupAnswer) -> bool:
+    """Return whether more than a signature speaks for an advisory: its framework, or a version in its range."""
+    if advisory.affected.framework is None:
+        return any(answer.holds for answer in setup.ranges.values())
+    return bool(setup.ours)

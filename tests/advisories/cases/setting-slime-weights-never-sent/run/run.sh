@@ -1,0 +1,1 @@
+python train_async.py --advantage-estimator grpo --num-rollout 300 --rollout-num-gpus 8 --n-samples-per-prompt 8 --update-weights-interval 300 

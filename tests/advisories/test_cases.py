@@ -1,0 +1,68 @@
+"""Every advisory that comes with ptt: it fires on its case, as strongly as promised, and is silent where it must be.
+
+A case is a run as its framework leaves it, written from the public thread and not from the advisory."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ptt import api
+from ptt.diagnostics.advisories.advisory import shipped
+from ptt.diagnostics.model import AdvisoryReport, Strength
+
+CASES = Path(__file__).parent / "cases"
+NAMES = sorted(path.name for path in CASES.iterdir() if path.is_dir())
+STRENGTHS = {
+    "settings-and-signature": Strength.CAUSE,
+    "settings-only": Strength.NOTE,
+    "signature-only": Strength.POSSIBLE,
+}
+
+
+def case(name: str) -> dict[str, Any]:
+    return tomllib.loads((CASES / name / "CASE.toml").read_text(encoding="utf-8"))
+
+
+def of_run(run: Path) -> AdvisoryReport | None:
+    return api.diagnose(run, one_run=True).advisories
+
+
+def of_setup(run: Path) -> AdvisoryReport | None:
+    """Return what applies by the files of the setup alone, or by a console that prints it."""
+    report = api.check_config([run])
+    return report if report.settings else of_run(run)
+
+
+def strength_of(name: str, report: AdvisoryReport | None) -> Strength | None:
+    assert report is not None
+    return next((match.strength for match in report.matches if match.id == name), None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_advisory_fires_on_its_case(name: str) -> None:
+    told, run = case(name), CASES / name / "run"
+    report = of_setup(run) if told["shows"] == "settings-only" else of_run(run)
+    assert strength_of(told["id"], report) is STRENGTHS[told["shows"]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_silent_at_the_fixed_version_or_with_the_setting_changed(name: str, tmp_path: Path) -> None:
+    told = case(name)
+    if told["shows"] == "signature-only":
+        pytest.skip("nothing of its setup is recorded")
+    shutil.copytree(CASES / name / "run", run := tmp_path / "run")
+    change = told["silent_with"]
+    file = run / change["file"].removeprefix("run/")
+    text = file.read_text(encoding="utf-8")
+    assert change["replace"] in text
+    file.write_text(text.replace(change["replace"], change["by"]), encoding="utf-8")
+    assert strength_of(told["id"], of_setup(run)) is None
+
+
+def test_every_advisory_has_a_case() -> None:
+    assert {advisory.id for advisory in shipped().advisories} - {case(name)["id"] for name in NAMES} == set()
