@@ -540,8 +540,8 @@ class WatchOptions:
             "--idle",
             min=0.1,
             metavar="S",
-            help="Take the run as ended after S seconds without a write (default: 60 times the usual time of a step, at "
-            "least 600 s).",
+            help="Take the run as ended after S seconds without a write (default: 60 times the usual time of a step, "
+            "at least 600 s).",
         ),
     ] = None
     settings: SettingsOption = None

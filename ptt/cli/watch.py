@@ -31,6 +31,7 @@ from ptt.watching.listing import Folder, Objects
 from ptt.watching.reading import logged_step
 from ptt.watching.watcher import Notice, Watcher
 
+NICE: Final = 10  # beside a trainer, which has the processors first
 REPORT_SHARE: Final = 9  # the report is made again after so many times what it took: a tenth of the time at most
 
 
@@ -81,9 +82,9 @@ class Watch:
         if not self.options.once:
             for notice in self.watcher.alarms:
                 self.print(notice)
-        for name, notice in self.kept.undelivered:
+        for name, one in self.kept.undelivered:
             if name in self.couriers:
-                self.couriers[name][1].give(notice)
+                self.couriers[name][1].give(one)
 
     def look(self) -> None:
         """Look once: what is found is kept before it is told, so that a killed watch loses nothing."""
@@ -109,7 +110,8 @@ class Watch:
         """Print one line."""
         document = {name: value for name, value in asdict(notice).items() if value not in (None, ())}
         line = json.dumps(document) if self.options.as_json else f"ptt: {safe(notice.line)}"
-        print(line, flush=True)
+        typer.echo(line)
+        sys.stdout.flush()
 
     def say_once(self, text: str) -> None:
         """Print a sentence on standard error, once."""
@@ -121,20 +123,14 @@ class Watch:
         """Judge the run as `ptt diagnose` does, and return its exit code."""
         from ptt.cli import diagnose
 
+        given = self.options
         options = DiagnoseOptions(
-            runs=[self.options.run],
-            out=self.out,
-            settings=self.options.settings,
-            fail_on=self.options.fail_on,
-            one_run=True,
+            runs=[given.run], out=self.out, settings=given.settings, fail_on=given.fail_on, one_run=True
         )
-        nowhere = Path(os.devnull).open("w", encoding="utf-8") if quiet else None
-        try:
-            with redirect_stdout(nowhere or (sys.stderr if self.options.as_json else sys.stdout)), artist() as drawing:
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+            spoken = nowhere if quiet else sys.stderr if given.as_json else sys.stdout
+            with redirect_stdout(spoken), artist() as drawing:
                 return diagnose.run(options, drawing)
-        finally:
-            if nowhere is not None:
-                nowhere.close()
 
 
 def run(options: WatchOptions) -> int:
@@ -144,15 +140,14 @@ def run(options: WatchOptions) -> int:
     if not remote and not options.run.exists() and not options.from_trainer:
         raise no_such_path(options.run, GIVE_A_RUN)
     with remote_paths() as paths:
-        out = (
-            paths.no_output(options.out, "--out")
-            or paths.output(None, of=[options.run])
-            or output_folder(options.run, None)
-        )
+        given = paths.no_output(options.out, "--out") or paths.output(None, of=[options.run])
+    out = output_folder(options.run, given)
     if not remote and contains(options.run, out):
         raise SettingsError(f"{out}: lies inside the run, which is never written to; give another --out.")
     if options.from_trainer:
         trainer.listen()
+        if hasattr(os, "nice"):
+            os.nice(NICE)
     place = Objects(Url.parsed(options.run)) if remote else Folder(options.run)
     watch = Watch(
         options=options,

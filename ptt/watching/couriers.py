@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ptt.diagnostics.errors import SettingsError
 
@@ -27,12 +27,8 @@ WEBHOOK_SECONDS: Final = 5.0  # for the other side to answer
 COMMAND_SECONDS: Final = 60.0  # for a command to end
 CLOSE_SECONDS: Final = 10.0  # for all that is still to be told when the watch ends
 WEB: Final = ("http://", "https://")
-
-
-class Deliver(Protocol):
-    """Deliver one notice; OSError where that failed and may be tried again."""
-
-    def __call__(self, notice: Mapping[str, Any]) -> None: ...
+Deliver = Callable[[Mapping[str, Any]], None]
+"""Delivers one notice, or raises an error of the system, of the command or of the other side."""
 
 
 class Courier:
@@ -113,7 +109,7 @@ def command(words: Sequence[str]) -> Deliver:
     """Return what runs a command with the notice as JSON on its standard input."""
 
     def deliver(notice: Mapping[str, Any]) -> None:
-        subprocess.run(
+        subprocess.run(  # noqa: S603  what the user gave, and no shell
             list(words), input=json.dumps(notice).encode(), stdout=sys.stderr, timeout=COMMAND_SECONDS, check=True
         )
 

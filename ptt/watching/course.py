@@ -114,8 +114,8 @@ class Course:
             return ""
         self.told_at = self.tested
         return (
-            f"step {first} was written after step {self.tested} had been tested, as of a resumed or rewritten run; each "
-            "step is tested once, and the end judges all"
+            f"step {first} was written after step {self.tested} had been tested, as of a resumed or rewritten run; "
+            "each step is tested once, and the end judges all"
         )
 
     def state(self) -> dict[str, Any]:

@@ -67,12 +67,11 @@ class Folder:
     def __init__(self, run: Path) -> None:
         """`run`: what the user gave."""
         self._run = run
-        self._root = run if run.is_dir() else run.parent
         self._turn: Iterator[str] = iter(())
 
     def listed(self, known: Mapping[str, FileState]) -> Iterator[tuple[str, FileState]]:
         """Walk the run as `run_files` does."""
-        if not self._run.is_dir():
+        if self._run.is_file():
             yield self._run.name, _state(self._run.stat())
             return
         asked = self._asked(known)
@@ -104,9 +103,9 @@ class Folder:
         return asked
 
     @contextmanager
-    def here(self, rels: Sequence[str]) -> Iterator[Path]:
+    def here(self, rels: Sequence[str]) -> Iterator[Path]:  # noqa: ARG002  they lie there
         """Give the run itself."""
-        yield self._root
+        yield self._run.parent if self._run.is_file() else self._run
 
 
 class Objects:
@@ -118,7 +117,7 @@ class Objects:
         self._store = ObjectStore(url)
         self._items: dict[str, Listed] = {}
 
-    def listed(self, known: Mapping[str, FileState]) -> Iterator[tuple[str, FileState]]:
+    def listed(self, known: Mapping[str, FileState]) -> Iterator[tuple[str, FileState]]:  # noqa: ARG002  a list has all
         """List the objects below the URL."""
         self._items = {item.key[len(self._url.key) + 1 :]: item for item in self._store.list_below(self._url)}
         for rel, item in self._items.items():

@@ -170,13 +170,13 @@ class Watcher:
             if known is not None and known.same(state):
                 continue
             if known is None:
-                known = self._renamed(rel, state)
+                known = self._renamed(state)
             appended = known is not None and known.ident == state.ident and state.size >= known.read
             kept = known if appended and known is not None else FileState(ident=0, size=0, changed=0)
             changed.append((rel, replace(state, read=kept.read, mode=kept.mode)))
         return changed
 
-    def _renamed(self, rel: str, state: FileState) -> FileState | None:
+    def _renamed(self, state: FileState) -> FileState | None:
         """Return what is known of a rotated log under its earlier name."""
         if not state.ident:
             return None

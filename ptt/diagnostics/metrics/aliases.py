@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from ptt.diagnostics.metrics.catalogue import document, metrics
 
 CACHED_NAMES = 65536  # a run has hundreds; a file with more makes them up as it goes
-OWN: Final = "ptt/"  # what the metrics of a watch begin with, behind a reporter's prefix
+OWN = "ptt/"  # what the metrics of a watch begin with, behind a reporter's prefix
 REWRITTEN_SPLITS = ("eval", "test")  # `rewrite_logs` of huggingface/transformers, for TensorBoard, W&B and others
 MIN_LETTERS = 4  # from which letters are looked at anywhere: `llr` is a figure of its own, and no slip of `lr`
 
