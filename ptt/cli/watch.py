@@ -177,7 +177,7 @@ def _couriers(options: WatchOptions) -> dict[str, tuple[tuple[str, ...], Courier
             words = shlex.split(given)
             if not words:
                 raise SettingsError(f"--on-{kind} is empty; give a command.")
-            made[f"on-{kind}"] = ((kind,), Courier(f"--on-{kind}", command(words), say=say))
+            made[f"on-{kind}"] = ((kind,), Courier(f"--on-{kind}", command(words), tries=1, say=say))
     if options.webhook is not None:
         deliver = webhook(options.webhook, str(options.run), names=options.webhook_names)
         made["webhook"] = (("warning", "stop", "end"), Courier("--webhook", deliver, say=say))

@@ -93,12 +93,12 @@ def record(
     rank = trainer.accelerator.process_index if processes > 1 else None
     recorder = Recorder(folder, rank=rank, every=every, strict=strict)
     announce(plan_of(trainer), recorder)
-    watch = _Watch(trainer, recorder)
-    hook(trainer, "_calculate_rewards", recorder, after=_given(watch.rewarded, taken["rewarded"]))
-    hook(trainer, "_generate_and_score_completions", recorder, after=watch.generated)
-    hook(trainer, "_get_per_token_logps_and_entropies", recorder, after=watch.scored)
-    around(trainer, "_compute_loss", recorder, enter=watch.begin, leave=watch.end)
-    hook(trainer, "_compute_loss", recorder, after=_given(watch.trained, taken["trained"]))
+    passing = _Passing(trainer, recorder)
+    hook(trainer, "_calculate_rewards", recorder, after=_given(passing.rewarded, taken["rewarded"]))
+    hook(trainer, "_generate_and_score_completions", recorder, after=passing.generated)
+    hook(trainer, "_get_per_token_logps_and_entropies", recorder, after=passing.scored)
+    around(trainer, "_compute_loss", recorder, enter=passing.begin, leave=passing.end)
+    hook(trainer, "_compute_loss", recorder, after=_given(passing.trained, taken["trained"]))
 
     class AtStepEnd(TrainerCallback):  # type: ignore[misc,unused-ignore]
         """Write what the optimizer step trained on."""
@@ -106,7 +106,7 @@ def record(
         def on_step_end(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
             if not recorder.stopped:
                 with recorder.guarded():
-                    watch.flush(state.global_step)
+                    passing.flush(state.global_step)
 
     trainer.add_callback(AtStepEnd())
     if watch:
@@ -160,11 +160,11 @@ def _say_stop(trainer: Any, recorder: Recorder, step: int) -> None:
     say(f"training ends at step {step} after a checkpoint, by {alarm['rule']}; {back}.")
 
 
-def _given(watch: Callable[..., None], arguments: Sequence[Argument]) -> Callable[..., None]:
-    """Call `watch` with a method's result and some of the arguments, however they were passed."""
+def _given(take: Callable[..., None], arguments: Sequence[Argument]) -> Callable[..., None]:
+    """Call `take` with a method's result and some of the arguments, however they were passed."""
 
     def called(result: Any, *args: Any, **kwargs: Any) -> None:
-        watch(result, *(argument(args, kwargs) for argument in arguments))
+        take(result, *(argument(args, kwargs) for argument in arguments))
 
     return called
 
@@ -220,7 +220,7 @@ def plan_of(trainer: Any) -> Plan:
     )
 
 
-class _Watch:
+class _Passing:
     """What has passed through the trainer since the last step, on the CPU and cut to its tokens."""
 
     def __init__(self, trainer: Any, recorder: Recorder) -> None:

@@ -42,8 +42,18 @@ SETTINGS: Final = {
 MISSING: Final = (KeyError, ValueError, RuntimeError)  # what the queue raises for a field that no one put
 
 
-def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
+def record(
+    trainer: Any,
+    folder: str | os.PathLike[str],
+    every: int = 1,
+    *,
+    strict: bool = False,
+    watch: bool = False,
+    report_dir: str | os.PathLike[str] | None = None,
+) -> Recorder:
     """Record every `every`-th step of the trainer to recorder files in `folder`; return the recorder.
+
+    With `watch` a process of its own judges the run while it trains (see `Recorder.watch`).
 
     Says which pairs will be recorded, and which setting adds the missing ones. Raises TypeError for a trainer without
     the methods this hangs onto, RuntimeError for one that is recorded already; later errors never reach the training.
@@ -51,22 +61,24 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     recorder = Recorder(folder, every=every, strict=strict)
     if hasattr(trainer, "_compute_metrics"):
         require_methods(trainer, "_compute_metrics", made_for=MADE_FOR)
-        _start(trainer, recorder)
+        _start(trainer, recorder, watch=watch, report_dir=report_dir)
         hook(trainer, "_compute_metrics", recorder, before=partial(_record_v1, recorder, _is_bypassed(trainer)))
         return recorder
     update = "_update_actor" if hasattr(trainer, "_update_actor") else "_log_rollout_data"
     require_methods(trainer, update, made_for=MADE_FOR)
-    _start(trainer, recorder)
-    watch = _V0(trainer, recorder)
+    _start(trainer, recorder, watch=watch, report_dir=report_dir)
+    passing = _V0(trainer, recorder)
     if hasattr(trainer, "_compute_old_log_prob"):
-        hook(trainer, "_compute_old_log_prob", recorder, after=watch.scored)
-    hook(trainer, update, recorder, before=watch.trained)
+        hook(trainer, "_compute_old_log_prob", recorder, after=passing.scored)
+    hook(trainer, update, recorder, before=passing.trained)
     return recorder
 
 
-def _start(trainer: Any, recorder: Recorder) -> None:
+def _start(trainer: Any, recorder: Recorder, *, watch: bool, report_dir: str | os.PathLike[str] | None) -> None:
     claim(trainer, MADE_FOR)
     announce(plan_of(trainer), recorder)
+    if watch:
+        recorder.watch(report_dir)
 
 
 def plan_of(trainer: Any) -> Plan:

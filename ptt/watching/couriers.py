@@ -34,10 +34,10 @@ Deliver = Callable[[Mapping[str, Any]], None]
 class Courier:
     """Delivers notices in their order, in a thread of its own."""
 
-    def __init__(self, name: str, deliver: Deliver, *, say: Callable[[str], object]) -> None:
-        """`say` prints a sentence, of what could not be delivered."""
+    def __init__(self, name: str, deliver: Deliver, *, tries: int = TRIES, say: Callable[[str], object]) -> None:
+        """`say` prints a sentence, of what could not be delivered after so many `tries`."""
         self.name = name
-        self._deliver, self._say = deliver, say
+        self._deliver, self._say, self._tries = deliver, say, tries
         self._waiting: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MAX_WAITING)
         self._held: list[Mapping[str, Any]] = []  # given and not delivered
         self._ends = threading.Event()
@@ -73,7 +73,7 @@ class Courier:
 
     def _try(self, notice: Mapping[str, Any]) -> None:
         why = ""
-        for number in range(TRIES):
+        for number in range(self._tries):
             if number and self._ends.wait(FIRST_PAUSE * 2 ** (number - 1)):
                 return  # the watch has ended: it stays undelivered
             try:
@@ -98,7 +98,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError):
         return "the server did not answer in time"
     if isinstance(error, subprocess.TimeoutExpired):
-        return f"it did not end within {COMMAND_SECONDS:.0f} s"
+        return f"it did not end within {COMMAND_SECONDS:.3g} s"
     if isinstance(error, subprocess.CalledProcessError):
         return f"it ended with code {error.returncode}"
     reason = getattr(error, "reason", error)

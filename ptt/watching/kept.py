@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from ptt.diagnostics.documents import read_at_most
 from ptt.diagnostics.store.folders import hash_location
 from ptt.reports.output import write_text
 from ptt.version import __version__
@@ -20,6 +21,7 @@ from ptt.watching.watcher import Watcher
 FOLDER: Final = "watch"  # below --out
 STATE: Final = "state.json"
 RECORD: Final = "files.jsonl"
+MAX_BYTES: Final = 1 << 28  # of either file: a run of 200,000 files has a record of 20 MB
 COMPACT_FROM: Final = 1000  # lines of the record: with more, and twice as many as files, it is written anew
 
 
@@ -37,11 +39,11 @@ class KeptWatch:
     def restore(self, watcher: Watcher) -> bool:
         """Let a watcher go on from what is kept of this run; False where nothing sound is."""
         try:
-            state = json.loads((self._folder / STATE).read_bytes())
+            state = json.loads(read_at_most(self._folder / STATE, MAX_BYTES))
             if state["mark"] != self._mark:
                 return False
             size, lines = state["record"]
-            text = (self._folder / RECORD).read_bytes()[:size]
+            text = read_at_most(self._folder / RECORD, MAX_BYTES)[:size]
             if len(text) < size:
                 return False
             watcher.restore(state["watch"], dict(map(_file, text.splitlines())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ SETTLE_SECONDS: Final = 5.0  # after a run has said that it is over, for what it
 PACE_POINTS: Final = 50  # looks with a new step, that the usual time of a step is taken from
 READ_SHARE: Final = 20  # a log that is read whole is read again after so many times what that took
 ASIDE_BYTES: Final = 1 << 16  # a log this long without a metric holds none
+NUMBER: Final = re.compile(r"\d{1,18}")
 MAX_EVENTS: Final = 200
 TOKEN_FILES: Final = 64  # read together, so that a long run that is looked at first takes no more memory than another
 OPEN_ENDS: Final = (Ending.UNKNOWN, Ending.OPEN, Ending.SHORT)
@@ -201,6 +203,7 @@ class Watcher:
 
     def _recognised(self, file: RunFile, state: FileState) -> FileState:
         """Say how a file is to be read, by the parser that takes it."""
+        self._read_again.pop(file.rel, None)  # of another file of this name
         parser = parser_of(file, PARSERS)
         if parser is not None and parser.name == RECORDER:
             return replace(state, mode=Mode.TOKENS)
@@ -212,7 +215,7 @@ class Watcher:
         for step in steps:
             self.course.add_file(step, file.rel)
         if steps:
-            self.course.saw(file.rel.replace(f"{steps[0]}", "#", 1) if len(steps) == 1 else file.rel, steps)
+            self.course.saw(_source_of(file.rel, steps), steps)
         file.looks.clear()
 
     def _read_logs(self, logs: Sequence[tuple[RunFile, FileState]], root: Path) -> None:
@@ -321,6 +324,12 @@ class Watcher:
         self.monitor, self.course, self.pace, self.alarms = monitor, course, pace, alarms
         self.facts, self.events, self.told = dict(state["facts"]), list(state["events"]), set(state["told"])
         self.files = dict(files)
+
+
+def _source_of(rel: str, steps: Sequence[int]) -> str:
+    """Return what files of one source are called: their name without the step, which leaves the rank."""
+    numbers = (found for found in NUMBER.finditer(rel) if len(steps) == 1 and int(found[0]) == steps[0])
+    return rel if (number := next(numbers, None)) is None else f"{rel[: number.start()]}#{rel[number.end() :]}"
 
 
 def _ended(end: RunEnd) -> str:
