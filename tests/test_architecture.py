@@ -19,14 +19,18 @@ ALLOWED = {
     "cli": {
         "api", "run_location", "executors", "object_stores", "processes", "reports.redact", "reports.gate",
         "reports.compare", "reports.traces", "reports.run", "reports.figures", "reports.output",
-        "reports.text", "gate", "gate.baseline", "compare", "traces", "store", "config", "model", "errors",
-        "version", "scrub", "stopping",
+        "reports.text", "watching", "watch", "gate", "gate.baseline", "compare", "traces", "store", "config", "model",
+        "errors", "version", "scrub", "stopping",
     },
     "api": {
         "run_location", "executors", "object_stores", "processes", "reports.gate", "reports.compare", "reports.traces",
         "reports.run", "reports.figures", "traces_pipeline", "pipeline", "watch", "samples", "gate", "compare", "traces",
         "verdict", "custom", "rules", "evidence", "store", "statistics", "parsers.io", "metrics", "config", "model",
         "documents", "errors", "version", "stopping",
+    },
+    "watching": {
+        "object_stores", "reports.output", "pipeline", "watch", "evidence", "engines", "store", "statistics", "parsers",
+        "parsers.io", "metrics", "config", "documents", "errors", "version", "stopping",
     },
     "run_location": {
         "object_stores", "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io",

@@ -1,7 +1,8 @@
 """A real TRL GRPO run with two tools on a tiny random model, offline and on the CPU: `trl_run.py OUT [WORD...]`.
 
 Words: `record`; `watch` watches as well, and `unwatched` kills the watch after the second step; `reuse` trains on each
-generation twice; `bare` trains without a reference, as by TRL's defaults. Prints one JSON object: seconds a step, and what recording cost of it.
+generation twice; `bare` trains without a reference, as by TRL's defaults. Prints one JSON object: seconds a step, and
+what recording cost of it.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ def main(out: Path, words: list[str]) -> None:
     config = GRPOConfig(
         output_dir=str(out), max_steps=STEPS, learning_rate=5e-3, beta=0.0 if bare else 0.01,
         seed=0, use_cpu=True, bf16=False,
-        per_device_train_batch_size=16, gradient_accumulation_steps=2, num_generations=8, num_iterations=2 if "reuse" in words else 1,
+        per_device_train_batch_size=16, gradient_accumulation_steps=2, num_generations=8,
+        num_iterations=2 if "reuse" in words else 1,
         max_completion_length=320, max_tool_calling_iterations=3, logging_steps=1, save_strategy="no",
         log_completions=True, num_completions_to_print=0, report_to="none", disable_tqdm=True,
         gradient_checkpointing=False, dataloader_pin_memory=False, disable_dropout=True,

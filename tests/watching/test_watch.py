@@ -1,4 +1,4 @@
-"""`ptt watch` on runs that are being written: it reads what is new, survives what happens to runs, and judges the end."""
+"""`ptt watch` on runs that are being written: it reads what is new, survives what happens, and judges the end."""
 
 from __future__ import annotations
 
