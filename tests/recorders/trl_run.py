@@ -1,8 +1,8 @@
 """A real TRL GRPO run with two tools on a tiny random model, offline and on the CPU: `trl_run.py OUT [WORD...]`.
 
-Words: `record`; `watch` watches as well, and `unwatched` kills the watch after the second step; `reuse` trains on each
-generation twice; `bare` trains without a reference, as by TRL's defaults. Prints one JSON object: seconds a step, and
-what recording cost of it.
+Words: `record`; `watch` watches as well, and `unwatched` kills the watch after the second step; `still` trains at a
+learning rate of 0; `reuse` trains on each generation twice; `bare` trains without a reference, as by TRL's defaults.
+Prints one JSON object: seconds a step, and what recording cost of it.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def main(out: Path, words: list[str]) -> None:
     questions = [f"What is the code of {word}?" for word in WORDS]
     data = Dataset.from_list([{"prompt": [{"role": "user", "content": text}]} for text in questions * 8])
     config = GRPOConfig(
-        output_dir=str(out), max_steps=STEPS, learning_rate=5e-3, beta=0.0 if bare else 0.01,
-        seed=0, use_cpu=True, bf16=False,
+        output_dir=str(out), max_steps=STEPS, learning_rate=0.0 if "still" in words else 5e-3,
+        beta=0.0 if bare else 0.01, seed=0, use_cpu=True, bf16=False,
         per_device_train_batch_size=16, gradient_accumulation_steps=2, num_generations=8,
         num_iterations=2 if "reuse" in words else 1,
         max_completion_length=320, max_tool_calling_iterations=3, logging_steps=1, save_strategy="no",
