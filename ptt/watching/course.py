@@ -41,6 +41,7 @@ class Course:
     """The steps of a run that were not tested yet."""
 
     tested: int | None = None  # the last step that was
+    logged: int | None = None  # the last step that the trainer itself said it has done
     sources: dict[str, Source] = field(default_factory=dict)
     waiting: dict[int, ObservedStep] = field(default_factory=dict)  # what logs, and files of other formats, say
     files: dict[int, list[str]] = field(default_factory=dict)  # token files, read when their step is complete
@@ -95,8 +96,8 @@ class Course:
         steps: list[int] = []
         newest = self.newest
         for step in sorted(self.waiting.keys() | self.files.keys()):
-            unready = newest is None or newest <= step or any(one.owes(step, newest) for one in self.sources.values())
-            if unready and not ended:
+            begun = newest is None or (newest <= step and (self.logged is None or self.logged < step))
+            if not ended and (begun or any(one.owes(step, newest or step) for one in self.sources.values())):
                 break
             steps.append(step)
         return steps
@@ -122,6 +123,7 @@ class Course:
         """Return all of it, as JSON holds it."""
         return {
             "tested": self.tested,
+            "logged": self.logged,
             "sources": {name: [source.last, source.spacing] for name, source in self.sources.items()},
             "waiting": [asdict(step) for step in self.waiting.values()],
             "files": [[step, rels] for step, rels in self.files.items()],
@@ -133,6 +135,7 @@ class Course:
         """Return the course that had this state."""
         return cls(
             tested=state["tested"],
+            logged=state["logged"],
             sources={name: Source(*numbers) for name, numbers in state["sources"].items()},
             waiting={step.step: step for step in map(_step, state["waiting"])},
             files={step: list(rels) for step, rels in state["files"]},

@@ -54,7 +54,6 @@ class Notice:
     since_step: int | None = None
     value: float | None = None
     limit: float | None = None
-    next: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -74,7 +73,6 @@ def notice_of(alarm: Alarm) -> Notice:
         since_step=alarm.since_step,
         value=alarm.value,
         limit=alarm.limit,
-        next=alarm.next,
     )
 
 
@@ -149,6 +147,8 @@ class Watcher:
         """
         self._looked = self._clock()
         self._saw_logged(given)
+        if given:
+            self.course.logged = max(step.step for step in given)
         if changed := self._changed():
             written = max(state.changed for _, state in changed) / 1e9
             self._read(changed)
@@ -320,7 +320,7 @@ class Watcher:
         """Go on from what `state` returned; ValueError, KeyError or TypeError where it is none of this version."""
         monitor, course = Monitor.restored(state["monitor"]), Course.restored(state["course"])
         pace = Pace(**{**state["pace"], "points": [tuple(point) for point in state["pace"]["points"]]})
-        alarms = [Notice(**{**notice, "next": tuple(notice["next"])}) for notice in state["alarms"]]
+        alarms = [Notice(**notice) for notice in state["alarms"]]
         self.monitor, self.course, self.pace, self.alarms = monitor, course, pace, alarms
         self.facts, self.events, self.told = dict(state["facts"]), list(state["events"]), set(state["told"])
         self.files = dict(files)

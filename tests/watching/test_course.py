@@ -23,6 +23,14 @@ def test_the_step_that_is_being_written_waits_for_the_next() -> None:
     assert seen(rank0=range(1, 6)).complete(ended=True) == [1, 2, 3, 4, 5]
 
 
+def test_a_step_that_the_trainer_says_is_done_is_not_waited_for() -> None:
+    course = seen(rank0=range(1, 6), rank1=range(1, 5), logs=range(1, 6))
+    course.logged = 5
+    assert course.complete(ended=False) == [1, 2, 3, 4]
+    course.saw("rank1", [5])
+    assert course.complete(ended=False) == [1, 2, 3, 4, 5]
+
+
 def test_a_rank_that_is_late_is_waited_for() -> None:
     assert seen(rank0=range(1, 6), rank1=range(1, 4)).complete(ended=False) == [1, 2, 3]
 
