@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from ptt.diagnostics.evidence.series import Series
