@@ -29,8 +29,8 @@ ALLOWED = {
         "documents", "errors", "version", "stopping",
     },
     "watching": {
-        "object_stores", "reports.output", "pipeline", "watch", "evidence", "engines", "store", "statistics", "parsers",
-        "parsers.io", "metrics", "config", "documents", "errors", "version", "stopping",
+        "object_stores", "reports.output", "pipeline", "watch", "verdict", "evidence", "engines", "store", "statistics",
+        "parsers", "parsers.io", "metrics", "config", "documents", "errors", "version", "stopping",
     },
     "run_location": {
         "object_stores", "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io",

@@ -110,7 +110,7 @@ class Watch:
 
     def print(self, notice: Notice) -> None:
         """Print one line."""
-        document = {name: value for name, value in asdict(notice).items() if value is not None}
+        document = {name: value for name, value in asdict(notice).items() if value not in (None, ())}
         line = json.dumps(document) if self.options.as_json else f"ptt: {safe(notice.line)}"
         typer.echo(line)
         sys.stdout.flush()

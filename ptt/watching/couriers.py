@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import queue
 import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -21,6 +20,7 @@ from typing import Any, Final
 from ptt.diagnostics.errors import SettingsError
 
 MAX_WAITING: Final = 64  # notices of one courier; beyond, the oldest are dropped
+STDERR: Final = 2  # the descriptor: standard output is for our own lines
 TRIES: Final = 4
 FIRST_PAUSE: Final = 1.0  # seconds after the first failure, doubled after each
 WEBHOOK_SECONDS: Final = 5.0  # for the other side to answer
@@ -110,7 +110,7 @@ def command(words: Sequence[str]) -> Deliver:
 
     def deliver(notice: Mapping[str, Any]) -> None:
         subprocess.run(  # noqa: S603  what the user gave, and no shell
-            list(words), input=json.dumps(notice).encode(), stdout=sys.stderr, timeout=COMMAND_SECONDS, check=True
+            list(words), input=json.dumps(notice).encode(), stdout=STDERR, timeout=COMMAND_SECONDS, check=True
         )
 
     return deliver

@@ -19,6 +19,7 @@ from ptt.diagnostics.evidence.run_end import Ending, RunEnd, read_end
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.io.interface import RunFile, parser_of
 from ptt.diagnostics.store.scan import RECORDER, steps_of
+from ptt.diagnostics.verdict.checkpoints import find_checkpoints
 from ptt.diagnostics.watch.monitor import Alarm, Monitor
 from ptt.diagnostics.watch.observed import ObservedStep
 from ptt.watching.course import LOGS, Course
@@ -44,7 +45,8 @@ OPEN_ENDS: Final = (Ending.UNKNOWN, Ending.OPEN, Ending.SHORT)
 class Notice:
     """One thing to tell: an alarm, or what became known of the run's course.
 
-    kind: warning | stop | note | end. value, limit, since_step: of alarms.
+    kind: warning | stop | note | end. The others are of alarms; guards: what to set, in sentences. checkpoint: the last
+    one before it began.
     """
 
     kind: str
@@ -54,16 +56,20 @@ class Notice:
     since_step: int | None = None
     value: float | None = None
     limit: float | None = None
+    guards: tuple[str, ...] = ()
+    checkpoint: str | None = None
 
     @property
     def line(self) -> str:
         """The line to print."""
         at = "" if self.step is None else f"step {self.step}: "
-        return f"{at}{self.kind.upper()} {self.text}" if self.kind in ("warning", "stop") else f"{at}{self.text}"
+        if self.kind not in ("warning", "stop"):
+            return f"{at}{self.text}"
+        back = "" if self.checkpoint is None else f"; the last checkpoint before that is {self.checkpoint}"
+        return f"{at}{self.kind.upper()} {self.text}{back}"
 
 
-def notice_of(alarm: Alarm) -> Notice:
-    """Return an alarm as it is told."""
+def _notice_of(alarm: Alarm, checkpoint: str | None) -> Notice:
     since = f" since step {alarm.since_step}" if alarm.since_step < alarm.step else ""
     return Notice(
         kind=alarm.kind,
@@ -73,6 +79,8 @@ def notice_of(alarm: Alarm) -> Notice:
         since_step=alarm.since_step,
         value=alarm.value,
         limit=alarm.limit,
+        guards=tuple(guard.says for guard in alarm.guards),
+        checkpoint=checkpoint,
     )
 
 
@@ -158,7 +166,7 @@ class Watcher:
         yield from self._end_notices(closed=closed)
         for step in self._complete(ended=self.end is not None):
             for alarm in self.monitor.observe(step):
-                self.alarms.append(notice_of(alarm))
+                self.alarms.append(_notice_of(alarm, self._checkpoint_before(alarm.since_step)))
                 yield self.alarms[-1]
         if again := self.course.came_again():
             yield Notice(kind="note", rule="resumed", step=self.course.tested, text=again)
@@ -298,6 +306,11 @@ class Watcher:
         else:
             self.told.discard("hung-step")  # it goes on
 
+    def _checkpoint_before(self, step: int) -> str | None:
+        files = (RunFile(path=Path(rel), rel=rel, size=state.size) for rel, state in self.files.items())
+        earlier = [checkpoint.path for checkpoint in find_checkpoints(files) if checkpoint.step < step]
+        return earlier[-1] if earlier else None
+
     def _once(self, rule: str, step: int | None, text: str) -> Iterator[Notice]:
         if rule not in self.told:
             self.told.add(rule)
@@ -320,7 +333,7 @@ class Watcher:
         """Go on from what `state` returned; ValueError, KeyError or TypeError where it is none of this version."""
         monitor, course = Monitor.restored(state["monitor"]), Course.restored(state["course"])
         pace = Pace(**{**state["pace"], "points": [tuple(point) for point in state["pace"]["points"]]})
-        alarms = [Notice(**notice) for notice in state["alarms"]]
+        alarms = [Notice(**{**notice, "guards": tuple(notice["guards"])}) for notice in state["alarms"]]
         self.monitor, self.course, self.pace, self.alarms = monitor, course, pace, alarms
         self.facts, self.events, self.told = dict(state["facts"]), list(state["events"]), set(state["told"])
         self.files = dict(files)

@@ -207,6 +207,32 @@ def test_it_ends_with_the_run_and_judges_as_diagnose_does(run: GrowingRun, tmp_p
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
 
 
+def test_a_fault_is_told_its_command_run_and_the_exit_code_3(run: GrowingRun, tmp_path: Path) -> None:
+    run.write(1, 20)
+    run.write(21, 30, loss=float("nan"))
+    for step in (10, 20, 30):
+        (run.folder / f"checkpoint-{step}").mkdir()
+        (run.folder / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"weights")
+    save = f"{sys.executable} -c \"import sys; open(sys.argv[1], 'w').write(sys.stdin.read())\""
+    told = [f"--on-{kind}={save} {tmp_path / kind}" for kind in ("warning", "stop")]
+    code, said = watch(str(run.folder), "-o", str(tmp_path / "out"), "--idle", "0.5", "--every", "0.1", *told)
+    assert code == 3
+    (stop,) = [line for line in said.splitlines() if "STOP" in line]
+    assert stop.startswith("ptt: step 23: STOP metrics-lost since step 21: ")
+    assert stop.endswith("; the last checkpoint before that is checkpoint-20")
+    given = json.loads((tmp_path / "stop").read_text())
+    assert (given["kind"], given["step"], given["since_step"], given["run"]) == ("stop", 23, 21, str(run.folder))
+    assert given["guards"][0].startswith("go back to the last checkpoint before step 21")
+    assert json.loads((tmp_path / "warning").read_text())["kind"] == "warning"
+
+
+def test_steps_of_a_warm_up_are_not_tested(run: GrowingRun, tmp_path: Path) -> None:
+    run.write(1, 10, loss=float("nan"))
+    run.write(11, 20)
+    code, said = watch(str(run.folder), "-o", str(tmp_path / "out"), "--once", "--after", "10", "--json")
+    assert (code, said) == (0, "")
+
+
 def test_once_looks_once_and_goes_on_the_next_time(run: GrowingRun, tmp_path: Path) -> None:
     run.write(1, 6)
     words = (str(run.folder), "-o", str(tmp_path / "out"), "--once")
@@ -276,7 +302,7 @@ def test_killed_at_any_time_and_started_again_it_says_the_same(tmp_path: Path, s
     def train() -> None:
         for step in range(4, 60):
             time.sleep(0.08)
-            run.write(step, step, **({"reward": float("nan")} if step >= 20 else {}))
+            run.write(step, step, **({"loss": float("nan")} if step >= 20 else {}))
 
     trainer = threading.Thread(target=train)
     trainer.start()
@@ -286,7 +312,7 @@ def test_killed_at_any_time_and_started_again_it_says_the_same(tmp_path: Path, s
         killed = started(run.folder, tmp_path / "killed", "--idle", "60")
         time.sleep(seconds)
         killed.send_signal(signal.SIGKILL)
-        killed.wait()
+        killed.communicate()
     trainer.join()
     last = started(run.folder, tmp_path / "killed", "--idle", "4")
     told = [_told(process.communicate(timeout=60)[0]) for process in (through, last)]
