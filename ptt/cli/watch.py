@@ -52,6 +52,8 @@ class Trainer:
         for line in sys.stdin.buffer:
             try:
                 said = json.loads(line)
+                if said.get("ended"):  # a process that the trainer forked may hold the pipe open
+                    break
                 self._said.append(logged_step(int(said["step"]), said["metrics"]))
                 self.wake.set()
             except (ValueError, KeyError, TypeError, AttributeError):  # a line that the pipe had no room for

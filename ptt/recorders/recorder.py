@@ -331,8 +331,12 @@ class Recorder:
         """
         if self.rank or self.watcher is not None:
             return
-        with self.guarded():
+        try:
             self.watcher = WatchProcess(self.folder, report_dir, say)
+        except OSError as error:
+            if self.strict:
+                raise
+            say(f"the watch could not be started, training goes on unwatched: {error.strerror or error}")
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Tell the watch what the trainer logged at a step, under its own names; it is not recorded."""

@@ -83,9 +83,7 @@ def record(
                      for name, at in (("inputs", 0), ("completions", 2))],
         "trained": [require_argument(trainer, "_compute_loss", "inputs", place=1, made_for=MADE_FOR)],
     }  # fmt: skip
-    check_stop(stop)
-    if stop is not None and not watch:
-        raise ValueError(f"stop={stop!r} takes watch=True, which finds out when.")
+    check_stop(stop, watch=watch)
     from transformers import TrainerCallback
 
     claim(trainer, MADE_FOR)

@@ -26,10 +26,12 @@ EXIT_SECONDS: Final = 60.0  # that the end of the program waits for the report
 PACKAGE: Final = Path(__file__).parents[2]
 
 
-def check_stop(stop: str | None) -> None:
-    """Refuse what a stop cannot go by."""
+def check_stop(stop: str | None, *, watch: bool) -> None:
+    """Refuse what a stop cannot go by, before training."""
     if stop not in (None, CRITICAL):
         raise ValueError(f"stop={stop!r}: give 'critical', which ends training on the stop budget alone, or None.")
+    if stop is not None and not watch:
+        raise ValueError(f"stop={stop!r} takes watch=True, which finds out when.")
 
 
 class WatchProcess:
@@ -100,6 +102,7 @@ class WatchProcess:
     def close(self) -> None:
         """Say that training is over: the watch tests what is left, judges the run, and ends."""
         if not self._closed and self._process.stdin is not None:
+            self._write(b'{"ended": true}\n')
             self._closed = True
             with suppress(OSError):
                 self._process.stdin.close()

@@ -159,7 +159,7 @@ class Watcher:
             self.course.logged = max(step.step for step in given)
         if changed := self._changed():
             written = max(state.changed for _, state in changed) / 1e9
-            self._read(changed)
+            self._read(changed, last=closed)
             self.pace.saw(written, self.course.newest)
         elif given:
             self.pace.saw(self._looked, self.course.newest)
@@ -193,7 +193,7 @@ class Watcher:
         earlier = (known for known in self.files.values() if known.ident == state.ident and known.mode is Mode.LINES)
         return next(earlier, None)
 
-    def _read(self, changed: Sequence[tuple[str, FileState]]) -> None:
+    def _read(self, changed: Sequence[tuple[str, FileState]], *, last: bool) -> None:
         with self._place.here([rel for rel, _ in changed]) as root:
             logs = []
             for rel, state in changed:
@@ -207,7 +207,7 @@ class Watcher:
                         logs.append((file, state))
                         continue
                     self._keep(rel, state)
-            self._read_logs(logs, root)
+            self._read_logs(logs, root, last=last)
 
     def _recognised(self, file: RunFile, state: FileState) -> FileState:
         """Say how a file is to be read, by the parser that takes it."""
@@ -226,7 +226,7 @@ class Watcher:
             self.course.saw(_source_of(file.rel, steps), steps)
         file.looks.clear()
 
-    def _read_logs(self, logs: Sequence[tuple[RunFile, FileState]], root: Path) -> None:
+    def _read_logs(self, logs: Sequence[tuple[RunFile, FileState]], root: Path, *, last: bool) -> None:
         """Read the new lines of logs, and others whole, these only for a share of the time."""
         spans = []
         for file, state in logs:
@@ -235,7 +235,7 @@ class Watcher:
                 if end > state.read:
                     spans.append(replace(file, span=(state.read, end)))
                 self._keep(file.rel, replace(state, read=max(end, state.read)))
-            elif self._looked >= self._read_again.get(file.rel, 0.0) or self.end is not None:
+            elif last or self._looked >= self._read_again.get(file.rel, 0.0):
                 self._read_whole(file, state, root)
         self._saw(read_new(spans, root, self._settings))
 
