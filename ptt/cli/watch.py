@@ -20,7 +20,7 @@ from ptt import api
 from ptt.cli.exits import Exit
 from ptt.cli.options import DiagnoseOptions, WatchOptions
 from ptt.cli.output import artist, contains, output_folder, remote_paths
-from ptt.diagnostics.errors import GIVE_A_RUN, InputError, SettingsError, no_such_path
+from ptt.diagnostics.errors import GIVE_A_RUN, PttError, SettingsError, no_room, no_such_path
 from ptt.diagnostics.store.folders import exclusive_lock
 from ptt.diagnostics.watch.observed import ObservedStep
 from ptt.object_stores.client import Url, is_url
@@ -196,8 +196,12 @@ def _follow(watch: Watch) -> int:
         watch.trainer.wake.clear()
         try:
             watch.look()
-        except InputError as error:  # the store does not answer, or the folder is gone for a while
-            watch.say_once(str(error))
+        except Exception as error:  # the store does not answer, or a disk is full for a while
+            if not isinstance(error, PttError | OSError) and not no_room(error):
+                raise  # a bug of ours
+            why = (error.strerror if isinstance(error, OSError) else no_room(error)) or error
+            watch.say_once(f"a look failed, the next one tries again: {why}.".replace("..", "."))
+            watch.kept.restore(watcher)  # what was read of it was not tested
         if watcher.end is not None or options.once:
             break
         if options.report and watcher.course.tested != reported and time.monotonic() >= report_at:
@@ -216,5 +220,5 @@ def _try_to_judge(watch: Watch) -> None:
     """Make the report anew; what keeps it from being made is said, and the watch goes on."""
     try:
         watch.judge(quiet=True)
-    except (InputError, SettingsError, OSError) as error:
+    except (PttError, OSError) as error:
         watch.say_once(f"the report could not be made: {error}")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -270,6 +271,21 @@ def test_a_full_disk_costs_the_state_and_not_the_watch(run: GrowingRun, tmp_path
     code, said = watch(str(run.folder), "-o", str(tmp_path / "out"), "--once")
     assert code == 0
     assert "No space left on device; the watch goes on" in said
+
+
+def test_a_look_that_fails_is_tried_again(run: GrowingRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.write(1, 20, loss=float("nan"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))  # where new lines are taken apart
+
+    def repair() -> None:
+        time.sleep(1.0)
+        (tmp_path / "gone").mkdir()
+
+    threading.Thread(target=repair).start()
+    code, said = watch(str(run.folder), "-o", str(tmp_path / "out"), "--idle", "4", "--every", "0.1")
+    assert code == 3
+    assert said.count("a look failed, the next one tries again: ") == 1
+    assert said.count("STOP metrics-lost since step 1") == 1
 
 
 @pytest.mark.parametrize("harm", ["torn", "foreign", "record"])
