@@ -119,7 +119,7 @@ def planted(seed: int, fault: str, size: float) -> Made:
         metrics["reward/mean"] = metrics["reward/mean"] * (1 - (1 - 0.05) * done)
     if fault == "entropy":
         metrics["entropy"] = metrics["entropy"] * (0.008 / metrics["entropy"].mean()) ** done
-        metrics["reward/mean"] = np.minimum(metrics["reward/mean"], 0.6)
+        metrics["reward/mean"] = 0.55 * metrics["reward/mean"]  # not solved
     if fault == "gradient":
         metrics["grad_norm"] = metrics["grad_norm"] * (20 * size) ** done
     steps = _steps(generator, post, before, tokens, metrics)
