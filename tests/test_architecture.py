@@ -24,7 +24,7 @@ ALLOWED = {
     },
     "api": {
         "run_location", "executors", "object_stores", "processes", "reports.gate", "reports.compare", "reports.traces",
-        "reports.run", "reports.figures", "traces_pipeline", "pipeline", "watch", "samples", "gate", "compare", "traces",
+        "reports.run", "reports.figures", "traces_pipeline", "pipeline", "samples", "gate", "compare", "traces",
         "verdict", "custom", "rules", "evidence", "store", "statistics", "parsers.io", "metrics", "config", "model",
         "documents", "errors", "version", "stopping",
     },
@@ -63,7 +63,7 @@ ALLOWED = {
         "errors", "version", "scrub",
     },
     "pipeline": {
-        "watch", "samples", "verdict", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers",
+        "samples", "verdict", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers",
         "parsers.io", "config", "model", "errors", "version", "scrub", "stopping",
     },
     "samples": {"store", "statistics", "parsers.io", "metrics", "model", "schema", "documents", "errors", "scrub"},
@@ -74,12 +74,12 @@ ALLOWED = {
     "gate.baseline": {"evidence", "store", "statistics", "metrics", "model", "documents", "errors", "wording"},
     "compare": {"evidence", "store", "statistics", "metrics", "model", "errors", "wording"},
     "traces": {"rules", "evidence", "statistics", "metrics", "model", "schema", "errors", "stopping", "wording"},
-    "watch": {"rules", "evidence", "statistics", "metrics", "config", "model", "schema", "wording"},
     "verdict": {
-        "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io", "metrics",
+        "watch", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io", "metrics",
         "model", "schema", "errors", "log_entries", "scrub", "wording",
     },
     "custom": {"evidence", "store", "statistics", "parsers", "metrics", "model", "schema", "documents", "errors"},
+    "watch": {"rules", "evidence", "statistics", "model", "schema", "wording"},
     "rules": {"evidence", "statistics", "metrics", "model", "wording"},
     "evidence": {
         "engines", "store", "statistics", "parsers", "parsers.io", "metrics", "config", "model", "schema",

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 STAKES: Final = (1.0, 1.6, 1.96)
+WIN: Final = tuple(1 + stake / 2 for stake in STAKES)
+LOSE: Final = tuple(1 - stake / 2 for stake in STAKES)
 LATE_PLACES: Final = 4.0  # places that the prior over beginnings passes over: it would spend half on the first two
 PRIOR: Final = math.log(LATE_PLACES)  # the sum over all places of 1/(n log² n) beyond these is below 1 over it
 LARGEST: Final = 1e250  # of a capital: beyond it nothing is learnt, and products would overflow
@@ -23,7 +25,7 @@ LARGEST: Final = 1e250  # of a capital: beyond it nothing is learnt, and product
 
 @dataclass(kw_only=True)
 class Bet:
-    """The capital of one bet on a series; `since`: the step from which on the likeliest of the bets was begun."""
+    """The capital of one bet on a series; since: step from which on more steps were beyond than not, -1 for none."""
 
     capitals: list[float] = field(default_factory=lambda: [0.0] * len(STAKES))
     count: int = 0
@@ -40,11 +42,10 @@ class Bet:
         self.count += 1
         late = self.count + LATE_PLACES
         begun = PRIOR / (late * math.log(late) ** 2)
-        sign = 1 if beyond else -1
-        self.capitals = [
-            min(LARGEST, (capital + begun) * (1 + sign * stake / 2))
-            for capital, stake in zip(self.capitals, STAKES, strict=True)
-        ]
-        if self.score == 0 and beyond:
-            self.since = step
-        self.score = max(0, self.score + sign)
+        if beyond:
+            self.capitals = [min(LARGEST, (old + begun) * win) for old, win in zip(self.capitals, WIN, strict=True)]
+            self.since = self.since if self.score else step
+            self.score += 1
+        else:
+            self.capitals = [(old + begun) * lose for old, lose in zip(self.capitals, LOSE, strict=True)]
+            self.score = max(0, self.score - 1)

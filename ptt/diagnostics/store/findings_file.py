@@ -29,6 +29,7 @@ from ptt.diagnostics.model import (
     Coverage,
     Diagnosis,
     Finding,
+    Guard,
     Link,
     NotJudged,
     Outcome,
@@ -40,6 +41,7 @@ from ptt.diagnostics.model import (
     Signature,
     Source,
     Status,
+    StopReplay,
     TailGrowth,
 )
 
@@ -156,6 +158,26 @@ class _Outcome(_Part):
     cost: str = ""
 
 
+class _Guard(_Part):
+    name: str
+    value: Number
+    unit: str
+    says: str
+
+
+class _StopReplay(_Part):
+    budget: Annotated[float, Meta(gt=0, lt=1)]
+    first_step: Integer
+    last_step: Integer
+    step: Integer | None
+    rule: str
+    since_step: Integer | None
+    claim: str
+    warned_step: Integer | None
+    guards: Annotated[tuple[_Guard, ...], Meta(max_length=MAX_ENTRIES)]
+    watched: Texts
+
+
 class _Aggregates(_Part):
     status: Literal["quiet", "alarming", "cannot_say"]
     metrics: Annotated[Mapping[str, Literal["flat", "rose", "fell", "cannot_say"]], Meta(max_length=MAX_ENTRIES)]
@@ -255,6 +277,7 @@ class _Document(_Part):
     sources: Annotated[tuple[_Source, ...], Meta(max_length=MAX_SOURCES)]
     crashes: Annotated[tuple[_Crash, ...], Meta(max_length=MAX_FINDINGS)] = ()
     outcome: _Outcome | None = None
+    stop_replay: _StopReplay | None = None
     audit: Annotated[tuple[_AuditRow, ...], Meta(max_length=MAX_FINDINGS)] | None = None
 
 
@@ -326,6 +349,7 @@ def _diagnosis(document: _Document) -> Diagnosis:
         tables={},
         from_findings=True,
         outcome=_outcome(document.outcome),
+        stop_replay=_stop_replay(document.stop_replay),
         audit=None if document.audit is None else tuple(AuditRow(**structs.asdict(row)) for row in document.audit),
     )
 
@@ -342,6 +366,13 @@ def _outcome(outcome: _Outcome | None) -> Outcome | None:
         return None
     series = tuple(SeriesOutcome(**structs.asdict(one), label=called(one.name, one.split)) for one in outcome.series)
     return Outcome(**{**structs.asdict(outcome), "series": series})
+
+
+def _stop_replay(replay: _StopReplay | None) -> StopReplay | None:
+    if replay is None:
+        return None
+    guards = tuple(Guard(**structs.asdict(guard)) for guard in replay.guards)
+    return StopReplay(**{**structs.asdict(replay), "guards": guards})
 
 
 def check_chains(findings: tuple[Finding, ...]) -> None:

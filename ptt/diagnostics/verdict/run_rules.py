@@ -38,6 +38,7 @@ from ptt.diagnostics.model import (
     SeriesOutcome,
     Severity,
     Steps,
+    StopReplay,
 )
 from ptt.diagnostics.rules import RULES, tool_tail_growth
 from ptt.diagnostics.rules.single_series import lasting_excess
@@ -51,6 +52,8 @@ from ptt.diagnostics.verdict.causes import explains
 from ptt.diagnostics.verdict.coverage import what_was_seen
 from ptt.diagnostics.verdict.headline import contaminated, verdict_of, why_nothing_was_judged
 from ptt.diagnostics.verdict.outcome import outcome_of
+from ptt.diagnostics.watch.observed import observed_steps
+from ptt.diagnostics.watch.replay import replay_stop
 
 Result = TypeVar("Result")
 
@@ -166,11 +169,22 @@ def diagnosis_of(
         explains=explains(),
         outcome=outcome,
     )
-    diagnosis = replace(diagnosis, audit=_audit(evidence, diagnosis.findings))
+    replayed = next(iter(_run([("stop-replay", partial(_replay, gathered, verdicts))], crashes)), None)
+    diagnosis = replace(
+        diagnosis, audit=_audit(evidence, diagnosis.findings), stop_replay=replayed, crashes=tuple(crashes)
+    )
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
     return (
         diagnosis if curves.is_empty() else replace(diagnosis, tables=with_tables(diagnosis.tables, {CURVES: curves}))
     )
+
+
+def _replay(gathered: Gathered, verdicts: Sequence[RuleVerdict]) -> StopReplay | None:
+    """Return where a watch would have stopped the run; of logprobs that are wrong no tail counts."""
+    evidence = gathered.evidence
+    wrong = evidence.tails is None or contaminated(verdicts, evidence.tails.pair) is not None
+    steps = observed_steps(evidence.metrics, None if wrong else gathered.tables.get("step_stats"))
+    return replay_stop(steps, limits=evidence.limits)
 
 
 def _audit(evidence: Evidence, findings: Sequence[Finding]) -> tuple[AuditRow, ...]:

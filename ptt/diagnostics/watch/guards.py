@@ -21,14 +21,14 @@ def guards_for(
 ) -> tuple[Guard, ...]:
     """Return the guards against what a rule stopped or warned for.
 
-    since, step: where it began and was known; tail_before: p95 of |r| in nats before it, NaN if unknown; before: early
-    levels by metric.
+    since, step: where it began and was known; tail_before: p95 of |r| in nats before it, NaN if unknown; before:
+    levels by metric, from the last steps before it.
     """
     guards = [_rollback(since, step)]
     kl, calls = before.get("kl/ref", math.nan), before.get("tools/call_frequency", math.nan)
     if rule in DRIFT and math.isfinite(kl):
         cap = max(MIN_CAP, ROOM * kl)
-        says = f"cap the mean KL at {sig(cap)} nats a token, twice its level before step {since}: raise the KL "
+        says = f"cap the mean KL at {sig(cap)} nats a token, as it was {sig(kl)} before step {since}: raise the KL "
         says += "coefficient while it lies above, and end the epoch of a batch that passes it"
         guards.append(Guard(name="kl-cap", value=cap, unit="nats", says=says))
     if rule in TAILS and math.isfinite(tail_before):

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from ptt.diagnostics.model import Guard
 from ptt.diagnostics.statistics.betting import Bet
-from ptt.diagnostics.watch.guards import guards_for
+from ptt.diagnostics.watch.guards import DRIFT, guards_for
 from ptt.diagnostics.watch.observed import ObservedStep
 from ptt.diagnostics.watch.watched import (
     REWARD_FELL,
@@ -37,8 +37,8 @@ FIRST: Final = 12  # values that tell the first level
 RECENT: Final = 20  # values whose mean is a level that was reached
 FEW: Final = 5  # of the latest, whose median is told
 SOLVED: Final = 0.7  # of a reward of 1, as in the rule on entropy
-BEFORE: Final = ("kl/ref", "tools/call_frequency")  # metrics whose early level guards are made of
-BEFORE_VALUES: Final = 20
+BEFORE: Final = ("kl/ref", "tools/call_frequency")  # metrics that guards are made of, before the run went wrong
+DRIFTING: Final = [number for number, each in enumerate(SERIES) if each.rule in DRIFT]
 REWARD: Final = "reward/mean"
 REWARD_SERIES: Final = next(number for number, each in enumerate(SERIES) if each.rule == REWARD_FELL)
 TEACHER: Final = "kl/teacher"  # distillation has no reward
@@ -95,10 +95,10 @@ class Monitor:
         if self._last is not None and step.step <= self._last:
             return ()
         self._last = step.step
-        for name in BEFORE:
-            values = self._before.setdefault(name, [])
-            if len(values) < BEFORE_VALUES and math.isfinite(value := step.metrics.get(name, math.nan)):
-                values.append(value)
+        if not any(self._bets[number]["warning"].score for number in DRIFTING):
+            for name in BEFORE:
+                if math.isfinite(value := step.metrics.get(name, math.nan)):
+                    self._before[name] = [*self._before.get(name, []), value][-RECENT:]
         alarms = [alarm for number, series in enumerate(SERIES) for alarm in self._watch(number, series, step)]
         alarms += [alarm for number, sure in enumerate(SURE) for alarm in self._sure(number, sure, step)]
         return (*alarms, *self._never_moved(step))
@@ -142,6 +142,7 @@ class Monitor:
         lower = FIRST // 4
         return Past(
             first=first[lower if SERIES[number].falls else FIRST - 1 - lower],
+            lowest=first[0],
             best=self._best[number],
             solved=not best > 0 or median(reward) >= SOLVED,
         )
@@ -167,7 +168,7 @@ class Monitor:
             step=step,
             value=value,
             limit=level,
-            claim=f"{series.what} is {sig(value)}, past {sig(level)}, and was {was}",
+            claim=f"{series.what} is {sig(value)}{series.unit}, past {sig(level)}, and was {was}",
             guards=guards_for(series.rule, since=since, step=step, tail_before=past.first, before=before),
             share=series.share if kind == "stop" else 0.0,
         )

@@ -10,6 +10,7 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.rules.policy_update.kl_over_target import SUMMED_KL
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.slices import SLICES
 
@@ -45,6 +46,8 @@ def observed_steps(metrics: Mapping[str, Series], step_stats: pl.DataFrame | Non
     """
     by_step: dict[int, dict[str, float]] = {}
     for name, series in metrics.items():
+        if series.raw_name in SUMMED_KL:  # of another size than a mean over tokens
+            continue
         for step, value, flag in zip(series.steps.tolist(), series.values.tolist(), series.flags.tolist(), strict=True):
             if flag == Flag.FINITE or flag in NOT_NUMBERS:
                 by_step.setdefault(step, {})[name] = NOT_NUMBERS.get(flag, value)

@@ -26,9 +26,10 @@ HUGE_GRADIENT: Final = 30.0  # times the first norm
 
 @dataclass(frozen=True, kw_only=True)
 class Past:
-    """What limits are made of: upper quartile of the first values (lower, of what falls), best level so far, reward."""
+    """What limits are made of. first: upper quartile of the first values; of what falls the lower one."""
 
     first: float
+    lowest: float  # of the first values
     best: float  # highest mean of some neighbouring values, or lowest of a loss; NaN before there is one
     solved: bool  # the mean reward says that nothing is left to learn, or nothing is known of a reward
 
@@ -49,6 +50,7 @@ class Watched:
     rule: str
     measure: Callable[[ObservedStep], float | None]
     what: str
+    unit: str
     warn: Limit
     stop: Limit | None
     share: float
@@ -74,12 +76,18 @@ def _p95(part: str) -> Callable[[ObservedStep], float | None]:
     return measure
 
 
+def _entropy(step: ObservedStep) -> float | None:
+    """Return the entropy of a policy over tokens or actions: one of densities may be negative, and has no floor."""
+    value = step.metrics.get("entropy")
+    return value if value is not None and value >= 0 else None
+
+
 def _no_entropy(level: float, past: Past) -> float:
-    return math.nan if past.solved else min(level, LEFT * past.first)
+    return math.nan if past.solved or past.lowest <= 0 else min(level, LEFT * past.first)
 
 
 def _lost(share: float) -> Limit:
-    return lambda _, past: (1 - share) * past.best if past.best > 0 else math.nan
+    return lambda _, past: (1 - share) * past.best if past.best > 0 <= past.lowest else math.nan
 
 
 REWARD_FELL: Final = "reward-fell"
@@ -87,7 +95,8 @@ STOPPING: Final = (
     Watched(
         rule="tool-tail-growth",
         measure=_p95("post_tool"),
-        what="p95 of |r| after tool calls, in nats,",
+        what="p95 of |r| after tool calls",
+        unit=" nats",
         warn=lambda high, past: max(min(WARN_P95, high), HALF_MORE * past.first),
         stop=lambda high, past: max(high, DOUBLED * past.first),
         setting=("high_p95", HIGH_P95),
@@ -96,7 +105,8 @@ STOPPING: Final = (
     Watched(
         rule="tail-growth-everywhere",
         measure=_p95("text_only"),
-        what="p95 of |r| before any tool call, in nats,",
+        what="p95 of |r| before any tool call",
+        unit=" nats",
         warn=lambda _, past: max(HIGH_P95, HALF_MORE * past.first),
         stop=lambda _, past: max(CRITICAL_P95, DOUBLED * past.first),
         share=0.1,
@@ -104,7 +114,8 @@ STOPPING: Final = (
     Watched(
         rule=kl_over_target.ID,
         measure=_metric("kl/ref"),
-        what="mean KL to the reference, in nats a token,",
+        what="mean KL to the reference",
+        unit=" nats a token",
         warn=lambda limit, past: max(limit, HALF_MORE * past.first),
         stop=lambda limit, past: max(limit * kl_over_target.HIGH_FACTOR, DOUBLED * past.first),
         setting=("limit", kl_over_target.KL_LIMIT),
@@ -114,6 +125,7 @@ STOPPING: Final = (
         rule=REWARD_FELL,
         measure=_metric("reward/mean"),
         what="mean reward",
+        unit="",
         warn=_lost(reward_fell.HIGH_FALL_SHARE),
         stop=_lost(reward_fell.ALL_LOST),
         falls=True,
@@ -122,8 +134,9 @@ STOPPING: Final = (
     ),
     Watched(
         rule="entropy-collapse",
-        measure=_metric("entropy"),
-        what="entropy, in nats a token,",
+        measure=_entropy,
+        what="entropy",
+        unit=" nats a token",
         warn=lambda _, past: _no_entropy(entropy_collapse.FAR_LEVEL, past),
         stop=lambda _, past: _no_entropy(entropy_collapse.ENTROPY_FLOOR, past),
         falls=True,
@@ -131,8 +144,9 @@ STOPPING: Final = (
     ),
     Watched(
         rule="entropy-explosion",
-        measure=_metric("entropy"),
-        what="entropy, in nats a token,",
+        measure=_entropy,
+        what="entropy",
+        unit=" nats a token",
         warn=lambda _, past: max(MUCH_ENTROPY / 2, DOUBLED * past.first),
         stop=lambda _, past: max(MUCH_ENTROPY, TRIPLED * past.first),
         share=0.05,
@@ -141,6 +155,7 @@ STOPPING: Final = (
         rule="gradient-spikes",
         measure=_metric("grad_norm"),
         what="gradient norm",
+        unit="",
         warn=lambda factor, past: factor * past.first,
         stop=lambda _, past: HUGE_GRADIENT * past.first,
         setting=("factor", gradient_spikes.SPIKE_FACTOR),
@@ -150,6 +165,7 @@ STOPPING: Final = (
         rule="loss-divergence",
         measure=_metric("loss/total"),
         what="loss",
+        unit="",
         warn=lambda _, past: max(loss_divergence.BEST_FACTOR * past.best, past.best + loss_divergence.ONLINE_FLOOR),
         stop=lambda _, past: max(DOUBLED * past.best, past.best + loss_divergence.GROSS_MARGIN),
         best=min,
@@ -158,11 +174,12 @@ STOPPING: Final = (
 )
 
 
-def _warning(rule: str, metric: str, limit: float, what: str, factor: float = HALF_MORE) -> Watched:
+def _warning(rule: str, metric: str, limit: float, what: str, *, unit: str = "", factor: float = HALF_MORE) -> Watched:
     return Watched(
         rule=rule,
         measure=_metric(metric),
         what=what,
+        unit=unit,
         warn=lambda _, past: max(limit, factor * past.first),
         stop=None,
         share=0.2,
@@ -174,7 +191,7 @@ WARNING: Final = (
     _warning("truncated-share", "len/clipped_frac", 0.3, "share of truncated answers"),
     _warning("no-signal-groups", "reward/zero_std_frac", 0.8, "share of prompt groups without spread of reward"),
     _warning("tool-failures", "tools/failure_frequency", 0.3, "share of tool calls that fail"),
-    _warning("slow-steps", "time/step", 0.0, "time of a step, in seconds,", factor=DOUBLED),
+    _warning("slow-steps", "time/step", 0.0, "time of a step", unit=" seconds", factor=DOUBLED),
 )
 """Rules that only warn; each has its share of a second budget."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Outcome
+from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Outcome, StopReplay
 from ptt.reports.output import fields_of, finite_json
 
 SCHEMA_VERSION = 1
@@ -43,6 +43,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
                 **({} if diagnosis.verdict.coverage is None else {"coverage": _coverage(diagnosis.verdict.coverage)}),
             },
             **({} if diagnosis.outcome is None else {"outcome": _outcome(diagnosis.outcome)}),
+            **({} if diagnosis.stop_replay is None else {"stop_replay": _stop_replay(diagnosis.stop_replay)}),
             "signature": {
                 **fields_of(signature, "status", "reason", "pair", "onset_step", "onset_interval"),
                 **fields_of(signature, "limit_passed_step", "limit_passed_interval"),
@@ -103,6 +104,14 @@ def _coverage(coverage: Coverage) -> dict[str, object]:
     return {
         **fields_of(coverage, "judged", "asked"),
         "core": [fields_of(question, *CORE_QUESTION) for question in coverage.core],
+    }
+
+
+def _stop_replay(replay: StopReplay) -> dict[str, object]:
+    return {
+        **fields_of(replay, "step", "first_step", "last_step", "budget", "rule", "since_step", "claim", "warned_step"),
+        **fields_of(replay, "watched", "said"),
+        "guards": [fields_of(guard, "name", "value", "unit", "says") for guard in replay.guards],
     }
 
 
