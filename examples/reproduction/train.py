@@ -125,7 +125,9 @@ def run(
     if not given.unrecorded:
         from ptt.recorders.trl import record
 
-        watching = {"watch": True, "stop": "critical", "report_dir": given.watched} if given.watched else {}
+        watching: dict[str, Any] = (
+            {"watch": True, "stop": "critical", "report_dir": given.watched} if given.watched else {}
+        )
         recorder = record(trainer, given.out / "tokens", **watching)
     began, used = time.perf_counter(), time.process_time()
     try:

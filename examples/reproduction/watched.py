@@ -1,7 +1,7 @@
 """Draw one run twice, as it went to its end and as a watch ended it: `watched FULL WATCHED OUT.svg`.
 
-Both are folders that `train` wrote of one arm and seed. The p95 of |log pi/pi_ref| over model tokens after tool output is
-read straight from the recorded columns.
+Both are folders that `train` wrote of one arm and seed. The p95 of |log pi/pi_ref| over model tokens after tool output
+is read straight from the recorded columns.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ def main(full: Path, watched: Path, out: Path) -> None:
     told = [notice for notice in watcher.look(closed=True) if notice.kind in ("warning", "stop")]
     figure = Figure(figsize=(7.2, 3.0), layout="constrained")
     axes = figure.subplots()
-    for folder, style in ((full, {"color": "0.65", "label": "the same run, not watched"}),
-                          (watched, {"color": "#1f5fa8", "label": "watched, with stop"})):  # fmt: skip
+    for folder, color, label in (
+        (full, "0.65", "the same run, not watched"),
+        (watched, "#1f5fa8", "watched, with stop"),
+    ):
         curve = after_tools(folder)
-        axes.plot(curve["step"], curve["p95"], linewidth=1.6, **style)
+        axes.plot(curve["step"], curve["p95"], linewidth=1.6, color=color, label=label)
     axes.axhline(LIMIT, color="0.4", linewidth=0.8, linestyle=":")
     for notice in told:
         if notice.rule == "tool-tail-growth" and notice.step is not None:

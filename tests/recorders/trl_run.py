@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -110,10 +111,10 @@ def is_short(completion_ids: list[list[int]], **_: object) -> list[float]:
     return [-0.01 * len(ids) for ids in completion_ids]
 
 
-class KillsTheWatch(TrainerCallback):
+class KillsTheWatch(TrainerCallback):  # type: ignore[misc,unused-ignore]
     """Kills the process that watches, after the second step."""
 
-    def __init__(self, recorder: object) -> None:
+    def __init__(self, recorder: Any) -> None:
         self.recorder = recorder
 
     def on_step_end(self, _args: object, state: TrainerState, _control: object, **_kwargs: object) -> None:
@@ -149,7 +150,7 @@ def main(out: Path, words: list[str]) -> None:
         from ptt.recorders.trl import record
 
         report = out.with_name(out.name + "-report")
-        watching = {"watch": True, "stop": "critical", "report_dir": report} if watched else {}
+        watching: dict[str, Any] = {"watch": True, "stop": "critical", "report_dir": report} if watched else {}
         recorder = record(trainer, out / "tokens", strict=True, **watching)
     if "unwatched" in words:
         trainer.add_callback(KillsTheWatch(recorder))

@@ -36,7 +36,7 @@ class Hook(BaseHTTPRequestHandler):
         if code == 0:  # it dies in the middle
             self.connection.shutdown(socket.SHUT_RDWR)
             return
-        self.bodies += [json.loads(body)] if code == 200 else []
+        self.bodies.extend([json.loads(body)] if code == 200 else [])
         self.send_response(code)
         self.end_headers()
 

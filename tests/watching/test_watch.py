@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 from ptt.cli.app import app
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.parsers import run_files
+from ptt.diagnostics.watch.monitor import Alarm
+from ptt.diagnostics.watch.observed import ObservedStep
 from ptt.watching.kept import KeptWatch
 from ptt.watching.listing import Folder, Mode
 from ptt.watching.reading import read_new
@@ -41,15 +43,18 @@ def watcher_of(folder: Path, **options: float | int | Clock) -> Watcher:
     return Watcher(Folder(folder), Settings(), **options)  # type: ignore[arg-type]
 
 
-def observed(watcher: Watcher, **look: bool) -> list[tuple[int, tuple[str, ...], bool]]:
+def observed(watcher: Watcher, *, closed: bool = False) -> list[tuple[int, tuple[str, ...], bool]]:
     """Look once, and give each step that is tested, with its metrics and whether it has tails."""
     steps = []
     observe = watcher.monitor.observe
-    watcher.monitor.observe = lambda step: (  # type: ignore[method-assign]
-        steps.append((step.step, tuple(sorted(step.metrics)), step.tails is not None)) or observe(step)
-    )
-    list(watcher.look(**look))
-    del watcher.monitor.observe
+
+    def note(step: ObservedStep) -> tuple[Alarm, ...]:
+        steps.append((step.step, tuple(sorted(step.metrics)), step.tails is not None))
+        return observe(step)
+
+    watcher.monitor.observe = note  # type: ignore[method-assign]
+    list(watcher.look(closed=closed))
+    watcher.monitor.observe = observe  # type: ignore[method-assign]
     return steps
 
 
@@ -88,7 +93,8 @@ def test_a_torn_last_line_waits_for_its_end(run: GrowingRun) -> None:
     run.write(1, 8)
     watcher = watcher_of(run.folder)
     list(watcher.look())
-    run.record(9), run.record(10)
+    run.record(9)
+    run.record(10)
     log = run.folder / "metrics.jsonl"
     with log.open("a") as file:
         file.write('{"step": 9, "loss": 0.5, "rew')
@@ -142,7 +148,8 @@ def test_a_rank_that_is_late_is_waited_for(run: GrowingRun) -> None:
         if step < 5:
             both[1].record(step)
     assert [step for step, _, _ in observed(watcher)] == [1, 2, 3, 4]
-    both[1].record(5), both[1].record(6), both[0].record(7)
+    for rank, step in ((1, 5), (1, 6), (0, 7)):
+        both[rank].record(step)
     assert [step for step, _, _ in observed(watcher)] == [5, 6]
 
 

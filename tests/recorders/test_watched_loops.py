@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def test_where_it_cannot_be_started_training_goes_on(
     run: GrowingRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = Recorder(run.folder / "tokens")
-    monkeypatch.setattr(watch_process.sys, "executable", "/nonexistent/python")
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     recorder.watch()
     assert recorder.watcher is None
     assert "No such file or directory" in caplog.text
@@ -91,7 +92,7 @@ def test_only_the_first_rank_watches(tmp_path: Path) -> None:
 def test_metrics_that_fill_more_than_a_line_come_in_several() -> None:
     written: list[bytes] = []
     process = WatchProcess.__new__(WatchProcess)
-    process._write = written.append  # type: ignore[method-assign]
+    process._write = written.append  # type: ignore[assignment]
     process.log(7, {f"a/rather/long/name/of/a/metric/{number}": 1 / 3 for number in range(300)})
     assert len(written) > 1
     assert all(len(line) <= watch_process.PIPE_BYTES and line.endswith(b"\n") for line in written)
