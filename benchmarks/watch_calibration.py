@@ -169,7 +169,7 @@ def _real(folders: Sequence[Path]) -> list[str]:
     stopped = sum(replay.step is not None for replay in replays)
     warned = sum(replay.warned_step is not None for replay in replays)
     return [
-        f"Of {len(replays)} real runs that nothing is known to be wrong with (GRPO, PPO, DPO and SFT of TRL, veRL and "
+        f"Of {len(replays)} real runs that nothing is known to be wrong with (GRPO, PPO, DPO and SFT of TRL, veRL and\n"
         f"others, looked at after each recorded step), {stopped} were stopped and {warned} warned of."
     ]
 
@@ -234,6 +234,10 @@ is left. Of steps from the fault's first to a warning and a stop: median / 90% o
 median stop, as a share of the steps between the fault's first and the run's end. The other rules are re-written from
 their sources (benchmarks/fixed_limits.py) and put to the same runs from the fault on; how often they stop healthy
 runs is above. Mean KL rises with the tail by 0.075 nats a nat, as in real runs.
+
+What fixed limits gain on KL, entropy and gradient norm, some ten to thirty steps at the median, costs them one
+healthy run in five; the tail and the reward they do not see. A bet needs about twenty steps beyond a limit, whatever
+its budget: at a budget of 20% it is two steps earlier.
 """
 
 
