@@ -8,11 +8,12 @@ import shlex
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import typer
 
@@ -100,15 +101,19 @@ class Watch:
             for name, (kinds, _) in self.couriers.items()
             if notice.kind in kinds
         ]
-        held = [(name, dict(one)) for name, (_, courier) in self.couriers.items() for one in courier.undelivered]
-        self.kept.undelivered = [*held, *to_tell]
-        self.kept.keep(self.watcher)
+        self.keep(to_tell)
         if why := self.kept.why_not:
             self.say_once(f"{self.out}: {why}; the watch goes on, and would start anew if it were killed.")
         for notice in notices:
             self.print(notice)
         for name, one in to_tell:
             self.couriers[name][1].give(one)
+
+    def keep(self, to_tell: Sequence[tuple[str, dict[str, Any]]] = ()) -> None:
+        """Keep what is known, and what is still to be told to others."""
+        held = [(name, dict(one)) for name, (_, courier) in self.couriers.items() for one in courier.undelivered]
+        self.kept.undelivered = [*held, *to_tell]
+        self.kept.keep(self.watcher)
 
     def print(self, notice: Notice) -> None:
         """Print one line."""
@@ -165,10 +170,12 @@ def run(options: WatchOptions) -> int:
     with exclusive_lock(out / FOLDER, on_wait=on_wait):
         watch.begin()
         try:
-            return _follow(watch)
+            code = _follow(watch)
         finally:
             for _, courier in watch.couriers.values():
                 courier.close()
+        watch.keep()  # without what was delivered meanwhile
+        return code
 
 
 def _couriers(options: WatchOptions) -> dict[str, tuple[tuple[str, ...], Courier]]:

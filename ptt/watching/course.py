@@ -40,7 +40,9 @@ class Source:
 class Course:
     """The steps of a run that were not tested yet."""
 
+    first: int | None = None  # the first step that was tested
     tested: int | None = None  # the last step that was
+    anew: bool = False  # whether the run began again at its first step
     logged: int | None = None  # the last step that the trainer itself said it has done
     sources: dict[str, Source] = field(default_factory=dict)
     waiting: dict[int, ObservedStep] = field(default_factory=dict)  # what logs, and files of other formats, say
@@ -48,8 +50,8 @@ class Course:
     again: int | None = None  # the first of the steps that came after they were tested, if that was not told yet
     told_at: int | None = None  # `tested` when it was last told
 
-    def saw(self, source: str, steps: Iterable[int]) -> None:
-        """Note which steps a source has."""
+    def saw(self, source: str, steps: Iterable[int], *, written_over: bool = True) -> None:
+        """Note which steps a source has. `written_over`: it would have had them before, if they were of this run."""
         for step in sorted(steps):
             if source in self.sources:
                 self.sources[source].saw(step)
@@ -57,6 +59,7 @@ class Course:
                 self.sources[source] = Source(last=step)
             if self.tested is not None and step < self.tested - LATE_STEPS:
                 self.again = step if self.again is None else min(self.again, step)
+                self.anew = self.anew or (written_over and self.first is not None and step <= self.first)
 
     def add(self, observed: ObservedStep) -> None:
         """Add what was read of a step; of a metric that comes twice the later value counts."""
@@ -104,7 +107,7 @@ class Course:
 
     def take(self, step: int) -> ObservedStep:
         """Return what is known of a step, which is tested with that."""
-        self.tested = step
+        self.first, self.tested = step if self.first is None else self.first, step
         self.files.pop(step, None)
         return self.waiting.pop(step, ObservedStep(step=step))
 
@@ -122,6 +125,7 @@ class Course:
     def state(self) -> dict[str, Any]:
         """Return all of it, as JSON holds it."""
         return {
+            "first": self.first,
             "tested": self.tested,
             "logged": self.logged,
             "sources": {name: [source.last, source.spacing] for name, source in self.sources.items()},
@@ -134,6 +138,7 @@ class Course:
     def restored(cls, state: Mapping[str, Any]) -> Course:
         """Return the course that had this state."""
         return cls(
+            first=state["first"],
             tested=state["tested"],
             logged=state["logged"],
             sources={name: Source(*numbers) for name, numbers in state["sources"].items()},

@@ -154,15 +154,16 @@ class Watcher:
         `closed`: whoever writes the run has said that it is over. `given`: steps that the trainer itself told of.
         """
         self._looked = self._clock()
-        self._saw_logged(given)
-        if given:
-            self.course.logged = max(step.step for step in given)
-        if changed := self._changed():
-            written = max(state.changed for _, state in changed) / 1e9
-            self._read(changed, last=closed)
+        changed = self._changed()
+        self._take(changed, given, last=closed)
+        if self.course.anew:
+            first = self.course.first
+            self._begin_anew()
+            self._take(changed, given, last=closed)
+            yield Notice(kind="note", rule="begun-anew", step=first, text="the run began again: the watch starts anew")
+        if changed or given:
+            written = max((state.changed / 1e9 for _, state in changed), default=self._looked)
             self.pace.saw(written, self.course.newest)
-        elif given:
-            self.pace.saw(self._looked, self.course.newest)
         yield from self._end_notices(closed=closed)
         for step in self._complete(ended=self.end is not None):
             for alarm in self.monitor.observe(step):
@@ -172,6 +173,21 @@ class Watcher:
             yield Notice(kind="note", rule="resumed", step=self.course.tested, text=again)
         if self.end is not None:
             yield Notice(kind="end", rule="run-ended", step=self.course.tested, text=_ended(self.end))
+
+    def _take(self, changed: Sequence[tuple[str, FileState]], given: Sequence[ObservedStep], *, last: bool) -> None:
+        self._saw_logged(given)
+        if given:
+            self.course.logged = max(step.step for step in given)
+        if changed:
+            self._read(changed, last=last)
+
+    def _begin_anew(self) -> None:
+        """Forget the run that lay here before; its files are known, so that what is left of it is not read as new."""
+        self.monitor = Monitor.start(limits=self._settings.limits)
+        self.course, self.pace = Course(), Pace()
+        self.facts, self.events, self.alarms = {}, [], []
+        self.told.clear()
+        self._read_again.clear()
 
     def _changed(self) -> list[tuple[str, FileState]]:
         changed = []
@@ -223,7 +239,7 @@ class Watcher:
         for step in steps:
             self.course.add_file(step, file.rel)
         if steps:
-            self.course.saw(_source_of(file.rel, steps), steps)
+            self.course.saw(_source_of(file.rel, steps), steps, written_over=file.rel in self.files)
         file.looks.clear()
 
     def _read_logs(self, logs: Sequence[tuple[RunFile, FileState]], root: Path, *, last: bool) -> None:

@@ -140,6 +140,21 @@ def test_a_resumed_run_is_told_and_its_steps_are_not_tested_twice(run: GrowingRu
     assert [step for step, _, _ in observed(watcher)] == [20, 21]
 
 
+def test_a_run_that_begins_again_in_the_same_folder_is_watched_anew(run: GrowingRun) -> None:
+    run.write(1, 20, loss=float("nan"))
+    watcher = watcher_of(run.folder)
+    assert [notice.kind for notice in watcher.look()] == ["warning", "stop"]
+    run.write(1, 3)
+    (begun,) = watcher.look()
+    assert begun.line == "step 1: the run began again: the watch starts anew"
+    assert (watcher.course.tested, watcher.stopped) == (2, False)
+    run.write(4, 6, loss=float("nan"))
+    assert [(notice.kind, notice.since_step) for notice in watcher.look(closed=True)][:2] == [
+        ("warning", 4),
+        ("stop", 4),
+    ]
+
+
 def test_a_rank_that_is_late_is_waited_for(run: GrowingRun) -> None:
     both = [GrowingRun(run.folder, rank=rank) for rank in (0, 1)]
     watcher = watcher_of(run.folder)
@@ -254,6 +269,14 @@ def test_once_looks_once_and_goes_on_the_next_time(run: GrowingRun, tmp_path: Pa
     assert observed(watcher) == [(6, METRICS, True)]
 
 
+def test_what_was_delivered_is_not_sent_again_the_next_time(run: GrowingRun, tmp_path: Path) -> None:
+    run.write(1, 20, loss=float("nan"))
+    count = f"{sys.executable} -c \"import sys; open(sys.argv[1], 'a').write('x')\" {tmp_path / 'count'}"
+    for _ in range(3):
+        assert watch(str(run.folder), "-o", str(tmp_path / "out"), "--once", f"--on-stop={count}")[0] == 3
+    assert (tmp_path / "count").read_text() == "x"
+
+
 def test_a_report_is_made_while_the_run_goes_on(run: GrowingRun, tmp_path: Path) -> None:
     run.write(1, 12)
     assert watch(str(run.folder), "-o", str(tmp_path / "out"), "--once", "--report")[0] == 0
@@ -338,7 +361,7 @@ def test_killed_at_any_time_and_started_again_it_says_the_same(tmp_path: Path, s
         killed.communicate()
     trainer.join()
     last = started(run.folder, tmp_path / "killed", "--idle", "4")
-    told = [_told(process.communicate(timeout=60)[0]) for process in (through, last)]
+    told = [_told(process.communicate(timeout=300)[0]) for process in (through, last)]
     assert through.returncode == last.returncode
     assert told[0] == told[1] != []
     assert (tmp_path / "through/findings.json").read_bytes() == (tmp_path / "killed/findings.json").read_bytes()
@@ -354,7 +377,7 @@ def test_a_trainer_that_ends_is_heard_through_the_pipe(run: GrowingRun, tmp_path
         [sys.executable, "-m", "ptt", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ
     )
     run.write(1, 12)
-    out, _ = process.communicate(b'{"step": 12, "metrics": {"loss": 0.5}}\nno json\n', timeout=60)
+    out, _ = process.communicate(b'{"step": 12, "metrics": {"loss": 0.5}}\nno json\n', timeout=300)
     assert [json.loads(line)["kind"] for line in out.splitlines()] == ["end"]
     assert process.returncode == 0
     assert (tmp_path / "out" / "report.html").is_file()
