@@ -54,4 +54,4 @@ def _rollback(since: int, step: int) -> Guard:
         f"go back to the last checkpoint before step {since}; save every {every} steps and keep the last {KEPT + 1}: "
     )
     says += f"it took {step - since} steps to be sure"
-    return Guard(name="rollback", value=since, unit="step", says=says)
+    return Guard(name="rollback", value=float(since), unit="step", says=says)
