@@ -214,9 +214,9 @@ def section() -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_section(page: str, text: str) -> str:
-    """Return a page that ends with the table, in place of the one it had."""
-    return page.split(HEADING)[0].rstrip("\n") + "\n\n" + text
+def with_section(page: str, text: str, heading: str = HEADING) -> str:
+    """Return a page that ends with a section, in place of the one it had."""
+    return page.split(heading)[0].rstrip("\n") + "\n\n" + text
 
 
 def main(arguments: Sequence[str]) -> None:

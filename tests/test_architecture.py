@@ -19,14 +19,18 @@ ALLOWED = {
     "cli": {
         "api", "run_location", "executors", "object_stores", "processes", "reports.redact", "reports.gate",
         "reports.compare", "reports.traces", "reports.run", "reports.figures", "reports.output",
-        "reports.text", "gate", "gate.baseline", "compare", "traces", "store", "config", "model", "errors",
-        "version", "scrub", "stopping",
+        "reports.text", "watching", "watch", "gate", "gate.baseline", "compare", "traces", "store", "config", "model",
+        "errors", "version", "scrub", "stopping",
     },
     "api": {
         "run_location", "executors", "object_stores", "processes", "reports.gate", "reports.compare", "reports.traces",
         "reports.run", "reports.figures", "traces_pipeline", "pipeline", "check_config", "samples", "gate", "compare",
         "traces", "verdict", "advisories", "custom", "rules", "evidence", "store", "statistics", "parsers.io",
         "metrics", "config", "model", "documents", "errors", "version", "stopping",
+    },
+    "watching": {
+        "object_stores", "reports.output", "pipeline", "watch", "verdict", "evidence", "engines", "store", "statistics",
+        "parsers", "parsers.io", "metrics", "config", "documents", "errors", "version", "stopping",
     },
     "run_location": {
         "object_stores", "reports.traces", "traces_pipeline", "pipeline", "traces", "store", "parsers.io",
@@ -72,11 +76,12 @@ ALLOWED = {
     "compare": {"evidence", "store", "statistics", "metrics", "model", "errors", "wording"},
     "traces": {"rules", "evidence", "statistics", "metrics", "model", "schema", "errors", "stopping", "wording"},
     "verdict": {
-        "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io", "metrics",
+        "watch", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io", "metrics",
         "model", "schema", "errors", "log_entries", "scrub", "wording",
     },
     "advisories": {"evidence", "statistics", "model", "documents", "errors"},
     "custom": {"evidence", "store", "statistics", "parsers", "metrics", "model", "schema", "documents", "errors"},
+    "watch": {"rules", "evidence", "statistics", "model", "schema", "wording"},
     "rules": {"evidence", "statistics", "metrics", "model", "wording"},
     "evidence": {
         "engines", "store", "statistics", "parsers", "parsers.io", "metrics", "config", "model", "schema",

@@ -53,6 +53,7 @@ class VerlV0:
     def __init__(self, array: Array) -> None:
         self.array = array
         self.global_steps = 0
+        self.total_training_steps = 100
         self.updated: list[Any] = []
 
     def fit(self, steps: int) -> None:

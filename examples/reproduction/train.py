@@ -125,7 +125,10 @@ def run(
     if not given.unrecorded:
         from ptt.recorders.trl import record
 
-        recorder = record(trainer, given.out / "tokens")
+        watching: dict[str, Any] = (
+            {"watch": True, "stop": "critical", "report_dir": given.watched} if given.watched else {}
+        )
+        recorder = record(trainer, given.out / "tokens", **watching)
     began, used = time.perf_counter(), time.process_time()
     try:
         trainer.train(resume_from_checkpoint=True if given.resume else None)
@@ -151,6 +154,7 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--unrecorded", action="store_true")
+    parser.add_argument("--watched", type=Path, metavar="FOLDER", help="watch it, with a stop; the report goes there")
     return parser
 
 

@@ -28,6 +28,7 @@ from ptt.cli.options import (
     ShowOptions,
     SourcesOptions,
     TracesOptions,
+    WatchOptions,
     examples,
 )
 from ptt.cli.streams import finish, forgive, give_back_at_once
@@ -182,6 +183,18 @@ def show(options: ShowOptions) -> int:
     from ptt.cli import look
 
     return look.show(options)
+
+
+@_command("watch")
+def watch(options: WatchOptions) -> int:
+    """Follow a run while it trains: print a line when something changes, and judge the run when it ends.
+
+    Killed and started again it goes on where it was. Exit codes: 3 after a stop; else those of `ptt diagnose`, and 0
+    with --once while the run goes on.
+    """
+    from ptt.cli import watch as command
+
+    return command.run(options)
 
 
 @_command("traces")

@@ -544,6 +544,59 @@ class InitOptions:
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions:
+    """What `ptt watch` takes."""
+
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder the trainer writes to, one log in it, or s3://bucket/run.")
+    ]
+    out: OutOption = None
+    report: Annotated[
+        bool, typer.Option("--report", help="Also keep the report current, for a tenth of the time at most.")
+    ] = False
+    on_warning: Annotated[
+        str | None,
+        typer.Option(
+            "--on-warning", metavar="CMD", help="Run this command, without a shell, with each warning as JSON on stdin."
+        ),
+    ] = None
+    on_stop: Annotated[
+        str | None, typer.Option("--on-stop", metavar="CMD", help="Run this command, in the same way, with a stop.")
+    ] = None
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            "--webhook",
+            metavar="URL",
+            envvar="PTT_WEBHOOK",
+            help="Post each warning, each stop and the end to this address as JSON.",
+        ),
+    ] = None
+    webhook_names: Annotated[
+        bool, typer.Option("--webhook-names", help="Also post the run's name and the sentence, not only numbers.")
+    ] = False
+    once: Annotated[bool, typer.Option("--once", help="Look once and end, as for cron.")] = False
+    after: Annotated[
+        int | None, typer.Option("--after", min=0, metavar="N", help="Test only steps after N, as after a warm-up.")
+    ] = None
+    every: Annotated[float, typer.Option("--every", min=0.1, metavar="S", help="Look every S seconds.")] = 10.0
+    idle: Annotated[
+        float | None,
+        typer.Option(
+            "--idle",
+            min=0.1,
+            metavar="S",
+            help="Take the run as ended after S seconds without a write (default: 60 times the usual time of a step, "
+            "at least 600 s).",
+        ),
+    ] = None
+    settings: SettingsOption = None
+    fail_on: FailOnOption = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print each line as JSON, and the verdict to stderr.")] = False
+    from_trainer: Annotated[bool, typer.Option("--from-trainer", hidden=True)] = False
+
+
 KEEP_LINES: Final = "\b"  # click wraps a paragraph that does not begin with this character
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("ptt diagnose runs/my_run", "ptt gate 'runs/*'", "ptt rules entropy-collapse"),
@@ -570,6 +623,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "ingest": ("ptt ingest runs/my_run -o stores/my_run",),
     "traces": ("ptt traces logs/agents.jsonl", "ptt traces runs/my_run/completions -o ptt-report"),
+    "watch": ("ptt watch runs/my_run", "ptt watch runs/my_run --on-stop 'scancel 4711' --report"),
     "sources": ("ptt sources runs/my_run", "ptt sources runs/my_run --sample shapes.txt"),
     "rules": ("ptt rules", "ptt rules entropy-collapse", "ptt rules --check my_rules/"),
     "advisories": ("ptt advisories", "ptt advisories trl-5312", "ptt advisories runs/my_run"),

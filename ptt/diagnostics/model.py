@@ -453,6 +453,43 @@ class Ledger:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """Something to set so that the next run does not go the same way, with the value that this run gives."""
+
+    name: str  # kl-cap | tail-cap | rollback | curriculum
+    value: float
+    unit: str
+    says: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopReplay:
+    """Where an always-valid watch over this run would have stopped it, at a budget of false stops for the whole run.
+
+    step: None where it would have run to its end. watched: rules that had enough values for a test.
+    """
+
+    budget: float
+    first_step: int
+    last_step: int
+    step: int | None = None
+    rule: str = ""
+    since_step: int | None = None  # where what it was stopped for probably began
+    claim: str = ""
+    warned_step: int | None = None  # of the first warning
+    guards: tuple[Guard, ...] = ()
+    watched: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """One sentence: at which step, of how many, and how sure."""
+        odds = f"one false stop in {1 / self.budget:,.0f} runs"
+        if self.step is None:
+            return f"A live watch would not have stopped it, at {odds}."
+        return f"It could have been stopped at step {self.step:,} of {self.last_step:,}, at {odds}."
+
+
 MISCOUNTED: Final = "miscounted"
 """Key of a finding's evidence: the canonical metrics that are not what they are called, and whose judgements follow."""
 
@@ -623,6 +660,7 @@ class DiagnosisRecord:
     ledger: Ledger | None = None  # None: no finding asks for it
     support: Support | None = None  # what the tail follows; None: no finding asks for it
     advisories: AdvisoryReport | None = None  # None: judged by a version that knew none
+    stop_replay: StopReplay | None = None  # None: nothing that a watch looks at was recorded
     redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared
     guessable: bool = False  # True of a redacted one whose hashes no secret keys: a guessed name can be confirmed
 

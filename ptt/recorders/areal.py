@@ -28,8 +28,18 @@ OWN: Final = {"input_ids": "token_ids", "loss_mask": "model_mask", "logprobs": "
 NEXT: Final = {"prox_logp": "prox_logp", "ref_logp": "ref_logp", "values": "value"}
 
 
-def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
+def record(
+    trainer: Any,
+    folder: str | os.PathLike[str],
+    every: int = 1,
+    *,
+    strict: bool = False,
+    watch: bool = False,
+    report_dir: str | os.PathLike[str] | None = None,
+) -> Recorder:
     """Record every `every`-th step of the trainer to recorder files in `folder`; return the recorder.
+
+    With `watch` a process of its own judges the run while it trains (see `Recorder.watch`).
 
     Steps are counted from 1, on from the step a recovered run starts at. Says which pairs will be recorded, and which
     setting adds the missing ones. Raises TypeError for a trainer that lacks the methods this hangs onto, RuntimeError
@@ -39,6 +49,8 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     claim(trainer, MADE_FOR)
     recorder = Recorder(folder, every=every, strict=strict)
     announce(plan_of(trainer), recorder)
+    if watch:
+        recorder.watch(report_dir)
     recovered = getattr(trainer, "recover_info", None)
     done = 0 if recovered is None else int(recovered.last_step_info.global_step) + 1
     steps = iter(range(done + 1, 1 << 62))

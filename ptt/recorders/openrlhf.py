@@ -40,8 +40,18 @@ LISTS: Final = {
 }
 
 
-def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
+def record(
+    trainer: Any,
+    folder: str | os.PathLike[str],
+    every: int = 1,
+    *,
+    strict: bool = False,
+    watch: bool = False,
+    report_dir: str | os.PathLike[str] | None = None,
+) -> Recorder:
     """Record every `every`-th step of the trainer to recorder files in `folder`; return the recorder.
+
+    With `watch` a process of its own judges the run while it trains (see `Recorder.watch`).
 
     Says which pairs will be recorded, and which option adds the missing ones. Raises TypeError for a trainer that lacks
     the methods this hangs onto, RuntimeError for one that is recorded already; later errors never reach the training.
@@ -52,6 +62,8 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     claim(trainer, MADE_FOR)
     recorder = Recorder(folder, every=every, strict=strict)
     announce(plan_of(trainer), recorder)
+    if watch:
+        recorder.watch(report_dir)
     group_size = int(trainer.args.rollout.n_samples_per_prompt)
     steps: list[int] = []
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ptt.recorders.watch_process import WatchProcess
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -290,6 +292,7 @@ class Recorder:
         self.seconds = 0.0
         self.failures = 0
         self.stopped = False
+        self.watcher: WatchProcess | None = None
         self.says_unpaired = True  # once; a recorder made for a trainer has said it before training
         self._in_a_row = 0
         self._written: set[int] = set()
@@ -318,6 +321,40 @@ class Recorder:
         with self.guarded():
             return self._write(step, rows, attention_mask)
         return None
+
+    def watch(self, report_dir: str | os.PathLike[str] | None = None) -> None:
+        """Judge what is recorded while training goes on, in a process of its own; call it once, before training.
+
+        What it finds is said. `should_stop` turns true once the run should end, at one false stop in a hundred healthy
+        runs. The report goes to `report_dir` (by default ./ptt-report/<name of the folder>) when the program ends, or
+        `finish` is called. One process watches: on other ranks than 0 this does nothing.
+        """
+        if self.rank or self.watcher is not None:
+            return
+        try:
+            self.watcher = WatchProcess(self.folder, report_dir, say)
+        except OSError as error:
+            if self.strict:
+                raise
+            say(f"the watch could not be started, training goes on unwatched: {error.strerror or error}")
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Tell the watch what the trainer logged at a step, under its own names; it is not recorded."""
+        if self.watcher is not None:
+            with self.guarded():
+                self.watcher.log(step, metrics)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the watch says that training should end; on rank 0 alone, so that ranks have to agree on it."""
+        return self.watcher is not None and self.watcher.stop is not None
+
+    def finish(self, seconds: float | None = None) -> int | None:
+        """Tell the watch that training is over and wait for its report; None where it takes longer than `seconds`.
+
+        Returns the exit code of `ptt watch`: 3 after a stop, else as `ptt diagnose`.
+        """
+        return None if self.watcher is None else self.watcher.wait(seconds)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

@@ -163,3 +163,14 @@ def setting(config: Any, *path: str) -> Any:
     for name in path:
         config = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
     return config
+
+
+def agreed(stop: bool, accelerator: Any) -> bool:
+    """Return whether any rank wants to stop: every rank asks at the same step, and gets the same answer."""
+    if accelerator.num_processes <= 1:
+        return stop
+    import torch
+
+    wanted = torch.tensor([float(stop)], device=accelerator.device)
+    torch.distributed.all_reduce(wanted, op=torch.distributed.ReduceOp.MAX)
+    return bool(wanted.item())

@@ -12,14 +12,16 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from inspect import unwrap
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.recorder import Recorder, to_numpy
+from ptt.recorders.recorder import Recorder, say, to_numpy
 from ptt.recorders.trainer_hooks import (
     Argument,
     Plan,
+    agreed,
     announce,
     around,
     claim,
@@ -29,6 +31,7 @@ from ptt.recorders.trainer_hooks import (
     require_methods,
     setting,
 )
+from ptt.recorders.watch_process import check_stop
 
 MADE_FOR: Final = "GRPOTrainer of TRL 1.16 and its subclasses"
 PLACE: Final = "ptt_place"  # a column of ours in the batch: TRL shuffles and splits it with the rest
@@ -48,8 +51,20 @@ ATTRIBUTES: Final = (
 TOOL_ERROR: Final = "{'error': "  # how TRL renders a tool that raised; a tool that answers so has failed as well
 
 
-def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
+def record(
+    trainer: Any,
+    folder: str | os.PathLike[str],
+    every: int = 1,
+    *,
+    strict: bool = False,
+    watch: bool = False,
+    stop: str | None = None,
+    report_dir: str | os.PathLike[str] | None = None,
+) -> Recorder:
     """Record every `every`-th step of the trainer to recorder files in `folder`; return the recorder.
+
+    With `watch` a process of its own judges the run while it trains (see `Recorder.watch`): what it finds is said, and
+    goes to the trackers as `ptt/...`. With `stop="critical"` as well, training ends after a checkpoint where it must.
 
     Says which pairs will be recorded, and which setting adds the missing ones. Without any pair, as by TRL's defaults,
     there is the policy's logprob, entropy, rewards, groups, advantages and masks. Raises TypeError for a trainer
@@ -68,6 +83,7 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
                      for name, at in (("inputs", 0), ("completions", 2))],
         "trained": [require_argument(trainer, "_compute_loss", "inputs", place=1, made_for=MADE_FOR)],
     }  # fmt: skip
+    check_stop(stop, watch=watch)
     from transformers import TrainerCallback
 
     claim(trainer, MADE_FOR)
@@ -75,12 +91,12 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     rank = trainer.accelerator.process_index if processes > 1 else None
     recorder = Recorder(folder, rank=rank, every=every, strict=strict)
     announce(plan_of(trainer), recorder)
-    watch = _Watch(trainer, recorder)
-    hook(trainer, "_calculate_rewards", recorder, after=_given(watch.rewarded, taken["rewarded"]))
-    hook(trainer, "_generate_and_score_completions", recorder, after=watch.generated)
-    hook(trainer, "_get_per_token_logps_and_entropies", recorder, after=watch.scored)
-    around(trainer, "_compute_loss", recorder, enter=watch.begin, leave=watch.end)
-    hook(trainer, "_compute_loss", recorder, after=_given(watch.trained, taken["trained"]))
+    passing = _Passing(trainer, recorder)
+    hook(trainer, "_calculate_rewards", recorder, after=_given(passing.rewarded, taken["rewarded"]))
+    hook(trainer, "_generate_and_score_completions", recorder, after=passing.generated)
+    hook(trainer, "_get_per_token_logps_and_entropies", recorder, after=passing.scored)
+    around(trainer, "_compute_loss", recorder, enter=passing.begin, leave=passing.end)
+    hook(trainer, "_compute_loss", recorder, after=_given(passing.trained, taken["trained"]))
 
     class AtStepEnd(TrainerCallback):  # type: ignore[misc,unused-ignore]
         """Write what the optimizer step trained on."""
@@ -88,17 +104,65 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
         def on_step_end(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
             if not recorder.stopped:
                 with recorder.guarded():
-                    watch.flush(state.global_step)
+                    passing.flush(state.global_step)
 
     trainer.add_callback(AtStepEnd())
+    if watch:
+        recorder.watch(report_dir)
+        trainer.add_callback(_watching(trainer, recorder, stops=stop is not None))
     return recorder
 
 
-def _given(watch: Callable[..., None], arguments: Sequence[Argument]) -> Callable[..., None]:
-    """Call `watch` with a method's result and some of the arguments, however they were passed."""
+def _watching(trainer: Any, recorder: Recorder, *, stops: bool) -> Any:
+    """Return the callback that hands logs to the watch, what it tells to the trackers, and ends training by it."""
+    from transformers import TrainerCallback
+
+    class AtWatch(TrainerCallback):  # type: ignore[misc,unused-ignore]
+        """Runs on every rank, also where recording has stopped: ranks agree on the stop at each step."""
+
+        def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_kwargs: Any) -> None:
+            recorder.log(state.global_step, logs or {})
+
+        def on_step_end(self, _args: Any, state: Any, control: Any, **_kwargs: Any) -> None:
+            with recorder.guarded():
+                _tell_trackers(trainer, recorder)
+            if stops and agreed(recorder.should_stop, trainer.accelerator):
+                control.should_save = control.should_training_stop = True
+                with recorder.guarded():
+                    _say_stop(trainer, recorder, state.global_step)
+
+        def on_train_end(self, *_args: Any, **_kwargs: Any) -> None:
+            if recorder.watcher is not None:
+                recorder.watcher.close()
+
+    return AtWatch()
+
+
+def _tell_trackers(trainer: Any, recorder: Recorder) -> None:
+    """Add what the watch told to what TRL logs next: a log call of our own would cut its means short."""
+    for alarm in recorder.watcher.new_alarms() if recorder.watcher is not None else ():
+        logged = getattr(trainer, "_metrics", {}).get("train")
+        if logged is not None:
+            logged[f"ptt/{alarm['kind']}/{alarm['rule']}"].append(float(alarm.get("value") or 1.0))
+
+
+def _say_stop(trainer: Any, recorder: Recorder, step: int) -> None:
+    if recorder.watcher is None or (alarm := recorder.watcher.stop) is None:  # on another rank
+        return
+    since = int(alarm.get("since_step") or alarm["step"])
+    saved = [int(path.name.rpartition("-")[2]) for path in Path(trainer.args.output_dir).glob("checkpoint-[0-9]*")]
+    healthy = max((at for at in saved if at < since), default=None)
+    back = f"checkpoint-{healthy} is the last before step {since}, where it began" if healthy is not None else (
+        f"no checkpoint is from before step {since}, where it began: start anew"
+    )  # fmt: skip
+    say(f"training ends at step {step} after a checkpoint, by {alarm['rule']}; {back}.")
+
+
+def _given(take: Callable[..., None], arguments: Sequence[Argument]) -> Callable[..., None]:
+    """Call `take` with a method's result and some of the arguments, however they were passed."""
 
     def called(result: Any, *args: Any, **kwargs: Any) -> None:
-        watch(result, *(argument(args, kwargs) for argument in arguments))
+        take(result, *(argument(args, kwargs) for argument in arguments))
 
     return called
 
@@ -154,7 +218,7 @@ def plan_of(trainer: Any) -> Plan:
     )
 
 
-class _Watch:
+class _Passing:
     """What has passed through the trainer since the last step, on the CPU and cut to its tokens."""
 
     def __init__(self, trainer: Any, recorder: Recorder) -> None:

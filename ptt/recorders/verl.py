@@ -19,8 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.recorder import Recorder, to_numpy
-from ptt.recorders.trainer_hooks import Plan, announce, claim, hook, require_methods, setting
+from ptt.recorders.recorder import Recorder, say, to_numpy
+from ptt.recorders.trainer_hooks import Plan, announce, claim, hook, refusal, require_methods, setting
+from ptt.recorders.watch_process import check_stop
 
 MADE_FOR: Final = "the PPO trainers of veRL 0.9 (v0: RayPPOTrainer, v1: those of verl.trainer.ppo.v1)"
 LISTS: Final = {
@@ -42,31 +43,50 @@ SETTINGS: Final = {
 MISSING: Final = (KeyError, ValueError, RuntimeError)  # what the queue raises for a field that no one put
 
 
-def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
+def record(
+    trainer: Any,
+    folder: str | os.PathLike[str],
+    every: int = 1,
+    *,
+    strict: bool = False,
+    watch: bool = False,
+    stop: str | None = None,
+    report_dir: str | os.PathLike[str] | None = None,
+) -> Recorder:
     """Record every `every`-th step of the trainer to recorder files in `folder`; return the recorder.
+
+    With `watch` a process of its own judges the run while it trains (see `Recorder.watch`). With `stop="critical"` as
+    well, the step after the one at which training must end is v0's last: saved, where `trainer.save_freq` is set.
 
     Says which pairs will be recorded, and which setting adds the missing ones. Raises TypeError for a trainer without
     the methods this hangs onto, RuntimeError for one that is recorded already; later errors never reach the training.
     """
+    check_stop(stop, watch=watch)
     recorder = Recorder(folder, every=every, strict=strict)
     if hasattr(trainer, "_compute_metrics"):
+        if stop is not None:
+            raise refusal("stop= needs the step at which v0 ends (total_training_steps)", MADE_FOR)
         require_methods(trainer, "_compute_metrics", made_for=MADE_FOR)
-        _start(trainer, recorder)
+        _start(trainer, recorder, watch=watch, report_dir=report_dir)
         hook(trainer, "_compute_metrics", recorder, before=partial(_record_v1, recorder, _is_bypassed(trainer)))
         return recorder
     update = "_update_actor" if hasattr(trainer, "_update_actor") else "_log_rollout_data"
     require_methods(trainer, update, made_for=MADE_FOR)
-    _start(trainer, recorder)
-    watch = _V0(trainer, recorder)
+    _start(trainer, recorder, watch=watch, report_dir=report_dir)
+    passing = _V0(trainer, recorder)
+    if stop is not None:
+        hook(trainer, update, recorder, before=passing.end_if_told)
     if hasattr(trainer, "_compute_old_log_prob"):
-        hook(trainer, "_compute_old_log_prob", recorder, after=watch.scored)
-    hook(trainer, update, recorder, before=watch.trained)
+        hook(trainer, "_compute_old_log_prob", recorder, after=passing.scored)
+    hook(trainer, update, recorder, before=passing.trained)
     return recorder
 
 
-def _start(trainer: Any, recorder: Recorder) -> None:
+def _start(trainer: Any, recorder: Recorder, *, watch: bool, report_dir: str | os.PathLike[str] | None) -> None:
     claim(trainer, MADE_FOR)
     announce(plan_of(trainer), recorder)
+    if watch:
+        recorder.watch(report_dir)
 
 
 def plan_of(trainer: Any) -> Plan:
@@ -106,6 +126,13 @@ class _V0:
     def scored(self, _result: Any, batch: Any, *_args: Any, **_kwargs: Any) -> None:
         """Keep the mask as it is before rejection sampling."""
         self.sampled = batch.batch["response_mask"]
+
+    def end_if_told(self, *_args: Any, **_kwargs: Any) -> None:
+        """Make the next step the last: whether one is, `fit` asks when it begins (`is_last_step`)."""
+        trainer = self.trainer
+        if self.recorder.should_stop and trainer.total_training_steps > trainer.global_steps + 1:
+            trainer.total_training_steps = trainer.global_steps + 1
+            say(f"training ends after step {trainer.total_training_steps}: the watch asked for it.")
 
     def trained(self, batch: Any, *_args: Any, **_kwargs: Any) -> None:
         """Write the batch the actor is about to be updated with."""

@@ -293,7 +293,7 @@ def test_a_dump_with_verls_names_tells_its_critics_advantages(tmp_path: Path) ->
             "returns": raw + value, "advantages": (raw - raw.mean()) / raw.std(), "token_level_scores": reward,
         }  # fmt: skip
         kept = {name: array.astype(np.float32) if array.dtype == np.float64 else array for name, array in names.items()}
-        np.savez(tmp_path / f"{step}.npz", **kept)  # type: ignore[arg-type]
+        np.savez(tmp_path / f"{step}.npz", **kept)
     row, findings = audited(tmp_path)
     assert (row.agreement, row.formula) == (Agreement.AGREES, "gae")
     assert "whitened over each step, gamma 1.0 and lambda 0.95, 0.020 times k1 of old/ref" in row.said

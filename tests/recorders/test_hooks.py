@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,6 +53,26 @@ def test_verl_v0_records_each_update(tmp_path: Path, array: Array) -> None:
     assert found["group_id"].to_list() == ["a", "a"]
     assert found["sample_id"].to_list() == ["a_0", "a_1"]
     assert recorder.seconds > 0
+
+
+def test_verl_v0_ends_after_the_step_that_follows_a_stop(tmp_path: Path, array: Array) -> None:
+    trainer = VerlV0(array)
+    recorder = verl.record(trainer, tmp_path / "tokens", watch=True, stop="critical", report_dir=tmp_path / "report")
+    assert recorder.watcher is not None
+    for step in range(1, 4):
+        recorder.log(step, {"loss": float("nan")})
+    deadline = time.monotonic() + 60
+    while not recorder.should_stop and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert trainer.total_training_steps == 100
+    trainer.fit(4)
+    assert trainer.total_training_steps == 2
+    recorder.finish()
+
+
+def test_verl_v1_takes_no_stop(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="stop= needs the step at which v0 ends"):
+        verl.record(VerlV1(), tmp_path, watch=True, stop="critical")
 
 
 def test_verl_v0_tells_rejected_tokens_from_tool_output(tmp_path: Path, array: Array) -> None:

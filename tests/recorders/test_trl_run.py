@@ -201,6 +201,69 @@ def test_two_ranks_write_side_by_side_and_share_their_groups(recorded: Run, tmp_
     assert groups["together"].drop_nans().min() == pytest.approx(1, abs=1e-4)
 
 
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return _trained(tmp_path_factory.mktemp("trl") / "watched", "record", "watch")
+
+
+def _without_ours(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if not key.startswith("ptt/")} for row in history]
+
+
+def test_training_is_the_same_watched(watched: Run, plain: Run) -> None:
+    assert _without_ours(watched.history) == plain.history
+
+
+def test_the_watch_leaves_a_report_and_nothing_in_the_folder(watched: Run, tmp_path: Path) -> None:
+    report = watched.folder.with_name("watched-report")
+    found = ptt.diagnose(watched.folder / "tokens", out=tmp_path)
+    assert (report / "findings.json").read_text() == found.to_json()
+    assert (report / "report.html").is_file()
+    assert {path.suffix for path in (watched.folder / "tokens").iterdir()} == {".parquet"}
+
+
+def test_a_watch_that_is_killed_harms_nothing(plain: Run, tmp_path: Path) -> None:
+    killed = _trained(tmp_path / "killed", "record", "watch", "unwatched")
+    assert killed.history == plain.history
+    assert "ptt: the watch has ended before the training, which goes on unwatched" in killed.said
+
+
+def test_two_ranks_end_at_the_same_step_after_a_checkpoint(recorded: Run, tmp_path: Path) -> None:
+    shutil.copytree(recorded.folder.with_name("recorded-model"), tmp_path / "ranks-model")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    run = _trained(tmp_path / "ranks", "record", "watch", "still", launcher=launcher)
+    last = run.tokens.group_by("rank").agg(pl.col("step").max())["step"].unique().to_list()
+    assert len(last) == 1
+    assert last[0] < STEPS
+    assert [path.name for path in run.folder.glob("checkpoint-*")] == [f"checkpoint-{last[0]}"]
+    assert f"ptt: training ends at step {last[0]} after a checkpoint" in run.said
+
+
+AGREE = """
+import sys
+from types import SimpleNamespace
+import torch.distributed as dist
+from ptt.recorders.trainer_hooks import agreed
+
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+ranks = SimpleNamespace(num_processes=2, device="cpu")
+print([agreed(rank == 0 and step >= 3, ranks) for step in range(5)])
+"""
+
+
+def test_ranks_agree_on_a_stop_that_one_alone_knows_of(tmp_path: Path) -> None:
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", AGREE, str(rank), str(tmp_path / "meet")], stdout=subprocess.PIPE, text=True
+        )
+        for rank in (0, 1)
+    ]
+    assert [process.communicate(timeout=120)[0].strip() for process in both] == [
+        str([False, False, False, True, True])
+    ] * 2
+
+
 def test_tool_names_match_the_completions_table(recorded: Run) -> None:
     answered = {}
     for path in sorted((recorded.folder / "completions").iterdir()):

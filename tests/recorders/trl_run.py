@@ -1,7 +1,8 @@
 """A real TRL GRPO run with two tools on a tiny random model, offline and on the CPU: `trl_run.py OUT [WORD...]`.
 
-Words: `record`; `reuse` trains on each generation twice; `bare` trains without a reference, as by TRL's
-defaults. Prints one JSON object: seconds a step, and what recording cost of it.
+Words: `record`; `watch` watches as well, and `unwatched` kills the watch after the second step; `still` trains at a
+learning rate of 0; `reuse` trains on each generation twice; `bare` trains without a reference, as by TRL's defaults.
+Prints one JSON object: seconds a step, and what recording cost of it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 import torch
 from datasets import Dataset
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, TrainerCallback, TrainerState
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen2_5_chat_template
 
@@ -109,16 +111,29 @@ def is_short(completion_ids: list[list[int]], **_: object) -> list[float]:
     return [-0.01 * len(ids) for ids in completion_ids]
 
 
-def main(out: Path, *, with_recorder: bool, iterations: int, bare: bool) -> None:
+class KillsTheWatch(TrainerCallback):  # type: ignore[misc,unused-ignore]
+    """Kills the process that watches, after the second step."""
+
+    def __init__(self, recorder: Any) -> None:
+        self.recorder = recorder
+
+    def on_step_end(self, _args: object, state: TrainerState, _control: object, **_kwargs: object) -> None:
+        if state.global_step == 2:
+            self.recorder.watcher._process.kill()
+
+
+def main(out: Path, words: list[str]) -> None:
     """Train, and print what it cost."""
     torch.set_num_threads(1)
+    bare, watched = "bare" in words, "watch" in words
     tok = tokenizer()
     questions = [f"What is the code of {word}?" for word in WORDS]
     data = Dataset.from_list([{"prompt": [{"role": "user", "content": text}]} for text in questions * 8])
     config = GRPOConfig(
-        output_dir=str(out), max_steps=STEPS, learning_rate=5e-3, beta=0.0 if bare else 0.01,
-        seed=0, use_cpu=True, bf16=False,
-        per_device_train_batch_size=16, gradient_accumulation_steps=2, num_generations=8, num_iterations=iterations,
+        output_dir=str(out), max_steps=STEPS, learning_rate=0.0 if "still" in words else 5e-3,
+        beta=0.0 if bare else 0.01, seed=0, use_cpu=True, bf16=False,
+        per_device_train_batch_size=16, gradient_accumulation_steps=2, num_generations=8,
+        num_iterations=2 if "reuse" in words else 1,
         max_completion_length=320, max_tool_calling_iterations=3, logging_steps=1, save_strategy="no",
         log_completions=True, num_completions_to_print=0, report_to="none", disable_tqdm=True,
         gradient_checkpointing=False, dataloader_pin_memory=False, disable_dropout=True,
@@ -131,10 +146,14 @@ def main(out: Path, *, with_recorder: bool, iterations: int, bare: bool) -> None
         processing_class=tok, tools=[lookup, add],
     )  # fmt: skip
     recorder = None
-    if with_recorder:
+    if "record" in words:
         from ptt.recorders.trl import record
 
-        recorder = record(trainer, out / "tokens", strict=True)
+        report = out.with_name(out.name + "-report")
+        watching: dict[str, Any] = {"watch": True, "stop": "critical", "report_dir": report} if watched else {}
+        recorder = record(trainer, out / "tokens", strict=True, **watching)
+    if "unwatched" in words:
+        trainer.add_callback(KillsTheWatch(recorder))
     sys.stderr.write("training begins\n")
     started = time.perf_counter()
     trainer.train()
@@ -145,10 +164,4 @@ def main(out: Path, *, with_recorder: bool, iterations: int, bare: bool) -> None
 
 
 if __name__ == "__main__":
-    words = sys.argv[2:]
-    main(
-        Path(sys.argv[1]),
-        with_recorder="record" in words,
-        iterations=2 if "reuse" in words else 1,
-        bare="bare" in words,
-    )
+    main(Path(sys.argv[1]), sys.argv[2:])

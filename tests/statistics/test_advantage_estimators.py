@@ -190,6 +190,9 @@ def test_a_penalty_in_the_reward_is_told_with_its_coefficient(
     value, advantage, drift = (np.concatenate(rows) for rows in (values, raw, drifts))
     step = np.zeros(len(value), np.int64)
     fit = fit_critic(advantage, value, advantage + value, sequence, step, drift)
-    assert (fit.decay, fit.penalty) == ((0.99, 0.95), (name, pytest.approx(0.05)))
+    assert fit.decay == (0.99, 0.95)
+    assert fit.penalty is not None
+    assert fit.penalty[0] == name
+    assert fit.penalty[1] == pytest.approx(0.05)
     for unrelated in (generator.normal(size=len(value)), np.full(len(value), np.nan), None):
         assert fit_critic(advantage, value, advantage + value, sequence, step, unrelated).penalty is None

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from ptt.diagnostics.metrics.catalogue import document, metrics
 
 CACHED_NAMES = 65536  # a run has hundreds; a file with more makes them up as it goes
+OWN = "ptt/"  # what the metrics of a watch begin with, behind a reporter's prefix
 REWRITTEN_SPLITS = ("eval", "test")  # `rewrite_logs` of huggingface/transformers, for TensorBoard, W&B and others
 MIN_LETTERS = 4  # from which letters are looked at anywhere: `llr` is a figure of its own, and no slip of `lr`
 
@@ -67,6 +68,11 @@ def bare_name(raw: str) -> str:
         if raw.startswith(f"{split}_"):
             return f"{split}/{raw.removeprefix(f'{split}_')}"
     return next((raw.removeprefix(prefix) for prefix in _table().reporters if raw.startswith(prefix)), raw)
+
+
+def is_own(raw: str) -> bool:
+    """Return whether a metric is what a watch of ours told the trackers: no series of the run."""
+    return bare_name(raw).startswith(OWN)
 
 
 @lru_cache(maxsize=CACHED_NAMES)

@@ -30,6 +30,7 @@ from ptt.diagnostics.model import (
     Coverage,
     Diagnosis,
     Finding,
+    Guard,
     GuardPrice,
     Ledger,
     LedgerShare,
@@ -45,6 +46,7 @@ from ptt.diagnostics.model import (
     Signature,
     Source,
     Status,
+    StopReplay,
     Support,
     SupportMass,
     SupportShare,
@@ -162,6 +164,26 @@ class _Outcome(_Part):
     how_ended: str = ""
     did: str = ""
     cost: str = ""
+
+
+class _Guard(_Part):
+    name: str
+    value: Number
+    unit: str
+    says: str
+
+
+class _StopReplay(_Part):
+    budget: Annotated[float, Meta(gt=0, lt=1)]
+    first_step: Integer
+    last_step: Integer
+    step: Integer | None
+    rule: str
+    since_step: Integer | None
+    claim: str
+    warned_step: Integer | None
+    guards: Annotated[tuple[_Guard, ...], Meta(max_length=MAX_ENTRIES)]
+    watched: Texts
 
 
 class _Aggregates(_Part):
@@ -353,6 +375,7 @@ class _Document(_Part):
     sources: Annotated[tuple[_Source, ...], Meta(max_length=MAX_SOURCES)]
     crashes: Annotated[tuple[_Crash, ...], Meta(max_length=MAX_FINDINGS)] = ()
     outcome: _Outcome | None = None
+    stop_replay: _StopReplay | None = None
     audit: Annotated[tuple[_AuditRow, ...], Meta(max_length=MAX_FINDINGS)] | None = None
     ledger: _Ledger | None = None
     support: _Support | None = None
@@ -428,6 +451,7 @@ def _diagnosis(document: _Document) -> Diagnosis:
         from_findings=True,
         outcome=_outcome(document.outcome),
         advisories=document.advisories,
+        stop_replay=_stop_replay(document.stop_replay),
         audit=None if document.audit is None else tuple(AuditRow(**structs.asdict(row)) for row in document.audit),
         ledger=_ledger(document.ledger),
         support=None if document.support is None else _support(document.support),
@@ -463,6 +487,13 @@ def _outcome(outcome: _Outcome | None) -> Outcome | None:
         return None
     series = tuple(SeriesOutcome(**structs.asdict(one), label=called(one.name, one.split)) for one in outcome.series)
     return Outcome(**{**structs.asdict(outcome), "series": series})
+
+
+def _stop_replay(replay: _StopReplay | None) -> StopReplay | None:
+    if replay is None:
+        return None
+    guards = tuple(Guard(**structs.asdict(guard)) for guard in replay.guards)
+    return StopReplay(**{**structs.asdict(replay), "guards": guards})
 
 
 def check_chains(findings: tuple[Finding, ...]) -> None:

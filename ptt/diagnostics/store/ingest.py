@@ -14,6 +14,7 @@ import polars as pl
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
 from ptt.diagnostics.errors import InputError, SettingsError, describe, first_line, is_caught, is_damage, no_room
+from ptt.diagnostics.metrics.aliases import is_own
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, to_raise
 from ptt.diagnostics.parsers.io.interface import (
     REFUSED,
@@ -90,7 +91,7 @@ class BudgetCheck:
                         file.budget.rows(frame.height)
                         if isinstance(piece, Rows) and piece.table == "sequences" and "step" in frame.columns:
                             self._count_steps(file, frame.height, frame["step"].unique)
-                        piece = _within_names(piece, file.budget)
+                        piece = _within_names(_without_own(piece), file.budget)
                     case InPlace(rows=rows, columns=columns) if "step" in columns:
                         self._count_steps(file, rows, steps_in_place(file))
                     case _:
@@ -116,6 +117,18 @@ class BudgetCheck:
             for early in self._early:
                 file.budget.add_steps(early())
             self._early.clear()
+
+
+def _without_own(piece: Rows | Wide) -> Rows | Wide:
+    """Leave out what a watch of ours wrote into the log that it watched."""
+    if isinstance(piece, Wide):
+        if not (own := [raw for raw in piece.names if is_own(raw)]):
+            return piece
+        kept = {raw: name for raw, name in piece.names.items() if raw not in own}
+        return Wide(frame=piece.frame.drop(own), names=kept)
+    if piece.table != "metrics" or not (own := [raw for raw in piece.frame["name_raw"].unique() if is_own(raw)]):
+        return piece
+    return replace(piece, frame=piece.frame.filter(~pl.col("name_raw").is_in(own)))
 
 
 def _within_names(piece: Rows | Wide, budget: Budget) -> Rows | Wide:

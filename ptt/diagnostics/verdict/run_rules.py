@@ -40,6 +40,7 @@ from ptt.diagnostics.model import (
     SeriesOutcome,
     Severity,
     Steps,
+    StopReplay,
 )
 from ptt.diagnostics.rules import RULES, tail_holder, tool_tail_growth
 from ptt.diagnostics.rules.single_series import lasting_excess
@@ -53,6 +54,8 @@ from ptt.diagnostics.verdict.causes import explains
 from ptt.diagnostics.verdict.coverage import what_was_seen
 from ptt.diagnostics.verdict.headline import contaminated, verdict_of, why_nothing_was_judged
 from ptt.diagnostics.verdict.outcome import outcome_of
+from ptt.diagnostics.watch.observed import observed_steps
+from ptt.diagnostics.watch.replay import replay_stop
 
 Result = TypeVar("Result")
 
@@ -170,6 +173,8 @@ def diagnosis_of(
         explains=explains(),
         outcome=outcome,
     )
+    replayed = next(iter(_run([("stop-replay", partial(_replay, gathered, verdicts))], crashes)), None)
+    diagnosis = replace(diagnosis, stop_replay=replayed, crashes=tuple(crashes))
     diagnosis = _with_ledger(diagnosis, gathered, tokens, contaminated(verdicts, signature[0].signature.pair))
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
     more = ({} if curves.is_empty() else {CURVES: curves}) | (support[1] if support else {})
@@ -201,6 +206,14 @@ def _with_ledger(
 
 def _findings_on(verdicts: Iterable[RuleVerdict], ids: Collection[str]) -> bool:
     return any(finding.id in ids for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings)
+
+
+def _replay(gathered: Gathered, verdicts: Sequence[RuleVerdict]) -> StopReplay | None:
+    """Return where a watch would have stopped the run; of logprobs that are wrong no tail counts."""
+    evidence = gathered.evidence
+    wrong = evidence.tails is None or contaminated(verdicts, evidence.tails.pair) is not None
+    steps = observed_steps(evidence.metrics, None if wrong else gathered.tables.get("step_stats"))
+    return replay_stop(steps, limits=evidence.limits)
 
 
 def _audit(evidence: Evidence, findings: Sequence[Finding]) -> tuple[AuditRow, ...]:

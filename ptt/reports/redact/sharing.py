@@ -62,6 +62,10 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
         "spikes noise at_zero bound at_bound spread_left",
         logged_as=S,
     ),
+    model.StopReplay: _columns(
+        "budget first_step last_step step rule since_step warned_step watched", claim=S, guards=Treat.EACH,
+    ),
+    model.Guard: _columns("name value unit", says=S),
     model.Signature: _columns(
         "status pair onset_step onset_interval limit_passed_step limit_passed_interval lead_steps lead_is_lower_bound "
         "lead_interval lead_until p_value false_alarm_rate",

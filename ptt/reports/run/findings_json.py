@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Ledger, Outcome, Strength, Support
+from ptt.diagnostics.model import STEP, Coverage, Diagnosis, Finding, Ledger, Outcome, StopReplay, Strength, Support
 from ptt.reports.output import fields_of, finite_json
 from ptt.reports.run.advisories import advisories_json
 
@@ -60,6 +60,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
                 **({} if diagnosis.verdict.coverage is None else {"coverage": _coverage(diagnosis.verdict.coverage)}),
             },
             **({} if diagnosis.outcome is None else {"outcome": _outcome(diagnosis.outcome)}),
+            **({} if diagnosis.stop_replay is None else {"stop_replay": _stop_replay(diagnosis.stop_replay)}),
             "signature": {
                 **fields_of(signature, "status", "reason", "pair", "onset_step", "onset_interval"),
                 **fields_of(signature, "limit_passed_step", "limit_passed_interval"),
@@ -147,6 +148,14 @@ def _ledger(ledger: Ledger) -> dict[str, object]:
         "shares": [fields_of(share, *LEDGER_SHARE) for share in ledger.shares],
         "guards": [fields_of(price, *GUARD_PRICE) for price in ledger.guards],
         "cheapest": ledger.cheapest,
+    }
+
+
+def _stop_replay(replay: StopReplay) -> dict[str, object]:
+    return {
+        **fields_of(replay, "step", "first_step", "last_step", "budget", "rule", "since_step", "claim", "warned_step"),
+        **fields_of(replay, "watched", "said"),
+        "guards": [fields_of(guard, "name", "value", "unit", "says") for guard in replay.guards],
     }
 
 

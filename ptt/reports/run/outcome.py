@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.model import Diagnosis, SeriesOutcome
+from ptt.diagnostics.model import Diagnosis, SeriesOutcome, in_unit
 from ptt.reports.text.numbers import bounds, count, counted, percent, with_unit
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.tables import table
@@ -47,13 +47,13 @@ class OutcomeView:
 
 
 def said_beside_headline(diagnosis: Diagnosis) -> str:
-    """Return the sentences on what a run did, without that which its headline begins with."""
-    outcome = diagnosis.outcome
-    if outcome is None:
-        return ""
-    if not outcome.did or outcome.did not in diagnosis.verdict.headline:
-        return outcome.said
-    return " ".join(outcome.said.replace(outcome.did, "").split())
+    """Return what a run did, without that which its headline begins with, and where it could have been stopped."""
+    outcome, replayed = diagnosis.outcome, diagnosis.stop_replay
+    said = outcome.said if outcome else ""
+    if outcome and outcome.did and outcome.did in diagnosis.verdict.headline:
+        said = said.replace(outcome.did, "")
+    stop = in_unit(replayed.said, diagnosis.run.step_unit) if replayed and replayed.step is not None else ""
+    return " ".join(f"{said} {stop}".split())
 
 
 def outcome_view(diagnosis: Diagnosis) -> OutcomeView | None:
