@@ -138,7 +138,8 @@ GUARDED = """
 Guards were switched on in the baseline of the reproduction. Predicted: what the ledger of the run without the guard
 says that it takes of the late tail's contributions. Real: by how much late post-tool p95 and p99 of abs r came out
 lower than in the run of the same seed without it (below 0: higher). The two are not the same quantity: a replay says
-what single updates lose, and a guard acts over all of them. It says least of a KL, which is small in each update.
+what single updates lose, and a guard acts over all of them. It says least of a KL, which is small in each update. Four
+runs without a guard differ from each other by 9% in p95 and 4% in p99 (standard deviation).
 
 | guard | seed | predicted: takes of the tail | costs of the rest | real: p95 lower by | p99 lower by |
 |---|---|---|---|---|---|
