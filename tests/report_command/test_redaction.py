@@ -73,6 +73,7 @@ def test_every_field_is_classified(judged: dict[str, api.Diagnosis]) -> None:
         "outcome",
         "signature",
         "audit",
+        "stop_replay",
         "findings",
         "healthy",
         "not_judged",

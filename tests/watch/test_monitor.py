@@ -134,7 +134,8 @@ def test_the_shares_add_up_to_the_budget() -> None:
 def test_a_watch_that_is_restored_says_the_same_and_no_step_counts_twice() -> None:
     steps = growing(6.0)
     whole = alarms(steps)
-    monitor, told = Monitor.start(), []
+    monitor = Monitor.start()
+    told: list[Alarm] = []
     for step in steps:
         told += monitor.observe(step)
         assert monitor.observe(step) == ()

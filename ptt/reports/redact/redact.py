@@ -234,7 +234,7 @@ class Masker:
 
 
 RECORDED: Final = "recorded, and left out here"
-RECORDS: Final = ("run", "verdict", "outcome", "signature", "audit")
+RECORDS: Final = ("run", "verdict", "outcome", "signature", "stop_replay", "audit")
 LISTS: Final = ("findings", "healthy", "not_judged", "crashes", "sources")
 HOLDER_ATTRIBUTE, HOLDER_VALUE = "holder_attribute", "holder_value"  # of a finding on who holds a tail
 BEFORE_ANY: Final = "none"  # of the tail's holders: no tool came before
