@@ -76,6 +76,7 @@ def test_every_field_is_classified(judged: dict[str, api.Diagnosis]) -> None:
         "ledger",
         "support",
         "advisories",
+        "stop_replay",
         "findings",
         "healthy",
         "not_judged",
