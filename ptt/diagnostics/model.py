@@ -613,6 +613,7 @@ class AdvisoryMatch:
     findings: tuple[str, ...] = ()  # ids of the run's findings that belong to its signature
     settings: Mapping[str, JsonScalar] = field(default_factory=dict)  # that hold, as the run records them
     looked_for: bool = False  # of a note: the run could have shown its signature, and does not
+    shaped: bool = False  # its signature asks for the shape of a metric, not for findings alone
     by_default: tuple[str, ...] = ()  # of these settings: not written, so that the framework's default counts
     packages: Mapping[str, str] = field(default_factory=dict)  # affected, with the version recorded; "" if none is
     unsure: tuple[str, ...] = ()  # why it is no more than a note

@@ -96,6 +96,7 @@ def _match(advisory: Advisory, setup: SetupAnswer, shown: SignatureAnswer, sourc
         effect=advisory.effect,
         findings=shown.findings,
         looked_for=strength is Strength.NOTE and shown.shown is False,
+        shaped=bool(advisory.signature.metrics),
         settings={key: answer.value for key, answer in held.items()},
         by_default=tuple(key for key, answer in held.items() if answer.by_default),
         packages={name: answer.version for name, answer in setup.ranges.items()},

@@ -157,7 +157,7 @@ def support_plot(diagnosis: Diagnosis, key: str) -> LinePlot | None:
     steps = frame["step_mid"].to_numpy()
     lines = {name: frame[name].fill_null(math.nan).to_numpy() for name in PARTS_OF_COURSE}
     lines = {name: values for name, values in lines.items() if np.isfinite(values).sum() >= MIN_DRAWN}
-    if not lines:
+    if lines.keys() <= {"text_only"}:
         return None
     highest = max(float(np.nanmax(values)) for values in lines.values())
     x = Axis(low=float(frame["step_first"][0]), high=float(frame["step_last"][-1]))

@@ -106,7 +106,7 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
         matches=Treat.EACH,
     ),
     model.AdvisoryMatch: _columns(
-        "strength kind severity looked_for",
+        "strength kind severity looked_for shaped",
         **dict.fromkeys(("id", "summary", "effect", "by_default", "change", "where", "upgrade", "workaround",
             "references"), Treat.PUBLIC),
         findings=Treat.RULE, settings=Treat.PUBLIC, packages=Treat.VERSIONS, unsure=S, would_show=S, source=Treat.FILE,

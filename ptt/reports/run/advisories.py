@@ -107,9 +107,15 @@ def told_under(diagnosis: Diagnosis) -> dict[str, list[str]]:
             lines = told.setdefault(finding, [])
             if match.strength is Strength.CAUSE:
                 lines.append(f"{title(match)}. {sentence(because(match))} {remedy(match)} {match.references[0]}")
-            elif match.strength is Strength.POSSIBLE and len(lines) < MAX_POSSIBLE:
+            elif _is_worth_a_look(match) and len(lines) < MAX_POSSIBLE:
                 lines.append(f"Possibly {title(match)} ({joined(list(match.unsure))}). {match.references[0]}")
-    return told
+    return {finding: lines for finding, lines in told.items() if lines}
+
+
+def _is_worth_a_look(match: AdvisoryMatch) -> bool:
+    """Return whether more than a common finding speaks for a possible cause."""
+    supported = bool(match.settings) or any(match.packages.values()) or match.shaped or len(match.findings) > 1
+    return match.strength is Strength.POSSIBLE and supported
 
 
 def cause_lines(diagnosis: Diagnosis) -> list[str]:
@@ -125,7 +131,7 @@ def quiet_line(diagnosis: Diagnosis) -> str:
     if report is None:
         return ""
     notes = sum(not match.looked_for for match in report.of(Strength.NOTE))
-    possible = len(report.of(Strength.POSSIBLE))
+    possible = sum(map(_is_worth_a_look, report.matches))
     parts = [
         f"{_advisories(notes)} would apply" if notes else "",
         counted(possible, "possible cause") if possible else "",

@@ -26,7 +26,7 @@ from ptt.reports.text.consequences import chains, span_words
 from ptt.reports.text.names import CONDITIONS, LINKS, kind_name, pair_name, sentence, slice_name
 from ptt.reports.text.numbers import count, counted, limit_value, number, with_unit
 from ptt.reports.text.sanitize import safe
-from ptt.reports.text.support import support_sentences
+from ptt.reports.text.support import support_brief
 from ptt.reports.text.tables import Row, rows_where
 from ptt.reports.text.why import samples
 
@@ -297,7 +297,7 @@ def finding_views(diagnosis: Diagnosis) -> tuple[FindingView, ...]:
 def _follows(finding: Finding, diagnosis: Diagnosis) -> str:
     """Say what the tail follows that a finding is about."""
     support = diagnosis.support if on_supported_tail(finding, diagnosis) else None
-    return "" if support is None else " ".join(support_sentences(support))
+    return "" if support is None else " ".join(support_brief(support))
 
 
 def on_supported_tail(finding: Finding, diagnosis: Diagnosis) -> bool:

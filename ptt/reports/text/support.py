@@ -33,12 +33,22 @@ def support_line(support: Support) -> str:
     return f"{'; '.join(filter(None, (f'The {what} follows {_share(found)}', others, unclear_words)))}."
 
 
+def support_brief(support: Support) -> list[str]:
+    """Say what the tail follows, and what the reference knows of it, or how to record what is missing."""
+    told = support.follows != "cannot_tell"
+    return [safe(text) for text in (support_line(support), *([_mass(support)] if told else _reasons(support))) if text]
+
+
+def _reasons(support: Support) -> list[str]:
+    return [sentence(reason) for reason in dict.fromkeys(share.reason for share in support.shares) if reason]
+
+
 def support_sentences(support: Support) -> list[str]:
     """Say what the tail follows, what the reference knows of it, and how the tools' output and its share changed."""
     said = [support_line(support)]
     if support.follows == "cannot_tell" and (known := [*_known(support, clear=True), *_known(support, clear=False)]):
         said.append(f"As far as it goes: {joined([_share(share) for share in known])}.")
-    said += [sentence(reason) for reason in dict.fromkeys(share.reason for share in support.shares) if reason]
+    said += _reasons(support)
     said += filter(None, (_mass(support), _outputs(support), _exposure(support), _movement(support)))
     return [safe(text) for text in said]
 
