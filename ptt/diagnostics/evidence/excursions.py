@@ -137,7 +137,7 @@ def gather_excursions(
     """Return what departs and returns beyond noise, one entry for the same steps, in the order of `WATCHED`."""
     other = other or {}
     searched = {name: metrics[name] for name in WATCHED if name in metrics and _is_usable(metrics[name])}
-    happened = _happened(metrics, other, run, evaluation, events, segments) if searched else {}
+    happened = happened_at(metrics, other, run, evaluation, events, segments) if searched else {}
     rate = FALSE_ALARMS / max(1, len(searched))
     found: list[Recurrence] = []
     for name, series in searched.items():
@@ -201,7 +201,7 @@ def _with_beside(recurrence: Recurrence, metrics: Mapping[str, Series], other: M
     return replace(recurrence, beside=tuple(beside))
 
 
-def _happened(
+def happened_at(
     metrics: Mapping[str, Series],
     other: Mapping[str, Series],
     run: Run,

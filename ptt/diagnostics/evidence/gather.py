@@ -31,10 +31,11 @@ from ptt.diagnostics.evidence.completions import (
 from ptt.diagnostics.evidence.contradictions import find_contradictions
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
-from ptt.diagnostics.evidence.excursions import gather_excursions
+from ptt.diagnostics.evidence.excursions import gather_excursions, happened_at
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mask import gather_mask
 from ptt.diagnostics.evidence.mismatch import gather_freshness, gather_mismatch, gather_rank_mismatch
+from ptt.diagnostics.evidence.mismatch_course import metric_signs
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.prompt_groups import gather_groups
@@ -352,6 +353,17 @@ def gather(
             segments=evidence.segments,
         ),
     )
+    signs = topic(
+        "course of the mismatch",
+        lambda: metric_signs(
+            series,
+            other=other,
+            pairs=pairs,
+            run=run,
+            excursions=excursions or (),
+            happened=happened_at(series, other, run, evidence.evaluation, evidence.events, evidence.segments),
+        ),
+    )
     described = topic(
         "outcome",
         lambda: describe_run_series(
@@ -368,7 +380,10 @@ def gather(
     tables |= {"courses": described.courses} if described else {}
     return Gathered(
         evidence=replace(
-            evidence, excursions=excursions, described=described.outcomes if described else (), seconds=seconds
+            evidence,
+            excursions=excursions,
+            mismatch_signs=(*evidence.mismatch_signs, *(signs or ())),
+            described=described.outcomes if described else (), seconds=seconds
         ),
         # the rows leave these out, and there may be thousands
         tables=Tables(tables, {"other_series": partial(series_parts, other)}) if wide.parts else tables,

@@ -80,7 +80,11 @@ class MismatchAnswer:
 def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnswer | None:
     """Return the causes that the signs favour, or None where they favour none."""
     signs = tuple(signs)
-    scores = {name: sum(sign.weights.get(name, 0.0) for sign in signs) for name in CAUSES}
+    words = _words()
+    scores = {
+        name: float(words[name].get("prior", 0.0)) + sum(one.weights.get(name, 0.0) for one in signs)
+        for name in CAUSES
+    }
     ranked = sorted((name for name in CAUSES if scores[name] > 0), key=lambda name: -scores[name])
     if not ranked:
         return None
@@ -88,8 +92,8 @@ def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnsw
         MismatchCause(
             name=name,
             score=scores[name],
-            for_=tuple(sign.text for sign in signs if sign.weights.get(name, 0.0) > 0),
-            against=tuple(sign.text for sign in signs if sign.weights.get(name, 0.0) < 0),
+            for_=tuple(one.text for one in signs if one.weights.get(name, 0.0) > 0),
+            against=tuple(one.text for one in signs if one.weights.get(name, 0.0) < 0),
         )
         for name in ranked[:NAMED]
     )
@@ -120,3 +124,9 @@ def _setting(name: str, framework: str | None) -> str:
 def _words() -> dict[str, dict[str, Any]]:
     text = resources.files(__package__).joinpath("mismatch_causes.toml").read_text("utf-8")
     return tomllib.loads(text)
+
+
+def sign(name: str, /, **numbers: str) -> Sign:
+    """Return a sign of the table by its name, with the numbers that its text names."""
+    entry = _words()["signs"][name]
+    return Sign(text=str(entry["text"]).format(**numbers), weights=entry["weights"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.mismatch_causes import MismatchCause, Sign, rank_causes
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.rules.single_series import aligned, selected
 from ptt.diagnostics.statistics.mismatch_shape import HEAD, MismatchShape
 from ptt.diagnostics.wording import pct, sig
@@ -150,3 +153,27 @@ def cause_of(shape: MismatchShape) -> Cause:
         "weights; if not, compare the token ids of the whole context",
         "use one chat template and one limit for tool output on both sides; sync before each batch",
     )
+
+
+def with_causes(finding: Finding, evidence: Evidence, *own: Sign) -> Finding:
+    """Add the ranked causes to a finding, the experiment that tells the first two apart, and the setting to change.
+
+    own: what the rule itself saw. Where no sign favours any cause the finding stays as it is.
+    """
+    answer = rank_causes((*evidence.mismatch_signs, *own), framework=evidence.run.framework)
+    if answer is None:
+        return finding
+    pair = answer.indistinguishable
+    tie = () if pair is None else ("these logs do not tell the first two causes apart",)
+    return replace(
+        finding,
+        causes=(*(_cause_words(cause) for cause in answer.causes), *tie),
+        confirm=(answer.experiment, *finding.confirm[1:]),
+        next=(answer.setting, *finding.next),
+        evidence={**finding.evidence, **answer.evidence},
+    )
+
+
+def _cause_words(cause: MismatchCause) -> str:
+    against = f"; against it: {', '.join(cause.against)}" if cause.against else ""
+    return f"{cause.title}: {', '.join(cause.for_)}{against}"

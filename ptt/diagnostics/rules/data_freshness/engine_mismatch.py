@@ -22,7 +22,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness import MIN_STEPS, cause_of, freshest
+from ptt.diagnostics.rules.data_freshness import MIN_STEPS, cause_of, freshest, with_causes
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import lasting_excess, measured, peak_median, series_evidence
 from ptt.diagnostics.statistics.mismatch_shape import LARGE
@@ -38,7 +38,7 @@ MOST = 0.5  # of the large differences lie after tool output
 MIN_LIFT = 1.5  # times their share of the tokens, at the low end of its interval
 HIGH_FACTOR = 10.0  # times the limit, of the distance from nothing
 
-METRICS = ("mismatch/prob_diff", "mismatch/kl", "mismatch/prob_error", "mismatch/logp_abs_mean")
+METRICS = ("mismatch/prob_diff", "mismatch/kl", "mismatch/prob_error", "mismatch/logp_abs_mean", "mismatch/ppl_diff")
 
 
 class Mismatch(NamedTuple):
@@ -71,6 +71,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if unseen:
         findings = [replace(finding, severity=Severity.LOW, claim=finding.claim + unseen) for finding in findings]
     worst = min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
+    worst = with_causes(worst, evidence)
     shape = evidence.mismatch
     if shape is None or shape.tail is None or shape.tail.share < MOST or shape.tail.lift_interval[0] < MIN_LIFT:
         return worst
@@ -150,4 +151,5 @@ RULE = rule(
     kl_fine=KL_FINE,
     prob_error=PROB_ERROR,
     logp_abs=LOGP_ABS,
+    ppl_diff=LOGP_ABS,
 )

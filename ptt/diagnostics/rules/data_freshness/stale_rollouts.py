@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness import MIN_STEPS, lag_of, response
+from ptt.diagnostics.rules.data_freshness import MIN_STEPS, lag_of, response, with_causes
 from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, KL, LOGP_ABS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import Excess, last_mean, lasting_excess, series_evidence
