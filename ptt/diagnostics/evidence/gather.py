@@ -383,7 +383,8 @@ def gather(
             evidence,
             excursions=excursions,
             mismatch_signs=(*evidence.mismatch_signs, *(signs or ())),
-            described=described.outcomes if described else (), seconds=seconds
+            described=described.outcomes if described else (),
+            seconds=seconds,
         ),
         # the rows leave these out, and there may be thousands
         tables=Tables(tables, {"other_series": partial(series_parts, other)}) if wide.parts else tables,

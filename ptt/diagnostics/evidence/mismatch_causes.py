@@ -24,6 +24,7 @@ CAUSES: Final = (
 )  # fmt: skip
 TOLD_APART: Final = 1.0
 """Nats between the first two causes: from a factor of e in likelihood on, the first is named alone."""
+MOST_NAMED: Final = 2
 NAMED: Final = 4  # causes in an answer: the rest are too far behind to look for
 
 
@@ -65,6 +66,11 @@ class MismatchAnswer:
         return self.causes[0]
 
     @property
+    def undecided(self) -> bool:
+        """Whether more than two causes fit as well as the first: then none of them is named as the one."""
+        return sum(self.first.score - cause.score < TOLD_APART / 2 for cause in self.causes) > MOST_NAMED
+
+    @property
     def evidence(self) -> dict[str, JsonScalar]:
         """The answer as the typed evidence of a finding."""
         ranked: dict[str, JsonScalar] = {}
@@ -82,8 +88,7 @@ def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnsw
     signs = tuple(signs)
     words = _words()
     scores = {
-        name: float(words[name].get("prior", 0.0)) + sum(one.weights.get(name, 0.0) for one in signs)
-        for name in CAUSES
+        name: float(words[name].get("prior", 0.0)) + sum(one.weights.get(name, 0.0) for one in signs) for name in CAUSES
     }
     ranked = sorted((name for name in CAUSES if scores[name] > 0), key=lambda name: -scores[name])
     if not ranked:

@@ -39,6 +39,7 @@ AGREES: Final = 0.7  # of that distance: both sides agree up to their arithmetic
 GREW: Final = 3.0  # times the level of the first steps
 GREW_FAR: Final = 10.0  # times: no arithmetic changes so much
 STEADY: Final = 2.0  # times, either way: a level that stays
+MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
 AT_ONCE: Final = 5.0  # times from one step to the next: a jump
 FIRST_VALUES: Final = 3  # the level at the start
 EARLY: Final = 5  # a rise before it is the first updates' and no jump
@@ -128,7 +129,7 @@ def _course(
         yield sign(f"falls_{kind}", **numbers, when=when)
     elif late <= limit and float(np.median(values)) <= limit:
         return
-    elif first > limit and first / STEADY <= late <= first * STEADY:
+    elif first > limit and _stays(level):
         yield sign("constant", **numbers)
         if level.name not in ("mismatch/prob_diff", "mismatch/prob_error", "mismatch/kl"):
             yield sign("large" if late > LARGE else "moderate", **numbers)
@@ -142,7 +143,7 @@ def _course(
         yield sign("grew", **numbers)
         if late >= GREW_FAR * values[0]:
             yield sign("grew_far", **numbers)
-        yield from _reward_beside(metrics, level)
+        yield from _reward_beside(metrics)
 
 
 def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tuple[str, str] | None:
@@ -166,6 +167,14 @@ def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tup
     return ("regular" if teeth is not None else "alone"), shown
 
 
+def _stays(level: Series) -> bool:
+    """Return whether the level ends where it began, as far as it scatters."""
+    early, late = level.values[: level.width], level.values[-level.width :]
+    factor = float(np.median(late) / np.median(early))
+    above = float((late > np.median(early)).mean())
+    return 1 / STEADY <= factor <= STEADY or MIXED <= above <= 1 - MIXED
+
+
 def _jump(level: Series, limit: float) -> int | None:
     """Return the place at which a level that agreed is off at once and stays so, or None."""
     above = level.values > limit
@@ -186,7 +195,7 @@ def _reward_at(metrics: Mapping[str, Series], at: int) -> Iterator[Sign]:
         yield sign("reward_crashes", before=sig(float(np.median(before))), after=sig(float(np.median(after))))
 
 
-def _reward_beside(metrics: Mapping[str, Series], level: Series) -> Iterator[Sign]:
+def _reward_beside(metrics: Mapping[str, Series]) -> Iterator[Sign]:
     """The reward is measured on what the engine samples: it cannot move where the engine's weights do not."""
     reward = metrics.get("reward/mean")
     trend = classify_trend(reward.finite()[1]) if reward is not None else "cannot_say"
@@ -272,5 +281,3 @@ def _at(metrics: Mapping[str, Series], name: str, steps: IntArray) -> float | No
     at, values = series.finite()
     chosen: FloatArray = values[np.isin(at, steps)]
     return float(np.median(chosen)) if len(chosen) else None
-
-

@@ -66,8 +66,8 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 PARSER = Parser(
     name="run_settings",
-    describes="Settings beside the logs (config.json, args.json, hparams.yaml): how many steps or epochs were planned, and "
-    "how the inference engine was set.",
+    describes="Settings beside the logs (config.json, args.json, hparams.yaml): how many steps or epochs were "
+    "planned, and how the inference engine was set.",
     held_against="source: Spinning Up's `logx.save_config`, Lightning's loggers, W&B's config.yaml",
     priority=60,
     of_training=False,

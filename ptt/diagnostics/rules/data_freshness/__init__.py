@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.mismatch_causes import MismatchCause, Sign, rank_causes
+from ptt.diagnostics.evidence.mismatch_causes import MismatchAnswer, MismatchCause, Sign, rank_causes
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.rules.single_series import aligned, selected
@@ -155,21 +155,30 @@ def cause_of(shape: MismatchShape) -> Cause:
     )
 
 
-def with_causes(finding: Finding, evidence: Evidence, *own: Sign) -> Finding:
+def answer_of(evidence: Evidence, *own: Sign) -> MismatchAnswer | None:
+    """Return the causes that the signs of this run favour, and `own` ones; None where they favour none."""
+    return rank_causes((*evidence.mismatch_signs, *own), framework=evidence.run.framework)
+
+
+def with_causes(finding: Finding, evidence: Evidence, *own: Sign, keep: int | None = None) -> Finding:
     """Add the ranked causes to a finding, the experiment that tells the first two apart, and the setting to change.
 
-    own: what the rule itself saw. Where no sign favours any cause the finding stays as it is.
+    own: what the rule itself saw. keep: how many of the finding's last pieces of advice hold whatever the cause; by
+    default all. Where no sign favours any cause the finding stays as it is.
     """
-    answer = rank_causes((*evidence.mismatch_signs, *own), framework=evidence.run.framework)
+    answer = answer_of(evidence, *own)
     if answer is None:
         return finding
-    pair = answer.indistinguishable
-    tie = () if pair is None else ("these logs do not tell the first two causes apart",)
+    named, pair = answer.first.title, answer.indistinguishable
+    if pair is not None:
+        named = f"{named} or {answer.causes[1].title}"
+    points = "" if answer.undecided else f"; the signs point to {named}"
     return replace(
         finding,
-        causes=(*(_cause_words(cause) for cause in answer.causes), *tie),
-        confirm=(answer.experiment, *finding.confirm[1:]),
-        next=(answer.setting, *finding.next),
+        claim=finding.claim + points,
+        causes=tuple(_cause_words(cause) for cause in answer.causes),
+        confirm=(answer.experiment, *(finding.confirm if keep is None else ())),
+        next=(answer.setting, *(finding.next if keep is None else finding.next[-keep:])),
         evidence={**finding.evidence, **answer.evidence},
     )
 

@@ -78,7 +78,7 @@ def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Find
             "turn off one after the other: prefix caching, packing, compiled graphs, tensor parallelism in the engine",
         ),
     )
-    return with_causes(finding, evidence)
+    return with_causes(finding, evidence, keep=2)
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
