@@ -219,7 +219,9 @@ def happened_at(
                 steps[kind].append(_sparse(series, run))
     steps[CHECKPOINT].append(_saved(run))
     steps[RESTART].append(np.array(sorted(_restarts(run, events, segments)), np.int64))
-    epoch = metrics.get("epoch") or other.get("epoch") or other.get("train/epoch")
+    epoch = metrics.get("epoch") or next(
+        (one for one in other.values() if one.raw_name.rpartition("/")[2] == "epoch"), None
+    )
     if epoch is not None:
         at, values = epoch.finite()
         steps[EPOCH].append(at[1:][np.diff(np.floor(values)) > 0])

@@ -40,6 +40,7 @@ GREW: Final = 3.0  # times the level of the first steps
 GREW_FAR: Final = 10.0  # times: no arithmetic changes so much
 STEADY: Final = 2.0  # times, either way: a level that stays
 MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
+STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
 AT_ONCE: Final = 5.0  # times from one step to the next: a jump
 FIRST_VALUES: Final = 3  # the level at the start
 EARLY: Final = 5  # a rise before it is the first updates' and no jump
@@ -69,9 +70,16 @@ SETTINGS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
     "packs": (("packing", "pack_length"), True),
     "fused_rope": (("apply_rope_fusion",), True),
     "experts": (("expert_model_parallel_size",), True),
+    "quantised": (("quantization", "load_in_4bit", "load_in_8bit"), True),
     "keeps_cache": (("recompute_kv_cache_after_weight_updates", "clear_kv_cache_on_weight_sync"), False),
 }
 """By sign: the settings that give it, and whether turned on or off; a size above 1 is turned on."""
+TOLD_BY_METRICS: Final[Mapping[str, frozenset[str]]] = {
+    "packs": frozenset({"packed", "packing"}),
+    "experts": frozenset({"moe", "expert", "experts", "router", "routing"}),
+    "turns": frozenset({"turns", "tool", "tools"}),
+}
+"""By sign: words of metrics that are logged where it holds; settings tell it better."""
 BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
 
 
@@ -141,7 +149,10 @@ def _course(
         yield from _reward_at(metrics, at)
     elif values[0] <= AGREES * limit and late >= GREW * values[0]:
         yield sign("grew", **numbers)
-        if late >= GREW_FAR * values[0]:
+        third = float(np.median(values[: len(values) // 3]))
+        if third <= min(limit, STILL * first):
+            yield sign("grew_late", **numbers)
+        elif late >= GREW_FAR * values[0]:
             yield sign("grew_far", **numbers)
         yield from _reward_beside(metrics)
 
@@ -268,9 +279,10 @@ def _configured(context: Mapping[str, JsonScalar], other: Mapping[str, Series], 
         if words & {"sync", "refit"} and len(series.finite()[0]) >= AT_ALL_STEPS * len(level.steps):
             yield sign("synced_each_step", name=series.raw_name)
             break
-    packed = next((one for one in other.values() if words_of(one.raw_name) & {"packed", "packing"}), None)
-    if packed is not None and not {"packing", "pack_length"} & context.keys():
-        yield sign("packs", setting=packed.raw_name)
+    for name, told in TOLD_BY_METRICS.items():
+        logged = next((one for one in other.values() if words_of(one.raw_name) & told), None)
+        if logged is not None and not any(setting in context for setting in SETTINGS.get(name, ((), True))[0]):
+            yield sign(name, setting=logged.raw_name)
 
 
 def _at(metrics: Mapping[str, Series], name: str, steps: IntArray) -> float | None:

@@ -170,9 +170,9 @@ SAFE_SETTINGS: Final = frozenset(
 
 ENGINE_SETTINGS: Final = frozenset(
     {"apply_rope_fusion", "bias_activation_fusion", "clear_kv_cache_on_weight_sync", "enable_prefix_caching",
-     "enable_sleep_mode", "expert_model_parallel_size", "free_cache_engine", "lora_r", "lora_rank", "pack_length",
-     "packing", "recompute_kv_cache_after_weight_updates", "sleep_level", "tuner_type", "use_lora", "use_peft",
-     "vllm_enable_lora", "vllm_enable_prefix_caching", "vllm_enable_sleep_mode"}
+     "enable_sleep_mode", "expert_model_parallel_size", "free_cache_engine", "load_in_4bit", "load_in_8bit", "lora_r",
+     "lora_rank", "pack_length", "packing", "quantization", "recompute_kv_cache_after_weight_updates", "temperature",
+     "top_p", "use_lora", "use_peft", "vllm_enable_lora", "vllm_enable_prefix_caching", "vllm_enable_sleep_mode"}
 )  # fmt: skip
 """What may set the inference engine apart from the trainer."""
 
