@@ -36,6 +36,7 @@ from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_tabl
 from ptt.diagnostics.evidence.mask import gather_mask
 from ptt.diagnostics.evidence.mismatch import gather_freshness, gather_mismatch, gather_rank_mismatch
 from ptt.diagnostics.evidence.mismatch_course import metric_signs
+from ptt.diagnostics.evidence.mismatch_tokens import gather_pattern
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.prompt_groups import gather_groups
@@ -305,6 +306,7 @@ def gather(
         freshness=topic("freshness", lambda: gather_freshness(tokens)),
         mismatch=topic("mismatch", lambda: gather_mismatch(tokens, post_name=post_name)),
         rank_mismatch=topic("mismatch by rank", lambda: gather_rank_mismatch(tokens)),
+        mismatch_pattern=topic("pattern of the mismatch", lambda: gather_pattern(tokens)),
         pairs=pairs,
         reference=reference,
         kl_witness=topic("witness of the KL", lambda: gather_kl_witness(tokens, series)),
@@ -364,6 +366,7 @@ def gather(
             happened=happened_at(series, other, run, evidence.evaluation, evidence.events, evidence.segments),
         ),
     )
+    pattern = evidence.mismatch_pattern
     described = topic(
         "outcome",
         lambda: describe_run_series(
@@ -382,7 +385,7 @@ def gather(
         evidence=replace(
             evidence,
             excursions=excursions,
-            mismatch_signs=(*evidence.mismatch_signs, *(signs or ())),
+            mismatch_signs=(*((pattern.sign,) if pattern else ()), *(signs or ())),
             described=described.outcomes if described else (),
             seconds=seconds,
         ),

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.mismatch_tokens import NOTICED, MismatchPattern
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import MIN_STEPS, cause_of, freshest, with_causes
@@ -67,6 +68,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             "vllm_importance_sampling_correction=True",
         )
     findings = [finding for mismatch in mismatches if (finding := _finding(mismatch)) is not None]
+    pattern = evidence.mismatch_pattern
+    if not findings and pattern is not None and pattern.noticed:
+        return with_causes(_small(pattern, evidence), evidence, keep=1)
     if not findings:
         peaks = (
             f"{mismatch.series.raw_name} peaks at {sig(peak_median(mismatch.series))}, limit {mismatch.limit:g}"
@@ -83,6 +87,24 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return worst
     where = f"; {pct(shape.tail.share)} of the recorded differences beyond {LARGE:g} nats come after tool output"
     return replace(worst, claim=worst.claim + where, causes=(cause_of(shape).name, *worst.causes))
+
+
+def _small(pattern: MismatchPattern, evidence: Evidence) -> Finding:
+    """Return the finding on a mismatch within the limits whose tokens follow a pattern that no arithmetic leaves."""
+    steps, means = evidence.pairs["old/rollout"].mean_abs.finite()
+    return Finding(
+        severity=Severity.LOW,
+        claim=f"Inference engine and trainer differ by a pattern, though little: mean of |old/rollout| is "
+        f"{sig(pattern.mean)} nats, and {pattern.sign.text}",
+        observed=pattern.mean,
+        limit=NOTICED,
+        unit="nats",
+        onset_step=int(steps[0]),
+        evidence={"pattern": pattern.name, "mean": pattern.mean},
+        causes=(),
+        confirm=("compare both sides' logprobs of the sequences that are off most",),
+        next=("mend it before it grows: importance weights correct noise, not a pattern",),
+    )
 
 
 def _by_harm(finding: Finding, evidence: Evidence) -> Finding:
