@@ -177,6 +177,13 @@ GREW: Final = 1.2
 CONSTANT: Final = 0.7
 PLAIN: Final = 0.02  # nats of mean |r|: noise below it is nobody's fault
 
+
+def _grows(one: MismatchFingerprint) -> bool:
+    if not (one.rise > RISE and one.signed < AWAY / 2):
+        return False
+    return one.spread > GREW or (one.spread > CONSTANT and one.token_share > TOKEN_SHARE)
+
+
 PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
     "copied": lambda one: one.copied >= ALL,
     "partly_copied": lambda one: one.copied > SOME or one.copied_reference > FEW,
@@ -204,17 +211,11 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
         one.signed < AWAY and one.fall > max(FALL, FALL_SHARE * one.spread) and one.token_share > TOKEN_SHARE
     ),
     "grows_apart": lambda one: _grows(one) and math.isfinite(one.reference_gap),
-    "grows": lambda one: _grows(one),
+    "grows": _grows,
     "by_token": lambda one: one.token_share > TOKEN_SHARE and one.signed < AWAY and one.spread < GREW,
     "noise": lambda one: one.mean > PLAIN and one.spread < GREW and not one.token_share > TOKEN_SHARE,
 }
 """By the name of its sign; NaN follows none."""
-
-
-def _grows(one: MismatchFingerprint) -> bool:
-    if not (one.rise > RISE and one.signed < AWAY / 2):
-        return False
-    return one.spread > GREW or (one.spread > CONSTANT and one.token_share > TOKEN_SHARE)
 
 
 def _scaled(one: MismatchFingerprint, tokens: Tokens) -> str:

@@ -1,8 +1,8 @@
 """Which pattern the differences between trainer and engine follow, token by token.
 
-Measured on the scale of logits: u = logit(trainer) - logit(engine). A disturbance of the logits by d is u = d at a likely
-token and at an unlikely one, while r = d (1 - p) vanishes where the policy is certain: on this scale levels of different
-sequences, places and steps compare."""
+Measured on the scale of logits: u = logit(trainer) - logit(engine). A disturbance of the logits by d is u = d at a
+likely token and at an unlikely one, while r = d (1 - p) vanishes where the policy is certain: on this scale levels of
+different sequences, places and steps compare."""
 
 from __future__ import annotations
 

@@ -91,7 +91,6 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 def _small(pattern: MismatchPattern, evidence: Evidence) -> Finding:
     """Return the finding on a mismatch within the limits whose tokens follow a pattern that no arithmetic leaves."""
-    steps, means = evidence.pairs["old/rollout"].mean_abs.finite()
     return Finding(
         severity=Severity.LOW,
         claim=f"Inference engine and trainer differ by a pattern, though little: mean of |old/rollout| is "
@@ -99,7 +98,7 @@ def _small(pattern: MismatchPattern, evidence: Evidence) -> Finding:
         observed=pattern.mean,
         limit=NOTICED,
         unit="nats",
-        onset_step=int(steps[0]),
+        onset_step=int(evidence.pairs["old/rollout"].mean_abs.finite()[0][0]),
         evidence={"pattern": pattern.name, "mean": pattern.mean},
         causes=(),
         confirm=("compare both sides' logprobs of the sequences that are off most",),
