@@ -31,6 +31,15 @@ BEFORE: Final = 2  # tokens before an observation that a text tokenised again ch
 AFTER: Final = 3
 ID_TOKENS: Final = 1 << 17  # whose ids are read: the identity of a token shows in some ten thousand
 NOTICED: Final = 0.01  # nats of mean |r|: twice what two engines in bfloat16 usually leave
+OF_SEQUENCES: Final = {
+    "neighbours",
+    "by_rank",
+    "at_boundaries",
+    "from_one_token",
+    "fades_from_start",
+    "falls",
+    "by_lag",
+}
 KNOWN_TEMPERATURE: Final = 0.005  # from 1: what is recorded is rounded
 
 
@@ -46,6 +55,11 @@ class MismatchPattern:
     def noticed(self) -> bool:
         """Whether the differences are large enough to be said, though below the limits of mere size."""
         return self.name == "partly_copied" or (self.name != "noise" and self.mean >= NOTICED)
+
+    @property
+    def of_sequences(self) -> bool:
+        """Whether it takes some sequences and leaves others, for a reason that is no temperature of theirs."""
+        return self.noticed and self.name in OF_SEQUENCES
 
 
 def gather_pattern(tokens: Tokens | None) -> MismatchPattern | None:
