@@ -153,17 +153,22 @@ def _course(
         yield from _reward_at(metrics, at)
     elif values[0] <= limit and late >= GREW * values[0]:
         yield sign("grew", **numbers)
-        third = float(np.median(values[: len(values) // 3]))
-        if third <= min(limit, STILL * first):
-            yield sign("grew_late", **numbers)
-        else:
-            yield sign("grew_far" if late >= GREW_FAR * values[0] else "grew_some", **numbers)
-        if np.median(values[: max(EARLY, len(values) // 10)]) >= REACHED * late:
-            yield sign("levels_off", **numbers)
-        yield from _reward_beside(metrics)
-        yield from _reference_beside(level, metrics)
+        yield from _growth(level, limit, late, metrics)
     elif first > limit:
         yield sign("rises" if late > first else "sinks", **numbers)
+
+
+def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Tell a growth with the updates from one that comes late, or that soon levels off."""
+    values = level.values
+    if np.median(values[: len(values) // 3]) <= min(limit, STILL * np.median(values[:FIRST_VALUES])):
+        yield sign("grew_late")
+    else:
+        yield sign("grew_far" if late >= GREW_FAR * values[0] else "grew_some")
+    if np.median(values[: max(EARLY, len(values) // 10)]) >= REACHED * late:
+        yield sign("levels_off")
+    yield from _reward_beside(metrics)
+    yield from _reference_beside(level, metrics)
 
 
 def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tuple[str, str] | None:
