@@ -35,12 +35,15 @@ MEASURES: Final[Mapping[str, tuple[float, float]]] = {
     "mismatch/kl": (0.0, 0.02),
 }
 """Value without any difference, and distance from it at which a step disagrees; of the KL a squared distance."""
+OF_LOGPROBS: Final = ("mismatch/logp_abs_mean", "mismatch/ppl_diff", "old/rollout mean_abs", "policy/rollout mean_abs")
+"""Those in nats a token."""
 AGREES: Final = 0.7  # of that distance: both sides agree up to their arithmetic
 GREW: Final = 3.0  # times the level of the first steps
 GREW_FAR: Final = 10.0  # times: no arithmetic changes so much
 STEADY: Final = 2.0  # times, either way: a level that stays
 MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
 STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
+REACHED: Final = 0.7  # of the last level, in the first tenth of the run: it grows no further
 AT_ONCE: Final = 5.0  # times from one step to the next: a jump
 FIRST_VALUES: Final = 3  # the level at the start
 EARLY: Final = 5  # a rise before it is the first updates' and no jump
@@ -80,6 +83,7 @@ TOLD_BY_METRICS: Final[Mapping[str, frozenset[str]]] = {
     "turns": frozenset({"turns", "tool", "tools"}),
 }
 """By sign: words of metrics that are logged where it holds; settings tell it better."""
+LAGS: Final = 0.5  # updates behind, in the median
 BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
 
 
@@ -139,7 +143,7 @@ def _course(
         return
     elif first > limit and _stays(level):
         yield sign("constant", **numbers)
-        if level.name not in ("mismatch/prob_diff", "mismatch/prob_error", "mismatch/kl"):
+        if level.name in OF_LOGPROBS:
             yield sign("large" if late > LARGE else "moderate", **numbers)
     elif (jump := _jump(level, limit)) is not None:
         at = int(steps[jump])
@@ -147,14 +151,24 @@ def _course(
         kind = "restart" if RESTART in begun else "alone"
         yield sign(f"jumps_{kind}", **numbers, at=str(at))
         yield from _reward_at(metrics, at)
-    elif values[0] <= AGREES * limit and late >= GREW * values[0]:
+    elif values[0] <= limit and late >= GREW * values[0]:
         yield sign("grew", **numbers)
-        third = float(np.median(values[: len(values) // 3]))
-        if third <= min(limit, STILL * first):
-            yield sign("grew_late", **numbers)
-        elif late >= GREW_FAR * values[0]:
-            yield sign("grew_far", **numbers)
-        yield from _reward_beside(metrics)
+        yield from _growth(level, limit, late, metrics)
+    elif first > limit:
+        yield sign("rises" if late > first else "sinks", **numbers)
+
+
+def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Tell a growth with the updates from one that comes late, or that soon levels off."""
+    values = level.values
+    if np.median(values[: len(values) // 3]) <= min(limit, STILL * np.median(values[:FIRST_VALUES])):
+        yield sign("grew_late")
+    else:
+        yield sign("grew_far" if late >= GREW_FAR * values[0] else "grew_some")
+    if np.median(values[: max(EARLY, len(values) // 10)]) >= REACHED * late:
+        yield sign("levels_off")
+    yield from _reward_beside(metrics)
+    yield from _reference_beside(level, metrics)
 
 
 def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tuple[str, str] | None:
@@ -216,6 +230,20 @@ def _reward_beside(metrics: Mapping[str, Series]) -> Iterator[Sign]:
         yield sign("reward_moves", trend=trend)
 
 
+def _reference_beside(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """An engine with the initial weights is as far from the trainer as the reference, which is the initial model.
+
+    The mean of r - log r - 1 lies between half the square of the mean |r| and the mean |r|, or twice as far.
+    """
+    reference = metrics.get("kl/ref")
+    if reference is None or level.name not in OF_LOGPROBS:
+        return
+    away, kl = float(np.median(level.values[-level.width :])), float(np.median(reference.finite()[1][-level.width :]))
+    near = away**2 / 4 <= kl <= 2 * away
+    if kl > 0:
+        yield sign("near_reference" if near else "off_reference", kl=sig(kl), late=sig(away))
+
+
 def _sequences(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
     """Bound the share of sequences that are off, from the errors of the mean, the worst and the best sequence."""
     worst = _at(metrics, "mismatch/seq_error_max", off)
@@ -254,6 +282,8 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
             continue
         changes, others = np.diff(level.values[one]), np.diff(series.finite()[1][two])
         found = within_correlation(changes, others, np.zeros(len(changes), np.int64), seed=SEED)
+        if kind == "lag" and float(np.median(series.finite()[1])) >= LAGS:
+            yield sign("lags", name=series.raw_name, lag=sig(float(np.median(series.finite()[1]))))
         if found.rho >= GOES_WITH and found.p_value <= MAX_CHANCE:
             yield sign(f"follows_{kind}", rho=sig(found.rho), name=series.raw_name)
 

@@ -172,7 +172,7 @@ def with_causes(finding: Finding, evidence: Evidence, *own: Sign, keep: int | No
     named, pair = answer.first.title, answer.indistinguishable
     if pair is not None:
         named = f"{named} or {answer.causes[1].title}"
-    points = "" if answer.undecided else f"; the signs point to {named}"
+    points = "" if answer.undecided or own else f"; the signs point to {named}"  # a rule's own sign is its claim
     return replace(
         finding,
         claim=finding.claim + points,

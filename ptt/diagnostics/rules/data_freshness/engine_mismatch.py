@@ -81,7 +81,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if unseen:
         findings = [replace(finding, severity=Severity.LOW, claim=finding.claim + unseen) for finding in findings]
     worst = min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
-    worst = with_causes(_by_harm(worst, evidence), evidence, keep=1)
+    if not unseen:
+        worst = with_causes(_by_harm(worst, evidence), evidence, keep=1)
     shape = evidence.mismatch
     if shape is None or shape.tail is None or shape.tail.share < MOST or shape.tail.lift_interval[0] < MIN_LIFT:
         return worst
