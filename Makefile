@@ -119,6 +119,9 @@ bench: $(BENCHES)/.ready  ## what ptt costs beside a bare scan, DuckDB, Polars a
 bench-traces: $(BENCHES)/.ready  ## what judging 100,000 episodes costs beside a pandas script
 	$(BENCHES)/bin/python -m benchmarks.traces
 
+bench-mismatch: $(STAMP)  ## how often the cause of a mismatch is named right; CASES=folder of dumps with known causes (an hour)
+	$(BIN)/python -m benchmarks.mismatch_causes $(CASES) --page
+
 bench-one-set: $(STAMP)  ## how often a change within one set of traces is found, and one without any accused (an hour)
 	$(BIN)/python -m benchmarks.one_set
 
